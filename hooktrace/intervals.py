@@ -1,0 +1,107 @@
+"""Interval arithmetic: the one place where the words exposed, busy and queue get their meaning.
+
+Every exporter, report and test takes these definitions from here.  Times are integer nanoseconds
+of one clock; which clock is the caller's business.  Nothing here imports torch.
+
+- *exposed*: ``max(all done) - (last bucket ready)``, never below 0.  The communication that the
+  backward pass could not hide.
+- *busy*: length of the union of the buckets' ``[ready, done]``.
+- *overlap ratio*: ``1 - exposed / busy``.
+- *queue model*: a backend is a first-in-first-out server with W workers; a collective starts at
+  its launch or when fewer than W earlier collectives are unfinished, whichever is later.
+- *bus bandwidth*: as nccl-tests defines it, ``bytes / time`` times a factor for the collective.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+
+__all__ = [
+    "bus_factor",
+    "exposed_ns",
+    "fifo_starts",
+    "overlap_ratio",
+    "union_ns",
+]
+
+
+def union_ns(intervals: Iterable[tuple[int, int]]) -> int:
+    """Return the length in ns of the union of closed ``(start, end)`` intervals.
+
+    Intervals may overlap, touch and come in any order; an empty input gives 0.
+
+    >>> union_ns([(0, 10), (5, 20), (30, 31)])
+    21
+    """
+    total = 0
+    covered_to: int | None = None
+    for start, end in sorted(intervals):
+        if covered_to is None or start > covered_to:
+            total += end - start
+            covered_to = end
+        elif end > covered_to:
+            total += end - covered_to
+            covered_to = end
+    return total
+
+
+def exposed_ns(last_ready_ns: int, all_done_ns: int) -> int:
+    """Return the communication that backward did not hide, in ns: never below 0.
+
+    ``last_ready_ns`` is when the last bucket's hook was called, ``all_done_ns`` when the last of
+    all buckets was done.
+    """
+    return max(0, all_done_ns - last_ready_ns)
+
+
+def overlap_ratio(exposed: int, busy: int) -> float:
+    """Return ``1 - exposed / busy``: 1 is all hidden, 0 is all exposed; 1.0 when nothing ran."""
+    return 1.0 if busy <= 0 else 1.0 - exposed / busy
+
+
+def fifo_starts(launches: Sequence[int], dones: Sequence[int], workers: int) -> list[int]:
+    """Return when each collective started on a FIFO backend with ``workers`` workers, in ns.
+
+    ``launches`` must be in ascending order (the order in which the backend got them) and
+    ``dones[i]`` belongs to ``launches[i]``.  A collective starts when fewer than ``workers`` of
+    the earlier ones are unfinished, which is the moment of the ``workers``-th largest of their
+    completion times.  Collectives that the caller did not see can hold a worker too; then the
+    true start is later than the one returned.
+
+    >>> fifo_starts([0, 1, 2], [10, 20, 30], workers=2)
+    [0, 1, 10]
+    """
+    if workers < 1:
+        raise ValueError(f"a backend has at least 1 worker, not {workers}")
+    latest: list[int] = []  # min-heap of the `workers` largest completion times so far
+    starts: list[int] = []
+    for launch, done in zip(launches, dones, strict=True):
+        if len(latest) < workers:
+            starts.append(launch)
+            heapq.heappush(latest, done)
+        else:
+            # A start after its own completion would be a negative wire time; it means that the
+            # stamps of two worker threads crossed, so the completion is the better bound.
+            starts.append(min(max(launch, latest[0]), done))
+            heapq.heappushpop(latest, done)
+    return starts
+
+
+def bus_factor(collective: str, group_size: int) -> float:
+    """Return the factor that turns algorithm bandwidth into bus bandwidth (nccl-tests).
+
+    ``collective`` is an operation's ``kind``.  With n ranks: all-reduce ``2(n-1)/n``; all-gather,
+    reduce-scatter and all-to-all ``(n-1)/n``; broadcast 1.
+
+    Raises ``KeyError`` for a collective that nccl-tests does not define.
+    """
+    n = group_size
+    factors = {
+        "all_reduce": 2 * (n - 1) / n,
+        "all_gather": (n - 1) / n,
+        "reduce_scatter": (n - 1) / n,
+        "all_to_all": (n - 1) / n,
+        "broadcast": 1.0,
+    }
+    return factors[collective]

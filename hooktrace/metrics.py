@@ -1,0 +1,185 @@
+"""The one table of metrics, and how a batch of records becomes observations of them.
+
+Prometheus, OpenTelemetry, the dashboards and the docs all follow ``METRICS``; nothing else names a
+metric.  Data flow: ``observe(batch)`` yields ``Observation`` values; ``exporters/prometheus.py``
+adds them up in ``Aggregates``, ``exporters/opentelemetry.py`` records them on instruments.
+
+Labels are model, hook, bucket, stage, exporter, reason and never the step.  Rank is a target label
+(Prometheus) or a resource attribute (OpenTelemetry).  Warm-up steps, shadow calls and incomplete
+steps are counted, but give no timings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from .records import Batch, BucketRecord, StepRecord
+
+__all__ = ["MAX_BUCKET_LABELS", "METRICS", "Metric", "Observation", "bucket_label", "observe"]
+
+Kind = Literal["counter", "gauge", "histogram", "info"]
+
+MAX_BUCKET_LABELS = 64
+"""Bucket indices from here on share the label value ``other``."""
+
+_SECONDS = (
+    0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
+    0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric.
+
+    ``name`` is the Prometheus name without the ``_total`` or ``_info`` that its kind adds;
+    ``otel_name`` and ``unit`` (UCUM) are OpenTelemetry's.  ``buckets`` are a histogram's upper
+    bounds in the base unit.  ``cumulative`` marks a counter whose observations are totals so far.
+    """
+
+    name: str
+    otel_name: str
+    unit: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+    cumulative: bool = False
+
+
+_MODEL = ("model", "hook")
+
+STEPS = Metric("hooktrace_steps", "hooktrace.steps", "{step}", "counter",
+    "Backward passes that communicated, warm-up and shadow steps included.", _MODEL)  # fmt: skip
+WARMUP_STEPS = Metric("hooktrace_warmup_steps", "hooktrace.warmup.steps", "{step}", "counter",
+    "Steps before DDP settled its buckets; they stay out of all timings.", _MODEL)  # fmt: skip
+SHADOW_STEPS = Metric("hooktrace_shadow_steps", "hooktrace.shadow.steps", "{step}", "counter",
+    "Steps that DDP made under join() for a rank that has run out of data.", _MODEL)  # fmt: skip
+INCOMPLETE_STEPS = Metric("hooktrace_incomplete_steps", "hooktrace.incomplete.steps", "{step}",
+    "counter", "Steps with a bucket missing: backward failed, or a record was lost.", _MODEL)  # fmt: skip
+STEP_PERIOD = Metric("hooktrace_step_period_seconds", "hooktrace.step.period", "s", "histogram",
+    "Time from one step's first ready bucket to the next one's.", _MODEL, _SECONDS)  # fmt: skip
+EXPOSED = Metric("hooktrace_exposed_seconds", "hooktrace.exposed", "s", "histogram",
+    "Communication of a step that the backward pass did not hide.", _MODEL, _SECONDS)  # fmt: skip
+BUSY = Metric("hooktrace_busy_seconds", "hooktrace.busy", "s", "histogram",
+    "Time of a step during which at least one bucket was being communicated.", _MODEL, _SECONDS)  # fmt: skip
+OVERLAP = Metric("hooktrace_overlap_ratio", "hooktrace.overlap.ratio", "1", "gauge",
+    "Share of the last step's communication that the backward pass hid.", _MODEL)  # fmt: skip
+BUSBW = Metric("hooktrace_bus_bandwidth_bytes_per_second", "hooktrace.bus.bandwidth", "By/s",
+    "gauge", "Bus bandwidth of the last step, as nccl-tests defines it.", _MODEL)  # fmt: skip
+BUCKET_DURATION = Metric("hooktrace_bucket_duration_seconds", "hooktrace.bucket.duration", "s",
+    "histogram", "Time of a bucket from ready to done.", (*_MODEL, "bucket"), _SECONDS)  # fmt: skip
+STAGE_DURATION = Metric("hooktrace_stage_duration_seconds", "hooktrace.stage.duration", "s",
+    "histogram", "Time of a bucket in one stage: queue, compress, wire, decompress.",
+    (*_MODEL, "stage"), _SECONDS)  # fmt: skip
+GRADIENT_BYTES = Metric("hooktrace_gradient_bytes", "hooktrace.gradient.io", "By", "counter",
+    "Bytes of gradients given to the hook.", (*_MODEL, "bucket"))  # fmt: skip
+WIRE_BYTES = Metric("hooktrace_wire_bytes", "hooktrace.wire.io", "By", "counter",
+    "Bytes of payload that this rank gave to collectives; absent where unknown.",
+    (*_MODEL, "bucket"))  # fmt: skip
+BUCKET_SIZE = Metric("hooktrace_bucket_size_bytes", "hooktrace.bucket.size", "By", "gauge",
+    "Gradient bytes of a bucket in the current generation.", (*_MODEL, "bucket"))  # fmt: skip
+GENERATION = Metric("hooktrace_bucket_generation", "hooktrace.bucket.generation", "{generation}",
+    "gauge", "How often DDP has rebuilt its buckets.", _MODEL)  # fmt: skip
+ANOMALIES = Metric("hooktrace_anomalies", "hooktrace.anomalies", "{anomaly}", "counter",
+    "Things that went wrong in a hook, by kind.", (*_MODEL, "kind"))  # fmt: skip
+RECORDS_LOST = Metric("hooktrace_records_lost", "hooktrace.records.lost", "{record}", "counter",
+    "Records that were lost, by reason.", ("reason",), cumulative=True)  # fmt: skip
+EXPORTER_FAILURES = Metric("hooktrace_exporter_failures", "hooktrace.exporter.failures",
+    "{failure}", "counter", "Exporters that raised and were disabled.", ("exporter",),
+    cumulative=True)  # fmt: skip
+RUN = Metric("hooktrace_run", "hooktrace.run", "1", "info",
+    "The job that this process belongs to.",
+    ("run_id", "world_size", "backend", "torch_version"))  # fmt: skip
+
+METRICS: tuple[Metric, ...] = (
+    STEPS, WARMUP_STEPS, SHADOW_STEPS, INCOMPLETE_STEPS, STEP_PERIOD, EXPOSED, BUSY, OVERLAP, BUSBW,
+    BUCKET_DURATION, STAGE_DURATION, GRADIENT_BYTES, WIRE_BYTES, BUCKET_SIZE, GENERATION,
+    ANOMALIES, RECORDS_LOST, EXPORTER_FAILURES, RUN,
+)  # fmt: skip
+"""Every metric, once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One value of one metric; ``labels`` are in the order of ``metric.labels``."""
+
+    metric: Metric
+    labels: tuple[str, ...]
+    value: float
+
+
+def bucket_label(index: int) -> str:
+    """Return the bounded label value of a bucket index."""
+    return str(index) if index < MAX_BUCKET_LABELS else "other"
+
+
+def observe(batch: Batch) -> Iterator[Observation]:
+    """Yield every observation of a batch, steps in order, totals of losses and failures last."""
+    run = batch.run
+    yield Observation(RUN, (run.run_id, str(run.world_size), run.backend, run.torch_version), 1.0)
+    for layout in batch.layouts:
+        model = (layout.model, layout.hook)
+        yield Observation(GENERATION, model, layout.generation)
+        for entry in layout.buckets:
+            if entry.bucket < MAX_BUCKET_LABELS:
+                labels = (*model, bucket_label(entry.bucket))
+                yield Observation(BUCKET_SIZE, labels, entry.gradient_bytes)
+    for step, buckets in batch.steps:
+        yield from _observe_step(step)
+        for bucket in buckets:
+            yield from _observe_bucket(bucket, timed=_is_timed(step))
+    for anomaly in batch.anomalies:
+        yield Observation(ANOMALIES, (anomaly.model, anomaly.hook, anomaly.kind), 1)
+    for reason, count in batch.losses.items():
+        yield Observation(RECORDS_LOST, (reason,), count)
+    for exporter, count in batch.failures.items():
+        yield Observation(EXPORTER_FAILURES, (exporter,), count)
+
+
+def _is_timed(step: StepRecord) -> bool:
+    return step.complete and not step.warmup and not step.shadow
+
+
+def _observe_step(step: StepRecord) -> Iterator[Observation]:
+    labels = (step.model, step.hook)
+    yield Observation(STEPS, labels, 1)
+    for metric, applies in (
+        (WARMUP_STEPS, step.warmup),
+        (SHADOW_STEPS, step.shadow),
+        (INCOMPLETE_STEPS, not step.complete),
+    ):
+        if applies:
+            yield Observation(metric, labels, 1)
+    if not _is_timed(step):
+        return
+    for metric, ns in (
+        (STEP_PERIOD, step.period_ns),
+        (EXPOSED, step.exposed_ns),
+        (BUSY, step.busy_ns),
+    ):
+        if ns is not None:
+            yield Observation(metric, labels, ns / 1e9)
+    if step.overlap_ratio is not None:
+        yield Observation(OVERLAP, labels, step.overlap_ratio)
+    if step.busbw_bytes_per_second is not None:
+        yield Observation(BUSBW, labels, step.busbw_bytes_per_second)
+
+
+def _observe_bucket(bucket: BucketRecord, *, timed: bool) -> Iterator[Observation]:
+    model = (bucket.model, bucket.hook)
+    labels = (*model, bucket_label(bucket.bucket))
+    yield Observation(GRADIENT_BYTES, labels, bucket.gradient_bytes)
+    if bucket.wire_bytes is not None:
+        yield Observation(WIRE_BYTES, labels, bucket.wire_bytes)
+    if not timed or bucket.exception is not None:
+        return
+    if bucket.duration_ns is not None:
+        yield Observation(BUCKET_DURATION, labels, bucket.duration_ns / 1e9)
+    totals: dict[str, int] = {}
+    for stage in bucket.timed_stages:
+        totals[stage.name] = totals.get(stage.name, 0) + stage.duration_ns
+    for name, ns in totals.items():
+        yield Observation(STAGE_DURATION, (*model, name), ns / 1e9)

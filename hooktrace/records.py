@@ -1,0 +1,279 @@
+"""What hooktrace records: frozen values with integer nanoseconds and bytes.
+
+The assembler makes them in the drain thread, exporters read them.  Only the standard library is
+imported, so a report can be made where torch is not installed.
+
+Two clocks are never mixed.  Host times are ``time.perf_counter_ns`` of this process (``RunInfo``
+turns them into wall-clock time).  Device times are nanoseconds since the first bucket of the same
+step was ready on that device, measured with device events.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from .intervals import overlap_ratio
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "STAGES",
+    "AnomalyRecord",
+    "Batch",
+    "BucketLayout",
+    "BucketRecord",
+    "DeviceSpan",
+    "LayoutRecord",
+    "RunInfo",
+    "Stage",
+    "StepRecord",
+]
+
+SCHEMA_VERSION = 1
+"""Version of the record fields; a file that holds records says which one it was written with."""
+
+STAGES = ("compress", "queue", "wire", "decompress", "hook", "pending")
+"""Stage names.  A staged hook has compress, queue, wire, decompress; of an opaque hook only the
+call itself (hook) and the wait for its future (pending) can be seen."""
+
+Clock = Literal["host", "device"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One stretch of a bucket's time, ``[start_ns, end_ns]``, in the clock of its owner.
+
+    ``derived`` marks times that come from the queue model and not from a stamp.  ``collective``
+    and ``wire_bytes`` are set on wire stages: the operation's kind and the bytes of the payload
+    that this rank handed to it.
+    """
+
+    name: str
+    start_ns: int
+    end_ns: int
+    derived: bool = False
+    collective: str | None = None
+    wire_bytes: int | None = None
+    dtype: str | None = None
+
+    @property
+    def duration_ns(self) -> int:
+        """Length in ns."""
+        return self.end_ns - self.start_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceSpan:
+    """A bucket's times on its device, in ns since the first bucket of the step was ready there."""
+
+    ready_ns: int
+    done_ns: int
+    stages: tuple[Stage, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketRecord:
+    """One call of a hook for one bucket.
+
+    ``ready_ns``: the hook was called.  ``launched_ns``: it returned.  ``done_ns``: its result was
+    there; for a bucket on a device this is only when the work was enqueued, and the truth is in
+    ``device``.  ``wire_bytes`` is ``None`` where it is unknown (opaque hooks).  ``bus_bytes`` is
+    payload size times nccl-tests' bus factor.  ``shadow`` marks a call that DDP made under
+    ``join()`` for a rank that has run out of data.  ``warmup`` marks steps before DDP settled its
+    buckets: they stay out of statistics.  ``exception`` is what the hook raised, if it did.
+    """
+
+    model: str
+    hook: str
+    generation: int
+    step: int
+    bucket: int
+    is_last: bool
+    dtype: str
+    device_type: str
+    numel: int
+    gradient_bytes: int
+    parameter_count: int
+    ready_ns: int
+    launched_ns: int
+    done_ns: int
+    stages: tuple[Stage, ...]
+    device: DeviceSpan | None = None
+    wire_bytes: int | None = None
+    bus_bytes: float | None = None
+    shadow: bool = False
+    warmup: bool = False
+    exception: str | None = None
+
+    @property
+    def clock(self) -> Clock:
+        """The clock that ``timed_stages`` and ``duration_ns`` are read from."""
+        return "device" if self.device_type != "cpu" else "host"
+
+    @property
+    def timed_stages(self) -> tuple[Stage, ...]:
+        """The stages of the clock that tells the truth for this bucket; empty when unresolved."""
+        if self.device is not None:
+            return self.device.stages
+        return self.stages if self.clock == "host" else ()
+
+    @property
+    def interval_ns(self) -> tuple[int, int] | None:
+        """``(ready, done)`` in the clock of ``clock``; ``None`` for an unresolved device bucket."""
+        if self.device is not None:
+            return self.device.ready_ns, self.device.done_ns
+        return (self.ready_ns, self.done_ns) if self.clock == "host" else None
+
+    @property
+    def duration_ns(self) -> int | None:
+        """From ready to done in ns; ``None`` when a device bucket's events did not resolve."""
+        interval = self.interval_ns
+        return None if interval is None else interval[1] - interval[0]
+
+    @property
+    def compression_ratio(self) -> float | None:
+        """Gradient bytes over wire bytes; ``None`` where wire bytes are unknown or 0."""
+        return self.gradient_bytes / self.wire_bytes if self.wire_bytes else None
+
+    def stage_ns(self, name: str) -> int:
+        """Return the summed ns of the stages called ``name``; 0 where the hook has none.
+
+        Raises ``ValueError`` for a name that is not in ``STAGES``.
+        """
+        if name not in STAGES:
+            raise ValueError(f"no stage is called {name!r}; the stages are {', '.join(STAGES)}")
+        return sum(s.end_ns - s.start_ns for s in self.timed_stages if s.name == name)
+
+    @property
+    def busbw_bytes_per_second(self) -> float | None:
+        """Bus bandwidth of the wire stages (nccl-tests); ``None`` where bytes or time are unknown."""
+        wire_ns = self.stage_ns("wire")
+        return self.bus_bytes * 1e9 / wire_ns if self.bus_bytes is not None and wire_ns else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRecord:
+    """One backward pass that communicated, of one model.
+
+    ``first_ready_ns``, ``last_ready_ns`` and ``done_ns`` are host times.  ``busy_ns``,
+    ``exposed_ns`` and ``wire_busy_ns`` (the union of wire stages) are measured by ``clock``;
+    they are ``None`` when device events did not resolve.  ``period_ns`` is the time since the
+    previous step's first bucket was ready.  ``complete`` is false when a bucket is missing: the
+    backward pass failed, or its record was lost.
+    """
+
+    model: str
+    hook: str
+    generation: int
+    step: int
+    clock: Clock
+    first_ready_ns: int
+    last_ready_ns: int
+    done_ns: int
+    busy_ns: int | None
+    exposed_ns: int | None
+    wire_busy_ns: int | None
+    period_ns: int | None
+    gradient_bytes: int
+    wire_bytes: int | None
+    bus_bytes: float | None
+    bucket_count: int
+    shadow: bool = False
+    warmup: bool = False
+    complete: bool = True
+
+    @property
+    def overlap_ratio(self) -> float | None:
+        """``1 - exposed / busy``; ``None`` when unresolved."""
+        if self.exposed_ns is None or self.busy_ns is None:
+            return None
+        return overlap_ratio(self.exposed_ns, self.busy_ns)
+
+    @property
+    def busbw_bytes_per_second(self) -> float | None:
+        """The step's bus bytes over the time during which at least one collective was on the wire."""
+        if self.bus_bytes is None or not self.wire_busy_ns:
+            return None
+        return self.bus_bytes * 1e9 / self.wire_busy_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketLayout:
+    """One bucket of a layout.
+
+    ``parameters`` holds (name, shape); without ``instrument()`` the name is ``index.position``.
+    """
+
+    bucket: int
+    dtype: str
+    device_type: str
+    numel: int
+    gradient_bytes: int
+    parameters: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutRecord:
+    """The buckets of one generation: DDP rebuilds them after the first backward, in a new order."""
+
+    model: str
+    hook: str
+    generation: int
+    step: int
+    time_ns: int
+    buckets: tuple[BucketLayout, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnomalyRecord:
+    """Something that went wrong in a hook: ``message`` names it and ends in what to do."""
+
+    kind: str
+    model: str
+    hook: str
+    generation: int
+    step: int
+    bucket: int
+    stage: str
+    time_ns: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunInfo:
+    """Who recorded: this process in its job, and its clock's anchor to wall-clock time.
+
+    ``wall_anchor_ns`` (``time.time_ns``) and ``host_anchor_ns`` (``time.perf_counter_ns``) were
+    read at the same moment, once per process.
+    """
+
+    run_id: str
+    rank: int
+    local_rank: int
+    world_size: int
+    host: str
+    pid: int
+    torch_version: str
+    backend: str
+    host_anchor_ns: int
+    wall_anchor_ns: int
+
+    def wall_ns(self, host_ns: int) -> int:
+        """Turn a record's host time into ns since the Unix epoch."""
+        return self.wall_anchor_ns + (host_ns - self.host_anchor_ns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """What the drain hands to each exporter: whole steps with their buckets, in order.
+
+    ``losses`` are the totals so far of everything that was lost, by reason; ``failures`` the
+    exporters that were disabled, by name.
+    """
+
+    run: RunInfo
+    layouts: tuple[LayoutRecord, ...] = ()
+    steps: tuple[tuple[StepRecord, tuple[BucketRecord, ...]], ...] = ()
+    anomalies: tuple[AnomalyRecord, ...] = ()
+    losses: dict[str, int] = field(default_factory=dict)
+    failures: dict[str, int] = field(default_factory=dict)

@@ -1,0 +1,57 @@
+"""The bounded buffer between the training thread and the drain: push, never wait.
+
+A record that does not fit is dropped and counted.  ``deque.append`` and ``popleft`` are atomic, so
+the producer takes no lock unless it has to count a loss.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import Generic, TypeVar
+
+__all__ = ["Ring"]
+
+T = TypeVar("T")
+
+
+class Ring(Generic[T]):
+    """A bounded first-in-first-out buffer for many producers and one consumer.
+
+    ``capacity`` is the number of entries held at most.  Under several producers it may be passed
+    by as many entries as there are producers; it never blocks.
+    """
+
+    __slots__ = ("_dropped", "_entries", "_lock", "capacity")
+
+    def __init__(self, capacity: int) -> None:
+        if capacity < 1:
+            raise ValueError(f"the ring's capacity is {capacity}; pass at least 1")
+        self.capacity = capacity
+        self._entries: deque[T] = deque()
+        self._dropped = 0
+        self._lock = threading.Lock()
+
+    def push(self, entry: T) -> None:
+        """Add an entry, or drop and count it when the ring is full."""
+        if len(self._entries) >= self.capacity:
+            with self._lock:
+                self._dropped += 1
+            return
+        self._entries.append(entry)
+
+    def pop(self) -> T | None:
+        """Take the oldest entry; ``None`` when there is none."""
+        try:
+            return self._entries.popleft()
+        except IndexError:
+            return None
+
+    def __len__(self) -> int:
+        """Number of entries waiting."""
+        return len(self._entries)
+
+    @property
+    def dropped(self) -> int:
+        """How many entries did not fit, ever."""
+        return self._dropped

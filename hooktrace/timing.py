@@ -1,0 +1,80 @@
+"""Clocks: the host's, its anchor to wall-clock time, and device events from a reused pool.
+
+Two things must never happen on the training thread: a synchronisation with the device, and the
+creation of an event for each bucket (creating and destroying them can block).  So events are
+recorded from a pool, the drain resolves them with ``query()``, and only then do they go back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+__all__ = ["Clock", "DeviceEvent", "EventPool", "WallAnchor"]
+
+Clock = Callable[[], int]
+"""Returns integer nanoseconds that never go back."""
+
+
+@dataclass(frozen=True, slots=True)
+class WallAnchor:
+    """One pair of host and wall-clock readings, taken at the same moment."""
+
+    host_ns: int
+    wall_ns: int
+
+    @classmethod
+    def measure(cls, clock: Clock = time.perf_counter_ns, tries: int = 16) -> WallAnchor:
+        """Read both clocks ``tries`` times and keep the pair with the narrowest window."""
+        best: tuple[int, int, int] | None = None
+        for _ in range(tries):
+            before = clock()
+            wall = time.time_ns()
+            after = clock()
+            if best is None or after - before < best[0]:
+                best = (after - before, (before + after) // 2, wall)
+        assert best is not None
+        return cls(host_ns=best[1], wall_ns=best[2])
+
+
+class DeviceEvent(Protocol):
+    """What hooktrace needs of ``torch.cuda.Event(enable_timing=True)``."""
+
+    def record(self) -> None:
+        """Record on the current stream of the calling thread."""
+
+    def query(self) -> bool:
+        """Whether the device has passed the event."""
+
+    def elapsed_time(self, end_event: DeviceEvent) -> float:
+        """Milliseconds from this event to a later one."""
+
+
+class EventPool:
+    """Timing events that are recorded again and again.
+
+    ``make`` creates one event; it is called only when the pool is empty.  ``take`` and ``give``
+    are safe from several threads.
+    """
+
+    def __init__(self, make: Callable[[], DeviceEvent]) -> None:
+        self._make = make
+        self._free: deque[DeviceEvent] = deque()
+        self.created = 0
+
+    def record(self) -> DeviceEvent:
+        """Return an event that has just been recorded on the current stream."""
+        try:
+            event = self._free.pop()
+        except IndexError:
+            event = self._make()
+            self.created += 1
+        event.record()
+        return event
+
+    def give(self, event: DeviceEvent) -> None:
+        """Take back an event that nobody reads any more."""
+        self._free.append(event)
