@@ -18,7 +18,7 @@ import heapq
 from collections.abc import Iterable, Sequence
 
 __all__ = [
-    "bus_factor",
+    "bus_bytes",
     "exposed_ns",
     "fifo_starts",
     "overlap_ratio",
@@ -88,20 +88,22 @@ def fifo_starts(launches: Sequence[int], dones: Sequence[int], workers: int) -> 
     return starts
 
 
-def bus_factor(collective: str, group_size: int) -> float:
-    """Return the factor that turns algorithm bandwidth into bus bandwidth (nccl-tests).
+def bus_bytes(collective: str, wire_bytes: int, group_size: int) -> float | None:
+    """Return the bytes that bus bandwidth counts for one collective, as nccl-tests defines it.
 
-    ``collective`` is an operation's ``kind``.  With n ranks: all-reduce ``2(n-1)/n``; all-gather,
-    reduce-scatter and all-to-all ``(n-1)/n``; broadcast 1.
-
-    Raises ``KeyError`` for a collective that nccl-tests does not define.
+    ``collective`` is an operation's ``kind``, ``wire_bytes`` one rank's payload and
+    ``group_size`` the number n of ranks.  Bus bandwidth is this over the time: the size times
+    ``2(n-1)/n`` for all-reduce, ``(n-1)/n`` for all-gather (whose size is the whole output,
+    n payloads), reduce-scatter and all-to-all, 1 for broadcast.  ``None`` for a collective that
+    nccl-tests does not define.
     """
     n = group_size
     factors = {
         "all_reduce": 2 * (n - 1) / n,
-        "all_gather": (n - 1) / n,
+        "all_gather": n - 1.0,
         "reduce_scatter": (n - 1) / n,
         "all_to_all": (n - 1) / n,
         "broadcast": 1.0,
     }
-    return factors[collective]
+    factor = factors.get(collective)
+    return None if factor is None else wire_bytes * factor

@@ -1,0 +1,365 @@
+"""From stamps to records: calls are gathered into steps, and stages get their derived times.
+
+    BucketCall --add--> pending steps --last bucket there--> StepRecord + BucketRecords --take-->
+                 \-> QueueModel of the call's group: when did each collective really start?
+
+Runs in the drain thread only.  A step is complete when its last bucket and all before it are
+there.  A step that stays incomplete (its backward pass failed, or a record was lost) is closed
+when the model is two steps further, or at the end.  Steps on a device wait here, a bounded number
+of them, until the device has passed their events.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from .calls import BucketCall
+from .intervals import bus_bytes, exposed_ns, fifo_starts, union_ns
+from .layout import ModelState
+from .records import AnomalyRecord, BucketRecord, DeviceSpan, Stage, StepRecord
+from .timing import EventPool
+
+__all__ = ["Assembler", "CompletedStep"]
+
+CompletedStep = tuple[StepRecord, tuple[BucketRecord, ...]]
+
+_WARMUP_STEPS = 2
+"""Generation 0 is left after one step, or two under ``static_graph``.  Where it is never left
+(``find_unused_parameters``, a hook without rebuilds), it counts from the third step on."""
+
+_OPEN_STEPS = 2
+_QUEUE_MEMORY = 512
+_UNRESOLVED_STEPS = 64
+
+
+class QueueModel:
+    """Start times on one process group's backend, over the collectives of all models that use it.
+
+    Remembers the last ``_QUEUE_MEMORY`` collectives, each with its issue and arrival in ns.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self._workers = workers
+        self._seen: deque[tuple[int, int]] = deque(maxlen=_QUEUE_MEMORY)
+
+    def note(self, issued: int, arrived: int) -> None:
+        """Learn of a collective; before ``starts`` is asked for any that it may have held up."""
+        self._seen.append((issued, arrived))
+
+    def starts(self, rounds: Sequence[tuple[int, int]]) -> list[int]:
+        """Return the start of each noted collective in ``rounds``."""
+        first = min(issued for issued, _ in rounds)
+        relevant = sorted({(i, a) for i, a in self._seen if a > first} | set(rounds))
+        by_round = dict(
+            zip(
+                relevant,
+                fifo_starts([i for i, _ in relevant], [a for _, a in relevant], self._workers),
+                strict=True,
+            )
+        )
+        return [by_round[r] for r in rounds]
+
+
+@dataclass
+class _Times:
+    """One call's times in one clock, in ns; ``rounds`` are (issued, arrived)."""
+
+    ready: int
+    started: int
+    rounds: list[tuple[int, int]]
+    done: int
+    launched: int | None = None
+    starts: list[int | None] = field(default_factory=list)
+
+
+class _ModelSteps:
+    """The open steps of one model."""
+
+    def __init__(self) -> None:
+        self.pending: dict[int, list[BucketCall]] = {}
+        self.closed_to = -1
+        self.previous_ready: int | None = None
+
+
+class Assembler:
+    """Turns calls into completed steps; ``lost`` counts what could not be turned, by reason."""
+
+    def __init__(self, pool: EventPool | None = None) -> None:
+        self._pool = pool
+        self._models: dict[str, _ModelSteps] = {}
+        self._queues: dict[int, QueueModel] = {}
+        self._completed: list[CompletedStep] = []
+        self._unresolved: deque[tuple[_ModelSteps, list[BucketCall], bool]] = deque()
+        self.anomalies: list[AnomalyRecord] = []
+        self.lost: Counter[str] = Counter()
+
+    def add(self, call: BucketCall) -> None:
+        """Take one ended call."""
+        model = call.slot.model
+        steps = self._models.setdefault(model.name, _ModelSteps())
+        if call.error is not None:
+            self.anomalies.append(_hook_exception(call))
+        if call.events is None:
+            self._note_rounds(call)
+        if call.step <= steps.closed_to:
+            self.lost["late"] += 1
+            return
+        calls = steps.pending.setdefault(call.step, [])
+        calls.append(call)
+        if _is_complete(calls):
+            self._close(model, steps, call.step, complete=True)
+        for step in [s for s in steps.pending if s <= call.step - _OPEN_STEPS]:
+            self._close(model, steps, step, complete=False)
+
+    def take(self) -> list[CompletedStep]:
+        """Return the steps that were completed since the last call, oldest first."""
+        while self._unresolved and _all_passed(self._unresolved[0][1]):
+            self._emit(*self._unresolved.popleft())
+        completed, self._completed = self._completed, []
+        return completed
+
+    def finish(self) -> None:
+        """Close every open step, complete or not; device events get no further chance."""
+        for steps in self._models.values():
+            for step in sorted(steps.pending):
+                calls = steps.pending.pop(step)
+                self._hand_on(steps, calls, complete=False)
+        while self._unresolved:
+            self._emit(*self._unresolved.popleft())
+
+    def _close(self, model: ModelState, steps: _ModelSteps, step: int, *, complete: bool) -> None:
+        steps.closed_to = max(steps.closed_to, step)
+        self._hand_on(steps, steps.pending.pop(step), complete=complete)
+
+    def _hand_on(self, steps: _ModelSteps, calls: list[BucketCall], *, complete: bool) -> None:
+        calls.sort(key=lambda c: c.slot.index)
+        if all(c.events is None for c in calls):
+            self._emit(steps, calls, complete)
+            return
+        self._unresolved.append((steps, calls, complete))
+        if len(self._unresolved) > _UNRESOLVED_STEPS:
+            self._emit(*self._unresolved.popleft())
+
+    def _note_rounds(self, call: BucketCall) -> None:
+        times = _host_times(call)
+        for (_, _, _, _, key, workers), (issued, arrived) in zip(
+            call.rounds, times.rounds, strict=True
+        ):
+            if workers:
+                self._queues.setdefault(key, QueueModel(workers)).note(issued, arrived)
+
+    def _emit(self, steps: _ModelSteps, calls: list[BucketCall], complete: bool) -> None:
+        host = [_host_times(c) for c in calls]
+        self._derive_starts(calls, host, lambda key, workers, r: self._queues[key].starts(r))
+        device = self._device_times(calls)
+        if device is not None:
+            self._derive_starts(calls, device, _starts_on_device)
+        generation = max(c.slot.generation for c in calls)
+        warmup = generation == 0 and calls[0].step < _WARMUP_STEPS
+        buckets = tuple(
+            _bucket_record(
+                call,
+                host[i],
+                None if device is None or call.events is None else device[i],
+                generation=generation,
+                warmup=warmup,
+            )
+            for i, call in enumerate(calls)
+        )
+        step = _step_record(buckets, steps.previous_ready, complete=complete)
+        steps.previous_ready = step.first_ready_ns
+        self._completed.append((step, buckets))
+
+    def _derive_starts(
+        self,
+        calls: list[BucketCall],
+        times: list[_Times],
+        starts: Callable[[int, int, list[tuple[int, int]]], list[int]],
+    ) -> None:
+        by_group: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        for i, call in enumerate(calls):
+            times[i].starts = [None] * len(call.rounds)
+            for j, (_, _, _, _, key, workers) in enumerate(call.rounds):
+                if workers and (key in self._queues or call.events is not None):
+                    by_group.setdefault((key, workers), []).append((i, j))
+        for (key, workers), places in by_group.items():
+            rounds = [times[i].rounds[j] for i, j in places]
+            for (i, j), start in zip(places, starts(key, workers, rounds), strict=True):
+                times[i].starts[j] = start
+
+    def _device_times(self, calls: list[BucketCall]) -> list[_Times] | None:
+        """Return the calls' device times and give their events back; ``None`` if not passed."""
+        if all(c.events is None for c in calls):
+            return None
+        if not _all_passed(calls):
+            # The events go with the calls: they cannot be used again before the device is there.
+            self.lost["device_unresolved"] += len(calls)
+            return None
+        origin = next(c.events for c in calls if c.events)[0]
+        times = []
+        for call in calls:
+            at = [round(origin.elapsed_time(e) * 1e6) for e in call.events or []]
+            times.append(_times_of(at) if at else _host_times(call))
+        for call in calls:
+            for event in call.events or []:
+                if self._pool is not None:
+                    self._pool.give(event)
+        return times
+
+
+def _is_complete(calls: list[BucketCall]) -> bool:
+    last = next((c.slot for c in calls if c.slot.is_last), None)
+    return last is not None and len(calls) == last.index + 1
+
+
+def _all_passed(calls: Iterable[BucketCall]) -> bool:
+    return all(e.query() for c in calls for e in c.events or [])
+
+
+def _host_times(call: BucketCall) -> _Times:
+    marks = call.marks if len(call.marks) % 2 == 0 else [*call.marks, call.done]
+    rounds = list(zip(marks[::2], marks[1::2], strict=True))
+    return _Times(call.ready, call.started, rounds, call.done, call.launched)
+
+
+def _times_of(at: list[int]) -> _Times:
+    """Make times of device offsets: ready, two marks a round, done."""
+    marks = at[1:-1] if len(at) % 2 == 0 else [*at[1:-1], at[-1]]
+    return _Times(at[0], at[0], list(zip(marks[::2], marks[1::2], strict=True)), at[-1])
+
+
+def _starts_on_device(key: int, workers: int, rounds: list[tuple[int, int]]) -> list[int]:
+    del key
+    order = sorted(range(len(rounds)), key=lambda i: rounds[i])
+    launches, dones = [rounds[i][0] for i in order], [rounds[i][1] for i in order]
+    starts = fifo_starts(launches, dones, workers)
+    return [starts[order.index(i)] for i in range(len(rounds))]
+
+
+def _stages(call: BucketCall, times: _Times) -> tuple[Stage, ...]:
+    if not call.staged:
+        if times.launched is None:
+            return (Stage(name="pending", start_ns=times.ready, end_ns=times.done),)
+        returned = min(times.launched, times.done)
+        return (
+            Stage(name="hook", start_ns=times.ready, end_ns=returned),
+            Stage(name="pending", start_ns=returned, end_ns=times.done),
+        )
+    stages: list[Stage] = []
+    if times.started > times.ready:
+        stages.append(Stage(name="queue", start_ns=times.ready, end_ns=times.started))
+    at = times.started
+    for (kind, wire_bytes, dtype, _, _, _), (issued, arrived), start in zip(
+        call.rounds, times.rounds, times.starts, strict=True
+    ):
+        stages.append(Stage(name="compress", start_ns=at, end_ns=issued))
+        begun = issued if start is None else start
+        if begun > issued:
+            stages.append(Stage(name="queue", start_ns=issued, end_ns=begun, derived=True))
+        stages.append(
+            Stage(
+                name="wire",
+                start_ns=begun,
+                end_ns=arrived,
+                derived=start is not None,
+                collective=kind,
+                wire_bytes=wire_bytes,
+                dtype=str(dtype).removeprefix("torch."),
+            )
+        )
+        at = arrived
+    name = "decompress" if call.rounds else "compress"
+    stages.append(Stage(name=name, start_ns=at, end_ns=times.done))
+    return tuple(stages)
+
+
+def _bucket_record(
+    call: BucketCall, host: _Times, device: _Times | None, *, generation: int, warmup: bool
+) -> BucketRecord:
+    slot = call.slot
+    bus = [bus_bytes(kind, size, ranks) for kind, size, _, ranks, _, _ in call.rounds]
+    known = [b for b in bus if b is not None]
+    span = None
+    if device is not None:
+        span = DeviceSpan(ready_ns=device.ready, done_ns=device.done, stages=_stages(call, device))
+    return BucketRecord(
+        model=slot.model.name,
+        hook=slot.model.hook,
+        generation=generation,
+        step=call.step,
+        bucket=slot.index,
+        is_last=slot.is_last,
+        dtype=slot.dtype,
+        device_type=slot.device_type,
+        numel=slot.numel,
+        gradient_bytes=slot.gradient_bytes,
+        parameter_count=len(slot.parameters),
+        ready_ns=call.ready,
+        launched_ns=call.launched,
+        done_ns=call.done,
+        # On a device the host's stamps only say when work was enqueued: they are not stages.
+        stages=_stages(call, host) if call.events is None else (),
+        device=span,
+        wire_bytes=sum(r[1] for r in call.rounds) if call.staged else None,
+        bus_bytes=sum(known) if call.staged and len(known) == len(bus) else None,
+        shadow=call.shadow,
+        warmup=warmup,
+        exception=call.error,
+    )
+
+
+def _step_record(
+    buckets: tuple[BucketRecord, ...], previous_ready: int | None, *, complete: bool
+) -> StepRecord:
+    first = buckets[0]
+    spans = [b.interval_ns for b in buckets]
+    known = [s for s in spans if s is not None]
+    resolved = len(known) == len(spans)
+    wire = [(s.start_ns, s.end_ns) for b in buckets for s in b.timed_stages if s.name == "wire"]
+    wire_bytes = [b.wire_bytes for b in buckets]
+    bus = [b.bus_bytes for b in buckets]
+    first_ready = min(b.ready_ns for b in buckets)
+    return StepRecord(
+        model=first.model,
+        hook=first.hook,
+        generation=first.generation,
+        step=first.step,
+        clock=first.clock,
+        first_ready_ns=first_ready,
+        last_ready_ns=max(b.ready_ns for b in buckets),
+        done_ns=max(b.done_ns for b in buckets),
+        busy_ns=union_ns(known) if resolved else None,
+        exposed_ns=exposed_ns(max(r for r, _ in known), max(d for _, d in known))
+        if resolved
+        else None,
+        wire_busy_ns=union_ns(wire) if resolved and wire else None,
+        period_ns=None if previous_ready is None else first_ready - previous_ready,
+        gradient_bytes=sum(b.gradient_bytes for b in buckets),
+        wire_bytes=None if None in wire_bytes else sum(w for w in wire_bytes if w is not None),
+        bus_bytes=None if None in bus else sum(b for b in bus if b is not None),
+        bucket_count=len(buckets),
+        shadow=all(b.shadow for b in buckets),
+        warmup=first.warmup,
+        complete=complete,
+    )
+
+
+def _hook_exception(call: BucketCall) -> AnomalyRecord:
+    slot = call.slot
+    return AnomalyRecord(
+        kind="hook_exception",
+        model=slot.model.name,
+        hook=slot.model.hook,
+        generation=slot.generation,
+        step=call.step,
+        bucket=slot.index,
+        stage=call.error_stage,
+        time_ns=call.done,
+        message=(
+            f"hook {slot.model.hook!r} raised in stage {call.error_stage} of bucket {slot.index} "
+            f"at step {call.step}: {call.error}; fix the hook and make the DDP model anew, "
+            "since a raising hook leaves DDP's reducer broken"
+        ),
+    )

@@ -1,0 +1,253 @@
+"""Collectives as values: what a staged hook yields and the driver starts.
+
+Each operation knows its payload, so wire bytes are measured by whoever sees the operation, and
+nothing has to be declared.  ``start()`` issues it asynchronously and returns a future;
+``result(future)`` gives the tensor that the hook gets back from its ``yield``; ``functional()`` is
+the synchronous form that torch.compile can trace.
+
+Sizes follow nccl-tests: the payload of an all-gather is one rank's share, and its bus bandwidth
+counts the whole output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
+
+from .groups import GroupInfo, group_info, group_of
+
+__all__ = ["AllGather", "AllReduce", "AllToAll", "Broadcast", "Operation", "ReduceScatter"]
+
+Future = Any  # torch.futures.Future or torch._C.Future: `then` returns the latter
+
+
+class Operation:
+    """A collective over ``group`` with a contiguous ``tensor`` as this rank's payload.
+
+    ``group``: a process group, or ``None`` for the default one.
+    """
+
+    __slots__ = ("group", "tensor")
+
+    kind: ClassVar[str] = ""
+
+    def __init__(self, tensor: torch.Tensor, group: dist.ProcessGroup | None = None) -> None:
+        self.tensor = tensor
+        self.group: dist.ProcessGroup = group_of(None) if group is None else group
+
+    def start(self) -> Future:
+        """Issue the collective; the future completes when its result is there."""
+        raise NotImplementedError
+
+    def result(self, future: Future) -> torch.Tensor:
+        """Return the collective's result; raises what the backend raised."""
+        raise NotImplementedError
+
+    def functional(self) -> torch.Tensor:
+        """Run the collective synchronously with traceable functional collectives."""
+        raise NotImplementedError
+
+    @property
+    def info(self) -> GroupInfo:
+        """Facts about the group on the payload's device."""
+        return group_info(self.group, self.tensor.device.type)
+
+    @property
+    def wire_bytes(self) -> int:
+        """Bytes of the payload that this rank hands to the collective."""
+        return self.tensor.nbytes
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The payload's dtype."""
+        return self.tensor.dtype
+
+    def __repr__(self) -> str:
+        shape = tuple(self.tensor.shape)
+        return f"{type(self).__name__}({shape}, {self.tensor.dtype}, {self.group.size()} ranks)"
+
+
+class AllReduce(Operation):
+    """Reduce ``tensor`` over all ranks, in place; the hook gets the same tensor back.
+
+    ``op``: the reduction, the sum by default.
+    """
+
+    __slots__ = ("op",)
+
+    kind = "all_reduce"
+
+    def __init__(
+        self,
+        tensor: torch.Tensor,
+        group: dist.ProcessGroup | None = None,
+        op: Any = dist.ReduceOp.SUM,
+    ) -> None:
+        super().__init__(tensor, group)
+        self.op = op
+
+    def start(self) -> Future:
+        """Issue the all-reduce."""
+        work = dist.all_reduce(self.tensor, op=self.op, group=self.group, async_op=True)
+        return work.get_future()  # type: ignore[union-attr]
+
+    def result(self, future: Future) -> torch.Tensor:
+        """Return the reduced tensor."""
+        future.value()
+        return self.tensor
+
+    def functional(self) -> torch.Tensor:
+        """Return the reduced tensor; the sum only."""
+        return functional.all_reduce(self.tensor, "sum", self.group)
+
+
+class AllGather(Operation):
+    """Gather equal ``tensor`` s of all ranks; the hook gets a tensor of shape (ranks, *shape)."""
+
+    __slots__ = ("_output",)
+
+    kind = "all_gather"
+
+    def start(self) -> Future:
+        """Issue the all-gather into a new tensor."""
+        shape = (self.group.size(), *self.tensor.shape)
+        self._output = self.tensor.new_empty(shape)
+        work = dist.all_gather_into_tensor(
+            self._output.flatten(), self.tensor.flatten(), group=self.group, async_op=True
+        )
+        return work.get_future()  # type: ignore[union-attr]
+
+    def result(self, future: Future) -> torch.Tensor:
+        """Return the gathered tensor, row i from rank i."""
+        future.value()
+        return self._output
+
+    def functional(self) -> torch.Tensor:
+        """Return the gathered tensor, row i from rank i."""
+        flat = functional.all_gather_tensor(self.tensor.flatten(), 0, self.group)
+        return flat.view(self.group.size(), *self.tensor.shape)
+
+
+class AllToAll(Operation):
+    """Send part j of ``tensor`` to rank j; the hook gets the parts from all ranks, concatenated.
+
+    Parts are equal along the first dimension, unless ``input_splits`` (rows for each rank) and
+    ``output_splits`` (rows from each rank) say otherwise.
+    """
+
+    __slots__ = ("_output", "input_splits", "output_splits")
+
+    kind = "all_to_all"
+
+    def __init__(
+        self,
+        tensor: torch.Tensor,
+        group: dist.ProcessGroup | None = None,
+        *,
+        output_splits: Sequence[int] | None = None,
+        input_splits: Sequence[int] | None = None,
+    ) -> None:
+        super().__init__(tensor, group)
+        self.output_splits = None if output_splits is None else list(output_splits)
+        self.input_splits = None if input_splits is None else list(input_splits)
+
+    def start(self) -> Future:
+        """Issue the all-to-all into a new tensor."""
+        rows = self.tensor.shape[0] if self.output_splits is None else sum(self.output_splits)
+        self._output = self.tensor.new_empty((rows, *self.tensor.shape[1:]))
+        work = dist.all_to_all_single(
+            self._output,
+            self.tensor,
+            self.output_splits,
+            self.input_splits,
+            group=self.group,
+            async_op=True,
+        )
+        return work.get_future()  # type: ignore[union-attr]
+
+    def result(self, future: Future) -> torch.Tensor:
+        """Return the received parts, in rank order."""
+        future.value()
+        return self._output
+
+    def functional(self) -> torch.Tensor:
+        """Return the received parts, in rank order."""
+        return functional.all_to_all_single(
+            self.tensor, self.output_splits, self.input_splits, self.group
+        )
+
+
+class ReduceScatter(Operation):
+    """Sum ``tensor`` over all ranks and give rank i the i-th of equal parts (first dimension).
+
+    gloo's reduce-scatter has no future (torch 2.13), so there the parts are exchanged with an
+    all-to-all and added in rank order: the same bytes, and the same result on every run.
+    """
+
+    __slots__ = ("_output", "_parts")
+
+    kind = "reduce_scatter"
+
+    def start(self) -> Future:
+        """Issue the reduce-scatter.
+
+        Raises ``ValueError`` when the first dimension does not divide by the number of ranks.
+        """
+        ranks, rows = self.group.size(), self.tensor.shape[0]
+        if rows % ranks:
+            raise ValueError(
+                f"ReduceScatter cannot cut {rows} rows into {ranks} equal parts; pad the tensor"
+            )
+        if self.info.backend == "gloo":
+            self._parts: AllToAll | None = AllToAll(self.tensor, self.group)
+            return self._parts.start()
+        self._parts = None
+        self._output = self.tensor.new_empty((rows // ranks, *self.tensor.shape[1:]))
+        work = dist.reduce_scatter_tensor(
+            self._output, self.tensor, group=self.group, async_op=True
+        )
+        return work.get_future()  # type: ignore[union-attr]
+
+    def result(self, future: Future) -> torch.Tensor:
+        """Return this rank's part of the sum."""
+        if self._parts is not None:
+            received = self._parts.result(future)
+            return received.view(self.group.size(), -1, *self.tensor.shape[1:]).sum(0)
+        future.value()
+        return self._output
+
+    def functional(self) -> torch.Tensor:
+        """Return this rank's part of the sum."""
+        return functional.reduce_scatter_tensor(self.tensor, "sum", 0, self.group)
+
+
+class Broadcast(Operation):
+    """Copy ``tensor`` of global rank ``source`` to all ranks, in place."""
+
+    __slots__ = ("source",)
+
+    kind = "broadcast"
+
+    def __init__(
+        self, tensor: torch.Tensor, source: int, group: dist.ProcessGroup | None = None
+    ) -> None:
+        super().__init__(tensor, group)
+        self.source = source
+
+    def start(self) -> Future:
+        """Issue the broadcast."""
+        work = dist.broadcast(self.tensor, self.source, group=self.group, async_op=True)
+        return work.get_future()  # type: ignore[union-attr]
+
+    def result(self, future: Future) -> torch.Tensor:
+        """Return the tensor, now equal to the source's."""
+        future.value()
+        return self.tensor
+
+    def functional(self) -> torch.Tensor:
+        """Return the source's tensor."""
+        return functional.broadcast(self.tensor, self.source, self.group)

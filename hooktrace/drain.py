@@ -1,0 +1,235 @@
+"""The drain: one daemon thread that turns stamps into records and feeds the exporters.
+
+    ring --pop--> Assembler --steps--> Store (memory) and exporters, a few steps at a time
+
+It shares the interpreter lock with the training thread, so it works in small portions and sleeps
+between them.  Everything that can fail fails here: an exporter that raises is closed, disabled,
+logged once and counted, and the others go on.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from .assemble import Assembler, CompletedStep
+from .calls import BucketCall
+from .exporters.base import Exporter
+from .records import Batch, LayoutRecord, RunInfo
+from .ring import Ring
+from .store import Store
+
+__all__ = ["Drain"]
+
+logger = logging.getLogger("hooktrace")
+
+_CALLS_PER_PORTION = 16
+_BUCKETS_PER_BATCH = 32
+_BREATH_S = 0.0002
+"""Between portions the drain sleeps, so that a training thread that waits for the interpreter lock
+gets it at once instead of after the switch interval of 5 ms."""
+
+
+class Drain:
+    """Empties a ring every ``interval_s`` seconds until it is stopped.
+
+    ``run_info`` is called once, when the first record is there.  ``in_flight`` tells how many calls
+    are unfinished when the drain ends.
+    """
+
+    def __init__(
+        self,
+        ring: Ring[BucketCall | LayoutRecord],
+        assembler: Assembler,
+        store: Store,
+        exporters: Sequence[Exporter],
+        *,
+        run_info: Callable[[], RunInfo],
+        in_flight: Callable[[], int],
+        interval_s: float,
+    ) -> None:
+        self._ring = ring
+        self._assembler = assembler
+        self._store = store
+        self._exporters = list(exporters)
+        self._run_info = run_info
+        self._in_flight = in_flight
+        self._interval_s = interval_s
+        self._run: RunInfo | None = None
+        self._lost: Counter[str] = Counter()
+        self._disabled = 0
+        self._failures: dict[str, int] = {}
+        self._reported: set[str] = set()
+        self._sent: tuple[dict[str, int], dict[str, int]] = ({}, {})
+        self._stopping = False
+        self._requested = 0
+        self._served = 0
+        self._turn = threading.Condition()
+        self._thread = threading.Thread(target=self._main, name="hooktrace-drain", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def flush(self, timeout_s: float) -> bool:
+        """Have everything pushed so far exported; false when that took longer than the timeout."""
+        with self._turn:
+            self._requested += 1
+            ticket = self._requested
+            self._turn.notify_all()
+            return self._turn.wait_for(lambda: self._served >= ticket, timeout_s)
+
+    def stop(self, timeout_s: float) -> bool:
+        """Drain once more, close the exporters and end; false when the deadline passed first."""
+        with self._turn:
+            self._stopping = True
+            self._turn.notify_all()
+        self._thread.join(timeout_s)
+        return not self._thread.is_alive()
+
+    @property
+    def losses(self) -> dict[str, int]:
+        """Everything lost so far, by reason."""
+        losses = self._lost + self._assembler.lost
+        if self._ring.dropped:
+            losses["ring_full"] += self._ring.dropped
+        return dict(losses)
+
+    @property
+    def failures(self) -> dict[str, int]:
+        """Exporters that raised, by name."""
+        return dict(self._failures)
+
+    def _main(self) -> None:
+        stopping = False
+        while not stopping:
+            with self._turn:
+                self._turn.wait_for(self._wanted, self._interval_s)
+                stopping, ticket = self._stopping, self._requested
+            self._cycle(ending=stopping)
+            with self._turn:
+                self._served = ticket
+                self._turn.notify_all()
+        for exporter in self._exporters:
+            self._close(exporter)
+        self._report_losses()
+
+    def _wanted(self) -> bool:
+        return self._stopping or self._requested > self._served
+
+    def _cycle(self, *, ending: bool) -> None:
+        # What is pushed meanwhile belongs to the next cycle: a fast producer cannot hold one up.
+        layouts: list[LayoutRecord] = []
+        for position in range(1, len(self._ring) + 1):
+            entry = self._ring.pop()
+            if isinstance(entry, LayoutRecord):
+                layouts.append(entry)
+            elif entry is not None:
+                self._assembler.add(entry)
+            if position % _CALLS_PER_PORTION == 0:
+                time.sleep(_BREATH_S)
+        if ending:
+            self._assembler.finish()
+            unfinished = self._in_flight()
+            if unfinished:
+                self._lost["unfinished"] += unfinished
+        self._deliver(layouts, self._assembler.take())
+        self._report_losses()
+
+    def _deliver(self, layouts: list[LayoutRecord], steps: list[CompletedStep]) -> None:
+        anomalies, self._assembler.anomalies = self._assembler.anomalies, []
+        totals = (self.losses, self.failures)
+        if not (layouts or steps or anomalies) and (totals == self._sent or self._run is None):
+            return
+        self._sent = totals
+        if self._run is None:
+            self._run = self._run_info()
+        first = True
+        while first or steps:
+            portion = _take_portion(steps)
+            batch = Batch(
+                run=self._run,
+                layouts=tuple(layouts) if first else (),
+                steps=tuple(portion),
+                anomalies=() if steps else tuple(anomalies),
+                losses=self.losses,
+                failures=self.failures,
+            )
+            self._store.add(batch)
+            if self._disabled:
+                self._lost["not_exported"] += self._disabled * _bucket_count(batch)
+            for exporter in list(self._exporters):
+                self._export(exporter, batch)
+            first = False
+            time.sleep(_BREATH_S)
+
+    def _export(self, exporter: Exporter, batch: Batch) -> None:
+        try:
+            exporter.export(batch)
+        except Exception as error:
+            self._exporters.remove(exporter)
+            self._disabled += 1
+            self._lost["not_exported"] += _bucket_count(batch)
+            self._failures[exporter.name] = self._failures.get(exporter.name, 0) + 1
+            logger.warning(
+                "the %s exporter raised %s: %s; it is disabled for the rest of the run, training "
+                "and the other exporters go on; fix the cause and restart to have it back",
+                exporter.name,
+                type(error).__name__,
+                error,
+            )
+            self._close(exporter)
+
+    def _close(self, exporter: Exporter) -> None:
+        try:
+            exporter.close()
+        except Exception as error:
+            if exporter in self._exporters:
+                self._failures[exporter.name] = self._failures.get(exporter.name, 0) + 1
+                logger.warning(
+                    "the %s exporter could not close: %s: %s; what it held last may be missing "
+                    "from its output",
+                    exporter.name,
+                    type(error).__name__,
+                    error,
+                )
+
+    def _report_losses(self) -> None:
+        for reason, count in self.losses.items():
+            if reason not in self._reported:
+                self._reported.add(reason)
+                logger.warning(
+                    "%d record(s) lost (%s): %s; further losses are only counted, in "
+                    "hooktrace_records_lost_total and tracer.losses()",
+                    count,
+                    reason,
+                    _REMEDIES.get(reason, "see the documentation of Tracer.losses"),
+                )
+
+
+_REMEDIES = {
+    "ring_full": "the drain did not keep up; pass Tracer(ring_capacity=...) a larger number or "
+    "use fewer exporters",
+    "late": "a bucket completed more than two steps after its own; look for a hook whose future "
+    "does not belong to its bucket",
+    "unfinished": "their futures had not completed when the tracer was closed; close it after the "
+    "last backward pass has returned",
+    "not_exported": "an exporter was disabled; its own message says why",
+    "device_unresolved": "the device had not passed their events; synchronise it before close()",
+}
+
+
+def _bucket_count(batch: Batch) -> int:
+    return sum(len(buckets) for _, buckets in batch.steps)
+
+
+def _take_portion(steps: list[CompletedStep]) -> list[CompletedStep]:
+    portion: list[CompletedStep] = []
+    buckets = 0
+    while steps and (not portion or buckets + len(steps[0][1]) <= _BUCKETS_PER_BATCH):
+        portion.append(steps.pop(0))
+        buckets += len(portion[-1][1])
+    return portion

@@ -1,0 +1,23 @@
+"""The exceptions that hooktrace raises on behalf of a hook."""
+
+from __future__ import annotations
+
+__all__ = ["HookError"]
+
+
+class HookError(RuntimeError):
+    """A staged hook failed; the message names the hook, the bucket and the stage.
+
+    The hook's own exception is the ``__cause__``.  Where it is raised in a callback, torch turns it
+    into a ``RuntimeError`` with the same message before ``backward()`` raises it.
+    """
+
+    def __init__(self, hook: str, bucket: int, stage: str, reason: str) -> None:
+        super().__init__(f"hook {hook!r}, bucket {bucket}, stage {stage}: {reason}")
+        self.hook = hook
+        self.bucket = bucket
+        self.stage = stage
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type[HookError], tuple[str, int, str, str]]:
+        return HookError, (self.hook, self.bucket, self.stage, self.reason)

@@ -1,0 +1,94 @@
+"""Facts about process groups that the driver and the queue model need, looked up once a group.
+
+A group's facts are kept under its identity with a weak reference, so that a destroyed group is
+neither kept alive nor confused with a later one at the same address.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+__all__ = ["GroupInfo", "group_info", "group_of"]
+
+_DEFAULT_GLOO_WORKERS = 2
+
+
+class GroupInfo:
+    """What is known of one process group on one kind of device.
+
+    ``size``: number of ranks.  ``backend``: ``gloo``, ``nccl``, ...  ``workers``: how many
+    collectives it executes at once, first in first out, or 0 where that is unknown.
+    ``key`` names it in the drain.
+    """
+
+    __slots__ = ("_ref", "backend", "key", "size", "workers")
+
+    _keys = itertools.count()
+
+    def __init__(self, group: dist.ProcessGroup, device_type: str) -> None:
+        self._ref = weakref.ref(group)
+        self.size: int = group.size()
+        self.backend, self.workers = _backend_facts(group, device_type)
+        self.key = next(self._keys)
+
+    def belongs_to(self, group: dist.ProcessGroup) -> bool:
+        """Whether these facts are about this very group object."""
+        return self._ref() is group
+
+
+_infos: dict[tuple[int, str], GroupInfo] = {}
+
+
+def group_info(group: dist.ProcessGroup, device_type: str) -> GroupInfo:
+    """Return the facts of a group; a dictionary look-up after the first call."""
+    key = (id(group), device_type)
+    info = _infos.get(key)
+    if info is None or not info.belongs_to(group):
+        for stale in [k for k, v in _infos.items() if v._ref() is None]:
+            del _infos[stale]
+        info = _infos[key] = GroupInfo(group, device_type)
+    return info
+
+
+def group_of(state: object) -> dist.ProcessGroup:
+    """Return the process group that a hook's state means.
+
+    ``None`` is the default group, as in torch's hooks; a process group is itself; anything else is
+    asked for its ``process_group`` (``None`` again means the default group).
+
+    Raises ``RuntimeError`` when the default group is meant and there is none, ``TypeError`` for a
+    state that has no process group.
+    """
+    if state is not None and not isinstance(state, dist.ProcessGroup):
+        try:
+            state = state.process_group  # type: ignore[attr-defined]
+        except AttributeError:
+            raise TypeError(
+                f"the hook's state is a {type(state).__name__}, which has no process_group; "
+                "register the hook with state=None, a process group, or an object that has one"
+            ) from None
+    group: Any = dist.group.WORLD if state is None else state
+    if group is None:
+        raise RuntimeError(
+            "there is no default process group; call torch.distributed.init_process_group first"
+        )
+    return group  # type: ignore[no-any-return]
+
+
+def _backend_facts(group: dist.ProcessGroup, device_type: str) -> tuple[str, int]:
+    """Return (backend name, workers); both come from private attributes, so each has a fallback."""
+    try:
+        backend: Any = group._get_backend(torch.device(device_type))
+        name = str(backend.name()).lower()
+    except (AttributeError, RuntimeError):
+        return str(dist.get_backend(group)).lower(), 0
+    if name == "gloo":
+        options = getattr(backend, "options", None)
+        return name, int(getattr(options, "_threads", _DEFAULT_GLOO_WORKERS))
+    # NCCL executes a communicator's collectives one after another on one stream.
+    return name, 1 if name == "nccl" else 0

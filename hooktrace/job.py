@@ -1,0 +1,86 @@
+"""This process in its job: rank, run id, and how a DDP process ends well.
+
+Nothing here is a collective.  The run id is agreed on through torch's key-value store, with one
+atomic request that waits for no other rank.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import socket
+import uuid
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from .records import RunInfo
+from .timing import WallAnchor
+
+__all__ = ["describe_run", "local_rank", "shutdown"]
+
+logger = logging.getLogger("hooktrace")
+
+_RUN_ID_KEY = "hooktrace/run_id"
+
+
+def describe_run(run_id: str | None, anchor: WallAnchor) -> RunInfo:
+    """Return who this process is.
+
+    Without an initialised process group it is rank 0 of 1, unless ``RANK`` and ``WORLD_SIZE`` say
+    otherwise.
+    """
+    initialised = dist.is_available() and dist.is_initialized()
+    return RunInfo(
+        run_id=run_id or _agreed_run_id(initialised),
+        rank=dist.get_rank() if initialised else int(os.environ.get("RANK", "0")),
+        local_rank=local_rank(),
+        world_size=dist.get_world_size() if initialised else int(os.environ.get("WORLD_SIZE", "1")),
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        torch_version=str(torch.__version__),
+        backend=str(dist.get_backend()) if initialised else "none",
+        host_anchor_ns=anchor.host_ns,
+        wall_anchor_ns=anchor.wall_ns,
+    )
+
+
+def local_rank() -> int:
+    """Return the rank on this host as the launcher set it (``LOCAL_RANK``), 0 without one."""
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
+def shutdown(model: Any = None, *containers: dict[Any, Any]) -> None:
+    """End a DDP process so that it does not abort at exit.
+
+    A gloo process that has not synchronised, let go of its DDP objects and destroyed its process
+    group in that order aborts now and then ("terminate called without an active exception").  This
+    waits for all ranks, lets go of ``model`` (delete your own references before: ``del ddp``),
+    collects garbage, and destroys the default process group.  Every rank must call it.
+    """
+    if not dist.is_initialized():
+        return
+    dist.barrier()
+    del model
+    gc.collect()
+    dist.destroy_process_group()
+
+
+def _agreed_run_id(initialised: bool) -> str:
+    own = uuid.uuid4().hex
+    if not initialised:
+        return own
+    try:
+        store: Any = dist.distributed_c10d._get_default_store()
+        # Sets the key if it is missing and returns its value: the first rank to ask decides.
+        return bytes(store.compare_set(_RUN_ID_KEY, "", own)).decode()
+    except Exception as error:  # noqa: BLE001  # a private function of torch and a network request
+        logger.warning(
+            "the ranks could not agree on a run id (%s: %s), so this rank's records carry one of "
+            "its own; pass Tracer(run_id=...) or set HOOKTRACE_RUN_ID to the same value everywhere",
+            type(error).__name__,
+            error,
+        )
+        return own

@@ -1,0 +1,231 @@
+"""Which model, generation and bucket a hook call belongs to.
+
+DDP tells a hook nothing of the model, and rebuilds its buckets after the first backward pass.  So
+the first steps of each generation are identified by the parameters of each bucket; from then on a
+bucket's buffer address leads to its slot with one dictionary look-up.
+
+    bucket --address--> slot (settled)                 fast: every call
+           --parameters--> model, generation, slot     slow: first steps, rebuilds, join() shadows
+
+Parameters are known by ``id`` only: nothing here keeps a tensor alive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+import torch
+
+from .calls import BucketCall
+from .records import BucketLayout, LayoutRecord
+
+__all__ = ["BucketSlot", "GradBucketLike", "LayoutTracker", "ModelState", "in_backward"]
+
+_CHECKED_STEPS = 4
+"""Steps of a generation in which every bucket is identified by its parameters.  DDP rebuilds
+before the second or third step, and the new buckets may lie at the old addresses."""
+
+_graph_task_id: Callable[[], int] | None = getattr(torch._C, "_current_graph_task_id", None)
+
+
+class GradBucketLike(Protocol):
+    """What hooktrace reads of a ``torch.distributed.GradBucket``."""
+
+    def index(self) -> int:
+        """Position among the buckets."""
+
+    def buffer(self) -> torch.Tensor:
+        """The flat gradients, shape (numel,)."""
+
+    def gradients(self) -> list[torch.Tensor]:
+        """Views of the buffer, one a parameter."""
+
+    def parameters(self) -> list[torch.Tensor]:
+        """The parameters."""
+
+    def is_last(self) -> bool:
+        """Whether this is the last bucket of the backward pass."""
+
+
+class BucketSlot:
+    """One bucket of one generation of one model; its numbers never change."""
+
+    __slots__ = (
+        "device_type",
+        "dtype",
+        "gradient_bytes",
+        "in_flight",
+        "index",
+        "is_last",
+        "model",
+        "generation",
+        "numel",
+        "parameter_ids",
+        "parameters",
+    )
+
+    def __init__(self, model: ModelState, bucket: GradBucketLike, ids: tuple[int, ...]) -> None:
+        buffer = bucket.buffer()
+        self.model = model
+        self.generation = model.generation
+        self.index = bucket.index()
+        self.is_last = bucket.is_last()
+        self.numel = buffer.numel()
+        self.gradient_bytes: int = buffer.nbytes
+        self.dtype = str(buffer.dtype).removeprefix("torch.")
+        self.device_type = buffer.device.type
+        self.parameter_ids = ids
+        self.parameters = tuple(
+            (model.names.get(key, f"{self.index}.{position}"), tuple(parameter.shape))
+            for position, (key, parameter) in enumerate(zip(ids, bucket.parameters(), strict=True))
+        )
+        self.in_flight: BucketCall | None = None
+
+    def layout(self) -> BucketLayout:
+        """Return the slot as a record."""
+        return BucketLayout(
+            bucket=self.index,
+            dtype=self.dtype,
+            device_type=self.device_type,
+            numel=self.numel,
+            gradient_bytes=self.gradient_bytes,
+            parameters=self.parameters,
+        )
+
+
+class ModelState:
+    """Where one model stands: its step, its generation and the slots of that generation."""
+
+    __slots__ = ("checks", "generation", "hook", "last_index", "name", "names", "slots", "step")
+
+    def __init__(self, name: str, hook: str, names: dict[int, str]) -> None:
+        self.name = name
+        self.hook = hook
+        self.names = names
+        self.step = -1
+        self.last_index = -1
+        self.generation = 0
+        self.checks = _CHECKED_STEPS
+        self.slots: dict[int, BucketSlot] = {}
+
+    def enter(self, index: int) -> int:
+        """Count the call of bucket ``index`` and return its step.
+
+        Buckets come in ascending order, so an index that does not ascend begins a step.
+        """
+        if index <= self.last_index or self.step < 0:
+            self.step += 1
+            if self.checks:
+                self.checks -= 1
+        self.last_index = index
+        return self.step
+
+    def in_flight(self) -> Iterable[BucketCall]:
+        """Yield the calls whose futures have not completed."""
+        return [s.in_flight for s in list(self.slots.values()) if s.in_flight is not None]
+
+
+class LayoutTracker:
+    """Finds the slot of a bucket for one traced hook, on any number of models.
+
+    ``name_model`` gives the n-th model (from 0) that this hook meets its name.  ``announce`` is
+    called with the layout of each generation, when its last bucket was seen.
+    """
+
+    def __init__(
+        self,
+        hook: str,
+        name_model: Callable[[int], str],
+        announce: Callable[[LayoutRecord], None],
+        clock: Callable[[], int],
+    ) -> None:
+        self._hook = hook
+        self._name_model = name_model
+        self._announce = announce
+        self._clock = clock
+        self._by_address: dict[int, BucketSlot] = {}
+        self._owners: dict[int, ModelState] = {}
+        self._names: dict[int, str] = {}
+        self.models: list[ModelState] = []
+
+    def learn_names(self, names: dict[int, str]) -> None:
+        """Take parameter names, by ``id`` of the parameter."""
+        self._names.update(names)
+
+    def recheck(self) -> None:
+        """Identify the buckets of the next steps by their parameters again."""
+        for model in self.models:
+            model.checks = _CHECKED_STEPS
+
+    def find(self, bucket: GradBucketLike) -> tuple[BucketSlot, bool]:
+        """Return a bucket's slot, and whether the call is a ``join()`` shadow."""
+        buffer = bucket.buffer()
+        slot = self._by_address.get(buffer.data_ptr())
+        if (
+            slot is None
+            or slot.model.checks
+            or slot.index != bucket.index()
+            or slot.numel != buffer.numel()
+        ):
+            return self._identify(bucket, buffer.data_ptr())
+        return slot, False
+
+    def _identify(self, bucket: GradBucketLike, address: int) -> tuple[BucketSlot, bool]:
+        ids = tuple(map(id, bucket.parameters()))
+        model = self._model_of(ids)
+        # DDP runs the hooks of shadows outside any backward pass, on buckets made for the purpose.
+        shadow = not in_backward(bucket)
+        slot = model.slots.get(bucket.index())
+        if slot is None or slot.parameter_ids != ids:
+            slot = self._new_slot(model, bucket, ids, rebuilt=slot is not None)
+        if not shadow:
+            self._by_address[address] = slot
+        return slot, shadow
+
+    def _model_of(self, ids: tuple[int, ...]) -> ModelState:
+        for key in ids:
+            owner = self._owners.get(key)
+            if owner is not None:
+                break
+        else:
+            owner = ModelState(self._name_model(len(self.models)), self._hook, self._names)
+            self.models.append(owner)
+        for key in ids:
+            self._owners[key] = owner
+        return owner
+
+    def _new_slot(
+        self, model: ModelState, bucket: GradBucketLike, ids: tuple[int, ...], *, rebuilt: bool
+    ) -> BucketSlot:
+        index = bucket.index()
+        if rebuilt:
+            # Buckets before this one came out of the rebuild as they were: they stay.
+            model.slots = {i: s for i, s in model.slots.items() if i < index}
+            model.generation += 1
+            model.checks = _CHECKED_STEPS
+            self._by_address = {a: s for a, s in self._by_address.items() if s.model is not model}
+        slot = model.slots[index] = BucketSlot(model, bucket, ids)
+        if slot.is_last:
+            self._announce(
+                LayoutRecord(
+                    model=model.name,
+                    hook=model.hook,
+                    generation=model.generation,
+                    step=model.step + (index <= model.last_index or model.step < 0),
+                    time_ns=self._clock(),
+                    buckets=tuple(s.layout() for _, s in sorted(model.slots.items())),
+                )
+            )
+        return slot
+
+
+def in_backward(bucket: Any) -> bool:
+    """Whether a hook is called from a backward pass.
+
+    A bucket that is not torch's own (a fake in a test) counts as one, and so does every bucket
+    where torch does not tell.
+    """
+    if _graph_task_id is None or not isinstance(bucket, torch.distributed.GradBucket):
+        return True
+    return _graph_task_id() != -1

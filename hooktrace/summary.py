@@ -1,0 +1,133 @@
+"""Percentiles of kept records: pure functions, for ``tracer.summary()`` and the command line.
+
+Warm-up, shadow and incomplete steps are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from .records import BucketRecord, Clock, StepRecord
+
+__all__ = ["BucketSummary", "ModelSummary", "percentile", "summarize"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketSummary:
+    """One bucket over all counted steps of its generation; times in ns.
+
+    ``stage_p50_ns`` has one entry for each stage that occurred, in order of occurrence.
+    """
+
+    bucket: int
+    is_last: bool
+    count: int
+    gradient_bytes: int
+    wire_bytes: int | None
+    duration_p50_ns: int
+    duration_p95_ns: int
+    stage_p50_ns: dict[str, int]
+    busbw_p50_bytes_per_second: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSummary:
+    """One model's last generation; times in ns, ``None`` where nothing was measured."""
+
+    model: str
+    hook: str
+    generation: int
+    clock: Clock
+    steps: int
+    period_p50_ns: int | None
+    exposed_p50_ns: int | None
+    exposed_p95_ns: int | None
+    overlap_p50: float | None
+    busbw_p50_bytes_per_second: float | None
+    gradient_bytes: int
+    wire_bytes: int | None
+    buckets: tuple[BucketSummary, ...]
+
+    @property
+    def exposed_share(self) -> float | None:
+        """Exposed communication as a share of the step period, both medians."""
+        if self.exposed_p50_ns is None or not self.period_p50_ns:
+            return None
+        return self.exposed_p50_ns / self.period_p50_ns
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the nearest-rank percentile of unsorted ``values``; ``share`` is in [0, 1].
+
+    Raises ``ValueError`` when there are no values.
+    """
+    if not values:
+        raise ValueError("no values to take a percentile of")
+    ordered = sorted(values)
+    return ordered[max(0, -int(-share * len(ordered) // 1) - 1)]
+
+
+def summarize(
+    completed: Iterable[tuple[StepRecord, tuple[BucketRecord, ...]]],
+) -> list[ModelSummary]:
+    """Return a summary of each model, in order of first appearance."""
+    by_model: dict[str, list[tuple[StepRecord, tuple[BucketRecord, ...]]]] = {}
+    for step, buckets in completed:
+        if step.complete and not step.warmup and not step.shadow:
+            by_model.setdefault(step.model, []).append((step, buckets))
+    return [_summarize_model(entries) for entries in by_model.values()]
+
+
+def _summarize_model(
+    entries: list[tuple[StepRecord, tuple[BucketRecord, ...]]],
+) -> ModelSummary:
+    last = entries[-1][0]
+    entries = [e for e in entries if e[0].generation == last.generation]
+    steps = [s for s, _ in entries]
+    by_bucket: dict[int, list[BucketRecord]] = {}
+    for _, buckets in entries:
+        for bucket in buckets:
+            by_bucket.setdefault(bucket.bucket, []).append(bucket)
+    exposed = [s.exposed_ns for s in steps if s.exposed_ns is not None]
+    return ModelSummary(
+        model=last.model,
+        hook=last.hook,
+        generation=last.generation,
+        clock=last.clock,
+        steps=len(steps),
+        period_p50_ns=_p(0.5, [s.period_ns for s in steps if s.period_ns is not None]),
+        exposed_p50_ns=_p(0.5, exposed),
+        exposed_p95_ns=_p(0.95, exposed),
+        overlap_p50=_median([s.overlap_ratio for s in steps]),
+        busbw_p50_bytes_per_second=_median([s.busbw_bytes_per_second for s in steps]),
+        gradient_bytes=last.gradient_bytes,
+        wire_bytes=last.wire_bytes,
+        buckets=tuple(_summarize_bucket(by_bucket[index]) for index in sorted(by_bucket)),
+    )
+
+
+def _summarize_bucket(records: list[BucketRecord]) -> BucketSummary:
+    last = records[-1]
+    durations = [r.duration_ns for r in records if r.duration_ns is not None]
+    names = dict.fromkeys(s.name for r in records for s in r.timed_stages)
+    return BucketSummary(
+        bucket=last.bucket,
+        is_last=last.is_last,
+        count=len(records),
+        gradient_bytes=last.gradient_bytes,
+        wire_bytes=last.wire_bytes,
+        duration_p50_ns=_p(0.5, durations) or 0,
+        duration_p95_ns=_p(0.95, durations) or 0,
+        stage_p50_ns={n: _p(0.5, [r.stage_ns(n) for r in records]) or 0 for n in names},
+        busbw_p50_bytes_per_second=_median([r.busbw_bytes_per_second for r in records]),
+    )
+
+
+def _p(share: float, values: Sequence[int]) -> int | None:
+    return int(percentile(values, share)) if values else None
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [v for v in values if v is not None]
+    return percentile(known, 0.5) if known else None

@@ -1,0 +1,268 @@
+"""Tracer: owns the ring, the drain, the exporters and the clock, and answers questions.
+
+    TracedHook --push--> ring --> drain thread --> memory (steps(), summary()) and exporters
+
+A tracer lives as long as the job; ``close()`` has a deadline and may be called any number of times.
+At interpreter exit open tracers are closed.  A forked child gets an empty tracer without exporters:
+files, sockets and threads stay with the parent.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import logging
+import os
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from types import TracebackType
+
+import torch
+
+from .assemble import Assembler
+from .calls import BucketCall
+from .drain import Drain
+from .exporters.base import Exporter
+from .job import describe_run
+from .layout import LayoutTracker
+from .records import AnomalyRecord, BucketRecord, LayoutRecord, RunInfo, StepRecord
+from .ring import Ring
+from .store import Store
+from .summary import ModelSummary, summarize
+from .timing import Clock, EventPool, WallAnchor
+
+__all__ = ["Tracer", "default_tracer"]
+
+logger = logging.getLogger("hooktrace")
+
+
+class Tracer:
+    """Collects what traced hooks record, keeps the last of it and hands all of it to exporters.
+
+    ``exporters``: where records go; they belong to the tracer, which closes them.  ``clock``:
+    returns ns that never go back.  ``run_id``: the same on all ranks; by default the ranks agree on
+    one through torch's store.  ``ring_capacity``: hook calls that may wait for the drain.
+    ``keep_steps``, ``keep_buckets``: how much ``steps()`` and ``buckets()`` can look back.
+    ``interval_s``: how often the drain wakes.  ``close_timeout_s``: the deadline of ``close()``.
+    """
+
+    def __init__(
+        self,
+        exporters: Sequence[Exporter] = (),
+        *,
+        clock: Clock = time.perf_counter_ns,
+        run_id: str | None = None,
+        ring_capacity: int = 16384,
+        keep_steps: int = 1024,
+        keep_buckets: int = 8192,
+        interval_s: float = 0.5,
+        close_timeout_s: float = 10.0,
+    ) -> None:
+        self.clock = clock
+        self.recording = True
+        """Whether traced hooks record; false once the tracer is closed."""
+        self._exporters = list(exporters)
+        self._run_id = run_id
+        self._ring_capacity = ring_capacity
+        self._keep = (keep_steps, keep_buckets)
+        self._interval_s = interval_s
+        self._close_timeout_s = close_timeout_s
+        self._anchor = WallAnchor.measure(clock)
+        self._model_names: set[str] = set()
+        self._model_numbers = itertools.count()
+        self._layouts: weakref.WeakSet[LayoutTracker] = weakref.WeakSet()
+        self._closing = threading.Lock()
+        self._begin()
+        _open_tracers.add(self)
+
+    def _begin(self) -> None:
+        """Make ring and drain; the drain's thread starts with the first record."""
+        self.event_pool = EventPool(lambda: torch.cuda.Event(enable_timing=True))
+        self._ring: Ring[BucketCall | LayoutRecord] = Ring(self._ring_capacity)
+        self.push = self._ring.push
+        """Takes one ended call; called by hooks, never blocks."""
+        self._store = Store(*self._keep)
+        self.started = False
+        """Whether the drain's thread runs."""
+        self._start_lock = threading.Lock()
+        self._drain = Drain(
+            self._ring,
+            Assembler(self.event_pool),
+            self._store,
+            self._exporters,
+            run_info=self.run_info,
+            in_flight=self._count_in_flight,
+            interval_s=self._interval_s,
+        )
+
+    def start(self) -> None:
+        """Start the drain's thread, if it does not run yet; called by the first hook."""
+        with self._start_lock:
+            if not self.started:
+                self.started = True
+                self._drain.start()
+
+    def announce(self, layout: LayoutRecord) -> None:
+        """Take the layout of a new generation; called by hooks, in the first steps of each."""
+        self._ring.push(layout)
+
+    def adopt(self, layout: LayoutTracker) -> None:
+        """Take note of a traced hook's layout, to know its calls in flight."""
+        self._layouts.add(layout)
+
+    def name_model(self, wanted: str | None) -> str:
+        """Return a name for a model that no other model of this tracer has."""
+        name = wanted or f"model{next(self._model_numbers)}"
+        candidates = itertools.chain([name], (f"{name}#{n}" for n in itertools.count(2)))
+        unique = next(c for c in candidates if c not in self._model_names)
+        self._model_names.add(unique)
+        return unique
+
+    def run_info(self) -> RunInfo:
+        """Return who this process is; once torch.distributed is initialised, with its rank."""
+        return describe_run(self._run_id, self._anchor)
+
+    def steps(self, model: str | None = None) -> list[StepRecord]:
+        """Return the last steps, oldest first, of one model or of all."""
+        self.flush()
+        return [s for s, _ in self._store.completed() if model in (None, s.model)]
+
+    def buckets(self, model: str | None = None) -> list[BucketRecord]:
+        """Return the buckets of the last steps, oldest first, of one model or of all."""
+        self.flush()
+        completed = self._store.completed()
+        return [b for s, buckets in completed if model in (None, s.model) for b in buckets]
+
+    def layouts(self) -> list[LayoutRecord]:
+        """Return the bucket layouts, oldest first: one a generation."""
+        self.flush()
+        return self._store.layouts()
+
+    def anomalies(self) -> list[AnomalyRecord]:
+        """Return what went wrong in hooks, oldest first."""
+        self.flush()
+        return self._store.anomalies()
+
+    def summary(self) -> list[ModelSummary]:
+        """Return percentiles of the kept steps, one summary a model."""
+        self.flush()
+        return summarize(self._store.completed())
+
+    def losses(self) -> dict[str, int]:
+        """Return how many records were lost, by reason; empty when none was.
+
+        ``ring_full``: the drain did not keep up.  ``unfinished``: still in flight at close.
+        ``late``: completed steps after its own.  ``device_unresolved``: device times missing.
+        ``not_exported``: an exporter was disabled (once for each such exporter).
+        """
+        return self._drain.losses
+
+    def failures(self) -> dict[str, int]:
+        """Return the exporters that raised and were disabled, by name."""
+        return self._drain.failures
+
+    def flush(self, timeout_s: float = 10.0) -> bool:
+        """Wait until all that has been recorded is exported; false when the timeout passed first."""
+        return self._drain.flush(timeout_s) if self.started and self.recording else True
+
+    def close(self, timeout_s: float | None = None) -> bool:
+        """Export what is left, close the exporters and stop recording.
+
+        Hooks stay registered and run on untraced.  Returns false, and logs what to do, when the
+        deadline (``close_timeout_s`` by default) passed first.  Further calls do nothing.
+        """
+        with self._closing:
+            if not self.recording:
+                return True
+            self.recording = False
+            _open_tracers.discard(self)
+            self.start()
+            timeout_s = self._close_timeout_s if timeout_s is None else timeout_s
+            if self._drain.stop(timeout_s):
+                return True
+            logger.warning(
+                "the tracer could not close within %.1f s, %d call(s) wait in its ring; an exporter "
+                "hangs or is slow: check its backend, or pass Tracer(close_timeout_s=...)",
+                timeout_s,
+                len(self._ring),
+            )
+            return False
+
+    def __enter__(self) -> Tracer:
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None,
+        exc: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _count_in_flight(self) -> int:
+        return sum(1 for t in list(self._layouts) for m in t.models for _ in m.in_flight())
+
+    def _reset_in_child(self) -> None:
+        """Begin anew in a forked child, whose copy of the drain has no thread."""
+        self._closing = threading.Lock()
+        if self._exporters:
+            names = ", ".join(e.name for e in self._exporters)
+            self._exporters = [_LeftBehind(names)]
+        self._begin()
+        for layout in list(self._layouts):
+            layout.recheck()
+
+
+class _LeftBehind:
+    """Stands in a forked child for the parent's exporters, and says once that they are gone."""
+
+    def __init__(self, names: str) -> None:
+        self.name = names
+
+    def export(self, batch: object) -> None:
+        """Say why nothing is exported."""
+        raise RuntimeError(
+            "this process was forked after its tracer was made, and files, sockets and threads "
+            "stay with the parent; make a new Tracer in the child"
+        )
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+_open_tracers: set[Tracer] = set()
+_default: Tracer | None = None
+_default_lock = threading.Lock()
+
+
+def default_tracer() -> Tracer:
+    """Return the tracer that ``trace()`` uses when it is given none.
+
+    It is made on first use, set up from ``HOOKTRACE_*`` environment variables (``settings.py``),
+    and made anew when it was closed.
+    """
+    global _default  # noqa: PLW0603  # the one process-wide tracer
+    from .settings import exporters_from_environment, run_id_from_environment
+
+    with _default_lock:
+        if _default is None or not _default.recording:
+            _default = Tracer(exporters_from_environment(), run_id=run_id_from_environment())
+        return _default
+
+
+def _close_all() -> None:
+    for tracer in list(_open_tracers):
+        tracer.close()
+
+
+def _after_fork() -> None:
+    global _default_lock  # noqa: PLW0603  # the parent may have held it
+    _default_lock = threading.Lock()
+    for tracer in list(_open_tracers):
+        tracer._reset_in_child()
+
+
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_after_fork)

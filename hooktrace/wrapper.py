@@ -1,0 +1,186 @@
+"""trace(): a hook in, a hook out, with the same name, signature and result.
+
+    DDP --> TracedHook(state, bucket)
+              |  slot = layout.find(bucket)       which model, generation, bucket
+              |  call = BucketCall(slot, now)     stamps; pushed to the tracer's ring when both the
+              |                                   hook has returned and its result is there
+              +- staged hook: StagedHook.launch(state, bucket, call)     the driver stamps stages
+              +- opaque hook: hook(state, bucket).then(stamp)            call, return, completion
+
+One link is added to an opaque hook's future: ``then`` runs before DDP reads the value and passes on
+the very same tensor, and what it raises fails ``backward()`` properly.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .calls import BucketCall
+from .layout import LayoutTracker
+from .staged import HOOK_SIGNATURE, StagedHook
+
+if TYPE_CHECKING:
+    from torch.nn.parallel import DistributedDataParallel
+
+    from .tracer import Tracer
+
+__all__ = ["TracedHook", "instrument", "trace"]
+
+Future = Any  # torch.futures.Future or torch._C.Future: `then` returns the latter
+Hook = Callable[..., Any]
+
+
+def trace(hook: Hook, *, tracer: Tracer | None = None, model: str | None = None) -> TracedHook:
+    """Wrap a DDP communication hook so that each of its calls is recorded.
+
+    ``hook``: anything that can be called with ``(state, bucket)`` and returns a future: a staged
+    hook, a function with any parameter names, a bound method, a ``functools.partial``, a lambda, a
+    callable object.  A hook that is traced already is traced anew, not twice.  ``tracer``: where
+    the records go, the process's default tracer (``hooktrace.default_tracer``) by default.
+    ``model``: the name of the model in all records, ``model0``, ``model1``, ... by default; a second
+    model that uses the same traced hook is ``model0#2``.
+
+    Returns a callable that DDP accepts wherever it accepts the hook, with the hook's
+    ``__name__``, ``__qualname__`` and ``__wrapped__``.  It pickles when the hook pickles; the copy
+    reports to the default tracer of the process that loads it.
+
+    Raises ``TypeError`` when the hook cannot be called.
+    """
+    if not callable(hook):
+        raise TypeError(
+            f"cannot trace a {type(hook).__name__}; pass the hook itself, "
+            "a callable that takes (state, bucket)"
+        )
+    if isinstance(hook, TracedHook):
+        hook = hook.__wrapped__
+    if tracer is None:
+        from .tracer import default_tracer
+
+        tracer = default_tracer()
+    return TracedHook(hook, tracer, model)
+
+
+def instrument(
+    ddp: DistributedDataParallel,
+    hook: Hook,
+    state: object = None,
+    *,
+    tracer: Tracer | None = None,
+    model: str | None = None,
+) -> TracedHook:
+    """Register a traced hook on a DDP model and learn the names of its parameters.
+
+    The same as ``ddp.register_comm_hook(state, trace(hook, ...))``, and records and layouts say
+    ``layer3.conv.weight`` where they could otherwise only say ``4.2``.  Returns the traced hook;
+    raises what ``trace`` and ``register_comm_hook`` raise.
+    """
+    traced = trace(hook, tracer=tracer, model=model)
+    traced.learn_names({id(p): name for name, p in ddp.module.named_parameters()})
+    ddp.register_comm_hook(state, traced)
+    return traced
+
+
+class TracedHook:
+    """A hook that reports to a tracer; made by ``trace``."""
+
+    __name__: str
+    __qualname__: str
+    __wrapped__: Hook
+
+    def __init__(self, hook: Hook, tracer: Tracer, model: str | None) -> None:
+        functools.update_wrapper(self, hook, updated=())
+        # A partial or a callable object has no name of its own, and DDP asks for one.
+        named = hook.func if isinstance(hook, functools.partial) else hook
+        self.__name__ = getattr(named, "__name__", type(named).__name__)
+        self.__qualname__ = getattr(named, "__qualname__", type(named).__qualname__)
+        self.__signature__ = HOOK_SIGNATURE
+        self._hook = hook
+        self._staged = hook if isinstance(hook, StagedHook) else None
+        self._tracer = tracer
+        self._model = model
+        self._first_name = tracer.name_model(model)
+        self._clock = tracer.clock
+        label = self.__qualname__.split("<locals>.")[-1]
+        self._layout = LayoutTracker(label, self._name_model, tracer.announce, tracer.clock)
+        tracer.adopt(self._layout)
+
+    def __reduce__(self) -> tuple[Callable[..., TracedHook], tuple[Hook, str | None]]:
+        return _restore, (self._hook, self._model)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TracedHook:
+        return TracedHook(copy.deepcopy(self._hook, memo), self._tracer, self._model)
+
+    def __repr__(self) -> str:
+        return f"<traced {self._hook!r}>"
+
+    def learn_names(self, names: dict[int, str]) -> None:
+        """Take parameter names by ``id(parameter)``, before the first backward pass."""
+        self._layout.learn_names(names)
+
+    def __call__(self, state: Any, bucket: Any) -> Future:
+        """Run the hook for one bucket, as DDP does, and record the call."""
+        if isinstance(bucket, tuple) or not self._tracer.recording:
+            return self._hook(state, bucket)
+        call = self._open(bucket)
+        try:
+            if self._staged is not None:
+                return self._staged.launch(state, bucket, call)
+            return self._launch_opaque(state, bucket, call)
+        finally:
+            call.returned()
+
+    def _open(self, bucket: Any) -> BucketCall:
+        ready = self._clock()
+        tracer = self._tracer
+        if not tracer.started:
+            tracer.start()
+        slot, shadow = self._layout.find(bucket)
+        call = BucketCall(
+            slot,
+            slot.model.enter(slot.index),
+            ready,
+            shadow=shadow,
+            staged=self._staged is not None,
+            clock=self._clock,
+            push=tracer.push,
+            pool=None if slot.device_type == "cpu" else tracer.event_pool,
+        )
+        slot.in_flight = call
+        return call
+
+    def _launch_opaque(self, state: Any, bucket: Any, call: BucketCall) -> Future:
+        try:
+            future = self._hook(state, bucket)
+            if not isinstance(future, torch._C.Future):
+                # DDP would crash on None, and fail on anything else without naming the hook.
+                raise TypeError(
+                    f"hook {self.__qualname__!r} returned {type(future).__name__} for bucket "
+                    f"{bucket.index()}; return a torch.futures.Future of the averaged gradients"
+                )
+        except BaseException as error:
+            call.failed("hook", error)
+            raise
+
+        def completed(arrived: Future) -> Any:
+            try:
+                value = arrived.value()
+            except BaseException as error:
+                call.failed("pending", error)
+                raise
+            call.finished()
+            return value
+
+        return future.then(completed)
+
+    def _name_model(self, position: int) -> str:
+        # The first model's name was given by trace(), so that names follow the order in the code.
+        return self._first_name if position == 0 else self._tracer.name_model(self._first_name)
+
+
+def _restore(hook: Hook, model: str | None) -> TracedHook:
+    return trace(hook, model=model)
