@@ -1,7 +1,7 @@
 """From stamps to records: calls are gathered into steps, and stages get their derived times.
 
     BucketCall --add--> pending steps --last bucket there--> StepRecord + BucketRecords --take-->
-                 \-> QueueModel of the call's group: when did each collective really start?
+                 +-> QueueModel of the call's group: when did each collective really start?
 
 Runs in the drain thread only.  A step is complete when its last bucket and all before it are
 there.  A step that stays incomplete (its backward pass failed, or a record was lost) is closed

@@ -16,11 +16,17 @@ from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
-import torch.distributed._functional_collectives as functional
+from torch.distributed import _functional_collectives
 
 from .groups import GroupInfo, group_info, group_of
 
 __all__ = ["AllGather", "AllReduce", "AllToAll", "Broadcast", "Operation", "ReduceScatter"]
+
+functional: Any = _functional_collectives  # its functions are not annotated
+
+# torch 2.13 renamed these two and warns of the old names, the only ones that older versions have.
+_all_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_reduce_scatter: Any = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 Future = Any  # torch.futures.Future or torch._C.Future: `then` returns the latter
 
@@ -93,7 +99,7 @@ class AllReduce(Operation):
     def start(self) -> Future:
         """Issue the all-reduce."""
         work = dist.all_reduce(self.tensor, op=self.op, group=self.group, async_op=True)
-        return work.get_future()  # type: ignore[union-attr]
+        return work.get_future()
 
     def result(self, future: Future) -> torch.Tensor:
         """Return the reduced tensor."""
@@ -102,7 +108,8 @@ class AllReduce(Operation):
 
     def functional(self) -> torch.Tensor:
         """Return the reduced tensor; the sum only."""
-        return functional.all_reduce(self.tensor, "sum", self.group)
+        reduced: torch.Tensor = functional.all_reduce(self.tensor, "sum", self.group)
+        return reduced
 
 
 class AllGather(Operation):
@@ -116,10 +123,10 @@ class AllGather(Operation):
         """Issue the all-gather into a new tensor."""
         shape = (self.group.size(), *self.tensor.shape)
         self._output = self.tensor.new_empty(shape)
-        work = dist.all_gather_into_tensor(
+        work = _all_gather(
             self._output.flatten(), self.tensor.flatten(), group=self.group, async_op=True
         )
-        return work.get_future()  # type: ignore[union-attr]
+        return work.get_future()
 
     def result(self, future: Future) -> torch.Tensor:
         """Return the gathered tensor, row i from rank i."""
@@ -128,7 +135,7 @@ class AllGather(Operation):
 
     def functional(self) -> torch.Tensor:
         """Return the gathered tensor, row i from rank i."""
-        flat = functional.all_gather_tensor(self.tensor.flatten(), 0, self.group)
+        flat: torch.Tensor = functional.all_gather_tensor(self.tensor.flatten(), 0, self.group)
         return flat.view(self.group.size(), *self.tensor.shape)
 
 
@@ -167,7 +174,7 @@ class AllToAll(Operation):
             group=self.group,
             async_op=True,
         )
-        return work.get_future()  # type: ignore[union-attr]
+        return work.get_future()
 
     def result(self, future: Future) -> torch.Tensor:
         """Return the received parts, in rank order."""
@@ -176,9 +183,10 @@ class AllToAll(Operation):
 
     def functional(self) -> torch.Tensor:
         """Return the received parts, in rank order."""
-        return functional.all_to_all_single(
+        received: torch.Tensor = functional.all_to_all_single(
             self.tensor, self.output_splits, self.input_splits, self.group
         )
+        return received
 
 
 class ReduceScatter(Operation):
@@ -207,10 +215,8 @@ class ReduceScatter(Operation):
             return self._parts.start()
         self._parts = None
         self._output = self.tensor.new_empty((rows // ranks, *self.tensor.shape[1:]))
-        work = dist.reduce_scatter_tensor(
-            self._output, self.tensor, group=self.group, async_op=True
-        )
-        return work.get_future()  # type: ignore[union-attr]
+        work = _reduce_scatter(self._output, self.tensor, group=self.group, async_op=True)
+        return work.get_future()
 
     def result(self, future: Future) -> torch.Tensor:
         """Return this rank's part of the sum."""
@@ -222,7 +228,8 @@ class ReduceScatter(Operation):
 
     def functional(self) -> torch.Tensor:
         """Return this rank's part of the sum."""
-        return functional.reduce_scatter_tensor(self.tensor, "sum", 0, self.group)
+        part: torch.Tensor = functional.reduce_scatter_tensor(self.tensor, "sum", 0, self.group)
+        return part
 
 
 class Broadcast(Operation):
@@ -241,7 +248,7 @@ class Broadcast(Operation):
     def start(self) -> Future:
         """Issue the broadcast."""
         work = dist.broadcast(self.tensor, self.source, group=self.group, async_op=True)
-        return work.get_future()  # type: ignore[union-attr]
+        return work.get_future()
 
     def result(self, future: Future) -> torch.Tensor:
         """Return the tensor, now equal to the source's."""
@@ -250,4 +257,5 @@ class Broadcast(Operation):
 
     def functional(self) -> torch.Tensor:
         """Return the source's tensor."""
-        return functional.broadcast(self.tensor, self.source, self.group)
+        copied: torch.Tensor = functional.broadcast(self.tensor, self.source, self.group)
+        return copied

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from .assemble import Assembler, CompletedStep
 from .calls import BucketCall
 from .exporters.base import Exporter
-from .records import Batch, LayoutRecord, RunInfo
+from .records import AnomalyRecord, Batch, LayoutRecord, RunInfo
 from .ring import Ring
 from .store import Store
 
@@ -42,7 +42,7 @@ class Drain:
 
     def __init__(
         self,
-        ring: Ring[BucketCall | LayoutRecord],
+        ring: Ring[BucketCall | LayoutRecord | AnomalyRecord],
         assembler: Assembler,
         store: Store,
         exporters: Sequence[Exporter],
@@ -127,6 +127,8 @@ class Drain:
             entry = self._ring.pop()
             if isinstance(entry, LayoutRecord):
                 layouts.append(entry)
+            elif isinstance(entry, AnomalyRecord):
+                self._assembler.anomalies.append(entry)
             elif entry is not None:
                 self._assembler.add(entry)
             if position % _CALLS_PER_PORTION == 0:

@@ -76,7 +76,7 @@ def _agreed_run_id(initialised: bool) -> str:
         store: Any = dist.distributed_c10d._get_default_store()
         # Sets the key if it is missing and returns its value: the first rank to ask decides.
         return bytes(store.compare_set(_RUN_ID_KEY, "", own)).decode()
-    except Exception as error:  # noqa: BLE001  # a private function of torch and a network request
+    except Exception as error:  # a private function of torch and a network request
         logger.warning(
             "the ranks could not agree on a run id (%s: %s), so this rank's records carry one of "
             "its own; pass Tracer(run_id=...) or set HOOKTRACE_RUN_ID to the same value everywhere",

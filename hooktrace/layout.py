@@ -54,12 +54,12 @@ class BucketSlot:
     __slots__ = (
         "device_type",
         "dtype",
+        "generation",
         "gradient_bytes",
         "in_flight",
         "index",
         "is_last",
         "model",
-        "generation",
         "numel",
         "parameter_ids",
         "parameters",
@@ -140,7 +140,7 @@ class LayoutTracker:
         announce: Callable[[LayoutRecord], None],
         clock: Callable[[], int],
     ) -> None:
-        self._hook = hook
+        self.hook = hook
         self._name_model = name_model
         self._announce = announce
         self._clock = clock
@@ -173,7 +173,7 @@ class LayoutTracker:
 
     def _identify(self, bucket: GradBucketLike, address: int) -> tuple[BucketSlot, bool]:
         ids = tuple(map(id, bucket.parameters()))
-        model = self._model_of(ids)
+        model = self._model_of(ids, bucket.index())
         # DDP runs the hooks of shadows outside any backward pass, on buckets made for the purpose.
         shadow = not in_backward(bucket)
         slot = model.slots.get(bucket.index())
@@ -183,13 +183,14 @@ class LayoutTracker:
             self._by_address[address] = slot
         return slot, shadow
 
-    def _model_of(self, ids: tuple[int, ...]) -> ModelState:
-        for key in ids:
-            owner = self._owners.get(key)
-            if owner is not None:
-                break
-        else:
-            owner = ModelState(self._name_model(len(self.models)), self._hook, self._names)
+    def _model_of(self, ids: tuple[int, ...], index: int) -> ModelState:
+        owner = next((self._owners[key] for key in ids if key in self._owners), None)
+        if owner is None and index > 0:
+            # Unknown parameters in a later bucket: a model in its first backward pass, which has
+            # more than one bucket when DDP looks for unused parameters.
+            owner = next((m for m in reversed(self.models) if m.last_index == index - 1), None)
+        if owner is None:
+            owner = ModelState(self._name_model(len(self.models)), self.hook, self._names)
             self.models.append(owner)
         for key in ids:
             self._owners[key] = owner
@@ -226,6 +227,6 @@ def in_backward(bucket: Any) -> bool:
     A bucket that is not torch's own (a fake in a test) counts as one, and so does every bucket
     where torch does not tell.
     """
-    if _graph_task_id is None or not isinstance(bucket, torch.distributed.GradBucket):
+    if _graph_task_id is None or not isinstance(bucket, torch._C._distributed_c10d.GradBucket):
         return True
     return _graph_task_id() != -1

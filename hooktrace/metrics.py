@@ -25,9 +25,24 @@ MAX_BUCKET_LABELS = 64
 """Bucket indices from here on share the label value ``other``."""
 
 _SECONDS = (
-    0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05,
-    0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0,
-)  # fmt: skip
+    0.00005,
+    0.0001,
+    0.00025,
+    0.0005,
+    0.001,
+    0.0025,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1.0,
+    2.5,
+    5.0,
+    10.0,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,54 +66,187 @@ class Metric:
 
 _MODEL = ("model", "hook")
 
-STEPS = Metric("hooktrace_steps", "hooktrace.steps", "{step}", "counter",
-    "Backward passes that communicated, warm-up and shadow steps included.", _MODEL)  # fmt: skip
-WARMUP_STEPS = Metric("hooktrace_warmup_steps", "hooktrace.warmup.steps", "{step}", "counter",
-    "Steps before DDP settled its buckets; they stay out of all timings.", _MODEL)  # fmt: skip
-SHADOW_STEPS = Metric("hooktrace_shadow_steps", "hooktrace.shadow.steps", "{step}", "counter",
-    "Steps that DDP made under join() for a rank that has run out of data.", _MODEL)  # fmt: skip
-INCOMPLETE_STEPS = Metric("hooktrace_incomplete_steps", "hooktrace.incomplete.steps", "{step}",
-    "counter", "Steps with a bucket missing: backward failed, or a record was lost.", _MODEL)  # fmt: skip
-STEP_PERIOD = Metric("hooktrace_step_period_seconds", "hooktrace.step.period", "s", "histogram",
-    "Time from one step's first ready bucket to the next one's.", _MODEL, _SECONDS)  # fmt: skip
-EXPOSED = Metric("hooktrace_exposed_seconds", "hooktrace.exposed", "s", "histogram",
-    "Communication of a step that the backward pass did not hide.", _MODEL, _SECONDS)  # fmt: skip
-BUSY = Metric("hooktrace_busy_seconds", "hooktrace.busy", "s", "histogram",
-    "Time of a step during which at least one bucket was being communicated.", _MODEL, _SECONDS)  # fmt: skip
-OVERLAP = Metric("hooktrace_overlap_ratio", "hooktrace.overlap.ratio", "1", "gauge",
-    "Share of the last step's communication that the backward pass hid.", _MODEL)  # fmt: skip
-BUSBW = Metric("hooktrace_bus_bandwidth_bytes_per_second", "hooktrace.bus.bandwidth", "By/s",
-    "gauge", "Bus bandwidth of the last step, as nccl-tests defines it.", _MODEL)  # fmt: skip
-BUCKET_DURATION = Metric("hooktrace_bucket_duration_seconds", "hooktrace.bucket.duration", "s",
-    "histogram", "Time of a bucket from ready to done.", (*_MODEL, "bucket"), _SECONDS)  # fmt: skip
-STAGE_DURATION = Metric("hooktrace_stage_duration_seconds", "hooktrace.stage.duration", "s",
-    "histogram", "Time of a bucket in one stage: queue, compress, wire, decompress.",
-    (*_MODEL, "stage"), _SECONDS)  # fmt: skip
-GRADIENT_BYTES = Metric("hooktrace_gradient_bytes", "hooktrace.gradient.io", "By", "counter",
-    "Bytes of gradients given to the hook.", (*_MODEL, "bucket"))  # fmt: skip
-WIRE_BYTES = Metric("hooktrace_wire_bytes", "hooktrace.wire.io", "By", "counter",
+STEPS = Metric(
+    "hooktrace_steps",
+    "hooktrace.steps",
+    "{step}",
+    "counter",
+    "Backward passes that communicated, warm-up and shadow steps included.",
+    _MODEL,
+)
+WARMUP_STEPS = Metric(
+    "hooktrace_warmup_steps",
+    "hooktrace.warmup.steps",
+    "{step}",
+    "counter",
+    "Steps before DDP settled its buckets; they stay out of all timings.",
+    _MODEL,
+)
+SHADOW_STEPS = Metric(
+    "hooktrace_shadow_steps",
+    "hooktrace.shadow.steps",
+    "{step}",
+    "counter",
+    "Steps that DDP made under join() for a rank that has run out of data.",
+    _MODEL,
+)
+INCOMPLETE_STEPS = Metric(
+    "hooktrace_incomplete_steps",
+    "hooktrace.incomplete.steps",
+    "{step}",
+    "counter",
+    "Steps with a bucket missing: backward failed, or a record was lost.",
+    _MODEL,
+)
+STEP_PERIOD = Metric(
+    "hooktrace_step_period_seconds",
+    "hooktrace.step.period",
+    "s",
+    "histogram",
+    "Time from one step's first ready bucket to the next one's.",
+    _MODEL,
+    _SECONDS,
+)
+EXPOSED = Metric(
+    "hooktrace_exposed_seconds",
+    "hooktrace.exposed",
+    "s",
+    "histogram",
+    "Communication of a step that the backward pass did not hide.",
+    _MODEL,
+    _SECONDS,
+)
+BUSY = Metric(
+    "hooktrace_busy_seconds",
+    "hooktrace.busy",
+    "s",
+    "histogram",
+    "Time of a step during which at least one bucket was being communicated.",
+    _MODEL,
+    _SECONDS,
+)
+OVERLAP = Metric(
+    "hooktrace_overlap_ratio",
+    "hooktrace.overlap.ratio",
+    "1",
+    "gauge",
+    "Share of the last step's communication that the backward pass hid.",
+    _MODEL,
+)
+BUSBW = Metric(
+    "hooktrace_bus_bandwidth_bytes_per_second",
+    "hooktrace.bus.bandwidth",
+    "By/s",
+    "gauge",
+    "Bus bandwidth of the last step, as nccl-tests defines it.",
+    _MODEL,
+)
+BUCKET_DURATION = Metric(
+    "hooktrace_bucket_duration_seconds",
+    "hooktrace.bucket.duration",
+    "s",
+    "histogram",
+    "Time of a bucket from ready to done.",
+    (*_MODEL, "bucket"),
+    _SECONDS,
+)
+STAGE_DURATION = Metric(
+    "hooktrace_stage_duration_seconds",
+    "hooktrace.stage.duration",
+    "s",
+    "histogram",
+    "Time of a bucket in one stage: queue, compress, wire, decompress.",
+    (*_MODEL, "stage"),
+    _SECONDS,
+)
+GRADIENT_BYTES = Metric(
+    "hooktrace_gradient_bytes",
+    "hooktrace.gradient.io",
+    "By",
+    "counter",
+    "Bytes of gradients given to the hook.",
+    (*_MODEL, "bucket"),
+)
+WIRE_BYTES = Metric(
+    "hooktrace_wire_bytes",
+    "hooktrace.wire.io",
+    "By",
+    "counter",
     "Bytes of payload that this rank gave to collectives; absent where unknown.",
-    (*_MODEL, "bucket"))  # fmt: skip
-BUCKET_SIZE = Metric("hooktrace_bucket_size_bytes", "hooktrace.bucket.size", "By", "gauge",
-    "Gradient bytes of a bucket in the current generation.", (*_MODEL, "bucket"))  # fmt: skip
-GENERATION = Metric("hooktrace_bucket_generation", "hooktrace.bucket.generation", "{generation}",
-    "gauge", "How often DDP has rebuilt its buckets.", _MODEL)  # fmt: skip
-ANOMALIES = Metric("hooktrace_anomalies", "hooktrace.anomalies", "{anomaly}", "counter",
-    "Things that went wrong in a hook, by kind.", (*_MODEL, "kind"))  # fmt: skip
-RECORDS_LOST = Metric("hooktrace_records_lost", "hooktrace.records.lost", "{record}", "counter",
-    "Records that were lost, by reason.", ("reason",), cumulative=True)  # fmt: skip
-EXPORTER_FAILURES = Metric("hooktrace_exporter_failures", "hooktrace.exporter.failures",
-    "{failure}", "counter", "Exporters that raised and were disabled.", ("exporter",),
-    cumulative=True)  # fmt: skip
-RUN = Metric("hooktrace_run", "hooktrace.run", "1", "info",
+    (*_MODEL, "bucket"),
+)
+BUCKET_SIZE = Metric(
+    "hooktrace_bucket_size_bytes",
+    "hooktrace.bucket.size",
+    "By",
+    "gauge",
+    "Gradient bytes of a bucket in the current generation.",
+    (*_MODEL, "bucket"),
+)
+GENERATION = Metric(
+    "hooktrace_bucket_generation",
+    "hooktrace.bucket.generation",
+    "{generation}",
+    "gauge",
+    "How often DDP has rebuilt its buckets.",
+    _MODEL,
+)
+ANOMALIES = Metric(
+    "hooktrace_anomalies",
+    "hooktrace.anomalies",
+    "{anomaly}",
+    "counter",
+    "Things that went wrong in a hook, by kind.",
+    (*_MODEL, "kind"),
+)
+RECORDS_LOST = Metric(
+    "hooktrace_records_lost",
+    "hooktrace.records.lost",
+    "{record}",
+    "counter",
+    "Records that were lost, by reason.",
+    ("reason",),
+    cumulative=True,
+)
+EXPORTER_FAILURES = Metric(
+    "hooktrace_exporter_failures",
+    "hooktrace.exporter.failures",
+    "{failure}",
+    "counter",
+    "Exporters that raised and were disabled.",
+    ("exporter",),
+    cumulative=True,
+)
+RUN = Metric(
+    "hooktrace_run",
+    "hooktrace.run",
+    "1",
+    "info",
     "The job that this process belongs to.",
-    ("run_id", "world_size", "backend", "torch_version"))  # fmt: skip
+    ("run_id", "world_size", "backend", "torch_version"),
+)
 
 METRICS: tuple[Metric, ...] = (
-    STEPS, WARMUP_STEPS, SHADOW_STEPS, INCOMPLETE_STEPS, STEP_PERIOD, EXPOSED, BUSY, OVERLAP, BUSBW,
-    BUCKET_DURATION, STAGE_DURATION, GRADIENT_BYTES, WIRE_BYTES, BUCKET_SIZE, GENERATION,
-    ANOMALIES, RECORDS_LOST, EXPORTER_FAILURES, RUN,
-)  # fmt: skip
+    STEPS,
+    WARMUP_STEPS,
+    SHADOW_STEPS,
+    INCOMPLETE_STEPS,
+    STEP_PERIOD,
+    EXPOSED,
+    BUSY,
+    OVERLAP,
+    BUSBW,
+    BUCKET_DURATION,
+    STAGE_DURATION,
+    GRADIENT_BYTES,
+    WIRE_BYTES,
+    BUCKET_SIZE,
+    GENERATION,
+    ANOMALIES,
+    RECORDS_LOST,
+    EXPORTER_FAILURES,
+    RUN,
+)
 """Every metric, once."""
 
 

@@ -146,7 +146,7 @@ class BucketRecord:
 
     @property
     def busbw_bytes_per_second(self) -> float | None:
-        """Bus bandwidth of the wire stages (nccl-tests); ``None`` where bytes or time are unknown."""
+        """Bus bandwidth of the wire stages (nccl-tests); ``None`` where unknown."""
         wire_ns = self.stage_ns("wire")
         return self.bus_bytes * 1e9 / wire_ns if self.bus_bytes is not None and wire_ns else None
 
@@ -191,7 +191,7 @@ class StepRecord:
 
     @property
     def busbw_bytes_per_second(self) -> float | None:
-        """The step's bus bytes over the time during which at least one collective was on the wire."""
+        """The step's bus bytes over the time with at least one collective on the wire."""
         if self.bus_bytes is None or not self.wire_busy_ns:
             return None
         return self.bus_bytes * 1e9 / self.wire_busy_ns

@@ -32,11 +32,18 @@ logger = logging.getLogger("hooktrace")
 
 _PREFIX = "HOOKTRACE_"
 
+
+def _opentelemetry(value: str) -> Exporter | None:
+    if value.lower() in ("0", "false", "no"):
+        return None
+    return OpenTelemetryExporter()
+
+
 _EXPORTERS: dict[str, Callable[[str], Exporter | None]] = {
     "HOOKTRACE_PROMETHEUS_PORT": lambda value: PrometheusExporter(port=int(value)),
     "HOOKTRACE_TENSORBOARD_DIR": TensorBoardExporter,
     "HOOKTRACE_TRACE_DIR": TraceFileExporter,
-    "HOOKTRACE_OPENTELEMETRY": lambda value: _opentelemetry(value),
+    "HOOKTRACE_OPENTELEMETRY": _opentelemetry,
 }
 
 _OTHERS = {"HOOKTRACE_RUN_ID"}
@@ -59,7 +66,7 @@ def exporters_from_environment() -> list[Exporter]:
             continue
         try:
             exporter = make(value)
-        except Exception as error:  # noqa: BLE001  # whatever a backend raises, training goes on
+        except Exception as error:  # whatever a backend raises, training goes on
             logger.warning("%s=%s has no effect: %s", name, value, error)
         else:
             if exporter is not None:
@@ -70,9 +77,3 @@ def exporters_from_environment() -> list[Exporter]:
 def run_id_from_environment() -> str | None:
     """Return ``HOOKTRACE_RUN_ID``, or ``None``."""
     return os.environ.get("HOOKTRACE_RUN_ID") or None
-
-
-def _opentelemetry(value: str) -> Exporter | None:
-    if value.lower() in ("0", "false", "no"):
-        return None
-    return OpenTelemetryExporter()

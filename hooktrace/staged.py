@@ -20,7 +20,7 @@ from collections.abc import Callable, Generator
 from typing import Any, TypeAlias, overload
 
 import torch
-import torch.distributed as dist
+from torch._C._distributed_c10d import GradBucket
 
 from .calls import BucketCall
 from .collectives import Operation
@@ -38,9 +38,7 @@ gradients: a flat tensor of the bucket's length and dtype."""
 HOOK_SIGNATURE = inspect.Signature(
     [
         inspect.Parameter("state", inspect.Parameter.POSITIONAL_OR_KEYWORD),
-        inspect.Parameter(
-            "bucket", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=dist.GradBucket
-        ),
+        inspect.Parameter("bucket", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=GradBucket),
     ]
 )
 """What DDP's check of a hook wants to see, whatever the wrapped function's parameters are."""
@@ -234,6 +232,9 @@ class _Chain:
     def _advance(self, value: torch.Tensor | None, stage: str) -> None:
         try:
             operation = self._generator.send(value)  # type: ignore[arg-type]
+            if value is not None and not self._hook.multi_round:
+                # The lane could carry it, but whether it does must not depend on other hooks.
+                raise _second_collective()
             stage = "wire"
             if self._call is not None:
                 self._call.issued(operation)

@@ -80,7 +80,7 @@ class Tracer:
     def _begin(self) -> None:
         """Make ring and drain; the drain's thread starts with the first record."""
         self.event_pool = EventPool(lambda: torch.cuda.Event(enable_timing=True))
-        self._ring: Ring[BucketCall | LayoutRecord] = Ring(self._ring_capacity)
+        self._ring: Ring[BucketCall | LayoutRecord | AnomalyRecord] = Ring(self._ring_capacity)
         self.push = self._ring.push
         """Takes one ended call; called by hooks, never blocks."""
         self._store = Store(*self._keep)
@@ -107,6 +107,11 @@ class Tracer:
     def announce(self, layout: LayoutRecord) -> None:
         """Take the layout of a new generation; called by hooks, in the first steps of each."""
         self._ring.push(layout)
+
+    def note(self, anomaly: AnomalyRecord) -> None:
+        """Take an anomaly that was seen outside any hook call."""
+        self.start()
+        self._ring.push(anomaly)
 
     def adopt(self, layout: LayoutTracker) -> None:
         """Take note of a traced hook's layout, to know its calls in flight."""
@@ -164,7 +169,7 @@ class Tracer:
         return self._drain.failures
 
     def flush(self, timeout_s: float = 10.0) -> bool:
-        """Wait until all that has been recorded is exported; false when the timeout passed first."""
+        """Wait until all that was recorded is exported; false when the timeout passed first."""
         return self._drain.flush(timeout_s) if self.started and self.recording else True
 
     def close(self, timeout_s: float | None = None) -> bool:
@@ -183,8 +188,8 @@ class Tracer:
             if self._drain.stop(timeout_s):
                 return True
             logger.warning(
-                "the tracer could not close within %.1f s, %d call(s) wait in its ring; an exporter "
-                "hangs or is slow: check its backend, or pass Tracer(close_timeout_s=...)",
+                "the tracer could not close within %.1f s, %d call(s) wait in its ring; an "
+                "exporter hangs or is slow: check its backend, or pass Tracer(close_timeout_s=...)",
                 timeout_s,
                 len(self._ring),
             )

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,7 @@ import torch
 
 from .calls import BucketCall
 from .layout import LayoutTracker
+from .records import AnomalyRecord
 from .staged import HOOK_SIGNATURE, StagedHook
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ def trace(hook: Hook, *, tracer: Tracer | None = None, model: str | None = None)
     hook, a function with any parameter names, a bound method, a ``functools.partial``, a lambda, a
     callable object.  A hook that is traced already is traced anew, not twice.  ``tracer``: where
     the records go, the process's default tracer (``hooktrace.default_tracer``) by default.
-    ``model``: the name of the model in all records, ``model0``, ``model1``, ... by default; a second
+    ``model``: the model's name in all records, ``model0``, ``model1``, ... by default; a second
     model that uses the same traced hook is ``model0#2``.
 
     Returns a callable that DDP accepts wherever it accepts the hook, with the hook's
@@ -103,11 +105,14 @@ class TracedHook:
         self._staged = hook if isinstance(hook, StagedHook) else None
         self._tracer = tracer
         self._model = model
+        self._compiled = False
         self._first_name = tracer.name_model(model)
         self._clock = tracer.clock
         label = self.__qualname__.split("<locals>.")[-1]
         self._layout = LayoutTracker(label, self._name_model, tracer.announce, tracer.clock)
         tracer.adopt(self._layout)
+        self._key = id(self)
+        _traced[self._key] = self
 
     def __reduce__(self) -> tuple[Callable[..., TracedHook], tuple[Hook, str | None]]:
         return _restore, (self._hook, self._model)
@@ -124,7 +129,10 @@ class TracedHook:
 
     def __call__(self, state: Any, bucket: Any) -> Future:
         """Run the hook for one bucket, as DDP does, and record the call."""
-        if isinstance(bucket, tuple) or not self._tracer.recording:
+        if isinstance(bucket, tuple):
+            _note_compiled(self._key)
+            return self._hook(state, bucket)
+        if not self._tracer.recording:
             return self._hook(state, bucket)
         call = self._open(bucket)
         try:
@@ -180,6 +188,39 @@ class TracedHook:
     def _name_model(self, position: int) -> str:
         # The first model's name was given by trace(), so that names follow the order in the code.
         return self._first_name if position == 0 else self._tracer.name_model(self._first_name)
+
+    def note_compiled(self) -> None:
+        """Record, once, that this hook runs under the compiled python reducer."""
+        if self._compiled or not self._tracer.recording:
+            return
+        self._compiled = True
+        self._tracer.note(
+            AnomalyRecord(
+                kind="compiled_reducer",
+                model=self._first_name,
+                hook=self._layout.hook,
+                generation=0,
+                step=0,
+                bucket=0,
+                stage="hook",
+                time_ns=self._clock(),
+                message=(
+                    f"hook {self._layout.hook!r} of {self._first_name} runs under the compiled "
+                    "python reducer, where it is part of a compiled graph and nothing can be "
+                    "stamped; set torch._dynamo.config.optimize_ddp = True to time its buckets"
+                ),
+            )
+        )
+
+
+_traced: weakref.WeakValueDictionary[int, TracedHook] = weakref.WeakValueDictionary()
+
+
+# Runs once, while the graph is made.
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _note_compiled(key: int) -> bool:
+    _traced[key].note_compiled()
+    return True
 
 
 def _restore(hook: Hook, model: str | None) -> TracedHook:

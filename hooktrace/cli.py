@@ -1,0 +1,65 @@
+"""The ``hooktrace`` command: thin, each subcommand's work is in its own package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+__all__ = ["main"]
+
+main = typer.Typer(
+    name="hooktrace",
+    help="Instrumentation and debugging for PyTorch DDP communication hooks.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@main.callback()
+def _root() -> None:
+    """Without it typer would turn a single subcommand into the whole command line."""
+
+
+@main.command()
+def demo(
+    hook: Annotated[str, typer.Option(help="allreduce, fp16 or bf16.")] = "allreduce",
+    ranks: Annotated[int, typer.Option(help="Processes on this machine.")] = 2,
+    steps: Annotated[int, typer.Option(help="Training steps.")] = 100,
+    out: Annotated[Path, typer.Option(help="Directory for all files.")] = Path("runs/demo"),
+    port: Annotated[
+        int, typer.Option(help="Rank r serves metrics on port + r; 0 takes free ports.")
+    ] = 9464,
+    bucket_cap_mb: Annotated[float, typer.Option(help="DDP's bucket size limit.")] = 2.0,
+    hold: Annotated[
+        bool, typer.Option("--hold", help="Serve the metrics again at the end, until Ctrl-C.")
+    ] = False,
+) -> None:
+    """Train a small language model on N ranks and show its gradient communication."""
+    from .demo import DemoOptions, UsageError, run
+
+    options = DemoOptions(
+        hook=hook, ranks=ranks, steps=steps, out=out, port=port,
+        bucket_cap_mb=bucket_cap_mb, hold=hold,
+    )  # fmt: skip
+    try:
+        code = run(options)
+    except UsageError as error:
+        typer.echo(f"hooktrace demo: {error}", err=True)
+        code = 2
+    raise typer.Exit(code)
+
+
+@main.command()
+def bench(
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions.")] = False,
+    json_path: Annotated[
+        Path | None, typer.Option("--json", help="Write the numbers to this file too.")
+    ] = None,
+) -> None:
+    """Measure what tracing costs on this machine."""
+    from .bench import main as run_bench
+
+    raise typer.Exit(run_bench(quick=quick, json_path=json_path))

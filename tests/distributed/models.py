@@ -1,0 +1,46 @@
+"""Small models and loops that the scenarios share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+def make_model(layers: int = 6, width: int = 32, seed: int = 0) -> nn.Sequential:
+    """Return a stack of linear layers, the same on every rank."""
+    torch.manual_seed(seed)
+    return nn.Sequential(*[nn.Linear(width, width) for _ in range(layers)])
+
+
+def make_ddp(bucket_cap_mb: float = 0.01, **options: Any) -> DistributedDataParallel:
+    """Return a DDP model with several buckets."""
+    return DistributedDataParallel(make_model(), bucket_cap_mb=bucket_cap_mb, **options)
+
+
+def backward(ddp: nn.Module, rank: int, step: int, width: int = 32) -> None:
+    """Run one forward and backward pass on input that depends on rank and step."""
+    torch.manual_seed(1000 * rank + step)
+    ddp(torch.randn(4, width)).square().sum().backward()
+
+
+def gradients(ddp: nn.Module) -> torch.Tensor:
+    """Return all gradients, flat."""
+    return torch.cat([p.grad.flatten() for p in ddp.parameters() if p.grad is not None])
+
+
+def train(
+    hook: Callable[..., Any], rank: int, *, steps: int = 5, state: object = None, **options: Any
+) -> torch.Tensor:
+    """Register a hook on a new model, run some steps, and return every step's gradients."""
+    ddp = make_ddp(**options)
+    ddp.register_comm_hook(state, hook)
+    seen = []
+    for step in range(steps):
+        ddp.zero_grad()
+        backward(ddp, rank, step)
+        seen.append(gradients(ddp).clone())
+    return torch.stack(seen)
