@@ -152,10 +152,12 @@ class Assembler:
 
     def _emit(self, steps: _ModelSteps, calls: list[BucketCall], complete: bool) -> None:
         host = [_host_times(c) for c in calls]
-        self._derive_starts(calls, host, lambda key, workers, r: self._queues[key].starts(r))
+        self._derive_starts(
+            calls, host, lambda key, workers, r: self._queues[key].starts(r), on_device=False
+        )
         device = self._device_times(calls)
         if device is not None:
-            self._derive_starts(calls, device, _starts_on_device)
+            self._derive_starts(calls, device, _starts_on_device, on_device=True)
         generation = max(c.slot.generation for c in calls)
         warmup = generation == 0 and calls[0].step < _WARMUP_STEPS
         buckets = tuple(
@@ -177,12 +179,14 @@ class Assembler:
         calls: list[BucketCall],
         times: list[_Times],
         starts: Callable[[int, int, list[tuple[int, int]]], list[int]],
+        *,
+        on_device: bool,
     ) -> None:
         by_group: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for i, call in enumerate(calls):
             times[i].starts = [None] * len(call.rounds)
             for j, (_, _, _, _, key, workers) in enumerate(call.rounds):
-                if workers and (key in self._queues or call.events is not None):
+                if workers and (call.events is not None) == on_device:
                     by_group.setdefault((key, workers), []).append((i, j))
         for (key, workers), places in by_group.items():
             rounds = [times[i].rounds[j] for i, j in places]
@@ -300,7 +304,7 @@ def _bucket_record(
         launched_ns=call.launched,
         done_ns=call.done,
         # On a device the host's stamps only say when work was enqueued: they are not stages.
-        stages=_stages(call, host) if call.events is None else (),
+        stages=_stages(call, host) if slot.device_type == "cpu" else (),
         device=span,
         wire_bytes=sum(r[1] for r in call.rounds) if call.staged else None,
         bus_bytes=sum(known) if call.staged and len(known) == len(bus) else None,

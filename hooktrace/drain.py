@@ -109,7 +109,17 @@ class Drain:
             with self._turn:
                 self._turn.wait_for(self._wanted, self._interval_s)
                 stopping, ticket = self._stopping, self._requested
-            self._cycle(ending=stopping)
+            try:
+                self._cycle(ending=stopping)
+            except Exception:
+                # A defect of hooktrace itself: what this cycle held is gone, the drain goes on.
+                self._lost["internal_error"] += 1
+                if "internal_error" not in self._reported:
+                    self._reported.add("internal_error")
+                    logger.exception(
+                        "hooktrace could not make records of some hook calls; training is not "
+                        "affected: please report this with the traceback"
+                    )
             with self._turn:
                 self._served = ticket
                 self._turn.notify_all()

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-__all__ = ["Clock", "DeviceEvent", "EventPool", "WallAnchor"]
+__all__ = ["EVENT_DEVICES", "Clock", "DeviceEvent", "EventPool", "WallAnchor"]
 
 Clock = Callable[[], int]
 """Returns integer nanoseconds that never go back."""
@@ -38,6 +38,10 @@ class WallAnchor:
                 best = (after - before, (before + after) // 2, wall)
         assert best is not None
         return cls(host_ns=best[1], wall_ns=best[2])
+
+
+EVENT_DEVICES = {"cuda"}
+"""Types of device whose events hooktrace records; on another the times of a bucket are unknown."""
 
 
 class DeviceEvent(Protocol):

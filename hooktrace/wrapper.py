@@ -25,6 +25,7 @@ from .calls import BucketCall
 from .layout import LayoutTracker
 from .records import AnomalyRecord
 from .staged import HOOK_SIGNATURE, StagedHook
+from .timing import EVENT_DEVICES
 
 if TYPE_CHECKING:
     from torch.nn.parallel import DistributedDataParallel
@@ -156,7 +157,7 @@ class TracedHook:
             staged=self._staged is not None,
             clock=self._clock,
             push=tracer.push,
-            pool=None if slot.device_type == "cpu" else tracer.event_pool,
+            pool=tracer.event_pool if slot.device_type in EVENT_DEVICES else None,
         )
         slot.in_flight = call
         return call

@@ -1,0 +1,23 @@
+"""Fixtures for all tests: nothing may outlive its test."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from hooktrace import tracer
+
+
+@pytest.fixture(autouse=True)
+def no_tracer_left_open() -> Iterator[None]:
+    """Fail a test that leaves a tracer open or a drain running."""
+    before = set(tracer._open_tracers)
+    yield
+    left = set(tracer._open_tracers) - before
+    for leak in left:
+        leak.close(1)
+    assert not left, "the test left a tracer open"
+    drains = [t for t in threading.enumerate() if t.name == "hooktrace-drain"]
+    assert not drains, "the test left a drain running"

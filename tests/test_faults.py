@@ -1,0 +1,278 @@
+"""What may go wrong around training, and must not reach it."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import textwrap
+import threading
+
+import pytest
+import torch
+
+from hooktrace import Tracer, trace
+from hooktrace.testing import FakeBucket
+from tests.fakes import FakeExporter, FakeOperation, Job, hook_of
+
+
+def test_an_exporter_that_raises_is_disabled_once(caplog: pytest.LogCaptureFixture) -> None:
+    """The others go on, the failure is logged once with its remedy, and the loss is counted."""
+    bad, good = FakeExporter("bad", error=OSError("no space left")), FakeExporter("good")
+    with Tracer([bad, good]) as tracer:
+        job = Job(tracer)
+        for _ in range(3):
+            job.step()
+            tracer.flush()
+        assert tracer.failures() == {"bad": 1}
+        assert tracer.losses() == {"not_exported": 3}
+    assert good.steps == [0, 1, 2]
+    assert (bad.closed, good.closed) == (1, 1)
+    told = [r.getMessage() for r in caplog.records if "bad exporter" in r.getMessage()]
+    assert len(told) == 1
+    assert "OSError: no space left" in told[0]
+    assert told[0].endswith("fix the cause and restart to have it back")
+    assert good.batches[-1].failures == {"bad": 1}
+
+
+def test_an_overflowing_ring_counts_and_reports_once(caplog: pytest.LogCaptureFixture) -> None:
+    """Calls that do not fit are lost, counted and reported once; training sees nothing of it."""
+    release = threading.Event()
+
+    class Blocking(FakeExporter):
+        def export(self, batch: object) -> None:
+            release.wait(30)
+            super().export(batch)
+
+    slow = Blocking()
+    with Tracer([slow], ring_capacity=8, interval_s=0.01) as tracer:
+        job = Job(tracer)
+        for _ in range(100):
+            job.step()
+        release.set()
+        tracer.flush()
+        lost = tracer.losses()["ring_full"]
+        assert lost >= 100 - 8 - 50  # one drain cycle may have emptied the ring in between
+        assert len(tracer.steps()) + lost == 100
+        for _ in range(3):
+            job.step()
+    told = [r.getMessage() for r in caplog.records if "ring_full" in r.getMessage()]
+    assert len(told) == 1
+    assert "pass Tracer(ring_capacity=...)" in told[0]
+    assert slow.batches[-1].losses == {"ring_full": lost}
+
+
+def test_a_hanging_exporter_cannot_hold_up_close(caplog: pytest.LogCaptureFixture) -> None:
+    """close() returns at its deadline, false, and says what to look at."""
+    release = threading.Event()
+
+    class Hanging(FakeExporter):
+        def export(self, batch: object) -> None:
+            release.wait(30)
+
+    tracer = Tracer([Hanging()], close_timeout_s=0.2)
+    Job(tracer).step()
+    assert tracer.close() is False
+    assert "could not close within 0.2 s" in caplog.text
+    assert "check its backend" in caplog.text
+    release.set()
+    tracer._drain._thread.join(30)
+
+
+def test_close_twice() -> None:
+    """The second close does nothing, and hooks run on untraced."""
+    exporter = FakeExporter()
+    tracer = Tracer([exporter])
+    job = Job(tracer)
+    job.step()
+    assert tracer.close() is True
+    assert tracer.close() is True
+    job.step()
+    assert exporter.closed == 1
+    assert exporter.steps == [0]
+    assert tracer.losses() == {}
+
+
+def test_an_exporter_that_cannot_close_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    """The others are closed all the same."""
+
+    class Stuck(FakeExporter):
+        def close(self) -> None:
+            raise OSError("gone")
+
+    good = FakeExporter("good")
+    tracer = Tracer([Stuck("stuck"), good])
+    Job(tracer).step()
+    tracer.close()
+    assert good.closed == 1
+    assert tracer.failures() == {"stuck": 1}
+    assert "the stuck exporter could not close: OSError: gone" in caplog.text
+
+
+def test_calls_in_flight_at_close_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    """A future that never completes is a record lost, with a remedy."""
+    operations = [FakeOperation(wire_bytes=4), FakeOperation(wire_bytes=4)]
+    tracer = Tracer()
+    hook = trace(hook_of(operations), tracer=tracer)
+    hook(None, FakeBucket([torch.zeros(4)], index=0, is_last=False))
+    hook(None, FakeBucket([torch.zeros(4)], index=1, is_last=True))
+    operations[0].complete()
+    tracer.close()
+    assert tracer.losses() == {"unfinished": 1}
+    assert "close it after the last backward pass has returned" in caplog.text
+    ((step, buckets),) = tracer._store.completed()
+    assert (step.complete, len(buckets)) == (False, 1)
+
+
+def test_a_step_that_fails_is_closed_two_steps_later() -> None:
+    """A backward pass that stops after its first bucket gives an incomplete step, not timed."""
+    with Tracer() as tracer:
+        job = Job(tracer, buckets=2)
+        job.step()
+        job.hook(None, job.buckets[0])
+        for _ in range(3):
+            job.step()
+        steps = tracer.steps()
+        assert [(s.step, s.complete, s.bucket_count) for s in steps] == [
+            (0, True, 2),
+            (2, True, 2),
+            (1, False, 1),
+            (3, True, 2),
+            (4, True, 2),
+        ]
+        assert tracer.summary()[0].steps == 3
+
+
+def test_a_copied_buffer_address_is_not_trusted() -> None:
+    """Two models whose buckets lie at one address one after the other are kept apart."""
+    with Tracer() as tracer:
+        job = Job(tracer)
+        bucket = job.buckets[0]
+        for _ in range(3):
+            job.step()
+        bucket._parameters = [torch.zeros(4)]
+        for _ in range(3):
+            job.step()
+        assert [(s.model, s.step) for s in tracer.steps()] == [
+            *[("model0", i) for i in range(3)],
+            *[("model0#2", i) for i in range(3)],
+        ]
+
+
+def test_nothing_to_trace_is_said() -> None:
+    """A call in place of the hook itself is the common mistake."""
+    with (
+        Tracer() as tracer,
+        pytest.raises(TypeError, match=r"cannot trace a NoneType; pass the hook itself"),
+    ):
+        trace(None, tracer=tracer)  # type: ignore[arg-type]
+
+
+def test_memory_is_bounded() -> None:
+    """The store keeps the last steps only, by either bound."""
+    with Tracer(keep_steps=10, keep_buckets=12) as tracer:
+        job = Job(tracer, buckets=4)
+        for _ in range(20):
+            job.step()
+        assert [s.step for s in tracer.steps()] == [17, 18, 19]
+        assert len(tracer.buckets()) == 12
+
+
+def test_a_defect_in_the_drain_is_counted(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The drain survives an error of its own, reports it once with its traceback, and goes on."""
+
+    def broken(self: object, call: object) -> None:
+        raise ZeroDivisionError
+
+    with Tracer() as tracer:
+        job = Job(tracer)
+        with monkeypatch.context() as patch:
+            patch.setattr("hooktrace.assemble.Assembler.add", broken)
+            for _ in range(2):
+                job.step()
+                assert tracer.flush()
+        job.step()
+        assert [s.step for s in tracer.steps()] == [2]
+        assert tracer.losses() == {"internal_error": 2}
+    assert caplog.text.count("please report this with the traceback") == 1
+
+
+SCRIPT = """
+import logging, os, sys
+logging.basicConfig(level=logging.WARNING)
+from hooktrace import Tracer
+from tests.fakes import FakeExporter, Job
+
+class Telling(FakeExporter):
+    def export(self, batch):
+        super().export(batch)
+    def close(self):
+        print("closed with steps", self.steps, flush=True)
+
+tracer = Tracer([Telling()])
+job = Job(tracer)
+job.step()
+job.step()
+"""
+
+
+def run_script(tail: str = "") -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", SCRIPT + textwrap.dedent(tail)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_interpreter_exit_without_close() -> None:
+    """Everything recorded is exported, and the process ends by itself."""
+    run = run_script()
+    assert (run.returncode, run.stdout) == (0, "closed with steps [0, 1]\n"), run.stderr
+
+
+def test_exit_with_an_exception_keeps_the_records() -> None:
+    """A script that dies of its own error still exports, and keeps its exit code."""
+    run = run_script("raise SystemExit(7)")
+    assert (run.returncode, run.stdout) == (7, "closed with steps [0, 1]\n"), run.stderr
+
+
+def test_a_forked_child_exports_nothing_and_says_so() -> None:
+    """The child's tracer keeps records in memory; the parent's exporter is told of its own only."""
+    run = run_script(
+        """
+        tracer.flush()
+        child = os.fork()
+        if child == 0:
+            job.step()
+            print("child", [s.step for s in tracer.steps()], tracer.failures(), tracer.losses())
+            tracer.close()
+            sys.stdout.flush()
+            os._exit(0)
+        os.waitpid(child, 0)
+        job.step()
+        """
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.splitlines() == [
+        "child [2] {'fake': 1} {'not_exported': 1}",
+        "closed with steps [0, 1, 2]",
+    ]
+    assert run.stderr.count("make a new Tracer in the child") == 1
+
+
+def test_unknown_settings_are_named(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A misspelt variable is named, a bad value is left out, and training starts all the same."""
+    from hooktrace import settings
+
+    monkeypatch.setenv("HOOKTRACE_PROMETHUS_PORT", "9464")
+    monkeypatch.setenv("HOOKTRACE_PROMETHEUS_PORT", "http")
+    with caplog.at_level(logging.WARNING):
+        assert settings.exporters_from_environment() == []
+    assert "HOOKTRACE_PROMETHUS_PORT is not a setting of hooktrace" in caplog.text
+    assert "HOOKTRACE_PROMETHEUS_PORT=http has no effect" in caplog.text

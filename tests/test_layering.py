@@ -1,0 +1,102 @@
+"""Imports point downwards only, and what must not need torch does not."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).resolve().parents[1] / "hooktrace"
+
+LAYERS = (
+    {"intervals", "errors"},
+    {"records", "ring", "timing", "lane"},
+    {"summary", "metrics", "trace_format", "store", "groups"},
+    {"calls", "collectives", "exporters"},
+    {"layout", "testing"},
+    {"staged", "assemble"},
+    {"hooks", "drain", "job"},
+    {"settings", "tracer"},
+    {"wrapper"},
+    {"__init__"},
+    {"demo", "bench"},
+    {"cli"},
+    {"__main__"},
+)
+"""From the bottom up: a module imports from its own layer or below."""
+
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+
+# For type checkers only: a call knows the shape of its slot.
+UPWARD = {("calls", "layout")}
+
+
+def module_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported_modules(path: Path) -> set[str]:
+    """Return the top-level modules of hooktrace that a file imports."""
+    parts = ("hooktrace", *path.relative_to(PACKAGE).with_suffix("").parts)
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        names: list[str] = []
+        if isinstance(node, ast.ImportFrom):
+            base = list(parts[: len(parts) - node.level]) if node.level else []
+            base += node.module.split(".") if node.module else []
+            names = [".".join([*base, alias.name]) for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        for name in names:
+            head, *rest = name.split(".")
+            if head == "hooktrace":
+                known = [r for r in rest[:1] if r in LEVEL]
+                found.add(known[0] if known else "__init__")
+    return found
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: p.stem)
+def test_imports_point_downwards(path: Path) -> None:
+    """No module imports from a layer above its own."""
+    module = module_of(path)
+    assert module in LEVEL, f"{module} has no layer; give it one in LAYERS"
+    upward = {
+        (module, other)
+        for other in imported_modules(path) - {module}
+        if LEVEL[other] > LEVEL[module]
+    }
+    assert upward - UPWARD == set()
+
+
+@pytest.mark.parametrize("module", ["records", "intervals", "summary", "metrics", "trace_format"])
+def test_records_need_no_torch(module: str) -> None:
+    """The modules that reports are made of import neither torch nor a backend's library."""
+    code = f"""
+import sys, types
+package = types.ModuleType("hooktrace")
+package.__path__ = [{str(PACKAGE)!r}]
+sys.modules["hooktrace"] = package
+import hooktrace.{module}
+heavy = {{"torch", "tensorboard", "prometheus_client", "opentelemetry", "numpy"}}
+print(sorted(heavy & set(sys.modules)))
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert run.stdout.strip() == "[]"
+
+
+def test_backends_are_imported_when_their_exporter_is_made() -> None:
+    """``import hooktrace`` alone loads no backend."""
+    code = """
+import sys, hooktrace, hooktrace.exporters
+backends = {"tensorboard", "prometheus_client", "opentelemetry", "typer", "rich"}
+print(sorted(backends & set(sys.modules)))
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert run.stdout.strip() == "[]"
