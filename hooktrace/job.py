@@ -52,18 +52,17 @@ def local_rank() -> int:
     return int(os.environ.get("LOCAL_RANK", "0"))
 
 
-def shutdown(model: Any = None, *containers: dict[Any, Any]) -> None:
-    """End a DDP process so that it does not abort at exit.
+def shutdown() -> None:
+    """End a DDP process so that it does not abort at exit; every rank must call it.
 
     A gloo process that has not synchronised, let go of its DDP objects and destroyed its process
-    group in that order aborts now and then ("terminate called without an active exception").  This
-    waits for all ranks, lets go of ``model`` (delete your own references before: ``del ddp``),
-    collects garbage, and destroys the default process group.  Every rank must call it.
+    group in that order aborts now and then ("terminate called without an active exception").
+    Delete your own references first (``del ddp``): this waits for all ranks, collects garbage, and
+    destroys the default process group.  Without one it does nothing.
     """
     if not dist.is_initialized():
         return
     dist.barrier()
-    del model
     gc.collect()
     dist.destroy_process_group()
 
