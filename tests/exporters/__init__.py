@@ -1,0 +1,1 @@
+"""Tests of the exporters, each against a real backend."""

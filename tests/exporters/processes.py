@@ -1,0 +1,73 @@
+"""Real backends as child processes on loopback, and polling under a deadline."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+DEADLINE_SECONDS = 30.0
+
+
+def free_port() -> int:
+    """Return a port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def get(url: str) -> str:
+    """Fetch a loopback URL, never through a proxy."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(url, timeout=5) as response:
+        text: str = response.read().decode()
+        return text
+
+
+def get_json(url: str) -> Any:
+    """Fetch a loopback URL and parse its JSON."""
+    return json.loads(get(url))
+
+
+def until(read: Callable[[], T], accept: Callable[[T], bool], log: Path) -> T:
+    """Poll ``read`` until its result is accepted; fail with the process's log at the deadline."""
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    last: object = None
+    while time.monotonic() < deadline:
+        try:
+            result = read()
+            if accept(result):
+                return result
+            last = result
+        except (urllib.error.URLError, ConnectionError, TimeoutError) as error:
+            last = error
+        time.sleep(0.05)  # the interval of the poll
+    raise AssertionError(
+        f"not within {DEADLINE_SECONDS} s; last: {last}\n{log.read_text()[-3000:]}"
+    )
+
+
+@contextmanager
+def running(command: Sequence[str], log: Path) -> Iterator[None]:
+    """Run a child process with its output in ``log``; it is gone when the block ends."""
+    with log.open("w") as output:
+        child = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, cwd=log.parent)
+    try:
+        yield
+    finally:
+        child.terminate()
+        try:
+            child.wait(10)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()

@@ -1,0 +1,194 @@
+"""Backends of the OpenTelemetry exporter: a real OTLP receiver, and ones that are down."""
+
+from __future__ import annotations
+
+import base64
+import os
+import shutil
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+
+from hooktrace.exporters import OpenTelemetryExporter, otel_pipeline
+from hooktrace.exporters.otel_drafts import StepIds
+from tests.exporters.processes import free_port, get_json, running, until
+from tests.exporters.records_sample import MODEL, WALL_ANCHOR_NS, make_batch
+
+MS = 1_000_000
+
+
+@pytest.fixture(autouse=True)
+def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the developer's own OTEL_* out of the tests."""
+    for name in [name for name in os.environ if name.startswith("OTEL_")]:
+        monkeypatch.delenv(name)
+
+
+class _Refusing(SpanExporter):
+    """Takes spans or refuses them, as told."""
+
+    def __init__(self) -> None:
+        self.accepts = False
+        self.calls = 0
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        self.calls += 1
+        return SpanExportResult.SUCCESS if self.accepts else SpanExportResult.FAILURE
+
+
+def test_dead_backend_is_asked_less_and_less(caplog: pytest.LogCaptureFixture) -> None:
+    """After a failure batches are dropped for 5, 10, 20 s; one warning an outage; it recovers."""
+    backend, now = _Refusing(), [0.0]
+    deliveries = otel_pipeline._Deliveries(backend, lambda: now[0])
+    span = ReadableSpan("x")
+    asked_at = []
+    for second in range(40):
+        now[0] = float(second)
+        before = backend.calls
+        deliveries.export([span])
+        asked_at += [second] * (backend.calls - before)
+    assert asked_at == [0, 5, 15, 35]
+    assert len(caplog.records) == 1
+    backend.accepts, now[0] = True, 75.0
+    assert deliveries.export([span, span]) is SpanExportResult.SUCCESS
+    assert deliveries.export([span]) is SpanExportResult.SUCCESS
+    assert deliveries.delivered == 3
+
+
+@pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
+@pytest.mark.parametrize("silent", [False, True], ids=["refused", "silent"])
+def test_close_is_bounded_when_the_backend_is_down(
+    protocol: str, silent: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A port that refuses or never answers delays ``close`` no longer than its deadline."""
+    with socket.socket() as backend:
+        backend.bind(("127.0.0.1", 0))
+        if silent:
+            backend.listen()
+        endpoint = f"http://127.0.0.1:{backend.getsockname()[1]}"
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", endpoint)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
+        exporter = OpenTelemetryExporter(close_seconds=0.5)
+        exporter.export(make_batch(steps=1))
+        start = time.monotonic()
+        exporter.close()
+        # The deadline is 0.5 s; without it the SDK's own 10 to 30 s would pass.
+        assert time.monotonic() - start < 5
+    assert exporter.spans_lost == 11
+    assert sum("spans were lost" in record.getMessage() for record in caplog.records) == 1
+
+
+class _StuckProvider(TracerProvider):
+    """An application's provider whose flush waits for a backend that is down."""
+
+    def __init__(self, release: threading.Event) -> None:
+        super().__init__(shutdown_on_exit=False)
+        self._release = release
+
+    def force_flush(self, timeout_millis: int = 30000) -> bool:
+        return self._release.wait(60)
+
+
+def test_close_does_not_wait_for_the_applications_backend() -> None:
+    """A flush of the application's provider that hangs is left behind at the deadline."""
+    release = threading.Event()
+    exporter = OpenTelemetryExporter(
+        tracer_provider=_StuckProvider(release), metrics=False, close_seconds=0.2
+    )
+    exporter.export(make_batch(steps=1))
+    start = time.monotonic()
+    exporter.close()
+    assert time.monotonic() - start < 30
+    release.set()
+
+
+@pytest.fixture(scope="module")
+def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int, Path]]:
+    """A real OTLP receiver: its HTTP port, its gRPC port and its log."""
+    agent = os.environ.get("HOOKTRACE_TEST_OTLP_AGENT") or shutil.which("ddapm-test-agent")
+    if agent is None:
+        pytest.skip(
+            "no OTLP receiver; pip install ddapm-test-agent into a venv of its own and set "
+            "HOOKTRACE_TEST_OTLP_AGENT to its bin/ddapm-test-agent"
+        )
+    log = tmp_path_factory.mktemp("receiver") / "agent.log"
+    http, grpc = free_port(), free_port()
+    command = [agent, "-p", str(free_port()), "--otlp-http-port", str(http)]
+    with running([*command, "--otlp-grpc-port", str(grpc)], log):
+        until(lambda: get_json(f"http://127.0.0.1:{http}/test/session/traces"), bool_list, log)
+        yield http, grpc, log
+
+
+def bool_list(value: object) -> bool:
+    """Whether the receiver answered with a list, empty or not."""
+    return isinstance(value, list)
+
+
+@pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
+def test_receiver_gets_one_trace_of_two_ranks(
+    receiver: tuple[int, int, Path], protocol: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A real receiver reads back one trace, rank 1 below rank 0, and the metrics of both."""
+    http, grpc, log = receiver
+    port = http if protocol == "http/protobuf" else grpc
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{port}")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
+    run_id = f"run-{protocol}"
+    for rank in (0, 1):
+        exporter = OpenTelemetryExporter()
+        batch = make_batch(rank, steps=3, first_step=5)
+        exporter.export(replace(batch, run=replace(batch.run, run_id=run_id)))
+        exporter.close()
+        assert exporter.spans_lost == 0
+
+    def received(what: str, key: str) -> list[Any]:
+        url = f"http://127.0.0.1:{http}/test/session/{what}"
+        entries = [entry for request in get_json(url) for entry in request[f"resource_{key}"]]
+        return [entry for entry in entries if resource(entry)["hooktrace.run_id"] == run_id]
+
+    both = until(lambda: received("traces", "spans"), lambda found: len(found) == 2, log)
+    steps = {resource(e)["hooktrace.rank"]: step_spans(e) for e in both}
+    ids = [StepIds.of(run_id, MODEL, step) for step in (5, 6, 7)]
+    root_ids = [hex_id(i.root_span_id, 8) for i in ids]
+    assert [s["trace_id"] for s in steps["0"]] == [hex_id(i.trace_id, 16) for i in ids]
+    assert [s["trace_id"] for s in steps["1"]] == [hex_id(i.trace_id, 16) for i in ids]
+    assert [s["span_id"] for s in steps["0"]] == root_ids
+    assert [s.get("parent_span_id", "") for s in steps["0"]] == [""] * 3
+    assert [s["parent_span_id"] for s in steps["1"]] == root_ids
+    assert steps["1"][0]["start_time_unix_nano"] == str(WALL_ANCHOR_NS + 50 * MS)
+    metrics = until(lambda: received("metrics", "metrics"), lambda found: len(found) == 2, log)
+    assert [counter_value(entry, "hooktrace.steps") for entry in metrics] == [3, 3]
+
+
+def hex_id(number: int, length: int) -> str:
+    """Return an id as the receiver's JSON shows it."""
+    return base64.b64encode(number.to_bytes(length)).decode()
+
+
+def resource(entry: dict[str, Any]) -> dict[str, str]:
+    """Return a received resource's attributes as text."""
+    pairs = entry["resource"]["attributes"]
+    return {pair["key"]: next(iter(pair["value"].values())) for pair in pairs}
+
+
+def step_spans(entry: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a received resource's step spans in order of time."""
+    spans = [span for scope in entry["scope_spans"] for span in scope["spans"]]
+    assert len(spans) == 3 * 11
+    steps = [span for span in spans if span["name"] == "ddp step"]
+    return sorted(steps, key=lambda span: int(span["start_time_unix_nano"]))
+
+
+def counter_value(entry: dict[str, Any], name: str) -> int:
+    """Return the value of a received counter with one series."""
+    metrics = [metric for scope in entry["scope_metrics"] for metric in scope["metrics"]]
+    [point] = next(m for m in metrics if m["name"] == name)["sum"]["data_points"]
+    return int(point.get("as_int", point.get("as_double")))

@@ -1,0 +1,118 @@
+"""The metrics table is consistent, and both backends show all of it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections import Counter
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+
+from hooktrace.exporters import OpenTelemetryExporter, PrometheusExporter
+from hooktrace.metrics import MAX_BUCKET_LABELS, METRICS, Metric, bucket_label, observe
+from tests.exporters.processes import get
+from tests.exporters.records_sample import full_batch
+
+_UNIT_SUFFIX = {"s": "_seconds", "By": "_bytes", "By/s": "_bytes_per_second"}
+_ADDED_SUFFIX = {"counter": "_total", "info": "_info"}
+
+
+@pytest.fixture(scope="module")
+def exposition() -> str:
+    """What a Prometheus sees after one full batch."""
+    exporter = PrometheusExporter(port=0)
+    try:
+        exporter.export(full_batch())
+        return get(exporter.url)
+    finally:
+        exporter.close()
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_name_follows_the_conventions(metric: Metric) -> None:
+    """A name says its base unit, has no suffix that its kind adds, and ends its help in a stop."""
+    assert re.fullmatch(r"hooktrace(_[a-z]+)+", metric.name)
+    assert re.fullmatch(r"hooktrace(\.[a-z]+)+", metric.otel_name)
+    assert metric.name.endswith(_UNIT_SUFFIX.get(metric.unit, ""))
+    assert not metric.name.endswith(("_total", "_info", "_count", "_sum"))
+    assert metric.help.endswith(".")
+    assert not {"step", "rank"} & set(metric.labels)
+    assert (metric.kind == "histogram") == bool(metric.buckets)
+    assert list(metric.buckets) == sorted(set(metric.buckets))
+
+
+def test_names_are_unique() -> None:
+    """No two metrics share a name in either backend."""
+    assert len({metric.name for metric in METRICS}) == len(METRICS)
+    assert len({metric.otel_name for metric in METRICS}) == len(METRICS)
+
+
+def test_full_batch_observes_every_metric() -> None:
+    """The sample batch exercises the whole table, with as many labels as the table says."""
+    observations = list(observe(full_batch()))
+    assert {observation.metric for observation in observations} == set(METRICS)
+    for observation in observations:
+        assert len(observation.labels) == len(observation.metric.labels)
+
+
+def test_unsettled_steps_give_counts_but_no_timings() -> None:
+    """Warm-up, shadow and incomplete steps are counted; only the two whole steps are timed."""
+    counts = Counter(observation.metric.name for observation in observe(full_batch()))
+    assert counts["hooktrace_steps"] == 5
+    assert counts["hooktrace_warmup_steps"] == 1
+    assert counts["hooktrace_shadow_steps"] == 1
+    assert counts["hooktrace_incomplete_steps"] == 1
+    assert counts["hooktrace_exposed_seconds"] == 2
+    assert counts["hooktrace_bucket_duration_seconds"] == 4
+    assert counts["hooktrace_gradient_bytes"] == 9
+
+
+def test_bucket_label_is_bounded() -> None:
+    """Buckets beyond the limit share one label value."""
+    assert bucket_label(MAX_BUCKET_LABELS - 1) == str(MAX_BUCKET_LABELS - 1)
+    assert bucket_label(MAX_BUCKET_LABELS) == bucket_label(10**6) == "other"
+
+
+def test_promtool_accepts_the_exposition(exposition: str) -> None:
+    """Prometheus' own linter finds nothing to say about what a scrape gets."""
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("no promtool; apt-get install prometheus")
+    checked = subprocess.run(
+        [promtool, "check", "metrics"],
+        input=exposition,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (checked.returncode, checked.stdout + checked.stderr) == (0, "")
+
+
+def test_every_metric_reaches_prometheus(exposition: str) -> None:
+    """The exposition has a sample of every metric of the table, and no other family."""
+    types = dict(re.findall(r"^# TYPE (\S+) (\S+)$", exposition, re.MULTILINE))
+    expected = {
+        metric.name + _ADDED_SUFFIX.get(metric.kind, ""): (
+            "gauge" if metric.kind == "info" else metric.kind
+        )
+        for metric in METRICS
+    }
+    assert types == expected
+
+
+def test_every_metric_reaches_opentelemetry() -> None:
+    """A reader collects every metric of the table, with its unit and its help."""
+    reader = InMemoryMetricReader()
+    exporter = OpenTelemetryExporter(meter_provider=MeterProvider([reader]), spans=False)
+    exporter.export(full_batch())
+    data = reader.get_metrics_data()
+    assert data is not None
+    found = data.resource_metrics[0].scope_metrics[0].metrics
+    exporter.close()
+    assert {(m.name, m.unit, m.description) for m in found} == {
+        (m.otel_name, m.unit, m.help) for m in METRICS
+    }
