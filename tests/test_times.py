@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from hooktrace import BucketRecord, Tracer, staged, trace, wrapper
+from hooktrace import BucketRecord, Tracer, layout, staged, trace
 from hooktrace.records import Stage
 from hooktrace.testing import FakeBucket
 from tests.fakes import FakeGroup, FakeOperation, fake_clock, hook_of
@@ -177,7 +177,7 @@ class FakeEvent:
 
 def use_fake_events(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tensors on the meta device pass for ones on a device with events."""
-    monkeypatch.setattr(wrapper, "EVENT_DEVICES", {"meta"})
+    monkeypatch.setattr(layout, "EVENT_DEVICES", {"meta"})
     monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: FakeEvent())
 
 

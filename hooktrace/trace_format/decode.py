@@ -1,0 +1,190 @@
+"""Lines of a trace file to records; the package's docstring defines the format."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ..records import (
+    SCHEMA_VERSION,
+    AnomalyRecord,
+    BucketLayout,
+    BucketRecord,
+    DeviceSpan,
+    LayoutRecord,
+    RunInfo,
+    Stage,
+    StepRecord,
+)
+
+__all__ = ["SkippedLine", "Trace", "decode_trace", "read_trace"]
+
+
+class SkippedLine(NamedTuple):
+    """A line that was not read: its number, from 1, and why."""
+
+    line: int
+    reason: str
+
+
+@dataclass(slots=True)
+class Trace:
+    """What a trace file holds, in the file's order.
+
+    ``run`` is ``None`` when even the first line is gone.  ``closed`` says that the writer ended
+    in order; a killed one leaves false.  ``lost`` counts, by kind, the records that the writer did
+    not write because of its size limit.  A step is whole when as many of ``buckets`` have its
+    model and step as its ``bucket_count`` says.
+    """
+
+    run: RunInfo | None = None
+    steps: list[StepRecord] = field(default_factory=list)
+    buckets: list[BucketRecord] = field(default_factory=list)
+    layouts: list[LayoutRecord] = field(default_factory=list)
+    anomalies: list[AnomalyRecord] = field(default_factory=list)
+    skipped: list[SkippedLine] = field(default_factory=list)
+    lost: dict[str, int] = field(default_factory=dict)
+    closed: bool = False
+
+
+def read_trace(path: str | os.PathLike[str]) -> Trace:
+    """Read the trace file of one rank.
+
+    Lines that cannot be read are skipped and named in ``skipped``; only a file that cannot be
+    opened raises (``OSError``).
+    """
+    with open(path, "rb") as lines:
+        return decode_trace(lines)
+
+
+def decode_trace(lines: Iterable[bytes]) -> Trace:
+    """Do what ``read_trace`` does, for lines from anywhere."""
+    trace = Trace()
+    for number, raw in enumerate(lines, 1):
+        line = raw.strip()
+        if line.startswith(b'{"cat":"view.') and line.endswith(b"},"):
+            continue
+        if line in {b"", b"[", b"]"}:
+            trace.closed = line == b"]" or (trace.closed and not line)
+            continue
+        trace.closed = False
+        try:
+            _read_event(trace, json.loads(line.removesuffix(b",")))
+        except _StopReadingError as error:
+            trace.skipped.append(SkippedLine(number, f"{error}; nothing from here on was read"))
+            break
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+            trace.skipped.append(SkippedLine(number, _reason(raw, error)))
+    return trace
+
+
+class _StopReadingError(Exception):
+    """From this line on nothing may be read as records of this run and schema."""
+
+
+def _reason(raw: bytes, error: Exception) -> str:
+    if not raw.endswith(b"\n"):
+        return "the line is cut off: the file ends in the middle of it"
+    if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
+        return f"not JSON: {error}"
+    if isinstance(error, KeyError):
+        return f"the field {error} is missing"
+    return str(error) or type(error).__name__
+
+
+def _read_event(trace: Trace, event: dict[str, Any]) -> None:
+    if event.get("ph") == "M":
+        _read_meta(trace, event["name"], event["args"])
+        return
+    category = event.get("cat")
+    if category == "hooktrace.bucket":
+        trace.buckets.append(_bucket(event["args"]))
+    elif category == "hooktrace.step":
+        trace.steps.append(_step(event["args"]))
+    elif category == "hooktrace.layout":
+        trace.layouts.append(_layout(event["args"]))
+    elif category == "hooktrace.anomaly":
+        trace.anomalies.append(AnomalyRecord(**event["args"]))
+    elif category == "hooktrace.limit":
+        trace.lost = event["args"]["lost"]
+    elif not str(category).startswith("view."):
+        raise ValueError(f"not an event of hooktrace: category {category!r}")
+
+
+def _read_meta(trace: Trace, name: str, args: dict[str, Any]) -> None:
+    if name == "hooktrace_end":
+        trace.lost = args["lost"]
+    elif name == "hooktrace_run":
+        schema = args.pop("schema")
+        if schema != SCHEMA_VERSION:
+            raise _StopReadingError(
+                f"the file has schema version {schema!r} and this hooktrace reads "
+                f"{SCHEMA_VERSION}; use the version of hooktrace that wrote it"
+            )
+        if trace.run is not None:
+            raise _StopReadingError("a second run begins here; keep each rank's file on its own")
+        del args["ts_epoch_ns"]
+        trace.run = RunInfo(**args)
+
+
+_intern: Callable[[str], str] = sys.intern  # a few names stand in millions of records
+
+
+def _read_stages(rows: list[list[Any]], zero_ns: int) -> tuple[Stage, ...]:
+    return tuple([_stage(row, zero_ns) for row in rows])
+
+
+_UNKNOWN = [None, None, None, 0, None, None, None]
+"""What a stage's array says by being shorter."""
+
+
+def _stage(row: list[Any], zero_ns: int) -> Stage:
+    name, start_ns, end_ns, derived, collective, wire_bytes, dtype = row + _UNKNOWN[len(row) :]
+    return Stage(
+        name=_intern(name),
+        start_ns=zero_ns + start_ns,
+        end_ns=zero_ns + end_ns,
+        derived=derived == 1,
+        collective=collective,
+        wire_bytes=wire_bytes,
+        dtype=dtype,
+    )
+
+
+def _bucket(args: dict[str, Any]) -> BucketRecord:
+    args.setdefault("is_last", False)
+    for name in ("model", "hook", "dtype", "device_type"):
+        args[name] = _intern(args[name])
+    args["stages"] = _read_stages(args["stages"], args["ready_ns"])
+    if "device" in args:
+        ready_ns, done_ns, rows = args["device"]
+        stages = _read_stages(rows, ready_ns)
+        args["device"] = DeviceSpan(ready_ns=ready_ns, done_ns=done_ns, stages=stages)
+    if "bus_bytes" in args:
+        args["bus_bytes"] = float(args["bus_bytes"])
+    return BucketRecord(**args)
+
+
+_STEP_OPTIONAL = ("busy_ns", "exposed_ns", "wire_busy_ns", "period_ns", "wire_bytes", "bus_bytes")
+
+
+def _step(args: dict[str, Any]) -> StepRecord:
+    for name in _STEP_OPTIONAL:
+        args.setdefault(name)
+    if args["bus_bytes"] is not None:
+        args["bus_bytes"] = float(args["bus_bytes"])
+    return StepRecord(**args)
+
+
+def _layout(args: dict[str, Any]) -> LayoutRecord:
+    args["buckets"] = tuple(
+        BucketLayout(
+            **{**b, "parameters": tuple((name, tuple(shape)) for name, shape in b["parameters"])}
+        )
+        for b in args["buckets"]
+    )
+    return LayoutRecord(**args)

@@ -1,0 +1,263 @@
+"""The TensorBoard exporter, read back with TensorBoard itself."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from hooktrace.exporters.tensorboard import MAX_ANOMALIES, TensorBoardExporter
+from hooktrace.records import Batch
+from tests.exporters import records_sample as sample
+from tests.exporters.test_trace_file import largest_file
+
+GROUP = f"hooktrace.{sample.MODEL}"
+
+
+def write(logdir: Path, *batches: Batch, **options: int) -> EventAccumulator:
+    """Export batches, close, and return what TensorBoard reads of rank 0."""
+    exporter = TensorBoardExporter(logdir, **options)
+    for batch in batches:
+        exporter.export(batch)
+    exporter.close()
+    return read(logdir / "rank0")
+
+
+def read(directory: Path) -> EventAccumulator:
+    """Return TensorBoard's own reading of a run, nothing down-sampled."""
+    return EventAccumulator(str(directory), size_guidance=dict.fromkeys(KINDS, 0)).Reload()
+
+
+KINDS = ("scalars", "tensors", "histograms")
+
+
+def texts(events: EventAccumulator, tag: str) -> list[str]:
+    """Return the texts of a tag."""
+    return [t.tensor_proto.string_val[0].decode() for t in events.Tensors(tag)]
+
+
+def test_scalars_of_timed_steps_only(tmp_path: Path) -> None:
+    """Warm-up, shadow and incomplete steps give no scalars; the others each with its wall time."""
+    batch = sample.full_batch()
+
+    events = write(tmp_path, batch)
+
+    values = {t: [e.value for e in events.Scalars(t)] for t in events.Tags()["scalars"]}
+    assert values == {
+        f"{GROUP}/exposed_ms": [2.0, 2.0],
+        f"{GROUP}/overlap_ratio": pytest.approx([1 / 3, 1 / 3]),
+        f"{GROUP}/step_period_ms": [10.0, 10.0],
+        f"{GROUP}/busbw_GBps": pytest.approx([0.002, 0.002]),
+        f"{GROUP}/gradient_bytes": [8000.0, 8000.0],
+        f"{GROUP}/wire_bytes": [4000.0, 4000.0],
+        f"{GROUP}/compression_ratio": [2.0, 2.0],
+        f"{GROUP}/anomalies_total": [1.0],
+        "hooktrace/records_lost.ring_full": [3.0],
+    }
+    exposed = events.Scalars(f"{GROUP}/exposed_ms")
+    assert [e.step for e in exposed] == [1, 2]
+    done_ns = [batch.run.wall_ns(step.done_ns) for step, _ in batch.steps[1:3]]
+    assert [e.wall_time for e in exposed] == [ns / 1e9 for ns in done_ns]
+
+
+def test_unknown_numbers_give_no_scalars(tmp_path: Path) -> None:
+    """Unknown wire bytes and unresolved device events leave their tags out instead of writing 0."""
+    step, buckets = sample.on_device(sample.make_step(1), resolved=False)
+    step = replace(step, wire_bytes=None, bus_bytes=None)
+
+    events = write(tmp_path, Batch(run=sample.make_run(), steps=((step, buckets),)))
+
+    tags = [f"{GROUP}/gradient_bytes", f"{GROUP}/step_period_ms"]
+    assert sorted(events.Tags()["scalars"]) == tags
+    assert events.Tags()["histograms"] == []
+
+
+def test_histograms_come_once_a_window(tmp_path: Path) -> None:
+    """Each histogram holds every bucket since the last one, and closing writes the rest."""
+    batches = [sample.make_batch(steps=2, first_step=i) for i in range(0, 8, 2)]
+
+    events = write(tmp_path, *batches, histogram_every=3)
+
+    assert sorted(events.Tags()["histograms"]) == [
+        f"{GROUP}/{name}"
+        for name in (
+            "bucket_ms",
+            "stage_compress_ms",
+            "stage_decompress_ms",
+            "stage_queue_ms",
+            "stage_wire_ms",
+        )
+    ]
+    durations = events.Histograms(f"{GROUP}/bucket_ms")
+    assert [h.step for h in durations] == [2, 5, 7]
+    assert [h.histogram_value.num for h in durations] == [6, 6, 4]
+    assert {h.histogram_value.max for h in durations} == {2.0}
+    wire = events.Histograms(f"{GROUP}/stage_wire_ms")[0].histogram_value
+    assert (wire.min, wire.max, wire.sum) == (1.0, 1.0, 6.0)
+    assert sum(wire.bucket) == 6
+    assert 1.0 <= wire.bucket_limit[-1] <= 1.1
+
+
+def test_every_nth_step_has_scalars(tmp_path: Path) -> None:
+    """``scalar_every`` thins the scalars and nothing else."""
+    events = write(tmp_path, sample.make_batch(steps=7), scalar_every=3)
+    assert [e.step for e in events.Scalars(f"{GROUP}/exposed_ms")] == [0, 3, 6]
+    assert events.Histograms(f"{GROUP}/bucket_ms")[0].histogram_value.num == 14
+
+
+def test_layout_table_per_generation(tmp_path: Path) -> None:
+    """Each generation has a table with names and sizes, long lists are cut and say so."""
+    layout = sample.make_layout(1)
+    wide = replace(layout.buckets[0], parameters=(("w|<b>_x_", (2, 3)), *[("p", ())] * 60))
+    batch = replace(
+        sample.make_batch(),
+        layouts=(
+            sample.make_layout(0),
+            replace(layout, step=1, buckets=(wide,) * 250),
+        ),
+    )
+
+    first, second = texts(write(tmp_path, batch), f"{GROUP}/layout")
+
+    assert first.startswith("**Generation 0**: 2 buckets, 8000 bytes of gradients")
+    assert (
+        "\n0 | float32 | cpu | 1000 | 4000 | 2 | layer0.weight (30x30), layer0.bias (100)" in first
+    )
+    assert "w&#124;&#60;b&#62;&#95;x&#95; (2x3), p (scalar)" in second
+    assert "and 21 more\n" in second
+    assert second.endswith("\n50 more buckets are not shown.")
+    assert len(re.findall(r"^0 ", second, re.MULTILINE)) == 200
+
+
+def test_anomalies_stay_bounded_and_counted(tmp_path: Path) -> None:
+    """A thousand anomalies give a few dozen tables; the last has the total and the latest."""
+    anomalies = [replace(sample.make_anomaly(i), message=f"m{i}|") for i in range(1000)]
+    batches = [Batch(run=sample.make_run(), anomalies=(a,)) for a in anomalies]
+
+    events = write(tmp_path, *batches)
+
+    tables = texts(events, f"{GROUP}/anomalies")
+    assert 5 < len(tables) < 40
+    assert tables[-1].startswith(f"**1000 anomalies**, the latest {MAX_ANOMALIES} first")
+    assert "m999&#124;" in tables[-1]
+    assert tables[-1].count("\n") == 3 + MAX_ANOMALIES
+    assert events.Scalars(f"{GROUP}/anomalies_total")[-1].value == 1000
+
+
+def test_each_model_has_its_group(tmp_path: Path) -> None:
+    """A slash in a model's name does not end the group, and two names never share one."""
+    step, buckets = sample.make_step()
+    steps = tuple((replace(step, model=m), buckets) for m in ("a/b", "a%2Fb"))
+    tags = write(tmp_path, Batch(run=sample.make_run(), steps=steps)).Tags()["scalars"]
+    assert {tag.split("/")[0] for tag in tags} == {"hooktrace.a%2Fb", "hooktrace.a%252Fb"}
+
+
+def test_a_restarted_run_overtakes_the_earlier_one(tmp_path: Path) -> None:
+    """Steps that a later run in the same directory makes again are shown once."""
+    write(tmp_path, sample.make_batch(steps=5))
+    restarted = replace(sample.make_batch(first_step=3, steps=3), layouts=())
+    events = write(tmp_path, restarted)
+    assert [e.step for e in events.Scalars(f"{GROUP}/exposed_ms")] == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_full_disk_and_a_deleted_directory_raise_from_export(tmp_path: Path) -> None:
+    """The error comes out of export with its remedy, the file stays readable, closing is quiet."""
+    exporter = TensorBoardExporter(tmp_path)
+    exporter.export(sample.make_batch())
+    with (
+        largest_file(2000),
+        pytest.raises(OSError, match=r"File too large; raise the process's file size limit"),
+    ):
+        exporter.export(sample.make_batch(first_step=2, steps=20))
+    exporter.close()
+    assert [e.step for e in read(tmp_path / "rank0").Scalars(f"{GROUP}/exposed_ms")] == [0, 1]
+
+    exporter.export(sample.make_batch())
+    shutil.rmtree(tmp_path)
+    with pytest.raises(FileNotFoundError, match="was deleted while it was being written"):
+        exporter.export(sample.make_batch(first_step=2))
+    exporter.close()
+
+
+def test_importing_the_exporters_imports_no_tensorboard() -> None:
+    """Who does not make the exporter does not pay for its library."""
+    code = (
+        "import sys, hooktrace.exporters; "
+        "print([m for m in sys.modules if 'tensorboard' in m and not m.startswith('hooktrace')])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
+@contextmanager
+def server(logdir: Path) -> Iterator[str]:
+    """Run a real TensorBoard on a free loopback port and yield its URL."""
+    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir)]
+    command += ["--host", "127.0.0.1", "--port", "0", "--reload_interval", "1"]
+    process = subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, start_new_session=True, cwd=logdir
+    )
+    try:
+        assert process.stderr is not None
+        said: list[str] = []
+        for line in process.stderr:
+            said.append(line)
+            if match := re.search(r"http://127\.0\.0\.1:\d+", line):
+                yield match[0]
+                break
+        else:
+            pytest.fail("TensorBoard did not start:\n" + "".join(said))
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def fetch(url: str) -> Any:
+    """Return the JSON at ``url``; ``None`` while TensorBoard has not loaded it."""
+    try:
+        with urllib.request.urlopen(url, timeout=10) as response:
+            return json.load(response)
+    except urllib.error.HTTPError:
+        return None
+
+
+def test_tensorboard_serves_both_ranks(tmp_path: Path) -> None:
+    """A real server shows one run a rank, with its values and its layout table."""
+    for rank in (0, 1):
+        exporter = TensorBoardExporter(tmp_path)
+        exporter.export(sample.make_batch(rank, steps=3))
+        exporter.close()
+    tag = f"{GROUP}/exposed_ms"
+    query = urllib.parse.urlencode({"tag": tag, "run": "rank1"})
+    deadline = time.monotonic() + 60
+    with server(tmp_path) as url:
+        while time.monotonic() < deadline:
+            tags = fetch(f"{url}/data/plugin/scalars/tags") or {}
+            points = fetch(f"{url}/data/plugin/scalars/scalars?{query}")
+            if len(tags) == 2 and points and len(points) == 3:
+                break
+            time.sleep(0.1)
+        layout = fetch(
+            f"{url}/data/plugin/text/text?run=rank0&tag={urllib.parse.quote(GROUP)}%2Flayout"
+        )
+    assert set(tags) == {"rank0", "rank1"}
+    assert tag in tags["rank0"]
+    assert [(step, value) for _, step, value in points] == [(0, 2.0), (1, 2.0), (2, 2.0)]
+    assert "<table>" in layout[0]["text"]
