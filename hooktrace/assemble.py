@@ -223,9 +223,14 @@ def _all_passed(calls: Iterable[BucketCall]) -> bool:
 
 
 def _host_times(call: BucketCall) -> _Times:
-    marks = call.marks if len(call.marks) % 2 == 0 else [*call.marks, call.done]
+    marks = call.marks if len(call.marks) % 2 == 0 else (*call.marks, call.done)
     rounds = list(zip(marks[::2], marks[1::2], strict=True))
-    return _Times(call.ready, call.started, rounds, call.done, call.launched)
+    return _Times(call.ready, call.started, rounds, call.done, _launched(call))
+
+
+def _launched(call: BucketCall) -> int:
+    # The result was there first, and the hook is about to return.
+    return call.done if call.launched is None else call.launched
 
 
 def _times_of(at: list[int]) -> _Times:
@@ -301,7 +306,7 @@ def _bucket_record(
         gradient_bytes=slot.gradient_bytes,
         parameter_count=len(slot.parameters),
         ready_ns=call.ready,
-        launched_ns=call.launched,
+        launched_ns=_launched(call),
         done_ns=call.done,
         # On a device the host's stamps only say when work was enqueued: they are not stages.
         stages=_stages(call, host) if slot.device_type == "cpu" else (),

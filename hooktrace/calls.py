@@ -1,18 +1,24 @@
 """The stamps of one hook call: the only thing the training thread and its callbacks write.
 
     wrapper: BucketCall(...)   driver: issued / arrived / finished or failed   wrapper: returned
-                                                      |                            |
-                                                      +--- the last of the two pushes to the ring
+                                                      |
+                                                      +--> pushed to the ring
 
-A call is written by the training thread and then by one callback thread, never by both at once,
-and is not touched after it was pushed.  It holds numbers, a slot and (on a device) events: never a
-tensor, and never a process group.
+A call is written by the training thread and then by one callback thread, never by both at once.
+After it was pushed it is not touched, but for one stamp: a result can be there before the hook has
+returned, and whoever reads ``launched`` must expect ``None``.  It holds numbers, a slot and (on a device) events.  The
+operation that it waits for, with its tensor and group, is held from ``issued`` to ``arrived``, when
+something has to hold them anyway; never longer.
+
+The training thread comes here straight from the backward pass, with cold caches: what counts is how
+much code and memory a stamp touches.  So it only reads the clock and keeps a reference, and what is
+known of an operation is looked up when it has arrived.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .timing import Clock, DeviceEvent, EventPool
 
@@ -35,7 +41,7 @@ class _Group(Protocol):
 
 
 class Payload(Protocol):
-    """What a call reads of an operation when it is issued."""
+    """What a call reads of an operation when it has arrived."""
 
     @property
     def kind(self) -> str:
@@ -54,18 +60,25 @@ class Payload(Protocol):
         """The group's facts."""
 
 
+class Recorder(Protocol):
+    """What calls need of a tracer."""
+
+    clock: Clock
+    push: Callable[[BucketCall], None]
+    event_pool: EventPool
+
+
 class BucketCall:
     """One call of a hook for one bucket, being stamped.
 
-    ``marks`` holds two stamps for each round: issued, arrived.  ``events`` holds, for a bucket on
-    a device, one event for each of ready, the marks, and done.
+    ``marks`` holds two stamps for each round: issued, arrived.  ``rounds`` has an entry for each
+    round that arrived or failed.  ``launched`` is ``None`` until the hook has returned.  ``events``
+    holds, for a bucket on a device, one event for each of ready, the marks, and done.
     """
 
     __slots__ = (
-        "_clock",
-        "_parties",
-        "_pool",
-        "_push",
+        "_operation",
+        "_recorder",
         "done",
         "error",
         "error_stage",
@@ -82,45 +95,69 @@ class BucketCall:
     )
 
     def __init__(
-        self,
-        slot: BucketSlot,
-        step: int,
-        ready: int,
-        *,
-        shadow: bool,
-        staged: bool,
-        clock: Clock,
-        push: Callable[[BucketCall], None],
-        pool: EventPool | None,
+        self, slot: BucketSlot, step: int, ready: int, staged: bool, recorder: Recorder
     ) -> None:
         self.slot = slot
         self.step = step
-        self.shadow = shadow
+        self.shadow = False
         self.staged = staged
         self.ready = ready
         self.started = ready
-        self.launched = ready
+        self.launched: int | None = None
         self.done = ready
-        self.marks: list[int] = []
-        self.rounds: list[Round] = []
+        self.marks: tuple[int, ...] = ()
+        self.rounds: tuple[Round, ...] = ()
         self.error: str | None = None
         self.error_stage = ""
-        self._clock = clock
-        self._push = push
-        self._pool = pool
-        self.events: list[DeviceEvent] | None = None if pool is None else [pool.record()]
-        # Two parties end a call: the hook's return and the completion of its future.  `list.pop`
-        # is atomic, so exactly one of them takes the last token.
-        self._parties = [True, False]
+        self.events: list[DeviceEvent] | None = None
+        self._operation: Payload | None = None
+        self._recorder = recorder
+        if slot.has_events:
+            self.events = [recorder.event_pool.record()]
 
     def begun(self) -> None:
         """Stamp that the chain got its turn in the serial lane."""
-        self.started = self._clock()
+        self.started = self._recorder.clock()
 
     def issued(self, operation: Payload) -> None:
         """Stamp that a collective is about to be issued."""
+        self._operation = operation
+        if self.events is not None:
+            self.events.append(self._recorder.event_pool.record())
+        self.marks += (self._recorder.clock(),)
+
+    def arrived(self) -> None:
+        """Stamp that the collective's result is there."""
+        self.marks += (self._recorder.clock(),)
+        if self.events is not None:
+            self.events.append(self._recorder.event_pool.record())
+        self._describe_round()
+
+    def finished(self) -> None:
+        """Stamp that the bucket's result is there, and push the call."""
+        self.done = self._recorder.clock()
+        if self.events is not None:
+            self.events.append(self._recorder.event_pool.record())
+        self.slot.in_flight = None
+        self._recorder.push(self)
+
+    def failed(self, stage: str, error: BaseException) -> None:
+        """Stamp that the hook raised in ``stage``; takes the place of ``finished``."""
+        self.error = f"{type(error).__name__}: {error}"
+        self.error_stage = stage
+        if self._operation is not None:
+            self._describe_round()
+        self.finished()
+
+    def returned(self) -> None:
+        """Stamp that the hook has returned to DDP."""
+        self.launched = self._recorder.clock()
+
+    def _describe_round(self) -> None:
+        operation: Any = self._operation
+        self._operation = None
         info = operation.info
-        self.rounds.append(
+        self.rounds += (
             (
                 operation.kind,
                 operation.wire_bytes,
@@ -128,38 +165,5 @@ class BucketCall:
                 info.size,
                 info.key,
                 info.workers,
-            )
+            ),
         )
-        if self._pool is not None:
-            self.events.append(self._pool.record())  # type: ignore[union-attr]
-        self.marks.append(self._clock())
-
-    def arrived(self) -> None:
-        """Stamp that the collective's result is there."""
-        self.marks.append(self._clock())
-        if self._pool is not None:
-            self.events.append(self._pool.record())  # type: ignore[union-attr]
-
-    def finished(self) -> None:
-        """Stamp that the bucket's result is there."""
-        self.done = self._clock()
-        if self._pool is not None:
-            self.events.append(self._pool.record())  # type: ignore[union-attr]
-        if self._parties.pop():
-            self._settle()
-
-    def failed(self, stage: str, error: BaseException) -> None:
-        """Stamp that the hook raised in ``stage``; takes the place of ``finished``."""
-        self.error = f"{type(error).__name__}: {error}"
-        self.error_stage = stage
-        self.finished()
-
-    def returned(self) -> None:
-        """Stamp that the hook has returned to DDP."""
-        self.launched = self._clock()
-        if self._parties.pop():
-            self._settle()
-
-    def _settle(self) -> None:
-        self.slot.in_flight = None
-        self._push(self)

@@ -60,7 +60,8 @@ class Operation:
     @property
     def info(self) -> GroupInfo:
         """Facts about the group on the payload's device."""
-        return group_info(self.group, self.tensor.device.type)
+        tensor = self.tensor  # whose `device.type` is many times slower than `is_cpu`
+        return group_info(self.group, "cpu" if tensor.is_cpu else tensor.device.type)
 
     @property
     def wire_bytes(self) -> int:
@@ -77,6 +78,13 @@ class Operation:
         return f"{type(self).__name__}({shape}, {self.tensor.dtype}, {self.group.size()} ranks)"
 
 
+_SUM = dist.ReduceOp.SUM
+_SUM_OPTIONS: Any = dist.AllreduceOptions()
+_SUM_OPTIONS.reduceOp = _SUM
+if hasattr(_SUM_OPTIONS, "asyncOp"):  # not in older versions of torch
+    _SUM_OPTIONS.asyncOp = True
+
+
 class AllReduce(Operation):
     """Reduce ``tensor`` over all ranks, in place; the hook gets the same tensor back.
 
@@ -91,15 +99,19 @@ class AllReduce(Operation):
         self,
         tensor: torch.Tensor,
         group: dist.ProcessGroup | None = None,
-        op: Any = dist.ReduceOp.SUM,
+        op: Any = _SUM,
     ) -> None:
-        super().__init__(tensor, group)
+        self.tensor = tensor
+        self.group = group_of(None) if group is None else group
         self.op = op
 
     def start(self) -> Future:
         """Issue the all-reduce."""
-        work = dist.all_reduce(self.tensor, op=self.op, group=self.group, async_op=True)
-        return work.get_future()
+        if self.op is not _SUM or self.tensor.is_complex():
+            work = dist.all_reduce(self.tensor, op=self.op, group=self.group, async_op=True)
+            return work.get_future()
+        # What `dist.all_reduce` comes down to, without its checks: a third of the cost of a call.
+        return self.group.allreduce([self.tensor], _SUM_OPTIONS).get_future()
 
     def result(self, future: Future) -> torch.Tensor:
         """Return the reduced tensor."""

@@ -55,6 +55,7 @@ class Drain:
         self._assembler = assembler
         self._store = store
         self._exporters = list(exporters)
+        self._all_exporters = tuple(exporters)
         self._run_info = run_info
         self._in_flight = in_flight
         self._interval_s = interval_s
@@ -94,6 +95,9 @@ class Drain:
     def losses(self) -> dict[str, int]:
         """Everything lost so far, by reason."""
         losses = self._lost + self._assembler.lost
+        for exporter in self._all_exporters:
+            for kind, count in getattr(exporter, "lost", {}).items():
+                losses[f"{exporter.name}_{kind}"] += count
         if self._ring.dropped:
             losses["ring_full"] += self._ring.dropped
         return dict(losses)
@@ -211,14 +215,14 @@ class Drain:
 
     def _report_losses(self) -> None:
         for reason, count in self.losses.items():
-            if reason not in self._reported:
+            if reason not in self._reported and reason in _REMEDIES:
                 self._reported.add(reason)
                 logger.warning(
                     "%d record(s) lost (%s): %s; further losses are only counted, in "
                     "hooktrace_records_lost_total and tracer.losses()",
                     count,
                     reason,
-                    _REMEDIES.get(reason, "see the documentation of Tracer.losses"),
+                    _REMEDIES[reason],
                 )
 
 

@@ -36,10 +36,6 @@ class GroupInfo:
         self.backend, self.workers = _backend_facts(group, device_type)
         self.key = next(self._keys)
 
-    def belongs_to(self, group: dist.ProcessGroup) -> bool:
-        """Whether these facts are about this very group object."""
-        return self._ref() is group
-
 
 _infos: dict[tuple[int, str], GroupInfo] = {}
 
@@ -48,7 +44,7 @@ def group_info(group: dist.ProcessGroup, device_type: str) -> GroupInfo:
     """Return the facts of a group; a dictionary look-up after the first call."""
     key = (id(group), device_type)
     info = _infos.get(key)
-    if info is None or not info.belongs_to(group):
+    if info is None or info._ref() is not group:
         for stale in [k for k, v in _infos.items() if v._ref() is None]:
             del _infos[stale]
         info = _infos[key] = GroupInfo(group, device_type)

@@ -2,16 +2,18 @@
 
 DDP tells a hook nothing of the model, and rebuilds its buckets after the first backward pass.  So
 the first steps of each generation are identified by the parameters of each bucket; from then on a
-bucket's buffer address leads to its slot with one dictionary look-up.
+bucket's buffer, the same tensor object in every step, leads to its slot with one dictionary look-up.
 
-    bucket --address--> slot (settled)                 fast: every call
+    bucket --buffer--> slot (settled)                  fast: every call
            --parameters--> model, generation, slot     slow: first steps, rebuilds, join() shadows
 
-Parameters are known by ``id`` only: nothing here keeps a tensor alive.
+Parameters are known by ``id`` only, buffers by weak reference: nothing here keeps a tensor alive,
+and a buffer that is gone is not taken for a new one in its place.
 """
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
@@ -19,6 +21,7 @@ import torch
 
 from .calls import BucketCall
 from .records import BucketLayout, LayoutRecord
+from .timing import EVENT_DEVICES
 
 __all__ = ["BucketSlot", "GradBucketLike", "LayoutTracker", "ModelState", "in_backward"]
 
@@ -52,10 +55,12 @@ class BucketSlot:
     """One bucket of one generation of one model; its numbers never change."""
 
     __slots__ = (
+        "buffer",
         "device_type",
         "dtype",
         "generation",
         "gradient_bytes",
+        "has_events",
         "in_flight",
         "index",
         "is_last",
@@ -67,6 +72,7 @@ class BucketSlot:
 
     def __init__(self, model: ModelState, bucket: GradBucketLike, ids: tuple[int, ...]) -> None:
         buffer = bucket.buffer()
+        self.buffer = weakref.ref(buffer)
         self.model = model
         self.generation = model.generation
         self.index = bucket.index()
@@ -75,6 +81,7 @@ class BucketSlot:
         self.gradient_bytes: int = buffer.nbytes
         self.dtype = str(buffer.dtype).removeprefix("torch.")
         self.device_type = buffer.device.type
+        self.has_events = self.device_type in EVENT_DEVICES
         self.parameter_ids = ids
         self.parameters = tuple(
             (model.names.get(key, f"{self.index}.{position}"), tuple(parameter.shape))
@@ -144,7 +151,7 @@ class LayoutTracker:
         self._name_model = name_model
         self._announce = announce
         self._clock = clock
-        self._by_address: dict[int, BucketSlot] = {}
+        self._by_buffer: dict[int, BucketSlot] = {}
         self._owners: dict[int, ModelState] = {}
         self._names: dict[int, str] = {}
         self.models: list[ModelState] = []
@@ -155,23 +162,18 @@ class LayoutTracker:
 
     def recheck(self) -> None:
         """Identify the buckets of the next steps by their parameters again."""
+        self._by_buffer.clear()
         for model in self.models:
             model.checks = _CHECKED_STEPS
 
-    def find(self, bucket: GradBucketLike) -> tuple[BucketSlot, bool]:
-        """Return a bucket's slot, and whether the call is a ``join()`` shadow."""
+    def find(self, bucket: GradBucketLike) -> BucketSlot | None:
+        """Return the slot of a settled bucket, ``None`` for one that has to be identified."""
         buffer = bucket.buffer()
-        slot = self._by_address.get(buffer.data_ptr())
-        if (
-            slot is None
-            or slot.model.checks
-            or slot.index != bucket.index()
-            or slot.numel != buffer.numel()
-        ):
-            return self._identify(bucket, buffer.data_ptr())
-        return slot, False
+        slot = self._by_buffer.get(id(buffer))
+        return slot if slot is not None and slot.buffer() is buffer else None
 
-    def _identify(self, bucket: GradBucketLike, address: int) -> tuple[BucketSlot, bool]:
+    def identify(self, bucket: GradBucketLike) -> tuple[BucketSlot, bool]:
+        """Return a bucket's slot, and whether the call is a ``join()`` shadow."""
         ids = tuple(map(id, bucket.parameters()))
         model = self._model_of(ids, bucket.index())
         # DDP runs the hooks of shadows outside any backward pass, on buckets made for the purpose.
@@ -179,8 +181,10 @@ class LayoutTracker:
         slot = model.slots.get(bucket.index())
         if slot is None or slot.parameter_ids != ids:
             slot = self._new_slot(model, bucket, ids, rebuilt=slot is not None)
-        if not shadow:
-            self._by_address[address] = slot
+        if not shadow and not model.checks:
+            buffer = bucket.buffer()
+            slot.buffer = weakref.ref(buffer)
+            self._by_buffer[id(buffer)] = slot
         return slot, shadow
 
     def _model_of(self, ids: tuple[int, ...], index: int) -> ModelState:
@@ -205,7 +209,7 @@ class LayoutTracker:
             model.slots = {i: s for i, s in model.slots.items() if i < index}
             model.generation += 1
             model.checks = _CHECKED_STEPS
-            self._by_address = {a: s for a, s in self._by_address.items() if s.model is not model}
+            self._by_buffer = {b: s for b, s in self._by_buffer.items() if s.model is not model}
         slot = model.slots[index] = BucketSlot(model, bucket, ids)
         if slot.is_last:
             self._announce(

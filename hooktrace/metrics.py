@@ -278,17 +278,13 @@ def observe(batch: Batch) -> Iterator[Observation]:
     for step, buckets in batch.steps:
         yield from _observe_step(step)
         for bucket in buckets:
-            yield from _observe_bucket(bucket, timed=_is_timed(step))
+            yield from _observe_bucket(bucket, timed=step.counts)
     for anomaly in batch.anomalies:
         yield Observation(ANOMALIES, (anomaly.model, anomaly.hook, anomaly.kind), 1)
     for reason, count in batch.losses.items():
         yield Observation(RECORDS_LOST, (reason,), count)
     for exporter, count in batch.failures.items():
         yield Observation(EXPORTER_FAILURES, (exporter,), count)
-
-
-def _is_timed(step: StepRecord) -> bool:
-    return step.complete and not step.warmup and not step.shadow
 
 
 def _observe_step(step: StepRecord) -> Iterator[Observation]:
@@ -301,7 +297,7 @@ def _observe_step(step: StepRecord) -> Iterator[Observation]:
     ):
         if applies:
             yield Observation(metric, labels, 1)
-    if not _is_timed(step):
+    if not step.counts:
         return
     for metric, ns in (
         (STEP_PERIOD, step.period_ns),

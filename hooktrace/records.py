@@ -183,6 +183,11 @@ class StepRecord:
     complete: bool = True
 
     @property
+    def counts(self) -> bool:
+        """Whether the step's times enter statistics: complete, settled and not a shadow."""
+        return self.complete and not self.warmup and not self.shadow
+
+    @property
     def overlap_ratio(self) -> float | None:
         """``1 - exposed / busy``; ``None`` when unresolved."""
         if self.exposed_ns is None or self.busy_ns is None:

@@ -74,7 +74,7 @@ def summarize(
     """Return a summary of each model, in order of first appearance."""
     by_model: dict[str, list[tuple[StepRecord, tuple[BucketRecord, ...]]]] = {}
     for step, buckets in completed:
-        if step.complete and not step.warmup and not step.shadow:
+        if step.counts:
             by_model.setdefault(step.model, []).append((step, buckets))
     return [_summarize_model(entries) for entries in by_model.values()]
 

@@ -161,7 +161,8 @@ class Tracer:
         ``ring_full``: the drain did not keep up.  ``unfinished``: still in flight at close.
         ``late``: completed steps after its own.  ``device_unresolved``: device times missing.
         ``internal_error``: a defect of hooktrace (drain cycles, not records).
-        ``not_exported``: an exporter was disabled (once for each such exporter).
+        ``not_exported``: an exporter was disabled (once for each such exporter).  An exporter's
+        own losses follow its name: ``trace_file_buckets``, ``opentelemetry_spans``.
         """
         return self._drain.losses
 

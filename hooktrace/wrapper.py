@@ -24,8 +24,7 @@ import torch
 from .calls import BucketCall
 from .layout import LayoutTracker
 from .records import AnomalyRecord
-from .staged import HOOK_SIGNATURE, StagedHook
-from .timing import EVENT_DEVICES
+from .driver import HOOK_SIGNATURE, StagedHook
 
 if TYPE_CHECKING:
     from torch.nn.parallel import DistributedDataParallel
@@ -146,19 +145,16 @@ class TracedHook:
     def _open(self, bucket: Any) -> BucketCall:
         ready = self._clock()
         tracer = self._tracer
-        if not tracer.started:
-            tracer.start()
-        slot, shadow = self._layout.find(bucket)
+        shadow = False
+        slot = self._layout.find(bucket)
+        if slot is None:
+            if not tracer.started:
+                tracer.start()
+            slot, shadow = self._layout.identify(bucket)
         call = BucketCall(
-            slot,
-            slot.model.enter(slot.index),
-            ready,
-            shadow=shadow,
-            staged=self._staged is not None,
-            clock=self._clock,
-            push=tracer.push,
-            pool=tracer.event_pool if slot.device_type in EVENT_DEVICES else None,
+            slot, slot.model.enter(slot.index), ready, self._staged is not None, tracer
         )
+        call.shadow = shadow
         slot.in_flight = call
         return call
 

@@ -62,6 +62,7 @@ class FakeExporter:
         self.error = error
         self.batches: list[Batch] = []
         self.closed = 0
+        self.lost: dict[str, int] = {}
 
     def export(self, batch: Batch) -> None:
         if self.error is not None:

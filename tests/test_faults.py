@@ -62,6 +62,18 @@ def test_an_overflowing_ring_counts_and_reports_once(caplog: pytest.LogCaptureFi
     assert slow.batches[-1].losses == {"ring_full": lost}
 
 
+def test_an_exporters_own_losses_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+    """What an exporter gives up stands beside what the tracer lost, under the exporter's name."""
+    exporter = FakeExporter("file")
+    exporter.lost = {"buckets": 3}
+    with Tracer([exporter]) as tracer:
+        Job(tracer).step()
+        tracer.flush()
+        assert tracer.losses() == {"file_buckets": 3}
+    assert exporter.batches[0].losses == {"file_buckets": 3}
+    assert caplog.text == ""  # the exporter has said it, with its remedy
+
+
 def test_a_hanging_exporter_cannot_hold_up_close(caplog: pytest.LogCaptureFixture) -> None:
     """close() returns at its deadline, false, and says what to look at."""
     release = threading.Event()

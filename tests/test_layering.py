@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import hooktrace
+
 PACKAGE = Path(__file__).resolve().parents[1] / "hooktrace"
 
 LAYERS = (
@@ -17,7 +19,7 @@ LAYERS = (
     {"summary", "metrics", "trace_format", "store", "groups"},
     {"calls", "collectives", "exporters"},
     {"layout", "testing"},
-    {"staged", "assemble"},
+    {"driver", "assemble"},
     {"hooks", "drain", "job"},
     {"settings", "tracer"},
     {"wrapper"},
@@ -75,10 +77,7 @@ def test_imports_point_downwards(path: Path) -> None:
 def test_records_need_no_torch(module: str) -> None:
     """The modules that reports are made of import neither torch nor a backend's library."""
     code = f"""
-import sys, types
-package = types.ModuleType("hooktrace")
-package.__path__ = [{str(PACKAGE)!r}]
-sys.modules["hooktrace"] = package
+import sys
 import hooktrace.{module}
 heavy = {{"torch", "tensorboard", "prometheus_client", "opentelemetry", "numpy"}}
 print(sorted(heavy & set(sys.modules)))
@@ -93,6 +92,7 @@ def test_backends_are_imported_when_their_exporter_is_made() -> None:
     """``import hooktrace`` alone loads no backend."""
     code = """
 import sys, hooktrace, hooktrace.exporters
+hooktrace.Tracer, hooktrace.trace, hooktrace.hooks
 backends = {"tensorboard", "prometheus_client", "opentelemetry", "typer", "rich"}
 print(sorted(backends & set(sys.modules)))
 """
@@ -100,3 +100,12 @@ print(sorted(backends & set(sys.modules)))
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )
     assert run.stdout.strip() == "[]"
+
+
+def test_every_public_name_is_there() -> None:
+    """The lazy names are those of ``__all__``, and a wrong one is an AttributeError."""
+    for name in hooktrace.__all__:
+        assert getattr(hooktrace, name) is not None
+    assert set(hooktrace.__all__) == {*hooktrace._HOMES, "hooks"}
+    with pytest.raises(AttributeError, match="no attribute 'Trcer'"):
+        hooktrace.Trcer  # noqa: B018

@@ -14,6 +14,9 @@ class Exporter(Protocol):
 
     ``name`` stands in logs and in the metric label ``exporter``.  An exporter that raises from
     ``export`` is closed, disabled and counted; training goes on.
+
+    An exporter that gives things up by itself (a full file, a backend that is down) logs that once
+    and has an attribute ``lost``: a mapping from what was lost to how many, read by the drain.
     """
 
     name: str

@@ -93,6 +93,11 @@ class OpenTelemetryExporter:
         """Spans of the own pipeline that are not delivered: exact after ``close``."""
         return self._spans.lost if self._spans is not None else 0
 
+    @property
+    def lost(self) -> dict[str, int]:
+        """Spans that no backend got, once that is certain: after ``close``."""
+        return {"spans": self.spans_lost} if self._closed and self.spans_lost else {}
+
     def export(self, batch: Batch) -> None:
         """Make spans and measurements of a batch; sending them is left to other threads."""
         if not self._started:

@@ -171,7 +171,7 @@ class TensorBoardExporter:
     def _step(
         self, file: EventFile, run: RunInfo, step: StepRecord, buckets: tuple[BucketRecord, ...]
     ) -> None:
-        if step.warmup or step.shadow or not step.complete:
+        if not step.counts:
             return
         model = self._model(step.model)
         wall_ns = run.wall_ns(step.done_ns)

@@ -13,7 +13,7 @@ import torch
 from ..collectives import AllReduce
 from ..groups import group_of
 from ..layout import GradBucketLike
-from ..staged import Steps, staged
+from ..driver import Steps, staged
 
 __all__ = ["allreduce_hook", "bf16_compress_hook", "fp16_compress_hook"]
 
