@@ -6,6 +6,8 @@ import functools
 import os
 import pickle
 import random
+import resource
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,6 +20,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import hooktrace
 from hooktrace import AllGather, AllReduce, AllToAll, Broadcast, ReduceScatter, Tracer, hooks, trace
+from hooktrace.exporters import OpenTelemetryExporter, TraceFileExporter
+from tests.distributed.harness import free_port
 from tests.distributed.models import backward, gradients, make_ddp, train
 
 MODES: dict[str, dict[str, Any]] = {
@@ -375,6 +379,49 @@ def untraced_failures(rank: int) -> dict[str, str]:
 def untraced_failures_with_lane(rank: int) -> dict[str, str]:
     """Fail again, after a multi-round hook ran in the process."""
     return untraced_failures(rank)
+
+
+class Raising:
+    """An exporter that raises."""
+
+    name = "raising"
+
+    def export(self, batch: object) -> None:
+        """Raise."""
+        raise OSError("boom")
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def faults(rank: int) -> dict[str, Any]:
+    """Train with everything around training broken; return (same gradients, closed, what is lost).
+
+    An exporter that raises, a disk that is full, a backend that is down, a ring with room for one.
+    """
+    os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = f"http://127.0.0.1:{free_port()}"
+    reference = train(default_hooks.allreduce_hook, rank)
+    with tempfile.TemporaryDirectory() as directory:
+        exporters = [
+            Raising(),
+            TraceFileExporter(directory),
+            OpenTelemetryExporter(close_seconds=2),
+        ]
+        tracer = Tracer(exporters, ring_capacity=1, interval_s=0.01)
+        # Every write beyond this size fails, as on a full disk.
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (64, hard))
+        try:
+            result = train(trace(hooks.allreduce_hook, tracer=tracer), rank)
+            closed = tracer.close(20)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    return {
+        "same": torch.equal(result, reference),
+        "closed": closed,
+        "failures": tracer.failures(),
+        "losses": tracer.losses(),
+    }
 
 
 def _nap(seed: int) -> None:

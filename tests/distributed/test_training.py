@@ -23,6 +23,7 @@ TWO_RANKS = [
     "compiled_reducer",
     "untraced_failures",
     "failures",
+    "faults",
     "fork_and_exit",
     "multi_round",
     # The lane is in use from here on, and single-round hooks must behave the same.
@@ -234,6 +235,15 @@ def test_a_failing_opaque_hook(
         assert raised == exception
         assert reason in message
         assert [s for s, _ in anomalies] == [stage]
+
+
+def test_faults_leave_training_alone(two: Launch) -> None:
+    """With everything around it broken at once, training gets the same bits and ends in time."""
+    for facts in two["faults"]:
+        assert facts["same"]
+        assert facts["closed"]
+        assert facts["failures"] == {"raising": 1, "trace_file": 1}
+        assert set(facts["losses"]) == {"ring_full", "not_exported", "opentelemetry_spans"}
 
 
 def test_a_fork_leaves_the_parent_alone(two: Launch) -> None:
