@@ -25,6 +25,7 @@ def _root() -> None:
 
 @main.command()
 def demo(
+    *,
     hook: Annotated[str, typer.Option(help="allreduce, fp16 or bf16.")] = "allreduce",
     ranks: Annotated[int, typer.Option(help="Processes on this machine.")] = 2,
     steps: Annotated[int, typer.Option(help="Training steps.")] = 100,
@@ -49,11 +50,15 @@ def demo(
     except UsageError as error:
         typer.echo(f"hooktrace demo: {error}", err=True)
         code = 2
+    except OSError as error:  # a disk or a port that was there when the options were checked
+        typer.echo(f"hooktrace demo: {error.strerror or error}", err=True)
+        code = 1
     raise typer.Exit(code)
 
 
 @main.command()
 def bench(
+    *,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions.")] = False,
     json_path: Annotated[
         Path | None, typer.Option("--json", help="Write the numbers to this file too.")

@@ -1,0 +1,32 @@
+# make demo: the main job.  make test: all tests.  Both set up .venv first, once.
+# PYTHON is any Python from 3.11 on: make demo PYTHON=python3.12
+
+PYTHON ?= python3
+VENV := .venv
+PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt
+INPUTS := pyproject.toml constraints.txt
+
+.PHONY: demo test clean
+
+demo: $(VENV)/.installed
+	$(VENV)/bin/hooktrace demo
+
+test: $(VENV)/.installed-dev
+	$(VENV)/bin/python -m pytest
+
+$(VENV)/.python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo 'hooktrace needs Python 3.11 or newer; pass one: make PYTHON=python3.12 ...' >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.python $(INPUTS)
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.python $(INPUTS)
+	$(PIP) -e '.[dev]'
+	@touch $@ $(VENV)/.installed
+
+clean:
+	rm -rf $(VENV) .venv-otlp runs

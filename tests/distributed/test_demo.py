@@ -1,0 +1,172 @@
+"""The main job as a user runs it: whole processes, under a deadline."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from hooktrace.trace_format import read_trace
+
+from ..exporters.processes import get, until
+from .harness import REPOSITORY
+
+STEPS = 20
+DEADLINE_S = 120
+
+
+class Job:
+    """A running demo: its process group, its output, its files."""
+
+    def __init__(self, process: subprocess.Popen[bytes], out: Path, log: Path) -> None:
+        self.process = process
+        self.out = out
+        self.log = log
+
+    def printed(self) -> str:
+        return self.log.read_text()
+
+    def wait_for(self, ready: Callable[[], bool]) -> None:
+        def state() -> bool:
+            return ready() or self.process.poll() is not None
+
+        until(state, bool, self.log)
+        assert self.process.poll() is None, f"the demo ended early:\n{self.printed()}"
+
+    def targets(self) -> list[str]:
+        """Return the metrics addresses that Prometheus would discover now, in rank order."""
+        files = sorted((self.out / "prometheus").glob("hooktrace-rank*.json"))
+        return [json.loads(f.read_text())[0]["targets"][0] for f in files]
+
+    def end(self, number: signal.Signals | None = None) -> int:
+        """Send a signal, if any, and return the exit code; no process of the job may be left."""
+        if number is not None:
+            self.process.send_signal(number)
+        code = self.process.wait(DEADLINE_S)
+        until(self.alive, lambda alive: not alive, self.log)
+        return code
+
+    def alive(self) -> bool:
+        try:
+            os.killpg(self.process.pid, 0)
+        except ProcessLookupError:
+            return False
+        return True
+
+
+@contextmanager
+def demo(out: Path, *arguments: str) -> Iterator[Job]:
+    log = out.with_name("output.txt")
+    command = [sys.executable, "-m", "hooktrace", "demo", "--out", str(out), "--port", "0"]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [*command, *arguments],
+            stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True,
+        )  # fmt: skip
+    try:
+        yield Job(process, out, log)
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait(10)
+
+
+def steps_served(target: str) -> float:
+    text = get(f"http://{target}/metrics")
+    found = re.search(r"^hooktrace_steps_total\{.*\} (\S+)$", text, re.MULTILINE)
+    assert found, text
+    return float(found[1])
+
+
+def table(printed: str) -> list[list[float]]:
+    """Return the numbers of the bucket table's rows."""
+    rows = re.findall(r"^ *(\d+(?: +[\d.]+){9}) *$", printed, re.MULTILINE)
+    return [[float(number) for number in row.split()] for row in rows]
+
+
+def test_demo_trains_serves_and_reports(tmp_path: Path) -> None:
+    """Two ranks train, serve metrics meanwhile and afterwards, and leave tables and files."""
+    arguments = ["--hook", "bf16", "--steps", str(STEPS), "--bucket-cap-mb", "4", "--hold"]
+    with demo(tmp_path / "run", *arguments) as job:
+        job.wait_for(lambda: len(job.targets()) == 2)
+        for target in job.targets():
+            assert 0 < steps_served(target) <= STEPS
+        assert "Look at it" not in job.printed(), "the metrics came only after the job"
+        job.wait_for(lambda: "Ctrl-C ends it" in job.printed())
+        assert [steps_served(target) for target in job.targets()] == [STEPS, STEPS]
+        assert job.end(signal.SIGINT) == 0
+        printed = job.printed()
+        assert job.targets() == []
+    assert "Warning" not in printed
+    first, last = map(float, re.findall(r"loss (\S+) at the first step, (\S+) over", printed)[0])
+    assert last < first
+    rows = table(printed)
+    assert [row[0] for row in rows] == list(range(len(rows)))
+    assert 3 <= len(rows) <= 12
+    for _, gradient, wire, duration, p95, compress, queue, on_wire, decompress, busbw in rows:
+        assert gradient == pytest.approx(2 * wire, abs=0.02)
+        assert p95 >= duration > 0
+        assert duration >= max(compress, queue, on_wire, decompress)
+        assert busbw > 0
+    assert (
+        len(re.findall(r"^rank \d: [\d.]+ ms a step, [\d.]+ ms of it exposed", printed, re.M)) == 2
+    )
+    for rank in range(2):
+        trace = read_trace(tmp_path / f"run/plugins/hooktrace/rank{rank:05d}.trace.json")
+        assert (len(trace.steps), trace.closed, trace.skipped) == (STEPS, True, [])
+        assert trace.layouts[-1].buckets[0].parameters[0][0] == "logits.bias"
+        assert list((tmp_path / f"run/rank{rank}").glob("events.out.tfevents.*"))
+
+
+def test_interrupted_demo_says_so_and_leaves_nothing_running(tmp_path: Path) -> None:
+    """Ctrl-C in the middle ends all ranks without a traceback; the trace file can be read."""
+    with demo(tmp_path / "run", "--ranks", "1", "--steps", "100000") as job:
+        job.wait_for(lambda: bool(job.targets()))
+        os.killpg(job.process.pid, signal.SIGINT)
+        assert job.end() == 130
+        assert "hooktrace demo: ended by SIGINT; what was recorded" in job.printed()
+        assert "Traceback" not in job.printed()
+        assert job.targets() == []
+    assert read_trace(tmp_path / "run/plugins/hooktrace/rank00000.trace.json").run is not None
+
+
+def test_failed_rank_is_named_with_its_reason(tmp_path: Path) -> None:
+    """A rank that raises ends the job with exit code 1, its error in one line, and its log."""
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / "plugins").touch()  # the trace file's directory cannot be made
+    with demo(out, "--ranks", "1") as job:
+        assert job.end() == 1
+        assert re.search(
+            r"^hooktrace demo: rank 0 failed: NotADirectoryError: .*cannot write in", job.printed(),
+            re.MULTILINE,
+        )  # fmt: skip
+        logs = re.findall(r"its log and error: (.*)", job.printed())
+        assert "Traceback" not in job.printed()
+    assert (Path(logs[0]) / "error.json").exists()
+
+
+def test_the_example_in_the_readme_is_the_one_that_runs() -> None:
+    """README shows ``examples/minimal.py`` word for word, and its output has the printed form."""
+    code = (REPOSITORY / "examples/minimal.py").read_text().split('"""\n\n', 1)[1]
+    readme = (REPOSITORY / "README.md").read_text()
+    assert f"```python\n{code}```" in readme
+    run = subprocess.run(
+        [sys.executable, "examples/minimal.py"],
+        cwd=REPOSITORY, env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=DEADLINE_S, check=True,
+    )  # fmt: skip
+    lines = run.stdout.splitlines()
+    assert lines
+    for line in lines:
+        shown = re.sub(r"[\d.]+ ms", "T ms", line)
+        assert shown in re.sub(r"[\d.]+ ms", "T ms", readme)
