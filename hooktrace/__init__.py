@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import hooks
     from .collectives import AllGather, AllReduce, AllToAll, Broadcast, Operation, ReduceScatter
+    from .driver import StagedHook, staged
     from .errors import HookError
     from .groups import group_of
     from .job import shutdown
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
         Stage,
         StepRecord,
     )
-    from .driver import StagedHook, staged
     from .tracer import Tracer, default_tracer
     from .wrapper import TracedHook, instrument, trace
 

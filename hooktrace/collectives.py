@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import _functional_collectives
 
+from .calls import Round
 from .groups import GroupInfo, group_info, group_of
 
 __all__ = ["AllGather", "AllReduce", "AllToAll", "Broadcast", "Operation", "ReduceScatter"]
@@ -63,15 +64,10 @@ class Operation:
         tensor = self.tensor  # whose `device.type` is many times slower than `is_cpu`
         return group_info(self.group, "cpu" if tensor.is_cpu else tensor.device.type)
 
-    @property
-    def wire_bytes(self) -> int:
-        """Bytes of the payload that this rank hands to the collective."""
-        return self.tensor.nbytes
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The payload's dtype."""
-        return self.tensor.dtype
+    def describe(self) -> Round:
+        """Return kind, payload bytes of this rank, dtype, and the group's facts."""
+        tensor, info = self.tensor, self.info
+        return self.kind, tensor.nbytes, tensor.dtype, info.size, info.key, info.workers
 
     def __repr__(self) -> str:
         shape = tuple(self.tensor.shape)

@@ -81,6 +81,8 @@ class StagedHook:
 
     def __call__(self, state: Any, bucket: Any) -> Future:
         """Run the hook for one bucket, as DDP does; returns a future of the flat result."""
+        if isinstance(bucket, tuple):
+            return self._run_on_parameter(state, bucket)
         return self.launch(state, bucket, None)
 
     def launch(self, state: Any, bucket: Any, call: BucketCall | None) -> Future:
@@ -88,10 +90,8 @@ class StagedHook:
 
         Raises ``HookError`` when the hook fails before its first collective.
         """
-        if isinstance(bucket, tuple):
-            return self._run_on_parameter(state, bucket)
         generator = self._function(state, bucket)
-        if self.multi_round or LANE.used:
+        if self.multi_round:
             return _Chain(self, generator, bucket, call).submit()
         return self._launch_single(generator, bucket, call)
 
@@ -196,7 +196,7 @@ class ParameterBucket:
 
 
 class _Chain:
-    """All rounds of one hook call, with the future that DDP waits for.
+    """All rounds of one call of a multi-round hook, with the future that DDP waits for.
 
     Rounds of one chain follow each other on whatever thread completes them.  ``add_done_callback``
     only logs what a callback raises, so nothing here may raise: a failure completes the future,
@@ -232,9 +232,6 @@ class _Chain:
     def _advance(self, value: torch.Tensor | None, stage: str) -> None:
         try:
             operation = self._generator.send(value)  # type: ignore[arg-type]
-            if value is not None and not self._hook.multi_round:
-                # The lane could carry it, but whether it does must not depend on other hooks.
-                raise _second_collective()
             stage = "wire"
             if self._call is not None:
                 self._call.issued(operation)

@@ -27,15 +27,13 @@ __all__ = ["LANE", "SerialLane"]
 class SerialLane:
     """Runs chains one at a time; a chain calls ``release`` when it has ended, well or badly."""
 
-    __slots__ = ("_busy", "_condition", "_waiting", "used")
+    __slots__ = ("_busy", "_condition", "_waiting")
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
         """Forget everything, as in a forked child, which has none of the chains' threads."""
-        self.used = False
-        """Whether a chain was ever submitted; from then on single-round hooks use the lane too."""
         self._condition = threading.Condition()
         self._waiting: deque[Callable[[], None]] = deque()
         self._busy = False
@@ -46,7 +44,6 @@ class SerialLane:
         ``start`` must not raise, and must see to it that ``release`` is called once.
         """
         with self._condition:
-            self.used = True
             if self._busy:
                 self._waiting.append(start)
                 return

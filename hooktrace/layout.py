@@ -1,11 +1,11 @@
 """Which model, generation and bucket a hook call belongs to.
 
-DDP tells a hook nothing of the model, and rebuilds its buckets after the first backward pass.  So
-the first steps of each generation are identified by the parameters of each bucket; from then on a
-bucket's buffer, the same tensor object in every step, leads to its slot with one dictionary look-up.
+DDP tells a hook nothing of the model, and rebuilds its buckets after the first backward pass.  A
+bucket that is met for the first time is identified by its parameters; from then on its buffer, the
+same tensor object in every step until a rebuild, leads to its slot with one dictionary look-up.
 
-    bucket --buffer--> slot (settled)                  fast: every call
-           --parameters--> model, generation, slot     slow: first steps, rebuilds, join() shadows
+    bucket --buffer--> slot                            fast: every call
+           --parameters--> model, generation, slot     slow: first calls, rebuilds, join() shadows
 
 Parameters are known by ``id`` only, buffers by weak reference: nothing here keeps a tensor alive,
 and a buffer that is gone is not taken for a new one in its place.
@@ -13,6 +13,7 @@ and a buffer that is gone is not taken for a new one in its place.
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
@@ -24,10 +25,6 @@ from .records import BucketLayout, LayoutRecord
 from .timing import EVENT_DEVICES
 
 __all__ = ["BucketSlot", "GradBucketLike", "LayoutTracker", "ModelState", "in_backward"]
-
-_CHECKED_STEPS = 4
-"""Steps of a generation in which every bucket is identified by its parameters.  DDP rebuilds
-before the second or third step, and the new buckets may lie at the old addresses."""
 
 _graph_task_id: Callable[[], int] | None = getattr(torch._C, "_current_graph_task_id", None)
 
@@ -104,16 +101,15 @@ class BucketSlot:
 class ModelState:
     """Where one model stands: its step, its generation and the slots of that generation."""
 
-    __slots__ = ("checks", "generation", "hook", "last_index", "name", "names", "slots", "step")
+    __slots__ = ("generation", "hook", "last_index", "name", "names", "slots", "step")
 
     def __init__(self, name: str, hook: str, names: dict[int, str]) -> None:
         self.name = name
         self.hook = hook
         self.names = names
         self.step = -1
-        self.last_index = -1
+        self.last_index = sys.maxsize
         self.generation = 0
-        self.checks = _CHECKED_STEPS
         self.slots: dict[int, BucketSlot] = {}
 
     def enter(self, index: int) -> int:
@@ -121,10 +117,8 @@ class ModelState:
 
         Buckets come in ascending order, so an index that does not ascend begins a step.
         """
-        if index <= self.last_index or self.step < 0:
+        if index <= self.last_index:
             self.step += 1
-            if self.checks:
-                self.checks -= 1
         self.last_index = index
         return self.step
 
@@ -161,13 +155,11 @@ class LayoutTracker:
         self._names.update(names)
 
     def recheck(self) -> None:
-        """Identify the buckets of the next steps by their parameters again."""
+        """Identify each bucket by its parameters once more."""
         self._by_buffer.clear()
-        for model in self.models:
-            model.checks = _CHECKED_STEPS
 
     def find(self, bucket: GradBucketLike) -> BucketSlot | None:
-        """Return the slot of a settled bucket, ``None`` for one that has to be identified."""
+        """Return the slot of a known bucket, ``None`` for one that has to be identified."""
         buffer = bucket.buffer()
         slot = self._by_buffer.get(id(buffer))
         return slot if slot is not None and slot.buffer() is buffer else None
@@ -181,7 +173,7 @@ class LayoutTracker:
         slot = model.slots.get(bucket.index())
         if slot is None or slot.parameter_ids != ids:
             slot = self._new_slot(model, bucket, ids, rebuilt=slot is not None)
-        if not shadow and not model.checks:
+        if not shadow:
             buffer = bucket.buffer()
             slot.buffer = weakref.ref(buffer)
             self._by_buffer[id(buffer)] = slot
@@ -208,7 +200,6 @@ class LayoutTracker:
             # Buckets before this one came out of the rebuild as they were: they stay.
             model.slots = {i: s for i, s in model.slots.items() if i < index}
             model.generation += 1
-            model.checks = _CHECKED_STEPS
             self._by_buffer = {b: s for b, s in self._by_buffer.items() if s.model is not model}
         slot = model.slots[index] = BucketSlot(model, bucket, ids)
         if slot.is_last:
@@ -217,7 +208,7 @@ class LayoutTracker:
                     model=model.name,
                     hook=model.hook,
                     generation=model.generation,
-                    step=model.step + (index <= model.last_index or model.step < 0),
+                    step=model.step + (index <= model.last_index),
                     time_ns=self._clock(),
                     buckets=tuple(s.layout() for _, s in sorted(model.slots.items())),
                 )

@@ -2,8 +2,8 @@
 
     DDP --> TracedHook(state, bucket)
               |  slot = layout.find(bucket)       which model, generation, bucket
-              |  call = BucketCall(slot, now)     stamps; pushed to the tracer's ring when both the
-              |                                   hook has returned and its result is there
+              |  call = BucketCall(slot, now)     stamps; pushed to the tracer's ring when the
+              |                                   hook's result is there
               +- staged hook: StagedHook.launch(state, bucket, call)     the driver stamps stages
               +- opaque hook: hook(state, bucket).then(stamp)            call, return, completion
 
@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .calls import BucketCall
-from .layout import LayoutTracker
-from .records import AnomalyRecord
+from .calls import BucketCall, DeviceCall
 from .driver import HOOK_SIGNATURE, StagedHook
+from .layout import BucketSlot, LayoutTracker
+from .records import AnomalyRecord
 
 if TYPE_CHECKING:
     from torch.nn.parallel import DistributedDataParallel
@@ -132,31 +132,30 @@ class TracedHook:
         if isinstance(bucket, tuple):
             _note_compiled(self._key)
             return self._hook(state, bucket)
-        if not self._tracer.recording:
-            return self._hook(state, bucket)
-        call = self._open(bucket)
-        try:
-            if self._staged is not None:
-                return self._staged.launch(state, bucket, call)
-            return self._launch_opaque(state, bucket, call)
-        finally:
-            call.returned()
-
-    def _open(self, bucket: Any) -> BucketCall:
-        ready = self._clock()
         tracer = self._tracer
+        if not tracer.recording:
+            return self._hook(state, bucket)
+        ready = self._clock()
+        staged = self._staged
         shadow = False
         slot = self._layout.find(bucket)
         if slot is None:
-            if not tracer.started:
-                tracer.start()
-            slot, shadow = self._layout.identify(bucket)
-        call = BucketCall(
-            slot, slot.model.enter(slot.index), ready, self._staged is not None, tracer
-        )
-        call.shadow = shadow
+            slot, shadow = self._identify(bucket)
+        call_type = DeviceCall if slot.has_events else BucketCall
+        step = slot.model.enter(slot.index)
+        call = call_type(slot, step, ready, shadow, staged is not None, tracer)
         slot.in_flight = call
-        return call
+        try:
+            if staged is not None:
+                return staged.launch(state, bucket, call)
+            return self._launch_opaque(state, bucket, call)
+        finally:
+            call.launched = self._clock()
+
+    def _identify(self, bucket: Any) -> tuple[BucketSlot, bool]:
+        if not self._tracer.started:
+            self._tracer.start()
+        return self._layout.identify(bucket)
 
     def _launch_opaque(self, state: Any, bucket: Any, call: BucketCall) -> Future:
         try:
@@ -213,11 +212,14 @@ class TracedHook:
 _traced: weakref.WeakValueDictionary[int, TracedHook] = weakref.WeakValueDictionary()
 
 
-# Runs once, while the graph is made.
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _note_compiled(key: int) -> bool:
     _traced[key].note_compiled()
     return True
+
+
+# So that it runs once, while the graph is made.  This is torch.compiler.assume_constant_result
+# without its import of torch._dynamo, which takes a second.
+_note_compiled._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 def _restore(hook: Hook, model: str | None) -> TracedHook:

@@ -32,6 +32,10 @@ class FakeOperation:
     info: FakeGroup = field(default_factory=FakeGroup)
     future: Any = field(default_factory=torch.futures.Future)
 
+    def describe(self) -> Any:
+        info = self.info
+        return self.kind, self.wire_bytes, self.dtype, info.size, info.key, info.workers
+
     def start(self) -> Any:
         return self.future
 

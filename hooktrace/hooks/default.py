@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from ..collectives import AllReduce
+from ..driver import Steps, staged
 from ..groups import group_of
 from ..layout import GradBucketLike
-from ..driver import Steps, staged
 
 __all__ = ["allreduce_hook", "bf16_compress_hook", "fp16_compress_hook"]
 

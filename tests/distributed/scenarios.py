@@ -66,11 +66,6 @@ def bit_identical(rank: int) -> dict[str, dict[str, bool]]:
     return facts
 
 
-def bit_identical_with_lane(rank: int) -> dict[str, dict[str, bool]]:
-    """Compare again, after a multi-round hook ran in the process."""
-    return bit_identical(rank)
-
-
 def generations(rank: int) -> dict[str, list[tuple[int, int, int, bool]]]:
     """Return (step, generation, buckets, warm-up) of each step, by mode."""
     facts = {}
@@ -224,14 +219,20 @@ def record_facts(rank: int) -> dict[str, Any]:
         }
 
 
-def other_group(rank: int) -> tuple[bool, list[int]]:
-    """Train over a group other than the default one, given as the hook's state."""
-    group = dist.new_group([0, 1])
-    reference = train(default_hooks.allreduce_hook, rank)
-    with Tracer() as tracer:
-        traced = trace(hooks.allreduce_hook, tracer=tracer)
-        result = train(traced, rank, state=group, process_group=group)
-        return torch.equal(result, reference), [s.step for s in tracer.steps()]
+def other_group(rank: int) -> dict[str, bool]:
+    """Reduce over groups that the hook's state names: both ranks anew, and this rank alone."""
+    both = dist.new_group([0, 1])
+    alone = [dist.new_group([other]) for other in range(2)][rank]
+    facts = {}
+    for name, group in (("both", both), ("alone", alone)):
+        reference = train(default_hooks.allreduce_hook, rank, state=group)
+        with Tracer() as tracer:
+            traced = trace(hooks.allreduce_hook, tracer=tracer)
+            facts[name] = torch.equal(train(traced, rank, state=group), reference)
+    facts["the groups differ"] = not torch.equal(
+        train(hooks.allreduce_hook, rank, state=alone), train(hooks.allreduce_hook, rank)
+    )
+    return facts
 
 
 def compiled_reducer(rank: int) -> dict[str, tuple[float, list[str]]]:
@@ -376,11 +377,6 @@ def untraced_failures(rank: int) -> dict[str, str]:
     return facts
 
 
-def untraced_failures_with_lane(rank: int) -> dict[str, str]:
-    """Fail again, after a multi-round hook ran in the process."""
-    return untraced_failures(rank)
-
-
 class Raising:
     """An exporter that raises."""
 
@@ -462,7 +458,7 @@ def multi_round(rank: int) -> dict[str, Any]:
             result = train(trace(every_collective, tracer=tracer), rank, steps=10, **options)
             facts["errors"][mode] = (result - reference).abs().max().item()
             facts["buckets"] = tracer.buckets()
-    # Two models, one of them single-round, on the same group in the same backward pass.
+    # Two models, one of them single-round, on the same group in one backward pass.
     first, second = make_ddp(), make_ddp()
     first.register_comm_hook(None, every_collective)
     second.register_comm_hook(None, hooks.allreduce_hook)

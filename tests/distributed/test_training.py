@@ -26,9 +26,6 @@ TWO_RANKS = [
     "faults",
     "fork_and_exit",
     "multi_round",
-    # The lane is in use from here on, and single-round hooks must behave the same.
-    "bit_identical_with_lane",
-    "untraced_failures_with_lane",
 ]
 
 
@@ -56,10 +53,9 @@ def four(tmp_path_factory: pytest.TempPathFactory) -> Launch:
     return Launch(harness.run(tmp_path_factory.mktemp("four"), names, ranks=4))
 
 
-@pytest.mark.parametrize("scenario", ["bit_identical", "bit_identical_with_lane"])
-def test_gradients_are_bit_identical(two: Launch, scenario: str) -> None:
+def test_gradients_are_bit_identical(two: Launch) -> None:
     """Staged, traced staged and traced torch hooks all give torch's own bits, in every mode."""
-    for facts in two[scenario]:
+    for facts in two["bit_identical"]:
         wrong = [(case, k) for case, checks in facts.items() for k, ok in checks.items() if not ok]
         assert len(facts) == 12
         assert wrong == []
@@ -178,7 +174,7 @@ def test_all_ranks_share_a_run_id(two: Launch) -> None:
 
 def test_another_process_group(two: Launch) -> None:
     """A hook whose state is a group reduces over that group."""
-    assert two["other_group"] == [(True, [0, 1, 2, 3, 4])] * 2
+    assert two["other_group"] == [{"both": True, "alone": True, "the groups differ": True}] * 2
 
 
 def test_the_compiled_reducer(two: Launch) -> None:
@@ -213,9 +209,8 @@ def test_a_failing_staged_hook_is_named(two: Launch, hook: str) -> None:
         assert anomalies[0][1].endswith("since a raising hook leaves DDP's reducer broken")
         assert len(on_records) == 1
         assert reason in on_records[0]
-    for scenario in ("untraced_failures", "untraced_failures_with_lane"):
-        for facts in two[scenario]:
-            assert f"hook '{hook}', bucket 0, stage {stage}: " in facts[hook]
+    for facts in two["untraced_failures"]:
+        assert f"hook '{hook}', bucket 0, stage {stage}: " in facts[hook]
 
 
 @pytest.mark.parametrize(
