@@ -30,10 +30,21 @@ class BucketSummary:
     stage_p50_ns: dict[str, int]
     busbw_p50_bytes_per_second: float | None
 
+    def __str__(self) -> str:
+        wire = "?" if self.wire_bytes is None else f"{self.wire_bytes / 1e6:.2f}"
+        stages = ", ".join(f"{name} {ns / 1e6:.2f}" for name, ns in self.stage_p50_ns.items())
+        return (
+            f"bucket {self.bucket}: {self.gradient_bytes / 1e6:.2f} MB, {wire} on the wire, "
+            f"{self.duration_p50_ns / 1e6:.2f} ms: {stages}"
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSummary:
-    """One model's last generation; times in ns, ``None`` where nothing was measured."""
+    """One model's last generation; times in ns, ``None`` where nothing was measured.
+
+    ``str()`` gives a few lines to read: medians in ms, sizes in MB.
+    """
 
     model: str
     hook: str
@@ -48,6 +59,14 @@ class ModelSummary:
     gradient_bytes: int
     wire_bytes: int | None
     buckets: tuple[BucketSummary, ...]
+
+    def __str__(self) -> str:
+        head = f"{self.model}: {self.hook}, medians of {self.steps} steps"
+        if self.period_p50_ns is not None:
+            head += f" of {self.period_p50_ns / 1e6:.1f} ms"
+        if self.exposed_p50_ns is not None:
+            head += f", {self.exposed_p50_ns / 1e6:.1f} ms exposed"
+        return "\n".join([head, *(f"  {bucket}" for bucket in self.buckets)])
 
     @property
     def exposed_share(self) -> float | None:
