@@ -1,17 +1,16 @@
-"""Time added to the training thread per bucket, by hooks of the same work side by side.
+"""Time that tracing adds per bucket, by hooks of the same work side by side.
 
-One gloo rank, 40 buckets of 16 KB.  Each variant is a DDP model of its own; a round runs one
-backward pass of each, in an order that rotates, so that whatever else the machine does, and the
-drain, fall on all of them.  A row is the median over the rounds of the difference (or ratio)
-between two variants of the same round.
+40 buckets of 16 KB.  Each variant is a DDP model of its own; a round runs one backward pass of
+each, in an order that rotates, so that whatever else the machine does, and the drain, fall on all
+of them.  A sample is the difference (or ratio) between two variants of one round.
 
-The budgets are for the training thread's own time: what it computes, waits left out.  Wall-clock
-time holds the work of the callbacks and of everything else as well.
+*Training thread*, with budgets: two ranks, where callbacks run on gloo's threads as in a real job,
+and the time is the training thread's own: what it computes, waits left out.
 
-The process is held to one core.  With one rank a collective is over at once, and on two cores its
-callback races with the rest of the hook, for the interpreter lock and for running inline: a hook
-that is slower by 4 µs then makes the step faster.  On one core nothing races, and the callbacks'
-time counts in full, though a training job hides much of it on another core.
+*All threads*: one rank held to one core, wall-clock time.  With one rank a collective is over at
+once and most callbacks run inline on the training thread, so this is all that tracing executes.
+(On two cores a callback would race with the rest of its hook for running inline and for the
+interpreter lock: there a hook that is slower by 4 µs can make the step faster.)
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks as torch_hooks
 from torch.nn.parallel import DistributedDataParallel
 
@@ -37,7 +37,8 @@ __all__ = ["run"]
 
 _BUCKETS = 40
 _WIDTH = 64
-_WARMUP_ROUNDS = 20
+_WARMUP_ROUNDS = 10
+_OWN, _WALL = 0, 1
 _PAIRS: dict[str, tuple[Any, Any]] = {
     "allreduce": (torch_hooks.allreduce_hook, hooks.allreduce_hook),
     "fp16": (torch_hooks.fp16_compress_hook, hooks.fp16_compress_hook),
@@ -49,39 +50,54 @@ Times = dict[str, list[tuple[int, int]]]
 
 
 def run(*, quick: bool) -> list[Row]:
-    """Return the rows of all hooks, first with a tracer in memory, then with all exporters."""
-    rounds = 100 if quick else 400
+    """Return the rows of all hooks, with a tracer in memory and with all exporters."""
+    rounds = 40 if quick else 160
     rows: list[Row] = []
     with otlp_sink() as endpoint:
         for name in _PAIRS:
-            for where in ("", endpoint):
-                (times,) = run_ranks(1, _measure, name, rounds, where, deadline_s=300)
-                rows += _rows(name, times, exporters=bool(where))
+            for where, suffix in (("", ""), (endpoint, ", all exporters")):
+                times = _both(run_ranks(2, _measure, name, rounds, where, deadline_s=300))
+                own = _side(times, _OWN)
+                rows += _added_rows(name, own, f"training thread{suffix}", budget=True)
+                if not where:
+                    rows.append(_ratio_row(name, own, "training thread"))
+        for name in _PAIRS:
+            (times,) = run_ranks(1, _measure, name, 2 * rounds, "", deadline_s=300)
+            rows += _added_rows(name, _side(times, _WALL), "all threads", budget=False)
+            rows.append(_ratio_row(name, _side(times, _WALL), "all threads"))
     return rows
 
 
-def _rows(name: str, times: Times, *, exporters: bool) -> list[Row]:
-    suffix = ", all exporters" if exporters else ""
+def _both(ranks: list[Times]) -> Times:
+    return {name: [pair for times in ranks for pair in times[name]] for name in ranks[0]}
+
+
+def _side(times: Times, side: int) -> dict[str, list[int]]:
+    return {name: [pair[side] for pair in pairs] for name, pairs in times.items()}
+
+
+def _added_rows(name: str, ns: dict[str, list[int]], where: str, *, budget: bool) -> list[Row]:
     rows = []
-    for hook, traced, untraced, budget in (
+    for kind, traced, untraced, allowed in (
         ("staged", "staged traced", "staged", 5.0),
         ("opaque", "torch traced", "torch", 15.0),
     ):
-        what = f"{name}, {hook} hook: traced - untraced{suffix}"
-        added = _added_us(times, traced, untraced)
-        rows.append(row_of(what, [own for own, _ in added], "µs/bucket", budget=budget))
-        rows.append(row_of(f"{what}, wall clock", [wall for _, wall in added], "µs/bucket"))
-    if not exporters:
-        pairs = zip(times["staged"], times["torch"], strict=True)
-        ratios = [staged / opaque for (_, staged), (_, opaque) in pairs]
-        rows.append(row_of(f"{name}: untraced staged / torch's own", ratios, "ratio", budget=1.0))
+        pairs = zip(ns[traced], ns[untraced], strict=True)
+        rows.append(
+            row_of(
+                f"{name}, {kind} hook: traced - untraced, {where}",
+                [(t - u) / _BUCKETS / 1e3 for t, u in pairs],
+                "µs/bucket",
+                budget=allowed if budget else None,
+            )
+        )
     return rows
 
 
-def _added_us(times: Times, traced: str, untraced: str) -> list[tuple[float, float]]:
-    pairs = zip(times[traced], times[untraced], strict=True)
-    scale = _BUCKETS * 1e3
-    return [((t[0] - u[0]) / scale, (t[1] - u[1]) / scale) for t, u in pairs]
+def _ratio_row(name: str, ns: dict[str, list[int]], where: str) -> Row:
+    pairs = zip(ns["staged"], ns["torch"], strict=True)
+    what = f"{name}: backward with the untraced staged hook / with torch's own, {where}"
+    return row_of(what, [staged / own for staged, own in pairs], "ratio", budget=1.0)
 
 
 @dataclass
@@ -92,7 +108,8 @@ class _Variant:
 
 def _measure(name: str, rounds: int, endpoint: str) -> Times:
     opaque, staged = _PAIRS[name]
-    hold_to_one_core()
+    if dist.get_world_size() == 1:
+        hold_to_one_core()
     with (
         tempfile.TemporaryDirectory() as directory,
         Tracer(all_exporters(directory, endpoint) if endpoint else []) as tracer,
