@@ -5,8 +5,8 @@
 
 Runs in the drain thread only.  A step is complete when its last bucket and all before it are
 there.  A step that stays incomplete (its backward pass failed, or a record was lost) is closed
-when the model is two steps further, or at the end.  Steps on a device wait here, a bounded number
-of them, until the device has passed their events.
+before the next complete one, when the model is two steps further, or at the end.  Steps on a device
+wait here, a bounded number of them, until the device has passed their events.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 
 from .calls import BucketCall
 from .intervals import bus_bytes, exposed_ns, fifo_starts, union_ns
-from .layout import ModelState
 from .records import AnomalyRecord, BucketRecord, DeviceSpan, Stage, StepRecord
 from .timing import EventPool
 
@@ -80,7 +79,7 @@ class _ModelSteps:
     def __init__(self) -> None:
         self.pending: dict[int, list[BucketCall]] = {}
         self.closed_to = -1
-        self.previous_ready: int | None = None
+        self.previous: StepRecord | None = None
 
 
 class Assembler:
@@ -108,10 +107,14 @@ class Assembler:
             return
         calls = steps.pending.setdefault(call.step, [])
         calls.append(call)
-        if _is_complete(calls):
-            self._close(model, steps, call.step, complete=True)
-        for step in [s for s in steps.pending if s <= call.step - _OPEN_STEPS]:
-            self._close(model, steps, step, complete=False)
+        complete = _is_complete(calls)
+        # DDP ends a backward pass before the next one begins: once a step is complete, nothing
+        # more can come for those before it.
+        last_open = call.step - 1 if complete else call.step - _OPEN_STEPS
+        for step in sorted(s for s in steps.pending if s <= last_open):
+            self._close(steps, step, complete=False)
+        if complete:
+            self._close(steps, call.step, complete=True)
 
     def take(self) -> list[CompletedStep]:
         """Return the steps that were completed since the last call, oldest first."""
@@ -129,7 +132,7 @@ class Assembler:
         while self._unresolved:
             self._emit(*self._unresolved.popleft())
 
-    def _close(self, model: ModelState, steps: _ModelSteps, step: int, *, complete: bool) -> None:
+    def _close(self, steps: _ModelSteps, step: int, *, complete: bool) -> None:
         steps.closed_to = max(steps.closed_to, step)
         self._hand_on(steps, steps.pending.pop(step), complete=complete)
 
@@ -170,8 +173,8 @@ class Assembler:
             )
             for i, call in enumerate(calls)
         )
-        step = _step_record(buckets, steps.previous_ready, complete=complete)
-        steps.previous_ready = step.first_ready_ns
+        step = _step_record(buckets, steps.previous, complete=complete)
+        steps.previous = step
         self._completed.append((step, buckets))
 
     def _derive_starts(
@@ -320,7 +323,7 @@ def _bucket_record(
 
 
 def _step_record(
-    buckets: tuple[BucketRecord, ...], previous_ready: int | None, *, complete: bool
+    buckets: tuple[BucketRecord, ...], previous: StepRecord | None, *, complete: bool
 ) -> StepRecord:
     first = buckets[0]
     spans = [b.interval_ns for b in buckets]
@@ -330,6 +333,11 @@ def _step_record(
     wire_bytes = [b.wire_bytes for b in buckets]
     bus = [b.bus_bytes for b in buckets]
     first_ready = min(b.ready_ns for b in buckets)
+    # A period runs between the first buckets of neighbouring steps, and both must be there.
+    if not complete or previous is None or not previous.complete:
+        period = None
+    else:
+        period = first_ready - previous.first_ready_ns if previous.step == first.step - 1 else None
     return StepRecord(
         model=first.model,
         hook=first.hook,
@@ -344,7 +352,7 @@ def _step_record(
         if resolved
         else None,
         wire_busy_ns=union_ns(wire) if resolved and wire else None,
-        period_ns=None if previous_ready is None else first_ready - previous_ready,
+        period_ns=period,
         gradient_bytes=sum(b.gradient_bytes for b in buckets),
         wire_bytes=None if None in wire_bytes else sum(w for w in wire_bytes if w is not None),
         bus_bytes=None if None in bus else sum(b for b in bus if b is not None),

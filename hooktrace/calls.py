@@ -117,8 +117,9 @@ class BucketCall:
     def finished(self) -> None:
         """Stamp that the bucket's result is there, and push the call."""
         self.done = self._recorder.clock()
-        self.slot.in_flight = None
         self._recorder.push(self)
+        if self.slot.in_flight is self:
+            self.slot.in_flight = None
 
     def failed(self, stage: str, error: BaseException) -> None:
         """Stamp that the hook raised in ``stage``; takes the place of ``finished``."""
@@ -130,9 +131,16 @@ class BucketCall:
 
     def _end_round(self, *marks: int) -> None:
         assert self._operation is not None
-        self.marks += marks
-        self.rounds += (self._operation.describe(),)
-        self._operation = None
+        operation, self._operation = self._operation, None
+        try:
+            self.rounds += (operation.describe(),)
+            self.marks += marks
+        except Exception:
+            # An operation of the user's own.  Training must not fail for a record's sake: the call
+            # is then seen from outside only, as an opaque hook's.
+            self.staged = False
+        if not self.staged:
+            self.marks, self.rounds = (), ()
 
 
 class DeviceCall(BucketCall):

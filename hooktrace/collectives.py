@@ -115,8 +115,9 @@ class AllReduce(Operation):
         return self.tensor
 
     def functional(self) -> torch.Tensor:
-        """Return the reduced tensor; the sum only."""
-        reduced: torch.Tensor = functional.all_reduce(self.tensor, "sum", self.group)
+        """Return the reduced tensor."""
+        name = str(self.op).rpartition(".")[2].lower()  # ReduceOp.SUM -> sum
+        reduced: torch.Tensor = functional.all_reduce(self.tensor, name, self.group)
         return reduced
 
 
@@ -265,5 +266,7 @@ class Broadcast(Operation):
 
     def functional(self) -> torch.Tensor:
         """Return the source's tensor."""
-        copied: torch.Tensor = functional.broadcast(self.tensor, self.source, self.group)
+        copied: torch.Tensor = functional.broadcast(
+            self.tensor, dist.get_group_rank(self.group, self.source), self.group
+        )
         return copied

@@ -36,7 +36,7 @@ gets it at once instead of after the switch interval of 5 ms."""
 class Drain:
     """Empties a ring every ``interval_s`` seconds until it is stopped.
 
-    ``run_info`` is called once, when the first record is there.  ``in_flight`` tells how many calls
+    ``run_info`` is called once, when the thread starts.  ``in_flight`` tells how many calls
     are unfinished when the drain ends.
     """
 
@@ -65,100 +65,140 @@ class Drain:
         self._failures: dict[str, int] = {}
         self._reported: set[str] = set()
         self._sent: tuple[dict[str, int], dict[str, int]] = ({}, {})
+        self._published: tuple[dict[str, int], dict[str, int]] = ({}, {})
         self._stopping = False
+        self._ended = False
         self._requested = 0
         self._served = 0
         self._turn = threading.Condition()
         self._thread = threading.Thread(target=self._main, name="hooktrace-drain", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
+        """Start the thread; raises ``RuntimeError`` where the system gives none."""
         self._thread.start()
 
     def flush(self, timeout_s: float) -> bool:
-        """Have everything pushed so far exported; false when that took longer than the timeout."""
+        """Have everything pushed so far exported; false when that took longer than the timeout.
+
+        On the drain's own thread, in an exporter or a log handler, it is false at once.
+        """
+        if threading.current_thread() is self._thread:
+            return False
         with self._turn:
             self._requested += 1
             ticket = self._requested
             self._turn.notify_all()
-            return self._turn.wait_for(lambda: self._served >= ticket, timeout_s)
+            return self._turn.wait_for(lambda: self._ended or self._served >= ticket, timeout_s)
 
     def stop(self, timeout_s: float) -> bool:
-        """Drain once more, close the exporters and end; false when the deadline passed first."""
+        """Drain once more, close the exporters and end; false when the deadline passed first.
+
+        Without a running thread this happens at once, on the caller's.
+        """
         with self._turn:
             self._stopping = True
             self._turn.notify_all()
-        self._thread.join(timeout_s)
-        return not self._thread.is_alive()
+        if self._thread.ident is None:
+            if not self._ended:
+                self._main()
+        elif threading.current_thread() is not self._thread:
+            self._thread.join(timeout_s)
+        return self._ended
 
     @property
     def losses(self) -> dict[str, int]:
-        """Everything lost so far, by reason."""
-        losses = self._lost + self._assembler.lost
-        for exporter in self._all_exporters:
-            for kind, count in getattr(exporter, "lost", {}).items():
-                losses[f"{exporter.name}_{kind}"] += count
-        if self._ring.dropped:
-            losses["ring_full"] += self._ring.dropped
-        return dict(losses)
+        """Everything lost until the last drain, by reason."""
+        return dict(self._published[0])
 
     @property
     def failures(self) -> dict[str, int]:
-        """Exporters that raised, by name."""
-        return dict(self._failures)
+        """Exporters that raised until the last drain, by name."""
+        return dict(self._published[1])
 
     def _main(self) -> None:
-        stopping = False
-        while not stopping:
-            with self._turn:
-                self._turn.wait_for(self._wanted, self._interval_s)
-                stopping, ticket = self._stopping, self._requested
-            try:
+        try:
+            if self._thread.ident is not None:
+                # Now, while the process group that the first hook ran on is there.
+                self._run = self._run_info()
+            stopping = False
+            while not stopping:
+                with self._turn:
+                    self._turn.wait_for(self._wanted, self._interval_s)
+                    stopping, ticket = self._stopping, self._requested
                 self._cycle(ending=stopping)
-            except Exception:
-                # A defect of hooktrace itself: what this cycle held is gone, the drain goes on.
-                self._lost["internal_error"] += 1
-                if "internal_error" not in self._reported:
-                    self._reported.add("internal_error")
-                    logger.exception(
-                        "hooktrace could not make records of some hook calls; training is not "
-                        "affected: please report this with the traceback"
-                    )
+                with self._turn:
+                    self._served = ticket
+                    self._turn.notify_all()
+            for exporter in self._exporters:
+                self._close(exporter)
+            self._lost["unfinished"] += len(self._ring)
+            self._publish()
+        finally:
             with self._turn:
-                self._served = ticket
+                self._ended = True
                 self._turn.notify_all()
-        for exporter in self._exporters:
-            self._close(exporter)
-        self._report_losses()
 
     def _wanted(self) -> bool:
         return self._stopping or self._requested > self._served
 
     def _cycle(self, *, ending: bool) -> None:
-        # What is pushed meanwhile belongs to the next cycle: a fast producer cannot hold one up.
         layouts: list[LayoutRecord] = []
+        # What is pushed meanwhile belongs to the next cycle: a fast producer cannot hold one up.
         for position in range(1, len(self._ring) + 1):
-            entry = self._ring.pop()
-            if isinstance(entry, LayoutRecord):
-                layouts.append(entry)
-            elif isinstance(entry, AnomalyRecord):
-                self._assembler.anomalies.append(entry)
-            elif entry is not None:
-                self._assembler.add(entry)
+            self._guarded(self._take, layouts)
             if position % _CALLS_PER_PORTION == 0:
                 time.sleep(_BREATH_S)
         if ending:
-            self._assembler.finish()
-            unfinished = self._in_flight()
-            if unfinished:
-                self._lost["unfinished"] += unfinished
-        self._deliver(layouts, self._assembler.take())
+            while len(self._ring):
+                self._guarded(self._take, layouts)
+            self._guarded(self._assembler.finish)
+            self._guarded(self._count_unfinished)
+        self._guarded(self._deliver, layouts)
+        self._publish()
+
+    def _guarded(self, work: Callable[..., None], *arguments: object) -> None:
+        """Do a piece of work; a defect of hooktrace itself loses that piece, and is counted."""
+        try:
+            work(*arguments)
+        except Exception:
+            self._lost["internal_error"] += 1
+            if "internal_error" not in self._reported:
+                self._reported.add("internal_error")
+                logger.exception(
+                    "hooktrace could not make records of some hook calls; training is not "
+                    "affected: please report this with the traceback"
+                )
+
+    def _take(self, layouts: list[LayoutRecord]) -> None:
+        entry = self._ring.pop()
+        if isinstance(entry, LayoutRecord):
+            layouts.append(entry)
+        elif isinstance(entry, AnomalyRecord):
+            self._assembler.anomalies.append(entry)
+        elif entry is not None:
+            self._assembler.add(entry)
+
+    def _count_unfinished(self) -> None:
+        self._lost["unfinished"] += self._in_flight()
+
+    def _totals(self) -> tuple[dict[str, int], dict[str, int]]:
+        losses = self._lost + self._assembler.lost
+        for exporter in self._all_exporters:
+            for kind, count in getattr(exporter, "lost", {}).items():
+                losses[f"{exporter.name}_{kind}"] += count
+        losses["ring_full"] += self._ring.dropped
+        return {reason: count for reason, count in losses.items() if count}, dict(self._failures)
+
+    def _publish(self) -> None:
+        """Let other threads see the totals: as a whole, never while they change."""
+        self._published = self._totals()
         self._report_losses()
 
-    def _deliver(self, layouts: list[LayoutRecord], steps: list[CompletedStep]) -> None:
+    def _deliver(self, layouts: list[LayoutRecord]) -> None:
+        steps = self._assembler.take()
         anomalies, self._assembler.anomalies = self._assembler.anomalies, []
-        totals = (self.losses, self.failures)
-        if not (layouts or steps or anomalies) and (totals == self._sent or self._run is None):
+        totals = self._totals()
+        if not (layouts or steps or anomalies or totals != self._sent):
             return
         self._sent = totals
         if self._run is None:
@@ -166,13 +206,14 @@ class Drain:
         first = True
         while first or steps:
             portion = _take_portion(steps)
+            losses, failures = self._totals()
             batch = Batch(
                 run=self._run,
                 layouts=tuple(layouts) if first else (),
                 steps=tuple(portion),
                 anomalies=() if steps else tuple(anomalies),
-                losses=self.losses,
-                failures=self.failures,
+                losses=losses,
+                failures=failures,
             )
             self._store.add(batch)
             if self._disabled:
@@ -185,7 +226,7 @@ class Drain:
     def _export(self, exporter: Exporter, batch: Batch) -> None:
         try:
             exporter.export(batch)
-        except Exception as error:
+        except BaseException as error:  # SystemExit too: it would end the drain in silence
             self._exporters.remove(exporter)
             self._disabled += 1
             self._lost["not_exported"] += _bucket_count(batch)
@@ -202,7 +243,7 @@ class Drain:
     def _close(self, exporter: Exporter) -> None:
         try:
             exporter.close()
-        except Exception as error:
+        except BaseException as error:
             if exporter in self._exporters:
                 self._failures[exporter.name] = self._failures.get(exporter.name, 0) + 1
                 logger.warning(
@@ -214,7 +255,7 @@ class Drain:
                 )
 
     def _report_losses(self) -> None:
-        for reason, count in self.losses.items():
+        for reason, count in self._published[0].items():
             if reason not in self._reported and reason in _REMEDIES:
                 self._reported.add(reason)
                 logger.warning(
@@ -229,7 +270,7 @@ class Drain:
 _REMEDIES = {
     "ring_full": "the drain did not keep up; pass Tracer(ring_capacity=...) a larger number or "
     "use fewer exporters",
-    "late": "a bucket completed more than two steps after its own; look for a hook whose future "
+    "late": "a bucket completed after a later step had; look for a hook whose future "
     "does not belong to its bucket",
     "unfinished": "their futures had not completed when the tracer was closed; close it after the "
     "last backward pass has returned",

@@ -141,7 +141,7 @@ class StagedHook:
         return future
 
     def failure(
-        self, bucket: Any, stage: str, error: Exception, call: BucketCall | None
+        self, bucket: Any, stage: str, error: BaseException, call: BucketCall | None
     ) -> HookError:
         """Put a failure on the record and return the error that names it."""
         if call is not None:
@@ -240,6 +240,9 @@ class _Chain:
             self._end(stop.value, stage)
         except Exception as error:
             self._fail(stage, error)
+        except BaseException as error:  # Ctrl-C: the lane must be free for what comes after it
+            self._fail(stage, error)
+            raise
         else:
             future.add_done_callback(functools.partial(self._arrived, operation))
 
@@ -257,17 +260,17 @@ class _Chain:
         if not isinstance(result, torch.Tensor):
             self._fail(stage, _not_a_tensor(result))
             return
-        if self._call is not None:
-            self._call.finished()
         try:
+            if self._call is not None:
+                self._call.finished()
             self._future.set_result(result)
         finally:
             LANE.release()
 
-    def _fail(self, stage: str, error: Exception) -> None:
-        failure = self._hook.failure(self._bucket, stage, error, self._call)
-        failure.__cause__ = error
+    def _fail(self, stage: str, error: BaseException) -> None:
         try:
+            failure = self._hook.failure(self._bucket, stage, error, self._call)
+            failure.__cause__ = error
             self._future.set_exception(failure)
         finally:
             LANE.release()

@@ -50,8 +50,8 @@ def group_info(group: dist.ProcessGroup, device_type: str) -> GroupInfo:
     key = (id(group), device_type)
     info = _infos.get(key)
     if info is None or info._ref() is not group:
-        for stale in [k for k, v in _infos.items() if v._ref() is None]:
-            del _infos[stale]
+        for stale in [k for k, v in list(_infos.items()) if v._ref() is None]:
+            _infos.pop(stale, None)  # another thread may have been here
         info = _infos[key] = GroupInfo(group, device_type)
     _last = info
     return info
@@ -87,8 +87,8 @@ def _backend_facts(group: dist.ProcessGroup, device_type: str) -> tuple[str, int
     try:
         backend: Any = group._get_backend(torch.device(device_type))
         name = str(backend.name()).lower()
-    except (AttributeError, RuntimeError):
-        return str(dist.get_backend(group)).lower(), 0
+    except Exception:  # whatever a private attribute does: the queue is then unknown, no more
+        return "unknown", 0
     if name == "gloo":
         options = getattr(backend, "options", None)
         return name, int(getattr(options, "_threads", _DEFAULT_GLOO_WORKERS))

@@ -32,16 +32,23 @@ def describe_run(run_id: str | None, anchor: WallAnchor) -> RunInfo:
     Without an initialised process group it is rank 0 of 1, unless ``RANK`` and ``WORLD_SIZE`` say
     otherwise.
     """
-    initialised = dist.is_available() and dist.is_initialized()
+    try:
+        initialised = dist.is_available() and dist.is_initialized()
+        rank, world_size = dist.get_rank(), dist.get_world_size()
+        backend = str(dist.get_backend())
+    except (RuntimeError, ValueError):  # none yet, or destroyed a moment ago
+        initialised = False
+        rank, world_size = _environment_int("RANK", 0), _environment_int("WORLD_SIZE", 1)
+        backend = "none"
     return RunInfo(
         run_id=run_id or _agreed_run_id(initialised),
-        rank=dist.get_rank() if initialised else int(os.environ.get("RANK", "0")),
+        rank=rank,
         local_rank=local_rank(),
-        world_size=dist.get_world_size() if initialised else int(os.environ.get("WORLD_SIZE", "1")),
+        world_size=world_size,
         host=socket.gethostname(),
         pid=os.getpid(),
         torch_version=str(torch.__version__),
-        backend=str(dist.get_backend()) if initialised else "none",
+        backend=backend,
         host_anchor_ns=anchor.host_ns,
         wall_anchor_ns=anchor.wall_ns,
     )
@@ -49,7 +56,14 @@ def describe_run(run_id: str | None, anchor: WallAnchor) -> RunInfo:
 
 def local_rank() -> int:
     """Return the rank on this host as the launcher set it (``LOCAL_RANK``), 0 without one."""
-    return int(os.environ.get("LOCAL_RANK", "0"))
+    return _environment_int("LOCAL_RANK", 0)
+
+
+def _environment_int(name: str, default: int) -> int:
+    try:
+        return int(os.environ.get(name, default))
+    except ValueError:
+        return default
 
 
 def shutdown() -> None:

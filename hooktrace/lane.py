@@ -27,7 +27,7 @@ __all__ = ["LANE", "SerialLane"]
 class SerialLane:
     """Runs chains one at a time; a chain calls ``release`` when it has ended, well or badly."""
 
-    __slots__ = ("_busy", "_condition", "_waiting")
+    __slots__ = ("_busy", "_condition", "_released", "_starting", "_waiting")
 
     def __init__(self) -> None:
         self.reset()
@@ -37,28 +37,54 @@ class SerialLane:
         self._condition = threading.Condition()
         self._waiting: deque[Callable[[], None]] = deque()
         self._busy = False
+        self._starting = False
+        self._released = False
 
     def submit(self, start: Callable[[], None]) -> None:
         """Call ``start`` now if the lane is free, else when its turn comes.
 
-        ``start`` must not raise, and must see to it that ``release`` is called once.
+        Whatever ``start`` does, it must see to it that ``release`` is called once.
         """
         with self._condition:
+            self._waiting.append(start)
             if self._busy:
-                self._waiting.append(start)
                 return
             self._busy = True
-        start()
+        self._pump()
 
     def release(self) -> None:
         """End the running chain and start the next one, on this thread."""
         with self._condition:
-            if not self._waiting:
-                self._busy = False
-                self._condition.notify_all()
+            if self._starting:
+                # The chain ended inside its own start: the loop that called it goes on.  Starting
+                # the next one here would nest as deep as there are chains.
+                self._released = True
                 return
-            start = self._waiting.popleft()
-        start()
+        self._pump()
+
+    def _pump(self) -> None:
+        """Start chains until one of them stays under way, or none is left."""
+        while True:
+            with self._condition:
+                if not self._waiting:
+                    self._busy = False
+                    self._condition.notify_all()
+                    return
+                start = self._waiting.popleft()
+                self._starting, self._released = True, False
+            try:
+                start()
+            except BaseException:
+                if self._ended_inside():
+                    self._pump()
+                raise
+            if not self._ended_inside():
+                return
+
+    def _ended_inside(self) -> bool:
+        with self._condition:
+            self._starting = False
+            return self._released
 
     def drained(self) -> bool:
         """Block until no chain runs or waits; returns true.

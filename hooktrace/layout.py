@@ -146,8 +146,9 @@ class LayoutTracker:
         self._announce = announce
         self._clock = clock
         self._by_buffer: dict[int, BucketSlot] = {}
-        self._owners: dict[int, ModelState] = {}
+        self._owners: dict[int, tuple[weakref.ref[torch.Tensor], ModelState]] = {}
         self._names: dict[int, str] = {}
+        self._met = 0
         self.models: list[ModelState] = []
 
     def learn_names(self, names: dict[int, str]) -> None:
@@ -166,8 +167,9 @@ class LayoutTracker:
 
     def identify(self, bucket: GradBucketLike) -> tuple[BucketSlot, bool]:
         """Return a bucket's slot, and whether the call is a ``join()`` shadow."""
-        ids = tuple(map(id, bucket.parameters()))
-        model = self._model_of(ids, bucket.index())
+        parameters = bucket.parameters()
+        ids = tuple(map(id, parameters))
+        model = self._model_of(parameters, bucket.index())
         # DDP runs the hooks of shadows outside any backward pass, on buckets made for the purpose.
         shadow = not in_backward(bucket)
         slot = model.slots.get(bucket.index())
@@ -179,18 +181,32 @@ class LayoutTracker:
             self._by_buffer[id(buffer)] = slot
         return slot, shadow
 
-    def _model_of(self, ids: tuple[int, ...], index: int) -> ModelState:
-        owner = next((self._owners[key] for key in ids if key in self._owners), None)
+    def _model_of(self, parameters: list[torch.Tensor], index: int) -> ModelState:
+        owner = next((o for p in parameters if (o := self._owner(p)) is not None), None)
         if owner is None and index > 0:
             # Unknown parameters in a later bucket: a model in its first backward pass, which has
             # more than one bucket when DDP looks for unused parameters.
             owner = next((m for m in reversed(self.models) if m.last_index == index - 1), None)
         if owner is None:
-            owner = ModelState(self._name_model(len(self.models)), self.hook, self._names)
-            self.models.append(owner)
-        for key in ids:
-            self._owners[key] = owner
+            self._forget_the_dead()
+            owner = ModelState(self._name_model(self._met), self.hook, self._names)
+            self._met += 1
+            self.models = [*self.models, owner]
+        for parameter in parameters:
+            self._owners[id(parameter)] = (weakref.ref(parameter), owner)
         return owner
+
+    def _owner(self, parameter: torch.Tensor) -> ModelState | None:
+        known = self._owners.get(id(parameter))
+        # The id alone may be that of a parameter which is gone.
+        return known[1] if known is not None and known[0]() is parameter else None
+
+    def _forget_the_dead(self) -> None:
+        """Let go of models whose parameters are gone; called when a new one is met."""
+        self._owners = {k: o for k, o in self._owners.items() if o[0]() is not None}
+        alive = {id(model) for _, model in self._owners.values()}
+        self.models = [m for m in self.models if id(m) in alive]
+        self._by_buffer = {b: s for b, s in self._by_buffer.items() if s.buffer() is not None}
 
     def _new_slot(
         self, model: ModelState, bucket: GradBucketLike, ids: tuple[int, ...], *, rebuilt: bool

@@ -158,8 +158,9 @@ class StepRecord:
     ``first_ready_ns``, ``last_ready_ns`` and ``done_ns`` are host times.  ``busy_ns``,
     ``exposed_ns`` and ``wire_busy_ns`` (the union of wire stages) are measured by ``clock``;
     they are ``None`` when device events did not resolve.  ``period_ns`` is the time since the
-    previous step's first bucket was ready.  ``complete`` is false when a bucket is missing: the
-    backward pass failed, or its record was lost.
+    previous step's first bucket was ready, ``None`` when one of the two steps is not complete.
+    ``complete`` is false when a bucket is missing: the backward pass failed, or its record was
+    lost.
     """
 
     model: str

@@ -73,7 +73,8 @@ class Tracer:
         self._model_names: set[str] = set()
         self._model_numbers = itertools.count()
         self._layouts: weakref.WeakSet[LayoutTracker] = weakref.WeakSet()
-        self._closing = threading.Lock()
+        self._closing = threading.RLock()  # a signal handler may close while close() runs
+        self._layouts_lock = threading.Lock()
         self._begin()
         _open_tracers.add(self)
 
@@ -98,11 +99,24 @@ class Tracer:
         )
 
     def start(self) -> None:
-        """Start the drain's thread, if it does not run yet; called by the first hook."""
+        """Start the drain's thread, if it does not run yet; called by the first hook.
+
+        Where the system gives no thread, recording ends here, and training goes on untraced.
+        """
         with self._start_lock:
-            if not self.started:
-                self.started = True
+            if self.started:
+                return
+            try:
                 self._drain.start()
+            except RuntimeError as error:
+                self.recording = False
+                logger.warning(
+                    "tracing is off, since its thread could not be started (%s); raise the limit "
+                    "of threads (ulimit -u) to have it",
+                    error,
+                )
+            else:
+                self.started = True
 
     def announce(self, layout: LayoutRecord) -> None:
         """Take the layout of a new generation; called by hooks, in the first steps of each."""
@@ -115,7 +129,8 @@ class Tracer:
 
     def adopt(self, layout: LayoutTracker) -> None:
         """Take note of a traced hook's layout, to know its calls in flight."""
-        self._layouts.add(layout)
+        with self._layouts_lock:
+            self._layouts.add(layout)
 
     def name_model(self, wanted: str | None) -> str:
         """Return a name for a model that no other model of this tracer has."""
@@ -171,31 +186,33 @@ class Tracer:
         return self._drain.failures
 
     def flush(self, timeout_s: float = 10.0) -> bool:
-        """Wait until all that was recorded is exported; false when the timeout passed first."""
+        """Wait until all that was recorded is exported; false when the timeout passed first.
+
+        A step counts once its last bucket is there, on a device once the device has passed it.
+        """
         return self._drain.flush(timeout_s) if self.started and self.recording else True
 
     def close(self, timeout_s: float | None = None) -> bool:
         """Export what is left, close the exporters and stop recording.
 
         Hooks stay registered and run on untraced.  Returns false, and logs what to do, when the
-        deadline (``close_timeout_s`` by default) passed first.  Further calls do nothing.
+        deadline (``close_timeout_s`` by default) passed first.  A further call does nothing, or
+        waits again where the deadline had passed.
         """
         with self._closing:
-            if not self.recording:
-                return True
-            self.recording = False
-            _open_tracers.discard(self)
-            self.start()
-            timeout_s = self._close_timeout_s if timeout_s is None else timeout_s
-            if self._drain.stop(timeout_s):
-                return True
+            first, self.recording = self.recording, False
+        _open_tracers.discard(self)
+        timeout_s = self._close_timeout_s if timeout_s is None else timeout_s
+        if self._drain.stop(timeout_s):
+            return True
+        if first:
             logger.warning(
                 "the tracer could not close within %.1f s, %d call(s) wait in its ring; an "
                 "exporter hangs or is slow: check its backend, or pass Tracer(close_timeout_s=...)",
                 timeout_s,
                 len(self._ring),
             )
-            return False
+        return False
 
     def __enter__(self) -> Tracer:
         return self
@@ -209,11 +226,14 @@ class Tracer:
         self.close()
 
     def _count_in_flight(self) -> int:
-        return sum(1 for t in list(self._layouts) for m in t.models for _ in m.in_flight())
+        with self._layouts_lock:
+            trackers = list(self._layouts)
+        return sum(1 for t in trackers for m in t.models for _ in m.in_flight())
 
     def _reset_in_child(self) -> None:
         """Begin anew in a forked child, whose copy of the drain has no thread."""
-        self._closing = threading.Lock()
+        self._closing = threading.RLock()
+        self._layouts_lock = threading.Lock()
         if self._exporters:
             names = ", ".join(e.name for e in self._exporters)
             self._exporters = [_LeftBehind(names)]
@@ -261,7 +281,10 @@ def default_tracer() -> Tracer:
 
 def _close_all() -> None:
     for tracer in list(_open_tracers):
-        tracer.close()
+        try:
+            tracer.close()
+        except Exception:
+            logger.exception("a tracer could not be closed at exit; call its close() before")
 
 
 def _after_fork() -> None:

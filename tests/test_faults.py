@@ -136,7 +136,7 @@ def test_calls_in_flight_at_close_are_counted(caplog: pytest.LogCaptureFixture) 
     assert (step.complete, len(buckets)) == (False, 1)
 
 
-def test_a_step_that_fails_is_closed_two_steps_later() -> None:
+def test_a_step_that_fails_is_closed_before_the_next() -> None:
     """A backward pass that stops after its first bucket gives an incomplete step, not timed."""
     with Tracer() as tracer:
         job = Job(tracer, buckets=2)
@@ -147,11 +147,12 @@ def test_a_step_that_fails_is_closed_two_steps_later() -> None:
         steps = tracer.steps()
         assert [(s.step, s.complete, s.bucket_count) for s in steps] == [
             (0, True, 2),
-            (2, True, 2),
             (1, False, 1),
+            (2, True, 2),
             (3, True, 2),
             (4, True, 2),
         ]
+        assert [s.step for s in steps if s.period_ns is not None] == [3, 4]
         assert tracer.summary()[0].steps == 3
 
 
@@ -189,6 +190,93 @@ def test_memory_is_bounded() -> None:
             job.step()
         assert [s.step for s in tracer.steps()] == [17, 18, 19]
         assert len(tracer.buckets()) == 12
+
+
+def test_models_that_follow_each_other_are_kept_apart() -> None:
+    """A new model is not taken for a deleted one whose parameters' ids it got."""
+    with Tracer() as tracer:
+        job = Job(tracer)
+        for size in range(1, 6):
+            job.buckets = [FakeBucket([torch.zeros(size)])]
+            job.parameters.clear()
+            job.step()
+            job.step()
+        steps = [(s.model, s.step, s.generation) for s in tracer.steps()]
+        names = ["model0", *(f"model0#{n}" for n in range(2, 6))]
+        assert steps == [(name, step, 0) for name in names for step in range(2)]
+        assert len(job.hook._layout.models) <= 2
+
+
+def test_an_exporter_that_exits_cannot_end_the_drain(caplog: pytest.LogCaptureFixture) -> None:
+    """SystemExit is an exporter's failure like any other, and the others get their records."""
+    good = FakeExporter("good")
+    with Tracer([FakeExporter("bad", error=SystemExit(3)), good]) as tracer:  # type: ignore[arg-type]
+        job = Job(tracer)
+        for _ in range(2):
+            job.step()
+            assert tracer.flush(20)
+        assert tracer.failures() == {"bad": 1}
+    assert good.steps == [0, 1]
+    assert good.closed == 1
+
+
+def test_an_exporter_may_ask_the_tracer() -> None:
+    """flush() on the drain's own thread is false at once instead of waiting for itself."""
+    answers = []
+
+    class Asking(FakeExporter):
+        def export(self, batch: object) -> None:
+            answers.append(tracer.flush(timeout_s=600))
+            tracer.summary()
+
+    with Tracer([Asking()]) as tracer:
+        Job(tracer).step()
+        assert tracer.flush(60)
+    assert answers == [False]
+
+
+def test_without_a_thread_training_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where the system gives no thread, tracing is off with one warning that says why."""
+
+    def refuse(self: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    tracer = Tracer()
+    job = Job(tracer)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        job.step()
+        job.step()
+    assert tracer.close()
+    assert caplog.text.count("raise the limit of threads") == 1
+
+
+def test_close_while_close_runs() -> None:
+    """A signal handler may call close() while it runs: no deadlock, each within its deadline."""
+    nested = []
+
+    class Interrupting(FakeExporter):
+        def close(self) -> None:
+            closer = threading.Thread(target=lambda: nested.append(tracer.close(0.2)))
+            closer.start()
+            closer.join(60)
+            assert not closer.is_alive()
+
+    tracer = Tracer([Interrupting()])
+    Job(tracer).step()
+    assert tracer.close(60)
+    assert nested == [False]
+
+
+def test_a_bad_rank_variable_costs_no_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launcher that sets LOCAL_RANK to nothing does not stop the drain."""
+    monkeypatch.setenv("LOCAL_RANK", "")
+    with Tracer() as tracer:
+        Job(tracer).step()
+        assert len(tracer.steps()) == 1
+        assert tracer.losses() == {}
 
 
 def test_a_defect_in_the_drain_is_counted(
