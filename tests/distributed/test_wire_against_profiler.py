@@ -9,10 +9,12 @@ from hooktrace.summary import percentile
 
 
 def test_wire_stages_match_the_profiler(capsys: pytest.CaptureFixture[str]) -> None:
-    """On both ranks the median difference is at most 2 % of the duration, or 100 µs if more."""
+    """The median difference is at most 2 % or 100 µs, and all are less than without the model."""
     for rank, comparison in enumerate(compare_on_two_ranks(15, deadline_s=120)):
         with capsys.disabled():
             print(f"\nrank {rank}: {comparison.describe()}")  # noqa: T201  # medians are reported
         assert len(comparison.event_ns) >= 45
-        median = percentile(comparison.differences_ns(comparison.wire_ns), 0.5)
-        assert median <= comparison.allowed_ns
+        wire = comparison.differences_ns(comparison.wire_ns)
+        assert percentile(wire, 0.5) <= comparison.allowed_ns
+        # Most collectives find a free worker, so the median alone holds without a queue model too.
+        assert sum(wire) < sum(comparison.differences_ns(comparison.naive_ns))
