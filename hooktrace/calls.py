@@ -34,8 +34,8 @@ Round = tuple[str, int, object, int, int, int]
 class Payload(Protocol):
     """What a call asks an operation when it has arrived."""
 
-    def describe(self) -> Round:
-        """Return what is known of the collective."""
+    def describe(self) -> Round | None:
+        """Return what is known of the collective, ``None`` if nothing is."""
 
 
 class Recorder(Protocol):
@@ -133,12 +133,15 @@ class BucketCall:
         assert self._operation is not None
         operation, self._operation = self._operation, None
         try:
-            self.rounds += (operation.describe(),)
-            self.marks += marks
-        except Exception:
-            # An operation of the user's own.  Training must not fail for a record's sake: the call
-            # is then seen from outside only, as an opaque hook's.
+            known = operation.describe()
+        except Exception:  # an operation of the user's own: training must not fail for a record
+            known = None
+        if known is None:
+            # The call is then seen from outside only, as an opaque hook's.
             self.staged = False
+        else:
+            self.rounds += (known,)
+            self.marks += marks
         if not self.staged:
             self.marks, self.rounds = (), ()
 

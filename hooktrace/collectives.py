@@ -11,7 +11,7 @@ counts the whole output.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -21,7 +21,15 @@ from torch.distributed import _functional_collectives
 from .calls import Round
 from .groups import GroupInfo, group_info, group_of
 
-__all__ = ["AllGather", "AllReduce", "AllToAll", "Broadcast", "Operation", "ReduceScatter"]
+__all__ = [
+    "AllGather",
+    "AllReduce",
+    "AllToAll",
+    "Broadcast",
+    "HookCall",
+    "Operation",
+    "ReduceScatter",
+]
 
 functional: Any = _functional_collectives  # its functions are not annotated
 
@@ -64,8 +72,11 @@ class Operation:
         tensor = self.tensor  # whose `device.type` is many times slower than `is_cpu`
         return group_info(self.group, "cpu" if tensor.is_cpu else tensor.device.type)
 
-    def describe(self) -> Round:
-        """Return kind, payload bytes of this rank, dtype, and the group's facts."""
+    def describe(self) -> Round | None:
+        """Return kind, payload bytes of this rank, dtype, and the group's facts.
+
+        ``None`` where nothing is known of them.
+        """
         tensor, info = self.tensor, self.info
         return self.kind, tensor.nbytes, tensor.dtype, info.size, info.key, info.workers
 
@@ -270,3 +281,44 @@ class Broadcast(Operation):
             self.tensor, dist.get_group_rank(self.group, self.source), self.group
         )
         return copied
+
+
+class HookCall(Operation):
+    """A whole opaque hook as one operation: its collectives are its own affair and not seen."""
+
+    __slots__ = ("_bucket", "_hook", "_state")
+
+    kind = "hook"
+
+    def __init__(self, hook: Callable[..., Future], state: Any, bucket: Any) -> None:
+        self._hook = hook
+        self._state = state
+        self._bucket = bucket
+
+    def start(self) -> Future:
+        """Call the hook.  Raises ``TypeError`` when it does not return a future."""
+        future = self._hook(self._state, self._bucket)
+        if not isinstance(future, torch._C.Future):
+            raise TypeError(
+                f"{self!r} returned {type(future).__name__}; "
+                "return a torch.futures.Future of the averaged gradients"
+            )
+        return future
+
+    def result(self, future: Future) -> torch.Tensor:
+        """Return the hook's result."""
+        value: torch.Tensor = future.value()
+        return value
+
+    def functional(self) -> torch.Tensor:
+        """Raise: a hook that returns a future cannot run synchronously."""
+        raise TypeError(
+            f"{self!r} is opaque and cannot run inside another hook under the compiled python "
+            "reducer; use a staged hook, or set torch._dynamo.config.optimize_ddp = True"
+        )
+
+    def describe(self) -> None:
+        """Return ``None``: nothing is known of the hook's collectives."""
+
+    def __repr__(self) -> str:
+        return f"hook {getattr(self._hook, '__qualname__', repr(self._hook))}"

@@ -60,6 +60,8 @@ def trace(hook: Hook, *, tracer: Tracer | None = None, model: str | None = None)
         )
     if isinstance(hook, TracedHook):
         hook = hook.__wrapped__
+    if isinstance(hook, functools.partial) and isinstance(hook.func, StagedHook) and not hook.args:
+        hook = hook.func.bind(**hook.keywords)
     if tracer is None:
         from .tracer import default_tracer
 
@@ -82,6 +84,9 @@ def instrument(
     raises what ``trace`` and ``register_comm_hook`` raise.
     """
     traced = trace(hook, tracer=tracer, model=model)
+    if isinstance(traced.__wrapped__, StagedHook):
+        traced.__wrapped__.check_state(state)
+        traced.__wrapped__.check_model(ddp.module)
     traced.learn_names({id(p): name for name, p in ddp.module.named_parameters()})
     ddp.register_comm_hook(state, traced)
     return traced
@@ -93,6 +98,9 @@ class TracedHook:
     __name__: str
     __qualname__: str
     __wrapped__: Hook
+
+    is_traced = True
+    """Tells ``composed``, which must not have one inside."""
 
     def __init__(self, hook: Hook, tracer: Tracer, model: str | None) -> None:
         functools.update_wrapper(self, hook, updated=())
