@@ -1,0 +1,30 @@
+"""Averaging by an all-gather: what the very first communication hooks did."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..collectives import AllGather
+from ..driver import Steps, staged
+from ..groups import group_of
+from ..layout import GradBucketLike
+
+__all__ = ["allgather_then_aggregate_hook"]
+
+
+@staged
+def allgather_then_aggregate_hook(state: Any, bucket: GradBucketLike) -> Steps:
+    """Gather the gradients of all ranks, add them and divide the sum by the world size.
+
+    torch 1.7 and 1.8 had it as an example.  It sends (n - 1)/2 times what a ring all-reduce over n
+    ranks sends, and holds n copies of the bucket.  Here all ranks add in the order of ranks, so
+    that the replicas stay equal bit for bit; there each began with its own gradients.  The
+    division comes last: sums of float16 gradients can overflow.  The state is a process group,
+    ``None`` for the default one.
+    """
+    group, buffer = group_of(state), bucket.buffer()
+    gathered = yield AllGather(buffer, group)
+    buffer.copy_(gathered[0])
+    for others in gathered[1:]:
+        buffer.add_(others)
+    return buffer.div_(group.size())

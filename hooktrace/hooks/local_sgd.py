@@ -1,0 +1,186 @@
+"""Post-local SGD: average gradients over all ranks at first, later within small subgroups only.
+
+    steps 0 .. start_localSGD_iter - 1   AllReduce over process_group
+    all later steps                      AllReduce over subgroup, or no communication at all
+
+From then on the subgroups' parameters go different ways.  The hook does not bring them together: a
+model averager after the optimizer's step does, such as
+``torch.distributed.algorithms.model_averaging.averagers.PeriodicModelAverager`` with
+``warmup_steps`` equal to ``start_localSGD_iter``; see ``examples/local_sgd.py``.
+
+Names and mathematics are those of ``torch.distributed.algorithms.ddp_comm_hooks``'
+``post_localSGD_hook``; results are bit-identical.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ..collectives import AllReduce
+from ..driver import ParameterBucket, Steps, staged
+from ..groups import group_of
+from ..layout import GradBucketLike
+
+__all__ = ["PostLocalSGDState", "post_localSGD_hook", "refuse_compiled", "require_member"]
+
+
+class PostLocalSGDState:
+    """Settings and step count of ``post_localSGD_hook``, for one model.
+
+    ``process_group``: averages the first ``start_localSGD_iter`` steps; ``None`` for the default
+    group.  ``subgroup``: the group of this rank that averages from then on; ``None`` for the ranks
+    of this machine.  ``post_local_gradient_allreduce``: ``False`` to communicate nothing from then
+    on, and then there need be no subgroup.  ``iter``: the steps so far; as in torch, it stops at
+    ``start_localSGD_iter``.
+
+    The subgroup of a machine is made by the hook's first call, in the first backward pass.  Making
+    groups is a collective, and this is a place that all ranks reach together, before a bucket of
+    the model is in flight; a constructor, a registration or an unpickling may happen on one rank
+    alone.  The ranks of a machine are as many as ``LOCAL_WORLD_SIZE`` says (``torchrun`` sets it),
+    else as it has CUDA devices, and must be consecutive and equally many on all machines.
+
+    Pickling leaves the groups out.  The copy uses the default group until ``process_group`` is set.
+    It makes a machine's subgroup again, but one that was given must be set anew
+    (``state.subgroup = ...``) before the hook is used.
+
+    Raises ``TypeError`` and ``ValueError`` for settings that cannot work, ``ValueError`` for a
+    group that this rank is not in.
+    """
+
+    def __init__(
+        self,
+        process_group: dist.ProcessGroup | None,
+        subgroup: dist.ProcessGroup | None,
+        start_localSGD_iter: int,  # noqa: N803  # torch's name
+        post_local_gradient_allreduce: bool = True,
+    ) -> None:
+        require_member("PostLocalSGDState", "process_group", process_group)
+        require_member("PostLocalSGDState", "subgroup", subgroup)
+        if isinstance(start_localSGD_iter, bool) or not isinstance(start_localSGD_iter, int):
+            raise TypeError(
+                "PostLocalSGDState: start_localSGD_iter is a number of steps, not "
+                f"{start_localSGD_iter!r}; pass an int of at least 0"
+            )
+        if start_localSGD_iter < 0:
+            raise ValueError(
+                f"PostLocalSGDState: start_localSGD_iter is {start_localSGD_iter}; "
+                "pass 0 to start with local SGD at once"
+            )
+        if not isinstance(post_local_gradient_allreduce, bool):
+            raise TypeError(
+                "PostLocalSGDState: post_local_gradient_allreduce is "
+                f"{post_local_gradient_allreduce!r}; pass True or False"
+            )
+        self.process_group = process_group
+        self.subgroup = subgroup
+        self.start_localSGD_iter = start_localSGD_iter
+        self.post_local_gradient_allreduce = post_local_gradient_allreduce
+        self.iter = 0
+        self._machine_group: dist.ProcessGroup | None = None
+        self._lost_subgroup = False
+
+    def __getstate__(self) -> dict[str, Any]:
+        given = self.subgroup is not self._machine_group
+        return {
+            **self.__dict__,
+            "process_group": None,
+            "subgroup": None,
+            "_machine_group": None,
+            "_lost_subgroup": given or (self.subgroup is None and self._lost_subgroup),
+        }
+
+    def make_subgroup(self) -> None:
+        """Make the subgroups of the machines if one is needed: a collective of all ranks.
+
+        Raises ``ValueError`` where the machine's ranks are not known.
+        """
+        if self.subgroup is None and self.post_local_gradient_allreduce:
+            self._machine_group, _ = dist.new_subgroups(_machine_size(self))
+            self.subgroup = self._machine_group
+
+
+def _check_state(state: Any) -> None:
+    if not isinstance(state, PostLocalSGDState):
+        raise TypeError(
+            f"post_localSGD_hook needs a PostLocalSGDState, not a {type(state).__name__}; register "
+            "it with PostLocalSGDState(process_group, subgroup, start_localSGD_iter)"
+        )
+    if state.subgroup is None and state.post_local_gradient_allreduce:
+        _machine_size(state)
+
+
+@staged(check=_check_state)
+def post_localSGD_hook(state: PostLocalSGDState, bucket: GradBucketLike) -> Steps:  # noqa: N802  # torch's name
+    """Average over all ranks before ``state.start_localSGD_iter``, then over the subgroup.
+
+    Does not run under the compiled python reducer, which has no steps to count.
+    """
+    refuse_compiled("post_localSGD_hook", bucket)
+    state.make_subgroup()
+    if state.iter < state.start_localSGD_iter:
+        group = group_of(state)
+        if bucket.is_last():
+            state.iter += 1
+    elif state.post_local_gradient_allreduce:
+        group = group_of(state.subgroup)
+    else:
+        return bucket.buffer()
+    return (yield AllReduce(bucket.buffer().div_(group.size()), group))
+
+
+def _machine_size(state: PostLocalSGDState) -> int:
+    """Return the number of ranks on each machine; raises ``ValueError`` where it is not known."""
+    remedy = "pass PostLocalSGDState the subgroup of this rank (dist.new_subgroups makes them)"
+    if state._lost_subgroup:
+        raise ValueError(
+            "the subgroup of this PostLocalSGDState is a process group, which is not pickled; "
+            "set state.subgroup to the group of this rank"
+        )
+    world, ranks = dist.get_world_size(), group_of(state).size()
+    if ranks < world:
+        raise ValueError(
+            f"PostLocalSGDState cannot make subgroups of machines: all {world} ranks would have to "
+            f"take part, and its process_group has {ranks}; {remedy}"
+        )
+    launched = os.environ.get("LOCAL_WORLD_SIZE", "")
+    if launched.isdecimal():
+        source, size = f"LOCAL_WORLD_SIZE is {launched}", int(launched)
+    else:
+        size = torch.cuda.device_count()
+        source = f"LOCAL_WORLD_SIZE is {launched!r} and there are {size} CUDA devices"
+    if size < 1 or world % size:
+        raise ValueError(
+            f"PostLocalSGDState does not know the ranks of this machine: {source}, in a job of "
+            f"{world} ranks; {remedy}"
+        )
+    return size
+
+
+def require_member(owner: str, name: str, group: object) -> None:
+    """Check a state's argument: ``None``, or a process group that this rank is in.
+
+    Raises ``ValueError`` for what ``dist.new_group`` gives a rank outside, ``TypeError`` for what
+    is no process group.
+    """
+    if group is None or isinstance(group, dist.ProcessGroup):
+        return
+    if group == dist.GroupMember.NON_GROUP_MEMBER:
+        raise ValueError(
+            f"{owner}: this rank is not in its {name}; pass each rank the group that it is in"
+        )
+    raise TypeError(
+        f"{owner}: {name} is a {type(group).__name__}; pass a torch.distributed process group"
+    )
+
+
+def refuse_compiled(hook: str, bucket: object) -> None:
+    """Raise ``TypeError`` under the compiled python reducer, where no bucket is the last one."""
+    if isinstance(bucket, ParameterBucket):
+        raise TypeError(
+            f"hook {hook} counts steps and cannot run under the compiled python reducer, which "
+            "does not say where a step ends; set torch._dynamo.config.optimize_ddp = True"
+        )

@@ -1,0 +1,89 @@
+"""The linear algebra of low-rank compression: products with thin matrices, orthogonalisation.
+
+    P = M Q          left(M, Q, out=P)              M: (n, m)   P: (n, r)   Q: (m, r)
+    Q = transpose(M) P    right(M, P, out=Q)
+    M = P transpose(Q)    outer(P, Q, out=M)
+    P = orthonormal columns of P    orthogonalize(P)
+
+Only speed is decided here, by the shapes: a BLAS's general product is slow where one side has two
+to eight columns.  Measured with MKL on an AMD EPYC, float32, M of 512 x 4608 and r = 2: 2.8 ms as
+one product, 0.6 ms as two matrix-vector products, which read M twice at the speed of memory.
+"""
+
+from __future__ import annotations
+
+import torch
+
+__all__ = ["left", "orthogonalize", "outer", "right"]
+
+_MOST_VECTORS = 8
+_LEAST_NUMEL = 1 << 14
+_FASTER_BY_VECTORS = (torch.float32, torch.float64, torch.float16)
+_HALF = (torch.float16, torch.bfloat16)
+
+
+def left(matrix: torch.Tensor, q: torch.Tensor, out: torch.Tensor) -> None:
+    """Write ``matrix @ q`` to ``out``: shapes (n, m), (m, r) and (n, r)."""
+    if not _by_vectors(matrix, q.shape[1]):
+        torch.mm(matrix, q, out=out)
+        return
+    rows = q.t().contiguous()
+    products = matrix.new_empty(rows.shape[0], matrix.shape[0])
+    for row, product in zip(rows, products, strict=True):
+        torch.mv(matrix, row, out=product)
+    out.copy_(products.t())
+
+
+def right(matrix: torch.Tensor, p: torch.Tensor, out: torch.Tensor) -> None:
+    """Write ``matrix.T @ p`` to ``out``: shapes (n, m), (n, r) and (m, r)."""
+    left(matrix.t(), p, out)
+
+
+def outer(p: torch.Tensor, q: torch.Tensor, out: torch.Tensor) -> None:
+    """Write ``p @ q.T`` to ``out``: shapes (n, r), (m, r) and (n, m)."""
+    if q.shape[1] == 1:
+        torch.mul(p, q.view(1, -1), out=out)
+    elif out.dtype is torch.float16 and out.is_cpu:
+        # A product of float16 matrices takes 50 times as long on a CPU as one of float32 ones.
+        out.copy_(p.float() @ q.float().t())
+    else:
+        torch.mm(p, q.t(), out=out)
+
+
+def orthogonalize(
+    matrices: torch.Tensor, epsilon: float = 0.0, restart: torch.Tensor | None = None
+) -> None:
+    """Make the columns of each matrix orthonormal, in place.
+
+    ``matrices``: a batch of shape (k, n, r) with r <= n.  For r <= 2, and for 16-bit types, by
+    Gram-Schmidt with ``epsilon`` added to each norm; else by a QR decomposition, which needs no
+    epsilon and knows no 16-bit types.  The result is the same orthonormal basis in each case, up to
+    the signs of the columns.
+
+    A column of zeros stays zero where others would divide by its norm.  With ``restart``, of shape
+    (1, n, r), it becomes the column of ``restart`` instead: a matrix that power iteration starts
+    from must not be zero, or it is zero for ever.
+    """
+    rank = matrices.shape[2]
+    if rank > 2 and matrices.dtype not in _HALF:
+        matrices.copy_(torch.linalg.qr(matrices)[0])
+        return
+    for i in range(rank):
+        column = matrices[:, :, i : i + 1]
+        norm = torch.linalg.vector_norm(column, dim=1, keepdim=True)
+        is_zero = norm == 0
+        column.div_(norm.add_(epsilon if epsilon else is_zero))
+        if restart is not None:
+            column.add_(restart[:, :, i : i + 1] * is_zero)
+        if i + 1 < rank:
+            rest = matrices[:, :, i + 1 :]
+            rest.sub_((column * rest).sum(dim=1, keepdim=True) * column)
+
+
+def _by_vectors(matrix: torch.Tensor, rank: int) -> bool:
+    return (
+        matrix.is_cpu
+        and 1 < rank <= _MOST_VECTORS
+        and matrix.numel() >= _LEAST_NUMEL
+        and matrix.dtype in _FASTER_BY_VECTORS
+    )

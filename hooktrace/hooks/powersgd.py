@@ -1,0 +1,172 @@
+"""PowerSGD: low-rank gradient compression (Vogels et al., arXiv 1905.13727), in two rounds.
+
+    gradients (+ residual) --> M, one matrix a parameter; vectors and small matrices stay plain
+      P = M Q                         compress
+      all-reduce [plain | P]          wire
+      P orthogonal, Q = transpose(M) P    compress
+      all-reduce Q                    wire
+      gradients = P transpose(Q) / ranks; residual = M - gradients    decompress
+
+The mathematics, the random numbers and the state are those of torch's hooks of the same names.
+Plain gradients and P travel in one all-reduce instead of two, and the gradients are compressed out
+of the residual's memory, so that no copy of the bucket is made.  Before
+``state.start_powerSGD_iter`` a step is a plain all-reduce, its buckets side by side.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from ..collectives import AllReduce
+from ..driver import Steps, staged
+from ..groups import group_of
+from ..layout import GradBucketLike
+from .lowrank import left, orthogonalize, outer, right
+from .powersgd_state import MatrixGroup, PowerSGDState, restart_like
+
+__all__ = ["batched_powerSGD_hook", "powerSGD_hook"]
+
+
+def _check(state: Any) -> None:
+    if not isinstance(state, PowerSGDState):
+        raise TypeError(
+            f"the state of a PowerSGD hook is a {type(state).__name__}; "
+            "register it with a hooktrace.hooks.PowerSGDState"
+        )
+
+
+def _compresses(state: PowerSGDState) -> bool:
+    return state.compresses
+
+
+@staged(multi_round=_compresses, floating=True, check=_check)
+def powerSGD_hook(state: PowerSGDState, bucket: GradBucketLike) -> Steps:  # noqa: N802
+    """Average the gradients as products of thin matrices, one for each parameter that is worth it.
+
+    ``state``: a ``PowerSGDState``, one for each model.  An n x m gradient is sent as (n + m) r
+    elements.  Raises ``ValueError`` when the state belongs to another model.
+    """
+    state.claim(bucket)
+    group, buffer = group_of(state), bucket.buffer()
+    if not state.compresses:
+        state.maybe_increase_iter(bucket)
+        return (yield AllReduce(buffer.div_(group.size()), group))
+
+    residual = state.residual_for(bucket.index(), buffer, buffer.numel())
+    gradients = bucket.gradients()
+    factors, is_new = state.factors(bucket, residual)
+    state.count(factors.numel_before, factors.numel_after, bucket)
+    source = buffer if residual is None else residual
+    if factors.runs:
+        plain = [source[start:stop] for start, stop in factors.runs]
+        torch.cat(plain, out=factors.uncompressed)
+    if is_new:
+        state.randomize([q for each in factors.groups for q in _drawn_together(state, each)])
+    matrices = [_matrices(each, gradients) for each in factors.groups]
+    for each, sources in zip(factors.groups, matrices, strict=True):
+        orthogonalize(each.q, state.orthogonalization_epsilon, each.restart)
+        _left(each.sources or sources, each.q, each.p, state)
+
+    yield AllReduce(factors.wire, group)
+
+    mean = factors.uncompressed.div_(group.size())
+    stop_in_mean = 0
+    for start, stop in factors.runs:
+        start_in_mean, stop_in_mean = stop_in_mean, stop_in_mean + stop - start
+        buffer[start:stop].copy_(mean[start_in_mean:stop_in_mean])
+    for each, sources in zip(factors.groups, matrices, strict=True):
+        orthogonalize(each.p, state.orthogonalization_epsilon)
+        _right(each.sources or sources, each.p, each.q, state)
+
+    if factors.groups:
+        yield AllReduce(factors.q, group)
+
+    factors.q.div_(group.size())
+    for each, targets in zip(factors.groups, matrices, strict=True):
+        for p, q, target in zip(each.p, each.q, targets, strict=True):
+            outer(p, q, target)
+    if residual is not None:
+        residual.sub_(buffer)
+    state.forget_factors(bucket.index())
+    state.maybe_increase_iter(bucket)
+    return buffer
+
+
+@staged(multi_round=_compresses, floating=True, check=_check)
+def batched_powerSGD_hook(state: PowerSGDState, bucket: GradBucketLike) -> Steps:  # noqa: N802
+    """Average the gradients of the whole bucket as one square matrix of low rank.
+
+    Faster than ``powerSGD_hook`` and less true to the gradients: the square has nothing to do with
+    the parameters' shapes.  ``state``: as there; ``min_compression_rate`` and
+    ``batch_tensors_with_same_shape`` have no meaning here.
+    """
+    state.claim(bucket)
+    group, buffer = group_of(state), bucket.buffer()
+    if not state.compresses:
+        state.maybe_increase_iter(bucket)
+        return (yield AllReduce(buffer.div_(group.size()), group))
+
+    index, numel = bucket.index(), buffer.numel()
+    side = math.isqrt(max(numel, 1) - 1) + 1
+    rank = min(side, state.matrix_approximation_rank)
+    residual = state.residual_for(index, buffer, side * side)
+    padded = residual
+    if padded is None:
+        padded = torch.nn.functional.pad(buffer, (0, side * side - numel))
+    matrix = padded.view(side, side)
+    p, q = state.square_factors(index, buffer, side, rank)
+    state.count(numel, 2 * side * rank, bucket)
+    orthogonalize(q[None], state.orthogonalization_epsilon, restart_like(q, side, rank))
+    left(matrix, q, p)
+
+    yield AllReduce(p, group)
+
+    orthogonalize(p[None], state.orthogonalization_epsilon)
+    right(matrix, p, q)
+
+    yield AllReduce(q, group)
+
+    q.div_(group.size())
+    # The last row of the bucket may be shorter than a row of the square, and the rest is padding.
+    rows = numel // side
+    outer(p[:rows], q, buffer[: rows * side].view(rows, side))
+    rest = (p[rows:] @ q.t()).flatten()
+    buffer[rows * side :].copy_(rest[: numel - rows * side])
+    if residual is not None:
+        residual[:numel].sub_(buffer)
+        residual[numel:].sub_(rest[numel - rows * side :])
+    state.forget_factors(index)
+    state.maybe_increase_iter(bucket)
+    return buffer
+
+
+def _drawn_together(state: PowerSGDState, group: MatrixGroup) -> list[torch.Tensor]:
+    """Return the parts of a group's Q in the order in which torch draws their random numbers."""
+    return [group.q] if state.batch_tensors_with_same_shape else list(group.q.split(1))
+
+
+def _matrices(group: MatrixGroup, gradients: list[torch.Tensor]) -> list[torch.Tensor]:
+    return [gradients[i].view(group.shape) for i in group.positions]
+
+
+def _left(
+    matrices: list[torch.Tensor], q: torch.Tensor, p: torch.Tensor, state: PowerSGDState
+) -> None:
+    if state.batch_tensors_with_same_shape and not p.is_cpu:
+        torch.bmm(torch.stack(matrices), q, out=p)
+        return
+    for i, matrix in enumerate(matrices):
+        left(matrix, q[i], p[i])
+
+
+def _right(
+    matrices: list[torch.Tensor], p: torch.Tensor, q: torch.Tensor, state: PowerSGDState
+) -> None:
+    if state.batch_tensors_with_same_shape and not p.is_cpu:
+        torch.bmm(torch.stack(matrices).transpose(1, 2), p, out=q)
+        return
+    for i, matrix in enumerate(matrices):
+        right(matrix, p[i], q[i])

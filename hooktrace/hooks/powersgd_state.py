@@ -1,0 +1,416 @@
+"""What PowerSGD remembers from step to step: its settings, residuals, factors and statistics.
+
+    PowerSGDState    settings and, by bucket index, residual (error feedback), P and Q (warm start)
+       .factors(bucket)  --> Factors: how this bucket's parameters are cut into matrices, with
+                             views of P, Q and of the residual, made once for each layout
+
+Names, arguments and numbers are those of ``torch.distributed.algorithms.ddp_comm_hooks``'
+``PowerSGDState``.  Residuals, P and Q live as long as the layout and are updated in place: nothing
+of the size of a bucket is allocated in a step.
+"""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ..layout import GradBucketLike
+
+__all__ = ["Factors", "MatrixGroup", "PowerSGDState", "restart_like"]
+
+logger = logging.getLogger(__name__)
+
+_DROPPED_BY_PICKLE = ("process_group", "_factors", "_model")
+
+
+@dataclass(slots=True)
+class MatrixGroup:
+    """Matrices of one shape in a bucket, with their factors next to each other in memory.
+
+    ``positions``: of the parameters in the bucket.  ``shape``: (n, m) of each matrix.
+    ``p``: (k, n, r).  ``q``: (k, m, r).  ``restart``: (1, m, r), a start for a Q that died.
+    ``sources``: the matrices in the residual; empty without error feedback.
+    """
+
+    positions: list[int]
+    shape: tuple[int, int]
+    p: torch.Tensor
+    q: torch.Tensor
+    restart: torch.Tensor
+    sources: list[torch.Tensor]
+
+
+@dataclass(slots=True)
+class Factors:
+    """How one bucket is compressed.
+
+    ``wire``: the payload of the first all-reduce, all uncompressed gradients and then all P.
+    ``p``, ``q``: all P and all Q, flat; ``p`` is the end of ``wire``.  ``uncompressed``: the same
+    memory as the beginning of ``wire``.  ``runs``: (start, stop) in the bucket of uncompressed
+    gradients, neighbours taken together.  ``residual``: of error feedback, ``None`` without it.
+    ``numel_before``, ``numel_after``: elements of the bucket and of what is sent for it.
+    """
+
+    wire: torch.Tensor
+    uncompressed: torch.Tensor
+    p: torch.Tensor
+    q: torch.Tensor
+    groups: list[MatrixGroup]
+    runs: list[tuple[int, int]]
+    residual: torch.Tensor | None
+    numel_before: int
+    numel_after: int
+
+
+class PowerSGDState:
+    """Settings and memory of ``powerSGD_hook`` and ``batched_powerSGD_hook``, for one model.
+
+    ``process_group``: to average over, ``None`` for the default group.
+    ``matrix_approximation_rank``: columns of P and Q; compression falls and fidelity grows with it,
+    usually 1 to 4.
+    ``start_powerSGD_iter``: steps with a plain all-reduce before compression begins.  With error
+    feedback or warm start at least 2, since DDP rebuilds its buckets after the first step.
+    ``min_compression_rate``: an n x m gradient is compressed where
+    ``(n + m) * rank * min_compression_rate < n * m``; all others are averaged as they are.
+    ``use_error_feedback``: add what compression lost to the next step's gradient.
+    ``warm_start``: start from the last step's Q instead of a random one.
+    ``orthogonalization_epsilon``: added to a column's norm before it is divided by it.  Zero
+    columns need none here: they give zeros.
+    ``random_seed``: for the random Q; the same on all ranks.
+    ``compression_stats_logging_frequency``: steps between two log lines with the statistics.
+    ``batch_tensors_with_same_shape``: stack matrices of one shape for one batched product, which
+    pays on a GPU; on a CPU, where it does not, it only decides how the random Q is drawn.
+
+    As in torch, ``iter`` counts steps, ``error_dict``, ``p_memory_dict`` and ``q_memory_dict`` hold
+    the memory by bucket index, and ``total_numel_before_compression`` and
+    ``total_numel_after_compression`` count elements; unlike there, a residual is one tensor that is
+    updated in place.  Pickling leaves the process group out: the copy uses the default group until
+    ``process_group`` is set.
+
+    Raises ``ValueError`` for settings that cannot work.
+    """
+
+    __slots__ = (
+        "_factors",
+        "_model",
+        "batch_tensors_with_same_shape",
+        "compression_stats_logging_frequency",
+        "error_dict",
+        "iter",
+        "matrix_approximation_rank",
+        "min_compression_rate",
+        "next_stats_report",
+        "orthogonalization_epsilon",
+        "p_memory_dict",
+        "process_group",
+        "q_memory_dict",
+        "rng",
+        "start_powerSGD_iter",
+        "total_numel_after_compression",
+        "total_numel_before_compression",
+        "use_error_feedback",
+        "warm_start",
+    )
+
+    def __init__(  # noqa: PLR0917  # torch's order of arguments
+        self,
+        process_group: dist.ProcessGroup | None,
+        matrix_approximation_rank: int = 1,
+        start_powerSGD_iter: int = 1_000,  # noqa: N803  # torch's name
+        min_compression_rate: float = 2,
+        use_error_feedback: bool = True,
+        warm_start: bool = True,
+        orthogonalization_epsilon: float = 0,
+        random_seed: int = 0,
+        compression_stats_logging_frequency: int = 10_000,
+        batch_tensors_with_same_shape: bool = False,
+    ) -> None:
+        import numpy as np
+
+        if process_group is not None and not isinstance(process_group, dist.ProcessGroup):
+            raise TypeError(
+                f"PowerSGDState: process_group is a {type(process_group).__name__}; "
+                "pass a process group, or None for the default one"
+            )
+        _require(
+            "matrix_approximation_rank", matrix_approximation_rank, matrix_approximation_rank >= 1,
+            "pass 1 or more",
+        )  # fmt: skip
+        _require(
+            "start_powerSGD_iter", start_powerSGD_iter, start_powerSGD_iter >= 0, "pass 2 or more"
+        )
+        if start_powerSGD_iter <= 1 and (use_error_feedback or warm_start):
+            raise ValueError(
+                f"PowerSGDState: start_powerSGD_iter={start_powerSGD_iter} is too early for error "
+                "feedback or warm start, whose memory must not be older than DDP's rebuilt "
+                "buckets; pass 2 or more, or turn both off"
+            )
+        _require(
+            "min_compression_rate", min_compression_rate, min_compression_rate > 0,
+            "pass more than 0, such as 2",
+        )  # fmt: skip
+        _require(
+            "orthogonalization_epsilon", orthogonalization_epsilon, orthogonalization_epsilon >= 0,
+            "pass 0, or a small number such as 1e-8",
+        )  # fmt: skip
+        self.process_group = process_group
+        self.matrix_approximation_rank = matrix_approximation_rank
+        self.start_powerSGD_iter = start_powerSGD_iter
+        self.min_compression_rate = min_compression_rate
+        self.use_error_feedback = use_error_feedback
+        self.warm_start = warm_start
+        self.orthogonalization_epsilon = orthogonalization_epsilon
+        self.batch_tensors_with_same_shape = batch_tensors_with_same_shape
+        # torch draws its seeds from this generator; the same draws give the same Q.
+        self.rng = np.random.RandomState(random_seed)
+        self.error_dict: dict[int, torch.Tensor] = {}
+        self.p_memory_dict: dict[int, torch.Tensor] = {}
+        self.q_memory_dict: dict[int, torch.Tensor] = {}
+        self.iter = 0
+        self.total_numel_before_compression = 0
+        self.total_numel_after_compression = 0
+        self.compression_stats_logging_frequency = max(1, compression_stats_logging_frequency)
+        self.next_stats_report = 0
+        self._factors: dict[int, Factors] = {}
+        self._model = _Model()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            name: getattr(self, name) for name in self.__slots__ if name not in _DROPPED_BY_PICKLE
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.process_group = None
+        self._factors = {}
+        self._model = _Model()
+        for name, value in state.items():
+            setattr(self, name, value)
+
+    @property
+    def compresses(self) -> bool:
+        """Whether this step's gradients are compressed."""
+        return self.iter >= self.start_powerSGD_iter
+
+    def compression_stats(self) -> tuple[float, int, int]:
+        """Return (rate, elements before compression, elements after it) over all steps so far."""
+        before, after = self.total_numel_before_compression, self.total_numel_after_compression
+        return (before / after if after else 0, before, after)
+
+    def maybe_increase_iter(self, bucket: GradBucketLike) -> None:
+        """Count the step at its last bucket."""
+        if bucket.is_last():
+            self.iter += 1
+            if self.iter == self.start_powerSGD_iter:
+                logger.info("PowerSGD begins to compress after %d steps", self.iter)
+
+    def claim(self, bucket: GradBucketLike) -> None:
+        """Check that the bucket belongs to the model that this state has served so far.
+
+        Raises ``ValueError`` for another model's: its residuals and factors would be mixed up.
+        """
+        if not self._model.owns(bucket):
+            raise ValueError(
+                "the PowerSGDState belongs to another model already; "
+                "make one PowerSGDState for each model"
+            )
+
+    def count(self, before: int, after: int, bucket: GradBucketLike) -> None:
+        """Add to the statistics, and log them when it is time."""
+        self.total_numel_before_compression += before
+        self.total_numel_after_compression += after
+        if bucket.is_last() and self.iter >= self.next_stats_report:
+            rate, total_before, total_after = self.compression_stats()
+            logger.info(
+                "PowerSGD at step %d: %d elements compressed to %d, rate %.1f",
+                self.iter, total_before, total_after, rate,
+            )  # fmt: skip
+            self.next_stats_report = self.iter + self.compression_stats_logging_frequency
+
+    def residual_for(self, index: int, buffer: torch.Tensor, numel: int) -> torch.Tensor | None:
+        """Return the residual of a bucket with this step's gradients added; ``None`` without.
+
+        ``buffer``: the flat gradients.  ``numel``: length of the residual, from the buffer's on.
+        """
+        if not self.use_error_feedback:
+            return None
+        residual = self.error_dict.get(index)
+        if residual is None:
+            residual = self.error_dict[index] = buffer.new_zeros(numel)
+        if residual.device != buffer.device:  # it was loaded to another one
+            residual = self.error_dict[index] = residual.to(buffer.device)
+        _same_size("residual", index, residual, numel)
+        residual[: buffer.numel()].add_(buffer)
+        return residual
+
+    def randomize(self, qs: list[torch.Tensor]) -> None:
+        """Fill with random numbers that are the same on all ranks and differ from step to step.
+
+        One tensor after another from a generator of its own: torch's global one belongs to the
+        training thread.
+        """
+        generator = torch.Generator().manual_seed(int(self.rng.randint(1_000_000_000)))
+        for q in qs:
+            q.copy_(torch.randn(q.shape, dtype=q.dtype, generator=generator))
+
+    def factors(
+        self, bucket: GradBucketLike, residual: torch.Tensor | None
+    ) -> tuple[Factors, bool]:
+        """Return how a bucket is compressed, and whether its Q must be filled anew."""
+        index, buffer = bucket.index(), bucket.buffer()
+        known = self._factors.get(index)
+        q = self.q_memory_dict.get(index) if self.warm_start else None
+        fits = (
+            known is not None
+            and known.residual is residual
+            and known.numel_before == buffer.numel()
+            and known.wire.dtype is buffer.dtype
+            and (q is None or q is known.q)
+        )
+        if not fits:
+            known = self._factors[index] = self._cut(bucket, residual, q)
+        assert known is not None
+        self.p_memory_dict[index], self.q_memory_dict[index] = known.p, known.q
+        return known, q is None
+
+    def square_factors(
+        self, index: int, buffer: torch.Tensor, side: int, rank: int
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return P and Q of a bucket that is one square matrix, each of shape (side, rank)."""
+        p, q = self.p_memory_dict.get(index), self.q_memory_dict.get(index)
+        if p is None or q is None:
+            p, q = buffer.new_empty(side, rank), buffer.new_empty(side, rank)
+            self.randomize([q])
+        _same_size("Q", index, q, side * rank)
+        self.p_memory_dict[index], self.q_memory_dict[index] = p, q = (
+            p.to(buffer.device),
+            q.to(buffer.device),
+        )
+        return p, q
+
+    def forget_factors(self, index: int) -> None:
+        """Without warm start, P and Q are worth nothing after the step."""
+        if not self.warm_start:
+            self.p_memory_dict.pop(index, None)
+            self.q_memory_dict.pop(index, None)
+
+    def _cut(
+        self, bucket: GradBucketLike, residual: torch.Tensor | None, q: torch.Tensor | None
+    ) -> Factors:
+        buffer = bucket.buffer()
+        by_shape: dict[tuple[int, int], list[int]] = {}
+        runs: list[tuple[int, int]] = []
+        offsets: list[int] = []
+        offset = 0
+        for position, gradient in enumerate(bucket.gradients()):
+            offsets.append(offset)
+            stop = offset + gradient.numel()
+            shape = _matrix_shape(gradient)
+            if shape is not None and self._is_worth_it(*shape):
+                by_shape.setdefault(shape, []).append(position)
+            elif runs and runs[-1][1] == offset:
+                runs[-1] = (runs[-1][0], stop)
+            else:
+                runs.append((offset, stop))
+            offset = stop
+        plain = sum(stop - start for start, stop in runs)
+        ranks = {shape: min(*shape, self.matrix_approximation_rank) for shape in by_shape}
+        p_numel = sum(len(k) * shape[0] * ranks[shape] for shape, k in by_shape.items())
+        q_numel = sum(len(k) * shape[1] * ranks[shape] for shape, k in by_shape.items())
+        wire = buffer.new_empty(plain + p_numel)
+        if q is None:
+            q = buffer.new_empty(q_numel)
+        else:
+            q = q.to(buffer.device)
+            _same_size("Q", bucket.index(), q, q_numel)
+        known = Factors(
+            wire=wire,
+            uncompressed=wire[:plain],
+            p=wire[plain:],
+            q=q,
+            groups=[],
+            runs=runs,
+            residual=residual,
+            numel_before=buffer.numel(),
+            numel_after=plain + p_numel + q_numel,
+        )
+        p_start = q_start = 0
+        for (n, m), positions in by_shape.items():
+            count, rank = len(positions), ranks[n, m]
+            p_stop, q_stop = p_start + count * n * rank, q_start + count * m * rank
+            sources = [
+                residual[offsets[i] : offsets[i] + n * m].view(n, m) for i in positions
+            ] if residual is not None else []  # fmt: skip
+            known.groups.append(
+                MatrixGroup(
+                    positions=positions,
+                    shape=(n, m),
+                    p=known.p[p_start:p_stop].view(count, n, rank),
+                    q=q[q_start:q_stop].view(count, m, rank),
+                    restart=restart_like(q, m, rank),
+                    sources=sources,
+                )
+            )
+            p_start, q_start = p_stop, q_stop
+        return known
+
+    def _is_worth_it(self, n: int, m: int) -> bool:
+        rank = min(n, m, self.matrix_approximation_rank)
+        return (n + m) * rank * self.min_compression_rate < n * m
+
+
+def restart_like(tensor: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
+    """Return unit columns of shape (1, rows, columns), the same on all ranks."""
+    generator = torch.Generator().manual_seed(rows)
+    random = torch.randn(1, rows, columns, generator=generator)
+    return torch.nn.functional.normalize(random, dim=1).to(tensor)
+
+
+class _Model:
+    """The parameters that a state has met in its first backward pass: they are its model."""
+
+    def __init__(self) -> None:
+        self._parameters: dict[int, weakref.ref[torch.Tensor]] = {}
+        self._met = 0
+        self._complete = False
+
+    def owns(self, bucket: GradBucketLike) -> bool:
+        """Return whether the bucket is of the same model as those before it."""
+        parameters = bucket.parameters()
+        if not self._complete:
+            for parameter in parameters:
+                self._parameters[id(parameter)] = weakref.ref(parameter)
+            self._met += 1
+            self._complete = bucket.is_last()
+            return bucket.index() == self._met - 1
+        known = self._parameters.get(id(parameters[0]))
+        if known is not None and known() is parameters[0]:
+            return True
+        if any(reference() is not None for reference in self._parameters.values()):
+            return False
+        self.__init__()  # type: ignore[misc]  # the model is gone: this one takes its place
+        return self.owns(bucket)
+
+
+def _matrix_shape(gradient: torch.Tensor) -> tuple[int, int] | None:
+    """Return (n, m) as which a gradient is compressed; ``None`` where it has no two sides."""
+    if gradient.dim() == 0 or gradient.numel() == 0:
+        return None
+    return gradient.shape[0], gradient.numel() // gradient.shape[0]
+
+
+def _same_size(what: str, index: int, tensor: torch.Tensor, numel: int) -> None:
+    if tensor.numel() != numel:
+        raise ValueError(
+            f"bucket {index} needs a {what} of {numel} elements and the PowerSGDState has one of "
+            f"{tensor.numel()}; resume with the model and the bucket_cap_mb that it was saved with"
+        )
+
+
+def _require(name: str, value: object, valid: bool, remedy: str) -> None:
+    if not valid:
+        raise ValueError(f"PowerSGDState: {name}={value} cannot work; {remedy}")

@@ -1,0 +1,144 @@
+"""8-bit quantisation: each rank's gradients as bytes with scales, gathered and added by everyone.
+
+    gradients --> [scales | zero points | bytes]      compress
+                  all-gather                          wire
+                  sum over ranks of scale * (byte - zero point), / ranks      decompress
+
+The formulas are those of torch's hooks of the same names (affine, unsigned, range widened to hold
+0).  There a first all-gather sends scales and zero points and a second one the bytes; nobody needs
+the others' scales before the bytes, so here they travel together and one collective does.  Blocks
+that fit a core's cache go through all steps of a formula before the next one does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from ..collectives import AllGather
+from ..driver import Steps, staged
+from ..groups import group_of
+from ..layout import GradBucketLike
+
+__all__ = ["quantization_perchannel_hook", "quantization_pertensor_hook"]
+
+_BLOCK = 1 << 16
+_HEADER_BYTES = 5  # of a channel: a float32 scale and a zero point
+_LEAST_SCALE = torch.finfo(torch.float32).eps
+
+
+@staged(floating=True)
+def quantization_pertensor_hook(state: Any, bucket: GradBucketLike) -> Steps:
+    """Average the gradients as bytes with one scale a bucket and rank.
+
+    Sends numel + 5 bytes, computes in float32, and returns the gradients' own dtype.  The error of
+    an element is at most half a scale, which is the bucket's range / 255.  The state is a process
+    group, ``None`` for the default one.
+    """
+    return (yield from _quantized(state, bucket, None))
+
+
+@staged(floating=True)
+def quantization_perchannel_hook(
+    state: Any, bucket: GradBucketLike, bucket_size: int = 512
+) -> Steps:
+    """Average the gradients as bytes with one scale for each ``bucket_size`` elements.
+
+    ``bucket_size``: elements of a channel, set with ``bind(bucket_size=...)``; the last channel of
+    a bucket has what is left.  (torch's hook pads it, and sends a channel of nothing but padding
+    where the length divides evenly.)  Sends numel + 5 bytes a channel; otherwise as
+    ``quantization_pertensor_hook``.
+
+    Raises ``ValueError`` for a ``bucket_size`` below 1.
+    """
+    if bucket_size < 1:
+        raise ValueError(f"bucket_size={bucket_size} cannot work; pass 1 or more, such as 512")
+    return (yield from _quantized(state, bucket, bucket_size))
+
+
+def _quantized(state: Any, bucket: GradBucketLike, channel: int | None) -> Steps:
+    group, buffer = group_of(state), bucket.buffer()
+    numel = buffer.numel()
+    if numel == 0:
+        return buffer
+    channels = 1 if channel is None else -(-numel // channel)
+    payload = buffer.new_empty(numel + _HEADER_BYTES * channels, dtype=torch.uint8)
+    _encode(buffer, channel, payload, channels)
+    gathered = yield AllGather(payload, group)
+    _decode(gathered, channel, buffer, channels)
+    return buffer
+
+
+def _encode(
+    values: torch.Tensor, channel: int | None, payload: torch.Tensor, channels: int
+) -> None:
+    """Write scales, zero points and bytes of ``values`` (numel,) to ``payload``."""
+    scales = torch.empty(channels, device=values.device)
+    zeros = torch.empty_like(scales)
+    if channel is None:
+        low, high = (bound.float() for bound in values.aminmax())
+        _parameters(low, high, scales, zeros)
+    else:
+        for start, block in _blocks(values, channel):
+            low, high = (bound.float() for bound in block.aminmax(dim=1))
+            stop = start + len(block)
+            _parameters(low, high, scales[start:stop], zeros[start:stop])
+    payload[: 4 * channels] = scales.view(torch.uint8)
+    payload[4 * channels : _HEADER_BYTES * channels] = zeros
+    data = payload[_HEADER_BYTES * channels :]
+    for (start, block), (_, out) in zip(
+        _blocks(values, channel), _blocks(data, channel), strict=True
+    ):
+        scale, zero = _of_rows(scales, start, block), _of_rows(zeros, start, block)
+        out.copy_((block.float() / scale).round_().add_(zero).clamp_(0, 255))
+
+
+def _decode(gathered: torch.Tensor, channel: int | None, out: torch.Tensor, channels: int) -> None:
+    """Write the mean over ranks of ``gathered`` (ranks, bytes) to ``out`` (numel,)."""
+    ranks = gathered.shape[0]
+    scales = gathered[:, : 4 * channels].contiguous().view(torch.float32)
+    zeros = gathered[:, 4 * channels : _HEADER_BYTES * channels].float()
+    data = [_blocks(row, channel) for row in gathered[:, _HEADER_BYTES * channels :]]
+    for (start, target), *blocks in zip(_blocks(out, channel), *data, strict=True):
+        total = None
+        for rank, (_, block) in enumerate(blocks):
+            zero, scale = _of_rows(zeros[rank], start, block), _of_rows(scales[rank], start, block)
+            part = block.float().sub_(zero).mul_(scale)
+            total = part if total is None else total.add_(part)
+        assert total is not None
+        target.copy_(total.div_(ranks))
+
+
+def _parameters(
+    low: torch.Tensor, high: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor
+) -> None:
+    """Write the scale, and the byte that means 0, of values between ``low`` and ``high``."""
+    low, high = low.clamp(max=0), high.clamp(min=0)
+    scale.copy_(((high - low) / 255).clamp(min=_LEAST_SCALE))
+    zero.copy_((-torch.round(low / scale)).clamp(0, 255))
+
+
+def _blocks(flat: torch.Tensor, channel: int | None) -> Iterator[tuple[int, torch.Tensor]]:
+    """Cut (numel,) into blocks of shape (channels, channel), with each one's first channel.
+
+    The last channel may be shorter and is then a block of its own.  Without ``channel`` blocks have
+    one row of any length, and all are of channel 0.
+    """
+    if channel is None:
+        yield from ((0, part.view(1, -1)) for part in flat.split(_BLOCK))
+        return
+    whole = flat.numel() // channel
+    first = 0
+    if whole:
+        rows = max(1, _BLOCK // channel)
+        for block in flat[: whole * channel].view(whole, channel).split(rows):
+            yield first, block
+            first += len(block)
+    if whole * channel < flat.numel():
+        yield first, flat[whole * channel :].view(1, -1)
+
+
+def _of_rows(values: torch.Tensor, start: int, block: torch.Tensor) -> torch.Tensor:
+    return values[start : start + len(block)].view(-1, 1)
