@@ -51,7 +51,7 @@ default and is set with ``StagedHook.bind``."""
 MultiRound: TypeAlias = bool | Callable[[Any], bool]
 """Whether a hook yields more than once; a function of the state where that changes over time."""
 
-StateCheck: TypeAlias = Callable[[Any], None]
+StateCheck: TypeAlias = Callable[[Any], object]
 """Raises ``TypeError`` or ``ValueError`` for a state that a hook cannot work with."""
 
 HOOK_SIGNATURE = inspect.Signature(
@@ -109,7 +109,7 @@ class StagedHook:
         self._check = check
         self._function = function
         self._made_by = made_by
-        self._guarded = floating or check is not None or callable(multi_round)
+        self._guarded = floating or callable(multi_round)
 
     def __reduce__(self) -> str | tuple[Callable[..., StagedHook], tuple[Any, ...]]:
         return self._made_by or self.__qualname__
@@ -205,8 +205,10 @@ class StagedHook:
                 raise TypeError(_not_floating(self, f"bucket {bucket.index()}", "sparse"))
             if not buffer.is_floating_point():
                 raise TypeError(_not_floating(self, f"bucket {bucket.index()}", buffer.dtype))
-        self.check_state(state)
-        return self.multi_round(state) if callable(self.multi_round) else self.multi_round
+        if not callable(self.multi_round):
+            return self.multi_round
+        self.check_state(state)  # or the question would fail in a way that says nothing
+        return self.multi_round(state)
 
     def _launch_single(self, generator: Steps, bucket: Any, call: BucketCall | None) -> Future:
         stage = "compress"
@@ -526,9 +528,9 @@ def staged(
     chain after another, in bucket order, so that all ranks issue their collectives in the same
     order.  A function of the state, asked for each bucket, where a hook is multi-round only at
     times; all ranks must answer alike.  ``floating``: refuse gradients that are not dense, real
-    and floating-point, with an error that says so.  ``check``: called with the state, at
-    registration by ``instrument`` and before each bucket; raises where the hook cannot work with
-    it.  ``ddp_name``: the ``__name__`` that DDP sees, where it refuses the function's own.
+    and floating-point, with an error that says so.  ``check``: called with the state by
+    ``instrument`` and ``register_ddp_comm_hook``; raises where the hook cannot work with it.
+    ``ddp_name``: the ``__name__`` that DDP sees, where it refuses the function's own.
 
     Raises ``TypeError`` for anything that is not a generator function.
     """

@@ -18,7 +18,7 @@ from ..layout import GradBucketLike
 __all__ = ["allreduce_hook", "bf16_compress_hook", "fp16_compress_hook"]
 
 
-@staged
+@staged(check=group_of)
 def allreduce_hook(state: Any, bucket: GradBucketLike) -> Steps:
     """Average the gradients: what DDP does without a hook.
 
@@ -28,7 +28,7 @@ def allreduce_hook(state: Any, bucket: GradBucketLike) -> Steps:
     return (yield AllReduce(bucket.buffer().div_(group.size()), group))
 
 
-@staged
+@staged(floating=True, check=group_of)
 def fp16_compress_hook(state: Any, bucket: GradBucketLike) -> Steps:
     """Average the gradients as float16: half the bytes of float32.
 
@@ -39,7 +39,7 @@ def fp16_compress_hook(state: Any, bucket: GradBucketLike) -> Steps:
 
 # DDP refuses a hook by this very name where torch was built without CUDA, although gloo reduces
 # bfloat16 correctly.  Under another `__name__` it works on every backend.
-@staged(ddp_name="bf16_compress_staged_hook")
+@staged(floating=True, check=group_of, ddp_name="bf16_compress_staged_hook")
 def bf16_compress_hook(state: Any, bucket: GradBucketLike) -> Steps:
     """Average the gradients as bfloat16: half the bytes of float32, and its range."""
     return (yield from _compressed(torch.bfloat16, state, bucket))

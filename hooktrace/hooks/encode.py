@@ -53,6 +53,7 @@ def encode_and_decode(encode: Coder, decode: Coder, *, average: bool = True) -> 
 
     return StagedHook(
         encoded,
+        check=group_of,
         name=f"encode_and_decode({hook_name(encode)}, {hook_name(decode)})",
         made_by=(_again, (encode, decode, average)),
     )

@@ -12,7 +12,7 @@ from ..layout import GradBucketLike
 __all__ = ["allgather_then_aggregate_hook"]
 
 
-@staged
+@staged(check=group_of)
 def allgather_then_aggregate_hook(state: Any, bucket: GradBucketLike) -> Steps:
     """Gather the gradients of all ranks, add them and divide the sum by the world size.
 

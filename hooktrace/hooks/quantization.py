@@ -29,7 +29,7 @@ _HEADER_BYTES = 5  # of a channel: a float32 scale and a zero point
 _LEAST_SCALE = torch.finfo(torch.float32).eps
 
 
-@staged(floating=True)
+@staged(floating=True, check=group_of)
 def quantization_pertensor_hook(state: Any, bucket: GradBucketLike) -> Steps:
     """Average the gradients as bytes with one scale a bucket and rank.
 
@@ -40,7 +40,7 @@ def quantization_pertensor_hook(state: Any, bucket: GradBucketLike) -> Steps:
     return (yield from _quantized(state, bucket, None))
 
 
-@staged(floating=True)
+@staged(floating=True, check=group_of)
 def quantization_perchannel_hook(
     state: Any, bucket: GradBucketLike, bucket_size: int = 512
 ) -> Steps:
