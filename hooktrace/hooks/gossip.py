@@ -1,97 +1,146 @@
-"""GossipGraD: each rank averages its gradients with one partner's (Daily et al., arXiv 1803.05880).
+"""GossipGraD (Daily et al., arXiv 1803.05880): average gradients with one partner in each step.
 
-    step t: positions --(send 2^(t mod L) places on, receive from as many places back)--> partner
-            gradients = (own + partner's) / 2
+    step t, p ranks:   position --send--> position + 2^(t mod ceil(log2 p))   (modulo p)
+                       each rank: g = (g_own + g_partner) / 2
+    every ceil(log2 p) steps: positions drawn anew, from a seed that all ranks share
 
-With p ranks and L = ceil(log2 p), what one rank knows has reached every rank after L steps; then
-the ranks are dealt new positions, so that over time everybody meets everybody.  A step costs one
-message of the bucket's size for any number of ranks.
+A rank sends its gradients once and receives once, however many ranks there are.  Distances double
+(a dissemination topology), so after ceil(log2 p) steps of one round each rank has, through others,
+been reached by every other one; new positions make new direct partners.  Any number of ranks works.
 
-The gradients, and with them the parameters, differ from rank to rank after the first step.  They
-stay close, not equal: every gradient is mixed into all others within L steps, and nothing is lost
-on the way, since the mean over all ranks of the averages is the mean of the gradients.  Average the
-parameters now and then and at the end (torch's ``PeriodicModelAverager`` does); until then what
-rank 0 saves or evaluates is one of p replicas.
+The ranks' parameters differ from the first step on (with one or two ranks they never do).  The mean
+over all ranks of what the hook returns is the mean of all gradients, so the replicas' mean moves as
+with an all-reduce, up to the differences between them.  Each replica follows it because it takes
+half of its gradient from elsewhere, and from elsewhere in every step.  But only gradients are
+exchanged: nothing pulls parameters together that have drifted apart.  Therefore
+
+- average the parameters now and then, and at the end, for instance with
+  ``torch.distributed.algorithms.model_averaging.averagers.PeriodicModelAverager``;
+- what rank 0 evaluates or saves is one replica of several, unless parameters were just averaged.
+
+What DDP itself does is untouched: parameters start equal, and buffers (BatchNorm's statistics) are
+those of rank 0 in each forward pass, unless ``broadcast_buffers=False``.
 """
 
 from __future__ import annotations
 
+import functools
+import random
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from ..collectives import AllToAll
 from ..driver import Steps, staged
 from ..groups import group_of
 from ..layout import GradBucketLike
+from .local_sgd import refuse_compiled, require_member
 
-__all__ = ["GossipGradState", "gossip_grad_hook", "partners"]
+__all__ = ["GossipGradState", "gossip_grad_hook", "partners", "round_length"]
 
 
-def partners(rank: int, size: int, step: int, seed: int = 0) -> tuple[int, int]:
-    """Return the group ranks (to send to, to receive from) of ``rank`` in a step.
+def round_length(size: int) -> int:
+    """Return the steps until each of ``size`` ranks was reached by every other: ceil(log2 size)."""
+    return (size - 1).bit_length()
 
-    A dissemination topology over ``size`` ranks, any number.  All ranks that pass the same
-    ``size``, ``step`` and ``seed`` agree.
+
+def partners(
+    rank: int, size: int, step: int, *, rotate: bool = True, seed: int = 0
+) -> tuple[int, int]:
+    """Return (send_to, receive_from) of one rank in one step; (0, 0) for a single rank.
+
+    ``rank`` is in [0, size).  With ``rotate``, positions are drawn anew for each round but the
+    first, in which they are the ranks.  All ranks that agree on the arguments agree on who sends to
+    whom, and no rank is its own partner where there are two.
     """
     if size == 1:
-        return rank, rank
-    rounds = (size - 1).bit_length()
-    generator = torch.Generator().manual_seed(seed + step // rounds)
-    order: list[int] = torch.randperm(size, generator=generator).tolist()
-    place, distance = order.index(rank), 1 << step % rounds
-    return order[(place + distance) % size], order[(place - distance) % size]
+        return 0, 0
+    turn, power = divmod(step, round_length(size))
+    order = _positions(size, turn if rotate else 0, seed)
+    position, distance = order.index(rank), 1 << power
+    return order[(position + distance) % size], order[(position - distance) % size]
+
+
+@functools.lru_cache(maxsize=16)
+def _positions(size: int, turn: int, seed: int) -> tuple[int, ...]:
+    """Return the rank at each position in one round."""
+    order = list(range(size))
+    if turn:
+        # A generator of its own: the program's random numbers stay as they are.
+        random.Random(f"{seed}/{turn}").shuffle(order)
+    return tuple(order)
 
 
 class GossipGradState:
-    """The step count and the seed of ``gossip_grad_hook``, for one model.
+    """Settings and step count of ``gossip_grad_hook``, for one model.
 
-    ``process_group``: the ranks that take part, ``None`` for the default group.
-    ``random_seed``: deals the positions; the same on all ranks.  ``iter`` counts steps.  Pickling
-    leaves the process group out: the copy uses the default group until ``process_group`` is set,
-    and goes on with the same partners.
+    ``process_group``: the ranks that gossip, ``None`` for the default group.  ``rotate``: draw new
+    positions after each round; without it a rank meets ceil(log2 p) others only, again and again.
+    ``random_seed``: of these draws, the same on all ranks.  ``step``: the backward passes that
+    communicated so far, the same on all ranks.
+
+    Pickling keeps step and seed, so that a resumed run goes on with the same partners, and leaves
+    the group out: the copy uses the default group until ``process_group`` is set.
+
+    Raises ``TypeError`` for settings of a wrong type, ``ValueError`` for a group that this rank is
+    not in.
     """
 
     def __init__(
-        self, process_group: dist.ProcessGroup | None = None, random_seed: int = 0
+        self,
+        process_group: dist.ProcessGroup | None = None,
+        *,
+        rotate: bool = True,
+        random_seed: int = 0,
     ) -> None:
-        if process_group is not None and not isinstance(process_group, dist.ProcessGroup):
+        require_member("GossipGradState", "process_group", process_group)
+        if not isinstance(rotate, bool):
+            raise TypeError(f"GossipGradState: rotate is {rotate!r}; pass True or False")
+        if isinstance(random_seed, bool) or not isinstance(random_seed, int):
             raise TypeError(
-                f"GossipGradState: process_group is a {type(process_group).__name__}; "
-                "pass a process group, or None for the default one"
+                f"GossipGradState: random_seed is {random_seed!r}; "
+                "pass an int, the same on all ranks"
             )
         self.process_group = process_group
+        self.rotate = rotate
         self.random_seed = random_seed
-        self.iter = 0
+        self.step = 0
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"process_group": None}
+        return {**self.__dict__, "process_group": None}
 
-
-def _check(state: Any) -> None:
-    if not isinstance(state, GossipGradState):
-        raise TypeError(
-            f"the state of gossip_grad_hook is a {type(state).__name__}; "
-            "register it with a hooktrace.hooks.GossipGradState"
+    def partner(self) -> tuple[int, int]:
+        """Return (send_to, receive_from) in the current step, as ranks of the process group."""
+        group = group_of(self)
+        return partners(
+            group.rank(), group.size(), self.step, rotate=self.rotate, seed=self.random_seed
         )
 
 
-@staged(floating=True, check=_check)
-def gossip_grad_hook(state: GossipGradState, bucket: GradBucketLike) -> Steps:
-    """Average the gradients with one partner's; see the module for what that means.
+def _check_state(state: Any) -> None:
+    if not isinstance(state, GossipGradState):
+        raise TypeError(
+            f"gossip_grad_hook needs a GossipGradState, not a {type(state).__name__}; "
+            "register it with GossipGradState()"
+        )
 
-    ``state``: a ``GossipGradState``.  All buckets of a backward pass have the same partners.
+
+@staged(floating=True, check=_check_state)
+def gossip_grad_hook(state: GossipGradState, bucket: GradBucketLike) -> Steps:
+    """Average the gradients with those of one partner; see the module's docstring.
+
+    The halves are taken before they are sent, so that fp16 gradients do not overflow in the sum.
+    Does not run under the compiled python reducer, which has no steps to count.
     """
-    _check(state)
+    refuse_compiled("gossip_grad_hook", bucket)
     group, buffer = group_of(state), bucket.buffer()
-    size, numel = group.size(), buffer.numel()
-    to, source = partners(group.rank(), size, state.iter, state.random_seed)
+    send_to, receive_from = state.partner()
     if bucket.is_last():
-        state.iter += 1
-    if size == 1 or numel == 0:
+        state.step += 1
+    size, numel = group.size(), buffer.numel()
+    if size == 1:
         return buffer
-    sent = [numel if rank == to else 0 for rank in range(size)]
-    received = [numel if rank == source else 0 for rank in range(size)]
-    other = yield AllToAll(buffer, group, output_splits=received, input_splits=sent)
-    return buffer.add_(other).div_(2)
+    sent, received = [0] * size, [0] * size
+    sent[send_to] = received[receive_from] = numel
+    half = yield AllToAll(buffer.mul_(0.5), group, input_splits=sent, output_splits=received)
+    return buffer.add_(half)

@@ -1,9 +1,15 @@
-"""Post-local SGD: average over all ranks at first, later within subgroups (arXiv 1808.07217).
+"""Post-local SGD: average gradients over all ranks at first, later within small subgroups only.
 
-    step < start: all-reduce over process_group      step >= start: over subgroup, or nothing
+    steps 0 .. start_localSGD_iter - 1   AllReduce over process_group
+    all later steps                      AllReduce over subgroup, or no communication at all
 
-From then on the subgroups' parameters drift apart, and something has to average the parameters
-after the optimizer's step: torch's ``PeriodicModelAverager``, as ``examples/local_sgd.py`` shows.
+From then on the subgroups' parameters go different ways.  The hook does not bring them together: a
+model averager after the optimizer's step does, such as
+``torch.distributed.algorithms.model_averaging.averagers.PeriodicModelAverager`` with
+``warmup_steps`` equal to ``start_localSGD_iter``; see ``examples/local_sgd.py``.
+
+Names and mathematics are those of ``torch.distributed.algorithms.ddp_comm_hooks``'
+``post_localSGD_hook``; results are bit-identical.
 """
 
 from __future__ import annotations
@@ -15,26 +21,34 @@ import torch
 import torch.distributed as dist
 
 from ..collectives import AllReduce
-from ..driver import Steps, staged
+from ..driver import ParameterBucket, Steps, staged
 from ..groups import group_of
 from ..layout import GradBucketLike
 
-__all__ = ["PostLocalSGDState", "post_localSGD_hook"]
+__all__ = ["PostLocalSGDState", "post_localSGD_hook", "refuse_compiled", "require_member"]
 
 
 class PostLocalSGDState:
     """Settings and step count of ``post_localSGD_hook``, for one model.
 
-    ``process_group``: all ranks, ``None`` for the default group.  ``subgroup``: the ranks to
-    average with later, ``None`` for those of this machine.  ``start_localSGD_iter``: the step from
-    which on ``subgroup`` is used.  ``post_local_gradient_allreduce``: whether to average then at
-    all.  ``iter`` counts steps up to the start, as torch's does.
+    ``process_group``: averages the first ``start_localSGD_iter`` steps; ``None`` for the default
+    group.  ``subgroup``: the group of this rank that averages from then on; ``None`` for the ranks
+    of this machine.  ``post_local_gradient_allreduce``: ``False`` to communicate nothing from then
+    on, and then there need be no subgroup.  ``iter``: the steps so far; as in torch, it stops at
+    ``start_localSGD_iter``.
 
-    The default subgroups are made here, which all ranks must do together; where there is no process
-    group yet, in the first step that needs them.  Pickling leaves both groups out: the copy uses
-    the default ones until ``process_group`` and ``subgroup`` are set.
+    The subgroup of a machine is made by the hook's first call, in the first backward pass.  Making
+    groups is a collective, and this is a place that all ranks reach together, before a bucket of
+    the model is in flight; a constructor, a registration or an unpickling may happen on one rank
+    alone.  The ranks of a machine are as many as ``LOCAL_WORLD_SIZE`` says (``torchrun`` sets it),
+    else as it has CUDA devices, and must be consecutive and equally many on all machines.
 
-    Raises ``TypeError`` for what is no process group, ``ValueError`` for a negative start.
+    Pickling leaves the groups out.  The copy uses the default group until ``process_group`` is set.
+    It makes a machine's subgroup again, but one that was given must be set anew
+    (``state.subgroup = ...``) before the hook is used.
+
+    Raises ``TypeError`` and ``ValueError`` for settings that cannot work, ``ValueError`` for a
+    group that this rank is not in.
     """
 
     def __init__(
@@ -44,78 +58,129 @@ class PostLocalSGDState:
         start_localSGD_iter: int,  # noqa: N803  # torch's name
         post_local_gradient_allreduce: bool = True,
     ) -> None:
-        for name, group in (("process_group", process_group), ("subgroup", subgroup)):
-            if group is not None and not isinstance(group, dist.ProcessGroup):
-                raise TypeError(
-                    f"PostLocalSGDState: {name} is a {type(group).__name__}; pass a process group "
-                    "that this rank belongs to, or None"
-                )
+        require_member("PostLocalSGDState", "process_group", process_group)
+        require_member("PostLocalSGDState", "subgroup", subgroup)
+        if isinstance(start_localSGD_iter, bool) or not isinstance(start_localSGD_iter, int):
+            raise TypeError(
+                "PostLocalSGDState: start_localSGD_iter is a number of steps, not "
+                f"{start_localSGD_iter!r}; pass an int of at least 0"
+            )
         if start_localSGD_iter < 0:
             raise ValueError(
-                f"PostLocalSGDState: start_localSGD_iter={start_localSGD_iter} cannot work; "
-                "pass 0 or more"
+                f"PostLocalSGDState: start_localSGD_iter is {start_localSGD_iter}; "
+                "pass 0 to start with local SGD at once"
+            )
+        if not isinstance(post_local_gradient_allreduce, bool):
+            raise TypeError(
+                "PostLocalSGDState: post_local_gradient_allreduce is "
+                f"{post_local_gradient_allreduce!r}; pass True or False"
             )
         self.process_group = process_group
         self.subgroup = subgroup
         self.start_localSGD_iter = start_localSGD_iter
         self.post_local_gradient_allreduce = post_local_gradient_allreduce
         self.iter = 0
-        if post_local_gradient_allreduce and dist.is_initialized():
-            self.local_group()
+        self._machine_group: dist.ProcessGroup | None = None
+        self._lost_subgroup = False
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"process_group": None, "subgroup": None}
+        given = self.subgroup is not self._machine_group
+        return {
+            **self.__dict__,
+            "process_group": None,
+            "subgroup": None,
+            "_machine_group": None,
+            "_lost_subgroup": given or (self.subgroup is None and self._lost_subgroup),
+        }
 
-    @property
-    def is_local(self) -> bool:
-        """Whether this step's gradients stay within the subgroup."""
-        return self.iter >= self.start_localSGD_iter
+    def make_subgroup(self) -> None:
+        """Make the subgroups of the machines if one is needed: a collective of all ranks.
 
-    def local_group(self) -> dist.ProcessGroup:
-        """Return the subgroup; makes the default ones, one a machine, where none was given."""
-        if self.subgroup is None:
-            self.subgroup, _ = dist.new_subgroups(group_size=_ranks_of_this_machine())
-        return self.subgroup
-
-    def maybe_increase_iter(self, bucket: GradBucketLike) -> None:
-        """Count the step at its last bucket."""
-        if bucket.is_last():
-            self.iter += 1
+        Raises ``ValueError`` where the machine's ranks are not known.
+        """
+        if self.subgroup is None and self.post_local_gradient_allreduce:
+            self._machine_group, _ = dist.new_subgroups(_machine_size(self))
+            self.subgroup = self._machine_group
 
 
-def _check(state: Any) -> None:
+def _check_state(state: Any) -> None:
     if not isinstance(state, PostLocalSGDState):
         raise TypeError(
-            f"the state of post_localSGD_hook is a {type(state).__name__}; "
-            "register it with a hooktrace.hooks.PostLocalSGDState"
+            f"post_localSGD_hook needs a PostLocalSGDState, not a {type(state).__name__}; register "
+            "it with PostLocalSGDState(process_group, subgroup, start_localSGD_iter)"
         )
+    if state.subgroup is None and state.post_local_gradient_allreduce:
+        _machine_size(state)
 
 
-@staged(check=_check)
-def post_localSGD_hook(state: PostLocalSGDState, bucket: GradBucketLike) -> Steps:  # noqa: N802
-    """Average the gradients over all ranks at first, over ``state.subgroup`` later.
+@staged(check=_check_state)
+def post_localSGD_hook(state: PostLocalSGDState, bucket: GradBucketLike) -> Steps:  # noqa: N802  # torch's name
+    """Average over all ranks before ``state.start_localSGD_iter``, then over the subgroup.
 
-    ``state``: a ``PostLocalSGDState``.
+    Does not run under the compiled python reducer, which has no steps to count.
     """
-    _check(state)
-    buffer = bucket.buffer()
-    if not state.is_local:
+    refuse_compiled("post_localSGD_hook", bucket)
+    state.make_subgroup()
+    if state.iter < state.start_localSGD_iter:
         group = group_of(state)
-        state.maybe_increase_iter(bucket)
+        if bucket.is_last():
+            state.iter += 1
     elif state.post_local_gradient_allreduce:
-        group = state.local_group()
+        group = group_of(state.subgroup)
     else:
-        return buffer
-    return (yield AllReduce(buffer.div_(group.size()), group))
+        return bucket.buffer()
+    return (yield AllReduce(bucket.buffer().div_(group.size()), group))
 
 
-def _ranks_of_this_machine() -> int:
-    """Return how many ranks run here: what the launcher says, else the number of CUDA devices."""
-    size = int(os.environ.get("LOCAL_WORLD_SIZE", torch.cuda.device_count()))
-    if size < 1 or dist.get_world_size() % size:
+def _machine_size(state: PostLocalSGDState) -> int:
+    """Return the number of ranks on each machine; raises ``ValueError`` where it is not known."""
+    remedy = "pass PostLocalSGDState the subgroup of this rank (dist.new_subgroups makes them)"
+    if state._lost_subgroup:
         raise ValueError(
-            f"PostLocalSGDState cannot tell which of {dist.get_world_size()} ranks share a "
-            f"machine (LOCAL_WORLD_SIZE or the number of CUDA devices says {size}); pass subgroup, "
-            "such as torch.distributed.new_subgroups(group_size=...)[0]"
+            "the subgroup of this PostLocalSGDState is a process group, which is not pickled; "
+            "set state.subgroup to the group of this rank"
+        )
+    world, ranks = dist.get_world_size(), group_of(state).size()
+    if ranks < world:
+        raise ValueError(
+            f"PostLocalSGDState cannot make subgroups of machines: all {world} ranks would have to "
+            f"take part, and its process_group has {ranks}; {remedy}"
+        )
+    launched = os.environ.get("LOCAL_WORLD_SIZE", "")
+    if launched.isdecimal():
+        source, size = f"LOCAL_WORLD_SIZE is {launched}", int(launched)
+    else:
+        size = torch.cuda.device_count()
+        source = f"LOCAL_WORLD_SIZE is {launched!r} and there are {size} CUDA devices"
+    if size < 1 or world % size:
+        raise ValueError(
+            f"PostLocalSGDState does not know the ranks of this machine: {source}, in a job of "
+            f"{world} ranks; {remedy}"
         )
     return size
+
+
+def require_member(owner: str, name: str, group: object) -> None:
+    """Check a state's argument: ``None``, or a process group that this rank is in.
+
+    Raises ``ValueError`` for what ``dist.new_group`` gives a rank outside, ``TypeError`` for what
+    is no process group.
+    """
+    if group is None or isinstance(group, dist.ProcessGroup):
+        return
+    if group == dist.GroupMember.NON_GROUP_MEMBER:
+        raise ValueError(
+            f"{owner}: this rank is not in its {name}; pass each rank the group that it is in"
+        )
+    raise TypeError(
+        f"{owner}: {name} is a {type(group).__name__}; pass a torch.distributed process group"
+    )
+
+
+def refuse_compiled(hook: str, bucket: object) -> None:
+    """Raise ``TypeError`` under the compiled python reducer, where no bucket is the last one."""
+    if isinstance(bucket, ParameterBucket):
+        raise TypeError(
+            f"hook {hook} counts steps and cannot run under the compiled python reducer, which "
+            "does not say where a step ends; set torch._dynamo.config.optimize_ddp = True"
+        )

@@ -1,23 +1,29 @@
-"""Optimizer overlap with ``ZeroRedundancyOptimizer``: checks around torch's own implementation.
+"""ZeRO overlap: torch's ``ZeroRedundancyOptimizer`` steps while gradients are still communicated.
 
-torch's ``hook_with_zero_step`` does the work with the hook given here inside.  What it can only
-find out in backward, or says in a way that does not help, is refused when the hook is made.  The
-result is opaque: its call and its completion can be traced, not the stages inside.
+    hook's steps --> bucket's own buffer --> torch's ddp_zero_hook --> its rank's parameters stepped
+                                                                   --> broadcast to the others
+
+The work is torch's.  What is added: it is refused here, before anything is registered, where it
+would fail or hang in backward, and the inner hook may return its result in a tensor of its own.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from ..driver import Hook, hook_name
+from ..driver import Hook, Steps, composed, hook_name
+from ..groups import group_info
+from .optimizer import averaged_in_place
 
 if TYPE_CHECKING:
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
 __all__ = ["hook_with_zero_step", "hook_with_zero_step_interleaved"]
+
+Future = Any  # torch.futures.Future or torch._C.Future: `then` returns the latter
 
 
 def hook_with_zero_step(
@@ -25,19 +31,28 @@ def hook_with_zero_step(
     ddp: DistributedDataParallel,
     zero: ZeroRedundancyOptimizer,
     shard_buckets: bool = False,
-) -> Hook:
-    """Return a hook that runs ``hook``, and all optimizer steps after the last bucket's gradients.
+) -> Callable[..., Future]:
+    """Return a hook that runs ``hook``, and after the last bucket the optimizer's step.
 
-    ``ddp``: the model that the hook will be registered on.  ``zero``: its optimizer, made with
-    ``overlap_with_ddp=True`` and one parameter group.  ``shard_buckets``: let several ranks share
-    the step of one bucket.  As torch's, it makes no step in the first two or three iterations,
-    in which it learns DDP's buckets.  It does not pickle.
+    The step begins when the last bucket's hook is called, and overlaps with communication that is
+    still under way.  ``hook``: any hook, staged or opaque.  ``zero``: made of ``ddp``'s parameters
+    with ``overlap_with_ddp=True``.  ``shard_buckets``: share out the parts of one bucket among
+    ranks, not whole buckets.  Do not call ``zero.step()``; as torch says, the first two backward
+    passes (three with ``static_graph=True``) step nothing.
 
-    Raises ``RuntimeError`` on a backend on which it may hang (gloo), ``ValueError`` for an
-    optimizer made in another way, ``TypeError`` for what is no hook, no DDP model, no ZeRO
-    optimizer, or for a hook that is traced: trace the result.
+    The hook returned is opaque: a tracer sees the whole of each call, not the stages inside.  It is
+    torch's closure and does not pickle.  Tested with one rank on torch's fake backend only: gloo
+    is refused, and nothing else was there.
+
+    Raises ``RuntimeError`` where the process group of the model or of ``zero`` is gloo's, on which
+    torch found that it may hang; ``TypeError`` for a ``ddp`` that is no DDP model, a ``zero`` of
+    another kind, what is no hook, and a hook that is traced already; ``ValueError`` for a ``zero``
+    made without ``overlap_with_ddp=True`` or with several parameter groups, and for parameters
+    that are not contiguous (``channels_last``), whose gradients torch would mix up.
     """
-    return _over_zero("hook_with_zero_step", hook, ddp, zero, shard_buckets)
+    from torch.distributed.algorithms.ddp_comm_hooks import ddp_zero_hook
+
+    return _with_zero_step(ddp_zero_hook.hook_with_zero_step, hook, ddp, zero, shard_buckets)
 
 
 def hook_with_zero_step_interleaved(
@@ -45,47 +60,72 @@ def hook_with_zero_step_interleaved(
     ddp: DistributedDataParallel,
     zero: ZeroRedundancyOptimizer,
     shard_buckets: bool = False,
-) -> Hook:
-    """Return a hook that runs ``hook`` and steps each bucket's parameters when it is done.
+) -> Callable[..., Future]:
+    """Return a hook that runs ``hook`` and then the part of the step that concerns the bucket.
 
-    As ``hook_with_zero_step``, which suits slow communication better; this suits slow computing.
+    As ``hook_with_zero_step``, but each bucket is stepped and broadcast when its gradients are
+    there, so that this overlaps with the backward computation too.
     """
-    return _over_zero("hook_with_zero_step_interleaved", hook, ddp, zero, shard_buckets)
-
-
-def _over_zero(kind: str, hook: Hook, ddp: Any, zero: Any, shard_buckets: bool) -> Hook:
-    # A second to import, and few need it.
     from torch.distributed.algorithms.ddp_comm_hooks import ddp_zero_hook
+
+    factory = ddp_zero_hook.hook_with_zero_step_interleaved
+    return _with_zero_step(factory, hook, ddp, zero, shard_buckets)
+
+
+def _with_zero_step(
+    factory: Callable[..., Any],
+    hook: Hook,
+    ddp: DistributedDataParallel,
+    zero: ZeroRedundancyOptimizer,
+    shard_buckets: bool,
+) -> Callable[..., Future]:
+    name = f"{factory.__name__}({hook_name(hook)})"
+
+    def in_place(state: Any, bucket: Any) -> Steps:
+        return (yield from averaged_in_place(hook, state, bucket))
+
+    inner = composed(in_place, hook, name=name, made_by=(factory, (hook, ddp, zero, shard_buckets)))
+    _check(name, ddp, zero)
+    made: Callable[..., Future] = factory(inner, ddp, zero, shard_buckets)
+    made.__name__ = made.__qualname__ = name
+    return made
+
+
+def _check(name: str, ddp: Any, zero: Any) -> None:
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
-    if not callable(hook):
-        raise TypeError(f"{kind} needs a hook, not a {type(hook).__name__}; pass allreduce_hook")
-    name = f"{kind}({hook_name(hook)})"
-    if getattr(hook, "is_traced", False):
-        raise TypeError(f"{name} was given a traced hook; trace the result: trace({kind}(...))")
     if not isinstance(ddp, DistributedDataParallel):
         raise TypeError(
-            f"{name} needs the DistributedDataParallel model that it will be registered on, not a "
-            f"{type(ddp).__name__}"
+            f"{name} needs a DistributedDataParallel model, not a {type(ddp).__name__}; "
+            "pass the model that the hook will be registered on"
         )
     if not isinstance(zero, ZeroRedundancyOptimizer):
         raise TypeError(
-            f"{name} needs a ZeroRedundancyOptimizer, not a {type(zero).__name__}; for an ordinary "
+            f"{name} needs a ZeroRedundancyOptimizer, not a {type(zero).__name__}; for another "
             "optimizer use hook_then_optimizer"
         )
-    backend = dist.get_backend(ddp.process_group)
-    if backend == dist.Backend.GLOO:
-        raise RuntimeError(
-            f"{name} cannot run on {backend}, where ZeRO's broadcasts may hang between DDP's "
-            "collectives; use NCCL, or hook_then_optimizer with an ordinary optimizer"
-        )
     if not zero._overlap_with_ddp:
-        raise ValueError(f"{name}: make the ZeroRedundancyOptimizer with overlap_with_ddp=True")
+        raise ValueError(
+            f"{name} needs an optimizer that leaves its step to the hook; make the "
+            "ZeroRedundancyOptimizer with overlap_with_ddp=True"
+        )
     if len(zero.param_groups) != 1:
         raise ValueError(
-            f"{name} steps one parameter group and the optimizer has {len(zero.param_groups)}; "
-            "pass all parameters in one group"
+            f"{name} takes one parameter group, and the ZeroRedundancyOptimizer has "
+            f"{len(zero.param_groups)}; make it of ddp.parameters(), or call its step() after "
+            "backward"
         )
-    made: Any = getattr(ddp_zero_hook, kind)(hook, ddp, zero, shard_buckets)
-    made.__name__ = made.__qualname__ = name
-    return made  # type: ignore[no-any-return]
+    for parameter in zero.param_groups[0]["params"]:
+        if not parameter.is_contiguous():
+            raise ValueError(
+                f"{name} takes contiguous parameters, and one of shape {tuple(parameter.shape)} "
+                "is not; use hook_then_optimizer, or memory_format=torch.contiguous_format"
+            )
+    device = next(ddp.parameters()).device.type
+    for group in (ddp.process_group, zero.process_group):
+        if group_info(group, device).backend == "gloo":
+            raise RuntimeError(
+                f"{name} may hang on the gloo backend (torch refuses it too); use NCCL, "
+                "hook_then_optimizer, or a ZeroRedundancyOptimizer without overlap_with_ddp whose "
+                "step() is called after backward"
+            )
