@@ -26,7 +26,7 @@ def _root() -> None:
 @main.command()
 def demo(
     *,
-    hook: Annotated[str, typer.Option(help="allreduce, fp16 or bf16.")] = "allreduce",
+    hook: Annotated[str, typer.Option(help="Any name that 'hooktrace hooks' lists.")] = "allreduce",
     ranks: Annotated[int, typer.Option(help="Processes on this machine.")] = 2,
     steps: Annotated[int, typer.Option(help="Training steps.")] = 100,
     out: Annotated[Path, typer.Option(help="Directory for all files.")] = Path("runs/demo"),
@@ -57,14 +57,35 @@ def demo(
 
 
 @main.command()
+def hooks() -> None:
+    """List the standard hooks."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    from .hooks import catalogue
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for column in ("name", "hooktrace.hooks.", "kind", "rounds", "what it does"):
+        table.add_column(column, no_wrap=column != "what it does")
+    for entry in catalogue():
+        rounds = "1" if entry.is_single_round else "several"
+        table.add_row(entry.name, entry.hook.__qualname__, entry.kind, rounds, entry.what)
+    Console(highlight=False).print(table)
+
+
+@main.command()
 def bench(
     *,
+    hooks: Annotated[
+        bool, typer.Option("--hooks", help="The standard hooks beside torch's own instead.")
+    ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions.")] = False,
     json_path: Annotated[
         Path | None, typer.Option("--json", help="Write the numbers to this file too.")
     ] = None,
 ) -> None:
-    """Measure what tracing costs on this machine."""
+    """Measure what tracing costs on this machine, or how fast the hooks are."""
     from .bench import main as run_bench
 
-    raise typer.Exit(run_bench(quick=quick, json_path=json_path))
+    raise typer.Exit(run_bench(quick=quick, json_path=json_path, hooks=hooks))

@@ -8,6 +8,8 @@ build.
     whole_step.py   a training step on two ranks, traced over untraced
     wire.py         wire stages against torch.profiler
     memory.py       a tracer that is left on
+
+``hooktrace bench --hooks`` runs ``hooks.py`` instead: each standard hook beside torch's own.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .rows import Row, machine_facts
 
@@ -27,23 +29,30 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 
-def main(quick: bool = False, json_path: str | Path | None = None) -> int:
+def main(quick: bool = False, json_path: str | Path | None = None, *, hooks: bool = False) -> int:
     """Run all benchmarks and print their rows; returns 0, or 1 when one could not be run.
 
-    ``quick`` takes fewer samples; ``json_path`` names a file that gets all numbers.
+    ``hooks``: run the benchmark of the standard hooks in their place.  ``quick`` takes fewer
+    samples; ``json_path`` names a file that gets all numbers.
     """
     from rich.console import Console
     from rich.markup import escape
 
-    from . import memory, per_bucket, whole_step, wire
+    if hooks:
+        from . import hooks as hook_speed
 
+        benchmarks: tuple[Any, ...] = (hook_speed,)
+    else:
+        from . import memory, per_bucket, whole_step, wire
+
+        benchmarks = (per_bucket, whole_step, wire, memory)
     warnings.filterwarnings("ignore", module=r"torch\.")
     console = Console(highlight=False)
     facts = machine_facts()
     console.print(", ".join(f"{k} {v}" for k, v in facts.items()), markup=False, soft_wrap=True)
     rows: list[Row] = []
     exit_code = 0
-    for benchmark in (per_bucket, whole_step, wire, memory):
+    for benchmark in benchmarks:
         run: Callable[..., list[Row]] = benchmark.run
         name = benchmark.__name__.rpartition(".")[2]
         try:
@@ -71,8 +80,9 @@ def _print(console: Console, rows: list[Row]) -> None:
         table.add_column(name, justify="right")
     table.add_column("unit")
     table.add_column("")
+    table.add_column("")
     for row in rows:
         budget = "" if row.budget is None else f"{row.budget:.3g}"
         spread = f"{row.low:.3g} to {row.high:.3g}"
-        table.add_row(row.what, f"{row.value:.3g}", spread, budget, row.unit, row.verdict)
+        table.add_row(row.what, f"{row.value:.3g}", spread, budget, row.unit, row.verdict, row.note)
     console.print(table)

@@ -9,16 +9,12 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import StagedHook, hooks
 from ..exporters import OpenTelemetryExporter
+from ..hooks import HookEntry, catalogue
 
 __all__ = ["HOOKS", "DemoOptions", "UsageError", "sends_opentelemetry"]
 
-HOOKS: dict[str, StagedHook] = {
-    "allreduce": hooks.allreduce_hook,
-    "fp16": hooks.fp16_compress_hook,
-    "bf16": hooks.bf16_compress_hook,
-}
+HOOKS: dict[str, HookEntry] = {entry.name: entry for entry in catalogue()}
 
 _LOOPBACK = "127.0.0.1"
 
@@ -47,7 +43,9 @@ class DemoOptions:
     def check(self) -> None:
         """Raise ``UsageError`` for the first option that cannot work; makes ``out``."""
         if self.hook not in HOOKS:
-            raise UsageError(f"no hook is called {self.hook!r}; pass --hook {'|'.join(HOOKS)}")
+            raise UsageError(
+                f"no hook is called {self.hook!r}; pass --hook with one of {', '.join(HOOKS)}"
+            )
         if self.ranks < 1:
             raise UsageError(f"{self.ranks} ranks cannot train; pass --ranks 1 or more")
         if self.steps < 1:

@@ -32,6 +32,15 @@ from .text import VOCABULARY, Batches, read_corpus
 
 __all__ = ["RankResult", "train"]
 
+# Hooks that begin with a thousand steps of plain all-reduce would show nothing else here.
+_EARLY: dict[str, dict[str, int]] = {
+    "powersgd": {"start_powerSGD_iter": 10},
+    "powersgd-rank2": {"start_powerSGD_iter": 10},
+    "batched-powersgd": {"start_powerSGD_iter": 10},
+    "batched-powersgd-rank2": {"start_powerSGD_iter": 10},
+    "post-local-sgd": {"start_localSGD_iter": 10},
+}
+
 _BATCH = 8
 _LENGTH = 64
 
@@ -90,7 +99,9 @@ def _train(
     torch.manual_seed(0)
     model = CharTransformer(VOCABULARY, length=_LENGTH)
     ddp = DistributedDataParallel(model, bucket_cap_mb=options.bucket_cap_mb)
-    instrument(ddp, HOOKS[options.hook], tracer=tracer, model="char_transformer")
+    entry = HOOKS[options.hook]
+    state = entry.make_state(None, **_EARLY.get(entry.name, {}))
+    instrument(ddp, entry.hook, state, tracer=tracer, model="char_transformer")
     optimizer = torch.optim.AdamW(ddp.parameters(), lr=1e-3)
     corpus = read_corpus()
     if rank == 0:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from ..driver import Hook, Steps, composed, hook_name
@@ -48,7 +49,8 @@ def hook_with_zero_step(
     torch found that it may hang; ``TypeError`` for a ``ddp`` that is no DDP model, a ``zero`` of
     another kind, what is no hook, and a hook that is traced already; ``ValueError`` for a ``zero``
     made without ``overlap_with_ddp=True`` or with several parameter groups, and for parameters
-    that are not contiguous (``channels_last``), whose gradients torch would mix up.
+    that are not contiguous (``channels_last``), whose gradients torch would mix up, and for a
+    process group whose ranks are not the first of all, as torch takes one number for the other.
     """
     from torch.distributed.algorithms.ddp_comm_hooks import ddp_zero_hook
 
@@ -121,6 +123,13 @@ def _check(name: str, ddp: Any, zero: Any) -> None:
                 f"{name} takes contiguous parameters, and one of shape {tuple(parameter.shape)} "
                 "is not; use hook_then_optimizer, or memory_format=torch.contiguous_format"
             )
+    ranks = dist.get_process_group_ranks(zero.process_group)
+    if ranks != list(range(len(ranks))):
+        raise ValueError(
+            f"{name} takes a process group of ranks 0, 1, ... in order, and that of the "
+            f"ZeroRedundancyOptimizer has {ranks}, on which torch steps the wrong parameters or "
+            "none; use hook_then_optimizer"
+        )
     device = next(ddp.parameters()).device.type
     for group in (ddp.process_group, zero.process_group):
         if group_info(group, device).backend == "gloo":

@@ -1,0 +1,91 @@
+"""``hooktrace bench --hooks``: each standard hook beside torch's own, same work, in one run.
+
+Two gloo ranks.  Two DDP models of the same layers, one with each hook, take turns step by step, and
+which goes first alternates; a sample is the ratio of their times in one round.  A layer is a
+bucket, of 1, 5 or 25 MB, and the batch is small, so that the hook is most of the step.  The row
+``control`` is one hook against itself: its spread is the noise of the machine.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from .peers import PEERS, Peer
+from .ranks import run_ranks
+from .rows import Row, row_of
+
+__all__ = ["run"]
+
+_SHAPES = {1: (512, 8), 5: (1144, 4), 25: (2560, 2)}
+"""By MB of a bucket: width of a square layer, and number of layers."""
+_WARMUP_ROUNDS = 4
+_LONGEST_S = 6.0
+"""For one hook and size, whatever the number of rounds: torch's slowest step takes seconds."""
+
+
+def run(*, quick: bool) -> list[Row]:
+    """Return a row for each hook and bucket size: its step time over torch's."""
+    rounds = 10 if quick else 60
+    return [
+        row
+        for index, peer in enumerate(PEERS)
+        for row in _rows(peer, run_ranks(2, _measure, index, rounds, deadline_s=600)[0])
+    ]
+
+
+def _rows(peer: Peer, ratios: dict[int, list[float]]) -> list[Row]:
+    return [
+        row_of(
+            f"{peer.name}, {size} MB buckets", samples, "ratio", budget=peer.budget, note=peer.form
+        )
+        for size, samples in ratios.items()
+    ]
+
+
+def _measure(index: int, rounds: int) -> dict[int, list[float]]:
+    return {size: _ratios(PEERS[index], *shape, rounds) for size, shape in _SHAPES.items()}
+
+
+def _ratios(peer: Peer, width: int, layers: int, rounds: int) -> list[float]:
+    models = [_model(width, layers, *side()) for side in (peer.ours, peer.theirs)]
+    data = torch.randn(4, width)
+    ratios: list[float] = []
+    started = time.monotonic()
+    for count in range(_WARMUP_ROUNDS + rounds):
+        seconds = [0.0, 0.0]
+        for side in (0, 1) if count % 2 else (1, 0):
+            seconds[side] = _step(models[side], data)
+        if count >= _WARMUP_ROUNDS:
+            ratios.append(seconds[0] / seconds[1])
+            if _is_late(started) and len(ratios) >= 4:
+                break
+    return ratios
+
+
+def _is_late(started: float) -> bool:
+    """Return whether rank 0 has taken long enough; all ranks get the same answer."""
+    late = torch.tensor([float(time.monotonic() - started > _LONGEST_S)])
+    torch.distributed.broadcast(late, 0)
+    return bool(late.item())
+
+
+def _step(model: DistributedDataParallel, data: torch.Tensor) -> float:
+    torch.distributed.barrier()
+    started = time.perf_counter()
+    model.zero_grad()
+    model(data).square().mean().backward()
+    return time.perf_counter() - started
+
+
+def _model(width: int, layers: int, state: Any, hook: Any) -> DistributedDataParallel:
+    torch.manual_seed(0)
+    stack = [torch.nn.Linear(width, width, bias=False) for _ in range(layers)]
+    model = DistributedDataParallel(
+        torch.nn.Sequential(*stack), bucket_cap_mb=width * width * 4 / 2**20
+    )
+    model.register_comm_hook(state, hook)
+    return model
