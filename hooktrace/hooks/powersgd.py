@@ -55,6 +55,7 @@ def powerSGD_hook(state: PowerSGDState, bucket: GradBucketLike) -> Steps:  # noq
         state.maybe_increase_iter(bucket)
         return (yield AllReduce(buffer.div_(group.size()), group))
 
+    state.recall(bucket)
     residual = state.residual_for(bucket.index(), buffer, buffer.numel())
     gradients = bucket.gradients()
     factors, is_new = state.factors(bucket, residual)
@@ -112,6 +113,9 @@ def batched_powerSGD_hook(state: PowerSGDState, bucket: GradBucketLike) -> Steps
     index, numel = bucket.index(), buffer.numel()
     side = math.isqrt(max(numel, 1) - 1) + 1
     rank = min(side, state.matrix_approximation_rank)
+    if not state.knows_square(index, side * side):
+        state.maybe_increase_iter(bucket)
+        return (yield AllReduce(buffer.div_(group.size()), group))
     residual = state.residual_for(index, buffer, side * side)
     padded = residual
     if padded is None:

@@ -7,6 +7,10 @@
 Names, arguments and numbers are those of ``torch.distributed.algorithms.ddp_comm_hooks``'
 ``PowerSGDState``.  Residuals, P and Q live as long as the layout and are updated in place: nothing
 of the size of a bucket is allocated in a step.
+
+Memory belongs to parameters, by their position among all that DDP's first backward pass brings, and
+is kept together by bucket.  When the buckets are others than before (a resumed job begins with
+DDP's first layout again) it is taken apart and put together anew.
 """
 
 from __future__ import annotations
@@ -25,7 +29,8 @@ __all__ = ["Factors", "MatrixGroup", "PowerSGDState", "restart_like"]
 
 logger = logging.getLogger(__name__)
 
-_DROPPED_BY_PICKLE = ("process_group", "_factors", "_model")
+_DROPPED_BY_PICKLE = ("process_group", "_factors", "_model", "_positions", "_passes")
+_PASSES_BEFORE_REBUILD = 3  # with a static graph the buckets of the third backward pass are new
 
 
 @dataclass(slots=True)
@@ -54,6 +59,7 @@ class Factors:
     memory as the beginning of ``wire``.  ``runs``: (start, stop) in the bucket of uncompressed
     gradients, neighbours taken together.  ``residual``: of error feedback, ``None`` without it.
     ``numel_before``, ``numel_after``: elements of the bucket and of what is sent for it.
+    ``numels``: elements of each parameter.
     """
 
     wire: torch.Tensor
@@ -65,6 +71,20 @@ class Factors:
     residual: torch.Tensor | None
     numel_before: int
     numel_after: int
+    numels: list[int]
+
+
+@dataclass(slots=True)
+class Memory:
+    """What is remembered of one parameter: residual (numel,) and Q (m, r), as far as there are any.
+
+    ``shape``: (n, m) of the matrix, ``None`` where the parameter is not compressed.
+    """
+
+    numel: int
+    residual: torch.Tensor | None = None
+    shape: tuple[int, int] | None = None
+    q: torch.Tensor | None = None
 
 
 class PowerSGDState:
@@ -90,14 +110,20 @@ class PowerSGDState:
     the memory by bucket index, and ``total_numel_before_compression`` and
     ``total_numel_after_compression`` count elements; unlike there, a residual is one tensor that is
     updated in place.  Pickling leaves the process group out: the copy uses the default group until
-    ``process_group`` is set.
+    ``process_group`` is set.  A job that is resumed with the saved state and model goes on as if it
+    had not stopped, bit for bit on two ranks; but for ``warm_start=False``, where random numbers
+    are drawn for each bucket and DDP begins again with other buckets, and but for
+    ``batched_powerSGD_hook``, which averages plainly until DDP has its buckets back.
 
     Raises ``ValueError`` for settings that cannot work.
     """
 
     __slots__ = (
+        "_by_parameter",
         "_factors",
         "_model",
+        "_passes",
+        "_positions",
         "batch_tensors_with_same_shape",
         "compression_stats_logging_frequency",
         "error_dict",
@@ -176,18 +202,24 @@ class PowerSGDState:
         self.total_numel_after_compression = 0
         self.compression_stats_logging_frequency = max(1, compression_stats_logging_frequency)
         self.next_stats_report = 0
+        self._by_parameter: dict[int, Memory] = {}
+        self._begin()
+
+    def _begin(self) -> None:
         self._factors: dict[int, Factors] = {}
+        self._positions: dict[int, list[int]] = {}
         self._model = _Model()
+        self._passes = 0
 
     def __getstate__(self) -> dict[str, Any]:
-        return {
+        kept = {
             name: getattr(self, name) for name in self.__slots__ if name not in _DROPPED_BY_PICKLE
         }
+        return kept | {"_by_parameter": self._taken_apart()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.process_group = None
-        self._factors = {}
-        self._model = _Model()
+        self._begin()
         for name, value in state.items():
             setattr(self, name, value)
 
@@ -205,6 +237,7 @@ class PowerSGDState:
         """Count the step at its last bucket."""
         if bucket.is_last():
             self.iter += 1
+            self._passes += 1
             if self.iter == self.start_powerSGD_iter:
                 logger.info("PowerSGD begins to compress after %d steps", self.iter)
 
@@ -231,6 +264,50 @@ class PowerSGDState:
             )  # fmt: skip
             self.next_stats_report = self.iter + self.compression_stats_logging_frequency
 
+    def recall(self, bucket: GradBucketLike) -> None:
+        """Put the memory of the bucket's parameters together, if it was kept in other buckets."""
+        index, positions = bucket.index(), self._model.positions(bucket)
+        if self._positions.get(index, positions) != positions:
+            self._by_parameter = self._taken_apart()
+            self._factors, self._positions = {}, {}
+            self.error_dict, self.p_memory_dict, self.q_memory_dict = {}, {}, {}
+        self._positions[index] = positions
+        if positions[0] not in self._by_parameter:
+            return
+        try:
+            found = [self._by_parameter.pop(position) for position in positions]
+        except KeyError:
+            raise ValueError(_other_model(index)) from None
+        for gradient, memory in zip(bucket.gradients(), found, strict=True):
+            if memory.numel != gradient.numel():
+                raise ValueError(_other_model(index))
+        by_shape: dict[tuple[int, int] | None, list[Memory]] = {}
+        for memory in found:
+            by_shape.setdefault(memory.shape, []).append(memory)
+        by_shape.pop(None, None)
+        qs = [m.q for memories in by_shape.values() for m in memories if m.q is not None]
+        residuals = [m.residual for m in found if m.residual is not None]
+        for parts, kept in ((residuals, self.error_dict), (qs, self.q_memory_dict)):
+            kept.pop(index, None)
+            if parts:
+                kept[index] = torch.cat([part.flatten() for part in parts])
+
+    def _taken_apart(self) -> dict[int, Memory]:
+        """Return what is remembered, by parameter; what no bucket has asked for yet included."""
+        apart = dict(self._by_parameter)
+        for index, known in self._factors.items():
+            positions = self._positions[index]
+            residuals: Any = [None] * len(positions)
+            if known.residual is not None:
+                residuals = known.residual.split(known.numels)
+            for position, numel, residual in zip(positions, known.numels, residuals, strict=True):
+                apart[position] = Memory(numel=numel, residual=residual)
+            for group in known.groups:
+                for i, q in zip(group.positions, group.q, strict=True):
+                    memory = apart[positions[i]]
+                    memory.shape, memory.q = group.shape, q if self.warm_start else None
+        return apart
+
     def residual_for(self, index: int, buffer: torch.Tensor, numel: int) -> torch.Tensor | None:
         """Return the residual of a bucket with this step's gradients added; ``None`` without.
 
@@ -243,7 +320,8 @@ class PowerSGDState:
             residual = self.error_dict[index] = buffer.new_zeros(numel)
         if residual.device != buffer.device:  # it was loaded to another one
             residual = self.error_dict[index] = residual.to(buffer.device)
-        _same_size("residual", index, residual, numel)
+        if residual.numel() != numel:
+            raise ValueError(_other_model(index))
         residual[: buffer.numel()].add_(buffer)
         return residual
 
@@ -277,6 +355,21 @@ class PowerSGDState:
         self.p_memory_dict[index], self.q_memory_dict[index] = known.p, known.q
         return known, q is None
 
+    def knows_square(self, index: int, numel: int) -> bool:
+        """Return whether what is remembered of a bucket as one square fits it.
+
+        It does not in the first backward passes of a resumed job, until DDP has rebuilt its
+        buckets.  Raises ``ValueError`` where it still does not after that.
+        """
+        q, residual = self.q_memory_dict.get(index), self.error_dict.get(index)
+        rank = self.matrix_approximation_rank
+        fits = (q is None or len(q) * min(len(q), rank) == q.numel()) and (
+            (q is None or len(q) ** 2 == numel) and (residual is None or residual.numel() == numel)
+        )
+        if not fits and self._passes >= _PASSES_BEFORE_REBUILD:
+            raise ValueError(_other_model(index))
+        return fits
+
     def square_factors(
         self, index: int, buffer: torch.Tensor, side: int, rank: int
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -285,11 +378,8 @@ class PowerSGDState:
         if p is None or q is None:
             p, q = buffer.new_empty(side, rank), buffer.new_empty(side, rank)
             self.randomize([q])
-        _same_size("Q", index, q, side * rank)
-        self.p_memory_dict[index], self.q_memory_dict[index] = p, q = (
-            p.to(buffer.device),
-            q.to(buffer.device),
-        )
+        p, q = p.to(buffer.device), q.to(buffer.device)
+        self.p_memory_dict[index], self.q_memory_dict[index] = p, q
         return p, q
 
     def forget_factors(self, index: int) -> None:
@@ -306,7 +396,8 @@ class PowerSGDState:
         runs: list[tuple[int, int]] = []
         offsets: list[int] = []
         offset = 0
-        for position, gradient in enumerate(bucket.gradients()):
+        gradients = bucket.gradients()
+        for position, gradient in enumerate(gradients):
             offsets.append(offset)
             stop = offset + gradient.numel()
             shape = _matrix_shape(gradient)
@@ -326,7 +417,8 @@ class PowerSGDState:
             q = buffer.new_empty(q_numel)
         else:
             q = q.to(buffer.device)
-            _same_size("Q", bucket.index(), q, q_numel)
+            if q.numel() != q_numel:
+                raise ValueError(_other_model(bucket.index()))
         known = Factors(
             wire=wire,
             uncompressed=wire[:plain],
@@ -337,6 +429,7 @@ class PowerSGDState:
             residual=residual,
             numel_before=buffer.numel(),
             numel_after=plain + p_numel + q_numel,
+            numels=[gradient.numel() for gradient in gradients],
         )
         p_start = q_start = 0
         for (n, m), positions in by_shape.items():
@@ -371,10 +464,10 @@ def restart_like(tensor: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
 
 
 class _Model:
-    """The parameters that a state has met in its first backward pass: they are its model."""
+    """The parameters of a state's model, in the order in which its first backward pass met them."""
 
     def __init__(self) -> None:
-        self._parameters: dict[int, weakref.ref[torch.Tensor]] = {}
+        self._parameters: dict[int, tuple[int, weakref.ref[torch.Tensor]]] = {}
         self._met = 0
         self._complete = False
 
@@ -383,17 +476,17 @@ class _Model:
         parameters = bucket.parameters()
         if not self._complete:
             for parameter in parameters:
-                self._parameters[id(parameter)] = weakref.ref(parameter)
+                position = len(self._parameters)
+                self._parameters[id(parameter)] = position, weakref.ref(parameter)
             self._met += 1
             self._complete = bucket.is_last()
             return bucket.index() == self._met - 1
-        known = self._parameters.get(id(parameters[0]))
-        if known is not None and known() is parameters[0]:
-            return True
-        if any(reference() is not None for reference in self._parameters.values()):
-            return False
-        self.__init__()  # type: ignore[misc]  # the model is gone: this one takes its place
-        return self.owns(bucket)
+        _, known = self._parameters.get(id(parameters[0]), (0, None))
+        return known is not None and known() is parameters[0]
+
+    def positions(self, bucket: GradBucketLike) -> list[int]:
+        """Return the positions of the bucket's parameters among the model's."""
+        return [self._parameters[id(parameter)][0] for parameter in bucket.parameters()]
 
 
 def _matrix_shape(gradient: torch.Tensor) -> tuple[int, int] | None:
@@ -403,12 +496,11 @@ def _matrix_shape(gradient: torch.Tensor) -> tuple[int, int] | None:
     return gradient.shape[0], gradient.numel() // gradient.shape[0]
 
 
-def _same_size(what: str, index: int, tensor: torch.Tensor, numel: int) -> None:
-    if tensor.numel() != numel:
-        raise ValueError(
-            f"bucket {index} needs a {what} of {numel} elements and the PowerSGDState has one of "
-            f"{tensor.numel()}; resume with the model and the bucket_cap_mb that it was saved with"
-        )
+def _other_model(index: int) -> str:
+    return (
+        f"what the PowerSGDState remembers does not fit bucket {index}; resume it with the model "
+        "(and, for the batched hook, the bucket_cap_mb) that it was saved with, or make a new one"
+    )
 
 
 def _require(name: str, value: object, valid: bool, remedy: str) -> None:

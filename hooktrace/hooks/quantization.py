@@ -98,7 +98,9 @@ def _encode(
 def _decode(gathered: torch.Tensor, channel: int | None, out: torch.Tensor, channels: int) -> None:
     """Write the mean over ranks of ``gathered`` (ranks, bytes) to ``out`` (numel,)."""
     ranks = gathered.shape[0]
-    scales = gathered[:, : 4 * channels].contiguous().view(torch.float32)
+    # A copy even of a single row: one that is not a multiple of 4 bytes long has no float32 view.
+    scales = gathered[:, : 4 * channels].clone(memory_format=torch.contiguous_format)
+    scales = scales.view(torch.float32)
     zeros = gathered[:, 4 * channels : _HEADER_BYTES * channels].float()
     data = [_blocks(row, channel) for row in gathered[:, _HEADER_BYTES * channels :]]
     for (start, target), *blocks in zip(_blocks(out, channel), *data, strict=True):
