@@ -1,0 +1,259 @@
+"""What the ranks do in ``test_catalogue.py``: every standard hook by name, traced and compiled."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import hooktrace
+from hooktrace import Tracer, hooks
+from hooktrace.hooks import DDPCommHookType
+from tests.distributed.models import backward, gradients, make_ddp, make_model
+
+
+def resnet18_shapes() -> list[tuple[int, ...]]:
+    """Return the parameter shapes of the ResNet-18 for CIFAR-10 of PowerSGD's authors."""
+    shapes: list[tuple[int, ...]] = [(64, 3, 3, 3), (64,), (64,)]
+    before = 64
+    for width in (64, 128, 256, 512):
+        for block in range(2):
+            inputs = before if block == 0 else width
+            shapes += [(width, inputs, 3, 3), (width,), (width,)]
+            shapes += [(width, width, 3, 3), (width,), (width,)]
+            if inputs != width:
+                shapes += [(width, inputs, 1, 1), (width,), (width,)]
+        before = width
+    return [*shapes, (10, 512), (10,)]
+
+
+class Shaped(nn.Module):
+    """Parameters of given shapes, each with a gradient of its own."""
+
+    def __init__(self, shapes: list[tuple[int, ...]]) -> None:
+        super().__init__()
+        self.values = nn.ParameterList(nn.Parameter(torch.randn(shape)) for shape in shapes)
+
+    def forward(self, factor: torch.Tensor) -> torch.Tensor:
+        """Return a loss whose gradients are the parameters, scaled."""
+        return torch.stack([(factor * v.square()).sum() for v in self.values]).sum()
+
+
+def paper_ratios(rank: int) -> dict[int, tuple[int, float]]:
+    """Return (parameters, gradient bytes over measured wire bytes) by approximation rank."""
+    facts = {}
+    for columns in (1, 2, 4):
+        torch.manual_seed(0)
+        module = Shaped(resnet18_shapes())
+        with Tracer() as tracer:
+            ddp = DistributedDataParallel(module, bucket_cap_mb=4)
+            state = hooks.PowerSGDState(None, columns, start_powerSGD_iter=2)
+            hooktrace.instrument(ddp, hooks.powerSGD_hook, state, tracer=tracer)
+            for step in range(3):
+                ddp.zero_grad()
+                ddp(torch.tensor(1.0 + rank + step)).backward()
+            last = tracer.steps()[-1]
+            assert last.bucket_count > 1
+            facts[columns] = (
+                last.gradient_bytes // 4,
+                last.gradient_bytes / (last.wire_bytes or 0),
+            )
+    return facts
+
+
+STATES: dict[str, Callable[[], Any]] = {
+    "POWER_SGD": lambda: hooks.PowerSGDState(None, 1, 2),
+    "POWER_SGD_RANK2": lambda: hooks.PowerSGDState(None, 2, 2),
+    "BATCHED_POWER_SGD": lambda: hooks.PowerSGDState(None, 1, 2),
+    "BATCHED_POWER_SGD_RANK2": lambda: hooks.PowerSGDState(None, 2, 2),
+    "POST_LOCAL_SGD": lambda: hooks.PostLocalSGDState(None, dist.group.WORLD, 2),
+}
+
+
+def registered(rank: int) -> dict[str, tuple[bool, bool, list[str], bool]]:
+    """Register each hook by its type, with and without a tracer.
+
+    Return (same gradients, finite, stage names of the last bucket, the type's plain call works).
+    """
+    facts = {}
+    for member in DDPCommHookType:
+        runs = []
+        with Tracer() as tracer:
+            for traced in (False, True):
+                ddp = make_ddp(0.001)
+                state = STATES.get(member.name, lambda: None)()
+                hooks.register_ddp_comm_hook(member, ddp, state, tracer if traced else None)
+                for step in range(5):
+                    ddp.zero_grad()
+                    backward(ddp, rank, step)
+                runs.append(gradients(ddp))
+            stages = [s.name for s in tracer.buckets()[-1].stages if s.name != "queue"]
+        called = make_ddp()
+        member.value(model=called, state=dist.group.WORLD)
+        backward(called, rank, 0)
+        facts[member.name] = (
+            torch.equal(*runs),
+            bool(runs[0].isfinite().all()),
+            stages,
+            bool(gradients(called).isfinite().all()),
+        )
+    return facts
+
+
+class Complex(nn.Module):
+    """A model with complex gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(4, 4, dtype=torch.complex64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return a real loss."""
+        return (x.to(torch.complex64) @ self.weight).abs().sum()
+
+
+def refusals(rank: int) -> dict[str, str]:
+    """Return what registering says of states and models that hooks cannot work with."""
+    sparse = nn.Sequential(nn.Embedding(4, 4, sparse=True), nn.Linear(4, 4))
+    cases: dict[str, tuple[DDPCommHookType, nn.Module, Any]] = {
+        "state": (DDPCommHookType.POWER_SGD, make_model(), object()),
+        "group": (DDPCommHookType.ALLREDUCE, make_model(), "world"),
+        "gossip": (DDPCommHookType.GOSSIP_GRAD, make_model(), object()),
+        "complex": (DDPCommHookType.FP16_COMPRESS, Complex(), None),
+        "sparse": (DDPCommHookType.QUANTIZE_PER_TENSOR, sparse, None),
+        "powersgd sparse": (DDPCommHookType.POWER_SGD, sparse, None),
+    }
+    facts = {}
+    for name, (kind, module, state) in cases.items():
+        for tracer in (None, Tracer()):
+            try:
+                hooks.register_ddp_comm_hook(kind, DistributedDataParallel(module), state, tracer)
+                said = "nothing"
+            except (TypeError, ValueError) as error:
+                said = f"{type(error).__name__}: {error}"
+            if tracer is not None:
+                tracer.close()
+            facts[f"{name}{'' if tracer is None else ' traced'}"] = said
+    # Registered by DDP alone: the first backward pass says it.
+    ddp = DistributedDataParallel(nn.Sequential(nn.Embedding(4, 4, sparse=True)))
+    ddp.register_comm_hook(None, hooks.quantization_pertensor_hook)
+    try:
+        ddp(torch.tensor([rank])).sum().backward()
+        facts["in backward"] = "nothing"
+    except Exception as error:
+        facts["in backward"] = str(error)
+    dist.barrier()
+    return facts
+
+
+def halve(tensor: torch.Tensor) -> torch.Tensor:
+    """Encode as bfloat16."""
+    return tensor.to(torch.bfloat16)
+
+
+def same(tensor: torch.Tensor) -> torch.Tensor:
+    """Decode nothing."""
+    return tensor
+
+
+def encoded(rank: int) -> dict[str, Any]:
+    """Run encode_and_decode beside the hook that it should equal, and pickle it."""
+    import pickle
+
+    made = hooks.encode_and_decode(halve, same)
+    ours, plain = make_ddp(), make_ddp()
+    ours.register_comm_hook(None, pickle.loads(pickle.dumps(made)))
+    plain.register_comm_hook(None, hooks.allreduce_hook)
+    backward(ours, rank, 0)
+    backward(plain, rank, 0)
+    largest = gradients(plain).abs().max()
+    return {
+        "error": ((gradients(ours) - gradients(plain)).abs().max() / largest).item(),
+        "name": made.__name__,
+    }
+
+
+def compiled(rank: int) -> dict[str, float]:
+    """Return each single-round hook's difference under the compiled python reducer.
+
+    That reducer calls the hook for each parameter, so quantisation is compared by its own error.
+    """
+    import torch._dynamo
+    from torch._dynamo import compiled_autograd
+
+    def run(member: DDPCommHookType, compile_it: bool) -> torch.Tensor:
+        torch._dynamo.reset()
+        ddp = make_ddp()
+        ddp.register_comm_hook(None, member.value.hook)
+        for step in range(2):
+            ddp.zero_grad()
+            if compile_it:
+                with compiled_autograd._enable(torch.compile(backend="eager")):
+                    backward(torch.compile(ddp, backend="eager"), rank, step)
+            else:
+                backward(ddp, rank, step)
+        return gradients(ddp)
+
+    facts = {}
+    before = torch._dynamo.config.optimize_ddp
+    try:
+        for name in (
+            "ALLREDUCE", "FP16_COMPRESS", "BF16_COMPRESS", "QUANTIZE_PER_TENSOR",
+            "QUANTIZE_PER_CHANNEL", "ALLGATHER_THEN_AGGREGATE", "NOOP",
+        ):  # fmt: skip
+            member = DDPCommHookType[name]
+            torch._dynamo.config.optimize_ddp = before
+            expected = run(member, compile_it=False)
+            torch._dynamo.config.optimize_ddp = "python_reducer"
+            found = run(member, compile_it=True)
+            facts[name] = ((found - expected).norm() / expected.norm()).item()
+    finally:
+        torch._dynamo.config.optimize_ddp = before
+        torch._dynamo.reset()
+    return facts
+
+
+def resumed(rank: int) -> dict[str, float]:
+    """Return how far a resumed run ends from one that ran on: saved, loaded into a new DDP.
+
+    By hook and DDP mode; the optimizer has momentum, the state warm start and error feedback.
+    """
+    facts = {}
+    for name, hook in (("layered", hooks.powerSGD_hook), ("square", hooks.batched_powerSGD_hook)):
+        for mode in ({}, {"static_graph": True}, {"find_unused_parameters": True}):
+            state = hooks.PowerSGDState(None, 2, start_powerSGD_iter=3)
+            job = Job(hook, state, mode)
+            job.run(rank, 0, 8)
+            saved = io.BytesIO()
+            torch.save((state, job.ddp.module.state_dict(), job.optimizer.state_dict()), saved)
+            job.run(rank, 8, 16)
+            saved.seek(0)
+            state, model, optimizer = torch.load(saved, weights_only=False)
+            again = Job(hook, state, mode)
+            again.ddp.module.load_state_dict(model)
+            again.optimizer.load_state_dict(optimizer)
+            again.run(rank, 8, 16)
+            pairs = zip(job.ddp.parameters(), again.ddp.parameters(), strict=True)
+            facts[f"{name} {' '.join(mode)}"] = max((a - b).abs().max().item() for a, b in pairs)
+    return facts
+
+
+class Job:
+    """A model with a hook and an optimizer."""
+
+    def __init__(self, hook: Any, state: Any, mode: dict[str, bool]) -> None:
+        self.ddp = make_ddp(0.001, **mode)
+        self.ddp.register_comm_hook(state, hook)
+        self.optimizer = torch.optim.SGD(self.ddp.parameters(), lr=1e-3, momentum=0.9)
+
+    def run(self, rank: int, start: int, stop: int) -> None:
+        """Train from one step to another."""
+        for step in range(start, stop):
+            self.optimizer.zero_grad()
+            backward(self.ddp, rank, step)
+            self.optimizer.step()

@@ -1,0 +1,165 @@
+"""Post-local SGD and gossip on real gloo ranks: one launch of 4 ranks, and the example's own."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from tests.distributed import harness
+from tests.distributed.local_scenarios import START, STEPS
+
+SCENARIOS = [
+    "local_parity",
+    "local_resume",
+    "local_machine",
+    "gossip_exact",
+    "gossip_resume",
+    "gossip_overflow",
+]
+DEADLINE_S = 120
+
+
+class Launch:
+    """Results by scenario, read when a test asks for them."""
+
+    def __init__(self, results: harness.Results) -> None:
+        self.results = results
+
+    def __getitem__(self, scenario: str) -> list[Any]:
+        return self.results[f"local_scenarios:{scenario}"]
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> Launch:
+    """All scenarios on 4 ranks."""
+    names = [f"local_scenarios:{name}" for name in SCENARIOS]
+    return Launch(harness.run(tmp_path_factory.mktemp("local"), names, ranks=4))
+
+
+def test_post_local_sgd_has_torch_s_bits(four: Launch) -> None:
+    """Gradients and parameters of 30 steps with averaging, local SGD from the middle on."""
+    for facts in four["local_parity"]:
+        assert {name: case["same"] for name, case in facts.items()} == dict.fromkeys(facts, True)
+        assert [case["iter"] for case in facts.values()] == [
+            (START, START), (START, START), (START, START), (0, 0), (STEPS, STEPS),
+        ]  # fmt: skip
+        assert {name: case["silent"] for name, case in facts.items()} == {
+            "subgroup": [],
+            "given groups": [],
+            "nothing after": list(range(START, STEPS)),
+            "local at once": [],
+            "never local": [],
+        }
+        assert all(case["buckets"] >= 6 for case in facts.values())
+
+
+def test_post_local_sgd_resumes(four: Launch) -> None:
+    """From a checkpoint on each rank, before and after the start, to the bit."""
+    assert four["local_resume"] == [{"step 5": True, "step 16": True}] * 4
+
+
+def test_a_machine_s_subgroup_is_made_on_a_cpu(four: Launch) -> None:
+    """By the first backward pass, and again after unpickling; not for a part of the job."""
+    for rank, facts in enumerate(four["local_machine"]):
+        refused = facts.pop("part of the job")
+        assert facts == {
+            "made in the first pass": True,
+            "ranks": 4,
+            "same as all ranks": True,
+            "made again": True,
+        }
+        if rank < 3:
+            assert "all 4 ranks would have to take part, and its process_group has 3" in refused
+
+
+GOSSIP = ["four", "fixed", "view", "no_sync", "float64", "float16", "bfloat16", "three", "one"]
+
+
+@pytest.mark.parametrize("case", GOSSIP)
+def test_gossip_averages_with_one_partner(four: Launch, case: str) -> None:
+    """(own + partner) / 2 to the bit in all buckets of all steps; one payload a rank."""
+    for facts in four["gossip_exact"]:
+        if facts[case] is None:
+            assert case == "three"
+            continue
+        found = facts[case]
+        assert found["exact"] == [True] * 10
+        assert found["steps"] == 10
+        assert found["buckets"] >= 6
+        if case == "one":
+            assert found["kinds"] == set()
+            continue
+        assert found["kinds"] == {"all_to_all"}
+        assert [wire for wire, _ in found["bytes"]] == [size for _, size in found["bytes"]]
+
+
+@pytest.mark.parametrize("case", ["four", "fixed", "view", "no_sync", "float64", "three"])
+def test_the_mean_of_gossip_is_the_mean_of_all(four: Launch, case: str) -> None:
+    """Every gradient counts twice by a half, so nothing is lost on the whole."""
+    for facts in four["gossip_exact"]:
+        if facts[case] is not None:
+            assert max(facts[case]["mean"]) < (1e-12 if case == "float64" else 1e-3)
+
+
+def test_gossip_partners_by_hand(four: Launch) -> None:
+    """Distances 1 and 2 in turn; with rotation other partners come up as well."""
+    for rank, facts in enumerate(four["gossip_exact"]):
+        assert facts["fixed"]["from"] == [(rank - (1, 2)[step % 2]) % 4 for step in range(10)]
+        assert facts["four"]["from"][:2] == [(rank - 1) % 4, (rank - 2) % 4]
+        assert set(facts["four"]["from"]) == set(range(4)) - {rank}
+
+
+def test_gossiping_replicas_differ(four: Launch) -> None:
+    """From the first step on, as the docstring says."""
+    assert [facts["four"]["apart"] for facts in four["gossip_exact"]][1:] == [[True] * 10] * 3
+
+
+def test_gossip_resumes(four: Launch) -> None:
+    """From a checkpoint on each rank in the middle of a round, to the bit."""
+    assert four["gossip_resume"] == [{"step": 7, "same": True}] * 4
+
+
+def test_gossip_in_float16_does_not_overflow(four: Launch) -> None:
+    """The halves are added, not the gradients."""
+    assert four["gossip_overflow"] == [True] * 4
+
+
+def test_the_example_averages_to_equal_replicas() -> None:
+    """It runs as its first line says, and ends without an error or a warning."""
+    environment = {
+        **os.environ,
+        "GLOO_SOCKET_IFNAME": "lo",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(harness.REPOSITORY),
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4",
+         "--master-addr", "127.0.0.1", "--master-port", str(harness.free_port()),
+         "examples/local_sgd.py"],
+        cwd=harness.REPOSITORY, env=environment, text=True, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    try:
+        output, _ = process.communicate(timeout=DEADLINE_S)
+    finally:
+        # The launcher passes a SIGTERM on to its ranks, which have sessions of their own.
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        process.wait(30)
+    assert process.returncode == 0, output
+    assert "model0: post_localSGD_hook, medians of 50 steps" in output
+    found = re.search(
+        r"^replicas apart by (\S+) before the last averaging, (\S+) after", output, re.M
+    )
+    assert found, output
+    assert float(found[1]) > 0
+    assert float(found[2]) == 0
+    assert "Traceback" not in output
+    assert "Warning" not in output

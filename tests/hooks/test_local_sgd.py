@@ -1,0 +1,120 @@
+"""What the state of post-local SGD accepts, and how it finds the ranks of a machine."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from hooktrace.hooks.local_sgd import PostLocalSGDState, post_localSGD_hook
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[None]:
+    """A default group of this process."""
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (("all", None, 3), TypeError, "process_group is a str; pass a torch.distributed"),
+        ((None, [0, 1], 3), TypeError, "subgroup is a list; pass a torch.distributed"),
+        (
+            (None, dist.GroupMember.NON_GROUP_MEMBER, 3),
+            ValueError,
+            "this rank is not in its subgroup; pass each rank the group that it is in",
+        ),
+        ((None, None, -1), ValueError, "start_localSGD_iter is -1; pass 0 to start"),
+        ((None, None, 2.5), TypeError, r"start_localSGD_iter is .* not 2.5; pass an int"),
+        ((None, None, True), TypeError, r"start_localSGD_iter is .* not True; pass an int"),
+        ((None, None, 3, 1), TypeError, "post_local_gradient_allreduce is 1; pass True or False"),
+    ],
+)
+def test_bad_arguments_are_named(
+    arguments: tuple[object, ...], error: type[Exception], message: str
+) -> None:
+    """Each error ends in what to pass."""
+    with pytest.raises(error, match=message):
+        PostLocalSGDState(*arguments)  # type: ignore[arg-type]
+
+
+def test_another_state_is_refused() -> None:
+    """At registration, with the hook's name and what to make."""
+    with pytest.raises(TypeError, match=r"post_localSGD_hook needs a PostLocalSGDState, not a int"):
+        post_localSGD_hook.check_state(3)
+
+
+def test_the_compiled_reducer_is_refused() -> None:
+    """It passes a tuple and never a last bucket: local SGD would never begin."""
+    parameter = torch.zeros(3)
+    with pytest.raises(
+        TypeError, match=r"post_localSGD_hook counts steps and .*optimize_ddp = True"
+    ):
+        post_localSGD_hook(PostLocalSGDState(None, None, 3), (parameter, parameter))
+
+
+@pytest.mark.parametrize(
+    ("local_world_size", "devices", "reason"),
+    [
+        ("", 0, "LOCAL_WORLD_SIZE is '' and there are 0 CUDA devices"),
+        ("two", 0, "LOCAL_WORLD_SIZE is 'two' and there are 0 CUDA devices"),
+        ("", 8, "LOCAL_WORLD_SIZE is '' and there are 8 CUDA devices"),
+        ("0", 8, "LOCAL_WORLD_SIZE is 0"),
+        ("3", 1, "LOCAL_WORLD_SIZE is 3"),
+    ],
+)
+@pytest.mark.usefixtures("alone")
+def test_an_unknown_machine_is_said_at_registration(
+    monkeypatch: pytest.MonkeyPatch, local_world_size: str, devices: int, reason: str
+) -> None:
+    """The error says what was found and what to pass instead."""
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", local_world_size)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: devices)
+    with pytest.raises(ValueError, match=r"in a job of 1 ranks; pass .* the subgroup") as raised:
+        post_localSGD_hook.check_state(PostLocalSGDState(None, None, 3))
+    assert reason in str(raised.value)
+    post_localSGD_hook.check_state(PostLocalSGDState(None, None, 3, False))
+
+
+@pytest.mark.usefixtures("alone")
+def test_without_a_launcher_the_devices_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As torch does."""
+    monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    state = PostLocalSGDState(None, None, 3)
+    state.make_subgroup()
+    assert state.subgroup is not None
+    assert state.subgroup.size() == 1
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_pickled_state_has_lost_its_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine's subgroup is made again; one that was given has to be given again."""
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
+    group = dist.new_group([0])
+    made = PostLocalSGDState(None, None, 3)
+    made.make_subgroup()
+    made.iter = 2
+    again = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(made))))
+    assert (again.process_group, again.subgroup, again.iter) == (None, None, 2)
+    post_localSGD_hook.check_state(again)
+
+    given = PostLocalSGDState(group, group, 3)
+    for copy in (pickle.loads(pickle.dumps(given)), _twice(given)):
+        assert (copy.process_group, copy.subgroup, copy.start_localSGD_iter) == (None, None, 3)
+        with pytest.raises(ValueError, match=r"is not pickled; set state\.subgroup to the group"):
+            post_localSGD_hook.check_state(copy)
+        copy.subgroup = group
+        post_localSGD_hook.check_state(copy)
+
+
+def _twice(state: PostLocalSGDState) -> PostLocalSGDState:
+    copy: PostLocalSGDState = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(state))))
+    return copy
