@@ -113,7 +113,7 @@ def batched_powerSGD_hook(state: PowerSGDState, bucket: GradBucketLike) -> Steps
     index, numel = bucket.index(), buffer.numel()
     side = math.isqrt(max(numel, 1) - 1) + 1
     rank = min(side, state.matrix_approximation_rank)
-    if not state.knows_square(index, side * side):
+    if not state.knows_square(bucket, side):
         state.maybe_increase_iter(bucket)
         return (yield AllReduce(buffer.div_(group.size()), group))
     residual = state.residual_for(index, buffer, side * side)

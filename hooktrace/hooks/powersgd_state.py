@@ -111,8 +111,9 @@ class PowerSGDState:
     ``total_numel_after_compression`` count elements; unlike there, a residual is one tensor that is
     updated in place.  Pickling leaves the process group out: the copy uses the default group until
     ``process_group`` is set.  A job that is resumed with the saved state and model goes on as if it
-    had not stopped, bit for bit on two ranks; but for ``warm_start=False``, where random numbers
-    are drawn for each bucket and DDP begins again with other buckets, and but for
+    had not stopped: bit for bit on two ranks, where the parameters' sizes are multiples of 16 (a
+    BLAS's sums depend on alignment).  Not so with ``warm_start=False``, where random numbers are
+    drawn for each bucket and DDP begins again with other buckets, nor for
     ``batched_powerSGD_hook``, which averages plainly until DDP has its buckets back.
 
     Raises ``ValueError`` for settings that cannot work.
@@ -124,6 +125,7 @@ class PowerSGDState:
         "_model",
         "_passes",
         "_positions",
+        "_squares",
         "batch_tensors_with_same_shape",
         "compression_stats_logging_frequency",
         "error_dict",
@@ -203,6 +205,7 @@ class PowerSGDState:
         self.compression_stats_logging_frequency = max(1, compression_stats_logging_frequency)
         self.next_stats_report = 0
         self._by_parameter: dict[int, Memory] = {}
+        self._squares: dict[int, list[int]] = {}
         self._begin()
 
     def _begin(self) -> None:
@@ -355,17 +358,17 @@ class PowerSGDState:
         self.p_memory_dict[index], self.q_memory_dict[index] = known.p, known.q
         return known, q is None
 
-    def knows_square(self, index: int, numel: int) -> bool:
-        """Return whether what is remembered of a bucket as one square fits it.
+    def knows_square(self, bucket: GradBucketLike, side: int) -> bool:
+        """Return whether what is remembered of a bucket as one square is of the same parameters.
 
-        It does not in the first backward passes of a resumed job, until DDP has rebuilt its
-        buckets.  Raises ``ValueError`` where it still does not after that.
+        It is not in the first backward passes of a resumed job, until DDP has rebuilt its buckets.
+        Raises ``ValueError`` where it still is not after that, and for another model's memory.
         """
-        q, residual = self.q_memory_dict.get(index), self.error_dict.get(index)
-        rank = self.matrix_approximation_rank
-        fits = (q is None or len(q) * min(len(q), rank) == q.numel()) and (
-            (q is None or len(q) ** 2 == numel) and (residual is None or residual.numel() == numel)
-        )
+        index, positions = bucket.index(), self._model.positions(bucket)
+        q = self.q_memory_dict.get(index)
+        fits = self._squares.setdefault(index, positions) == positions
+        if fits and q is not None and len(q) != side:
+            raise ValueError(_other_model(index))
         if not fits and self._passes >= _PASSES_BEFORE_REBUILD:
             raise ValueError(_other_model(index))
         return fits
