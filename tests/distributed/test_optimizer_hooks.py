@@ -1,0 +1,181 @@
+"""Optimizer overlap on real gloo ranks: one launch of 2 ranks runs all scenarios."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.distributed import harness
+
+SCENARIOS = [
+    "overlap",
+    "functional",
+    "subset",
+    "groups_and_schedules",
+    "learning_rate",
+    "accumulation",
+    "resume",
+    "join",
+    "unused",
+    "channels_last",
+    "traced",
+    "pickled",
+    "zero_errors",
+    "zero_alone",
+    "refusals",
+]
+
+
+class Launch:
+    """Results by scenario, read when a test asks for them."""
+
+    def __init__(self, results: harness.Results) -> None:
+        self.results = results
+
+    def __getitem__(self, scenario: str) -> list[Any]:
+        return self.results[f"optimizer_scenarios:{scenario}"]
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Launch:
+    """All scenarios on 2 ranks."""
+    names = [f"optimizer_scenarios:{name}" for name in SCENARIOS]
+    directory = tmp_path_factory.mktemp("optimizer")
+    return Launch(harness.run(directory, names, ranks=2, deadline_s=280))
+
+
+def test_overlap_gives_the_bits_of_a_step_after_backward(two: Launch) -> None:
+    """Parameters and gradients of 20 steps: hooks, optimizers and their implementations, modes."""
+    for facts in two["overlap"]:
+        assert len(facts) == 28
+        assert [case for case, same in facts.items() if not same] == []
+
+
+def test_functional_optimizers_step_as_torch_overlaps_them(two: Launch) -> None:
+    """The same bits as torch's own overlap, and as the ordinary optimizer after backward."""
+    for facts in two["functional"]:
+        assert len(facts) == 9
+        assert set(facts.values()) == {(True, True)}
+
+
+def test_only_the_given_parameters_are_stepped(two: Launch) -> None:
+    """The others keep their values."""
+    assert two["subset"] == [{"params": True, "of": True}] * 2
+
+
+def test_groups_and_schedulers(two: Launch) -> None:
+    """Options of parameter groups hold, and torch's schedulers drive the optimizers."""
+    assert two["groups_and_schedules"] == [True] * 2
+
+
+def test_the_learning_rate_can_be_set(two: Launch) -> None:
+    """By ``param_groups``, as with an ordinary optimizer."""
+    assert two["learning_rate"] == [True] * 2
+
+
+def test_accumulated_gradients_are_stepped_once(two: Launch) -> None:
+    """No step under no_sync, and one with the sum after it."""
+    assert two["accumulation"] == [(True, True)] * 2
+
+
+def test_a_resumed_run_goes_on_with_the_same_bits(two: Launch) -> None:
+    """A new model and a new state take over in the middle."""
+    assert two["resume"] == [{"SGD default": True, "AdamW default": True}] * 2
+
+
+def test_a_rank_without_data_keeps_step(two: Launch) -> None:
+    """Under join() its momentum, too, goes on as the others' does."""
+    (same0, momentum0), (same1, momentum1) = two["join"]
+    assert (same0, same1) == (True, True)
+    assert torch.equal(momentum0, momentum1)
+
+
+def test_unused_parameters_are_stepped_with_zeros(two: Launch) -> None:
+    """Weight decay moves them, though DDP leaves their ``grad`` alone."""
+    assert two["unused"] == [(True, True)] * 2
+
+
+def test_channels_last_gradients_are_not_permuted(two: Launch) -> None:
+    """``bucket.gradients()`` reads them as contiguous; the step must not."""
+    assert two["channels_last"] == [{"view=False": True, "view=True": True}] * 2
+
+
+def test_every_bucket_is_recorded(two: Launch) -> None:
+    """A traced overlap has the inner hook's stages, and the same bits."""
+    for facts in two["traced"]:
+        assert facts.pop("buckets") >= 6
+        assert facts == {
+            "same": True,
+            "hooks": {"hook_then_optimizer(fp16_compress_hook)"},
+            "steps": 20,
+            "recorded": True,
+            "stages": {("compress", "wire", "decompress")},
+            "anomalies": [],
+        }
+
+
+def test_a_model_pickles_with_its_optimizer(two: Launch) -> None:
+    """The copy's hook steps the copy's parameters."""
+    assert two["pickled"] == [True] * 2
+
+
+def test_what_cannot_be_stepped_is_named(two: Launch) -> None:
+    """Errors out of backward name the hook and say what to do."""
+    name = "hook_then_optimizer(allreduce_hook)"
+    for facts in two["refusals"]:
+        assert (
+            f"hook '{name}', bucket 0, stage decompress: ArithmeticError: no step today"
+            in facts["failing"]
+        )
+        assert f"hook '{name}', bucket 0, stage compress: TypeError: " in facts["sparse"]
+        assert "are sparse; call optimizer.step() after backward" in facts["sparse"]
+        assert "set torch._dynamo.config.optimize_ddp = True" in facts["compiled"]
+
+
+ZERO_ERRORS = {
+    "gloo": ("RuntimeError", "gloo backend (torch refuses it too); use NCCL"),
+    "no overlap": ("ValueError", "with overlap_with_ddp=True"),
+    "groups": ("ValueError", "the ZeroRedundancyOptimizer has 2; make it of ddp.parameters()"),
+    "no DDP": ("TypeError", "needs a DistributedDataParallel model, not a Sequential"),
+    "no ZeRO": ("TypeError", "not a SGD; for another optimizer use hook_then_optimizer"),
+    "no hook": ("TypeError", "needs a hook, a callable that takes (state, bucket), not a int"),
+    "traced": ("TypeError", "trace the outermost hook"),
+    "channels_last": ("ValueError", "takes contiguous parameters, and one of shape (8, 3, 3, 3)"),
+}
+
+
+@pytest.mark.parametrize("case", ZERO_ERRORS)
+def test_zero_is_refused_before_registration(two: Launch, case: str) -> None:
+    """Both hooks name themselves, what is wrong, and the remedy."""
+    exception, reason = ZERO_ERRORS[case]
+    hook = {"gloo": "fp16_compress_hook", "no hook": "int"}.get(case, "allreduce_hook")
+    for facts in two["zero_errors"]:
+        for factory, (raised, message) in zip(
+            ("hook_with_zero_step", "hook_with_zero_step_interleaved"), facts[case], strict=True
+        ):
+            assert raised == exception
+            assert message.startswith(f"{factory}({hook}) ")
+            assert reason in message
+
+
+def test_zero_steps_where_torch_lets_it(two: Launch) -> None:
+    """On a backend that is not refused it trains as a step after backward does, from step 2 on."""
+    first, second = two["zero_alone"]
+    assert len(first) == len(second) == 8
+    for name, found in first.items():
+        assert name.startswith("hook_with_zero_step")
+        assert found == {
+            "named alike": True,
+            "first two step nothing": True,
+            "same": True,
+            "steps recorded": 20,
+            "pickles": False,
+        }
+    # torch takes its global rank, 1, for its rank in the group, 0, and would step nothing.
+    for exception, message in second.values():
+        assert exception == "ValueError"
+        assert (
+            "ranks 0, 1, ... in order, and that of the ZeroRedundancyOptimizer has [1]" in message
+        )

@@ -1,0 +1,162 @@
+"""Optimizer overlap without ranks: what is refused when it is made, and saved state."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import hooktrace
+from hooktrace.driver import staged
+from hooktrace.hooks.default import allreduce_hook
+from hooktrace.hooks.optimizer import OptimizerHookState, hook_then_optimizer
+from hooktrace.testing import FakeBucket
+
+
+class Recorder:
+    """A functional optimizer that notes what it is called with."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[torch.Tensor, torch.Tensor, bool]] = []
+
+    def step_param(self, param: torch.Tensor, grad: torch.Tensor) -> None:
+        self.calls.append((param, grad.clone(), torch.is_grad_enabled()))
+
+
+def parameter(*values: float) -> nn.Parameter:
+    return nn.Parameter(torch.tensor(values))
+
+
+@staged
+def constant_hook(state: Any, bucket: Any) -> Any:
+    """Return threes in a tensor of its own, and leave a float16 buffer behind."""
+    bucket.set_buffer(bucket.buffer().half())
+    return torch.full((bucket.buffer().numel(),), 3.0)
+    yield
+
+
+@staged
+def short_hook(state: Any, bucket: Any) -> Any:
+    """Return one element, whatever the bucket's length."""
+    return torch.ones(1)
+    yield
+
+
+def test_the_result_of_the_hook_is_stepped() -> None:
+    """Not what is in the bucket; it goes to the bucket's own buffer, which is the result."""
+    parameters = [parameter(1.0, 2.0), parameter(5.0)]
+    bucket = FakeBucket(parameters)
+    buffer = bucket.buffer()
+    recorder = Recorder()
+    hook = hook_then_optimizer(constant_hook, OptimizerHookState(recorder))
+    result = hook(None, bucket).value()
+    assert result is buffer
+    assert result.tolist() == [3.0, 3.0, 3.0]
+    assert [p for p, _, _ in recorder.calls] == parameters
+    assert [g.tolist() for _, g, _ in recorder.calls] == [[3.0, 3.0], [3.0]]
+    assert [enabled for _, _, enabled in recorder.calls] == [False, False]
+
+
+def test_a_result_of_another_length_is_not_broadcast() -> None:
+    """It is the hook's error."""
+    hook = hook_then_optimizer(short_hook, OptimizerHookState(Recorder()))
+    with pytest.raises(hooktrace.HookError, match=r"hook_then_optimizer\(short_hook\)"):
+        hook(None, FakeBucket([parameter(1.0, 2.0)]))
+
+
+def test_the_gradient_attribute_is_put_back() -> None:
+    """Stepping lends it the bucket's gradient."""
+    weight = parameter(1.0, 2.0)
+    weight.grad = torch.tensor([7.0, 7.0])
+    state = OptimizerHookState.of(torch.optim.SGD, [weight], lr=1.0)
+    hook_then_optimizer(constant_hook, state)(None, FakeBucket([weight]))
+    assert weight.tolist() == [-2.0, -1.0]
+    assert weight.grad.tolist() == [7.0, 7.0]
+
+
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD([parameter(1.0)]), object()])
+def test_an_optimizer_without_step_param(optimizer: Any) -> None:
+    """The error says how an ordinary optimizer is used."""
+    with pytest.raises(TypeError, match=r"has none; .* OptimizerHookState\.of\(torch\.optim\.SGD"):
+        OptimizerHookState(optimizer)
+
+
+def test_no_parameters() -> None:
+    """A generator that was used up would step nothing, silently."""
+    used = iter([parameter(1.0)])
+    list(used)
+    with pytest.raises(ValueError, match=r"pass list\(ddp\.parameters\(\)\), or None for all"):
+        OptimizerHookState(Recorder(), used)
+
+
+def test_names_with_the_parameters() -> None:
+    """Pairs of name and parameter would match none."""
+    with pytest.raises(TypeError, match="holds a tuple; pass parameters"):
+        OptimizerHookState(Recorder(), [("weight", parameter(1.0))])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "reason"),
+    [
+        (torch.optim.LBFGS, "LBFGS cannot be stepped from a hook: its step"),
+        (nn.Linear, "not Linear; pass the class"),
+        (torch.optim.SGD([parameter(1.0)]), "not a SGD; pass the class"),
+    ],
+)
+def test_what_is_no_usable_optimizer_class(optimizer: Any, reason: str) -> None:
+    """Refused when the state is made."""
+    with pytest.raises(TypeError, match=reason):
+        OptimizerHookState.of(optimizer, [parameter(1.0)])
+
+
+def test_torchs_own_checks_hold() -> None:
+    """Of options, and of parameters that come twice."""
+    with pytest.raises(ValueError, match="Invalid learning rate: -1"):
+        OptimizerHookState.of(torch.optim.SGD, [parameter(1.0)], lr=-1)
+    weight = parameter(1.0)
+    with pytest.raises(ValueError, match="some parameters appear in more than one parameter group"):
+        OptimizerHookState.of(torch.optim.SGD, [{"params": [weight]}, {"params": [weight]}])
+
+
+def test_named_parameters() -> None:
+    """Taken where the optimizer class takes them."""
+    model = nn.Linear(2, 2)
+    state = OptimizerHookState.of(torch.optim.SGD, model.named_parameters(), lr=0.5)
+    assert [group["params"] for group in state.param_groups] == [[p] for p in model.parameters()]
+    assert [group["lr"] for group in state.param_groups] == [0.5, 0.5]
+
+
+@pytest.mark.parametrize(("saved", "found"), [({}, "none"), ({"optimizers": []}, "0")])
+def test_the_state_of_something_else(saved: dict[str, Any], found: str) -> None:
+    """The error gives both numbers."""
+    state = OptimizerHookState.of(torch.optim.SGD, [parameter(1.0)], lr=0.1)
+    with pytest.raises(ValueError, match=f"of {found} per-parameter optimizers, and there are 1;"):
+        state.load_state_dict(saved)
+
+
+def test_what_is_no_hook_and_no_state() -> None:
+    """The errors name the wrapper."""
+    state = OptimizerHookState(Recorder())
+    with pytest.raises(TypeError, match=r"hook_then_optimizer\(int\) needs a hook"):
+        hook_then_optimizer(3, state)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="needs an OptimizerHookState, not a Recorder"):
+        hook_then_optimizer(allreduce_hook, Recorder())  # type: ignore[arg-type]
+    with hooktrace.Tracer() as tracer:
+        traced = hooktrace.trace(allreduce_hook, tracer=tracer)
+        with pytest.raises(TypeError, match="trace the outermost hook"):
+            hook_then_optimizer(traced, state)
+
+
+def test_a_hook_pickles_with_its_optimizers_and_parameters() -> None:
+    """In one pickle parameters and optimizers belong together, on the other side too."""
+    weight = parameter(1.0, 2.0)
+    state = OptimizerHookState.of(torch.optim.SGD, [weight], lr=1.0)
+    hook = hook_then_optimizer(constant_hook, state)
+    copied, weight_copy = pickle.loads(pickle.dumps((hook, weight)))
+    copied(None, FakeBucket([weight_copy]))
+    assert weight_copy.tolist() == [-2.0, -1.0]
+    assert weight.tolist() == [1.0, 2.0]
+    assert copied.__qualname__ == "hook_then_optimizer(constant_hook)"
