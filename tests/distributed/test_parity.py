@@ -1,7 +1,8 @@
 """hooktrace's hooks against torch's and against their formulas, on 2 and on 4 gloo ranks.
 
-PowerSGD's settings make a product of 288 cases: every pair of two settings is compared over 30
-steps, and the whole product over a random start and one step from it.
+PowerSGD's settings make a product of 288 cases.  On 2 ranks every pair of two settings is compared
+over 30 steps, and the whole product over a random start and one step from it; on 4 ranks each
+setting is compared over 30 steps.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import quantization_hooks
 
 from tests.distributed import harness, mutants, oracles, parity_scenarios
 
-Results = harness.Results
+pytestmark = pytest.mark.timeout(900)  # of the first test of each launch, on a busy machine
 
 TWO_RANKS = [
     "default_hooks_agree",
@@ -59,7 +60,7 @@ class Launch:
 
 def _launch(factory: pytest.TempPathFactory, scenarios: list[str], ranks: int) -> Launch:
     names = [f"parity_scenarios:{name}" for name in scenarios]
-    return Launch(harness.run(factory.mktemp("parity"), names, ranks=ranks, deadline_s=280))
+    return Launch(harness.run(factory.mktemp("parity"), names, ranks=ranks, deadline_s=420))
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +106,7 @@ def test_default_hooks_and_wrappers_are_torch_s_to_the_bit(launch: Launch) -> No
 
 @pytest.mark.parametrize("scenario", ["power_each_step", "power_30_steps"])
 def test_powersgd_agrees_with_torch(launch: Launch, scenario: str) -> None:
-    """Gradients, residuals, P, Q, iteration, statistics and seeds, every pair of settings."""
+    """Gradients, residuals, P, Q, iteration, statistics and seeds, over 30 steps."""
     ranks = launch[scenario]
     assert min(len(facts) for facts in ranks) >= 3
     assert _over(ranks) == {}
@@ -172,7 +173,7 @@ def test_residuals_follow_their_parameters(two: Launch, hook: str) -> None:
 def test_the_batched_hook_agrees_with_its_formulas(launch: Launch) -> None:
     """Ranks, warm start and error feedback over 30 steps, and 16-bit types."""
     ranks = launch["batched_agrees"]
-    assert {len(facts) for facts in ranks} == {17 if len(ranks) == 2 else 8}
+    assert {len(facts) for facts in ranks} == {17 if len(ranks) == 2 else 5}
     assert _over(ranks) == {}
 
 
