@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from hooktrace.cli import main
+from hooktrace.hooks import catalogue
 
 
 def call(*arguments: str) -> Result:
@@ -27,7 +28,7 @@ def taken_port() -> Iterator[int]:
 @pytest.mark.parametrize(
     ("arguments", "problem", "remedy"),
     [
-        (["--hook", "zip"], "no hook is called 'zip'", "pass --hook allreduce|fp16|bf16"),
+        (["--hook", "zip"], "no hook is called 'zip'", "--hook with one of allreduce, fp16,"),
         (["--ranks", "0"], "0 ranks cannot train", "pass --ranks 1 or more"),
         (["--steps", "0"], "0 steps are no training", "pass --steps 1 or more"),
         (["--bucket-cap-mb", "0"], "a bucket cannot hold 0 MB", "pass --bucket-cap-mb above 0"),
@@ -75,4 +76,16 @@ def test_bench_passes_its_options_and_exit_code_on(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("hooktrace.bench.main", fake, raising=False)
     result = call("bench", "--quick", "--json", "numbers.json")
-    assert (result.exit_code, calls) == (3, [{"quick": True, "json_path": Path("numbers.json")}])
+    assert (result.exit_code, calls) == (
+        3,
+        [{"quick": True, "json_path": Path("numbers.json"), "hooks": False}],
+    )
+
+
+def test_hooks_lists_the_catalogue() -> None:
+    """A line for each hook, by the name that the demo takes."""
+    result = call("hooks")
+    assert result.exit_code == 0
+    names = [entry.name for entry in catalogue()]
+    first_words = [words[0] for line in result.output.splitlines() if (words := line.split())]
+    assert [word for word in first_words if word in names] == names
