@@ -44,7 +44,7 @@ class DemoOptions:
         """Raise ``UsageError`` for the first option that cannot work; makes ``out``."""
         if self.hook not in HOOKS:
             raise UsageError(
-                f"no hook is called {self.hook!r}; pass --hook with one of {', '.join(HOOKS)}"
+                f"no hook is called {self.hook!r}; pass --hook a name that 'hooktrace hooks' lists"
             )
         if self.ranks < 1:
             raise UsageError(f"{self.ranks} ranks cannot train; pass --ranks 1 or more")
