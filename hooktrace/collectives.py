@@ -133,30 +133,48 @@ class AllReduce(Operation):
 
 
 class AllGather(Operation):
-    """Gather equal ``tensor`` s of all ranks; the hook gets a tensor of shape (ranks, *shape)."""
+    """Gather equal ``tensor`` s of all ranks; the hook gets a tensor of shape (ranks, *shape).
 
-    __slots__ = ("_output",)
+    With ``into``, a list of contiguous tensors of ``tensor``'s shape, one for each rank, it gets a
+    list of these instead.  On a CPU that is faster for large gradients: above 32 MB glibc maps
+    every new tensor afresh, and its pages are faulted in one by one.
+    """
+
+    __slots__ = ("_output", "into")
 
     kind = "all_gather"
 
+    def __init__(
+        self,
+        tensor: torch.Tensor,
+        group: dist.ProcessGroup | None = None,
+        *,
+        into: list[torch.Tensor] | None = None,
+    ) -> None:
+        super().__init__(tensor, group)
+        self.into = into
+
     def start(self) -> Future:
-        """Issue the all-gather into a new tensor."""
-        shape = (self.group.size(), *self.tensor.shape)
-        self._output = self.tensor.new_empty(shape)
-        work = _all_gather(
-            self._output.flatten(), self.tensor.flatten(), group=self.group, async_op=True
-        )
+        """Issue the all-gather into a new tensor, or into the list."""
+        tensor, group = self.tensor, self.group
+        if self.into is not None:
+            self._output: Any = self.into
+            work = dist.all_gather(self.into, tensor, group=group, async_op=True)
+        else:
+            self._output = tensor.new_empty((group.size(), *tensor.shape))
+            work = _all_gather(self._output.flatten(), tensor.flatten(), group=group, async_op=True)
         return work.get_future()
 
-    def result(self, future: Future) -> torch.Tensor:
-        """Return the gathered tensor, row i from rank i."""
+    def result(self, future: Future) -> Any:
+        """Return the gathered tensor, row i from rank i, or the list."""
         future.value()
         return self._output
 
-    def functional(self) -> torch.Tensor:
-        """Return the gathered tensor, row i from rank i."""
+    def functional(self) -> Any:
+        """Return the gathered tensor, row i from rank i, or a list of its rows."""
         flat: torch.Tensor = functional.all_gather_tensor(self.tensor.flatten(), 0, self.group)
-        return flat.view(self.group.size(), *self.tensor.shape)
+        gathered = flat.view(self.group.size(), *self.tensor.shape)
+        return gathered if self.into is None else list(gathered)
 
 
 class AllToAll(Operation):

@@ -1,8 +1,8 @@
 """``hooktrace bench``: what hooktrace costs and how true its times are, measured on this machine.
 
 Machines are shared and noisy, so each number is a ratio or a difference of two things measured side
-by side in one run, given as the median with its quartiles.  A benchmark reports; it never fails a
-build.
+by side in one run, given as the median with its 95 % confidence interval and the quartiles.  A row
+is printed as soon as it is measured.  A benchmark reports; it never fails a build.
 
     per_bucket.py   time added to the training thread by tracing, and by the driver itself
     whole_step.py   a training step on two ranks, traced over untraced
@@ -16,15 +16,12 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .rows import Row, machine_facts
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 __all__ = ["main"]
 
@@ -50,39 +47,38 @@ def main(quick: bool = False, json_path: str | Path | None = None, *, hooks: boo
     console = Console(highlight=False)
     facts = machine_facts()
     console.print(", ".join(f"{k} {v}" for k, v in facts.items()), markup=False, soft_wrap=True)
+    console.print(_HEADER, markup=False, soft_wrap=True, style="bold")
     rows: list[Row] = []
     exit_code = 0
     for benchmark in benchmarks:
-        run: Callable[..., list[Row]] = benchmark.run
+        run: Callable[..., Iterable[Row]] = benchmark.run
         name = benchmark.__name__.rpartition(".")[2]
         try:
             with console.status(f"measuring {name}"):
-                found = run(quick=quick)
+                for row in run(quick=quick):
+                    rows.append(row)
+                    console.print(_line(row), markup=False, soft_wrap=True)
         except Exception as error:  # one benchmark that cannot run must not hide the others
             console.print(f"{name} could not be run: {escape(str(error))}", soft_wrap=True)
             exit_code = 1
-            continue
-        rows += found
-    _print(console, rows)
     if json_path is not None:
         numbers = {"machine": facts, "rows": [asdict(r) | {"verdict": r.verdict} for r in rows]}
         Path(json_path).write_text(json.dumps(numbers, indent=1) + "\n")
     return exit_code
 
 
-def _print(console: Console, rows: list[Row]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+_COLUMNS = "{:<62}{:>9}{:>18}{:>18}{:>8}  {:<6}{:<6}{}"
+_HEADER = _COLUMNS.format("what", "median", "its 95 %", "p25-p75", "budget", "unit", "", "")
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("what")
-    for name in ("median", "p25-p75", "budget"):
-        table.add_column(name, justify="right")
-    table.add_column("unit")
-    table.add_column("")
-    table.add_column("")
-    for row in rows:
-        budget = "" if row.budget is None else f"{row.budget:.3g}"
-        spread = f"{row.low:.3g} to {row.high:.3g}"
-        table.add_row(row.what, f"{row.value:.3g}", spread, budget, row.unit, row.verdict, row.note)
-    console.print(table)
+
+def _line(row: Row) -> str:
+    return _COLUMNS.format(
+        row.what,
+        f"{row.value:.3g}",
+        f"{row.least:.3g} to {row.most:.3g}",
+        f"{row.low:.3g} to {row.high:.3g}",
+        "" if row.budget is None else f"{row.budget:.3g}",
+        row.unit,
+        row.verdict,
+        row.note,
+    ).rstrip()

@@ -9,6 +9,7 @@ bucket, of 1, 5 or 25 MB, and the batch is small, so that the hook is most of th
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -23,27 +24,19 @@ __all__ = ["run"]
 _SHAPES = {1: (512, 8), 5: (1144, 4), 25: (2560, 2)}
 """By MB of a bucket: width of a square layer, and number of layers."""
 _WARMUP_ROUNDS = 4
-_LONGEST_S = 6.0
-"""For one hook and size, whatever the number of rounds: torch's slowest step takes seconds."""
+_LEAST_ROUNDS = 8
+_LONGEST_S = 10.0
+"""For one hook and size, after the least rounds: torch's slowest step takes a second."""
 
 
-def run(*, quick: bool) -> list[Row]:
-    """Return a row for each hook and bucket size: its step time over torch's."""
-    rounds = 10 if quick else 60
-    return [
-        row
-        for index, peer in enumerate(PEERS)
-        for row in _rows(peer, run_ranks(2, _measure, index, rounds, deadline_s=600)[0])
-    ]
-
-
-def _rows(peer: Peer, ratios: dict[int, list[float]]) -> list[Row]:
-    return [
-        row_of(
-            f"{peer.name}, {size} MB buckets", samples, "ratio", budget=peer.budget, note=peer.form
-        )
-        for size, samples in ratios.items()
-    ]
+def run(*, quick: bool) -> Iterator[Row]:
+    """Yield a row for each hook and bucket size: its step time over torch's."""
+    rounds = _LEAST_ROUNDS if quick else 400
+    for index, peer in enumerate(PEERS):
+        ratios: dict[int, list[float]] = run_ranks(2, _measure, index, rounds, deadline_s=600)[0]
+        for size, samples in ratios.items():
+            what = f"{peer.name}, {size} MB"
+            yield row_of(what, samples, "ratio", budget=peer.budget, note=peer.form)
 
 
 def _measure(index: int, rounds: int) -> dict[int, list[float]]:
@@ -61,13 +54,13 @@ def _ratios(peer: Peer, width: int, layers: int, rounds: int) -> list[float]:
             seconds[side] = _step(models[side], data)
         if count >= _WARMUP_ROUNDS:
             ratios.append(seconds[0] / seconds[1])
-            if _is_late(started) and len(ratios) >= 4:
+            if len(ratios) >= _LEAST_ROUNDS and _is_late(started):
                 break
     return ratios
 
 
 def _is_late(started: float) -> bool:
-    """Return whether rank 0 has taken long enough; all ranks get the same answer."""
+    """Return whether rank 0 has taken long enough; all ranks get the same answer, and must ask."""
     late = torch.tensor([float(time.monotonic() - started > _LONGEST_S)])
     torch.distributed.broadcast(late, 0)
     return bool(late.item())

@@ -24,6 +24,9 @@ from torch.distributed.algorithms.ddp_comm_hooks import (
 )
 
 from .. import hooks
+from ..collectives import AllGather
+from ..driver import Steps, staged
+from ..groups import group_of
 
 __all__ = ["PEERS", "Peer"]
 
@@ -35,14 +38,14 @@ class Peer:
     """A hook of hooktrace and what it is compared with.
 
     ``ours`` and ``theirs`` return (state, hook) for one DDP model.  ``form``: torch's own,
-    serialised, repaired, or the formula where torch has none.  ``budget``: of the ratio.
+    serialised, repaired, or the formula where torch has none.  ``budget``: of the ratio, if any.
     """
 
     name: str
     ours: Callable[[], tuple[Any, Hook]]
     theirs: Callable[[], tuple[Any, Hook]]
     form: str = "torch's own"
-    budget: float = 1.0
+    budget: float | None = 1.0
 
 
 def _serialised(hook: Hook) -> Hook:
@@ -111,6 +114,15 @@ def _quantised(channel: int | None) -> Hook:
         return future
 
     return hook
+
+
+@staged
+def _bytes_alone(state: Any, bucket: Any) -> Steps:
+    """Send what per-channel quantisation sends, and compute nothing: the least it can take."""
+    buffer: torch.Tensor = bucket.buffer()
+    size = buffer.numel() + 5 * -(-buffer.numel() // 512)
+    yield AllGather(buffer.view(torch.uint8)[:size], group_of(state))
+    return buffer
 
 
 def _gathered(state, bucket):  # type: ignore[no-untyped-def]
@@ -199,6 +211,13 @@ PEERS = (
         budget=0.05,
     ),
     Peer(
+        name="no arithmetic, all-gather of as many bytes",
+        ours=_stateless(_bytes_alone),
+        theirs=_stateless(_quantised(512)),
+        form="torch's quantization_perchannel_hook, repaired",
+        budget=None,
+    ),
+    Peer(
         name="allgather_then_aggregate_hook",
         ours=_stateless(hooks.allgather_then_aggregate_hook),
         theirs=_stateless(_gathered),
@@ -231,7 +250,7 @@ PEERS = (
         ),
     ),
     Peer(
-        name="control: torch's allreduce_hook against itself",
+        name="control: allreduce_hook on both sides",
         ours=_stateless(default_hooks.allreduce_hook),
         theirs=_stateless(default_hooks.allreduce_hook),
     ),

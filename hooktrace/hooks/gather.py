@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from ..collectives import AllGather
 from ..driver import Steps, staged
 from ..groups import group_of
@@ -23,8 +25,13 @@ def allgather_then_aggregate_hook(state: Any, bucket: GradBucketLike) -> Steps:
     ``None`` for the default one.
     """
     group, buffer = group_of(state), bucket.buffer()
-    gathered = yield AllGather(buffer, group)
-    buffer.copy_(gathered[0])
-    for others in gathered[1:]:
-        buffer.add_(others)
-    return buffer.div_(group.size())
+    rank = group.rank()
+    # This rank's own row is the bucket itself: gathering writes to it what is there already.
+    rows = [buffer if r == rank else torch.empty_like(buffer) for r in range(group.size())]
+    gathered = yield AllGather(buffer, group, into=rows)
+    # x + y is y + x bit for bit, so rank 1 may start with its own, and the order still holds.
+    total = gathered[1] if rank == 1 else gathered[0]
+    for row in gathered:
+        if row is not total:
+            total.add_(row)
+    return total.div_(group.size())
