@@ -41,6 +41,7 @@ def test_the_interval_narrows_with_the_number_of_samples() -> None:
         ([1.01] * 20, 1.0, "over"),
         ([0.8] * 9 + [1.1] * 11, 1.0, "noise"),
         ([0.8] * 3 + [1.1] * 17, 1.0, "over"),
+        ([0.8] * 30 + [1.1] * 70, 1.0, "over"),
         ([2.0], 1.0, "over"),
     ],
 )
