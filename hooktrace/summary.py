@@ -5,12 +5,13 @@ Warm-up, shadow and incomplete steps are left out.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from .records import BucketRecord, Clock, StepRecord
 
-__all__ = ["BucketSummary", "ModelSummary", "percentile", "summarize"]
+__all__ = ["BucketSummary", "ModelSummary", "megabytes", "percentile", "summarize"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +32,10 @@ class BucketSummary:
     busbw_p50_bytes_per_second: float | None
 
     def __str__(self) -> str:
-        wire = "?" if self.wire_bytes is None else f"{self.wire_bytes / 1e6:.2f}"
+        wire = "?" if self.wire_bytes is None else megabytes(self.wire_bytes)
         stages = ", ".join(f"{name} {ns / 1e6:.2f}" for name, ns in self.stage_p50_ns.items())
         return (
-            f"bucket {self.bucket}: {self.gradient_bytes / 1e6:.2f} MB, {wire} on the wire, "
+            f"bucket {self.bucket}: {megabytes(self.gradient_bytes)} MB, {wire} on the wire, "
             f"{self.duration_p50_ns / 1e6:.2f} ms: {stages}"
         )
 
@@ -74,6 +75,13 @@ class ModelSummary:
         if self.exposed_p50_ns is None or not self.period_p50_ns:
             return None
         return self.exposed_p50_ns / self.period_p50_ns
+
+
+def megabytes(count: float) -> str:
+    """Return bytes in MB: two digits after the point, or as many as a small number needs."""
+    size = count / 1e6
+    digits = 2 if size == 0 or size >= 0.1 else 1 - math.floor(math.log10(size))
+    return f"{size:.{digits}f}"
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from ..summary import BucketSummary, ModelSummary
+from ..summary import BucketSummary, ModelSummary, megabytes
 from .options import DemoOptions, sends_opentelemetry
 from .screen import milliseconds
 from .train import RankResult
@@ -63,14 +63,15 @@ def _bucket_table(summary: ModelSummary) -> Table:
 
 def _bucket_row(bucket: BucketSummary) -> list[str]:
     stages = (bucket.stage_p50_ns.get(name, 0) for name in _STAGES)
+    busbw = bucket.busbw_p50_bytes_per_second
     return [
         str(bucket.bucket),
-        _megabytes(bucket.gradient_bytes),
-        _megabytes(bucket.wire_bytes),
+        megabytes(bucket.gradient_bytes),
+        "-" if bucket.wire_bytes is None else megabytes(bucket.wire_bytes),
         milliseconds(bucket.duration_p50_ns),
         milliseconds(bucket.duration_p95_ns),
         *(milliseconds(ns) for ns in stages),
-        _megabytes(bucket.busbw_p50_bytes_per_second, digits=0),
+        "-" if busbw is None else f"{busbw / 1e6:.0f}",
     ]
 
 
@@ -124,7 +125,3 @@ def _prometheus_hint(options: DemoOptions) -> str:
     if options.port == 0:
         return "served on free ports while it runs; --hold keeps it up"
     return f"http://127.0.0.1:{options.port}/metrics while it runs; --hold keeps it up"
-
-
-def _megabytes(count: float | None, *, digits: int = 2) -> str:
-    return "-" if count is None else f"{count / 1e6:.{digits}f}"
