@@ -200,6 +200,18 @@ class AllToAll(Operation):
         self.output_splits = None if output_splits is None else list(output_splits)
         self.input_splits = None if input_splits is None else list(input_splits)
 
+    def describe(self) -> Round | None:
+        """Return what is known; ``send_recv`` is the kind where all of it goes to one other rank.
+
+        Parts of other sizes are an ``all_to_allv``, for which nccl-tests has no bus bandwidth.
+        """
+        known = super().describe()
+        if known is None or self.input_splits is None:
+            return known
+        receivers = [rank for rank, rows in enumerate(self.input_splits) if rows]
+        alone = len(receivers) == 1 and receivers[0] != self.group.rank()
+        return ("send_recv" if alone else "all_to_allv", *known[1:])
+
     def start(self) -> Future:
         """Issue the all-to-all into a new tensor."""
         rows = self.tensor.shape[0] if self.output_splits is None else sum(self.output_splits)

@@ -94,8 +94,8 @@ def bus_bytes(collective: str, wire_bytes: int, group_size: int) -> float | None
     ``collective`` is an operation's ``kind``, ``wire_bytes`` one rank's payload and
     ``group_size`` the number n of ranks.  Bus bandwidth is this over the time: the size times
     ``2(n-1)/n`` for all-reduce, ``(n-1)/n`` for all-gather (whose size is the whole output,
-    n payloads), reduce-scatter and all-to-all, 1 for broadcast.  ``None`` for a collective that
-    nccl-tests does not define.
+    n payloads), reduce-scatter and all-to-all, 1 for broadcast and send-receive.  ``None`` for a
+    collective that nccl-tests does not define.
     """
     n = group_size
     factors = {
@@ -104,6 +104,7 @@ def bus_bytes(collective: str, wire_bytes: int, group_size: int) -> float | None
         "reduce_scatter": (n - 1) / n,
         "all_to_all": (n - 1) / n,
         "broadcast": 1.0,
+        "send_recv": 1.0,
     }
     factor = factors.get(collective)
     return None if factor is None else wire_bytes * factor

@@ -71,6 +71,8 @@ def test_queue_model_needs_a_worker() -> None:
         ("reduce_scatter", 1000 * 3 / 4),
         ("all_to_all", 1000 * 3 / 4),
         ("broadcast", 1000),
+        ("send_recv", 1000),
+        ("all_to_allv", None),
         ("something else", None),
     ],
 )
