@@ -8,41 +8,28 @@
 Compute before, between and after the yields is compress and decompress, a yield is wire time; the
 driver stamps these borders on ``call`` when the hook is traced and does nothing more when it is
 not.  A single-round hook returns ``future.then(callback)``: the same cost as torch's own hooks.  A
-multi-round hook completes a future of its own, and its chains go through the serial lane
-(``lane.py``), which never holds anything up where callbacks run inline (NCCL).  No callback waits.
-
-Hooks are built of hooks: a generator runs another hook, staged or opaque, with
-``result = yield from steps_of(hook, state, bucket)``, and ``composed`` makes a hook of it.
+multi-round hook completes a future of its own (``chain.py``), through the serial lane, which never
+holds anything up where callbacks run inline (NCCL).  No callback waits.  Where DDP is compiled, the
+generator runs at once, on one parameter at a time (``compiled.py``).
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any, TypeAlias, overload
 
 import torch
 from torch._C._distributed_c10d import GradBucket
 
 from .calls import BucketCall
-from .collectives import HookCall, Operation
+from .chain import Chain, Future, Steps, new_future, not_a_tensor
+from .compiled import run_on_parameter, several_rounds
 from .errors import HookError
-from .lane import LANE
 
-__all__ = [
-    "HOOK_SIGNATURE",
-    "HookFunction",
-    "StagedHook",
-    "composed",
-    "hook_name",
-    "staged",
-    "steps_of",
-]
+__all__ = ["HOOK_SIGNATURE", "HookFunction", "StagedHook", "Steps", "staged"]
 
-Future = Any  # torch.futures.Future or torch._C.Future: `then` returns the latter
-Hook = Callable[..., Any]
-Steps: TypeAlias = Generator[Operation, torch.Tensor, torch.Tensor]
 HookFunction: TypeAlias = Callable[..., Steps]
 """A generator function ``(state, bucket)`` that yields operations and returns the averaged
 gradients: a flat tensor of the bucket's length and dtype.  What it takes beyond these two has a
@@ -178,7 +165,9 @@ class StagedHook:
     def __call__(self, state: Any, bucket: Any) -> Future:
         """Run the hook for one bucket, as DDP does; returns a future of the flat result."""
         if isinstance(bucket, tuple):
-            return self._run_on_parameter(state, bucket)
+            if self.multi_round:
+                raise several_rounds(self.__qualname__)
+            return run_on_parameter(self._function, state, *bucket)
         return self.launch(state, bucket, None)
 
     def launch(self, state: Any, bucket: Any, call: BucketCall | None) -> Future:
@@ -194,7 +183,7 @@ class StagedHook:
                 raise self.failure(bucket, "compress", error, call) from error
         generator = self._function(state, bucket)
         if multi_round:
-            return _Chain(self, generator, bucket, call).submit()
+            return Chain(self, generator, bucket, call).submit()
         return self._launch_single(generator, bucket, call)
 
     def _admit(self, state: Any, bucket: Any) -> bool:
@@ -238,7 +227,7 @@ class StagedHook:
             else:
                 raise self.failure(bucket, stage, _second_collective(), call)
             if not isinstance(result, torch.Tensor):
-                raise self.failure(bucket, stage, _not_a_tensor(result), call)
+                raise self.failure(bucket, stage, not_a_tensor(result), call)
             if call is not None:
                 call.finished()
             return result
@@ -248,10 +237,10 @@ class StagedHook:
     def _completed(self, result: Any, bucket: Any, call: BucketCall | None) -> Future:
         """Return a completed future for a hook that communicated nothing."""
         if not isinstance(result, torch.Tensor):
-            raise self.failure(bucket, "compress", _not_a_tensor(result), call)
+            raise self.failure(bucket, "compress", not_a_tensor(result), call)
         if call is not None:
             call.finished()
-        future = _new_future(result)
+        future = new_future(result)
         future.set_result(result)
         return future
 
@@ -264,165 +253,11 @@ class StagedHook:
         reason = f"{type(error).__name__}: {error}"
         return HookError(self.__qualname__, bucket.index(), stage, reason)
 
-    def _run_on_parameter(
-        self, state: Any, bucket: tuple[torch.Tensor, torch.Tensor]
-    ) -> torch.Tensor:
-        """Run under the compiled python reducer, which passes ``(param.grad, param)``.
-
-        That reducer ignores what the hook returns, so the gradient is overwritten.
-        """
-        gradient, parameter = bucket
-        if self.multi_round:
-            raise TypeError(
-                f"hook {self.__qualname__} uses several collectives for a bucket and cannot run "
-                "under the compiled python reducer, which has no buckets; use a single-round hook, "
-                "or set torch._dynamo.config.optimize_ddp = True"
-            )
-        generator = self._function(state, ParameterBucket(gradient, parameter))
-        try:
-            operation = next(generator)
-            while True:
-                operation = generator.send(operation.functional())
-        except StopIteration as stop:
-            gradient.copy_(stop.value.view_as(gradient))
-        return gradient
-
-
-class ParameterBucket:
-    """One parameter's gradient in the shape of a ``GradBucket``, for the compiled reducer."""
-
-    def __init__(self, gradient: torch.Tensor, parameter: torch.Tensor) -> None:
-        self._gradient = gradient
-        self._parameter = parameter
-
-    def index(self) -> int:
-        """Return 0: the compiled reducer has no buckets."""
-        return 0
-
-    def is_last(self) -> bool:
-        """Return False: nobody knows."""
-        return False
-
-    def buffer(self) -> torch.Tensor:
-        """Return the gradient, flat."""
-        return self._gradient.flatten()
-
-    def set_buffer(self, tensor: torch.Tensor) -> None:
-        """Replace the gradient."""
-        self._gradient = tensor.view_as(self._gradient)
-
-    def gradients(self) -> list[torch.Tensor]:
-        """Return the gradient."""
-        return [self._gradient]
-
-    def parameters(self) -> list[torch.Tensor]:
-        """Return the parameter."""
-        return [self._parameter]
-
-
-class _Chain:
-    """All rounds of one call of a multi-round hook, with the future that DDP waits for.
-
-    Rounds of one chain follow each other on whatever thread completes them.  ``add_done_callback``
-    only logs what a callback raises, so nothing here may raise: a failure completes the future,
-    and the ``then`` at its end raises it where DDP sees it.
-    """
-
-    __slots__ = ("_bucket", "_call", "_future", "_generator", "_hook")
-
-    def __init__(
-        self, hook: StagedHook, generator: Steps, bucket: Any, call: BucketCall | None
-    ) -> None:
-        self._hook = hook
-        self._generator = generator
-        self._bucket = bucket
-        self._call = call
-        self._future = _new_future(bucket.buffer())
-
-    def submit(self) -> Future:
-        """Queue the chain in the lane and return its future."""
-        # Taken first: the chain may have ended, and its bucket be gone, when submit returns.
-        is_last = self._bucket.is_last()
-        result = self._future.then(_unwrap)
-        LANE.submit(self._start)
-        if is_last:
-            LANE.drained()
-        return result
-
-    def _start(self) -> None:
-        if self._call is not None:
-            self._call.begun()
-        self._advance(None, "compress")
-
-    def _advance(self, value: torch.Tensor | None, stage: str) -> None:
-        try:
-            operation = self._generator.send(value)  # type: ignore[arg-type]
-            stage = "wire"
-            if self._call is not None:
-                self._call.issued(operation)
-            future = operation.start()
-        except StopIteration as stop:
-            self._end(stop.value, stage)
-        except Exception as error:
-            self._fail(stage, error)
-        except BaseException as error:  # Ctrl-C: the lane must be free for what comes after it
-            self._fail(stage, error)
-            raise
-        else:
-            future.add_done_callback(functools.partial(self._arrived, operation))
-
-    def _arrived(self, operation: Operation, future: Future) -> None:
-        if self._call is not None:
-            self._call.arrived()
-        try:
-            value = operation.result(future)
-        except Exception as error:
-            self._fail("wire", error)
-        else:
-            self._advance(value, "decompress")
-
-    def _end(self, result: Any, stage: str) -> None:
-        if not isinstance(result, torch.Tensor):
-            self._fail(stage, _not_a_tensor(result))
-            return
-        try:
-            if self._call is not None:
-                self._call.finished()
-            self._future.set_result(result)
-        finally:
-            LANE.release()
-
-    def _fail(self, stage: str, error: BaseException) -> None:
-        try:
-            failure = self._hook.failure(self._bucket, stage, error, self._call)
-            failure.__cause__ = error
-            self._future.set_exception(failure)
-        finally:
-            LANE.release()
-
-
-def _unwrap(future: Future) -> torch.Tensor:
-    """Return the value, or raise the exception: DDP would read an exception as the value."""
-    return future.value()  # type: ignore[no-any-return]
-
-
-def _new_future(tensor: torch.Tensor) -> Future:
-    """Return a future that keeps its callbacks on the stream of the tensor's device."""
-    device = tensor.device
-    return torch.futures.Future(devices=None if device.type == "cpu" else [device])
-
 
 def _second_collective() -> RuntimeError:
     return RuntimeError(
         "the hook yielded a second collective, but was declared single-round; "
         "declare it with @staged(multi_round=True)"
-    )
-
-
-def _not_a_tensor(result: Any) -> TypeError:
-    return TypeError(
-        f"the hook returned {type(result).__name__}; return the averaged gradients, "
-        "a flat tensor like bucket.buffer()"
     )
 
 
@@ -439,63 +274,6 @@ def _not_floating(hook: StagedHook, what: str, kind: object) -> str:
 
 def _bind(hook: StagedHook, options: dict[str, Any]) -> StagedHook:
     return hook.bind(**options)
-
-
-def steps_of(hook: Hook, state: Any, bucket: Any) -> Steps:
-    """Return the steps of a hook, to be run inside another one; the result is the hook's.
-
-    ``result = yield from steps_of(hook, state, bucket)``: the collectives of a staged hook are seen
-    one by one; of an opaque hook, a function that returns a future, only the future is.
-    """
-    if isinstance(hook, StagedHook):
-        return hook.steps(state, bucket)
-    return _opaque_steps(hook, state, bucket)
-
-
-def _opaque_steps(hook: Hook, state: Any, bucket: Any) -> Steps:
-    return (yield HookCall(hook, state, bucket))
-
-
-def composed(
-    function: HookFunction,
-    hook: Hook,
-    *,
-    name: str,
-    made_by: tuple[Callable[..., StagedHook], tuple[Any, ...]],
-    floating: bool = False,
-) -> StagedHook:
-    """Return a staged hook whose generator function runs ``hook`` with ``steps_of``.
-
-    ``name``: of the parts, such as ``fp16_compress_wrapper(powerSGD_hook)``.  ``made_by``: the
-    function and the arguments that make this very hook, by which it pickles.  It is multi-round if
-    ``hook`` is, and checks its state as ``hook`` does.
-
-    Raises ``TypeError`` for what is no hook, and for a traced one.
-    """
-    if not callable(hook):
-        raise TypeError(
-            f"{name} needs a hook, a callable that takes (state, bucket), not a "
-            f"{type(hook).__name__}"
-        )
-    if getattr(hook, "is_traced", False):
-        raise TypeError(
-            f"{name} was given a hook that is traced already; "
-            "trace the outermost hook: trace(wrapper(hook))"
-        )
-    inner = hook if isinstance(hook, StagedHook) else None
-    return StagedHook(
-        function,
-        multi_round=inner.multi_round if inner else False,
-        floating=floating or bool(inner and inner.floating),
-        check=inner.check_state if inner else None,
-        name=name,
-        made_by=made_by,
-    )
-
-
-def hook_name(hook: Hook) -> str:
-    """Return the name by which a hook is shown."""
-    return getattr(hook, "__qualname__", type(hook).__qualname__).split("<locals>.")[-1]
 
 
 @overload

@@ -1,4 +1,4 @@
-"""Facts about process groups that the driver and the queue model need, looked up once a group.
+"""Process groups: which one a hook's state means, and facts about it, looked up once a group.
 
 A group's facts are kept under its identity with a weak reference, so that a destroyed group is
 neither kept alive nor confused with a later one at the same address.
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-__all__ = ["GroupInfo", "group_info", "group_of"]
+__all__ = ["GroupInfo", "group_info", "group_of", "require_member"]
 
 _DEFAULT_GLOO_WORKERS = 2
 
@@ -80,6 +80,23 @@ def group_of(state: object) -> dist.ProcessGroup:
             "there is no default process group; call torch.distributed.init_process_group first"
         )
     return group  # type: ignore[no-any-return]
+
+
+def require_member(owner: str, name: str, group: object) -> None:
+    """Check a state's argument: ``None``, or a process group that this rank is in.
+
+    Raises ``ValueError`` for what ``dist.new_group`` gives a rank outside, ``TypeError`` for what
+    is no process group.
+    """
+    if group is None or isinstance(group, dist.ProcessGroup):
+        return
+    if group == dist.GroupMember.NON_GROUP_MEMBER:
+        raise ValueError(
+            f"{owner}: this rank is not in its {name}; pass each rank the group that it is in"
+        )
+    raise TypeError(
+        f"{owner}: {name} is a {type(group).__name__}; pass a torch.distributed process group"
+    )
 
 
 def _backend_facts(group: dist.ProcessGroup, device_type: str) -> tuple[str, int]:

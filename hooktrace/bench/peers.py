@@ -49,6 +49,8 @@ class Peer:
 
 
 def _serialised(hook: Hook) -> Hook:
+    """Return a hook that waits for each bucket, so that collectives cannot pair up wrongly."""
+
     def waited(state, bucket):  # type: ignore[no-untyped-def]  # DDP refuses string annotations
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         future.set_result(hook(state, bucket).wait())
@@ -91,6 +93,7 @@ def _quantised(channel: int | None) -> Hook:
         dequantize = quantization_hooks._dequantize_per_channel_backend
 
     def gathered(tensor: torch.Tensor) -> list[torch.Tensor]:
+        """Return the tensors of all ranks, in their order."""
         parts = [torch.zeros_like(tensor) for _ in range(dist.get_world_size())]
         dist.all_gather(parts, tensor)
         return parts
@@ -126,6 +129,7 @@ def _bytes_alone(state: Any, bucket: Any) -> Steps:
 
 
 def _gathered(state, bucket):  # type: ignore[no-untyped-def]
+    """Gather all gradients and average them, each rank beginning with its own, as torch 1.7 did."""
     tensor: torch.Tensor = bucket.buffer()
     rank = dist.get_rank()
     parts = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]

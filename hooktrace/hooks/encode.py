@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from ..collectives import AllReduce
-from ..driver import StagedHook, Steps, hook_name
+from ..compose import hook_name
+from ..driver import StagedHook, Steps
 from ..groups import group_of
 from ..layout import GradBucketLike
 

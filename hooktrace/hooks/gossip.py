@@ -31,10 +31,10 @@ from typing import Any
 import torch.distributed as dist
 
 from ..collectives import AllToAll
+from ..compiled import refuse_compiled
 from ..driver import Steps, staged
-from ..groups import group_of
+from ..groups import group_of, require_member
 from ..layout import GradBucketLike
-from .local_sgd import refuse_compiled, require_member
 
 __all__ = ["GossipGradState", "gossip_grad_hook", "partners", "round_length"]
 

@@ -21,11 +21,12 @@ import torch
 import torch.distributed as dist
 
 from ..collectives import AllReduce
-from ..driver import ParameterBucket, Steps, staged
-from ..groups import group_of
+from ..compiled import refuse_compiled
+from ..driver import Steps, staged
+from ..groups import group_of, require_member
 from ..layout import GradBucketLike
 
-__all__ = ["PostLocalSGDState", "post_localSGD_hook", "refuse_compiled", "require_member"]
+__all__ = ["PostLocalSGDState", "post_localSGD_hook"]
 
 
 class PostLocalSGDState:
@@ -158,29 +159,3 @@ def _machine_size(state: PostLocalSGDState) -> int:
             f"{world} ranks; {remedy}"
         )
     return size
-
-
-def require_member(owner: str, name: str, group: object) -> None:
-    """Check a state's argument: ``None``, or a process group that this rank is in.
-
-    Raises ``ValueError`` for what ``dist.new_group`` gives a rank outside, ``TypeError`` for what
-    is no process group.
-    """
-    if group is None or isinstance(group, dist.ProcessGroup):
-        return
-    if group == dist.GroupMember.NON_GROUP_MEMBER:
-        raise ValueError(
-            f"{owner}: this rank is not in its {name}; pass each rank the group that it is in"
-        )
-    raise TypeError(
-        f"{owner}: {name} is a {type(group).__name__}; pass a torch.distributed process group"
-    )
-
-
-def refuse_compiled(hook: str, bucket: object) -> None:
-    """Raise ``TypeError`` under the compiled python reducer, where no bucket is the last one."""
-    if isinstance(bucket, ParameterBucket):
-        raise TypeError(
-            f"hook {hook} counts steps and cannot run under the compiled python reducer, which "
-            "does not say where a step ends; set torch._dynamo.config.optimize_ddp = True"
-        )

@@ -17,7 +17,9 @@ from typing import Any, Protocol
 import torch
 from torch.optim.optimizer import Optimizer, ParamsT
 
-from ..driver import Hook, ParameterBucket, StagedHook, Steps, composed, hook_name, steps_of
+from ..compiled import ParameterBucket
+from ..compose import Hook, composed, hook_name, steps_of
+from ..driver import StagedHook, Steps
 from ..layout import GradBucketLike
 
 __all__ = [

@@ -25,7 +25,8 @@ from ..driver import Steps, staged
 from ..groups import group_of
 from ..layout import GradBucketLike
 from .lowrank import left, orthogonalize, outer, right
-from .powersgd_state import MatrixGroup, PowerSGDState, restart_like
+from .powersgd_factors import MatrixGroup, restart_like
+from .powersgd_state import PowerSGDState
 
 __all__ = ["batched_powerSGD_hook", "powerSGD_hook"]
 

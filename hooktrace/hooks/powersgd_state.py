@@ -1,8 +1,8 @@
 """What PowerSGD remembers from step to step: its settings, residuals, factors and statistics.
 
     PowerSGDState    settings and, by bucket index, residual (error feedback), P and Q (warm start)
-       .factors(bucket)  --> Factors: how this bucket's parameters are cut into matrices, with
-                             views of P, Q and of the residual, made once for each layout
+       .factors(bucket)  --> Factors (powersgd_factors.py): how this bucket's parameters are cut
+                             into matrices, with views of P, Q and of the residual
 
 Names, arguments and numbers are those of ``torch.distributed.algorithms.ddp_comm_hooks``'
 ``PowerSGDState``.  Residuals, P and Q live as long as the layout and are updated in place: nothing
@@ -16,7 +16,6 @@ DDP's first layout again) it is taken apart and put together anew.
 from __future__ import annotations
 
 import logging
-import weakref
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,54 +23,15 @@ import torch
 import torch.distributed as dist
 
 from ..layout import GradBucketLike
+from .parameter_order import ParameterOrder
+from .powersgd_factors import Factors, Shape, cut, does_not_fit
 
-__all__ = ["Factors", "MatrixGroup", "PowerSGDState", "restart_like"]
+__all__ = ["PowerSGDState"]
 
 logger = logging.getLogger(__name__)
 
 _DROPPED_BY_PICKLE = ("process_group", "_factors", "_model", "_positions", "_passes")
 _PASSES_BEFORE_REBUILD = 3  # with a static graph the buckets of the third backward pass are new
-
-
-@dataclass(slots=True)
-class MatrixGroup:
-    """Matrices of one shape in a bucket, with their factors next to each other in memory.
-
-    ``positions``: of the parameters in the bucket.  ``shape``: (n, m) of each matrix.
-    ``p``: (k, n, r).  ``q``: (k, m, r).  ``restart``: (1, m, r), a start for a Q that died.
-    ``sources``: the matrices in the residual; empty without error feedback.
-    """
-
-    positions: list[int]
-    shape: tuple[int, int]
-    p: torch.Tensor
-    q: torch.Tensor
-    restart: torch.Tensor
-    sources: list[torch.Tensor]
-
-
-@dataclass(slots=True)
-class Factors:
-    """How one bucket is compressed.
-
-    ``wire``: the payload of the first all-reduce, all uncompressed gradients and then all P.
-    ``p``, ``q``: all P and all Q, flat; ``p`` is the end of ``wire``.  ``uncompressed``: the same
-    memory as the beginning of ``wire``.  ``runs``: (start, stop) in the bucket of uncompressed
-    gradients, neighbours taken together.  ``residual``: of error feedback, ``None`` without it.
-    ``numel_before``, ``numel_after``: elements of the bucket and of what is sent for it.
-    ``numels``: elements of each parameter.
-    """
-
-    wire: torch.Tensor
-    uncompressed: torch.Tensor
-    p: torch.Tensor
-    q: torch.Tensor
-    groups: list[MatrixGroup]
-    runs: list[tuple[int, int]]
-    residual: torch.Tensor | None
-    numel_before: int
-    numel_after: int
-    numels: list[int]
 
 
 @dataclass(slots=True)
@@ -83,7 +43,7 @@ class Memory:
 
     numel: int
     residual: torch.Tensor | None = None
-    shape: tuple[int, int] | None = None
+    shape: Shape | None = None
     q: torch.Tensor | None = None
 
 
@@ -160,32 +120,6 @@ class PowerSGDState:
     ) -> None:
         import numpy as np
 
-        if process_group is not None and not isinstance(process_group, dist.ProcessGroup):
-            raise TypeError(
-                f"PowerSGDState: process_group is a {type(process_group).__name__}; "
-                "pass a process group, or None for the default one"
-            )
-        _require(
-            "matrix_approximation_rank", matrix_approximation_rank, matrix_approximation_rank >= 1,
-            "pass 1 or more",
-        )  # fmt: skip
-        _require(
-            "start_powerSGD_iter", start_powerSGD_iter, start_powerSGD_iter >= 0, "pass 2 or more"
-        )
-        if start_powerSGD_iter <= 1 and (use_error_feedback or warm_start):
-            raise ValueError(
-                f"PowerSGDState: start_powerSGD_iter={start_powerSGD_iter} is too early for error "
-                "feedback or warm start, whose memory must not be older than DDP's rebuilt "
-                "buckets; pass 2 or more, or turn both off"
-            )
-        _require(
-            "min_compression_rate", min_compression_rate, min_compression_rate > 0,
-            "pass more than 0, such as 2",
-        )  # fmt: skip
-        _require(
-            "orthogonalization_epsilon", orthogonalization_epsilon, orthogonalization_epsilon >= 0,
-            "pass 0, or a small number such as 1e-8",
-        )  # fmt: skip
         self.process_group = process_group
         self.matrix_approximation_rank = matrix_approximation_rank
         self.start_powerSGD_iter = start_powerSGD_iter
@@ -194,6 +128,7 @@ class PowerSGDState:
         self.warm_start = warm_start
         self.orthogonalization_epsilon = orthogonalization_epsilon
         self.batch_tensors_with_same_shape = batch_tensors_with_same_shape
+        self._check_settings()
         # torch draws its seeds from this generator; the same draws give the same Q.
         self.rng = np.random.RandomState(random_seed)
         self.error_dict: dict[int, torch.Tensor] = {}
@@ -208,10 +143,32 @@ class PowerSGDState:
         self._squares: dict[int, list[int]] = {}
         self._begin()
 
+    def _check_settings(self) -> None:
+        group, start = self.process_group, self.start_powerSGD_iter
+        if group is not None and not isinstance(group, dist.ProcessGroup):
+            raise TypeError(
+                f"PowerSGDState: process_group is a {type(group).__name__}; "
+                "pass a process group, or None for the default one"
+            )
+        rank = self.matrix_approximation_rank
+        _require("matrix_approximation_rank", rank, rank >= 1, "pass 1 or more")
+        _require("start_powerSGD_iter", start, start >= 0, "pass 2 or more")
+        if start <= 1 and (self.use_error_feedback or self.warm_start):
+            raise ValueError(
+                f"PowerSGDState: start_powerSGD_iter={start} is too early for error "
+                "feedback or warm start, whose memory must not be older than DDP's rebuilt "
+                "buckets; pass 2 or more, or turn both off"
+            )
+        rate = self.min_compression_rate
+        _require("min_compression_rate", rate, rate > 0, "pass more than 0, such as 2")
+        epsilon = self.orthogonalization_epsilon
+        remedy = "pass 0, or a small number such as 1e-8"
+        _require("orthogonalization_epsilon", epsilon, epsilon >= 0, remedy)
+
     def _begin(self) -> None:
         self._factors: dict[int, Factors] = {}
         self._positions: dict[int, list[int]] = {}
-        self._model = _Model()
+        self._model = ParameterOrder()
         self._passes = 0
 
     def __getstate__(self) -> dict[str, Any]:
@@ -280,11 +237,11 @@ class PowerSGDState:
         try:
             found = [self._by_parameter.pop(position) for position in positions]
         except KeyError:
-            raise ValueError(_other_model(index)) from None
+            raise does_not_fit(index) from None
         for gradient, memory in zip(bucket.gradients(), found, strict=True):
             if memory.numel != gradient.numel():
-                raise ValueError(_other_model(index))
-        by_shape: dict[tuple[int, int] | None, list[Memory]] = {}
+                raise does_not_fit(index)
+        by_shape: dict[Shape | None, list[Memory]] = {}
         for memory in found:
             by_shape.setdefault(memory.shape, []).append(memory)
         by_shape.pop(None, None)
@@ -324,7 +281,7 @@ class PowerSGDState:
         if residual.device != buffer.device:  # it was loaded to another one
             residual = self.error_dict[index] = residual.to(buffer.device)
         if residual.numel() != numel:
-            raise ValueError(_other_model(index))
+            raise does_not_fit(index)
         residual[: buffer.numel()].add_(buffer)
         return residual
 
@@ -353,7 +310,13 @@ class PowerSGDState:
             and (q is None or q is known.q)
         )
         if not fits:
-            known = self._factors[index] = self._cut(bucket, residual, q)
+            known = self._factors[index] = cut(
+                bucket,
+                residual,
+                q,
+                rank=self.matrix_approximation_rank,
+                min_compression_rate=self.min_compression_rate,
+            )
         assert known is not None
         self.p_memory_dict[index], self.q_memory_dict[index] = known.p, known.q
         return known, q is None
@@ -368,9 +331,9 @@ class PowerSGDState:
         q = self.q_memory_dict.get(index)
         fits = self._squares.setdefault(index, positions) == positions
         if fits and q is not None and len(q) != side:
-            raise ValueError(_other_model(index))
+            raise does_not_fit(index)
         if not fits and self._passes >= _PASSES_BEFORE_REBUILD:
-            raise ValueError(_other_model(index))
+            raise does_not_fit(index)
         return fits
 
     def square_factors(
@@ -390,120 +353,6 @@ class PowerSGDState:
         if not self.warm_start:
             self.p_memory_dict.pop(index, None)
             self.q_memory_dict.pop(index, None)
-
-    def _cut(
-        self, bucket: GradBucketLike, residual: torch.Tensor | None, q: torch.Tensor | None
-    ) -> Factors:
-        buffer = bucket.buffer()
-        by_shape: dict[tuple[int, int], list[int]] = {}
-        runs: list[tuple[int, int]] = []
-        offsets: list[int] = []
-        offset = 0
-        gradients = bucket.gradients()
-        for position, gradient in enumerate(gradients):
-            offsets.append(offset)
-            stop = offset + gradient.numel()
-            shape = _matrix_shape(gradient)
-            if shape is not None and self._is_worth_it(*shape):
-                by_shape.setdefault(shape, []).append(position)
-            elif runs and runs[-1][1] == offset:
-                runs[-1] = (runs[-1][0], stop)
-            else:
-                runs.append((offset, stop))
-            offset = stop
-        plain = sum(stop - start for start, stop in runs)
-        ranks = {shape: min(*shape, self.matrix_approximation_rank) for shape in by_shape}
-        p_numel = sum(len(k) * shape[0] * ranks[shape] for shape, k in by_shape.items())
-        q_numel = sum(len(k) * shape[1] * ranks[shape] for shape, k in by_shape.items())
-        wire = buffer.new_empty(plain + p_numel)
-        if q is None:
-            q = buffer.new_empty(q_numel)
-        else:
-            q = q.to(buffer.device)
-            if q.numel() != q_numel:
-                raise ValueError(_other_model(bucket.index()))
-        known = Factors(
-            wire=wire,
-            uncompressed=wire[:plain],
-            p=wire[plain:],
-            q=q,
-            groups=[],
-            runs=runs,
-            residual=residual,
-            numel_before=buffer.numel(),
-            numel_after=plain + p_numel + q_numel,
-            numels=[gradient.numel() for gradient in gradients],
-        )
-        p_start = q_start = 0
-        for (n, m), positions in by_shape.items():
-            count, rank = len(positions), ranks[n, m]
-            p_stop, q_stop = p_start + count * n * rank, q_start + count * m * rank
-            sources = [
-                residual[offsets[i] : offsets[i] + n * m].view(n, m) for i in positions
-            ] if residual is not None else []  # fmt: skip
-            known.groups.append(
-                MatrixGroup(
-                    positions=positions,
-                    shape=(n, m),
-                    p=known.p[p_start:p_stop].view(count, n, rank),
-                    q=q[q_start:q_stop].view(count, m, rank),
-                    restart=restart_like(q, m, rank),
-                    sources=sources,
-                )
-            )
-            p_start, q_start = p_stop, q_stop
-        return known
-
-    def _is_worth_it(self, n: int, m: int) -> bool:
-        rank = min(n, m, self.matrix_approximation_rank)
-        return (n + m) * rank * self.min_compression_rate < n * m
-
-
-def restart_like(tensor: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
-    """Return unit columns of shape (1, rows, columns), the same on all ranks."""
-    generator = torch.Generator().manual_seed(rows)
-    random = torch.randn(1, rows, columns, generator=generator)
-    return torch.nn.functional.normalize(random, dim=1).to(tensor)
-
-
-class _Model:
-    """The parameters of a state's model, in the order in which its first backward pass met them."""
-
-    def __init__(self) -> None:
-        self._parameters: dict[int, tuple[int, weakref.ref[torch.Tensor]]] = {}
-        self._met = 0
-        self._complete = False
-
-    def owns(self, bucket: GradBucketLike) -> bool:
-        """Return whether the bucket is of the same model as those before it."""
-        parameters = bucket.parameters()
-        if not self._complete:
-            for parameter in parameters:
-                position = len(self._parameters)
-                self._parameters[id(parameter)] = position, weakref.ref(parameter)
-            self._met += 1
-            self._complete = bucket.is_last()
-            return bucket.index() == self._met - 1
-        _, known = self._parameters.get(id(parameters[0]), (0, None))
-        return known is not None and known() is parameters[0]
-
-    def positions(self, bucket: GradBucketLike) -> list[int]:
-        """Return the positions of the bucket's parameters among the model's."""
-        return [self._parameters[id(parameter)][0] for parameter in bucket.parameters()]
-
-
-def _matrix_shape(gradient: torch.Tensor) -> tuple[int, int] | None:
-    """Return (n, m) as which a gradient is compressed; ``None`` where it has no two sides."""
-    if gradient.dim() == 0 or gradient.numel() == 0:
-        return None
-    return gradient.shape[0], gradient.numel() // gradient.shape[0]
-
-
-def _other_model(index: int) -> str:
-    return (
-        f"what the PowerSGDState remembers does not fit bucket {index}; resume it with the model "
-        "(and, for the batched hook, the bucket_cap_mb) that it was saved with, or make a new one"
-    )
 
 
 def _require(name: str, value: object, valid: bool, remedy: str) -> None:

@@ -102,17 +102,17 @@ def _decode(gathered: torch.Tensor, channel: int | None, out: torch.Tensor, chan
     ranks = gathered.shape[0]
     # A copy even of a single row: one that is not a multiple of 4 bytes long has no float32 view.
     scales = gathered[:, : 4 * channels].clone(memory_format=torch.contiguous_format)
-    scales = scales.view(torch.float32) / ranks
+    scales = scales.view(torch.float32)
     zeros = gathered[:, 4 * channels : _HEADER_BYTES * channels].float()
     data = [_blocks(row, channel) for row in gathered[:, _HEADER_BYTES * channels :]]
     for (start, target), *blocks in zip(_blocks(out, channel), *data, strict=True):
         total = None
         for rank, (_, block) in enumerate(blocks):
             zero, scale = _of_rows(zeros[rank], start, block), _of_rows(scales[rank], start, block)
-            part = block.float().sub_(zero)
-            total = part.mul_(scale) if total is None else total.addcmul_(part, scale)
+            part = block.float().sub_(zero).mul_(scale)
+            total = part if total is None else total.add_(part)
         assert total is not None
-        target.copy_(total)
+        target.copy_(total.div_(ranks))
 
 
 def _parameters(

@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from ..driver import Hook, StagedHook, Steps, composed, hook_name, steps_of
+from ..compose import Hook, composed, hook_name, steps_of
+from ..driver import StagedHook, Steps
 
 __all__ = ["bf16_compress_wrapper", "fp16_compress_wrapper"]
 

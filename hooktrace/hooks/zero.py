@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from ..driver import Hook, Steps, composed, hook_name
+from ..compose import Hook, composed, hook_name
+from ..driver import Steps
 from ..groups import group_info
 from .optimizer import averaged_in_place
 

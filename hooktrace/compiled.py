@@ -1,0 +1,89 @@
+"""A staged hook under the compiled python reducer, which has no buckets and no futures.
+
+    (param.grad, param) --ParameterBucket--> generator --yield--> Operation.functional()
+                                                 ^                      |
+                                                 +----send(result)------+
+                                              returns --> copied into param.grad
+
+The reducer (``torch._dynamo.config.optimize_ddp = "python_reducer"``) calls the hook once for each
+parameter while it traces the backward graph.  Collectives are the functional ones, which can be
+traced, and the hook becomes part of the graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .chain import Steps
+
+__all__ = ["ParameterBucket", "refuse_compiled", "run_on_parameter", "several_rounds"]
+
+
+class ParameterBucket:
+    """One parameter's gradient in the shape of a ``GradBucket``."""
+
+    def __init__(self, gradient: torch.Tensor, parameter: torch.Tensor) -> None:
+        self._gradient = gradient
+        self._parameter = parameter
+
+    def index(self) -> int:
+        """Return 0: the compiled reducer has no buckets."""
+        return 0
+
+    def is_last(self) -> bool:
+        """Return False: nobody knows."""
+        return False
+
+    def buffer(self) -> torch.Tensor:
+        """Return the gradient, flat."""
+        return self._gradient.flatten()
+
+    def set_buffer(self, tensor: torch.Tensor) -> None:
+        """Replace the gradient."""
+        self._gradient = tensor.view_as(self._gradient)
+
+    def gradients(self) -> list[torch.Tensor]:
+        """Return the gradient."""
+        return [self._gradient]
+
+    def parameters(self) -> list[torch.Tensor]:
+        """Return the parameter."""
+        return [self._parameter]
+
+
+def run_on_parameter(
+    function: Callable[..., Steps], state: Any, gradient: torch.Tensor, parameter: torch.Tensor
+) -> torch.Tensor:
+    """Run a hook's generator function on one parameter; returns ``gradient``, overwritten.
+
+    Overwritten, since the reducer ignores what a hook returns.
+    """
+    generator = function(state, ParameterBucket(gradient, parameter))
+    try:
+        operation = next(generator)
+        while True:
+            operation = generator.send(operation.functional())
+    except StopIteration as stop:
+        gradient.copy_(stop.value.view_as(gradient))
+    return gradient
+
+
+def several_rounds(hook: str) -> TypeError:
+    """Return the error for a multi-round hook."""
+    return TypeError(
+        f"hook {hook} uses several collectives for a bucket and cannot run "
+        "under the compiled python reducer, which has no buckets; use a single-round hook, "
+        "or set torch._dynamo.config.optimize_ddp = True"
+    )
+
+
+def refuse_compiled(hook: str, bucket: object) -> None:
+    """Raise ``TypeError`` under the compiled python reducer, where no bucket is the last one."""
+    if isinstance(bucket, ParameterBucket):
+        raise TypeError(
+            f"hook {hook} counts steps and cannot run under the compiled python reducer, which "
+            "does not say where a step ends; set torch._dynamo.config.optimize_ddp = True"
+        )

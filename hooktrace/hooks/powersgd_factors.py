@@ -1,0 +1,166 @@
+"""How PowerSGD cuts a bucket into matrices, and the memory of their factors.
+
+    gradients --worth it?-- yes --> matrices, by shape: one MatrixGroup of P, Q and sources a shape
+                            no ---> runs of plain gradients
+    memory:   [ plain | all P ]  first all-reduce        [ all Q ]  second all-reduce
+
+A ``Factors`` is made once for each layout; nothing of it is allocated in a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import torch
+
+from ..layout import GradBucketLike
+
+__all__ = ["Factors", "MatrixGroup", "Shape", "cut", "does_not_fit", "restart_like"]
+
+Shape: TypeAlias = tuple[int, int]
+
+
+@dataclass(slots=True)
+class MatrixGroup:
+    """Matrices of one shape in a bucket, with their factors next to each other in memory.
+
+    ``positions``: of the parameters in the bucket.  ``shape``: (n, m) of each matrix.
+    ``p``: (k, n, r).  ``q``: (k, m, r).  ``restart``: (1, m, r), a start for a Q that died.
+    ``sources``: the matrices in the residual; empty without error feedback.
+    """
+
+    positions: list[int]
+    shape: Shape
+    p: torch.Tensor
+    q: torch.Tensor
+    restart: torch.Tensor
+    sources: list[torch.Tensor]
+
+
+@dataclass(slots=True)
+class Factors:
+    """How one bucket is compressed.
+
+    ``wire``: the payload of the first all-reduce, all uncompressed gradients and then all P.
+    ``p``, ``q``: all P and all Q, flat; ``p`` is the end of ``wire``.  ``uncompressed``: the same
+    memory as the beginning of ``wire``.  ``runs``: (start, stop) in the bucket of uncompressed
+    gradients, neighbours taken together.  ``residual``: of error feedback, ``None`` without it.
+    ``numel_before``, ``numel_after``: elements of the bucket and of what is sent for it.
+    ``numels``: elements of each parameter.
+    """
+
+    wire: torch.Tensor
+    uncompressed: torch.Tensor
+    p: torch.Tensor
+    q: torch.Tensor
+    groups: list[MatrixGroup]
+    runs: list[tuple[int, int]]
+    residual: torch.Tensor | None
+    numel_before: int
+    numel_after: int
+    numels: list[int]
+
+
+def cut(
+    bucket: GradBucketLike,
+    residual: torch.Tensor | None,
+    q: torch.Tensor | None,
+    *,
+    rank: int,
+    min_compression_rate: float,
+) -> Factors:
+    """Return how a bucket is compressed; what is in ``wire`` and in a new Q is arbitrary.
+
+    ``residual``: of error feedback, flat and as long as the bucket, or ``None``.  ``q``: all Q that
+    are remembered, flat, or ``None`` for new ones.  ``rank``, ``min_compression_rate``: as in
+    ``PowerSGDState``.
+
+    Raises ``ValueError`` for a ``q`` of another length than the bucket's matrices ask for.
+    """
+    buffer, gradients = bucket.buffer(), bucket.gradients()
+    by_shape, runs = _sorted_out(gradients, rank, min_compression_rate)
+    plain = sum(stop - start for start, stop in runs)
+    p_numel = sum(len(k) * n * min(n, m, rank) for (n, m), k in by_shape.items())
+    q_numel = sum(len(k) * m * min(n, m, rank) for (n, m), k in by_shape.items())
+    wire = buffer.new_empty(plain + p_numel)
+    q = buffer.new_empty(q_numel) if q is None else q.to(buffer.device)
+    if q.numel() != q_numel:
+        raise does_not_fit(bucket.index())
+    numels = [gradient.numel() for gradient in gradients]
+    known = Factors(
+        wire=wire,
+        uncompressed=wire[:plain],
+        p=wire[plain:],
+        q=q,
+        groups=[],
+        runs=runs,
+        residual=residual,
+        numel_before=buffer.numel(),
+        numel_after=plain + p_numel + q_numel,
+        numels=numels,
+    )
+    parts = [] if residual is None else residual.split(numels)
+    p_start = q_start = 0
+    for (n, m), positions in by_shape.items():
+        k, r = len(positions), min(n, m, rank)
+        p_stop, q_stop = p_start + k * n * r, q_start + k * m * r
+        known.groups.append(
+            MatrixGroup(
+                positions=positions,
+                shape=(n, m),
+                p=known.p[p_start:p_stop].view(k, n, r),
+                q=q[q_start:q_stop].view(k, m, r),
+                restart=restart_like(q, m, r),
+                sources=[parts[i].view(n, m) for i in positions] if parts else [],
+            )
+        )
+        p_start, q_start = p_stop, q_stop
+    return known
+
+
+def _sorted_out(
+    gradients: Iterable[torch.Tensor], rank: int, min_compression_rate: float
+) -> tuple[dict[Shape, list[int]], list[tuple[int, int]]]:
+    """Return (positions of the matrices by shape, runs of all other gradients)."""
+    by_shape: dict[Shape, list[int]] = {}
+    runs: list[tuple[int, int]] = []
+    start = 0
+    for position, gradient in enumerate(gradients):
+        stop = start + gradient.numel()
+        shape = _matrix_shape(gradient)
+        if shape is not None and _is_worth_it(*shape, rank, min_compression_rate):
+            by_shape.setdefault(shape, []).append(position)
+        elif runs and runs[-1][1] == start:
+            runs[-1] = (runs[-1][0], stop)
+        else:
+            runs.append((start, stop))
+        start = stop
+    return by_shape, runs
+
+
+def _matrix_shape(gradient: torch.Tensor) -> Shape | None:
+    """Return (n, m) as which a gradient is compressed; ``None`` where it has no two sides."""
+    if gradient.dim() == 0 or gradient.numel() == 0:
+        return None
+    return gradient.shape[0], gradient.numel() // gradient.shape[0]
+
+
+def _is_worth_it(n: int, m: int, rank: int, min_compression_rate: float) -> bool:
+    return (n + m) * min(n, m, rank) * min_compression_rate < n * m
+
+
+def restart_like(tensor: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
+    """Return unit columns of shape (1, rows, columns), the same on all ranks."""
+    generator = torch.Generator().manual_seed(rows)
+    random = torch.randn(1, rows, columns, generator=generator)
+    return torch.nn.functional.normalize(random, dim=1).to(tensor)
+
+
+def does_not_fit(index: int) -> ValueError:
+    """Return the error for a memory that is of another model's bucket."""
+    return ValueError(
+        f"what the PowerSGDState remembers does not fit bucket {index}; resume it with the model "
+        "(and, for the batched hook, the bucket_cap_mb) that it was saved with, or make a new one"
+    )
