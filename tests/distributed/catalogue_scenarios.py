@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -75,10 +76,11 @@ STATES: dict[str, Callable[[], Any]] = {
 }
 
 
-def registered(rank: int) -> dict[str, tuple[bool, bool, list[str], bool]]:
-    """Register each hook by its type, with and without a tracer.
+def registered(rank: int) -> dict[str, dict[str, Any]]:
+    """Register each hook by its type, with and without a tracer; return what came of it, by type.
 
-    Return (same gradients, finite, stage names of the last bucket, the type's plain call works).
+    ``same``: the tracer changes no gradient.  ``stages``: of the last bucket.  ``plain``: the
+    type's own call with a process group works; ``columns``: of the PowerSGD state it then makes.
     """
     facts = {}
     for member in DDPCommHookType:
@@ -92,16 +94,19 @@ def registered(rank: int) -> dict[str, tuple[bool, bool, list[str], bool]]:
                     ddp.zero_grad()
                     backward(ddp, rank, step)
                 runs.append(gradients(ddp))
-            stages = [s.name for s in tracer.buckets()[-1].stages if s.name != "queue"]
+            last = tracer.buckets()[-1]
         called = make_ddp()
         member.value(model=called, state=dist.group.WORLD)
         backward(called, rank, 0)
-        facts[member.name] = (
-            torch.equal(*runs),
-            bool(runs[0].isfinite().all()),
-            stages,
-            bool(gradients(called).isfinite().all()),
-        )
+        ((hook, state),) = called._comm_hooks
+        facts[member.name] = {
+            "same": torch.equal(*runs),
+            "finite": bool(runs[0].isfinite().all()),
+            "stages": [stage.name for stage in last.stages if stage.name != "queue"],
+            "plain": bool(gradients(called).isfinite().all()),
+            "hooks": {hook.__qualname__, last.hook},
+            "columns": getattr(state, "matrix_approximation_rank", None),
+        }
     return facts
 
 
@@ -162,20 +167,23 @@ def same(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def encoded(rank: int) -> dict[str, Any]:
-    """Run encode_and_decode beside the hook that it should equal, and pickle it."""
-    import pickle
-
-    made = hooks.encode_and_decode(halve, same)
-    ours, plain = make_ddp(), make_ddp()
-    ours.register_comm_hook(None, pickle.loads(pickle.dumps(made)))
+    """Run pickled hooks of encode_and_decode beside the one that they should equal."""
+    plain = make_ddp()
     plain.register_comm_hook(None, hooks.allreduce_hook)
-    backward(ours, rank, 0)
     backward(plain, rank, 0)
-    largest = gradients(plain).abs().max()
-    return {
-        "error": ((gradients(ours) - gradients(plain)).abs().max() / largest).item(),
-        "name": made.__name__,
-    }
+    facts: dict[str, Any] = {}
+    for case, average, expected in (
+        ("mean", True, gradients(plain)),
+        ("sum", False, gradients(plain) * dist.get_world_size()),
+    ):
+        made = hooks.encode_and_decode(halve, same, average=average)
+        copy = pickle.loads(pickle.dumps(made))
+        ours = make_ddp()
+        ours.register_comm_hook(None, copy)
+        backward(ours, rank, 0)
+        error = (gradients(ours) - expected).abs().max() / expected.abs().max()
+        facts[case] = {"error": error.item(), "names": {made.__name__, copy.__name__}}
+    return facts
 
 
 def compiled(rank: int) -> dict[str, float]:

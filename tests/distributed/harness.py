@@ -1,7 +1,7 @@
 """Runs scenarios in real gloo ranks, started by torch's launcher, under a deadline.
 
-    pytest -> run(scenarios, ranks) -> torchrun -> worker.py on each rank -> one result file a
-    scenario and rank -> Results
+    pytest -> launch({module: scenarios}, ranks) -> torchrun -> worker.py on each rank -> one result
+    file a scenario and rank -> Launch
 
 One group of processes runs many scenarios, since starting one costs seconds.  A scenario that
 raises is reported by its own test; one that hangs is killed at the deadline with all its processes.
@@ -15,36 +15,42 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 WORKER = Path(__file__).with_name("worker.py")
 
 
 @dataclass
-class Results:
-    """What the ranks of one launch left behind."""
+class Launch:
+    """What the ranks of one launch left behind, by scenario; read when a test asks for it."""
 
     directory: Path
+    modules: dict[str, str]
+    """Each scenario's module."""
     ranks: int
     output: str
     exit_code: int | None
 
     def __getitem__(self, scenario: str) -> list[Any]:
         """Return the scenario's result on each rank; fails the test where it raised or hung."""
+        name = f"{self.modules[scenario]}:{scenario}"
         results = []
         for rank in range(self.ranks):
-            path = self.directory / f"{scenario}.{rank}"
+            path = self.directory / f"{name}.{rank}"
             if not path.exists():
                 tail = self.output[-6000:]
                 raise AssertionError(
-                    f"rank {rank} did not finish {scenario} (exit code {self.exit_code}):\n{tail}"
+                    f"rank {rank} did not finish {name} (exit code {self.exit_code}):\n{tail}"
                 )
             failed, value = pickle.loads(path.read_bytes())
             if failed:
-                raise AssertionError(f"rank {rank} failed in {scenario}:\n{value}")
+                raise AssertionError(f"rank {rank} failed in {name}:\n{value}")
             results.append(value)
         return results
 
@@ -56,10 +62,22 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def run(
-    directory: Path, scenarios: list[str], *, ranks: int = 2, deadline_s: float = 150
-) -> Results:
-    """Run scenarios of ``worker.py`` one after another on each of ``ranks`` ranks."""
+def launch(
+    factory: pytest.TempPathFactory,
+    scenarios: Mapping[str, Sequence[str]],
+    *,
+    ranks: int,
+    deadline_s: float = 150,
+) -> Launch:
+    """Run scenarios, functions by their module in this folder, in order on each of ``ranks`` ranks.
+
+    Raises ``ValueError`` where two modules have a scenario of one name.
+    """
+    pairs = [(module, name) for module, names in scenarios.items() for name in names]
+    modules = {name: module for module, name in pairs}
+    if len(modules) != len(pairs):
+        raise ValueError(f"two scenarios of one name in {pairs}; rename one of them")
+    directory = factory.mktemp("launch")
     environment = {
         **os.environ,
         "GLOO_SOCKET_IFNAME": "lo",
@@ -71,7 +89,7 @@ def run(
         *(sys.executable, "-m", "torch.distributed.run"),
         *("--nnodes", "1", "--nproc-per-node", str(ranks)),
         *("--master-addr", "127.0.0.1", "--master-port", str(free_port())),
-        *(str(WORKER), str(directory), *scenarios),
+        *(str(WORKER), str(directory), *(f"{module}:{name}" for module, name in pairs)),
     ]
     process = subprocess.Popen(
         command,
@@ -89,7 +107,7 @@ def run(
         output += f"\nkilled: not done after {deadline_s} s"
     finally:
         _kill_workers(directory)
-    return Results(directory, ranks, output, process.returncode)
+    return Launch(directory, modules, ranks, output, process.returncode)
 
 
 def _kill_workers(directory: Path) -> None:

@@ -105,8 +105,10 @@ MUTANTS: dict[str, Mutant] = {
     "quantised: truncated, not rounded": Mutant(
         "quantised", "quantization", ".round_()", ".trunc_()"
     ),
-    "gathered: mean forgotten": Mutant("gathered", "gather", "buffer.div_(group.size())", "buffer"),
-    "gathered: a rank forgotten": Mutant("gathered", "gather", "gathered[1:]", "gathered[2:]"),
+    "gathered: mean forgotten": Mutant("gathered", "gather", "total.div_(group.size())", "total"),
+    "gathered: all ranks but one forgotten": Mutant(
+        "gathered", "gather", "total.add_(row)", "pass"
+    ),
     "allreduce: mean forgotten": Mutant(
         "default", "default", "bucket.buffer().div_(group.size())", "bucket.buffer()"
     ),

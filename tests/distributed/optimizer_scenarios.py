@@ -2,128 +2,38 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import pickle
-import random
-import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, optimizer_overlap_hooks
-from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.algorithms.ddp_comm_hooks import optimizer_overlap_hooks
 from torch.distributed.optim.functional_adam import _FunctionalAdam
 from torch.distributed.optim.functional_adamw import _FunctionalAdamW
 from torch.distributed.optim.functional_sgd import _FunctionalSGD
 from torch.nn.parallel import DistributedDataParallel
 
 import hooktrace
-from hooktrace import AllGather, AllReduce, Tracer
-from hooktrace.driver import staged
-from hooktrace.groups import group_of
+from hooktrace import Tracer
 from hooktrace.hooks.default import allreduce_hook, fp16_compress_hook
 from hooktrace.hooks.optimizer import OptimizerHookState, hook_then_optimizer
-from hooktrace.hooks.zero import hook_with_zero_step, hook_with_zero_step_interleaved
-from tests.distributed.models import backward, gradients, make_ddp
-
-several_buckets = functools.partial(make_ddp, bucket_cap_mb=0.001)
-
-STEPS = 20
-SGD = (torch.optim.SGD, {"lr": 0.003, "momentum": 0.9, "weight_decay": 0.01})
-
-OPTIMIZERS: dict[str, tuple[type[torch.optim.Optimizer], dict[str, Any]]] = {
-    f"{cls.__name__} {name}": (cls, {**options, **implementation})
-    for cls, options in [
-        SGD,
-        (torch.optim.Adam, {"lr": 0.01, "weight_decay": 0.01, "amsgrad": True}),
-        (torch.optim.AdamW, {"lr": 0.01}),
-    ]
-    for name, implementation in [
-        ("default", {}),
-        ("foreach", {"foreach": True}),
-        ("fused", {"fused": True}),
-    ]
-}
-
-
-@staged
-def gathering_hook(state: Any, bucket: Any) -> Iterator[Any]:
-    """Average into a tensor of its own, and leave another buffer in the bucket."""
-    payload = bucket.buffer().to(torch.float16)
-    bucket.set_buffer(payload)
-    gathered = yield AllGather(payload, group_of(state))
-    return gathered.float().mean(0)
-
-
-@staged(multi_round=True)
-def twice_hook(state: Any, bucket: Any) -> Iterator[Any]:
-    """Average twice, after random delays that differ between ranks."""
-    group = group_of(state)
-    buffer = bucket.buffer()
-    for _ in range(2):
-        time.sleep(random.random() * 0.001)
-        buffer = yield AllReduce(buffer / group.size(), group)
-    return buffer
-
-
-HOOKS: dict[str, Callable[..., Any]] = {
-    "allreduce": allreduce_hook,
-    "fp16": fp16_compress_hook,
-    "torch's allreduce": default_hooks.allreduce_hook,
-    "torch's fp16": default_hooks.fp16_compress_hook,
-    "another tensor": gathering_hook,
-    "multi-round": twice_hook,
-}
-
-
-def parameters(ddp: nn.Module) -> torch.Tensor:
-    """Return all parameters, flat."""
-    return torch.cat([p.detach().flatten() for p in ddp.parameters()])
-
-
-def equal_runs(left: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
-    """Return whether two runs went through the same bits, and went anywhere."""
-    moved = not torch.equal(left[0], left[-1])
-    return moved and len(left) == len(right) and all(map(torch.equal, left, right))
-
-
-def run(
-    ddp: DistributedDataParallel,
-    rank: int,
-    step: Callable[[], object] = lambda: None,
-    steps: Iterable[int] = range(STEPS),
-) -> list[torch.Tensor]:
-    """Train with ``step`` after each backward; return parameters and gradients after each."""
-    seen = []
-    for number in steps:
-        ddp.zero_grad()
-        backward(ddp, rank, number)
-        step()
-        seen.append(torch.cat([parameters(ddp), gradients(ddp)]))
-    return seen
-
-
-def sequential(
-    rank: int, hook: Callable[..., Any], cls: Any, options: dict[str, Any], **modes: Any
-) -> list[torch.Tensor]:
-    """Step after backward."""
-    ddp = several_buckets(**modes)
-    ddp.register_comm_hook(None, hook)
-    return run(ddp, rank, cls(ddp.parameters(), **options).step)
-
-
-def overlapped(
-    rank: int, hook: Callable[..., Any], cls: Any, options: dict[str, Any], **modes: Any
-) -> list[torch.Tensor]:
-    """Step in the hook."""
-    ddp = several_buckets(**modes)
-    state = OptimizerHookState.of(cls, ddp.parameters(), **options)
-    ddp.register_comm_hook(None, hook_then_optimizer(hook, state))
-    return run(ddp, rank)
+from tests.distributed.models import backward
+from tests.distributed.optimizer_runs import (
+    HOOKS,
+    OPTIMIZERS,
+    SGD,
+    STEPS,
+    equal_runs,
+    message_of,
+    overlapped,
+    parameters,
+    run,
+    sequential,
+    several_buckets,
+)
 
 
 def overlap(rank: int) -> dict[str, bool]:
@@ -420,15 +330,6 @@ class Failing:
         raise ArithmeticError("no step today")
 
 
-def message_of(action: Callable[[], object]) -> tuple[str, str]:
-    """Return type and message of the exception that an action raises."""
-    try:
-        action()
-    except Exception as error:
-        return type(error).__name__, str(error)
-    return "", ""
-
-
 def refusals(rank: int) -> dict[str, str]:
     """Return the messages out of backward where a bucket cannot be stepped."""
     facts = {}
@@ -470,98 +371,3 @@ def _compiled() -> str:
     finally:
         torch._dynamo.config.optimize_ddp = True
         torch._dynamo.reset()
-
-
-FACTORIES = (hook_with_zero_step, hook_with_zero_step_interleaved)
-
-
-def zero_errors(rank: int) -> dict[str, list[tuple[str, str]]]:
-    """Return what each way of asking for ZeRO raises on real gloo ranks, before registration."""
-    ddp = several_buckets()
-    channels = DistributedDataParallel(nn.Conv2d(3, 8, 3).to(memory_format=torch.channels_last))
-
-    def zero(
-        params: Any = None, overlap_with_ddp: bool = True, **options: Any
-    ) -> ZeroRedundancyOptimizer:
-        params = ddp.parameters() if params is None else params
-        cls = torch.optim.SGD
-        return ZeroRedundancyOptimizer(
-            params, cls, overlap_with_ddp=overlap_with_ddp, lr=0.1, **options
-        )
-
-    first, *others = ddp.parameters()
-    with contextlib.closing(Tracer()) as tracer:
-        cases: dict[str, tuple[Any, Any, Any]] = {
-            "gloo": (fp16_compress_hook, ddp, zero()),
-            "no overlap": (allreduce_hook, ddp, zero(overlap_with_ddp=False)),
-            "groups": (allreduce_hook, ddp, zero([{"params": [first]}, {"params": others}])),
-            "no DDP": (allreduce_hook, ddp.module, zero()),
-            "no ZeRO": (allreduce_hook, ddp, torch.optim.SGD(ddp.parameters(), lr=0.1)),
-            "no hook": (3, ddp, zero()),
-            "traced": (hooktrace.trace(allreduce_hook, tracer=tracer), ddp, zero()),
-            "channels_last": (allreduce_hook, channels, zero(channels.parameters())),
-        }
-        return {
-            name: [message_of(functools.partial(factory, *case)) for factory in FACTORIES]
-            for name, case in cases.items()
-        }
-
-
-def zero_alone(rank: int) -> dict[str, Any]:
-    """Step with ZeRO in groups of one rank on torch's fake backend, whose collectives do nothing.
-
-    A sum over one rank needs none, so results are exact; nothing is said about a real backend.
-    """
-    from torch.testing._internal.distributed import fake_pg  # noqa: F401  # registers the backend
-
-    alone = [dist.new_group([other], backend="fake") for other in range(2)][rank]
-    cases = [
-        (factory, hook, shard)
-        for factory in FACTORIES
-        for hook in (allreduce_hook, gathering_copy_hook)
-        for shard in (False, True)
-    ]
-    if rank != 0:
-        return {
-            str(case): message_of(functools.partial(_train_with_zero, alone, *case))
-            for case in cases
-        }
-    return dict(_train_with_zero(alone, *case) for case in cases)
-
-
-def _train_with_zero(
-    group: dist.ProcessGroup, factory: Callable[..., Any], hook: Callable[..., Any], shard: bool
-) -> tuple[str, dict[str, Any]]:
-    cls, options = SGD
-    ddp = several_buckets(process_group=group)
-    zero = ZeroRedundancyOptimizer(
-        ddp.parameters(), cls, process_group=group, overlap_with_ddp=True, **options
-    )
-    made = factory(hook, ddp, zero, shard)
-    with Tracer() as tracer:
-        ddp.register_comm_hook(group, hooktrace.trace(made, tracer=tracer))
-        start = parameters(ddp)
-        seen = run(ddp, 0)
-        recorded = len(tracer.steps())
-    reference = several_buckets(process_group=group)
-    reference.register_comm_hook(group, allreduce_hook)
-    optimizer = cls(reference.parameters(), **options)
-    run(reference, 0, steps=range(2))
-    expected = run(reference, 0, optimizer.step, range(2, STEPS))
-    return f"{made.__qualname__} {shard}", {
-        "named alike": made.__name__ == made.__qualname__,
-        "first two step nothing": torch.equal(seen[1][: start.numel()], start),
-        "same": equal_runs(seen[2:], expected),
-        "steps recorded": recorded,
-        "pickles": message_of(functools.partial(pickle.dumps, made))[0] == "",
-    }
-
-
-@staged
-def gathering_copy_hook(state: Any, bucket: Any) -> Iterator[Any]:
-    """Return the sum in a tensor of its own, with garbage in the bucket and its buffer."""
-    buffer = bucket.buffer()
-    total = yield AllReduce(buffer.clone(), group_of(state))
-    buffer.fill_(99)
-    bucket.set_buffer(torch.full_like(buffer, 77))
-    return total

@@ -4,22 +4,53 @@ from __future__ import annotations
 
 import pytest
 
+from hooktrace import hooks
 from hooktrace.hooks import DDPCommHookType, catalogue
 from tests.distributed import harness
+from tests.distributed.harness import Launch
 
-SCENARIOS = ["paper_ratios", "registered", "refusals", "encoded", "resumed", "compiled"]
+SCENARIOS = {
+    "catalogue_scenarios": [
+        "paper_ratios",
+        "registered",
+        "refusals",
+        "encoded",
+        "resumed",
+        "compiled",
+    ]
+}
+
+CATALOGUE = {
+    "ALLREDUCE": ("allreduce", hooks.allreduce_hook, "lossless"),
+    "FP16_COMPRESS": ("fp16", hooks.fp16_compress_hook, "cast"),
+    "BF16_COMPRESS": ("bf16", hooks.bf16_compress_hook, "cast"),
+    "QUANTIZE_PER_TENSOR": ("quantize-per-tensor", hooks.quantization_pertensor_hook, "quantised"),
+    "QUANTIZE_PER_CHANNEL": (
+        "quantize-per-channel",
+        hooks.quantization_perchannel_hook,
+        "quantised",
+    ),
+    "POWER_SGD": ("powersgd", hooks.powerSGD_hook, "low-rank"),
+    "POWER_SGD_RANK2": ("powersgd-rank2", hooks.powerSGD_hook, "low-rank"),
+    "BATCHED_POWER_SGD": ("batched-powersgd", hooks.batched_powerSGD_hook, "low-rank"),
+    "BATCHED_POWER_SGD_RANK2": ("batched-powersgd-rank2", hooks.batched_powerSGD_hook, "low-rank"),
+    "NOOP": ("noop", hooks.noop_hook, "local"),
+    "ALLGATHER_THEN_AGGREGATE": ("allgather", hooks.allgather_then_aggregate_hook, "lossless"),
+    "POST_LOCAL_SGD": ("post-local-sgd", hooks.post_localSGD_hook, "local"),
+    "GOSSIP_GRAD": ("gossip", hooks.gossip_grad_hook, "local"),
+}
+"""Each type's name on the command line, hook and kind."""
 
 
 @pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> harness.Results:
+def two(tmp_path_factory: pytest.TempPathFactory) -> Launch:
     """All scenarios on 2 ranks."""
-    names = [f"catalogue_scenarios:{name}" for name in SCENARIOS]
-    return harness.run(tmp_path_factory.mktemp("catalogue"), names, ranks=2, deadline_s=280)
+    return harness.launch(tmp_path_factory, SCENARIOS, ranks=2, deadline_s=280)
 
 
-def test_powersgd_gives_the_papers_compression(two: harness.Results) -> None:
+def test_powersgd_gives_the_papers_compression(two: Launch) -> None:
     """243.3, 135.8 and 72.1 on the authors' ResNet-18, from measured wire bytes."""
-    for facts in two["catalogue_scenarios:paper_ratios"]:
+    for facts in two["paper_ratios"]:
         assert {count for count, _ in facts.values()} == {11_173_962}
         assert {rank: round(ratio, 1) for rank, (_, ratio) in facts.items()} == {
             1: 243.3,
@@ -29,18 +60,25 @@ def test_powersgd_gives_the_papers_compression(two: harness.Results) -> None:
 
 
 @pytest.mark.parametrize("member", DDPCommHookType)
-def test_each_hook_registers_by_its_type(two: harness.Results, member: DDPCommHookType) -> None:
-    """Traced or not the gradients are the same, and the stages are those of the hook."""
+def test_each_hook_registers_by_its_type(two: Launch, member: DDPCommHookType) -> None:
+    """It is that type's hook, traced or not the gradients are the same, and the stages are its."""
     rounds = 0 if member is DDPCommHookType.NOOP else 2 if "SGD" in member.name else 1
     if member is DDPCommHookType.POST_LOCAL_SGD:
         rounds = 1
     expected = ["compress", *["wire", "compress"] * rounds]
     if rounds:
         expected[-1] = "decompress"
-    for facts in two["catalogue_scenarios:registered"]:
-        same, finite, stages, plain = facts[member.name]
-        assert (same, finite, plain) == (True, True, True)
-        assert stages == expected
+    _, hook, _ = CATALOGUE[member.name]
+    columns = (2 if "RANK2" in member.name else 1) if "POWER" in member.name else None
+    for facts in two["registered"]:
+        assert facts[member.name] == {
+            "same": True,
+            "finite": True,
+            "stages": expected,
+            "plain": True,
+            "hooks": {hook.__qualname__},
+            "columns": columns,
+        }
 
 
 REFUSALS = {
@@ -54,31 +92,33 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("case", [*REFUSALS, *[f"{name} traced" for name in REFUSALS]])
-def test_what_cannot_work_is_refused_at_registration(two: harness.Results, case: str) -> None:
+def test_what_cannot_work_is_refused_at_registration(two: Launch, case: str) -> None:
     """The error names the hook and the thing, and ends in what to do."""
-    for facts in two["catalogue_scenarios:refusals"]:
+    for facts in two["refusals"]:
         for part in REFUSALS[case.removesuffix(" traced")]:
             assert part in facts[case]
 
 
-def test_what_ddp_registers_is_refused_in_backward(two: harness.Results) -> None:
+def test_what_ddp_registers_is_refused_in_backward(two: Launch) -> None:
     """Where hooktrace does not see the registration, the first call says the same."""
-    for facts in two["catalogue_scenarios:refusals"]:
+    for facts in two["refusals"]:
         where = "hook 'quantization_pertensor_hook', bucket 0, stage compress: TypeError"
         assert where in facts["in backward"]
         assert "bucket 0 are sparse; use allreduce_hook" in facts["in backward"]
 
 
-def test_encode_and_decode_make_a_hook(two: harness.Results) -> None:
-    """A bfloat16 encoding errs by its rounding, twice: of a gradient, and of the sum."""
-    for facts in two["catalogue_scenarios:encoded"]:
-        assert 0 < facts["error"] <= 2 * 2**-8
-        assert facts["name"] == "encode_and_decode(halve, same)"
+def test_encode_and_decode_make_a_hook(two: Launch) -> None:
+    """A bfloat16 encoding errs by its rounding, of a gradient and of the sum; it pickles."""
+    for facts in two["encoded"]:
+        assert set(facts) == {"mean", "sum"}
+        for found in facts.values():
+            assert 0 < found["error"] <= 2 * 2**-8
+            assert found["names"] == {"encode_and_decode(halve, same)"}
 
 
-def test_a_resumed_run_goes_on(two: harness.Results) -> None:
+def test_a_resumed_run_goes_on(two: Launch) -> None:
     """Bit for bit, though DDP begins with other buckets again; the square needs its buckets."""
-    for facts in two["catalogue_scenarios:resumed"]:
+    for facts in two["resumed"]:
         layered = {name: value for name, value in facts.items() if name.startswith("layered")}
         assert layered == dict.fromkeys(layered, 0.0)
         assert len(layered) == 3
@@ -89,9 +129,9 @@ QUANTISATION_ERROR = 0.02
 """Of one element at most half a step, 1/510 of the range; the norm's error is smaller than this."""
 
 
-def test_single_round_hooks_run_compiled(two: harness.Results) -> None:
+def test_single_round_hooks_run_compiled(two: Launch) -> None:
     """The compiled python reducer gives the same gradients."""
-    for facts in two["catalogue_scenarios:compiled"]:
+    for facts in two["compiled"]:
         exact = {name: value for name, value in facts.items() if "QUANTIZE" not in name}
         assert exact == dict.fromkeys(exact, 0.0)
         assert len(exact) == 5
@@ -104,6 +144,10 @@ def test_the_catalogue_says_what_each_hook_is() -> None:
     entries = catalogue()
     assert [member.value for member in DDPCommHookType] == list(entries)
     assert len({entry.name for entry in entries}) == len(entries) == 13
+    assert {
+        member.name: (member.value.name, member.value.hook, member.value.kind)
+        for member in DDPCommHookType
+    } == CATALOGUE
     several = {entry.name for entry in entries if not entry.is_single_round}
     assert several == {
         "powersgd",

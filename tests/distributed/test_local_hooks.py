@@ -8,39 +8,30 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
-from typing import Any
 
 import pytest
 
 from tests.distributed import harness
+from tests.distributed.harness import Launch
 from tests.distributed.local_scenarios import START, STEPS
 
-SCENARIOS = [
-    "local_parity",
-    "local_resume",
-    "local_machine",
-    "gossip_exact",
-    "gossip_resume",
-    "gossip_overflow",
-]
+SCENARIOS = {
+    "local_scenarios": [
+        "local_parity",
+        "local_resume",
+        "local_machine",
+        "gossip_exact",
+        "gossip_resume",
+        "gossip_overflow",
+    ],
+}
 DEADLINE_S = 120
-
-
-class Launch:
-    """Results by scenario, read when a test asks for them."""
-
-    def __init__(self, results: harness.Results) -> None:
-        self.results = results
-
-    def __getitem__(self, scenario: str) -> list[Any]:
-        return self.results[f"local_scenarios:{scenario}"]
 
 
 @pytest.fixture(scope="module")
 def four(tmp_path_factory: pytest.TempPathFactory) -> Launch:
     """All scenarios on 4 ranks."""
-    names = [f"local_scenarios:{name}" for name in SCENARIOS]
-    return Launch(harness.run(tmp_path_factory.mktemp("local"), names, ranks=4))
+    return harness.launch(tmp_path_factory, SCENARIOS, ranks=4)
 
 
 def test_post_local_sgd_has_torch_s_bits(four: Launch) -> None:
@@ -96,7 +87,7 @@ def test_gossip_averages_with_one_partner(four: Launch, case: str) -> None:
         if case == "one":
             assert found["kinds"] == set()
             continue
-        assert found["kinds"] == {"all_to_all"}
+        assert found["kinds"] == {"send_recv"}
         assert [wire for wire, _ in found["bytes"]] == [size for _, size in found["bytes"]]
 
 

@@ -2,48 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 
 from tests.distributed import harness
+from tests.distributed.harness import Launch
 
-SCENARIOS = [
-    "overlap",
-    "functional",
-    "subset",
-    "groups_and_schedules",
-    "learning_rate",
-    "accumulation",
-    "resume",
-    "join",
-    "unused",
-    "channels_last",
-    "traced",
-    "pickled",
-    "zero_errors",
-    "zero_alone",
-    "refusals",
-]
-
-
-class Launch:
-    """Results by scenario, read when a test asks for them."""
-
-    def __init__(self, results: harness.Results) -> None:
-        self.results = results
-
-    def __getitem__(self, scenario: str) -> list[Any]:
-        return self.results[f"optimizer_scenarios:{scenario}"]
+SCENARIOS = {
+    "optimizer_scenarios": [
+        "overlap",
+        "functional",
+        "subset",
+        "groups_and_schedules",
+        "learning_rate",
+        "accumulation",
+        "resume",
+        "join",
+        "unused",
+        "channels_last",
+        "traced",
+        "pickled",
+        "refusals",
+    ],
+    "zero_scenarios": ["zero_errors", "zero_alone"],
+}
 
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Launch:
     """All scenarios on 2 ranks."""
-    names = [f"optimizer_scenarios:{name}" for name in SCENARIOS]
-    directory = tmp_path_factory.mktemp("optimizer")
-    return Launch(harness.run(directory, names, ranks=2, deadline_s=280))
+    return harness.launch(tmp_path_factory, SCENARIOS, ranks=2, deadline_s=280)
 
 
 def test_overlap_gives_the_bits_of_a_step_after_backward(two: Launch) -> None:

@@ -15,64 +15,51 @@ import torch
 from torch.ao.quantization import MinMaxObserver, PerChannelMinMaxObserver
 from torch.distributed.algorithms.ddp_comm_hooks import quantization_hooks
 
-from tests.distributed import harness, mutants, oracles, parity_scenarios
+from tests.distributed import exact_scenarios, harness, mutants, oracles
+from tests.distributed.harness import Launch
 
 pytestmark = pytest.mark.timeout(900)  # of the first test of each launch, on a busy machine
 
-TWO_RANKS = [
-    "default_hooks_agree",
-    "power_each_step",
-    "power_30_steps",
-    "power_product",
-    "power_modes",
-    "power_accumulated",
-    "power_zeros",
-    "shared_state",
-    "resume",
-    "residuals_after_resume",
-    "batched_agrees",
-    "gathering_agrees",
-    "gathering_modes",
-    "gathering_alone",
-    "quantised_bytes",
-    "mutants_noticed",
-]
-FOUR_RANKS = [
-    "default_hooks_agree",
-    "power_each_step",
-    "power_30_steps",
-    "power_accumulated",
-    "batched_agrees",
-    "gathering_agrees",
-    "stress",
-]
-
-
-class Launch:
-    """Results by scenario, read when a test asks for them."""
-
-    def __init__(self, results: harness.Results) -> None:
-        self.results = results
-
-    def __getitem__(self, scenario: str) -> list[Any]:
-        return self.results[f"parity_scenarios:{scenario}"]
-
-
-def _launch(factory: pytest.TempPathFactory, scenarios: list[str], ranks: int) -> Launch:
-    names = [f"parity_scenarios:{name}" for name in scenarios]
-    return Launch(harness.run(factory.mktemp("parity"), names, ranks=ranks, deadline_s=420))
+TWO_RANKS = {
+    "exact_scenarios": [
+        "default_hooks_agree",
+        "gathering_agrees",
+        "gathering_modes",
+        "gathering_alone",
+        "quantised_bytes",
+    ],
+    "power_scenarios": [
+        "power_each_step",
+        "power_30_steps",
+        "power_product",
+        "power_modes",
+        "power_accumulated",
+        "power_zeros",
+        "shared_state",
+    ],
+    "power_resume_scenarios": ["resume", "residuals_after_resume"],
+    "batched_power_scenarios": ["batched_agrees"],
+    "parity_scenarios": ["mutants_noticed"],
+}
+FOUR_RANKS = {
+    "exact_scenarios": ["default_hooks_agree", "gathering_agrees"],
+    "power_scenarios": ["power_each_step", "power_30_steps", "power_accumulated"],
+    "batched_power_scenarios": ["batched_agrees"],
+    "parity_scenarios": ["stress"],
+}
+DEADLINE_S = 420
 
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Launch:
     """All scenarios but the stress on 2 ranks."""
-    return _launch(tmp_path_factory, TWO_RANKS, 2)
+    return harness.launch(tmp_path_factory, TWO_RANKS, ranks=2, deadline_s=DEADLINE_S)
 
 
 @pytest.fixture(scope="module")
 def four(tmp_path_factory: pytest.TempPathFactory) -> Launch:
     """What depends on the number of ranks, and the stress, on 4."""
-    return _launch(tmp_path_factory, FOUR_RANKS, 4)
+    return harness.launch(tmp_path_factory, FOUR_RANKS, ranks=4, deadline_s=DEADLINE_S)
 
 
 @pytest.fixture(params=["two", "four"])
@@ -200,7 +187,7 @@ def test_no_channel_more_than_there_must_be(two: Launch) -> None:
     """A byte an element, and 5 for each channel of 128; torch adds a channel of padding."""
     for sizes in two["quantised_bytes"]:
         assert [numel for numel, _ in sizes] == sorted(
-            math.prod(shape) for shape in parity_scenarios.LENGTHS
+            math.prod(shape) for shape in exact_scenarios.LENGTHS
         )
         for numel, sent in sizes:
             assert sent == numel + 5 * math.ceil(numel / 128)

@@ -2,55 +2,42 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from hooktrace import BucketRecord
-from tests.distributed import harness, scenarios
+from tests.distributed import harness, training_scenarios
+from tests.distributed.harness import Launch
 
-TWO_RANKS = [
-    "bit_identical",
-    "generations",
-    "one_bucket_rebuilt",
-    "no_sync",
-    "join",
-    "opaque_shapes",
-    "pickled_model",
-    "two_models",
-    "record_facts",
-    "other_group",
-    "compiled_reducer",
-    "untraced_failures",
-    "failures",
-    "faults",
-    "fork_and_exit",
-    "multi_round",
-]
-
-
-class Launch:
-    """Results by scenario, read when a test asks for them."""
-
-    def __init__(self, results: harness.Results) -> None:
-        self.results = results
-
-    def __getitem__(self, scenario: str) -> list[Any]:
-        return self.results[f"scenarios:{scenario}"]
+TWO_RANKS = {
+    "training_scenarios": [
+        "bit_identical",
+        "generations",
+        "one_bucket_rebuilt",
+        "no_sync",
+        "join",
+        "opaque_shapes",
+        "pickled_model",
+        "two_models",
+        "record_facts",
+        "other_group",
+        "compiled_reducer",
+        "multi_round",
+    ],
+    "failure_scenarios": ["untraced_failures", "failures", "faults", "fork_and_exit"],
+}
+FOUR_RANKS = {"training_scenarios": ["multi_round"]}
 
 
 @pytest.fixture(scope="session")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Launch:
     """All scenarios on 2 ranks."""
-    names = [f"scenarios:{name}" for name in TWO_RANKS]
-    return Launch(harness.run(tmp_path_factory.mktemp("two"), names, ranks=2))
+    return harness.launch(tmp_path_factory, TWO_RANKS, ranks=2)
 
 
 @pytest.fixture(scope="session")
 def four(tmp_path_factory: pytest.TempPathFactory) -> Launch:
     """The multi-round scenario on 4 ranks."""
-    names = ["scenarios:multi_round"]
-    return Launch(harness.run(tmp_path_factory.mktemp("four"), names, ranks=4))
+    return harness.launch(tmp_path_factory, FOUR_RANKS, ranks=4)
 
 
 def test_gradients_are_bit_identical(two: Launch) -> None:
@@ -252,7 +239,7 @@ def test_multi_round_hooks_keep_their_order(launch: str, request: pytest.Fixture
     for facts in request.getfixturevalue(launch)["multi_round"]:
         # A sum of 4 ranks in another order may differ in the last bits of values of about 100.
         bound = 0.0 if launch == "two" else 1e-4
-        assert set(facts["errors"]) == set(scenarios.MODES)
+        assert set(facts["errors"]) == set(training_scenarios.MODES)
         assert max(facts["errors"].values()) <= bound
         assert facts["two models"] <= bound
         kinds = ["reduce_scatter", "all_gather", "all_to_all", "broadcast"]
