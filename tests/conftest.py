@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Iterator
 
 import pytest
 
 from hooktrace import tracer
+
+
+def pytest_configure() -> None:
+    """Let a terminated run clean up as after Ctrl-C: ranks live in sessions of their own."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,8 @@ from hooktrace.hooks import DDPCommHookType, catalogue
 from tests.distributed import harness
 from tests.distributed.harness import Launch
 
+pytestmark = pytest.mark.timeout(900)  # of the first test, which waits for the launch
+
 SCENARIOS = {
     "catalogue_scenarios": [
         "paper_ratios",
@@ -45,7 +47,7 @@ CATALOGUE = {
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Launch:
     """All scenarios on 2 ranks."""
-    return harness.launch(tmp_path_factory, SCENARIOS, ranks=2, deadline_s=280)
+    return harness.launch(tmp_path_factory, SCENARIOS, ranks=2, deadline_s=420)
 
 
 def test_powersgd_gives_the_papers_compression(two: Launch) -> None:
