@@ -20,10 +20,11 @@ import torch
 
 from .calls import BucketCall
 from .collectives import Operation
+from .contract import wrong_result
 from .errors import HookError
 from .lane import LANE
 
-__all__ = ["Chain", "Future", "Steps", "new_future", "not_a_tensor"]
+__all__ = ["Chain", "Future", "Steps", "new_future"]
 
 Future = Any  # torch.futures.Future or torch._C.Future: `then` returns the latter
 Steps: TypeAlias = Generator[Operation, torch.Tensor, torch.Tensor]
@@ -99,8 +100,9 @@ class Chain:
             self._advance(value, "decompress")
 
     def _end(self, result: Any, stage: str) -> None:
-        if not isinstance(result, torch.Tensor):
-            self._fail(stage, not_a_tensor(result))
+        wrong = wrong_result(result, self._call)
+        if wrong is not None:
+            self._fail(stage, wrong)
             return
         try:
             if self._call is not None:
@@ -127,11 +129,3 @@ def new_future(tensor: torch.Tensor) -> Future:
     """Return a future that keeps its callbacks on the stream of the tensor's device."""
     device = tensor.device
     return torch.futures.Future(devices=None if device.type == "cpu" else [device])
-
-
-def not_a_tensor(result: Any) -> TypeError:
-    """Return the error for a hook whose generator returned something else than a tensor."""
-    return TypeError(
-        f"the hook returned {type(result).__name__}; return the averaged gradients, "
-        "a flat tensor like bucket.buffer()"
-    )

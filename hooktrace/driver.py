@@ -24,8 +24,9 @@ import torch
 from torch._C._distributed_c10d import GradBucket
 
 from .calls import BucketCall
-from .chain import Chain, Future, Steps, new_future, not_a_tensor
+from .chain import Chain, Future, Steps, new_future
 from .compiled import run_on_parameter, several_rounds
+from .contract import wrong_result
 from .errors import HookError
 
 __all__ = ["HOOK_SIGNATURE", "HookFunction", "StagedHook", "Steps", "staged"]
@@ -226,18 +227,20 @@ class StagedHook:
                 raise self.failure(bucket, stage, error, call) from error
             else:
                 raise self.failure(bucket, stage, _second_collective(), call)
-            if not isinstance(result, torch.Tensor):
-                raise self.failure(bucket, stage, not_a_tensor(result), call)
+            wrong = wrong_result(result, call)
+            if wrong is not None:
+                raise self.failure(bucket, stage, wrong, call) from wrong
             if call is not None:
                 call.finished()
-            return result
+            return result  # type: ignore[no-any-return]  # a tensor, or it were wrong
 
         return future.then(finish)
 
     def _completed(self, result: Any, bucket: Any, call: BucketCall | None) -> Future:
         """Return a completed future for a hook that communicated nothing."""
-        if not isinstance(result, torch.Tensor):
-            raise self.failure(bucket, "compress", not_a_tensor(result), call)
+        wrong = wrong_result(result, call)
+        if wrong is not None:
+            raise self.failure(bucket, "compress", wrong, call) from wrong
         if call is not None:
             call.finished()
         future = new_future(result)

@@ -6,7 +6,7 @@ __all__ = ["HookError"]
 
 
 class HookError(RuntimeError):
-    """A staged hook failed; the message names the hook, the bucket and the stage.
+    """A hook failed; the message names the hook, the bucket and the stage.
 
     The hook's own exception is the ``__cause__``.  Where it is raised in a callback, torch turns it
     into a ``RuntimeError`` with the same message before ``backward()`` raises it.

@@ -53,6 +53,7 @@ class BucketSlot:
 
     __slots__ = (
         "buffer",
+        "device",
         "device_type",
         "dtype",
         "generation",
@@ -65,6 +66,7 @@ class BucketSlot:
         "numel",
         "parameter_ids",
         "parameters",
+        "torch_dtype",
     )
 
     def __init__(self, model: ModelState, bucket: GradBucketLike, ids: tuple[int, ...]) -> None:
@@ -76,7 +78,9 @@ class BucketSlot:
         self.is_last = bucket.is_last()
         self.numel = buffer.numel()
         self.gradient_bytes: int = buffer.nbytes
+        self.torch_dtype = buffer.dtype
         self.dtype = str(buffer.dtype).removeprefix("torch.")
+        self.device = buffer.device
         self.device_type = buffer.device.type
         self.has_events = self.device_type in EVENT_DEVICES
         self.parameter_ids = ids

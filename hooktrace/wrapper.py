@@ -22,7 +22,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from .calls import BucketCall, DeviceCall
+from .contract import no_future, wrong_result
 from .driver import HOOK_SIGNATURE, StagedHook
+from .errors import HookError
 from .layout import BucketSlot, LayoutTracker
 from .records import AnomalyRecord
 
@@ -168,26 +170,32 @@ class TracedHook:
     def _launch_opaque(self, state: Any, bucket: Any, call: BucketCall) -> Future:
         try:
             future = self._hook(state, bucket)
-            if not isinstance(future, torch._C.Future):
-                # DDP would crash on None, and fail on anything else without naming the hook.
-                raise TypeError(
-                    f"hook {self.__qualname__!r} returned {type(future).__name__} for bucket "
-                    f"{bucket.index()}; return a torch.futures.Future of the averaged gradients"
-                )
+        except Exception as error:
+            raise self._failure("hook", error, call) from error
         except BaseException as error:
             call.failed("hook", error)
             raise
+        if not isinstance(future, torch._C.Future):
+            raise self._failure("hook", no_future(future), call)
 
         def completed(arrived: Future) -> Any:
             try:
                 value = arrived.value()
-            except BaseException as error:
-                call.failed("pending", error)
-                raise
+            except Exception as error:
+                raise self._failure("pending", error, call) from error
+            wrong = wrong_result(value, call)
+            if wrong is not None:
+                raise self._failure("pending", wrong, call) from wrong
             call.finished()
             return value
 
         return future.then(completed)
+
+    def _failure(self, stage: str, error: Exception, call: BucketCall) -> HookError:
+        """Put a failure on the record and return the error that names it."""
+        call.failed(stage, error)
+        reason = f"{type(error).__name__}: {error}"
+        return HookError(self.__qualname__, call.slot.index, stage, reason)
 
     def _name_model(self, position: int) -> str:
         # The first model's name was given by trace(), so that names follow the order in the code.

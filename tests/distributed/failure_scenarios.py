@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -79,6 +79,77 @@ def opaque_future_fails(state: Any, bucket: Any) -> Any:
     return future
 
 
+@hooktrace.staged
+def staged_offset(state: Any, bucket: Any) -> Iterator[Any]:
+    """Return a tensor that does not begin where its storage does."""
+    buffer = yield AllReduce(bucket.buffer())
+    return torch.cat([buffer, buffer])[buffer.numel() :]
+
+
+@hooktrace.staged(multi_round=True)
+def rounds_in_integers(state: Any, bucket: Any) -> Iterator[Any]:
+    """Return integers."""
+    buffer = yield AllReduce(bucket.buffer())
+    return (yield AllReduce(buffer)).long()
+
+
+WRONG_RESULTS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "list": lambda b: [b],
+    "nothing": lambda b: None,
+    "number": lambda b: 3.0,
+    "integers": lambda b: b.long(),
+    "booleans": lambda b: b > 0,
+    "complex": lambda b: torch.complex(b, b),
+    "short": lambda b: b[:-1].clone(),
+    "long": lambda b: torch.cat([b, b]),
+    "strided": lambda b: torch.stack([b, b], 1)[:, 0],
+    "offset": lambda b: torch.cat([b, b])[b.numel() :],
+    "sparse": lambda b: b.to_sparse(),
+    "elsewhere": lambda b: b.to("meta"),
+}
+"""What the futures of wrong hooks hold; without hooktrace DDP takes half of them in silence."""
+
+RIGHT_RESULTS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "itself": lambda b: b,
+    "new": lambda b: b.clone(),
+    "half": lambda b: b.half(),
+    "double": lambda b: b.double(),
+    "two dimensions": lambda b: b.clone().view(2, -1),
+    "subclass": lambda b: nn.Parameter(b.clone()),
+    "beginning": lambda b: torch.cat([b, b])[: b.numel()],
+}
+"""Unusual, and right: DDP reads or converts them as one would expect."""
+
+
+class Gives:
+    """An opaque hook whose future holds a function of the bucket's mean over ranks."""
+
+    def __init__(self, name: str, function: Callable[[torch.Tensor], Any]) -> None:
+        self.__name__ = self.__qualname__ = name
+        self._function = function
+
+    def __call__(self, state: Any, bucket: Any) -> Any:
+        future = default_hooks.allreduce_hook(None, bucket)
+        return future.then(lambda f: self._function(f.value()))
+
+
+def own_future(state: Any, bucket: Any) -> Any:
+    """Return the collective's own future, which holds a list."""
+    return dist.all_reduce(bucket.buffer(), async_op=True).get_future()
+
+
+def right_results(rank: int) -> dict[str, tuple[float, int]]:
+    """Return (largest difference from DDP's own over its largest gradient, anomalies) by kind."""
+    reference = train(default_hooks.allreduce_hook, rank)
+    facts = {}
+    for name, function in RIGHT_RESULTS.items():
+        with Tracer() as tracer:
+            got = train(trace(Gives(name, function), tracer=tracer), rank)
+            difference = (got - reference).abs().max() / reference.abs().max()
+            facts[name] = difference.item(), len(tracer.anomalies())
+    return facts
+
+
 FAILING = (
     fails_in_compress,
     fails_on_the_wire,
@@ -89,6 +160,10 @@ FAILING = (
     opaque_raises,
     opaque_returns_none,
     opaque_future_fails,
+    staged_offset,
+    rounds_in_integers,
+    own_future,
+    *(Gives(name, function) for name, function in WRONG_RESULTS.items()),
 )
 
 

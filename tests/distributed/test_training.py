@@ -23,7 +23,13 @@ TWO_RANKS = {
         "compiled_reducer",
         "multi_round",
     ],
-    "failure_scenarios": ["untraced_failures", "failures", "faults", "fork_and_exit"],
+    "failure_scenarios": [
+        "untraced_failures",
+        "failures",
+        "right_results",
+        "faults",
+        "fork_and_exit",
+    ],
 }
 FOUR_RANKS = {"training_scenarios": ["multi_round"]}
 
@@ -178,7 +184,7 @@ STAGED_FAILURES = {
     "fails_on_the_wire": ("wire", "pad the tensor"),
     "fails_in_decompress": ("decompress", "ValueError: boom"),
     "yields_twice": ("decompress", "declare it with @staged(multi_round=True)"),
-    "returns_nothing": ("decompress", "returned NoneType; return the averaged gradients"),
+    "returns_nothing": ("decompress", "returned None; return the averaged gradients"),
     "fails_in_second_round": ("decompress", "ValueError: boom"),
 }
 
@@ -200,23 +206,48 @@ def test_a_failing_staged_hook_is_named(two: Launch, hook: str) -> None:
         assert f"hook '{hook}', bucket 0, stage {stage}: " in facts[hook]
 
 
-@pytest.mark.parametrize(
-    ("hook", "exception", "reason", "stage"),
-    [
-        ("opaque_raises", "KeyError", "'opaque boom'", "hook"),
-        ("opaque_returns_none", "TypeError", "return a torch.futures.Future", "hook"),
-        ("opaque_future_fails", "RuntimeError", "future boom", "pending"),
-    ],
-)
-def test_a_failing_opaque_hook(
-    two: Launch, hook: str, exception: str, reason: str, stage: str
-) -> None:
-    """Its own exception passes through; None and failed futures become errors, not crashes."""
+OPAQUE_FAILURES = {
+    "opaque_raises": ("hook", "KeyError: 'opaque boom'"),
+    "opaque_returns_none": ("hook", "returned None and not a future; return a torch.futures.Futu"),
+    "opaque_future_fails": ("pending", "ValueError: future boom"),
+    "own_future": ("pending", "a list of 1, as a collective's own future holds it; return the ten"),
+    "list": ("pending", "return the tensor in it: future.then(lambda f: f.value()[0])"),
+    "nothing": ("pending", "the hook returned None; return the averaged gradients"),
+    "number": ("pending", "the hook returned a float; return the averaged gradients"),
+    "integers": ("pending", "the result is int64 and the gradients are float32; convert it back"),
+    "booleans": ("pending", "the result is bool and the gradients are float32; convert it back"),
+    "complex": ("pending", "the result is complex64 and the gradients are float32; convert"),
+    "short": ("pending", "the result has 19 elements and the bucket 20; return one value for each"),
+    "long": ("pending", "the result has 40 elements and the bucket 20; return one value for each"),
+    "strided": ("pending", "the result has strides (2,), and DDP reads it as if it were conti"),
+    "offset": ("pending", "the result begins at offset 20 of its storage, and DDP reads from"),
+    "sparse": ("pending", "the result is sparse_coo; return a dense tensor: result.to_dense()"),
+    "elsewhere": ("pending", "the result is on meta; return it on the bucket's device, cpu"),
+    "staged_offset": ("decompress", "begins at offset 20 of its storage"),
+    "rounds_in_integers": ("decompress", "the result is int64 and the gradients are float32"),
+}
+
+
+@pytest.mark.parametrize("hook", OPAQUE_FAILURES)
+def test_a_wrong_result_is_named_before_ddp_sees_it(two: Launch, hook: str) -> None:
+    """Hook, bucket, what is wrong and the remedy; DDP would crash, or train on wrong gradients."""
+    stage, reason = OPAQUE_FAILURES[hook]
     for facts in two["failures"]:
-        raised, message, anomalies, _ = facts[hook]
-        assert raised == exception
+        exception, message, anomalies, on_records = facts[hook]
+        assert exception in ("HookError", "RuntimeError")
+        assert f"hook '{hook}', bucket 0, stage {stage}: " in message
         assert reason in message
         assert [s for s, _ in anomalies] == [stage]
+        assert reason in on_records[0]
+
+
+def test_a_right_result_of_unusual_shape_passes(two: Launch) -> None:
+    """DDP converts other floating-point dtypes and reads from the storage's beginning."""
+    for facts in two["right_results"]:
+        assert len(facts) == 7
+        assert {name: alarms for name, (_, alarms) in facts.items()} == dict.fromkeys(facts, 0)
+        assert {name for name, (difference, _) in facts.items() if difference > 0} == {"half"}
+        assert facts["half"][0] <= 2**-11  # float16 has 11 bits
 
 
 def test_faults_leave_training_alone(two: Launch) -> None:
