@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 
 from .calls import BucketCall
 from .intervals import bus_bytes, exposed_ns, fifo_starts, union_ns
-from .records import AnomalyRecord, BucketRecord, DeviceSpan, Stage, StepRecord
+from .probes import Outcome, anomalies, error_record
+from .records import AnomalyRecord, BucketRecord, DeviceSpan, ErrorRecord, Stage, StepRecord
 from .timing import EventPool
 
 __all__ = ["Assembler", "CompletedStep"]
@@ -93,6 +94,20 @@ class Assembler:
         self._unresolved: deque[tuple[_ModelSteps, list[BucketCall], bool]] = deque()
         self.anomalies: list[AnomalyRecord] = []
         self.lost: Counter[str] = Counter()
+        self._errors: dict[tuple[str, int, int], ErrorRecord] = {}
+        self._reported: set[tuple[str, str, int, int]] = set()
+
+    def add_outcome(self, outcome: Outcome) -> None:
+        """Take a probe's outcome; its call comes next."""
+        slot = outcome.slot
+        error = error_record(outcome)
+        if error is not None:
+            self._errors[slot.model.name, outcome.step, slot.index] = error
+        for anomaly in anomalies(outcome):
+            key = (anomaly.kind, anomaly.model, anomaly.generation, anomaly.bucket)
+            if key not in self._reported:
+                self._reported.add(key)
+                self.anomalies.append(anomaly)
 
     def add(self, call: BucketCall) -> None:
         """Take one ended call."""
@@ -170,6 +185,7 @@ class Assembler:
                 None if device is None or call.events is None else device[i],
                 generation=generation,
                 warmup=warmup,
+                error=self._errors.pop((call.slot.model.name, call.step, call.slot.index), None),
             )
             for i, call in enumerate(calls)
         )
@@ -288,7 +304,13 @@ def _stages(call: BucketCall, times: _Times) -> tuple[Stage, ...]:
 
 
 def _bucket_record(
-    call: BucketCall, host: _Times, device: _Times | None, *, generation: int, warmup: bool
+    call: BucketCall,
+    host: _Times,
+    device: _Times | None,
+    *,
+    generation: int,
+    warmup: bool,
+    error: ErrorRecord | None,
 ) -> BucketRecord:
     slot = call.slot
     bus = [bus_bytes(kind, size, ranks) for kind, size, _, ranks, _, _ in call.rounds]
@@ -319,6 +341,7 @@ def _bucket_record(
         shadow=call.shadow,
         warmup=warmup,
         exception=call.error,
+        error=error,
     )
 
 

@@ -67,6 +67,7 @@ def composed(
         function,
         multi_round=inner.multi_round if inner else False,
         floating=floating or bool(inner and inner.floating),
+        local=bool(inner and inner.local),
         check=inner.check_state if inner else None,
         name=name,
         made_by=made_by,

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from .assemble import Assembler, CompletedStep
 from .calls import BucketCall
 from .exporters.base import Exporter
+from .probes import Outcome
 from .records import AnomalyRecord, Batch, LayoutRecord, RunInfo
 from .ring import Ring
 from .store import Store
@@ -42,7 +43,7 @@ class Drain:
 
     def __init__(
         self,
-        ring: Ring[BucketCall | LayoutRecord | AnomalyRecord],
+        ring: Ring[BucketCall | LayoutRecord | AnomalyRecord | Outcome],
         assembler: Assembler,
         store: Store,
         exporters: Sequence[Exporter],
@@ -175,6 +176,8 @@ class Drain:
             layouts.append(entry)
         elif isinstance(entry, AnomalyRecord):
             self._assembler.anomalies.append(entry)
+        elif isinstance(entry, Outcome):
+            self._assembler.add_outcome(entry)
         elif entry is not None:
             self._assembler.add(entry)
 

@@ -58,7 +58,7 @@ class StagedHook:
     function made (``bind``, ``composed``) pickles as the call that made it.
 
     ``multi_round`` is what was declared; ``floating`` says that the hook takes real floating-point
-    gradients only.
+    gradients only, ``local`` that its results differ between ranks by design.
     """
 
     __name__: str
@@ -70,6 +70,7 @@ class StagedHook:
         *,
         multi_round: MultiRound = False,
         floating: bool = False,
+        local: bool = False,
         check: StateCheck | None = None,
         ddp_name: str | None = None,
         name: str | None = None,
@@ -94,6 +95,7 @@ class StagedHook:
         self.__signature__ = HOOK_SIGNATURE
         self.multi_round = multi_round
         self.floating = floating
+        self.local = local
         self._check = check
         self._function = function
         self._made_by = made_by
@@ -133,6 +135,7 @@ class StagedHook:
             bound,
             multi_round=self.multi_round,
             floating=self.floating,
+            local=self.local,
             check=self._check,
             name=f"{self.__qualname__}({shown})",
             made_by=(_bind, (self, options)),
@@ -286,6 +289,7 @@ def staged(
     *,
     multi_round: MultiRound = False,
     floating: bool = False,
+    local: bool = False,
     check: StateCheck | None = None,
     ddp_name: str | None = None,
 ) -> Callable[[HookFunction], StagedHook]: ...
@@ -309,8 +313,9 @@ def staged(
     chain after another, in bucket order, so that all ranks issue their collectives in the same
     order.  A function of the state, asked for each bucket, where a hook is multi-round only at
     times; all ranks must answer alike.  ``floating``: refuse gradients that are not dense, real
-    and floating-point, with an error that says so.  ``check``: called with the state by
-    ``instrument`` and ``register_ddp_comm_hook``; raises where the hook cannot work with it.
+    and floating-point, with an error that says so.  ``local``: the ranks' results differ by
+    design, which is then no anomaly.  ``check``: called with the state by ``instrument`` and
+    ``register_ddp_comm_hook``; raises where the hook cannot work with it.
     ``ddp_name``: the ``__name__`` that DDP sees, where it refuses the function's own.
 
     Raises ``TypeError`` for anything that is not a generator function.

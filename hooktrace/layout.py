@@ -16,13 +16,16 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
 from .calls import BucketCall
 from .records import BucketLayout, LayoutRecord
 from .timing import EVENT_DEVICES
+
+if TYPE_CHECKING:
+    from .probes import ModelProbes
 
 __all__ = ["BucketSlot", "GradBucketLike", "LayoutTracker", "ModelState", "in_backward"]
 
@@ -105,7 +108,17 @@ class BucketSlot:
 class ModelState:
     """Where one model stands: its step, its generation and the slots of that generation."""
 
-    __slots__ = ("generation", "hook", "last_index", "name", "names", "slots", "step")
+    __slots__ = (
+        "generation",
+        "hook",
+        "last_index",
+        "name",
+        "names",
+        "probe_step",
+        "probes",
+        "slots",
+        "step",
+    )
 
     def __init__(self, name: str, hook: str, names: dict[int, str]) -> None:
         self.name = name
@@ -115,6 +128,9 @@ class ModelState:
         self.last_index = sys.maxsize
         self.generation = 0
         self.slots: dict[int, BucketSlot] = {}
+        self.probes: ModelProbes | None = None
+        self.probe_step = sys.maxsize
+        """The next step at which ``probes`` have anything to do."""
 
     def enter(self, index: int) -> int:
         """Count the call of bucket ``index`` and return its step.

@@ -23,7 +23,9 @@ __all__ = [
     "BucketLayout",
     "BucketRecord",
     "DeviceSpan",
+    "ErrorRecord",
     "LayoutRecord",
+    "ParameterError",
     "RunInfo",
     "Stage",
     "StepRecord",
@@ -72,6 +74,34 @@ class DeviceSpan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterError:
+    """The error of one parameter's part of a bucket; numbers as in ``ErrorRecord``."""
+
+    name: str
+    relative_l2: float | None
+    cosine: float | None
+    max_absolute: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorRecord:
+    """How far a hook's result is from the lossless average of the same gradients.
+
+    With x the result and r the average: ``relative_l2`` is |x - r| / |r| (inf where only r is 0),
+    ``cosine`` is <x, r> / (|x| |r|), ``max_absolute`` is max |x - r|, ``flipped_share`` the share
+    of elements with x r < 0, and ``reference_l2`` is |r|.  ``None``: NaN or inf made it
+    meaningless.  ``worst``: the parameters with the largest relative errors, worst first.
+    """
+
+    relative_l2: float | None
+    cosine: float | None
+    max_absolute: float | None
+    flipped_share: float | None
+    reference_l2: float | None
+    worst: tuple[ParameterError, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class BucketRecord:
     """One call of a hook for one bucket.
 
@@ -81,6 +111,7 @@ class BucketRecord:
     payload size times nccl-tests' bus factor.  ``shadow`` marks a call that DDP made under
     ``join()`` for a rank that has run out of data.  ``warmup`` marks steps before DDP settled its
     buckets: they stay out of statistics.  ``exception`` is what the hook raised, if it did.
+    ``error`` is there for probed calls only.
     """
 
     model: str
@@ -104,6 +135,7 @@ class BucketRecord:
     shadow: bool = False
     warmup: bool = False
     exception: str | None = None
+    error: ErrorRecord | None = None
 
     @property
     def clock(self) -> Clock:
@@ -243,6 +275,7 @@ class AnomalyRecord:
     stage: str
     time_ns: int
     message: str
+    parameter: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

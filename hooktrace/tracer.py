@@ -27,6 +27,7 @@ from .drain import Drain
 from .exporters.base import Exporter
 from .job import describe_run
 from .layout import LayoutTracker
+from .probes import Outcome
 from .records import AnomalyRecord, BucketRecord, LayoutRecord, RunInfo, StepRecord
 from .ring import Ring
 from .store import Store
@@ -45,6 +46,8 @@ class Tracer:
     returns ns that never go back.  ``run_id``: the same on all ranks; by default the ranks agree on
     one through torch's store.  ``ring_capacity``: hook calls that may wait for the drain.
     ``keep_steps``, ``keep_buckets``: how much ``steps()`` and ``buckets()`` can look back.
+    ``error_every``: steps between two probes of the compression error, 0 for none; the same on all
+    ranks.  ``error_all_buckets``: probe all buckets of such a step, not one in turn.
     ``interval_s``: how often the drain wakes.  ``close_timeout_s``: the deadline of ``close()``.
     """
 
@@ -57,9 +60,17 @@ class Tracer:
         ring_capacity: int = 16384,
         keep_steps: int = 1024,
         keep_buckets: int = 8192,
+        error_every: int = 100,
+        error_all_buckets: bool = False,
         interval_s: float = 0.5,
         close_timeout_s: float = 10.0,
     ) -> None:
+        if error_every < 0:
+            raise ValueError(
+                f"error_every={error_every} counts steps; pass 0 for no probes, or 1 or more"
+            )
+        self.error_every = error_every
+        self.error_all_buckets = error_all_buckets
         self.clock = clock
         self.recording = True
         """Whether traced hooks record; false once the tracer is closed."""
@@ -81,9 +92,13 @@ class Tracer:
     def _begin(self) -> None:
         """Make ring and drain; the drain's thread starts with the first record."""
         self.event_pool = EventPool(lambda: torch.cuda.Event(enable_timing=True))
-        self._ring: Ring[BucketCall | LayoutRecord | AnomalyRecord] = Ring(self._ring_capacity)
+        self._ring: Ring[BucketCall | LayoutRecord | AnomalyRecord | Outcome] = Ring(
+            self._ring_capacity
+        )
         self.push = self._ring.push
         """Takes one ended call; called by hooks, never blocks."""
+        self.push_outcome = self._ring.push
+        """Takes a probe's outcome, before the call that it belongs to."""
         self._store = Store(*self._keep)
         self.started = False
         """Whether the drain's thread runs."""

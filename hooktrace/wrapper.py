@@ -20,12 +20,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
+import torch.distributed as dist
 
 from .calls import BucketCall, DeviceCall
 from .contract import no_future, wrong_result
 from .driver import HOOK_SIGNATURE, StagedHook
 from .errors import HookError
+from .groups import group_of
 from .layout import BucketSlot, LayoutTracker
+from .probes import ModelProbes
 from .records import AnomalyRecord
 
 if TYPE_CHECKING:
@@ -39,7 +42,9 @@ Future = Any  # torch.futures.Future or torch._C.Future: `then` returns the latt
 Hook = Callable[..., Any]
 
 
-def trace(hook: Hook, *, tracer: Tracer | None = None, model: str | None = None) -> TracedHook:
+def trace(
+    hook: Hook, *, tracer: Tracer | None = None, model: str | None = None, local: bool = False
+) -> TracedHook:
     """Wrap a DDP communication hook so that each of its calls is recorded.
 
     ``hook``: anything that can be called with ``(state, bucket)`` and returns a future: a staged
@@ -47,7 +52,8 @@ def trace(hook: Hook, *, tracer: Tracer | None = None, model: str | None = None)
     callable object.  A hook that is traced already is traced anew, not twice.  ``tracer``: where
     the records go, the process's default tracer (``hooktrace.default_tracer``) by default.
     ``model``: the model's name in all records, ``model0``, ``model1``, ... by default; a second
-    model that uses the same traced hook is ``model0#2``.
+    model that uses the same traced hook is ``model0#2``.  ``local``: the hook's results differ
+    between ranks by design, so that is no anomaly; staged hooks declare it themselves.
 
     Returns a callable that DDP accepts wherever it accepts the hook, with the hook's
     ``__name__``, ``__qualname__`` and ``__wrapped__``.  It pickles when the hook pickles; the copy
@@ -68,7 +74,7 @@ def trace(hook: Hook, *, tracer: Tracer | None = None, model: str | None = None)
         from .tracer import default_tracer
 
         tracer = default_tracer()
-    return TracedHook(hook, tracer, model)
+    return TracedHook(hook, tracer, model, local or getattr(hook, "local", False))
 
 
 def instrument(
@@ -78,6 +84,7 @@ def instrument(
     *,
     tracer: Tracer | None = None,
     model: str | None = None,
+    local: bool = False,
 ) -> TracedHook:
     """Register a traced hook on a DDP model and learn the names of its parameters.
 
@@ -85,11 +92,11 @@ def instrument(
     ``layer3.conv.weight`` where they could otherwise only say ``4.2``.  Returns the traced hook;
     raises what ``trace`` and ``register_comm_hook`` raise.
     """
-    traced = trace(hook, tracer=tracer, model=model)
+    traced = trace(hook, tracer=tracer, model=model, local=local)
     if isinstance(traced.__wrapped__, StagedHook):
         traced.__wrapped__.check_state(state)
         traced.__wrapped__.check_model(ddp.module)
-    traced.learn_names({id(p): name for name, p in ddp.module.named_parameters()})
+    traced.learn(ddp)
     ddp.register_comm_hook(state, traced)
     return traced
 
@@ -104,7 +111,7 @@ class TracedHook:
     is_traced = True
     """Tells ``composed``, which must not have one inside."""
 
-    def __init__(self, hook: Hook, tracer: Tracer, model: str | None) -> None:
+    def __init__(self, hook: Hook, tracer: Tracer, model: str | None, local: bool) -> None:
         functools.update_wrapper(self, hook, updated=())
         # A partial or a callable object has no name of its own, and DDP asks for one.
         named = hook.func if isinstance(hook, functools.partial) else hook
@@ -115,6 +122,8 @@ class TracedHook:
         self._staged = hook if isinstance(hook, StagedHook) else None
         self._tracer = tracer
         self._model = model
+        self._group: dist.ProcessGroup | None = None
+        self._local = local
         self._compiled = False
         self._first_name = tracer.name_model(model)
         self._clock = tracer.clock
@@ -124,18 +133,20 @@ class TracedHook:
         self._key = id(self)
         _traced[self._key] = self
 
-    def __reduce__(self) -> tuple[Callable[..., TracedHook], tuple[Hook, str | None]]:
-        return _restore, (self._hook, self._model)
+    def __reduce__(self) -> tuple[Callable[..., TracedHook], tuple[Hook, str | None, bool]]:
+        return _restore, (self._hook, self._model, self._local)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> TracedHook:
-        return TracedHook(copy.deepcopy(self._hook, memo), self._tracer, self._model)
+        hook = copy.deepcopy(self._hook, memo)
+        return TracedHook(hook, self._tracer, self._model, self._local)
 
     def __repr__(self) -> str:
         return f"<traced {self._hook!r}>"
 
-    def learn_names(self, names: dict[int, str]) -> None:
-        """Take parameter names by ``id(parameter)``, before the first backward pass."""
-        self._layout.learn_names(names)
+    def learn(self, ddp: DistributedDataParallel) -> None:
+        """Take a model's parameter names and process group, before its first backward pass."""
+        self._layout.learn_names({id(p): name for name, p in ddp.module.named_parameters()})
+        self._group = ddp.process_group
 
     def __call__(self, state: Any, bucket: Any) -> Future:
         """Run the hook for one bucket, as DDP does, and record the call."""
@@ -150,22 +161,52 @@ class TracedHook:
         shadow = False
         slot = self._layout.find(bucket)
         if slot is None:
-            slot, shadow = self._identify(bucket)
+            slot, shadow = self._identify(state, bucket)
         call_type = DeviceCall if slot.has_events else BucketCall
-        step = slot.model.enter(slot.index)
-        call = call_type(slot, step, ready, shadow, staged is not None, tracer)
+        model = slot.model
+        step = model.enter(slot.index)
+        probe = None
+        if step >= model.probe_step and model.probes is not None:
+            probe = model.probes.enter(slot, step, bucket, tracer)
+        call = call_type(slot, step, ready, shadow, staged is not None, probe or tracer)
         slot.in_flight = call
         try:
             if staged is not None:
-                return staged.launch(state, bucket, call)
-            return self._launch_opaque(state, bucket, call)
+                future = staged.launch(state, bucket, call)
+            else:
+                future = self._launch_opaque(state, bucket, call)
+        except BaseException:
+            if probe is not None:
+                probe.abandon()
+            raise
         finally:
             call.launched = self._clock()
+        return future if probe is None else probe.join(future)
 
-    def _identify(self, bucket: Any) -> tuple[BucketSlot, bool]:
+    def _identify(self, state: Any, bucket: Any) -> tuple[BucketSlot, bool]:
         if not self._tracer.started:
             self._tracer.start()
-        return self._layout.identify(bucket)
+        slot, shadow = self._layout.identify(bucket)
+        if slot.model.step < 0 and slot.model.probes is None:
+            self._begin_probes(state, slot)
+        return slot, shadow
+
+    def _begin_probes(self, state: Any, slot: BucketSlot) -> None:
+        """Offer the other ranks to probe a new model, if that is wanted and can be done."""
+        tracer = self._tracer
+        if not tracer.error_every or slot.device_type != "cpu" or not dist.is_initialized():
+            return
+        try:
+            group = group_of(state)
+        except TypeError:  # a state of the hook's own kind, which says nothing of groups
+            group = group_of(None)
+        slot.model.probes = ModelProbes(
+            self._group or group,
+            slot,
+            tracer.error_every,
+            all_buckets=tracer.error_all_buckets,
+            local=self._local,
+        )
 
     def _launch_opaque(self, state: Any, bucket: Any, call: BucketCall) -> Future:
         try:
@@ -238,5 +279,5 @@ def _note_compiled(key: int) -> bool:
 _note_compiled._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
-def _restore(hook: Hook, model: str | None) -> TracedHook:
-    return trace(hook, model=model)
+def _restore(hook: Hook, model: str | None, local: bool) -> TracedHook:
+    return trace(hook, model=model, local=local)

@@ -10,7 +10,7 @@ from ..layout import GradBucketLike
 __all__ = ["noop_hook"]
 
 
-@staged
+@staged(local=True)
 def noop_hook(state: Any, bucket: GradBucketLike) -> Steps:
     """Return the local gradients: a step's time without any communication.
 

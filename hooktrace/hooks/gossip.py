@@ -125,7 +125,7 @@ def _check_state(state: Any) -> None:
         )
 
 
-@staged(floating=True, check=_check_state)
+@staged(floating=True, local=True, check=_check_state)
 def gossip_grad_hook(state: GossipGradState, bucket: GradBucketLike) -> Steps:
     """Average the gradients with those of one partner; see the module's docstring.
 

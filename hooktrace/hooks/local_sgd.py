@@ -114,7 +114,7 @@ def _check_state(state: Any) -> None:
         _machine_size(state)
 
 
-@staged(check=_check_state)
+@staged(local=True, check=_check_state)
 def post_localSGD_hook(state: PostLocalSGDState, bucket: GradBucketLike) -> Steps:  # noqa: N802  # torch's name
     """Average over all ranks before ``state.start_localSGD_iter``, then over the subgroup.
 

@@ -1,0 +1,74 @@
+"""When all ranks begin to probe a model: agreed through torch's key-value store.
+
+    every rank      at its first step: "I trace it, probing every N-th step"
+    first rank      once it sees all of them: "we meet at step M"; the others ask at each step
+    every rank      waits at step M for all others; probes begin after the last one's step
+
+Until M is named nobody waits, so that a job in which only some ranks trace goes on as if none did.
+M is far enough ahead for ranks that a hook keeps in step, all of them or neighbours only, to hear
+of it in time.  A hook that does not communicate at all lets a rank run past M: it comes as soon as
+it hears of it, and if it has ended by then the others wait for the timeout, once.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+__all__ = ["NEVER", "Agreement", "KeyValueStore"]
+
+NEVER = -1
+
+_AHEAD = 8
+_PATIENT_STEPS = 64
+"""After which a rank asks only at every doubling of the steps."""
+
+
+class KeyValueStore(Protocol):
+    """What is needed of ``torch.distributed.Store``."""
+
+    def set(self, key: str, value: str) -> None:
+        """Set a key."""
+
+    def get(self, key: str) -> bytes:
+        """Return a key's value, which is there."""
+
+    def check(self, keys: list[str]) -> bool:
+        """Return whether all keys are there, at once."""
+
+
+class Agreement:
+    """One model's agreement, as one rank sees it.
+
+    ``key``: the same on all ranks for the same model and no other one.  ``rank`` of ``size``.
+    ``every``: probe each ``every``-th step.  ``meeting``: the step to meet at, ``NEVER`` where the
+    ranks want different things, ``None`` while it is not known.  ``next_step``: when to ask again.
+    """
+
+    def __init__(self, store: KeyValueStore, key: str, rank: int, size: int, every: int) -> None:
+        self._store = store
+        self._key = key
+        self._rank = rank
+        self._size = size
+        self.meeting: int | None = None
+        self.next_step = 1
+        store.set(f"{key}/every/{rank}", str(every))
+
+    def ask(self, step: int) -> None:
+        """Look into the store once, at step ``next_step`` or later."""
+        self.next_step = step + 1 if step < _PATIENT_STEPS else 2 * step
+        if self._rank == 0:
+            self._name(step)
+        if self._store.check([f"{self._key}/meeting"]):
+            self.meeting = int(self._store.get(f"{self._key}/meeting"))
+
+    def missing(self) -> list[int]:
+        """Return the ranks that do not trace the model, as far as is known."""
+        return [r for r in range(self._size) if not self._store.check([f"{self._key}/every/{r}"])]
+
+    def _name(self, step: int) -> None:
+        keys = [f"{self._key}/every/{rank}" for rank in range(self._size)]
+        if not self._store.check(keys):
+            return
+        wishes = {int(self._store.get(key)) for key in keys}
+        meeting = 2 * step + _AHEAD if len(wishes) == 1 else NEVER
+        self._store.set(f"{self._key}/meeting", str(meeting))

@@ -1,0 +1,98 @@
+"""How far a hook's result is from the reference: pure functions of two flat tensors.
+
+    result, reference (numel,) --measure--> sums by parameter --numbers--> ErrorNumbers
+
+With x the result, r the reference and d = x - r, over a bucket or over one parameter's part of it:
+
+- relative L2 error: |d| / |r|, as in Vogels et al., PowerSGD, arXiv 1905.13727
+- cosine similarity: <x, r> / (|x| |r|)
+- maximum absolute error: max |d|
+- flipped signs: share of elements with x r < 0
+
+Sums are taken in float64, over blocks that fit a cache, so the memory of a block is all they need.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+__all__ = ["ErrorNumbers", "measure", "numbers"]
+
+_BLOCK = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorNumbers:
+    """The error of a result; ``None`` in place of a number that NaN or inf make meaningless.
+
+    ``relative_l2``: 0 where both norms are 0, inf where only the reference's is.  ``cosine``: 1
+    where both norms are 0, 0 where one is.  ``reference_l2``: |r|.  ``projection``: <x, r> / |r|^2,
+    the scale by which the reference would have to be multiplied to come closest.
+    """
+
+    relative_l2: float | None
+    cosine: float | None
+    max_absolute: float | None
+    flipped_share: float | None
+    reference_l2: float | None
+    projection: float | None
+
+
+def measure(result: torch.Tensor, reference: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
+    """Return the sums of each part of two flat tensors of one length and device.
+
+    ``lengths``: elements of each part, one a parameter; they add up to the tensors' length.
+    Returns float64 of shape (parts, 6) on the same device: d.d, r.r, x.x, x.r, max |d|, flips.
+    """
+    rows = []
+    parts = zip(result.split(list(lengths)), reference.split(list(lengths)), strict=True)
+    for x_part, r_part in parts:
+        row = torch.zeros(6, dtype=torch.float64, device=result.device)
+        for x_block, r_block in zip(x_part.split(_BLOCK), r_part.split(_BLOCK), strict=True):
+            x, r = x_block.double(), r_block.double()
+            d = x - r
+            row[0] += d.dot(d)
+            row[1] += r.dot(r)
+            row[2] += x.dot(x)
+            row[3] += x.dot(r)
+            if len(d):
+                row[4] = torch.maximum(row[4], d.abs_().max())
+            row[5] += x.mul_(r).lt(0).sum()
+        rows.append(row)
+    return torch.stack(rows) if rows else torch.zeros(0, 6, dtype=torch.float64)
+
+
+def numbers(sums: Sequence[Sequence[float]], numel: int) -> ErrorNumbers:
+    """Return the error of parts taken together, from their rows of ``measure`` as floats.
+
+    ``numel``: elements of the parts.
+    """
+    dd, rr, xx, xr = (sum(row[i] for row in sums) for i in range(4))
+    largest = max((row[4] for row in sums), default=0.0)
+    flips = sum(row[5] for row in sums)
+    if not math.isfinite(dd + rr + xx + xr):
+        return ErrorNumbers(
+            relative_l2=None,
+            cosine=None,
+            max_absolute=None,
+            flipped_share=None,
+            reference_l2=math.sqrt(rr) if math.isfinite(rr) else None,
+            projection=None,
+        )
+    if rr > 0:
+        relative = math.sqrt(dd / rr)
+        cosine = xr / math.sqrt(xx) / math.sqrt(rr) if xx > 0 else 0.0
+    else:
+        relative, cosine = (0.0, 1.0) if xx == 0 else (math.inf, 0.0)
+    return ErrorNumbers(
+        relative_l2=relative,
+        cosine=max(-1.0, min(1.0, cosine)),
+        max_absolute=largest,
+        flipped_share=flips / numel if numel else 0.0,
+        reference_l2=math.sqrt(rr),
+        projection=xr / rr if rr > 0 else None,
+    )

@@ -1,0 +1,170 @@
+"""What a probe's numbers mean: an ``ErrorRecord``, and anomalies where the hook is wrong.
+
+Runs in the drain.  A lossless or nearly lossless hook's result is a weighted sum of the ranks' own
+gradients, and the weights say what it did.  They are fitted, by least squares, to samples x of the
+result and g_r of each rank's gradient: x = sum of c_r g_r.
+
+    c_r = 1/n   averaged                      c_r = 1       not divided by the world size
+    c_r = 1/n²  divided twice                 c_r = -1/n    the sign is wrong
+    c_r = 1 on this rank, else 0              nothing was communicated
+    c_r = 0 on some ranks                     these ranks' gradients are missing
+
+Where the fit leaves more than a thousandth of the result unexplained, or the ranks' gradients are
+too much alike to be told apart, nothing is claimed: compression is lossy, and may be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from ..records import AnomalyRecord, ErrorRecord, ParameterError
+from .compare import numbers
+from .probe import Outcome
+
+__all__ = ["anomalies", "error_record"]
+
+_WORST = 3
+_UNEXPLAINED = 1e-3
+_TOLERANCE = 0.02
+_ALIKE = 0.05
+
+
+def error_record(outcome: Outcome) -> ErrorRecord | None:
+    """Return the numbers of a probe; ``None`` where it failed or its call did."""
+    if outcome.sums is None:
+        return None
+    slot = outcome.slot
+    rows = outcome.sums.tolist()
+    whole = numbers(rows, slot.numel)
+    parts = [
+        (name, numbers([row], _numel(shape)))
+        for (name, shape), row in zip(slot.parameters, rows, strict=True)
+    ]
+    worst = sorted(
+        (p for p in parts if p[1].relative_l2 is not None and p[1].reference_l2),
+        key=lambda p: -(p[1].relative_l2 or 0.0),
+    )
+    return ErrorRecord(
+        relative_l2=whole.relative_l2,
+        cosine=whole.cosine,
+        max_absolute=whole.max_absolute,
+        flipped_share=whole.flipped_share,
+        reference_l2=whole.reference_l2,
+        worst=tuple(
+            ParameterError(
+                name=name,
+                relative_l2=error.relative_l2,
+                cosine=error.cosine,
+                max_absolute=error.max_absolute,
+            )
+            for name, error in worst[:_WORST]
+        ),
+    )
+
+
+def anomalies(outcome: Outcome) -> Iterator[AnomalyRecord]:
+    """Yield what is wrong with a probed result; of a local hook the weights say nothing."""
+    if outcome.sums is None:
+        return
+    slot = outcome.slot
+    found = [*_not_finite(outcome), *([] if outcome.local else _wrong_sum(outcome))]
+    for kind, stage, message in found:
+        where = f"hook {slot.model.hook!r}, bucket {slot.index}, step {outcome.step}"
+        yield AnomalyRecord(
+            kind=kind,
+            model=slot.model.name,
+            hook=slot.model.hook,
+            generation=slot.generation,
+            step=outcome.step,
+            bucket=slot.index,
+            stage=stage,
+            time_ns=outcome.time_ns,
+            message=f"{where}: {message}",
+        )
+
+
+def weights(outcome: Outcome) -> list[float] | None:
+    """Return the weight of each rank's gradient in the result; ``None`` where it cannot be told."""
+    if outcome.samples is None or outcome.result_sample is None:
+        return None
+    gradients, result = outcome.samples.double().T, outcome.result_sample.double()
+    if not (gradients.isfinite().all() and result.isfinite().all()):
+        return None
+    norms = gradients.norm(dim=0)
+    if not (norms > 0).all() or result.norm() == 0 or len(result) < 4 * len(norms):
+        return None
+    unit = gradients / norms
+    if torch.linalg.svdvals(unit)[-1] < _ALIKE:
+        return None
+    fitted = torch.linalg.lstsq(unit, result[:, None]).solution[:, 0]
+    if (unit @ fitted - result).norm() ** 2 > _UNEXPLAINED * result.norm() ** 2:
+        return None
+    return (fitted / norms).tolist()  # type: ignore[no-any-return]
+
+
+def _not_finite(outcome: Outcome) -> Iterator[tuple[str, str, str]]:
+    names = [name for name, _ in outcome.slot.parameters]
+    assert outcome.finite is not None
+    for name, finite in zip(names, outcome.finite.tolist(), strict=True):
+        if not finite:
+            yield (
+                "nonfinite_gradient",
+                "ready",
+                f"the gradient of {name} on rank {outcome.rank} had NaN or inf before the hook; "
+                "look at the loss and the backward pass of this rank, not at the hook",
+            )
+            return
+    if outcome.overflow is not None:
+        part, value = outcome.overflow
+        yield (
+            "nonfinite_result",
+            "hook",
+            f"the hook made NaN or inf of {names[part]}, where the average is {value:.6g}; a cast "
+            "to float16 ends at 65504: use bf16_compress_hook, or scale the gradients",
+        )
+
+
+def _wrong_sum(outcome: Outcome) -> Iterator[tuple[str, str, str]]:
+    found = weights(outcome)
+    if found is None or len(found) == 1:
+        return
+    size, rank = len(found), outcome.rank
+    scaled = [weight * size for weight in found]
+
+    def all_near(target: float) -> bool:
+        return all(abs(weight - target) <= _TOLERANCE * abs(target) for weight in scaled)
+
+    others = [weight for r, weight in enumerate(scaled) if r != rank]
+    if all_near(1.0):
+        return
+    if all_near(size):
+        yield (
+            "not_averaged", "hook",
+            f"the result is {size} times the average: a sum; divide by the world size",
+        )  # fmt: skip
+    elif all_near(1 / size):
+        yield (
+            "averaged_twice", "hook",
+            f"the result is the average over {size} once more; divide by the world size once",
+        )  # fmt: skip
+    elif max(scaled) < 0:
+        yield "wrong_sign", "hook", "the result points away from the average; look for a minus sign"
+    elif all(abs(weight) <= _TOLERANCE for weight in others):
+        yield (
+            "not_communicated", "hook",
+            f"the result is rank {rank}'s own gradient; average it over the ranks, or declare the "
+            "hook local: @staged(local=True), trace(hook, local=True)",
+        )  # fmt: skip
+    elif missing := [r for r, weight in enumerate(scaled) if abs(weight) <= _TOLERANCE]:
+        ranks = ", ".join(map(str, missing))
+        yield (
+            "ranks_missing", "hook",
+            f"the gradients of rank(s) {ranks} are not in the result; look at the process group "
+            "that the hook uses",
+        )  # fmt: skip
+
+
+def _numel(shape: tuple[int, ...]) -> int:
+    return int(torch.Size(shape).numel())

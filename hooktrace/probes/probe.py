@@ -1,0 +1,195 @@
+"""One probed call: the reference is averaged beside the hook, and both are compared when there.
+
+    bucket --clone--> reference --all-reduce on ReferenceGroup--> reference's future --+
+        |---sample--> 4096 values --all-gather----------------> all ranks' samples ----+
+        +--> hook -------------------------------------------> the hook's future ------+
+                                                                                       |
+    Outcome, then the held call --> ring    <--- compare, on the thread of the last ---+
+    DDP             <--- the very same result or exception
+
+The probe stands in for the tracer as the call's recorder and holds the call back, so that the
+numbers are in the ring before it.  Beyond a copy of the bucket it needs a block's memory only.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+
+from ..calls import BucketCall, Recorder
+from ..layout import BucketSlot, GradBucketLike
+from .compare import measure
+
+__all__ = ["Outcome", "Probe", "ReferenceGroup"]
+
+Future = Any  # torch.futures.Future or torch._C.Future
+
+_SAMPLES = 4096
+
+
+class ReferenceGroup:
+    """The ranks of a model on connections of hooktrace's own, with their own worker threads.
+
+    It is not registered with torch.distributed, so nothing else meets it.  ``store``: for the
+    rendezvous, with keys that only this group uses.  Blocks until all ranks are there.
+    """
+
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
+        self.rank = rank
+        self.size = size
+        self._group: Any = dist.ProcessGroupGloo(store, rank, size, timeout)
+
+    def latest(self, step: int) -> int:
+        """Return the largest ``step`` of all ranks; waits for them."""
+        steps = torch.tensor([step])
+        options: Any = dist.AllreduceOptions()
+        options.reduceOp = dist.ReduceOp.MAX
+        self._group.allreduce([steps], options).wait()
+        return int(steps)
+
+    def average(self, tensor: torch.Tensor) -> Future:
+        """Average in place, rounding as ``allreduce_hook`` does: divide, then add."""
+        return self._group.allreduce([tensor.div_(self.size)]).get_future()
+
+    def gather(self, tensor: torch.Tensor, rows: list[torch.Tensor]) -> Future:
+        """Write every rank's ``tensor`` to ``rows``."""
+        return self._group.allgather([rows], [tensor]).get_future()
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a probe found, as tensors; ``findings`` makes records of it in the drain.
+
+    ``sums``: of ``measure``, shape (parameters, 6).  ``finite``: whether each parameter's own
+    gradient was, on this rank.  ``samples``: (ranks, k), of all ranks' own gradients.
+    ``local``: whether results differ between ranks by design.
+    ``result_sample``: (k,), of the result at the same places.  ``overflow``: (parameter, value of
+    the reference) at the first element that only the result has as NaN or inf.  Without
+    ``sums`` there was nothing to compare.
+    """
+
+    slot: BucketSlot
+    step: int
+    rank: int
+    local: bool
+    time_ns: int = 0
+    sums: torch.Tensor | None = None
+    finite: torch.Tensor | None = None
+    samples: torch.Tensor | None = None
+    result_sample: torch.Tensor | None = None
+    overflow: tuple[int, float] | None = None
+
+
+class Sink(Recorder, Protocol):
+    """What a probe needs of a tracer."""
+
+    def push_outcome(self, outcome: Outcome) -> None:
+        """Take an outcome; the call that it belongs to is pushed next."""
+
+
+class Probe:
+    """A probed call in the making; ``Recorder`` of its call."""
+
+    def __init__(
+        self,
+        bucket: GradBucketLike,
+        outcome: Outcome,
+        group: ReferenceGroup,
+        sink: Sink,
+        stop: Callable[[BucketSlot, str], None],
+    ) -> None:
+        self.clock = sink.clock
+        self.event_pool = sink.event_pool
+        self._sink = sink
+        self._stop = stop
+        self._call: BucketCall | None = None
+        buffer = bucket.buffer()
+        self._lengths = [math.prod(shape) for _, shape in outcome.slot.parameters]
+        self._outcome = outcome
+        outcome.finite = torch.stack(
+            [torch.isfinite(part).all() for part in buffer.split(self._lengths)]
+        )
+        self._stride = max(1, buffer.numel() // _SAMPLES)
+        sample = self._sampled(buffer)
+        self._samples = [torch.empty_like(sample) for _ in range(group.size)]
+        self._reference = buffer.clone()
+        self._lock = threading.Lock()
+        self._awaited = 3
+        self._result: Future = None
+        self._joined: torch.futures.Future[Any] = torch.futures.Future()
+        # Issued before the hook's own, on the thread that runs backward: in one order everywhere.
+        self._futures = (group.average(self._reference), group.gather(sample, self._samples))
+
+    def push(self, call: BucketCall) -> None:
+        """Hold the ended call until the comparison is made."""
+        self._call = call
+
+    def abandon(self) -> None:
+        """Let go of the call of a hook that raised; its record is pushed without numbers."""
+        self._release()
+
+    def join(self, future: Future) -> Future:
+        """Return the future for DDP: the hook's own result, once it was compared."""
+        self._result = future
+        passed_on = self._joined.then(_unwrap)
+        for awaited in (future, *self._futures):
+            awaited.add_done_callback(self._arrived)
+        return passed_on
+
+    def _arrived(self, _: Future) -> None:
+        with self._lock:
+            self._awaited -= 1
+            if self._awaited:
+                return
+        try:
+            value = self._result.value()
+        except Exception as error:
+            self._release()
+            self._joined.set_exception(error)
+            return
+        try:
+            self._compare(value)
+        except Exception as error:  # the probe's own trouble must not become training's
+            self._stop(self._outcome.slot, f"{type(error).__name__}: {error}")
+        self._release()
+        self._joined.set_result(value)
+
+    def _compare(self, value: torch.Tensor) -> None:
+        for future in self._futures:
+            future.value()  # raises what went wrong on the wire
+        outcome, result = self._outcome, value.detach().flatten()
+        outcome.time_ns = self.clock()
+        outcome.sums = measure(result, self._reference, self._lengths)
+        outcome.samples = torch.stack(self._samples)
+        outcome.result_sample = self._sampled(result)
+        own = outcome.sums[:, 2].isfinite()
+        if not own.all():
+            outcome.overflow = self._first_overflow(result)
+
+    def _first_overflow(self, result: torch.Tensor) -> tuple[int, float] | None:
+        made = (~result.isfinite() & self._reference.isfinite()).nonzero()
+        if not len(made):
+            return None
+        place = int(made[0])
+        ends = torch.tensor(self._lengths).cumsum(0)
+        return int((ends <= place).sum()), float(self._reference[place])
+
+    def _sampled(self, flat: torch.Tensor) -> torch.Tensor:
+        # A copy in any case: the hook is about to change the bucket, and DDP the result.
+        return flat.detach()[:: self._stride][:_SAMPLES].clone().float()
+
+    def _release(self) -> None:
+        self._sink.push_outcome(self._outcome)
+        if self._call is not None:
+            self._sink.push(self._call)
+
+
+def _unwrap(future: Future) -> Any:
+    return future.value()

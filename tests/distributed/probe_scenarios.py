@@ -1,0 +1,249 @@
+"""What the ranks do in ``test_probes.py``: hooks whose error is known, and hooks that are wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.parallel import DistributedDataParallel
+
+import hooktrace
+from hooktrace import Tracer, hooks
+from tests.distributed.models import backward, gradients, make_ddp, train
+
+STEPS = 20
+CAP_MB = 0.004
+
+
+def _train(
+    hook: Callable[..., Any], rank: int, state: object = None, **options: Any
+) -> tuple[Tracer, torch.Tensor]:
+    """Train with a probe at every step that can be probed; the tracer is closed."""
+    ddp = make_ddp(CAP_MB)
+    seen = []
+    with Tracer(error_every=1, **options) as tracer:
+        hooktrace.instrument(ddp, hook, state, tracer=tracer)
+        for step in range(STEPS):
+            ddp.zero_grad()
+            backward(ddp, rank, step)
+            seen.append(gradients(ddp).clone())
+            dist.barrier()  # hooks that do not communicate would let the ranks drift apart
+        tracer.flush()
+    return tracer, torch.stack(seen)
+
+
+def known_errors(rank: int) -> dict[str, list[tuple[int, int, float, float, float, float]]]:
+    """Return (step, bucket, relative L2, cosine, max absolute, flips) of each probe, by hook."""
+    facts = {}
+    for name, hook in (
+        ("allreduce", hooks.allreduce_hook),
+        ("torch's allreduce", default_hooks.allreduce_hook),
+        ("fp16", hooks.fp16_compress_hook),
+        ("torch's fp16", default_hooks.fp16_compress_hook),
+        ("bf16", hooks.bf16_compress_hook),
+        ("per tensor", hooks.quantization_pertensor_hook),
+        ("noop", hooks.noop_hook),
+    ):
+        tracer, _ = _train(hook, rank)
+        facts[name] = [
+            (b.step, b.bucket, e.relative_l2, e.cosine, e.max_absolute, e.flipped_share)
+            for _, buckets in tracer._store.completed()
+            for b in buckets
+            if (e := b.error) is not None
+        ]
+        facts[f"{name}: anomalies"] = [a.kind for a in tracer._store.anomalies()]
+    return facts
+
+
+def untouched(rank: int) -> dict[str, bool]:
+    """Return by hook whether probing every bucket of each step leaves the gradients as they are."""
+    facts = {}
+    for name, hook, state in (
+        ("allreduce", hooks.allreduce_hook, lambda: None),
+        ("fp16", hooks.fp16_compress_hook, lambda: None),
+        ("powersgd", hooks.powerSGD_hook, lambda: hooks.PowerSGDState(None, 1, 2)),
+        ("torch's", default_hooks.allreduce_hook, lambda: None),
+    ):
+        _, plain = _train(hook, rank, state(), error_all_buckets=False)
+        reference = train(hook, rank, steps=STEPS, state=state(), bucket_cap_mb=CAP_MB)
+        tracer, probed = _train(hook, rank, state(), error_all_buckets=True)
+        found = sum(b.error is not None for _, bs in tracer._store.completed() for b in bs)
+        facts[name] = torch.equal(probed, reference) and torch.equal(plain, reference)
+        facts[f"{name}: probes"] = found >= 5 * (STEPS - 11)
+    return facts
+
+
+def _hook(function: Callable[[torch.Tensor, Any], Any]) -> Callable[..., Any]:
+    """Return an opaque hook of a function of the flat gradients and of the group's size."""
+
+    def made(state: Any, bucket: Any) -> Any:
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        future.set_result(function(bucket.buffer(), dist.get_world_size()))
+        return future
+
+    made.__qualname__ = made.__name__ = "made"
+    return made
+
+
+def _summed(tensor: torch.Tensor) -> torch.Tensor:
+    dist.all_reduce(tensor)
+    return tensor
+
+
+def _of_rank_0(tensor: torch.Tensor, _: int) -> torch.Tensor:
+    dist.broadcast(tensor, 0)
+    return tensor
+
+
+def _overflowing(tensor: torch.Tensor, size: int) -> torch.Tensor:
+    return _summed(tensor.mul(1e5).half()).float() / size / 1e5
+
+
+WRONG: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
+    "not_averaged": lambda t, _: _summed(t),
+    "averaged_twice": lambda t, n: _summed(t / n).div_(n),
+    "wrong_sign": lambda t, n: _summed(t / -n),
+    "not_communicated": lambda t, _: t,
+    "ranks_missing": _of_rank_0,
+    "nonfinite_result": _overflowing,
+}
+
+RIGHT: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
+    "divided after": lambda t, n: _summed(t) / n,
+    "clipped": lambda t, n: _summed(t / n).clamp_(-0.01, 0.01),
+    "scaled down": lambda t, n: _summed(t / n).mul_(0.7),
+    "signs": lambda t, n: _summed(t.sign()).div_(n).mul_(0.01),
+    "sparse": lambda t, n: _summed(t * (t.abs() >= t.abs().median()) / n),
+    "through float64": lambda t, n: _summed(t.double()).div_(n).float(),
+}
+
+
+def diagnoses(rank: int) -> dict[str, list[tuple[str, str]]]:
+    """Return (kind, message) of the anomalies of wrong and of right hooks."""
+    facts = {}
+    for name, function in (*WRONG.items(), *RIGHT.items()):
+        tracer, _ = _train(_hook(function), rank)
+        facts[name] = [(a.kind, a.message) for a in tracer._store.anomalies()]
+    return facts
+
+
+def bad_gradient(rank: int) -> list[tuple[str, str]]:
+    """Return the anomalies of a model whose third layer gets a NaN on rank 1 at step 15."""
+    ddp = make_ddp(CAP_MB)
+    layer: Any = ddp.module[2]
+    with Tracer(error_every=1, error_all_buckets=True) as tracer:
+        hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
+        for step in range(18):
+            ddp.zero_grad()
+            torch.manual_seed(step)
+            handle = None
+            if rank == 1 and step == 15:
+                handle = layer.bias.register_hook(lambda g: g * float("nan"))
+            ddp(torch.randn(4, 32)).square().sum().backward()
+            if handle is not None:
+                handle.remove()
+        return [(a.kind, a.message) for a in tracer.anomalies()]
+
+
+def schedules(rank: int) -> dict[str, Any]:
+    """Return which (step, bucket) are probed, with pauses, two models, and ranks that do not trace.
+
+    Each entry is a list, and must be the same on all ranks but for "one rank".
+    """
+    facts: dict[str, Any] = {}
+    with Tracer(error_every=3) as tracer:
+        first, second = make_ddp(CAP_MB), make_ddp(0.006)
+        for ddp in (first, second):
+            hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
+        for step in range(30):
+            with first.no_sync():
+                backward(first, rank, step)
+            backward(first, rank, step)
+            backward(second, rank, step)
+        for name in ("model0", "model1"):
+            facts[name] = _probed(tracer, name)
+    traces = rank == 0
+    ddp = make_ddp(CAP_MB)
+    with Tracer(error_every=1) as tracer:
+        hook = hooks.allreduce_hook
+        ddp.register_comm_hook(None, hooktrace.trace(hook, tracer=tracer) if traces else hook)
+        for step in range(20):
+            backward(ddp, rank, step)
+        facts["one rank"] = _probed(tracer, "model0")
+    with Tracer(error_every=1 + rank) as tracer:
+        ddp = make_ddp(CAP_MB)
+        hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
+        for step in range(20):
+            backward(ddp, rank, step)
+        facts["different wishes"] = _probed(tracer, "model0")
+    return facts
+
+
+def joined(rank: int) -> dict[str, Any]:
+    """Return (probed calls, shadows among them) when rank 1 runs out of data at step 14 of 20."""
+    ddp = make_ddp(CAP_MB)
+    with Tracer(error_every=1) as tracer:
+        hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
+        with ddp.join():
+            for step in range(14 if rank == 1 else 20):
+                backward(ddp, rank, step)
+        found = [(b.step, b.bucket, b.shadow) for b in tracer.buckets() if b.error is not None]
+        return {"probed": [f[:2] for f in found], "shadows": sum(s for *_, s in found)}
+
+
+def failing_probed(rank: int) -> tuple[str, list[str | None]]:
+    """Return the error of a hook that fails at a probed step, and what the records say."""
+    calls = [0]
+
+    def fails_late(state: Any, bucket: Any) -> Any:
+        calls[0] += 1
+        if calls[0] > 80:
+            raise ValueError("late boom")
+        return default_hooks.allreduce_hook(state, bucket)
+
+    message = "nothing"
+    with Tracer(error_every=1, error_all_buckets=True) as tracer:
+        ddp = make_ddp(CAP_MB)
+        ddp.register_comm_hook(None, hooktrace.trace(fails_late, tracer=tracer))
+        try:
+            for step in range(20):
+                backward(ddp, rank, step)
+        except Exception as error:
+            message = str(error)
+        tracer.flush()
+        exceptions = [a.message for a in tracer.anomalies()]
+    return message, exceptions
+
+
+def _probed(tracer: Tracer, model: str) -> list[tuple[int, int]]:
+    return [(b.step, b.bucket) for b in tracer.buckets(model) if b.error is not None]
+
+
+def powersgd_against_svd(rank: int) -> list[tuple[float, float]]:
+    """Return (measured error, an SVD's error of that rank) of one matrix, without feedback."""
+    found = []
+    for columns in (1, 2, 4):
+        torch.manual_seed(0)
+        ddp = DistributedDataParallel(nn.Linear(48, 64, bias=False))
+        state = hooks.PowerSGDState(
+            None, columns, 2, use_error_feedback=False, warm_start=True, min_compression_rate=0.5
+        )
+        reference = DistributedDataParallel(nn.Linear(48, 64, bias=False))
+        reference.load_state_dict(ddp.state_dict())
+        with Tracer(error_every=1) as tracer:
+            hooktrace.instrument(ddp, hooks.powerSGD_hook, state, tracer=tracer)
+            for _ in range(20):
+                for model in (ddp, reference):
+                    model.zero_grad()
+                    torch.manual_seed(rank)
+                    model(torch.randn(32, 48)).square().sum().backward()
+            errors = [b.error for b in tracer.buckets() if b.error is not None]
+        values = torch.linalg.svdvals(gradients(reference).view(64, 48).double())
+        best = (values[columns:].square().sum() / values.square().sum()).sqrt().item()
+        last = errors[-1].relative_l2
+        found.append((-1.0 if last is None else last, best))
+    return found

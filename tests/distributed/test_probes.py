@@ -1,0 +1,164 @@
+"""Compression error and diagnosis on real gloo ranks: one launch of 2 ranks, one of 4."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.distributed import harness, probe_scenarios
+from tests.distributed.harness import Launch
+
+TWO_RANKS = {
+    "probe_scenarios": [
+        "known_errors",
+        "untouched",
+        "diagnoses",
+        "bad_gradient",
+        "joined",
+        "failing_probed",
+        "powersgd_against_svd",
+        "schedules",  # last: see the docstring of hooktrace/probes/model.py
+    ]
+}
+FOUR_RANKS = {"probe_scenarios": ["known_errors", "diagnoses"]}
+FIRST, STEPS = 11, probe_scenarios.STEPS
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Launch:
+    """All scenarios on 2 ranks."""
+    return harness.launch(tmp_path_factory, TWO_RANKS, ranks=2)
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> Launch:
+    """What depends on the number of ranks, on 4."""
+    return harness.launch(tmp_path_factory, FOUR_RANKS, ranks=4)
+
+
+@pytest.fixture(params=["two", "four"])
+def launch(request: pytest.FixtureRequest) -> Launch:
+    """Both launches, one after another."""
+    found: Launch = request.getfixturevalue(request.param)
+    return found
+
+
+def test_every_due_step_is_probed_one_bucket_in_turn(launch: Launch) -> None:
+    """From the step that the ranks agree on, ranks in step meet at 10."""
+    for facts in launch["known_errors"]:
+        steps = [(step, bucket) for step, bucket, *_ in facts["allreduce"]]
+        buckets = max(bucket for _, bucket in steps) + 1
+        assert buckets >= 5
+        assert steps == [(s, (s - FIRST) % buckets) for s in range(FIRST, STEPS)]
+
+
+@pytest.mark.parametrize("hook", ["allreduce", "torch's allreduce"])
+def test_a_lossless_hook_has_no_error_at_all(launch: Launch, hook: str) -> None:
+    """Exactly: the reference rounds as it does."""
+    for facts in launch["known_errors"]:
+        assert len(facts[hook]) == STEPS - FIRST
+        for _, _, relative, cosine, largest, flips in facts[hook]:
+            assert (relative, largest, flips) == (0.0, 0.0, 0.0)
+            assert cosine == pytest.approx(1.0, abs=1e-12)
+
+
+@pytest.mark.parametrize(("hook", "digits"), [("fp16", 11), ("torch's fp16", 11), ("bf16", 8)])
+def test_a_cast_stays_within_its_rounding(launch: Launch, hook: str, digits: int) -> None:
+    """Each of n summands and each of n - 1 sums is rounded once, by at most 2^-digits."""
+    ranks = len(launch["known_errors"])
+    for facts in launch["known_errors"]:
+        assert len(facts[hook]) == STEPS - FIRST
+        for *_, relative, cosine, _, _ in facts[hook]:
+            assert 0 < relative <= 2 * ranks * 2.0**-digits
+            assert cosine > 0.999
+
+
+def test_noop_has_the_error_of_the_local_gradient(launch: Launch) -> None:
+    """Large, and no anomaly: it is declared local."""
+    for facts in launch["known_errors"]:
+        for *_, relative, cosine, _, _ in facts["noop"]:
+            assert relative > 0.05
+            assert cosine < 1
+        assert [v for k, v in facts.items() if k.endswith("anomalies")] == [[]] * 7
+
+
+def test_powersgd_is_never_better_than_the_best_approximation(two: Launch) -> None:
+    """The bound is Eckart and Young's; 20 warm-started steps of one matrix come close to it."""
+    for facts in two["powersgd_against_svd"]:
+        for measured, best in facts:
+            assert best <= measured * (1 + 1e-5)
+            assert measured <= best * 1.05
+
+
+def test_probing_leaves_training_as_it_is(two: Launch) -> None:
+    """Bit for bit, one bucket in turn and all of them."""
+    for facts in two["untouched"]:
+        assert len(facts) == 8
+        assert set(facts.values()) == {True}
+
+
+@pytest.mark.parametrize("kind", probe_scenarios.WRONG)
+def test_a_wrong_hook_is_named(launch: Launch, kind: str) -> None:
+    """By what it does, once a bucket."""
+    ranks = launch["diagnoses"]
+    for rank, facts in enumerate(ranks):
+        kinds = [k for k, _ in facts[kind]]
+        expected = kind
+        if kind == "ranks_missing" and rank == 0:
+            expected = "not_communicated"  # rank 0's own gradient is all there is
+        assert set(kinds) == {expected}
+        buckets = 6
+        assert (1 if kind == "nonfinite_result" else buckets) <= len(kinds) <= buckets
+        assert "hook 'made', bucket " in facts[kind][0][1]
+
+
+def test_a_missing_rank_is_named(four: Launch) -> None:
+    """By its number."""
+    for facts in four["diagnoses"][1:]:
+        assert (
+            "the gradients of rank(s) 1, 2, 3 are not in the result"
+            in (facts["ranks_missing"][0][1])
+        )
+
+
+@pytest.mark.parametrize("name", probe_scenarios.RIGHT)
+def test_an_unusual_hook_raises_no_alarm(launch: Launch, name: str) -> None:
+    """Lossy and scaled results are a hook's own business."""
+    for facts in launch["diagnoses"]:
+        assert facts[name] == []
+
+
+def test_an_overflow_is_told_from_a_bad_gradient(two: Launch) -> None:
+    """Who made the NaN: this rank's backward pass, or the hook."""
+    for facts in two["diagnoses"]:
+        assert "the hook made NaN or inf of " in facts["nonfinite_result"][0][1]
+    healthy, broken = two["bad_gradient"]
+    assert healthy == []
+    ((kind, message),) = broken
+    assert kind == "nonfinite_gradient"
+    assert "the gradient of 2.bias on rank 1 had NaN or inf before the hook" in message
+
+
+def test_ranks_agree_on_what_is_probed(two: Launch) -> None:
+    """Two models and no_sync: the same buckets on both ranks; nothing where they cannot agree."""
+    first, second = two["schedules"]
+    assert first == second
+    assert [step for step, _ in first["model0"]] == [12, 15, 18, 21, 24, 27]
+    assert [step for step, _ in first["model1"]] == [12, 15, 18, 21, 24, 27]
+    assert first["one rank"] == []
+    assert first["different wishes"] == []
+
+
+def test_a_rank_without_data_is_probed_with_the_others(two: Launch) -> None:
+    """Under join() it shadows the same steps and buckets."""
+    first, second = two["joined"]
+    assert first["probed"] == second["probed"]
+    assert len(first["probed"]) == STEPS - FIRST
+    assert (first["shadows"], second["shadows"]) == (0, 6)
+
+
+def test_a_hook_that_fails_while_probed_is_named(two: Launch) -> None:
+    """The probe lets go, and the error is the hook's."""
+    for message, anomalies in two["failing_probed"]:
+        assert "ValueError: late boom" in message
+        assert len(anomalies) == 1
+        assert "late boom" in anomalies[0]
