@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from .records import Batch, BucketRecord, StepRecord
+from .records import Batch, BucketRecord, ErrorRecord, StepRecord
 
 __all__ = ["MAX_BUCKET_LABELS", "METRICS", "Metric", "Observation", "bucket_label", "observe"]
 
@@ -41,6 +41,24 @@ _SECONDS = (
     1.0,
     2.5,
     5.0,
+    10.0,
+)
+
+
+_RATIOS = (
+    0.0,
+    *(10.0**exponent for exponent in range(-8, -3)),
+    0.001,
+    0.003,
+    0.01,
+    0.03,
+    0.1,
+    0.2,
+    0.3,
+    0.5,
+    0.7,
+    1.0,
+    2.0,
     10.0,
 )
 
@@ -191,6 +209,31 @@ GENERATION = Metric(
     "How often DDP has rebuilt its buckets.",
     _MODEL,
 )
+COMPRESSION_ERROR = Metric(
+    "hooktrace_compression_error_ratio",
+    "hooktrace.compression.error",
+    "1",
+    "histogram",
+    "Relative L2 distance of a probed bucket's result from the lossless average.",
+    _MODEL,
+    _RATIOS,
+)
+BUCKET_ERROR = Metric(
+    "hooktrace_bucket_error_ratio",
+    "hooktrace.bucket.error",
+    "1",
+    "gauge",
+    "Relative L2 error of the last probed result of a bucket.",
+    (*_MODEL, "bucket"),
+)
+BUCKET_COSINE = Metric(
+    "hooktrace_bucket_cosine_ratio",
+    "hooktrace.bucket.cosine",
+    "1",
+    "gauge",
+    "Cosine similarity of the last probed result of a bucket with the lossless average.",
+    (*_MODEL, "bucket"),
+)
 ANOMALIES = Metric(
     "hooktrace_anomalies",
     "hooktrace.anomalies",
@@ -242,6 +285,9 @@ METRICS: tuple[Metric, ...] = (
     WIRE_BYTES,
     BUCKET_SIZE,
     GENERATION,
+    COMPRESSION_ERROR,
+    BUCKET_ERROR,
+    BUCKET_COSINE,
     ANOMALIES,
     RECORDS_LOST,
     EXPORTER_FAILURES,
@@ -318,6 +364,8 @@ def _observe_bucket(bucket: BucketRecord, *, timed: bool) -> Iterator[Observatio
     yield Observation(GRADIENT_BYTES, labels, bucket.gradient_bytes)
     if bucket.wire_bytes is not None:
         yield Observation(WIRE_BYTES, labels, bucket.wire_bytes)
+    if bucket.error is not None and not bucket.shadow:
+        yield from _observe_error(bucket.error, labels)
     if not timed or bucket.exception is not None:
         return
     if bucket.duration_ns is not None:
@@ -327,3 +375,11 @@ def _observe_bucket(bucket: BucketRecord, *, timed: bool) -> Iterator[Observatio
         totals[stage.name] = totals.get(stage.name, 0) + stage.duration_ns
     for name, ns in totals.items():
         yield Observation(STAGE_DURATION, (*model, name), ns / 1e9)
+
+
+def _observe_error(error: ErrorRecord, labels: tuple[str, str, str]) -> Iterator[Observation]:
+    if error.relative_l2 is not None:
+        yield Observation(COMPRESSION_ERROR, labels[:2], error.relative_l2)
+        yield Observation(BUCKET_ERROR, labels, error.relative_l2)
+    if error.cosine is not None:
+        yield Observation(BUCKET_COSINE, labels, error.cosine)

@@ -34,8 +34,8 @@ LAYERS = (
 
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 
-# For type checkers only: a call knows the shape of its slot.
-UPWARD = {("calls", "layout")}
+# For type checkers only: a call knows the shape of its slot, a model of its probes.
+UPWARD = {("calls", "layout"), ("layout", "probes")}
 
 
 def module_of(path: Path) -> str:

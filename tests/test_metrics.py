@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
@@ -13,8 +14,9 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from hooktrace.exporters import OpenTelemetryExporter, PrometheusExporter
 from hooktrace.metrics import MAX_BUCKET_LABELS, METRICS, Metric, bucket_label, observe
+from hooktrace.records import Batch
 from tests.exporters.processes import get
-from tests.exporters.records_sample import full_batch
+from tests.exporters.records_sample import full_batch, make_run, make_step, probed
 
 _UNIT_SUFFIX = {"s": "_seconds", "By": "_bytes", "By/s": "_bytes_per_second"}
 _ADDED_SUFFIX = {"counter": "_total", "info": "_info"}
@@ -68,6 +70,19 @@ def test_unsettled_steps_give_counts_but_no_timings() -> None:
     assert counts["hooktrace_exposed_seconds"] == 2
     assert counts["hooktrace_bucket_duration_seconds"] == 4
     assert counts["hooktrace_gradient_bytes"] == 9
+
+
+def test_errors_are_observed_as_distribution_and_by_bucket() -> None:
+    """A probed bucket gives one observation of each; an error that has no number gives none."""
+    names = ("compression_error", "bucket_error", "bucket_cosine")
+    wanted = {f"hooktrace_{name}_ratio" for name in names}
+    found = [o for o in observe(full_batch()) if o.metric.name in wanted]
+    assert [(o.labels[2:], o.value) for o in found] == [((), 0.25), (("0",), 0.25), (("0",), 0.75)]
+    step, (bucket, *others) = probed(make_step(1))
+    assert bucket.error is not None
+    unknown = replace(bucket, error=replace(bucket.error, relative_l2=None, cosine=None))
+    batch = Batch(run=make_run(), steps=((step, (unknown, *others)),))
+    assert not [o for o in observe(batch) if o.metric.name in wanted]
 
 
 def test_bucket_label_is_bounded() -> None:

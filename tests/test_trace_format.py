@@ -21,7 +21,9 @@ from hooktrace.records import (
     BucketLayout,
     BucketRecord,
     DeviceSpan,
+    ErrorRecord,
     LayoutRecord,
+    ParameterError,
     RunInfo,
     Stage,
     StepRecord,
@@ -57,8 +59,10 @@ def records(cls: type, **given_fields: st.SearchStrategy[Any]) -> st.SearchStrat
     return st.builds(cls, **missing, **given_fields)
 
 
+PARAMETER_ERROR = records(ParameterError)
 BUCKET = records(
     BucketRecord,
+    error=st.none() | records(ErrorRecord, worst=st.lists(PARAMETER_ERROR, max_size=2).map(tuple)),
     bucket=st.integers(0, 3),
     ready_ns=TIMES,
     done_ns=TIMES,

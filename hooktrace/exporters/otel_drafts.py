@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from ..records import AnomalyRecord, BucketRecord, RunInfo, Stage, StepRecord
+from ..records import AnomalyRecord, BucketRecord, ErrorRecord, RunInfo, Stage, StepRecord
 
 __all__ = [
     "Attributes",
@@ -167,6 +167,7 @@ def _bucket_attributes(bucket: BucketRecord) -> Attributes:
             "hooktrace.gradient_bytes": bucket.gradient_bytes,
             "hooktrace.wire_bytes": bucket.wire_bytes,
             "hooktrace.compression_ratio": bucket.compression_ratio,
+            **({} if bucket.error is None else _error_attributes(bucket.error)),
             "hooktrace.busbw_bytes_per_second": bucket.busbw_bytes_per_second,
             "hooktrace.shadow": bucket.shadow,
             "hooktrace.warmup": bucket.warmup,
@@ -187,6 +188,16 @@ def _device_attributes(bucket: BucketRecord) -> Attributes:
     for name in dict.fromkeys(stage.name for stage in bucket.device.stages):
         attributes[f"hooktrace.device.{name}_ns"] = bucket.stage_ns(name)
     return attributes
+
+
+def _error_attributes(error: ErrorRecord) -> dict[str, float | str | None]:
+    return {
+        "hooktrace.error.relative_l2": error.relative_l2,
+        "hooktrace.error.cosine": error.cosine,
+        "hooktrace.error.max_absolute": error.max_absolute,
+        "hooktrace.error.flipped_share": error.flipped_share,
+        "hooktrace.error.worst": ", ".join(w.name for w in error.worst) or None,
+    }
 
 
 def _stage_attributes(stage: Stage) -> Attributes:

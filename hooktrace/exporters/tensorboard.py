@@ -48,6 +48,8 @@ _MEANINGS = (
     ("wire_bytes", "Bytes of payload that this rank gave to collectives in a step."),
     ("compression_ratio", "Gradient bytes over wire bytes."),
     ("anomalies_total", "How often something went wrong in a hook so far."),
+    ("error_bucket*", metrics.BUCKET_ERROR.help),
+    ("cosine_bucket*", metrics.BUCKET_COSINE.help),
     ("bucket_ms", metrics.BUCKET_DURATION.help),
     ("stage_*_ms", metrics.STAGE_DURATION.help),
 )
@@ -61,6 +63,7 @@ class TensorBoardExporter:
     - scalars on every ``scalar_every``-th step: ``exposed_ms``, ``overlap_ratio``,
       ``step_period_ms``, ``busbw_GBps``, ``gradient_bytes``, and where the hook's bytes are known
       ``wire_bytes``, ``compression_ratio`` (about 400 bytes a step);
+    - on probed steps ``error_bucket<i>`` (relative L2) and ``cosine_bucket<i>``;
     - histograms of bucket durations and of each stage (ms), once every ``histogram_every`` steps
       over all buckets since the last one, and for the rest when the exporter is closed;
     - ``layout``: a table of the buckets and their parameters, once a generation;
@@ -171,10 +174,13 @@ class TensorBoardExporter:
     def _step(
         self, file: EventFile, run: RunInfo, step: StepRecord, buckets: tuple[BucketRecord, ...]
     ) -> None:
-        if not step.counts:
-            return
         model = self._model(step.model)
         wall_ns = run.wall_ns(step.done_ns)
+        errors = list(model.errors(buckets))
+        if errors:
+            file.scalars(step.step, wall_ns, errors)
+        if not step.counts:
+            return
         if model.timed_steps % self._scalar_every == 0:
             file.scalars(step.step, wall_ns, model.scalars(step))
         model.collect(step.step, wall_ns, buckets)
@@ -229,6 +235,18 @@ class _Model:
         ):
             if value is not None:
                 yield self.tag(name), value / divisor
+
+    def errors(self, buckets: tuple[BucketRecord, ...]) -> Iterator[tuple[str, float]]:
+        """Yield (tag, value) of the buckets that were probed."""
+        for bucket in buckets:
+            if bucket.error is None or bucket.shadow or bucket.bucket >= metrics.MAX_BUCKET_LABELS:
+                continue
+            for name, value in (
+                ("error", bucket.error.relative_l2),
+                ("cosine", bucket.error.cosine),
+            ):
+                if value is not None:
+                    yield self.tag(f"{name}_bucket{bucket.bucket}"), value
 
     def collect(self, step: int, wall_ns: int, buckets: tuple[BucketRecord, ...]) -> None:
         """Take a timed step's bucket and stage durations into the window."""

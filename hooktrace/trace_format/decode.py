@@ -15,7 +15,9 @@ from ..records import (
     BucketLayout,
     BucketRecord,
     DeviceSpan,
+    ErrorRecord,
     LayoutRecord,
+    ParameterError,
     RunInfo,
     Stage,
     StepRecord,
@@ -166,7 +168,34 @@ def _bucket(args: dict[str, Any]) -> BucketRecord:
         args["device"] = DeviceSpan(ready_ns=ready_ns, done_ns=done_ns, stages=stages)
     if "bus_bytes" in args:
         args["bus_bytes"] = float(args["bus_bytes"])
+    if "error" in args:
+        args["error"] = _error(*args["error"])
     return BucketRecord(**args)
+
+
+def _error(*row: Any) -> ErrorRecord:
+    *numbers, worst = row
+    relative_l2, cosine, max_absolute, flipped_share, reference_l2 = map(_float, numbers)
+    return ErrorRecord(
+        relative_l2=relative_l2,
+        cosine=cosine,
+        max_absolute=max_absolute,
+        flipped_share=flipped_share,
+        reference_l2=reference_l2,
+        worst=tuple(_parameter_error(name, *map(_float, values)) for name, *values in worst),
+    )
+
+
+def _parameter_error(
+    name: str, relative_l2: float | None, cosine: float | None, max_absolute: float | None
+) -> ParameterError:
+    return ParameterError(
+        name=name, relative_l2=relative_l2, cosine=cosine, max_absolute=max_absolute
+    )
+
+
+def _float(value: Any) -> float | None:
+    return None if value is None else float(value)
 
 
 _STEP_OPTIONAL = ("busy_ns", "exposed_ns", "wire_busy_ns", "period_ns", "wire_bytes", "bus_bytes")

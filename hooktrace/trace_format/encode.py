@@ -14,6 +14,7 @@ from ..records import (
     SCHEMA_VERSION,
     AnomalyRecord,
     BucketRecord,
+    ErrorRecord,
     LayoutRecord,
     RunInfo,
     Stage,
@@ -185,6 +186,12 @@ class TraceEncoder:
                     f'{_us(from_ns + self._shift_ns)},"dur":{_us(to_ns - from_ns)}}},\n'
                 )
                 cursor_ns = to_ns
+        if record.error is not None and record.error.relative_l2 is not None:
+            name = f"error {record.error.relative_l2:.3g}"
+            lines.append(
+                f'{{"cat":"view.mark","ph":"i","s":"t","name":{_quote(name)},{where}'
+                f"{_us(end_ns + self._shift_ns)}}},\n"
+            )
         return "".join(lines)
 
     def _row(self, model: str, row: int, start_ns: int, end_ns: int) -> tuple[str, int]:
@@ -249,6 +256,19 @@ def _stages(stages: tuple[Stage, ...], zero_ns: int) -> str:
     return f"[{','.join(parts)}]"
 
 
+def _error(e: ErrorRecord) -> str:
+    """Return an error as an array: its numbers, then one array for each of ``worst``."""
+    numbers = (e.relative_l2, e.cosine, e.max_absolute, e.flipped_share, e.reference_l2)
+    worst = [
+        f"[{_quote(w.name)},{_numbers((w.relative_l2, w.cosine, w.max_absolute))}]" for w in e.worst
+    ]
+    return f"[{_numbers(numbers)},[{','.join(worst)}]]"
+
+
+def _numbers(values: Iterable[float | None]) -> str:
+    return ",".join("null" if value is None else _number(value) for value in values)
+
+
 def _bucket_args(r: BucketRecord) -> str:
     args = (
         f'{{"model":{_name(r.model)},"hook":{_name(r.hook)},"generation":{r.generation},'
@@ -270,6 +290,8 @@ def _bucket_args(r: BucketRecord) -> str:
             args += f',"{name}":true'
     if r.exception is not None:
         args += f',"exception":{_quote(r.exception)}'
+    if r.error is not None:
+        args += f',"error":{_error(r.error)}'
     return args + "}"
 
 

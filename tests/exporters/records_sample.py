@@ -15,7 +15,9 @@ from hooktrace.records import (
     BucketLayout,
     BucketRecord,
     DeviceSpan,
+    ErrorRecord,
     LayoutRecord,
+    ParameterError,
     RunInfo,
     Stage,
     StepRecord,
@@ -87,6 +89,26 @@ def make_bucket(step: int = 0, bucket: int = 0, *, bucket_count: int = 2) -> Buc
         wire_bytes=WIRE_BYTES,
         bus_bytes=float(WIRE_BYTES),
     )
+
+
+def probed(
+    step: tuple[StepRecord, tuple[BucketRecord, ...]],
+) -> tuple[StepRecord, tuple[BucketRecord, ...]]:
+    """Return the step with its first bucket probed, by a quarter off."""
+    record, (first, *others) = step
+    error = ErrorRecord(
+        relative_l2=0.25,
+        cosine=0.75,
+        max_absolute=2.0,
+        flipped_share=0.125,
+        reference_l2=8.0,
+        worst=(
+            ParameterError(
+                name="layer0.bias", relative_l2=float("inf"), cosine=0.0, max_absolute=2.0
+            ),
+        ),
+    )
+    return record, (replace(first, error=error), *others)
 
 
 def make_step(
@@ -216,7 +238,7 @@ def full_batch(rank: int = 0) -> Batch:
                 replace(warmup_step, warmup=True),
                 tuple(replace(b, warmup=True) for b in warmup_buckets),
             ),
-            make_step(1),
+            probed(make_step(1)),
             make_step(2),
             (
                 replace(shadow_step, shadow=True),

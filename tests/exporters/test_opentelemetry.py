@@ -30,6 +30,7 @@ from tests.exporters.records_sample import (
     make_layout,
     make_step,
     on_device,
+    probed,
 )
 
 Export = Callable[..., list[ReadableSpan]]
@@ -134,6 +135,22 @@ def test_spans_carry_the_records_numbers(export: Export) -> None:
     assert bucket["hooktrace.clock"] == "host"
     wire = attributes(next(span for span in spans if span.name == "wire"))
     assert (wire["hooktrace.collective"], wire["hooktrace.stage.derived"]) == ("all_reduce", True)
+
+
+def test_spans_of_probed_buckets_carry_the_error(export: Export) -> None:
+    """Numbers and the worst parameters; buckets that were not probed have none of them."""
+    batch = replace(make_batch(steps=1), steps=(probed(make_step(1)),))
+    spans = export(batch)
+    found = attributes(named(spans, "bucket 0"))
+    error = {k: v for k, v in found.items() if k.startswith("hooktrace.error.")}
+    assert error == {
+        "hooktrace.error.relative_l2": 0.25,
+        "hooktrace.error.cosine": 0.75,
+        "hooktrace.error.max_absolute": 2.0,
+        "hooktrace.error.flipped_share": 0.125,
+        "hooktrace.error.worst": "layer0.bias",
+    }
+    assert not [k for k in attributes(named(spans, "bucket 1")) if "error" in k]
 
 
 def test_ranks_share_one_trace_a_step(export: Export) -> None:

@@ -1,0 +1,1 @@
+"""Tests of hooktrace/probes: pure logic, without ranks."""

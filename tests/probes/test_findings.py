@@ -1,0 +1,134 @@
+"""What weights say of a hook, on samples made for the purpose."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from hooktrace.probes.findings import anomalies, error_record, weights
+from hooktrace.probes.probe import Outcome
+
+RANKS, COUNT = 4, 512
+
+
+class Model:
+    """What findings read of a model."""
+
+    name = "net"
+    hook = "my_hook"
+
+
+class Slot:
+    """What findings read of a slot."""
+
+    model = Model()
+    generation = 1
+    index = 3
+    numel = 6
+    parameters = (("a.weight", (2, 2)), ("a.bias", (2,)))
+
+
+def outcome(result: torch.Tensor, gradients: torch.Tensor, *, local: bool = False) -> Outcome:
+    """Return rank 1's outcome of a finite probe."""
+    slot: Any = Slot()
+    made = Outcome(slot, 7, 1, local)
+    made.sums = torch.ones(2, 6, dtype=torch.float64)
+    made.finite = torch.tensor([True, True])
+    made.samples, made.result_sample = gradients, result
+    return made
+
+
+def gradients(seed: int = 0) -> torch.Tensor:
+    """Return the samples of all ranks: a common part and one of their own."""
+    torch.manual_seed(seed)
+    return torch.randn(COUNT) + torch.randn(RANKS, COUNT)
+
+
+CASES = {
+    "mean": ([0.25] * 4, None),
+    "sum": ([1.0] * 4, "not_averaged"),
+    "twice": ([1 / 16] * 4, "averaged_twice"),
+    "negative": ([-0.25] * 4, "wrong_sign"),
+    "own": ([0.0, 1.0, 0.0, 0.0], "not_communicated"),
+    "of rank 0": ([1.0, 0.0, 0.0, 0.0], "ranks_missing"),
+    "pairs": ([0.0, 0.0, 0.5, 0.5], "ranks_missing"),
+    "scaled": ([0.1] * 4, None),
+    "uneven": ([0.4, 0.2, 0.2, 0.2], None),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_weights_name_the_mistake(case: str) -> None:
+    """Exact sums, and sums with the noise of 8 bits."""
+    expected, kind = CASES[case]
+    samples = gradients()
+    exact = torch.tensor(expected) @ samples
+    step = (exact.max() - exact.min()) / 255
+    for result in (exact, (exact / step).round() * step):
+        made = outcome(result, samples)
+        assert weights(made) == pytest.approx(expected, abs=0.01)
+        assert [a.kind for a in anomalies(made)] == ([] if kind is None else [kind])
+        assert list(anomalies(outcome(result, samples, local=True))) == []
+
+
+def test_nothing_is_said_of_lossy_results() -> None:
+    """Signs, and the largest tenth of a sum that was not averaged: too far from any sum."""
+    samples = gradients()
+    mean = samples.mean(0)
+    sparse = torch.where(mean.abs() > mean.abs().quantile(0.9), samples.sum(0), 0.0)
+    for result in (mean.sign(), sparse):
+        assert weights(outcome(result, samples)) is None
+        assert list(anomalies(outcome(result, samples))) == []
+
+
+def test_nothing_is_said_of_gradients_that_are_alike() -> None:
+    """Ranks with the same data cannot be told apart."""
+    samples = torch.randn(COUNT).repeat(RANKS, 1)
+    assert weights(outcome(samples[0], samples)) is None
+
+
+@pytest.mark.parametrize("broken", ["nan", "zero rank", "zero result", "few samples"])
+def test_what_cannot_be_fitted(broken: str) -> None:
+    """NaN, zeros and too few elements give no weights and no crash."""
+    samples = gradients()
+    result = samples.mean(0)
+    if broken == "nan":
+        result = result * float("nan")
+    elif broken == "zero rank":
+        samples[2] = 0
+    elif broken == "zero result":
+        result = torch.zeros(COUNT)
+    else:
+        samples, result = samples[:, :8], result[:8]
+    assert weights(outcome(result, samples)) is None
+
+
+def test_messages_name_hook_bucket_step_and_remedy() -> None:
+    """As all anomalies do."""
+    samples = gradients()
+    (found,) = anomalies(outcome(samples.sum(0), samples))
+    assert (found.model, found.hook, found.generation, found.step, found.bucket) == (
+        "net", "my_hook", 1, 7, 3,
+    )  # fmt: skip
+    assert found.message == (
+        "hook 'my_hook', bucket 3, step 7: the result is 4 times the average: a sum; "
+        "divide by the world size"
+    )
+
+
+def test_the_worst_parameters_come_first() -> None:
+    """By relative error; one without a reference has none."""
+    made = outcome(torch.ones(1), torch.ones(RANKS, 1))
+    made.sums = torch.tensor(
+        [[1.0, 4.0, 4.0, 3.0, 0.5, 1.0], [9.0, 9.0, 1.0, 0.0, 3.0, 2.0]], dtype=torch.float64
+    )
+    record = error_record(made)
+    assert record is not None
+    assert [(w.name, w.relative_l2) for w in record.worst] == [("a.bias", 1.0), ("a.weight", 0.5)]
+    assert record.relative_l2 == pytest.approx((10 / 13) ** 0.5)
+    assert (record.max_absolute, record.flipped_share) == (3.0, 0.5)
+    made.sums = None
+    assert error_record(made) is None
+    assert list(anomalies(made)) == []
