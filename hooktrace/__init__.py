@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from . import hooks
     from .collectives import AllGather, AllReduce, AllToAll, Broadcast, Operation, ReduceScatter
     from .driver import StagedHook, staged
-    from .errors import HookError
+    from .errors import AnomalyError, HookError
     from .groups import group_of
     from .job import shutdown
     from .records import (
@@ -35,6 +35,7 @@ __all__ = [
     "AllGather",
     "AllReduce",
     "AllToAll",
+    "AnomalyError",
     "AnomalyRecord",
     "Broadcast",
     "BucketLayout",
@@ -68,6 +69,7 @@ _HOMES = {
     "BucketLayout": "records",
     "BucketRecord": "records",
     "DeviceSpan": "records",
+    "AnomalyError": "errors",
     "HookError": "errors",
     "LayoutRecord": "records",
     "Operation": "collectives",

@@ -50,6 +50,7 @@ class Drain:
         *,
         run_info: Callable[[], RunInfo],
         in_flight: Callable[[], int],
+        on_anomalies: Callable[[Sequence[AnomalyRecord]], None],
         interval_s: float,
     ) -> None:
         self._ring = ring
@@ -59,6 +60,7 @@ class Drain:
         self._all_exporters = tuple(exporters)
         self._run_info = run_info
         self._in_flight = in_flight
+        self._on_anomalies = on_anomalies
         self._interval_s = interval_s
         self._run: RunInfo | None = None
         self._lost: Counter[str] = Counter()
@@ -200,6 +202,8 @@ class Drain:
     def _deliver(self, layouts: list[LayoutRecord]) -> None:
         steps = self._assembler.take()
         anomalies, self._assembler.anomalies = self._assembler.anomalies, []
+        if anomalies:
+            self._on_anomalies(anomalies)
         totals = self._totals()
         if not (layouts or steps or anomalies or totals != self._sent):
             return

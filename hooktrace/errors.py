@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["HookError"]
+__all__ = ["AnomalyError", "HookError"]
 
 
 class HookError(RuntimeError):
@@ -21,3 +21,7 @@ class HookError(RuntimeError):
 
     def __reduce__(self) -> tuple[type[HookError], tuple[str, int, str, str]]:
         return HookError, (self.hook, self.bucket, self.stage, self.reason)
+
+
+class AnomalyError(RuntimeError):
+    """A tracer made with ``on_anomaly="raise"`` saw an anomaly; the message is the record's."""

@@ -6,6 +6,7 @@
 | ``HOOKTRACE_PROMETHEUS_PORT`` | serve metrics on this port + local rank; 0 for a free one |
 | ``HOOKTRACE_TENSORBOARD_DIR`` | write TensorBoard event files there |
 | ``HOOKTRACE_TRACE_DIR`` | write trace files there |
+| ``HOOKTRACE_ERROR_EVERY`` | steps between two probes of the compression error, 0 for none |
 | ``HOOKTRACE_OPENTELEMETRY`` | 1: export spans and metrics as the ``OTEL_*`` variables say |
 
 An exporter that cannot be made is left out with a warning: a setting in the environment never
@@ -26,7 +27,11 @@ from .exporters import (
     TraceFileExporter,
 )
 
-__all__ = ["exporters_from_environment", "run_id_from_environment"]
+__all__ = [
+    "error_every_from_environment",
+    "exporters_from_environment",
+    "run_id_from_environment",
+]
 
 logger = logging.getLogger("hooktrace")
 
@@ -46,7 +51,7 @@ _EXPORTERS: dict[str, Callable[[str], Exporter | None]] = {
     "HOOKTRACE_OPENTELEMETRY": _opentelemetry,
 }
 
-_OTHERS = {"HOOKTRACE_RUN_ID"}
+_OTHERS = {"HOOKTRACE_RUN_ID", "HOOKTRACE_ERROR_EVERY"}
 
 
 def exporters_from_environment() -> list[Exporter]:
@@ -77,3 +82,14 @@ def exporters_from_environment() -> list[Exporter]:
 def run_id_from_environment() -> str | None:
     """Return ``HOOKTRACE_RUN_ID``, or ``None``."""
     return os.environ.get("HOOKTRACE_RUN_ID") or None
+
+
+def error_every_from_environment(default: int) -> int:
+    """Return ``HOOKTRACE_ERROR_EVERY``, or ``default``; warns of what is no number of steps."""
+    value = os.environ.get("HOOKTRACE_ERROR_EVERY", "")
+    if value and not value.isdecimal():
+        logger.warning(
+            "HOOKTRACE_ERROR_EVERY=%s has no effect: it is a number of steps, 0 for no probes",
+            value,
+        )
+    return int(value) if value.isdecimal() else default

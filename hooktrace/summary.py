@@ -19,6 +19,7 @@ class BucketSummary:
     """One bucket over all counted steps of its generation; times in ns.
 
     ``stage_p50_ns`` has one entry for each stage that occurred, in order of occurrence.
+    ``error_p50`` is the median relative L2 error of ``error_count`` probed calls.
     """
 
     bucket: int
@@ -30,6 +31,8 @@ class BucketSummary:
     duration_p95_ns: int
     stage_p50_ns: dict[str, int]
     busbw_p50_bytes_per_second: float | None
+    error_p50: float | None
+    error_count: int
 
     def __str__(self) -> str:
         wire = "?" if self.wire_bytes is None else megabytes(self.wire_bytes)
@@ -37,6 +40,7 @@ class BucketSummary:
         return (
             f"bucket {self.bucket}: {megabytes(self.gradient_bytes)} MB, {wire} on the wire, "
             f"{self.duration_p50_ns / 1e6:.2f} ms: {stages}"
+            + ("" if self.error_p50 is None else f"; error {self.error_p50:.2g}")
         )
 
 
@@ -138,6 +142,7 @@ def _summarize_bucket(records: list[BucketRecord]) -> BucketSummary:
     last = records[-1]
     durations = [r.duration_ns for r in records if r.duration_ns is not None]
     names = dict.fromkeys(s.name for r in records for s in r.timed_stages)
+    errors = [r.error.relative_l2 for r in records if r.error is not None]
     return BucketSummary(
         bucket=last.bucket,
         is_last=last.is_last,
@@ -148,6 +153,8 @@ def _summarize_bucket(records: list[BucketRecord]) -> BucketSummary:
         duration_p95_ns=_p(0.95, durations) or 0,
         stage_p50_ns={n: _p(0.5, [r.stage_ns(n) for r in records]) or 0 for n in names},
         busbw_p50_bytes_per_second=_median([r.busbw_bytes_per_second for r in records]),
+        error_p50=_median(errors),
+        error_count=len(errors),
     )
 
 

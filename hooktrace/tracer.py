@@ -18,12 +18,14 @@ import time
 import weakref
 from collections.abc import Sequence
 from types import TracebackType
+from typing import Literal, get_args
 
 import torch
 
 from .assemble import Assembler
 from .calls import BucketCall
 from .drain import Drain
+from .errors import AnomalyError
 from .exporters.base import Exporter
 from .job import describe_run
 from .layout import LayoutTracker
@@ -38,6 +40,10 @@ __all__ = ["Tracer", "default_tracer"]
 
 logger = logging.getLogger("hooktrace")
 
+OnAnomaly = Literal["record", "warn", "raise"]
+
+_ERROR_EVERY = 100
+
 
 class Tracer:
     """Collects what traced hooks record, keeps the last of it and hands all of it to exporters.
@@ -48,6 +54,8 @@ class Tracer:
     ``keep_steps``, ``keep_buckets``: how much ``steps()`` and ``buckets()`` can look back.
     ``error_every``: steps between two probes of the compression error, 0 for none; the same on all
     ranks.  ``error_all_buckets``: probe all buckets of such a step, not one in turn.
+    ``on_anomaly``: an anomaly is always recorded; ``warn`` logs it too, ``raise`` also ends the
+    next backward pass on the rank that saw it, with ``AnomalyError``.
     ``interval_s``: how often the drain wakes.  ``close_timeout_s``: the deadline of ``close()``.
     """
 
@@ -60,8 +68,9 @@ class Tracer:
         ring_capacity: int = 16384,
         keep_steps: int = 1024,
         keep_buckets: int = 8192,
-        error_every: int = 100,
+        error_every: int = _ERROR_EVERY,
         error_all_buckets: bool = False,
+        on_anomaly: OnAnomaly = "record",
         interval_s: float = 0.5,
         close_timeout_s: float = 10.0,
     ) -> None:
@@ -69,6 +78,12 @@ class Tracer:
             raise ValueError(
                 f"error_every={error_every} counts steps; pass 0 for no probes, or 1 or more"
             )
+        if on_anomaly not in get_args(OnAnomaly):
+            raise ValueError(
+                f"on_anomaly={on_anomaly!r} is not known; pass {', '.join(get_args(OnAnomaly))}"
+            )
+        self._on_anomaly = on_anomaly
+        self._alarm: AnomalyRecord | None = None
         self.error_every = error_every
         self.error_all_buckets = error_all_buckets
         self.clock = clock
@@ -110,6 +125,7 @@ class Tracer:
             self._exporters,
             run_info=self.run_info,
             in_flight=self._count_in_flight,
+            on_anomalies=self._react,
             interval_s=self._interval_s,
         )
 
@@ -141,6 +157,28 @@ class Tracer:
         """Take an anomaly that was seen outside any hook call."""
         self.start()
         self._ring.push(anomaly)
+
+    def _react(self, anomalies: Sequence[AnomalyRecord]) -> None:
+        """Do with anomalies what ``on_anomaly`` says; called by the drain."""
+        if self._on_anomaly == "record":
+            return
+        for anomaly in anomalies:
+            logger.warning("%s: %s", anomaly.kind, anomaly.message)
+        # A hook's own exception was raised already.
+        unheard = [anomaly for anomaly in anomalies if anomaly.kind != "hook_exception"]
+        with self._closing:
+            if self._on_anomaly == "raise" and unheard and self.recording:
+                # Hooks look at nothing but this flag, and come to `raise_alarm` when it is down.
+                self._alarm, self.recording = unheard[0], False
+
+    def raise_alarm(self) -> None:
+        """Raise ``AnomalyError`` for what the drain saw, once; called by hooks, in backward."""
+        with self._closing:
+            alarm, self._alarm = self._alarm, None
+            if alarm is not None:
+                self.recording = True
+        if alarm is not None:
+            raise AnomalyError(alarm.message)
 
     def adopt(self, layout: LayoutTracker) -> None:
         """Take note of a traced hook's layout, to know its calls in flight."""
@@ -205,7 +243,8 @@ class Tracer:
 
         A step counts once its last bucket is there, on a device once the device has passed it.
         """
-        return self._drain.flush(timeout_s) if self.started and self.recording else True
+        open_ = self.recording or self._alarm is not None
+        return self._drain.flush(timeout_s) if self.started and open_ else True
 
     def close(self, timeout_s: float | None = None) -> bool:
         """Export what is left, close the exporters and stop recording.
@@ -215,7 +254,8 @@ class Tracer:
         waits again where the deadline had passed.
         """
         with self._closing:
-            first, self.recording = self.recording, False
+            first, self.recording = self.recording or self._alarm is not None, False
+            self._alarm = None
         _open_tracers.discard(self)
         timeout_s = self._close_timeout_s if timeout_s is None else timeout_s
         if self._drain.stop(timeout_s):
@@ -286,11 +326,19 @@ def default_tracer() -> Tracer:
     and made anew when it was closed.
     """
     global _default  # noqa: PLW0603  # the one process-wide tracer
-    from .settings import exporters_from_environment, run_id_from_environment
+    from .settings import (
+        error_every_from_environment,
+        exporters_from_environment,
+        run_id_from_environment,
+    )
 
     with _default_lock:
         if _default is None or not _default.recording:
-            _default = Tracer(exporters_from_environment(), run_id=run_id_from_environment())
+            _default = Tracer(
+                exporters_from_environment(),
+                run_id=run_id_from_environment(),
+                error_every=error_every_from_environment(_ERROR_EVERY),
+            )
         return _default
 
 

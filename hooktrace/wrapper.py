@@ -155,6 +155,7 @@ class TracedHook:
             return self._hook(state, bucket)
         tracer = self._tracer
         if not tracer.recording:
+            tracer.raise_alarm()
             return self._hook(state, bucket)
         ready = self._clock()
         staged = self._staged

@@ -373,7 +373,21 @@ def test_unknown_settings_are_named(
 
     monkeypatch.setenv("HOOKTRACE_PROMETHUS_PORT", "9464")
     monkeypatch.setenv("HOOKTRACE_PROMETHEUS_PORT", "http")
+    monkeypatch.setenv("HOOKTRACE_ERROR_EVERY", "often")
     with caplog.at_level(logging.WARNING):
         assert settings.exporters_from_environment() == []
+        assert settings.error_every_from_environment(100) == 100
     assert "HOOKTRACE_PROMETHUS_PORT is not a setting of hooktrace" in caplog.text
     assert "HOOKTRACE_PROMETHEUS_PORT=http has no effect" in caplog.text
+    assert "HOOKTRACE_ERROR_EVERY=often has no effect: it is a number of steps" in caplog.text
+    assert "HOOKTRACE_ERROR_EVERY is not a setting" not in caplog.text
+    monkeypatch.setenv("HOOKTRACE_ERROR_EVERY", "0")
+    assert settings.error_every_from_environment(100) == 0
+
+
+def test_bad_arguments_of_a_tracer_are_named() -> None:
+    """Before it opens anything."""
+    with pytest.raises(ValueError, match="error_every=-1 counts steps; pass 0 for no probes"):
+        Tracer(error_every=-1)
+    with pytest.raises(ValueError, match="on_anomaly='shout' is not known; pass record, warn, ra"):
+        Tracer(on_anomaly="shout")  # type: ignore[arg-type]

@@ -39,6 +39,7 @@ def print_report(console: Console, options: DemoOptions, results: list[RankResul
         for result in results:
             if result.summary is not None:
                 console.print(_step_line(result.rank, result.summary), soft_wrap=True)
+        console.print(_error_line(summary), soft_wrap=True)
     for line in _troubles(results):
         console.print(line, style="yellow", soft_wrap=True)
     _print_next(console, options, results)
@@ -59,6 +60,21 @@ def _bucket_table(summary: ModelSummary) -> Table:
     for bucket in summary.buckets:
         table.add_row(*_bucket_row(bucket))
     return table
+
+
+def _error_line(summary: ModelSummary) -> str:
+    probed = [b for b in summary.buckets if b.error_p50 is not None]
+    if not probed:
+        return "no bucket's error was measured; pass --steps 30 or more"
+    worst = max(probed, key=lambda b: b.error_p50 or 0.0)
+    probes = sum(b.error_count for b in probed)
+    if not worst.error_p50:
+        return f"error against a lossless average: 0 in all of {probes} probes"
+    return (
+        f"error against a lossless average: {min(b.error_p50 or 0.0 for b in probed):.2g} to "
+        f"{worst.error_p50:.2g} of the gradient's norm, largest in bucket {worst.bucket} "
+        f"({probes} probes)"
+    )
 
 
 def _bucket_row(bucket: BucketSummary) -> list[str]:

@@ -42,6 +42,7 @@ _EARLY: dict[str, dict[str, int]] = {
 }
 
 _BATCH = 8
+_ERROR_EVERY = 20
 _LENGTH = 64
 
 
@@ -77,7 +78,7 @@ def train(options: DemoOptions) -> RankResult:
     exporters = [*_exporters(options), metrics]
     if rank == 0:
         exporters.append(screen)
-    with Tracer(exporters) as tracer:
+    with Tracer(exporters, error_every=_ERROR_EVERY, error_all_buckets=True) as tracer:
         losses = _train(options, tracer, screen, rank, metrics.url)
         summary = next(iter(tracer.summary()), None)
     shutdown()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -217,6 +218,42 @@ def failing_probed(rank: int) -> tuple[str, list[str | None]]:
         tracer.flush()
         exceptions = [a.message for a in tracer.anomalies()]
     return message, exceptions
+
+
+def alarms(rank: int) -> dict[str, Any]:
+    """Return what ``on_anomaly`` does about a sum: (raised, logged, recorded, still records)."""
+    facts = {}
+    for reaction in ("record", "warn", "raise"):
+        handler = _Messages()
+        logging.getLogger("hooktrace").addHandler(handler)
+        raised = "nothing"
+        ddp = make_ddp(CAP_MB)
+        with Tracer(error_every=1, on_anomaly=reaction) as tracer:  # type: ignore[arg-type]
+            hooktrace.instrument(ddp, _hook(WRONG["not_averaged"]), tracer=tracer)
+            try:
+                for step in range(STEPS):
+                    ddp.zero_grad()
+                    backward(ddp, rank, step)
+                    tracer.flush()
+            except hooktrace.AnomalyError as error:
+                raised = str(error)
+            recorded = [a.kind for a in tracer.anomalies()]
+            still = tracer.recording
+        logging.getLogger("hooktrace").removeHandler(handler)
+        facts[reaction] = raised, handler.messages, recorded, still
+        dist.barrier()
+    return facts
+
+
+class _Messages(logging.Handler):
+    """Keeps the messages."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.getMessage())
 
 
 def _probed(tracer: Tracer, model: str) -> list[tuple[int, int]]:

@@ -14,6 +14,7 @@ TWO_RANKS = {
         "diagnoses",
         "bad_gradient",
         "joined",
+        "alarms",
         "failing_probed",
         "powersgd_against_svd",
         "schedules",  # last: see the docstring of hooktrace/probes/model.py
@@ -162,3 +163,16 @@ def test_a_hook_that_fails_while_probed_is_named(two: Launch) -> None:
         assert "ValueError: late boom" in message
         assert len(anomalies) == 1
         assert "late boom" in anomalies[0]
+
+
+def test_an_anomaly_is_recorded_logged_or_raised(two: Launch) -> None:
+    """As ``on_anomaly`` says; out of the next backward pass, with the record's message."""
+    for facts in two["alarms"]:
+        raised, logged, recorded, still = facts["record"]
+        assert (raised, logged, recorded, still) == ("nothing", [], ["not_averaged"] * 6, True)
+        raised, logged, recorded, still = facts["warn"]
+        assert (raised, len(logged), recorded, still) == ("nothing", 6, ["not_averaged"] * 6, True)
+        assert logged[0].startswith("not_averaged: hook 'made', bucket 0, step 11: ")
+        raised, logged, recorded, still = facts["raise"]
+        assert raised.startswith("hook 'made', bucket 0, step 11: the result is 2 times the aver")
+        assert (len(logged), recorded, still) == (1, ["not_averaged"], True)
