@@ -7,6 +7,7 @@ is printed as soon as it is measured.  A benchmark reports; it never fails a bui
     per_bucket.py   time added to the training thread by tracing, and by the driver itself
     whole_step.py   a training step on two ranks, traced over untraced
     wire.py         wire stages against torch.profiler
+    probes.py       a probe of the compression error, and its share of training time
     memory.py       a tracer that is left on
 
 ``hooktrace bench --hooks`` runs ``hooks.py`` instead: each standard hook beside torch's own.
@@ -40,9 +41,9 @@ def main(quick: bool = False, json_path: str | Path | None = None, *, hooks: boo
 
         benchmarks: tuple[Any, ...] = (hook_speed,)
     else:
-        from . import memory, per_bucket, whole_step, wire
+        from . import memory, per_bucket, probes, whole_step, wire
 
-        benchmarks = (per_bucket, whole_step, wire, memory)
+        benchmarks = (per_bucket, whole_step, wire, probes, memory)
     warnings.filterwarnings("ignore", module=r"torch\.")
     console = Console(highlight=False)
     facts = machine_facts()

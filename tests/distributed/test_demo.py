@@ -19,7 +19,7 @@ from hooktrace.trace_format import read_trace
 from ..exporters.processes import get, until
 from .harness import REPOSITORY
 
-STEPS = 20
+STEPS = 24
 DEADLINE_S = 120
 
 
@@ -120,6 +120,9 @@ def test_demo_trains_serves_and_reports(tmp_path: Path) -> None:
     assert (
         len(re.findall(r"^rank \d: [\d.]+ ms a step, [\d.]+ ms of it exposed", printed, re.M)) == 2
     )
+    error = re.findall(r"^error against a lossless average: (\S+) to (\S+) of", printed, re.M)
+    ((low, high),) = [map(float, found) for found in error]
+    assert 0 < low <= high < 0.01  # bfloat16 rounds to 8 bits
     for rank in range(2):
         trace = read_trace(tmp_path / f"run/plugins/hooktrace/rank{rank:05d}.trace.json")
         assert (len(trace.steps), trace.closed, trace.skipped) == (STEPS, True, [])
