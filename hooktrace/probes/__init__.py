@@ -10,8 +10,9 @@
     drain               findings.py: numbers -> ErrorRecord and anomalies
 
 The only collectives that hooktrace adds are here: on a probed step, for the probed bucket, an
-all-reduce of its size and an all-gather of 16 kB.  Nothing waits: the hook's future is passed on
-when the reference has arrived too.  The result is not touched.
+all-reduce of its size and an all-gather of 16 kB, which also carries a checksum of the result that
+was probed before: whether the replicas still agree is known one probe later.  Nothing waits: the
+hook's future is passed on when the reference has arrived too.  The result is not touched.
 """
 
 from __future__ import annotations

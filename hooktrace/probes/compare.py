@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import torch
 
-__all__ = ["ErrorNumbers", "measure", "numbers"]
+__all__ = ["ErrorNumbers", "digest", "measure", "numbers"]
 
 _BLOCK = 1 << 16
 
@@ -96,3 +96,22 @@ def numbers(sums: Sequence[Sequence[float]], numel: int) -> ErrorNumbers:
         reference_l2=math.sqrt(rr),
         projection=xr / rr if rr > 0 else None,
     )
+
+
+def digest(result: torch.Tensor) -> torch.Tensor:
+    """Return two int64 that differ, but for chance, where two flat results differ in any bit.
+
+    The sums of all words and of all words times their positions, modulo 2^64 (J. Fletcher, An
+    arithmetic checksum for serial transmissions, 1982).
+    """
+    size = result.element_size()
+    word = {2: torch.int16, 4: torch.int32, 8: torch.int64}.get(size, torch.uint8)
+    sums = torch.zeros(2, dtype=torch.int64, device=result.device)
+    start = 0
+    for block in result.contiguous().view(word).split(_BLOCK):
+        words = block.long()
+        sums[0] += words.sum()
+        places = torch.arange(start + 1, start + 1 + len(words), device=result.device)
+        sums[1] += (words * places).sum()
+        start += len(words)
+    return sums

@@ -69,7 +69,9 @@ def anomalies(outcome: Outcome) -> Iterator[AnomalyRecord]:
     if outcome.sums is None:
         return
     slot = outcome.slot
-    found = [*_not_finite(outcome), *([] if outcome.local else _wrong_sum(outcome))]
+    found = list(_not_finite(outcome))
+    if not outcome.local:
+        found += [*_wrong_sum(outcome), *_diverged(outcome)]
     for kind, stage, message in found:
         where = f"hook {slot.model.hook!r}, bucket {slot.index}, step {outcome.step}"
         yield AnomalyRecord(
@@ -164,6 +166,24 @@ def _wrong_sum(outcome: Outcome) -> Iterator[tuple[str, str, str]]:
             f"the gradients of rank(s) {ranks} are not in the result; look at the process group "
             "that the hook uses",
         )  # fmt: skip
+
+
+def _diverged(outcome: Outcome) -> Iterator[tuple[str, str, str]]:
+    if outcome.before is None or outcome.checksums is None or not outcome.before.sums:
+        return
+    ranks: dict[tuple[int, ...], list[int]] = {}
+    for rank, sums in enumerate(outcome.checksums.tolist()):
+        ranks.setdefault(tuple(sums), []).append(rank)
+    if len(ranks) == 1:
+        return
+    groups = " and ".join(f"[{', '.join(map(str, group))}]" for group in ranks.values())
+    buckets = ", ".join(map(str, sorted(outcome.before.sums)))
+    yield (
+        "replicas_diverge", "hook",
+        f"at step {outcome.before.step} the results of bucket(s) {buckets} were not the same on "
+        f"ranks {groups}; give all ranks the same bits: look for random numbers, for state and "
+        "for sums in an order of the rank's own",
+    )  # fmt: skip
 
 
 def _numel(shape: tuple[int, ...]) -> int:

@@ -23,7 +23,7 @@ from torch._C._distributed_c10d import PrefixStore
 
 from ..layout import BucketSlot, GradBucketLike
 from .agreement import NEVER, Agreement
-from .probe import Outcome, Probe, ReferenceGroup, Sink
+from .probe import Digests, Outcome, Probe, ReferenceGroup, Sink
 from .schedule import Schedule
 
 __all__ = ["OFF", "ModelProbes"]
@@ -69,6 +69,8 @@ class ModelProbes:
         self._all_buckets = all_buckets
         self._schedule: Schedule | None = None
         self._group: ReferenceGroup | None = None
+        self._digests = Digests(-1, {})
+        self._stopped = False
         slot.model.probe_step = self._agreement.next_step
 
     def enter(
@@ -82,14 +84,32 @@ class ModelProbes:
             return None
         probe = None
         if self._schedule.takes(step, slot.index, len(model.slots)):
-            outcome = Outcome(slot, step, self._rank, self._local)
-            probe = Probe(bucket, outcome, self._group, sink, self.stop)
-        if slot.is_last:
+            probe = self._probe(slot, step, bucket, sink, self._group)
+        if slot.is_last and not self._stopped:
             model.probe_step = self._schedule.next_after(step)
         return probe
 
+    def _probe(
+        self,
+        slot: BucketSlot,
+        step: int,
+        bucket: GradBucketLike,
+        sink: Sink,
+        group: ReferenceGroup,
+    ) -> Probe | None:
+        before = None
+        if self._digests.step != step:
+            before, self._digests = self._digests, Digests(step, {})
+        outcome = Outcome(slot, step, self._rank, self._local, before=before)
+        try:
+            return Probe(bucket, outcome, group, sink, digests=self._digests, stop=self.stop)
+        except Exception as error:  # no memory for a copy: not training's trouble
+            self.stop(slot, f"{type(error).__name__}: {error}")
+            return None
+
     def stop(self, slot: BucketSlot, why: str) -> None:
-        """Probe no more, and say why."""
+        """Probe no more, and say why; ranks that go on wait for this one once, and stop too."""
+        self._stopped = True
         slot.model.probe_step = OFF
         logger.warning(
             "compression error of %s is no longer measured: %s; training goes on",

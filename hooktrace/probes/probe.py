@@ -1,7 +1,7 @@
 """One probed call: the reference is averaged beside the hook, and both are compared when there.
 
     bucket --clone--> reference --all-reduce on ReferenceGroup--> reference's future --+
-        |---sample--> 4096 values --all-gather----------------> all ranks' samples ----+
+        |---sample--> 4096 values, checksum --all-gather------> all ranks' samples ----+
         +--> hook -------------------------------------------> the hook's future ------+
                                                                                        |
     Outcome, then the held call --> ring    <--- compare, on the thread of the last ---+
@@ -25,9 +25,9 @@ import torch.distributed as dist
 
 from ..calls import BucketCall, Recorder
 from ..layout import BucketSlot, GradBucketLike
-from .compare import measure
+from .compare import digest, measure
 
-__all__ = ["Outcome", "Probe", "ReferenceGroup"]
+__all__ = ["Digests", "Outcome", "Probe", "ReferenceGroup"]
 
 Future = Any  # torch.futures.Future or torch._C.Future
 
@@ -71,7 +71,8 @@ class Outcome:
     gradient was, on this rank.  ``samples``: (ranks, k), of all ranks' own gradients.
     ``local``: whether results differ between ranks by design.
     ``result_sample``: (k,), of the result at the same places.  ``overflow``: (parameter, value of
-    the reference) at the first element that only the result has as NaN or inf.  Without
+    the reference) at the first element that only the result has as NaN or inf.  ``before``:
+    the step probed before, and ``checksums`` its results' on each rank, (ranks, 2).  Without
     ``sums`` there was nothing to compare.
     """
 
@@ -85,6 +86,23 @@ class Outcome:
     samples: torch.Tensor | None = None
     result_sample: torch.Tensor | None = None
     overflow: tuple[int, float] | None = None
+    before: Digests | None = None
+    checksums: torch.Tensor | None = None
+
+
+@dataclass(slots=True)
+class Digests:
+    """Checksums of a step's probed results: ``sums`` of each bucket's, int64 of shape (2,)."""
+
+    step: int
+    sums: dict[int, torch.Tensor]
+
+    def joint(self) -> torch.Tensor:
+        """Return one checksum of all buckets, int64 of shape (2,)."""
+        total = torch.zeros(2, dtype=torch.int64)
+        for index, sums in sorted(self.sums.items()):
+            total += sums * (2 * index + 1)
+        return total
 
 
 class Sink(Recorder, Protocol):
@@ -103,6 +121,8 @@ class Probe:
         outcome: Outcome,
         group: ReferenceGroup,
         sink: Sink,
+        *,
+        digests: Digests,
         stop: Callable[[BucketSlot, str], None],
     ) -> None:
         self.clock = sink.clock
@@ -117,15 +137,20 @@ class Probe:
             [torch.isfinite(part).all() for part in buffer.split(self._lengths)]
         )
         self._stride = max(1, buffer.numel() // _SAMPLES)
-        sample = self._sampled(buffer)
-        self._samples = [torch.empty_like(sample) for _ in range(group.size)]
+        self._digests = digests
+        before = torch.zeros(2, dtype=torch.int64)
+        if outcome.before is not None:
+            before = outcome.before.joint()
+        # Integers and floats travel together, as bits.
+        message = torch.cat([before.view(torch.int32), self._sampled(buffer).view(torch.int32)])
+        self._messages = [torch.empty_like(message) for _ in range(group.size)]
         self._reference = buffer.clone()
         self._lock = threading.Lock()
         self._awaited = 3
         self._result: Future = None
         self._joined: torch.futures.Future[Any] = torch.futures.Future()
         # Issued before the hook's own, on the thread that runs backward: in one order everywhere.
-        self._futures = (group.average(self._reference), group.gather(sample, self._samples))
+        self._futures = (group.average(self._reference), group.gather(message, self._messages))
 
     def push(self, call: BucketCall) -> None:
         """Hold the ended call until the comparison is made."""
@@ -167,7 +192,10 @@ class Probe:
         outcome, result = self._outcome, value.detach().flatten()
         outcome.time_ns = self.clock()
         outcome.sums = measure(result, self._reference, self._lengths)
-        outcome.samples = torch.stack(self._samples)
+        messages = torch.stack(self._messages)
+        outcome.samples = messages[:, 4:].contiguous().view(torch.float32)
+        outcome.checksums = messages[:, :4].contiguous().view(torch.int64)
+        self._digests.sums[outcome.slot.index] = digest(result)
         outcome.result_sample = self._sampled(result)
         own = outcome.sums[:, 2].isfinite()
         if not own.all():

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from hooktrace.probes.compare import measure, numbers
+from hooktrace.probes.compare import digest, measure, numbers
 
 
 def error_of(result: torch.Tensor, reference: torch.Tensor, lengths: list[int] | None = None):  # type: ignore[no-untyped-def]
@@ -88,3 +88,26 @@ def test_an_empty_bucket() -> None:
     """No parameters, no error."""
     error = numbers(measure(torch.zeros(0), torch.zeros(0), []).tolist(), 0)
     assert (error.relative_l2, error.cosine, error.flipped_share) == (0.0, 1.0, 0.0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_a_digest_sees_every_bit_and_every_place(dtype: torch.dtype) -> None:
+    """A last bit, a sign of zero, two elements swapped, and nothing at all."""
+    torch.manual_seed(0)
+    result = torch.randn(70_001).to(dtype)
+    result[5] = 0
+    same = digest(result.clone())
+    assert torch.equal(digest(result), same)
+    for change in ("bit", "zero", "swap"):
+        other = result.clone()
+        if change == "bit":
+            other[70_000] = (
+                torch.nextafter(other[70_000], other[70_000] + 1)
+                if (dtype != torch.float16)
+                else other[70_000] * (1 + 2**-9)
+            )
+        elif change == "zero":
+            other[5] = -0.0
+        else:
+            other[[1, 66_000]] = result[[66_000, 1]]
+        assert not torch.equal(digest(other), same), change
