@@ -32,6 +32,7 @@ _WARMUP_STEPS = 2
 _OPEN_STEPS = 2
 _QUEUE_MEMORY = 512
 _UNRESOLVED_STEPS = 64
+_WAITING_ERRORS = 4096
 
 
 class QueueModel:
@@ -103,6 +104,8 @@ class Assembler:
         error = error_record(outcome)
         if error is not None:
             self._errors[slot.model.name, outcome.step, slot.index] = error
+            while len(self._errors) > _WAITING_ERRORS:  # their calls were lost
+                self._errors.pop(next(iter(self._errors)))
         for anomaly in anomalies(outcome):
             key = (anomaly.kind, anomaly.model, anomaly.generation, anomaly.bucket)
             if key not in self._reported:

@@ -53,6 +53,8 @@ def _complaint(result: torch.Tensor, slot: BucketSlot) -> str | None:
         and result.is_contiguous()
     ):
         return None
+    if not slot.is_dense:
+        return None  # a sparse bucket's result is sparse, and DDP reads it otherwise
     if result.layout is not torch.strided:
         return f"the result is {_bare(result.layout)}; return a dense tensor: result.to_dense()"
     if result.device != slot.device:

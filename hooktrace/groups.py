@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import itertools
 import weakref
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-__all__ = ["GroupInfo", "group_info", "group_of", "require_member"]
+__all__ = [
+    "GroupInfo",
+    "group_info",
+    "group_of",
+    "group_timeout",
+    "only_default_group",
+    "require_member",
+]
 
 _DEFAULT_GLOO_WORKERS = 2
 
@@ -80,6 +88,22 @@ def group_of(state: object) -> dist.ProcessGroup:
             "there is no default process group; call torch.distributed.init_process_group first"
         )
     return group  # type: ignore[no-any-return]
+
+
+def group_timeout(group: dist.ProcessGroup) -> timedelta:
+    """Return how long the group's collectives wait for a rank; torch's default where unknown."""
+    try:
+        backend: Any = group._get_backend(torch.device("cpu"))
+        found = backend.options._timeout
+    except Exception:  # private attributes
+        return dist.default_pg_timeout
+    return found if isinstance(found, timedelta) else dist.default_pg_timeout
+
+
+def only_default_group() -> bool:
+    """Return whether the default group is the only one, so that a hook cannot mean another."""
+    known = getattr(getattr(dist.distributed_c10d, "_world", None), "pg_map", None)
+    return known is not None and len(known) == 1
 
 
 def require_member(owner: str, name: str, group: object) -> None:

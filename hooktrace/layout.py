@@ -64,6 +64,7 @@ class BucketSlot:
         "has_events",
         "in_flight",
         "index",
+        "is_dense",
         "is_last",
         "model",
         "numel",
@@ -80,8 +81,9 @@ class BucketSlot:
         self.index = bucket.index()
         self.is_last = bucket.is_last()
         self.numel = buffer.numel()
-        self.gradient_bytes: int = buffer.nbytes
+        self.gradient_bytes: int = buffer.element_size() * buffer.numel()
         self.torch_dtype = buffer.dtype
+        self.is_dense = buffer.layout is torch.strided
         self.dtype = str(buffer.dtype).removeprefix("torch.")
         self.device = buffer.device
         self.device_type = buffer.device.type

@@ -90,7 +90,9 @@ class ErrorRecord:
     With x the result and r the average: ``relative_l2`` is |x - r| / |r| (inf where only r is 0),
     ``cosine`` is <x, r> / (|x| |r|), ``max_absolute`` is max |x - r|, ``flipped_share`` the share
     of elements with x r < 0, and ``reference_l2`` is |r|.  ``None``: NaN or inf made it
-    meaningless.  ``worst``: the parameters with the largest relative errors, worst first.
+    meaningless.  ``residual_l2``: the norm of what error feedback keeps of the bucket, where the
+    hook's state has an ``error_dict`` as PowerSGD's.  ``worst``: the parameters with the largest
+    relative errors, worst first.
     """
 
     relative_l2: float | None
@@ -98,6 +100,7 @@ class ErrorRecord:
     max_absolute: float | None
     flipped_share: float | None
     reference_l2: float | None
+    residual_l2: float | None = None
     worst: tuple[ParameterError, ...] = ()
 
 

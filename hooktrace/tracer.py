@@ -257,6 +257,8 @@ class Tracer:
             first, self.recording = self.recording or self._alarm is not None, False
             self._alarm = None
         _open_tracers.discard(self)
+        if first:
+            self._leave_probes()
         timeout_s = self._close_timeout_s if timeout_s is None else timeout_s
         if self._drain.stop(timeout_s):
             return True
@@ -279,6 +281,14 @@ class Tracer:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _leave_probes(self) -> None:
+        """Tell the other ranks that this one's models are probed no more."""
+        with self._layouts_lock:
+            trackers = list(self._layouts)
+        for model in [m for tracker in trackers for m in tracker.models]:
+            if model.probes is not None:
+                model.probes.leave()
 
     def _count_in_flight(self) -> int:
         with self._layouts_lock:

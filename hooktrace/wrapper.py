@@ -15,6 +15,8 @@ from __future__ import annotations
 
 import copy
 import functools
+import logging
+import math
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -26,7 +28,7 @@ from .calls import BucketCall, DeviceCall
 from .contract import no_future, wrong_result
 from .driver import HOOK_SIGNATURE, StagedHook
 from .errors import HookError
-from .groups import group_of
+from .groups import group_of, only_default_group
 from .layout import BucketSlot, LayoutTracker
 from .probes import ModelProbes
 from .records import AnomalyRecord
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from .tracer import Tracer
 
 __all__ = ["TracedHook", "instrument", "trace"]
+
+logger = logging.getLogger("hooktrace")
 
 Future = Any  # torch.futures.Future or torch._C.Future: `then` returns the latter
 Hook = Callable[..., Any]
@@ -168,7 +172,7 @@ class TracedHook:
         step = model.enter(slot.index)
         probe = None
         if step >= model.probe_step and model.probes is not None:
-            probe = model.probes.enter(slot, step, bucket, tracer)
+            probe = model.probes.enter(slot, step, bucket, state, tracer)
         call = call_type(slot, step, ready, shadow, staged is not None, probe or tracer)
         slot.in_flight = call
         try:
@@ -189,25 +193,44 @@ class TracedHook:
             self._tracer.start()
         slot, shadow = self._layout.identify(bucket)
         if slot.model.step < 0 and slot.model.probes is None:
-            self._begin_probes(state, slot)
+            self._begin_probes(state, slot, bucket)
         return slot, shadow
 
-    def _begin_probes(self, state: Any, slot: BucketSlot) -> None:
+    def _begin_probes(self, state: Any, slot: BucketSlot, bucket: Any) -> None:
         """Offer the other ranks to probe a new model, if that is wanted and can be done."""
         tracer = self._tracer
-        if not tracer.error_every or slot.device_type != "cpu" or not dist.is_initialized():
+        whole = sum(math.prod(shape) for _, shape in slot.parameters) == slot.numel
+        # A complex gradient is two real numbers in its bucket, a sparse one has no flat form.
+        if not (tracer.error_every and slot.device_type == "cpu" and slot.is_dense and whole):
             return
         try:
-            group = group_of(state)
-        except TypeError:  # a state of the hook's own kind, which says nothing of groups
-            group = group_of(None)
-        slot.model.probes = ModelProbes(
-            self._group or group,
-            slot,
-            tracer.error_every,
-            all_buckets=tracer.error_all_buckets,
-            local=self._local,
-        )
+            group = self._model_group(state)
+            if group is not None:
+                slot.model.probes = ModelProbes(
+                    group,
+                    slot,
+                    bucket.parameters(),
+                    tracer.error_every,
+                    all_buckets=tracer.error_all_buckets,
+                    local=self._local,
+                )
+        except Exception as error:  # of torch's store or of a state's attributes
+            logger.warning(
+                "compression error of %s is not measured (%s: %s); training goes on",
+                slot.model.name,
+                type(error).__name__,
+                error,
+            )
+
+    def _model_group(self, state: Any) -> dist.ProcessGroup | None:
+        """Return the group that the model's gradients are averaged over, ``None`` if unknown."""
+        if self._group is not None or not dist.is_initialized():
+            return self._group
+        named = state if state is None else getattr(state, "process_group", state)
+        if isinstance(named, dist.ProcessGroup):
+            return named
+        # Without a group in its state, a hook means the default one, unless it has its own.
+        return group_of(None) if self._staged is not None or only_default_group() else None
 
     def _launch_opaque(self, state: Any, bucket: Any, call: BucketCall) -> Future:
         try:

@@ -196,6 +196,7 @@ def _error_attributes(error: ErrorRecord) -> dict[str, float | str | None]:
         "hooktrace.error.cosine": error.cosine,
         "hooktrace.error.max_absolute": error.max_absolute,
         "hooktrace.error.flipped_share": error.flipped_share,
+        "hooktrace.error.residual_l2": error.residual_l2,
         "hooktrace.error.worst": ", ".join(w.name for w in error.worst) or None,
     }
 

@@ -50,6 +50,7 @@ _MEANINGS = (
     ("anomalies_total", "How often something went wrong in a hook so far."),
     ("error_bucket*", metrics.BUCKET_ERROR.help),
     ("cosine_bucket*", metrics.BUCKET_COSINE.help),
+    ("residual_bucket*", "Norm of what error feedback keeps for the next step."),
     ("bucket_ms", metrics.BUCKET_DURATION.help),
     ("stage_*_ms", metrics.STAGE_DURATION.help),
 )
@@ -63,7 +64,8 @@ class TensorBoardExporter:
     - scalars on every ``scalar_every``-th step: ``exposed_ms``, ``overlap_ratio``,
       ``step_period_ms``, ``busbw_GBps``, ``gradient_bytes``, and where the hook's bytes are known
       ``wire_bytes``, ``compression_ratio`` (about 400 bytes a step);
-    - on probed steps ``error_bucket<i>`` (relative L2) and ``cosine_bucket<i>``;
+    - on probed steps ``error_bucket<i>`` (relative L2), ``cosine_bucket<i>`` and, with error
+      feedback, ``residual_bucket<i>``;
     - histograms of bucket durations and of each stage (ms), once every ``histogram_every`` steps
       over all buckets since the last one, and for the rest when the exporter is closed;
     - ``layout``: a table of the buckets and their parameters, once a generation;
@@ -244,6 +246,7 @@ class _Model:
             for name, value in (
                 ("error", bucket.error.relative_l2),
                 ("cosine", bucket.error.cosine),
+                ("residual", bucket.error.residual_l2),
             ):
                 if value is not None:
                     yield self.tag(f"{name}_bucket{bucket.bucket}"), value

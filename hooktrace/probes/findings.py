@@ -52,6 +52,7 @@ def error_record(outcome: Outcome) -> ErrorRecord | None:
         max_absolute=whole.max_absolute,
         flipped_share=whole.flipped_share,
         reference_l2=whole.reference_l2,
+        residual_l2=outcome.residual_l2,
         worst=tuple(
             ParameterError(
                 name=name,

@@ -3,14 +3,12 @@
 ``ModelState.probe_step`` is the next step at which ``enter`` has anything to do; every other call
 of the hook costs one comparison.
 
-The ranks know their models by hook, ranks, and the first bucket's shapes, and models that agree in
-all of these by their order.  So where one of several such models was traced on some ranks only,
-those after it are not probed.
+The ranks know a model by its hook, its ranks, its first bucket's shapes and some of its values,
+which DDP has made equal everywhere, and models that agree in all of these by their order.
 """
 
 from __future__ import annotations
 
-import itertools
 import logging
 import sys
 import zlib
@@ -18,9 +16,11 @@ from collections import Counter
 from datetime import timedelta
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore
 
+from ..groups import group_timeout
 from ..layout import BucketSlot, GradBucketLike
 from .agreement import NEVER, Agreement
 from .probe import Digests, Outcome, Probe, ReferenceGroup, Sink
@@ -35,10 +35,12 @@ OFF = sys.maxsize
 
 _WARN_STEP = 64
 _TIMEOUT = timedelta(seconds=60)
-"""After which a rank that does not come to a probe no longer holds up the others' backward pass."""
+"""After which a rank that does not come to a probe no longer holds up the others' backward pass; at
+most a quarter of the process group's own."""
+
+_VALUES = 16
 
 _agreements: Counter[str] = Counter()
-_groups = itertools.count()
 
 
 class ModelProbes:
@@ -48,21 +50,21 @@ class ModelProbes:
         self,
         group: dist.ProcessGroup,
         slot: BucketSlot,
+        parameters: list[torch.Tensor],
         every: int,
         *,
         all_buckets: bool,
         local: bool,
     ) -> None:
         store: Any = dist.distributed_c10d._get_default_store()
-        ranks = dist.get_process_group_ranks(group)
-        shapes = [shape for _, shape in slot.parameters]
-        signature = zlib.crc32(repr((ranks, slot.model.hook, slot.dtype, shapes)).encode())
-        key = f"hooktrace/probes/{signature:08x}"
-        # Two models that look alike begin in the same order on all ranks.
+        self._rank, self._size = group.rank(), group.size()
+        key = f"hooktrace/probes/{_signature(group, slot, parameters):08x}"
+        # Two models that are alike in all this begin in the same order on all ranks.
         _agreements[key] += 1
         key += f"/{_agreements[key]}"
-        self._rank, self._size = group.rank(), group.size()
-        self._store = PrefixStore(f"{key}/group", store)
+        self._store = store
+        self._key = key
+        self._timeout = min(_TIMEOUT, group_timeout(group) / 4)
         self._agreement = Agreement(store, key, self._rank, self._size, every)
         self._every = every
         self._local = local
@@ -74,9 +76,21 @@ class ModelProbes:
         slot.model.probe_step = self._agreement.next_step
 
     def enter(
-        self, slot: BucketSlot, step: int, bucket: GradBucketLike, sink: Sink
+        self, slot: BucketSlot, step: int, bucket: GradBucketLike, state: Any, sink: Sink
     ) -> Probe | None:
-        """Return the probe for a bucket of a step at or after ``probe_step``, if it is probed."""
+        """Return the probe for a bucket of a step at or after ``probe_step``, if it is probed.
+
+        Raises nothing: whatever goes wrong here ends the probes, and not training.
+        """
+        try:
+            return self._enter(slot, step, bucket, state, sink)
+        except Exception as error:
+            self.stop(slot, f"{type(error).__name__}: {error}")
+            return None
+
+    def _enter(
+        self, slot: BucketSlot, step: int, bucket: GradBucketLike, state: Any, sink: Sink
+    ) -> Probe | None:
         model = slot.model
         if self._schedule is None:
             self._prepare(slot, step)
@@ -84,38 +98,49 @@ class ModelProbes:
             return None
         probe = None
         if self._schedule.takes(step, slot.index, len(model.slots)):
-            probe = self._probe(slot, step, bucket, sink, self._group)
+            if self._store.check([f"{self._key}/stopped"]):
+                self.stop(slot, "another rank has stopped; its log says why")
+                return None
+            outcome = Outcome(slot, step, self._rank, self._local, before=self._turn_to(step))
+            probe = Probe(
+                bucket,
+                outcome,
+                self._group,
+                sink,
+                state=state,
+                digests=self._digests,
+                stop=self.stop,
+            )
         if slot.is_last and not self._stopped:
             model.probe_step = self._schedule.next_after(step)
         return probe
 
-    def _probe(
-        self,
-        slot: BucketSlot,
-        step: int,
-        bucket: GradBucketLike,
-        sink: Sink,
-        group: ReferenceGroup,
-    ) -> Probe | None:
-        before = None
-        if self._digests.step != step:
-            before, self._digests = self._digests, Digests(step, {})
-        outcome = Outcome(slot, step, self._rank, self._local, before=before)
-        try:
-            return Probe(bucket, outcome, group, sink, digests=self._digests, stop=self.stop)
-        except Exception as error:  # no memory for a copy: not training's trouble
-            self.stop(slot, f"{type(error).__name__}: {error}")
+    def _turn_to(self, step: int) -> Digests | None:
+        """Begin a probed step; return the checksums of the one before at its first probe."""
+        if self._digests.step == step:
             return None
+        before, self._digests = self._digests, Digests(step, {})
+        return before
 
     def stop(self, slot: BucketSlot, why: str) -> None:
-        """Probe no more, and say why; ranks that go on wait for this one once, and stop too."""
-        self._stopped = True
+        """Probe no more, say why, and let the other ranks know before their next probe."""
         slot.model.probe_step = OFF
+        if self._stopped:
+            return
+        self.leave()
         logger.warning(
             "compression error of %s is no longer measured: %s; training goes on",
             slot.model.name,
             why,
         )
+
+    def leave(self) -> None:
+        """Let the other ranks know that this one is probed no more."""
+        self._stopped = True
+        try:
+            self._store.set(f"{self._key}/stopped", "1")
+        except RuntimeError:
+            logger.debug("the store is gone, and the other ranks with it")
 
     def _prepare(self, slot: BucketSlot, step: int) -> None:
         """Ask for the meeting, or go to it when its step has come."""
@@ -140,7 +165,8 @@ class ModelProbes:
 
     def _meet(self, slot: BucketSlot, step: int) -> None:
         try:
-            self._group = ReferenceGroup(self._store, self._rank, self._size, _TIMEOUT)
+            store = PrefixStore(f"{self._key}/group", self._store)
+            self._group = ReferenceGroup(store, self._rank, self._size, self._timeout)
             last = self._group.latest(step)
         except RuntimeError as error:
             self.stop(slot, f"the ranks did not meet ({error})")
@@ -149,3 +175,11 @@ class ModelProbes:
             (last // self._every + 1) * self._every, self._every, all_buckets=self._all_buckets
         )
         slot.model.probe_step = self._schedule.next_after(step)
+
+
+def _signature(group: dist.ProcessGroup, slot: BucketSlot, parameters: list[torch.Tensor]) -> int:
+    """Return a number that is the same on all ranks of a model, and no other model's."""
+    shapes = [shape for _, shape in slot.parameters]
+    values = [p.detach().flatten()[:_VALUES].tolist() for p in parameters]
+    ranks = dist.get_process_group_ranks(group)
+    return zlib.crc32(repr((ranks, slot.model.hook, slot.dtype, shapes, values)).encode())

@@ -88,6 +88,7 @@ class Outcome:
     overflow: tuple[int, float] | None = None
     before: Digests | None = None
     checksums: torch.Tensor | None = None
+    residual_l2: float | None = None
 
 
 @dataclass(slots=True)
@@ -122,6 +123,7 @@ class Probe:
         group: ReferenceGroup,
         sink: Sink,
         *,
+        state: Any,
         digests: Digests,
         stop: Callable[[BucketSlot, str], None],
     ) -> None:
@@ -138,6 +140,7 @@ class Probe:
         )
         self._stride = max(1, buffer.numel() // _SAMPLES)
         self._digests = digests
+        self._state = state
         before = torch.zeros(2, dtype=torch.int64)
         if outcome.before is not None:
             before = outcome.before.joint()
@@ -179,12 +182,20 @@ class Probe:
             self._release()
             self._joined.set_exception(error)
             return
+        # Whatever happens to the comparison, Ctrl-C included, DDP waits for its result.
+        try:
+            self._try_to_compare(value)
+        finally:
+            self._joined.set_result(value)
+
+    def _try_to_compare(self, value: torch.Tensor) -> None:
         try:
             self._compare(value)
         except Exception as error:  # the probe's own trouble must not become training's
+            self._outcome.sums = None
             self._stop(self._outcome.slot, f"{type(error).__name__}: {error}")
-        self._release()
-        self._joined.set_result(value)
+        finally:
+            self._release()
 
     def _compare(self, value: torch.Tensor) -> None:
         for future in self._futures:
@@ -197,6 +208,11 @@ class Probe:
         outcome.checksums = messages[:, :4].contiguous().view(torch.int64)
         self._digests.sums[outcome.slot.index] = digest(result)
         outcome.result_sample = self._sampled(result)
+        residual = _residual(self._state, outcome.slot.index)
+        if residual is not None:
+            outcome.residual_l2 = math.sqrt(
+                sum(float(b.double().square().sum()) for b in residual.flatten().split(_SAMPLES))
+            )
         own = outcome.sums[:, 2].isfinite()
         if not own.all():
             outcome.overflow = self._first_overflow(result)
@@ -217,6 +233,15 @@ class Probe:
         self._sink.push_outcome(self._outcome)
         if self._call is not None:
             self._sink.push(self._call)
+        # The call keeps its recorder, and waits for the drain: what is large must not.
+        del self._reference, self._messages, self._futures, self._result
+
+
+def _residual(state: Any, bucket: int) -> torch.Tensor | None:
+    """Return what error feedback keeps of a bucket, as far as the state says it as PowerSGD's."""
+    kept = getattr(state, "error_dict", None)
+    found = kept.get(bucket) if isinstance(kept, dict) else None
+    return found if isinstance(found, torch.Tensor) else None
 
 
 def _unwrap(future: Future) -> Any:

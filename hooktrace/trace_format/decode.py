@@ -175,13 +175,15 @@ def _bucket(args: dict[str, Any]) -> BucketRecord:
 
 def _error(*row: Any) -> ErrorRecord:
     *numbers, worst = row
-    relative_l2, cosine, max_absolute, flipped_share, reference_l2 = map(_float, numbers)
+    relative_l2, cosine, max_absolute, flipped_share, *norms = map(_float, numbers)
+    reference_l2, residual_l2 = norms
     return ErrorRecord(
         relative_l2=relative_l2,
         cosine=cosine,
         max_absolute=max_absolute,
         flipped_share=flipped_share,
         reference_l2=reference_l2,
+        residual_l2=residual_l2,
         worst=tuple(_parameter_error(name, *map(_float, values)) for name, *values in worst),
     )
 

@@ -258,7 +258,10 @@ def _stages(stages: tuple[Stage, ...], zero_ns: int) -> str:
 
 def _error(e: ErrorRecord) -> str:
     """Return an error as an array: its numbers, then one array for each of ``worst``."""
-    numbers = (e.relative_l2, e.cosine, e.max_absolute, e.flipped_share, e.reference_l2)
+    numbers = (
+        *(e.relative_l2, e.cosine, e.max_absolute, e.flipped_share),
+        *(e.reference_l2, e.residual_l2),
+    )
     worst = [
         f"[{_quote(w.name)},{_numbers((w.relative_l2, w.cosine, w.max_absolute))}]" for w in e.worst
     ]

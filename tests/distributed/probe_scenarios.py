@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
 import hooktrace
@@ -255,6 +255,39 @@ class _Messages(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self.messages.append(record.getMessage())
+
+
+def residuals(rank: int) -> list[tuple[bool, float]]:
+    """Return (the measured norm is that of the state, the norm) of PowerSGD's last probe."""
+    facts = []
+    for module, hook in (
+        (hooks, hooks.powerSGD_hook),
+        (powerSGD_hook, _waited(powerSGD_hook.powerSGD_hook)),
+    ):
+        state = module.PowerSGDState(None, 1, 2, min_compression_rate=0.5)
+        ddp = DistributedDataParallel(nn.Linear(32, 32, bias=False))
+        with Tracer(error_every=1) as tracer:
+            hooktrace.instrument(ddp, hook, state, tracer=tracer)
+            for step in range(STEPS):
+                ddp.zero_grad()
+                backward(ddp, rank, step)
+            error = tracer.buckets()[-1].error
+        assert error is not None
+        assert error.residual_l2 is not None
+        own = state.error_dict[0].double().norm().item()
+        facts.append((abs(own - error.residual_l2) < 1e-9 * own, own))
+    return facts
+
+
+def _waited(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """Return torch's PowerSGD as it runs on gloo: waited for before the next bucket."""
+
+    def waited(state: Any, bucket: Any) -> Any:
+        future = hook(state, bucket)
+        future.wait()
+        return future
+
+    return waited
 
 
 def _probed(tracer: Tracer, model: str) -> list[tuple[int, int]]:

@@ -15,6 +15,7 @@ TWO_RANKS = {
         "bad_gradient",
         "joined",
         "alarms",
+        "residuals",
         "failing_probed",
         "powersgd_against_svd",
         "schedules",  # last: see the docstring of hooktrace/probes/model.py
@@ -94,7 +95,7 @@ def test_probing_leaves_training_as_it_is(two: Launch) -> None:
     """Bit for bit, one bucket in turn and all of them."""
     for facts in two["untouched"]:
         assert len(facts) == 8
-        assert set(facts.values()) == {True}
+        assert [name for name, fine in facts.items() if not fine] == []
 
 
 @pytest.mark.parametrize("kind", probe_scenarios.WRONG)
@@ -182,3 +183,10 @@ def test_an_anomaly_is_recorded_logged_or_raised(two: Launch) -> None:
         raised, logged, recorded, still = facts["raise"]
         assert raised.startswith("hook 'made', bucket 0, step 11: the result is 2 times the aver")
         assert (len(logged), recorded, still) == (1, ["not_averaged"], True)
+
+
+def test_the_residual_of_error_feedback_is_measured(two: Launch) -> None:
+    """Of this PowerSGD and of torch's: the norm of what the state holds after the step."""
+    for facts in two["residuals"]:
+        assert [same for same, _ in facts] == [True, True]
+        assert all(norm > 0 for _, norm in facts)

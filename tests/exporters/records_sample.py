@@ -102,6 +102,7 @@ def probed(
         max_absolute=2.0,
         flipped_share=0.125,
         reference_l2=8.0,
+        residual_l2=16.0,
         worst=(
             ParameterError(
                 name="layer0.bias", relative_l2=float("inf"), cosine=0.0, max_absolute=2.0

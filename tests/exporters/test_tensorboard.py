@@ -68,6 +68,7 @@ def test_scalars_of_timed_steps_only(tmp_path: Path) -> None:
         f"{GROUP}/compression_ratio": [2.0, 2.0],
         f"{GROUP}/error_bucket0": [0.25],
         f"{GROUP}/cosine_bucket0": [0.75],
+        f"{GROUP}/residual_bucket0": [16.0],
         f"{GROUP}/anomalies_total": [1.0],
         "hooktrace/records_lost.ring_full": [3.0],
     }
