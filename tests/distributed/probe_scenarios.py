@@ -279,6 +279,68 @@ def residuals(rank: int) -> list[tuple[bool, float]]:
     return facts
 
 
+def subgroups(rank: int) -> dict[str, tuple[list[float | None], list[str]]]:
+    """Return (errors, anomalies) of two models on pairs of ranks whose hook closes over its group.
+
+    With ``instrument``, which knows the model's group, and with ``trace``, which cannot.
+    """
+    groups = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    mine = groups[rank // 2]
+
+    def own_group(state: Any, bucket: Any) -> Any:
+        work = dist.all_reduce(bucket.buffer().div_(2), group=mine, async_op=True)
+        return work.get_future().then(lambda f: f.value()[0])
+
+    facts = {}
+    for way in ("instrument", "trace"):
+        ddp = make_ddp(CAP_MB, process_group=mine)
+        with Tracer(error_every=1) as tracer:
+            if way == "instrument":
+                hooktrace.instrument(ddp, own_group, tracer=tracer)
+            else:
+                ddp.register_comm_hook(None, hooktrace.trace(own_group, tracer=tracer))
+            for step in range(STEPS):
+                ddp.zero_grad()
+                backward(ddp, rank, step)
+                dist.barrier()
+            errors = [b.error.relative_l2 for b in tracer.buckets() if b.error is not None]
+            facts[way] = errors, [a.kind for a in tracer.anomalies()]
+    return facts
+
+
+def odd_gradients(rank: int) -> dict[str, tuple[bool, int, list[str]]]:
+    """Return (gradients are DDP's, steps, anomalies) of sparse and of complex models, traced."""
+    models: dict[str, Callable[[], nn.Module]] = {
+        "sparse": lambda: nn.Embedding(10, 8, sparse=True),
+        "complex": lambda: nn.Linear(8, 8, dtype=torch.complex64),
+    }
+    inputs: dict[str, Callable[[], torch.Tensor]] = {
+        "sparse": lambda: torch.randint(0, 10, (4,)),
+        "complex": lambda: torch.randn(4, 8, dtype=torch.complex64),
+    }
+    facts = {}
+    for name, make in models.items():
+        seen = []
+        with Tracer(error_every=1) as tracer:
+            for traced in (False, True):
+                torch.manual_seed(0)
+                ddp = DistributedDataParallel(make())
+                hook = default_hooks.allreduce_hook
+                ddp.register_comm_hook(
+                    None, hooktrace.trace(hook, tracer=tracer) if traced else hook
+                )
+                for step in range(STEPS):
+                    ddp.zero_grad()
+                    torch.manual_seed(1000 * rank + step)
+                    ddp(inputs[name]()).abs().sum().backward()
+                (parameter, *_) = ddp.parameters()
+                assert parameter.grad is not None
+                seen.append(parameter.grad.to_dense() if name == "sparse" else parameter.grad)
+            kinds = [a.kind for a in tracer.anomalies()]
+            facts[name] = torch.equal(*seen), len(tracer.steps()), kinds
+    return facts
+
+
 def _waited(hook: Callable[..., Any]) -> Callable[..., Any]:
     """Return torch's PowerSGD as it runs on gloo: waited for before the next bucket."""
 

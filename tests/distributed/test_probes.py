@@ -16,12 +16,13 @@ TWO_RANKS = {
         "joined",
         "alarms",
         "residuals",
+        "odd_gradients",
         "failing_probed",
         "powersgd_against_svd",
         "schedules",  # last: see the docstring of hooktrace/probes/model.py
     ]
 }
-FOUR_RANKS = {"probe_scenarios": ["known_errors", "diagnoses"]}
+FOUR_RANKS = {"probe_scenarios": ["known_errors", "diagnoses", "subgroups"]}
 FIRST, STEPS = 11, probe_scenarios.STEPS
 
 
@@ -190,3 +191,17 @@ def test_the_residual_of_error_feedback_is_measured(two: Launch) -> None:
     for facts in two["residuals"]:
         assert [same for same, _ in facts] == [True, True]
         assert all(norm > 0 for _, norm in facts)
+
+
+def test_a_model_on_some_ranks_is_compared_on_these(four: Launch) -> None:
+    """The group is ``instrument``'s; where nobody says which it is, it is not guessed."""
+    for facts in four["subgroups"]:
+        errors, anomalies = facts["instrument"]
+        assert (errors, anomalies) == ([0.0] * (STEPS - FIRST), [])
+        assert facts["trace"] == ([], [])
+
+
+def test_gradients_that_cannot_be_probed_are_left_alone(two: Launch) -> None:
+    """Sparse ones have no flat form, complex ones come as pairs; training and records go on."""
+    for facts in two["odd_gradients"]:
+        assert facts == {"sparse": (True, STEPS, []), "complex": (True, STEPS, [])}

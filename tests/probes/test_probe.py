@@ -1,0 +1,163 @@
+"""One probe with futures that the test completes: what is handed over, when, and what is kept."""
+
+from __future__ import annotations
+
+import gc
+import math
+import weakref
+from typing import Any
+
+import pytest
+import torch
+
+from hooktrace.probes import probe as probe_module
+from hooktrace.probes.probe import Digests, Outcome, Probe
+
+
+class Group:
+    """A group of one other rank that has the same."""
+
+    size, rank = 2, 0
+
+    def __init__(self) -> None:
+        self.futures: list[Any] = [torch.futures.Future(), torch.futures.Future()]
+
+    def average(self, tensor: torch.Tensor) -> Any:
+        """Leave the tensor, which is then the average."""
+        return self.futures[0]
+
+    def gather(self, tensor: torch.Tensor, rows: list[torch.Tensor]) -> Any:
+        """Give both ranks the same."""
+        for row in rows:
+            row.copy_(tensor)
+        return self.futures[1]
+
+
+class Sink:
+    """Keeps what it gets, in order."""
+
+    event_pool: Any = None
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, bool]] = []
+        self.outcomes: list[Outcome] = []
+
+    def clock(self) -> int:
+        """Return a time."""
+        return 1
+
+    def push_outcome(self, outcome: Outcome) -> None:
+        """Note whether there are numbers."""
+        self.seen.append(("outcome", outcome.sums is not None))
+        self.outcomes.append(outcome)
+
+    def push(self, call: Any) -> None:
+        """Note a call."""
+        self.seen.append(("call", True))
+
+
+class Bucket:
+    """Six gradients of two parameters."""
+
+    def __init__(self) -> None:
+        self.tensor = torch.ones(6)
+
+    def buffer(self) -> torch.Tensor:
+        """Return the gradients."""
+        return self.tensor
+
+
+class Slot:
+    """What a probe reads of a slot."""
+
+    index, numel = 0, 6
+    parameters = (("weight", (2, 2)), ("bias", (2,)))
+
+
+class Probed:
+    """A probe of a hook whose result is there, and the future that DDP gets."""
+
+    def __init__(self, result: torch.Tensor) -> None:
+        self.group, self.sink = Group(), Sink()
+        self.stopped: list[str] = []
+        slot: Any = Slot()
+        group: Any = self.group
+        sink: Any = self.sink
+        bucket: Any = Bucket()
+        self.probe: Any = Probe(
+            bucket,
+            Outcome(slot, 0, 0, False),
+            group,
+            sink,
+            state=None,
+            digests=Digests(0, {}),
+            stop=lambda _, why: self.stopped.append(why),
+        )
+        self.probe.push("call")
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        future.set_result(result)
+        self.future = self.probe.join(future)
+
+    def complete(self) -> None:
+        """Let the reference and the samples arrive."""
+        for future in self.group.futures:
+            future.set_result(None)
+
+
+def test_numbers_come_before_the_call_and_both_before_ddp() -> None:
+    """Once, in this order, and not before the reference is there."""
+    result = torch.ones(6)
+    probed = Probed(result)
+    assert not probed.future.done()
+    assert probed.sink.seen == []
+    probed.complete()
+    assert probed.sink.seen == [("outcome", True), ("call", True)]
+    assert probed.future.value() is result
+
+
+@pytest.mark.parametrize(("place", "part"), [(0, 0), (3, 0), (4, 1), (5, 1)])
+def test_an_overflow_is_of_the_parameter_that_holds_it(place: int, part: int) -> None:
+    """Also at a parameter's first and last element."""
+    result = torch.ones(6)
+    result[place] = math.inf
+    probed = Probed(result)
+    probed.complete()
+    assert probed.sink.outcomes[0].overflow == (part, 1.0)
+
+
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+def test_ddp_gets_its_result_whatever_the_comparison_does(
+    monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
+    """An error ends the probes and is said; Ctrl-C is not held back by a future left open."""
+
+    def raising(*_: object) -> None:
+        raise error("boom")
+
+    monkeypatch.setattr(probe_module, "measure", raising)
+    result = torch.ones(6)
+    probed = Probed(result)
+    probed.complete()
+    assert probed.future.value() is result
+    assert probed.sink.seen == [("outcome", False), ("call", True)]
+    assert probed.stopped == (["MemoryError: boom"] if error is MemoryError else [])
+
+
+def test_a_failed_reference_ends_the_probes_and_not_training() -> None:
+    """As where another rank does not come in time."""
+    result = torch.ones(6)
+    probed = Probed(result)
+    probed.group.futures[0].set_exception(RuntimeError("timed out"))
+    probed.group.futures[1].set_result(None)
+    assert probed.future.value() is result
+    assert probed.stopped == ["RuntimeError: timed out"]
+    assert probed.sink.seen == [("outcome", False), ("call", True)]
+
+
+def test_the_copy_goes_when_it_was_compared() -> None:
+    """The call keeps its probe until the drain has it; a bucket's memory must not wait there."""
+    probed = Probed(torch.ones(6))
+    kept = weakref.ref(probed.probe._reference)
+    probed.complete()
+    gc.collect()
+    assert kept() is None
