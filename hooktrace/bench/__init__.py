@@ -68,7 +68,7 @@ def main(quick: bool = False, json_path: str | Path | None = None, *, hooks: boo
     return exit_code
 
 
-_COLUMNS = "{:<62}{:>9}{:>18}{:>18}{:>8}  {:<6}{:<6}{}"
+_COLUMNS = "{:<77}{:>9}{:>18}{:>18}{:>8}  {:<11}{:<6}{}"
 _HEADER = _COLUMNS.format("what", "median", "its 95 %", "p25-p75", "budget", "unit", "", "")
 
 

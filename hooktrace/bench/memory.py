@@ -58,8 +58,8 @@ def _measure(calls: int) -> list[float]:
     with Tracer() as tracer:
         hook = trace(_local_hook, tracer=tracer)
         for step in range(calls // _BUCKETS):
-            for bucket in buckets:
-                hook(None, bucket)
+            for future in [hook(None, bucket) for bucket in buckets]:
+                future.wait()  # as DDP does at the end of a backward pass
             if step % _STEPS_BETWEEN_SAMPLES == 0:
                 tracer.flush()
                 sizes.append((_resident_bytes() - before) / _MIB)
