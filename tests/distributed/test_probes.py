@@ -17,6 +17,7 @@ TWO_RANKS = {
         "alarms",
         "residuals",
         "odd_gradients",
+        "drifted",
         "failing_probed",
         "powersgd_against_svd",
         "schedules",  # last: see the docstring of hooktrace/probes/model.py
@@ -205,3 +206,8 @@ def test_gradients_that_cannot_be_probed_are_left_alone(two: Launch) -> None:
     """Sparse ones have no flat form, complex ones come as pairs; training and records go on."""
     for facts in two["odd_gradients"]:
         assert facts == {"sparse": (True, STEPS, []), "complex": (True, STEPS, [])}
+
+
+def test_ranks_that_drifted_begin_after_the_last_one(two: Launch) -> None:
+    """All learn the largest step at which one came to the meeting."""
+    assert two["drifted"] == [17, 17]
