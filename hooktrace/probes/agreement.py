@@ -52,6 +52,8 @@ class Agreement:
         self.meeting: int | None = None
         self.next_step = 1
         store.set(f"{key}/every/{rank}", str(every))
+        # torch's store does not wait for a key that it sets; what it reads comes after it.
+        store.check([f"{key}/every/{rank}"])
 
     def ask(self, step: int) -> None:
         """Look into the store once, at step ``next_step`` or later."""
