@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 from .calls import BucketCall
 from .intervals import bus_bytes, exposed_ns, fifo_starts, union_ns
+from .layout import anomaly_of
 from .probes import Outcome, anomalies, error_record
 from .records import AnomalyRecord, BucketRecord, DeviceSpan, ErrorRecord, Stage, StepRecord
 from .timing import EventPool
@@ -391,13 +392,10 @@ def _step_record(
 
 def _hook_exception(call: BucketCall) -> AnomalyRecord:
     slot = call.slot
-    return AnomalyRecord(
-        kind="hook_exception",
-        model=slot.model.name,
-        hook=slot.model.hook,
-        generation=slot.generation,
+    return anomaly_of(
+        slot,
+        "hook_exception",
         step=call.step,
-        bucket=slot.index,
         stage=call.error_stage,
         time_ns=call.done,
         message=(

@@ -21,13 +21,20 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from .calls import BucketCall
-from .records import BucketLayout, LayoutRecord
+from .records import AnomalyRecord, BucketLayout, LayoutRecord
 from .timing import EVENT_DEVICES
 
 if TYPE_CHECKING:
     from .probes import ModelProbes
 
-__all__ = ["BucketSlot", "GradBucketLike", "LayoutTracker", "ModelState", "in_backward"]
+__all__ = [
+    "BucketSlot",
+    "GradBucketLike",
+    "LayoutTracker",
+    "ModelState",
+    "anomaly_of",
+    "in_backward",
+]
 
 _graph_task_id: Callable[[], int] | None = getattr(torch._C, "_current_graph_task_id", None)
 
@@ -105,6 +112,23 @@ class BucketSlot:
             gradient_bytes=self.gradient_bytes,
             parameters=self.parameters,
         )
+
+
+def anomaly_of(
+    slot: BucketSlot, kind: str, *, step: int, stage: str, time_ns: int, message: str
+) -> AnomalyRecord:
+    """Return the record of an anomaly of one bucket."""
+    return AnomalyRecord(
+        kind=kind,
+        model=slot.model.name,
+        hook=slot.model.hook,
+        generation=slot.generation,
+        step=step,
+        bucket=slot.index,
+        stage=stage,
+        time_ns=time_ns,
+        message=message,
+    )
 
 
 class ModelState:

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 
 import torch
 
+from ..layout import anomaly_of
 from ..records import AnomalyRecord, ErrorRecord, ParameterError
 from .compare import numbers
 from .probe import Outcome
@@ -75,13 +76,10 @@ def anomalies(outcome: Outcome) -> Iterator[AnomalyRecord]:
         found += [*_wrong_sum(outcome), *_diverged(outcome)]
     for kind, stage, message in found:
         where = f"hook {slot.model.hook!r}, bucket {slot.index}, step {outcome.step}"
-        yield AnomalyRecord(
-            kind=kind,
-            model=slot.model.name,
-            hook=slot.model.hook,
-            generation=slot.generation,
+        yield anomaly_of(
+            slot,
+            kind,
             step=outcome.step,
-            bucket=slot.index,
             stage=stage,
             time_ns=outcome.time_ns,
             message=f"{where}: {message}",

@@ -164,13 +164,9 @@ class ModelProbes:
             self._meet(slot, step)
 
     def _meet(self, slot: BucketSlot, step: int) -> None:
-        try:
-            store = PrefixStore(f"{self._key}/group", self._store)
-            self._group = ReferenceGroup(store, self._rank, self._size, self._timeout)
-            last = self._group.latest(step)
-        except RuntimeError as error:
-            self.stop(slot, f"the ranks did not meet ({error})")
-            return
+        store = PrefixStore(f"{self._key}/group", self._store)
+        self._group = ReferenceGroup(store, self._rank, self._size, self._timeout)
+        last = self._group.latest(step)
         self._schedule = Schedule(
             (last // self._every + 1) * self._every, self._every, all_buckets=self._all_buckets
         )
