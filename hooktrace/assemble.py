@@ -2,6 +2,7 @@
 
     BucketCall --add--> pending steps --last bucket there--> StepRecord + BucketRecords --take-->
                  +-> QueueModel of the call's group: when did each collective really start?
+    Outcome, WireSample --> the records of their step, and anomalies, each kind once a bucket
 
 Runs in the drain thread only.  A step is complete when its last bucket and all before it are
 there.  A step that stays incomplete (its backward pass failed, or a record was lost) is closed
@@ -14,12 +15,29 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from .calls import BucketCall
 from .intervals import bus_bytes, exposed_ns, fifo_starts, union_ns
 from .layout import anomaly_of
-from .probes import Outcome, anomalies, error_record
-from .records import AnomalyRecord, BucketRecord, DeviceSpan, ErrorRecord, Stage, StepRecord
+from .probes import (
+    CallWindow,
+    Diagnosis,
+    FlightRecorder,
+    Outcome,
+    WireSample,
+    attribute,
+    error_record,
+)
+from .records import (
+    AnomalyRecord,
+    BucketRecord,
+    DeviceSpan,
+    ErrorRecord,
+    Stage,
+    StepRecord,
+    Transfer,
+)
 from .timing import EventPool
 
 __all__ = ["Assembler", "CompletedStep"]
@@ -33,7 +51,10 @@ _WARMUP_STEPS = 2
 _OPEN_STEPS = 2
 _QUEUE_MEMORY = 512
 _UNRESOLVED_STEPS = 64
-_WAITING_ERRORS = 4096
+_WAITING = 4096
+"""Outcomes and samples whose steps have not come; more are of steps that were lost."""
+
+_Sent = tuple[Transfer, ...] | None
 
 
 class QueueModel:
@@ -88,8 +109,12 @@ class _ModelSteps:
 class Assembler:
     """Turns calls into completed steps; ``lost`` counts what could not be turned, by reason."""
 
-    def __init__(self, pool: EventPool | None = None) -> None:
+    def __init__(
+        self, pool: EventPool | None = None, recorder: FlightRecorder | None = None
+    ) -> None:
         self._pool = pool
+        self._recorder = recorder or FlightRecorder()
+        self._diagnosis = Diagnosis()
         self._models: dict[str, _ModelSteps] = {}
         self._queues: dict[int, QueueModel] = {}
         self._completed: list[CompletedStep] = []
@@ -97,6 +122,7 @@ class Assembler:
         self.anomalies: list[AnomalyRecord] = []
         self.lost: Counter[str] = Counter()
         self._errors: dict[tuple[str, int, int], ErrorRecord] = {}
+        self._samples: dict[tuple[str, int], WireSample] = {}
         self._reported: set[tuple[str, str, int, int]] = set()
 
     def add_outcome(self, outcome: Outcome) -> None:
@@ -105,20 +131,28 @@ class Assembler:
         error = error_record(outcome)
         if error is not None:
             self._errors[slot.model.name, outcome.step, slot.index] = error
-            while len(self._errors) > _WAITING_ERRORS:  # their calls were lost
-                self._errors.pop(next(iter(self._errors)))
-        for anomaly in anomalies(outcome):
-            key = (anomaly.kind, anomaly.model, anomaly.generation, anomaly.bucket)
-            if key not in self._reported:
-                self._reported.add(key)
-                self.anomalies.append(anomaly)
+            _forget_the_oldest(self._errors)
+        for anomaly in self._diagnosis.of_outcome(outcome):
+            self.report(anomaly)
+
+    def add_sample(self, sample: WireSample) -> None:
+        """Take note of a step whose collectives are to be looked up; its calls come later."""
+        self._samples[sample.model, sample.step] = sample
+        _forget_the_oldest(self._samples)
+
+    def report(self, anomaly: AnomalyRecord) -> None:
+        """Take an anomaly, if it is the first of its kind and bucket."""
+        key = (anomaly.kind, anomaly.model, anomaly.generation, anomaly.bucket)
+        if key not in self._reported:
+            self._reported.add(key)
+            self.anomalies.append(anomaly)
 
     def add(self, call: BucketCall) -> None:
         """Take one ended call."""
         model = call.slot.model
         steps = self._models.setdefault(model.name, _ModelSteps())
         if call.error is not None:
-            self.anomalies.append(_hook_exception(call))
+            self.report(_hook_exception(call))
         if call.events is None:
             self._note_rounds(call)
         if call.step <= steps.closed_to:
@@ -182,6 +216,7 @@ class Assembler:
             self._derive_starts(calls, device, _starts_on_device, on_device=True)
         generation = max(c.slot.generation for c in calls)
         warmup = generation == 0 and calls[0].step < _WARMUP_STEPS
+        sent, step_sent = self._look_up(calls)
         buckets = tuple(
             _bucket_record(
                 call,
@@ -190,12 +225,29 @@ class Assembler:
                 generation=generation,
                 warmup=warmup,
                 error=self._errors.pop((call.slot.model.name, call.step, call.slot.index), None),
+                sent=sent[i],
             )
             for i, call in enumerate(calls)
         )
-        step = _step_record(buckets, steps.previous, complete=complete)
+        step = _step_record(buckets, steps.previous, complete=complete, sent=step_sent)
         steps.previous = step
         self._completed.append((step, buckets))
+        for call, bucket in zip(calls, buckets, strict=True):
+            for anomaly in self._diagnosis.of_bucket(call.slot, bucket):
+                self.report(anomaly)
+
+    def _look_up(self, calls: list[BucketCall]) -> tuple[Sequence[_Sent], _Sent]:
+        """Return what each call of an opaque hook sent, and all of them, where it is known."""
+        unknown = [None] * len(calls)
+        sample = self._samples.pop((calls[0].slot.model.name, calls[0].step), None)
+        if sample is None or all(call.staged for call in calls):
+            return unknown, None
+        windows = [CallWindow(c.ready, _launched(c), c.done) for c in calls]
+        to_wall = sample.wall_ns - sample.host_ns
+        issued = self._recorder.issued(
+            min(w.ready for w in windows) + to_wall, max(w.done for w in windows) + to_wall
+        )
+        return (unknown, None) if issued is None else attribute(issued, windows, sample)
 
     def _derive_starts(
         self,
@@ -234,6 +286,11 @@ class Assembler:
                 if self._pool is not None:
                     self._pool.give(event)
         return times
+
+
+def _forget_the_oldest(waiting: dict[Any, Any]) -> None:
+    while len(waiting) > _WAITING:
+        waiting.pop(next(iter(waiting)))
 
 
 def _is_complete(calls: list[BucketCall]) -> bool:
@@ -315,8 +372,13 @@ def _bucket_record(
     generation: int,
     warmup: bool,
     error: ErrorRecord | None,
+    sent: _Sent,
 ) -> BucketRecord:
     slot = call.slot
+    if call.staged:
+        wire_bytes: int | None = sum(r[1] for r in call.rounds)
+    else:
+        wire_bytes = None if sent is None else sum(t.wire_bytes for t in sent)
     bus = [bus_bytes(kind, size, ranks) for kind, size, _, ranks, _, _ in call.rounds]
     known = [b for b in bus if b is not None]
     span = None
@@ -340,24 +402,32 @@ def _bucket_record(
         # On a device the host's stamps only say when work was enqueued: they are not stages.
         stages=_stages(call, host) if slot.device_type == "cpu" else (),
         device=span,
-        wire_bytes=sum(r[1] for r in call.rounds) if call.staged else None,
+        wire_bytes=wire_bytes,
         bus_bytes=sum(known) if call.staged and len(known) == len(bus) else None,
         shadow=call.shadow,
         warmup=warmup,
         exception=call.error,
         error=error,
+        sent=None if call.staged else sent,
     )
 
 
 def _step_record(
-    buckets: tuple[BucketRecord, ...], previous: StepRecord | None, *, complete: bool
+    buckets: tuple[BucketRecord, ...],
+    previous: StepRecord | None,
+    *,
+    complete: bool,
+    sent: _Sent,
 ) -> StepRecord:
     first = buckets[0]
     spans = [b.interval_ns for b in buckets]
     known = [s for s in spans if s is not None]
     resolved = len(known) == len(spans)
     wire = [(s.start_ns, s.end_ns) for b in buckets for s in b.timed_stages if s.name == "wire"]
-    wire_bytes = [b.wire_bytes for b in buckets]
+    known_bytes = [b.wire_bytes for b in buckets if b.wire_bytes is not None]
+    wire_bytes = None if sent is None else sum(t.wire_bytes for t in sent)
+    if len(known_bytes) == len(buckets):
+        wire_bytes = sum(known_bytes)
     bus = [b.bus_bytes for b in buckets]
     first_ready = min(b.ready_ns for b in buckets)
     # A period runs between the first buckets of neighbouring steps, and both must be there.
@@ -381,12 +451,13 @@ def _step_record(
         wire_busy_ns=union_ns(wire) if resolved and wire else None,
         period_ns=period,
         gradient_bytes=sum(b.gradient_bytes for b in buckets),
-        wire_bytes=None if None in wire_bytes else sum(w for w in wire_bytes if w is not None),
+        wire_bytes=wire_bytes,
         bus_bytes=None if None in bus else sum(b for b in bus if b is not None),
         bucket_count=len(buckets),
         shadow=all(b.shadow for b in buckets),
         warmup=first.warmup,
         complete=complete,
+        sent=sent,
     )
 
 
@@ -399,8 +470,7 @@ def _hook_exception(call: BucketCall) -> AnomalyRecord:
         stage=call.error_stage,
         time_ns=call.done,
         message=(
-            f"hook {slot.model.hook!r} raised in stage {call.error_stage} of bucket {slot.index} "
-            f"at step {call.step}: {call.error}; fix the hook and make the DDP model anew, "
-            "since a raising hook leaves DDP's reducer broken"
+            f"the hook raised in stage {call.error_stage}: {call.error}; fix it and make the DDP "
+            "model anew, since a raising hook leaves DDP's reducer broken"
         ),
     )

@@ -66,6 +66,13 @@ class Operation:
         """Run the collective synchronously with traceable functional collectives."""
         raise NotImplementedError
 
+    def echo(self) -> Any:
+        """Return what ``result`` would, if every rank had given this rank's payload; sends nothing.
+
+        Raises ``TypeError`` where this rank alone cannot know that.
+        """
+        raise TypeError(f"what a {self.kind or 'collective'} gives cannot be told without sending")
+
     @property
     def info(self) -> GroupInfo:
         """Facts about the group on the payload's device."""
@@ -86,6 +93,7 @@ class Operation:
 
 
 _SUM = dist.ReduceOp.SUM
+_IDEMPOTENT = (dist.ReduceOp.AVG, dist.ReduceOp.MIN, dist.ReduceOp.MAX)
 _SUM_OPTIONS: Any = dist.AllreduceOptions()
 _SUM_OPTIONS.reduceOp = _SUM
 if hasattr(_SUM_OPTIONS, "asyncOp"):  # not in older versions of torch
@@ -131,6 +139,12 @@ class AllReduce(Operation):
         reduced: torch.Tensor = functional.all_reduce(self.tensor, name, self.group)
         return reduced
 
+    def echo(self) -> torch.Tensor:
+        """Return the tensor, multiplied where ``op`` is a sum."""
+        if self.op == _SUM:
+            return self.tensor.mul_(self.group.size())
+        return self.tensor if self.op in _IDEMPOTENT else super().echo()
+
 
 class AllGather(Operation):
     """Gather equal ``tensor`` s of all ranks; the hook gets a tensor of shape (ranks, *shape).
@@ -175,6 +189,14 @@ class AllGather(Operation):
         flat: torch.Tensor = functional.all_gather_tensor(self.tensor.flatten(), 0, self.group)
         gathered = flat.view(self.group.size(), *self.tensor.shape)
         return gathered if self.into is None else list(gathered)
+
+    def echo(self) -> Any:
+        """Return as many copies of the tensor as there are ranks."""
+        if self.into is None:
+            return torch.stack([self.tensor] * self.group.size())
+        for row in self.into:
+            row.copy_(self.tensor)
+        return self.into
 
 
 class AllToAll(Operation):
@@ -238,6 +260,14 @@ class AllToAll(Operation):
         )
         return received
 
+    def echo(self) -> torch.Tensor:
+        """Return this rank's own part of the tensor, once for each rank."""
+        if self.input_splits is not None or self.output_splits is not None:
+            return super().echo()  # type: ignore[no-any-return]  # it raises
+        ranks = self.group.size()
+        own = self.tensor.chunk(ranks)[self.group.rank()]
+        return torch.cat([own] * ranks)
+
 
 class ReduceScatter(Operation):
     """Sum ``tensor`` over all ranks and give rank i the i-th of equal parts (first dimension).
@@ -281,6 +311,11 @@ class ReduceScatter(Operation):
         part: torch.Tensor = functional.reduce_scatter_tensor(self.tensor, "sum", 0, self.group)
         return part
 
+    def echo(self) -> torch.Tensor:
+        """Return this rank's part, times the number of ranks."""
+        ranks = self.group.size()
+        return self.tensor.chunk(ranks)[self.group.rank()] * ranks
+
 
 class Broadcast(Operation):
     """Copy ``tensor`` of global rank ``source`` to all ranks, in place."""
@@ -311,6 +346,10 @@ class Broadcast(Operation):
             self.tensor, dist.get_group_rank(self.group, self.source), self.group
         )
         return copied
+
+    def echo(self) -> torch.Tensor:
+        """Return the tensor."""
+        return self.tensor
 
 
 class HookCall(Operation):

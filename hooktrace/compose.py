@@ -68,6 +68,7 @@ def composed(
         multi_round=inner.multi_round if inner else False,
         floating=floating or bool(inner and inner.floating),
         local=bool(inner and inner.local),
+        has_opaque=inner.has_opaque if inner else True,
         check=inner.check_state if inner else None,
         name=name,
         made_by=made_by,

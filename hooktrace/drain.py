@@ -14,16 +14,17 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from .assemble import Assembler, CompletedStep
 from .calls import BucketCall
 from .exporters.base import Exporter
-from .probes import Outcome
+from .probes import Outcome, WireSample
 from .records import AnomalyRecord, Batch, LayoutRecord, RunInfo
 from .ring import Ring
 from .store import Store
 
-__all__ = ["Drain"]
+__all__ = ["Drain", "Entry"]
 
 logger = logging.getLogger("hooktrace")
 
@@ -32,6 +33,10 @@ _BUCKETS_PER_BATCH = 32
 _BREATH_S = 0.0002
 """Between portions the drain sleeps, so that a training thread that waits for the interpreter lock
 gets it at once instead of after the switch interval of 5 ms."""
+
+
+Entry = BucketCall | LayoutRecord | AnomalyRecord | Outcome | WireSample
+"""What may be in the ring."""
 
 
 class Drain:
@@ -43,7 +48,7 @@ class Drain:
 
     def __init__(
         self,
-        ring: Ring[BucketCall | LayoutRecord | AnomalyRecord | Outcome],
+        ring: Ring[Entry],
         assembler: Assembler,
         store: Store,
         exporters: Sequence[Exporter],
@@ -71,6 +76,7 @@ class Drain:
         self._published: tuple[dict[str, int], dict[str, int]] = ({}, {})
         self._stopping = False
         self._ended = False
+        self._woken = False
         self._requested = 0
         self._served = 0
         self._turn = threading.Condition()
@@ -79,6 +85,12 @@ class Drain:
     def start(self) -> None:
         """Start the thread; raises ``RuntimeError`` where the system gives none."""
         self._thread.start()
+
+    def wake(self) -> None:
+        """Let the thread work now and not at its next interval; does not wait."""
+        with self._turn:
+            self._woken = True
+            self._turn.notify_all()
 
     def flush(self, timeout_s: float) -> bool:
         """Have everything pushed so far exported; false when that took longer than the timeout.
@@ -128,6 +140,7 @@ class Drain:
                 with self._turn:
                     self._turn.wait_for(self._wanted, self._interval_s)
                     stopping, ticket = self._stopping, self._requested
+                    self._woken = False
                 self._cycle(ending=stopping)
                 with self._turn:
                     self._served = ticket
@@ -142,7 +155,7 @@ class Drain:
                 self._turn.notify_all()
 
     def _wanted(self) -> bool:
-        return self._stopping or self._requested > self._served
+        return self._stopping or self._woken or self._requested > self._served
 
     def _cycle(self, *, ending: bool) -> None:
         layouts: list[LayoutRecord] = []
@@ -177,9 +190,11 @@ class Drain:
         if isinstance(entry, LayoutRecord):
             layouts.append(entry)
         elif isinstance(entry, AnomalyRecord):
-            self._assembler.anomalies.append(entry)
+            self._assembler.report(entry)
         elif isinstance(entry, Outcome):
             self._assembler.add_outcome(entry)
+        elif isinstance(entry, WireSample):
+            self._assembler.add_sample(entry)
         elif entry is not None:
             self._assembler.add(entry)
 
@@ -210,6 +225,7 @@ class Drain:
         self._sent = totals
         if self._run is None:
             self._run = self._run_info()
+        anomalies = [replace(a, rank=self._run.rank) for a in anomalies]
         first = True
         while first or steps:
             portion = _take_portion(steps)

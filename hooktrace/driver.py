@@ -58,7 +58,8 @@ class StagedHook:
     function made (``bind``, ``composed``) pickles as the call that made it.
 
     ``multi_round`` is what was declared; ``floating`` says that the hook takes real floating-point
-    gradients only, ``local`` that its results differ between ranks by design.
+    gradients only, ``local`` that its results differ between ranks by design, ``has_opaque`` that
+    it runs a hook inside of which only the future is seen.
     """
 
     __name__: str
@@ -71,6 +72,7 @@ class StagedHook:
         multi_round: MultiRound = False,
         floating: bool = False,
         local: bool = False,
+        has_opaque: bool = False,
         check: StateCheck | None = None,
         ddp_name: str | None = None,
         name: str | None = None,
@@ -96,6 +98,7 @@ class StagedHook:
         self.multi_round = multi_round
         self.floating = floating
         self.local = local
+        self.has_opaque = has_opaque
         self._check = check
         self._function = function
         self._made_by = made_by
@@ -136,6 +139,7 @@ class StagedHook:
             multi_round=self.multi_round,
             floating=self.floating,
             local=self.local,
+            has_opaque=self.has_opaque,
             check=self._check,
             name=f"{self.__qualname__}({shown})",
             made_by=(_bind, (self, options)),

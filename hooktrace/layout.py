@@ -25,7 +25,7 @@ from .records import AnomalyRecord, BucketLayout, LayoutRecord
 from .timing import EVENT_DEVICES
 
 if TYPE_CHECKING:
-    from .probes import ModelProbes
+    from .probes import Sampling
 
 __all__ = [
     "BucketSlot",
@@ -115,9 +115,16 @@ class BucketSlot:
 
 
 def anomaly_of(
-    slot: BucketSlot, kind: str, *, step: int, stage: str, time_ns: int, message: str
+    slot: BucketSlot,
+    kind: str,
+    *,
+    step: int,
+    stage: str,
+    time_ns: int,
+    message: str,
+    parameter: str | None = None,
 ) -> AnomalyRecord:
-    """Return the record of an anomaly of one bucket."""
+    """Return the record of an anomaly of one bucket, with a message that says where it is."""
     return AnomalyRecord(
         kind=kind,
         model=slot.model.name,
@@ -127,7 +134,8 @@ def anomaly_of(
         bucket=slot.index,
         stage=stage,
         time_ns=time_ns,
-        message=message,
+        message=f"hook {slot.model.hook!r}, bucket {slot.index}, step {step}: {message}",
+        parameter=parameter,
     )
 
 
@@ -140,8 +148,8 @@ class ModelState:
         "last_index",
         "name",
         "names",
-        "probe_step",
-        "probes",
+        "sample_step",
+        "sampling",
         "slots",
         "step",
     )
@@ -154,9 +162,9 @@ class ModelState:
         self.last_index = sys.maxsize
         self.generation = 0
         self.slots: dict[int, BucketSlot] = {}
-        self.probes: ModelProbes | None = None
-        self.probe_step = sys.maxsize
-        """The next step at which ``probes`` have anything to do."""
+        self.sampling: Sampling | None = None
+        self.sample_step = sys.maxsize
+        """The next step at which ``sampling`` has anything to do."""
 
     def enter(self, index: int) -> int:
         """Count the call of bucket ``index`` and return its step.

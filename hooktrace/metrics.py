@@ -4,13 +4,15 @@ Prometheus, OpenTelemetry, the dashboards and the docs all follow ``METRICS``; n
 metric.  Data flow: ``observe(batch)`` yields ``Observation`` values; ``exporters/prometheus.py``
 adds them up in ``Aggregates``, ``exporters/opentelemetry.py`` records them on instruments.
 
-Labels are model, hook, bucket, stage, exporter, reason and never the step.  Rank is a target label
+Labels are model, hook, bucket, stage, collective, dtype, kind, exporter, reason and never the step.
+Rank is a target label
 (Prometheus) or a resource attribute (OpenTelemetry).  Warm-up steps, shadow calls and incomplete
 steps are counted, but give no timings.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -190,8 +192,24 @@ WIRE_BYTES = Metric(
     "hooktrace.wire.io",
     "By",
     "counter",
-    "Bytes of payload that this rank gave to collectives; absent where unknown.",
+    "Bytes of payload that this rank gave to collectives; absent for opaque hooks.",
     (*_MODEL, "bucket"),
+)
+STEP_WIRE_BYTES = Metric(
+    "hooktrace_step_wire_bytes",
+    "hooktrace.step.wire.size",
+    "By",
+    "gauge",
+    "Payload of the last step of which it is known, by collective and dtype.",
+    (*_MODEL, "collective", "dtype"),
+)
+COMPRESSION_RATIO = Metric(
+    "hooktrace_compression_ratio",
+    "hooktrace.compression.ratio",
+    "1",
+    "gauge",
+    "Gradient bytes over wire bytes of the last step of which both are known.",
+    _MODEL,
 )
 BUCKET_SIZE = Metric(
     "hooktrace_bucket_size_bytes",
@@ -283,6 +301,8 @@ METRICS: tuple[Metric, ...] = (
     STAGE_DURATION,
     GRADIENT_BYTES,
     WIRE_BYTES,
+    STEP_WIRE_BYTES,
+    COMPRESSION_RATIO,
     BUCKET_SIZE,
     GENERATION,
     COMPRESSION_ERROR,
@@ -323,6 +343,7 @@ def observe(batch: Batch) -> Iterator[Observation]:
                 yield Observation(BUCKET_SIZE, labels, entry.gradient_bytes)
     for step, buckets in batch.steps:
         yield from _observe_step(step)
+        yield from _observe_sent(step, buckets)
         for bucket in buckets:
             yield from _observe_bucket(bucket, timed=step.counts)
     for anomaly in batch.anomalies:
@@ -358,11 +379,24 @@ def _observe_step(step: StepRecord) -> Iterator[Observation]:
         yield Observation(BUSBW, labels, step.busbw_bytes_per_second)
 
 
+def _observe_sent(step: StepRecord, buckets: tuple[BucketRecord, ...]) -> Iterator[Observation]:
+    if step.wire_bytes is None or not step.counts:
+        return
+    labels = (step.model, step.hook)
+    if step.compression_ratio is not None:
+        yield Observation(COMPRESSION_RATIO, labels, step.compression_ratio)
+    sums: Counter[tuple[str, str]] = Counter()
+    for transfer in step.sent or [t for bucket in buckets for t in bucket.transfers]:
+        sums[transfer.collective, transfer.dtype] += transfer.wire_bytes
+    for kind, size in sums.items():
+        yield Observation(STEP_WIRE_BYTES, (*labels, *kind), size)
+
+
 def _observe_bucket(bucket: BucketRecord, *, timed: bool) -> Iterator[Observation]:
     model = (bucket.model, bucket.hook)
     labels = (*model, bucket_label(bucket.bucket))
     yield Observation(GRADIENT_BYTES, labels, bucket.gradient_bytes)
-    if bucket.wire_bytes is not None:
+    if bucket.wire_bytes is not None and bucket.sent is None:  # a counter has to see all steps
         yield Observation(WIRE_BYTES, labels, bucket.wire_bytes)
     if bucket.error is not None and not bucket.shadow:
         yield from _observe_error(bucket.error, labels)

@@ -27,8 +27,10 @@ __all__ = [
     "LayoutRecord",
     "ParameterError",
     "RunInfo",
+    "Scope",
     "Stage",
     "StepRecord",
+    "Transfer",
 ]
 
 SCHEMA_VERSION = 1
@@ -39,6 +41,10 @@ STAGES = ("compress", "queue", "wire", "decompress", "hook", "pending")
 call itself (hook) and the wait for its future (pending) can be seen."""
 
 Clock = Literal["host", "device"]
+
+Scope = Literal["global", "local"]
+"""What a result is compared with: the average of all ranks' gradients, or, for the local error, the
+rank's own, which compress and decompress would give back if they lost nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +68,15 @@ class Stage:
     def duration_ns(self) -> int:
         """Length in ns."""
         return self.end_ns - self.start_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """What went to collectives of one kind and dtype: the bytes of this rank's payloads."""
+
+    collective: str
+    dtype: str
+    wire_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +107,7 @@ class ErrorRecord:
     of elements with x r < 0, and ``reference_l2`` is |r|.  ``None``: NaN or inf made it
     meaningless.  ``residual_l2``: the norm of what error feedback keeps of the bucket, where the
     hook's state has an ``error_dict`` as PowerSGD's.  ``worst``: the parameters with the largest
-    relative errors, worst first.
+    relative errors, worst first.  ``scope``: ``local`` where r is the rank's own gradients.
     """
 
     relative_l2: float | None
@@ -102,6 +117,7 @@ class ErrorRecord:
     reference_l2: float | None
     residual_l2: float | None = None
     worst: tuple[ParameterError, ...] = ()
+    scope: Scope = "global"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,11 +126,11 @@ class BucketRecord:
 
     ``ready_ns``: the hook was called.  ``launched_ns``: it returned.  ``done_ns``: its result was
     there; for a bucket on a device this is only when the work was enqueued, and the truth is in
-    ``device``.  ``wire_bytes`` is ``None`` where it is unknown (opaque hooks).  ``bus_bytes`` is
-    payload size times nccl-tests' bus factor.  ``shadow`` marks a call that DDP made under
-    ``join()`` for a rank that has run out of data.  ``warmup`` marks steps before DDP settled its
-    buckets: they stay out of statistics.  ``exception`` is what the hook raised, if it did.
-    ``error`` is there for probed calls only.
+    ``device``.  ``wire_bytes`` is ``None`` where it is unknown: of opaque hooks, but for sampled
+    steps, whose buckets have ``sent``.  ``bus_bytes`` is payload size times nccl-tests' bus factor.
+    ``shadow`` marks a call that DDP made under ``join()`` for a rank that has run out of data.
+    ``warmup`` marks steps before DDP settled its buckets: they stay out of statistics.
+    ``exception`` is what the hook raised, if it did.  ``error`` is there for probed calls only.
     """
 
     model: str
@@ -139,6 +155,18 @@ class BucketRecord:
     warmup: bool = False
     exception: str | None = None
     error: ErrorRecord | None = None
+    sent: tuple[Transfer, ...] | None = None
+
+    @property
+    def transfers(self) -> tuple[Transfer, ...]:
+        """What is known of what was sent: ``sent``, or what the wire stages say."""
+        if self.sent is not None:
+            return self.sent
+        return tuple(
+            Transfer(collective=s.collective or "unknown", dtype=s.dtype, wire_bytes=s.wire_bytes)
+            for s in self.timed_stages
+            if s.wire_bytes is not None and s.dtype is not None
+        )
 
     @property
     def clock(self) -> Clock:
@@ -195,7 +223,8 @@ class StepRecord:
     they are ``None`` when device events did not resolve.  ``period_ns`` is the time since the
     previous step's first bucket was ready, ``None`` when one of the two steps is not complete.
     ``complete`` is false when a bucket is missing: the backward pass failed, or its record was
-    lost.
+    lost.  ``sent``: what an opaque hook sent in a sampled step, also where its callbacks do not let
+    one see which bucket sent what.
     """
 
     model: str
@@ -217,6 +246,12 @@ class StepRecord:
     shadow: bool = False
     warmup: bool = False
     complete: bool = True
+    sent: tuple[Transfer, ...] | None = None
+
+    @property
+    def compression_ratio(self) -> float | None:
+        """Gradient bytes over wire bytes; ``None`` where wire bytes are unknown or 0."""
+        return self.gradient_bytes / self.wire_bytes if self.wire_bytes else None
 
     @property
     def counts(self) -> bool:
@@ -267,7 +302,11 @@ class LayoutRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnomalyRecord:
-    """Something that went wrong in a hook: ``message`` names it and ends in what to do."""
+    """Something that went wrong in a hook: ``message`` names it and ends in what to do.
+
+    ``rank``: of the process that saw it.  ``parameter``: the one that it is about, if it is about
+    one.  ``bucket`` is -1 where it is about the whole model.
+    """
 
     kind: str
     model: str
@@ -279,6 +318,7 @@ class AnomalyRecord:
     time_ns: int
     message: str
     parameter: str | None = None
+    rank: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

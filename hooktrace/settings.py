@@ -7,6 +7,7 @@
 | ``HOOKTRACE_TENSORBOARD_DIR`` | write TensorBoard event files there |
 | ``HOOKTRACE_TRACE_DIR`` | write trace files there |
 | ``HOOKTRACE_ERROR_EVERY`` | steps between two probes of the compression error, 0 for none |
+| ``HOOKTRACE_DEBUG`` | 1: look at every bucket of every step; slow |
 | ``HOOKTRACE_OPENTELEMETRY`` | 1: export spans and metrics as the ``OTEL_*`` variables say |
 
 An exporter that cannot be made is left out with a warning: a setting in the environment never
@@ -28,6 +29,7 @@ from .exporters import (
 )
 
 __all__ = [
+    "debug_from_environment",
     "error_every_from_environment",
     "exporters_from_environment",
     "run_id_from_environment",
@@ -39,7 +41,7 @@ _PREFIX = "HOOKTRACE_"
 
 
 def _opentelemetry(value: str) -> Exporter | None:
-    if value.lower() in ("0", "false", "no"):
+    if value.lower() in _NO:
         return None
     return OpenTelemetryExporter()
 
@@ -51,7 +53,8 @@ _EXPORTERS: dict[str, Callable[[str], Exporter | None]] = {
     "HOOKTRACE_OPENTELEMETRY": _opentelemetry,
 }
 
-_OTHERS = {"HOOKTRACE_RUN_ID", "HOOKTRACE_ERROR_EVERY"}
+_OTHERS = {"HOOKTRACE_RUN_ID", "HOOKTRACE_ERROR_EVERY", "HOOKTRACE_DEBUG"}
+_NO = ("", "0", "false", "no")
 
 
 def exporters_from_environment() -> list[Exporter]:
@@ -82,6 +85,11 @@ def exporters_from_environment() -> list[Exporter]:
 def run_id_from_environment() -> str | None:
     """Return ``HOOKTRACE_RUN_ID``, or ``None``."""
     return os.environ.get("HOOKTRACE_RUN_ID") or None
+
+
+def debug_from_environment() -> bool:
+    """Return whether ``HOOKTRACE_DEBUG`` asks for debug mode."""
+    return os.environ.get("HOOKTRACE_DEBUG", "").lower() not in _NO
 
 
 def error_every_from_environment(default: int) -> int:

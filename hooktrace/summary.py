@@ -19,7 +19,8 @@ class BucketSummary:
     """One bucket over all counted steps of its generation; times in ns.
 
     ``stage_p50_ns`` has one entry for each stage that occurred, in order of occurrence.
-    ``error_p50`` is the median relative L2 error of ``error_count`` probed calls.
+    ``wire_bytes``: of the last call of which it is known.  ``error_p50`` is the median relative L2
+    error of ``error_count`` probed calls.
     """
 
     bucket: int
@@ -133,7 +134,7 @@ def _summarize_model(
         overlap_p50=_median([s.overlap_ratio for s in steps]),
         busbw_p50_bytes_per_second=_median([s.busbw_bytes_per_second for s in steps]),
         gradient_bytes=last.gradient_bytes,
-        wire_bytes=last.wire_bytes,
+        wire_bytes=_last_known(s.wire_bytes for s in steps),
         buckets=tuple(_summarize_bucket(by_bucket[index]) for index in sorted(by_bucket)),
     )
 
@@ -148,7 +149,7 @@ def _summarize_bucket(records: list[BucketRecord]) -> BucketSummary:
         is_last=last.is_last,
         count=len(records),
         gradient_bytes=last.gradient_bytes,
-        wire_bytes=last.wire_bytes,
+        wire_bytes=_last_known(r.wire_bytes for r in records),
         duration_p50_ns=_p(0.5, durations) or 0,
         duration_p95_ns=_p(0.95, durations) or 0,
         stage_p50_ns={n: _p(0.5, [r.stage_ns(n) for r in records]) or 0 for n in names},
@@ -156,6 +157,10 @@ def _summarize_bucket(records: list[BucketRecord]) -> BucketSummary:
         error_p50=_median(errors),
         error_count=len(errors),
     )
+
+
+def _last_known(values: Iterable[int | None]) -> int | None:
+    return next((v for v in reversed(list(values)) if v is not None), None)
 
 
 def _p(share: float, values: Sequence[int]) -> int | None:

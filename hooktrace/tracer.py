@@ -23,14 +23,12 @@ from typing import Literal, get_args
 import torch
 
 from .assemble import Assembler
-from .calls import BucketCall
-from .drain import Drain
+from .drain import Drain, Entry
 from .errors import AnomalyError
 from .exporters.base import Exporter
 from .job import describe_run
 from .layout import LayoutTracker
-from .probes import Outcome
-from .records import AnomalyRecord, BucketRecord, LayoutRecord, RunInfo, StepRecord
+from .records import AnomalyRecord, BucketRecord, LayoutRecord, RunInfo, Scope, StepRecord
 from .ring import Ring
 from .store import Store
 from .summary import ModelSummary, summarize
@@ -52,8 +50,12 @@ class Tracer:
     returns ns that never go back.  ``run_id``: the same on all ranks; by default the ranks agree on
     one through torch's store.  ``ring_capacity``: hook calls that may wait for the drain.
     ``keep_steps``, ``keep_buckets``: how much ``steps()`` and ``buckets()`` can look back.
-    ``error_every``: steps between two probes of the compression error, 0 for none; the same on all
-    ranks.  ``error_all_buckets``: probe all buckets of such a step, not one in turn.
+    ``error_every``: steps between two samples, of the compression error and of what opaque hooks
+    send; 0 for none, and the same on all ranks.  ``error_all_buckets``: probe all buckets of such a
+    step, not one in turn.  ``error``: ``global`` compares results with the lossless average of all
+    ranks; ``local`` what compress and decompress of a staged hook do to this rank's own gradients,
+    without sending anything.  ``debug``: look at every bucket of every step for NaN and inf, and
+    for hooks that hold or change a bucket's memory; every call then takes much longer.
     ``on_anomaly``: an anomaly is always recorded; ``warn`` logs it too, ``raise`` also ends the
     next backward pass on the rank that saw it, with ``AnomalyError``.
     ``interval_s``: how often the drain wakes.  ``close_timeout_s``: the deadline of ``close()``.
@@ -70,6 +72,8 @@ class Tracer:
         keep_buckets: int = 8192,
         error_every: int = _ERROR_EVERY,
         error_all_buckets: bool = False,
+        error: Scope = "global",
+        debug: bool = False,
         on_anomaly: OnAnomaly = "record",
         interval_s: float = 0.5,
         close_timeout_s: float = 10.0,
@@ -78,6 +82,8 @@ class Tracer:
             raise ValueError(
                 f"error_every={error_every} counts steps; pass 0 for no probes, or 1 or more"
             )
+        if error not in get_args(Scope):
+            raise ValueError(f"error={error!r} is not known; pass {' or '.join(get_args(Scope))}")
         if on_anomaly not in get_args(OnAnomaly):
             raise ValueError(
                 f"on_anomaly={on_anomaly!r} is not known; pass {', '.join(get_args(OnAnomaly))}"
@@ -86,6 +92,8 @@ class Tracer:
         self._alarm: AnomalyRecord | None = None
         self.error_every = error_every
         self.error_all_buckets = error_all_buckets
+        self.error: Scope = error
+        self.debug = debug
         self.clock = clock
         self.recording = True
         """Whether traced hooks record; false once the tracer is closed."""
@@ -107,13 +115,13 @@ class Tracer:
     def _begin(self) -> None:
         """Make ring and drain; the drain's thread starts with the first record."""
         self.event_pool = EventPool(lambda: torch.cuda.Event(enable_timing=True))
-        self._ring: Ring[BucketCall | LayoutRecord | AnomalyRecord | Outcome] = Ring(
-            self._ring_capacity
-        )
+        self._ring: Ring[Entry] = Ring(self._ring_capacity)
         self.push = self._ring.push
         """Takes one ended call; called by hooks, never blocks."""
         self.push_outcome = self._ring.push
         """Takes a probe's outcome, before the call that it belongs to."""
+        self.push_sample = self._ring.push
+        """Takes the mark of a step whose collectives are to be looked up."""
         self._store = Store(*self._keep)
         self.started = False
         """Whether the drain's thread runs."""
@@ -153,8 +161,12 @@ class Tracer:
         """Take the layout of a new generation; called by hooks, in the first steps of each."""
         self._ring.push(layout)
 
+    def wake(self) -> None:
+        """Let the drain work now; does not wait for it."""
+        self._drain.wake()
+
     def note(self, anomaly: AnomalyRecord) -> None:
-        """Take an anomaly that was seen outside any hook call."""
+        """Take an anomaly that was not seen in the records of calls."""
         self.start()
         self._ring.push(anomaly)
 
@@ -258,7 +270,7 @@ class Tracer:
             self._alarm = None
         _open_tracers.discard(self)
         if first:
-            self._leave_probes()
+            self._leave_samplings()
         timeout_s = self._close_timeout_s if timeout_s is None else timeout_s
         if self._drain.stop(timeout_s):
             return True
@@ -282,13 +294,13 @@ class Tracer:
     ) -> None:
         self.close()
 
-    def _leave_probes(self) -> None:
-        """Tell the other ranks that this one's models are probed no more."""
+    def _leave_samplings(self) -> None:
+        """Tell the other ranks that this one's models are sampled no more."""
         with self._layouts_lock:
             trackers = list(self._layouts)
         for model in [m for tracker in trackers for m in tracker.models]:
-            if model.probes is not None:
-                model.probes.leave()
+            if model.sampling is not None:
+                model.sampling.leave()
 
     def _count_in_flight(self) -> int:
         with self._layouts_lock:
@@ -337,6 +349,7 @@ def default_tracer() -> Tracer:
     """
     global _default  # noqa: PLW0603  # the one process-wide tracer
     from .settings import (
+        debug_from_environment,
         error_every_from_environment,
         exporters_from_environment,
         run_id_from_environment,
@@ -348,6 +361,7 @@ def default_tracer() -> Tracer:
                 exporters_from_environment(),
                 run_id=run_id_from_environment(),
                 error_every=error_every_from_environment(_ERROR_EVERY),
+                debug=debug_from_environment(),
             )
         return _default
 

@@ -30,12 +30,14 @@ from .driver import HOOK_SIGNATURE, StagedHook
 from .errors import HookError
 from .groups import group_of, only_default_group
 from .layout import BucketSlot, LayoutTracker
-from .probes import ModelProbes
+from .probes import LocalProbes, ModelProbes, Sampling, Watch, WireSampler
 from .records import AnomalyRecord
 
 if TYPE_CHECKING:
     from torch.nn.parallel import DistributedDataParallel
 
+    from .calls import Recorder
+    from .probes import Sampled
     from .tracer import Tracer
 
 __all__ = ["TracedHook", "instrument", "trace"]
@@ -170,10 +172,14 @@ class TracedHook:
         call_type = DeviceCall if slot.has_events else BucketCall
         model = slot.model
         step = model.enter(slot.index)
-        probe = None
-        if step >= model.probe_step and model.probes is not None:
-            probe = model.probes.enter(slot, step, bucket, state, tracer)
-        call = call_type(slot, step, ready, shadow, staged is not None, probe or tracer)
+        sampled: Sampled | None = None
+        recorder: Recorder = tracer
+        if step >= model.sample_step and model.sampling is not None:
+            sampled = model.sampling.enter(slot, step, bucket, state, tracer)
+            if sampled is not None:
+                recorder = sampled.recorder(tracer)
+            model.sample_step = model.sampling.next_step
+        call = call_type(slot, step, ready, shadow, staged is not None, recorder)
         slot.in_flight = call
         try:
             if staged is not None:
@@ -181,32 +187,46 @@ class TracedHook:
             else:
                 future = self._launch_opaque(state, bucket, call)
         except BaseException:
-            if probe is not None:
-                probe.abandon()
+            if sampled is not None:
+                sampled.abandon()
             raise
         finally:
             call.launched = self._clock()
-        return future if probe is None else probe.join(future)
+        return future if sampled is None else sampled.join(future)
 
     def _identify(self, state: Any, bucket: Any) -> tuple[BucketSlot, bool]:
         if not self._tracer.started:
             self._tracer.start()
         slot, shadow = self._layout.identify(bucket)
-        if slot.model.step < 0 and slot.model.probes is None:
-            self._begin_probes(state, slot, bucket)
+        if slot.model.step < 0 and slot.model.sampling is None:
+            self._begin_sampling(state, slot, bucket)
         return slot, shadow
 
-    def _begin_probes(self, state: Any, slot: BucketSlot, bucket: Any) -> None:
+    def _begin_sampling(self, state: Any, slot: BucketSlot, bucket: Any) -> None:
+        """Arrange for what is to be looked at on some steps of a new model."""
+        every, opaque = self._tracer.error_every, self._staged is None or self._staged.has_opaque
+        comparison = self._comparison(state, slot, bucket) if every else None
+        wire = WireSampler(every) if every and opaque else None
+        watch = Watch() if self._tracer.debug else None
+        if comparison is not None or wire is not None or watch is not None:
+            slot.model.sampling = Sampling(comparison=comparison, wire=wire, watch=watch)
+            slot.model.sample_step = slot.model.sampling.next_step
+
+    def _comparison(
+        self, state: Any, slot: BucketSlot, bucket: Any
+    ) -> ModelProbes | LocalProbes | None:
         """Offer the other ranks to probe a new model, if that is wanted and can be done."""
         tracer = self._tracer
         whole = sum(math.prod(shape) for _, shape in slot.parameters) == slot.numel
         # A complex gradient is two real numbers in its bucket, a sparse one has no flat form.
-        if not (tracer.error_every and slot.device_type == "cpu" and slot.is_dense and whole):
-            return
+        if not (slot.device_type == "cpu" and slot.is_dense and whole):
+            return None
+        if tracer.error == "local":
+            return self._local_probes(slot)
         try:
             group = self._model_group(state)
             if group is not None:
-                slot.model.probes = ModelProbes(
+                return ModelProbes(
                     group,
                     slot,
                     bucket.parameters(),
@@ -221,6 +241,21 @@ class TracedHook:
                 type(error).__name__,
                 error,
             )
+        return None
+
+    def _local_probes(self, slot: BucketSlot) -> LocalProbes | None:
+        tracer = self._tracer
+        if self._staged is None or self._staged.has_opaque:
+            logger.warning(
+                "local error of %s is not measured: hook %r is opaque, and where it compresses "
+                "cannot be seen; write it with @hooktrace.staged, or use error='global'",
+                slot.model.name,
+                self.__qualname__,
+            )
+            return None
+        return LocalProbes(
+            self._staged.steps, tracer.error_every, all_buckets=tracer.error_all_buckets
+        )
 
     def _model_group(self, state: Any) -> dist.ProcessGroup | None:
         """Return the group that the model's gradients are averaged over, ``None`` if unknown."""

@@ -27,6 +27,7 @@ from hooktrace.records import (
     RunInfo,
     Stage,
     StepRecord,
+    Transfer,
 )
 from hooktrace.trace_format import SkippedLine, Trace, TraceEncoder, decode_trace
 from tests.exporters import records_sample as sample
@@ -54,6 +55,9 @@ def records(cls: type, **given_fields: st.SearchStrategy[Any]) -> st.SearchStrat
     kinds = {"str": TEXTS, "int": INTS, "bool": st.booleans(), "float | None": st.none() | FLOATS}
     kinds |= {"int | None": st.none() | INTS, "str | None": st.none() | TEXTS}
     kinds["Clock"] = st.sampled_from(["host", "device"])
+    kinds["Scope"] = st.sampled_from(["global", "local"])
+    transfer = st.builds(Transfer, collective=TEXTS, dtype=TEXTS, wire_bytes=INTS)
+    kinds["tuple[Transfer, ...] | None"] = st.none() | st.lists(transfer, max_size=2).map(tuple)
     annotated = {f.name: str(f.type) for f in fields(cls)}
     missing = {name: kinds[kind] for name, kind in annotated.items() if name not in given_fields}
     return st.builds(cls, **missing, **given_fields)

@@ -14,7 +14,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from ..records import AnomalyRecord, BucketRecord, ErrorRecord, RunInfo, Stage, StepRecord
+from ..records import (
+    AnomalyRecord,
+    BucketRecord,
+    ErrorRecord,
+    RunInfo,
+    Stage,
+    StepRecord,
+    Transfer,
+)
 
 __all__ = [
     "Attributes",
@@ -139,6 +147,8 @@ def _step_attributes(step: StepRecord) -> Attributes:
             "hooktrace.bucket.count": step.bucket_count,
             "hooktrace.gradient_bytes": step.gradient_bytes,
             "hooktrace.wire_bytes": step.wire_bytes,
+            "hooktrace.compression_ratio": step.compression_ratio,
+            "hooktrace.sent": _sent(step.sent),
             "hooktrace.busy_ns": step.busy_ns,
             "hooktrace.exposed_ns": step.exposed_ns,
             "hooktrace.overlap_ratio": step.overlap_ratio,
@@ -167,6 +177,7 @@ def _bucket_attributes(bucket: BucketRecord) -> Attributes:
             "hooktrace.gradient_bytes": bucket.gradient_bytes,
             "hooktrace.wire_bytes": bucket.wire_bytes,
             "hooktrace.compression_ratio": bucket.compression_ratio,
+            "hooktrace.sent": _sent(bucket.sent),
             **({} if bucket.error is None else _error_attributes(bucket.error)),
             "hooktrace.busbw_bytes_per_second": bucket.busbw_bytes_per_second,
             "hooktrace.shadow": bucket.shadow,
@@ -190,6 +201,13 @@ def _device_attributes(bucket: BucketRecord) -> Attributes:
     return attributes
 
 
+def _sent(transfers: tuple[Transfer, ...] | None) -> str | None:
+    """Return what an opaque hook sent, to read: ``all_reduce float16 1048576``."""
+    if transfers is None:
+        return None
+    return ", ".join(f"{t.collective} {t.dtype} {t.wire_bytes}" for t in transfers) or "nothing"
+
+
 def _error_attributes(error: ErrorRecord) -> dict[str, float | str | None]:
     return {
         "hooktrace.error.relative_l2": error.relative_l2,
@@ -197,6 +215,7 @@ def _error_attributes(error: ErrorRecord) -> dict[str, float | str | None]:
         "hooktrace.error.max_absolute": error.max_absolute,
         "hooktrace.error.flipped_share": error.flipped_share,
         "hooktrace.error.residual_l2": error.residual_l2,
+        "hooktrace.error.scope": error.scope,
         "hooktrace.error.worst": ", ".join(w.name for w in error.worst) or None,
     }
 
@@ -233,6 +252,7 @@ def _anomaly_event(run: RunInfo, anomaly: AnomalyRecord) -> Event:
         "hooktrace.generation": anomaly.generation,
         "hooktrace.bucket.index": anomaly.bucket,
         "hooktrace.stage": anomaly.stage,
+        **_known({"hooktrace.rank": anomaly.rank, "hooktrace.parameter": anomaly.parameter}),
     }
     return Event("hooktrace.anomaly", run.wall_ns(anomaly.time_ns), attributes)
 

@@ -183,7 +183,8 @@ class TensorBoardExporter:
             file.scalars(step.step, wall_ns, errors)
         if not step.counts:
             return
-        if model.timed_steps % self._scalar_every == 0:
+        # What an opaque hook sends is known of few steps: none of them is left out.
+        if model.timed_steps % self._scalar_every == 0 or step.sent is not None:
             file.scalars(step.step, wall_ns, model.scalars(step))
         model.collect(step.step, wall_ns, buckets)
         if model.timed_steps % self._histogram_every == 0:
@@ -225,15 +226,14 @@ class _Model:
     def scalars(self, step: StepRecord) -> Iterator[tuple[str, float]]:
         """Yield (tag, value) of what is known of a step."""
         busbw = step.busbw_bytes_per_second
-        wire = step.wire_bytes
         for name, value, divisor in (
             ("exposed_ms", step.exposed_ns, 1e6),
             ("overlap_ratio", step.overlap_ratio, 1),
             ("step_period_ms", step.period_ns, 1e6),
             ("busbw_GBps", busbw, 1e9),
             ("gradient_bytes", step.gradient_bytes, 1),
-            ("wire_bytes", wire, 1),
-            ("compression_ratio", step.gradient_bytes / wire if wire else None, 1),
+            ("wire_bytes", step.wire_bytes, 1),
+            ("compression_ratio", step.compression_ratio, 1),
         ):
             if value is not None:
                 yield self.tag(name), value / divisor

@@ -1,12 +1,16 @@
 """Probes: on agreed steps one bucket's result is compared with a lossless average.
 
-    every hook call     step == model.probe_step?            one comparison, else nothing
+    every hook call     step >= model.sample_step?           one comparison, else nothing
+      sampling.py       what is wanted of this step:
       agreement.py      all ranks trace this model: from which step on do they probe it?
       schedule.py       which steps, and which bucket of them
       probe.py          clone -> lossless average on a group of hooktrace's own --+
                         the hook itself ------------------------------------------+--> compare.py
                                                                                   |
                         DDP gets the hook's result when both are there <----------+
+      local.py          the same without other ranks: compress -> decompress against the gradients
+      wire.py           which collectives an opaque hook issues
+      watch.py          debug mode: finite values, memory held or changed, on every step
     drain               findings.py: numbers -> ErrorRecord and anomalies
 
 The only collectives that hooktrace adds are here: on a probed step, for the probed bucket, an
@@ -17,8 +21,26 @@ hook's future is passed on when the reference has arrived too.  The result is no
 
 from __future__ import annotations
 
-from .findings import anomalies, error_record
-from .model import OFF, ModelProbes
-from .probe import Outcome, Probe
+from .findings import Diagnosis, error_record
+from .local import LocalProbes
+from .model import ModelProbes
+from .probe import Outcome
+from .sampling import Sampled, Sampling
+from .watch import Watch
+from .wire import CallWindow, FlightRecorder, WireSample, WireSampler, attribute
 
-__all__ = ["OFF", "ModelProbes", "Outcome", "Probe", "anomalies", "error_record"]
+__all__ = [
+    "CallWindow",
+    "Diagnosis",
+    "FlightRecorder",
+    "LocalProbes",
+    "ModelProbes",
+    "Outcome",
+    "Sampled",
+    "Sampling",
+    "Watch",
+    "WireSample",
+    "WireSampler",
+    "attribute",
+    "error_record",
+]

@@ -8,6 +8,7 @@ result and g_r of each rank's gradient: x = sum of c_r g_r.
     c_r = 1/n²  divided twice                 c_r = -1/n    the sign is wrong
     c_r = 1 on this rank, else 0              nothing was communicated
     c_r = 0 on some ranks                     these ranks' gradients are missing
+    c_r = c on all ranks, the same c in a few probes one after another     the scale is wrong
 
 Where the fit leaves more than a thousandth of the result unexplained, or the ranks' gradients are
 too much alike to be told apart, nothing is claimed: compression is lossy, and may be.
@@ -15,21 +16,33 @@ too much alike to be told apart, nothing is claimed: compression is lossy, and m
 
 from __future__ import annotations
 
+import math
+import re
+from collections import Counter, deque
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 
-from ..layout import anomaly_of
-from ..records import AnomalyRecord, ErrorRecord, ParameterError
-from .compare import numbers
+from ..layout import BucketSlot, anomaly_of
+from ..records import AnomalyRecord, BucketRecord, ErrorRecord, ParameterError
+from .compare import lengths_of, numbers
 from .probe import Outcome
 
-__all__ = ["anomalies", "error_record"]
+__all__ = ["Diagnosis", "Finding", "error_record", "nonfinite_gradient"]
 
 _WORST = 3
 _UNEXPLAINED = 1e-3
 _TOLERANCE = 0.02
 _ALIKE = 0.05
+_SAME_SCALES = 3
+_SAME = 1e-3
+"""Clipping changes its factor from step to step; a wrong divisor does not."""
+
+_CLAIMS = re.compile(r"compress|fp16|bf16|float16|half|quant|int8|8bit|power_?sgd|top_?k|spars")
+_LOSSLESS = 1e-6
+_WARM_UP = 10
+"""Probes that a hook may be lossless in a row while it claims to compress."""
 
 
 def error_record(outcome: Outcome) -> ErrorRecord | None:
@@ -39,9 +52,10 @@ def error_record(outcome: Outcome) -> ErrorRecord | None:
     slot = outcome.slot
     rows = outcome.sums.tolist()
     whole = numbers(rows, slot.numel)
+    lengths = lengths_of(slot.parameters)
     parts = [
-        (name, numbers([row], _numel(shape)))
-        for (name, shape), row in zip(slot.parameters, rows, strict=True)
+        (name, numbers([row], length))
+        for (name, _), length, row in zip(slot.parameters, lengths, rows, strict=True)
     ]
     worst = sorted(
         (p for p in parts if p[1].relative_l2 is not None and p[1].reference_l2),
@@ -54,6 +68,7 @@ def error_record(outcome: Outcome) -> ErrorRecord | None:
         flipped_share=whole.flipped_share,
         reference_l2=whole.reference_l2,
         residual_l2=outcome.residual_l2,
+        scope=outcome.scope,
         worst=tuple(
             ParameterError(
                 name=name,
@@ -66,24 +81,167 @@ def error_record(outcome: Outcome) -> ErrorRecord | None:
     )
 
 
-def anomalies(outcome: Outcome) -> Iterator[AnomalyRecord]:
-    """Yield what is wrong with a probed result; of a local hook the weights say nothing."""
-    if outcome.sums is None:
-        return
-    slot = outcome.slot
-    found = list(_not_finite(outcome))
-    if not outcome.local:
-        found += [*_wrong_sum(outcome), *_diverged(outcome)]
-    for kind, stage, message in found:
-        where = f"hook {slot.model.hook!r}, bucket {slot.index}, step {outcome.step}"
+class Finding(NamedTuple):
+    """What is wrong with one bucket of one step."""
+
+    kind: str
+    stage: str
+    message: str
+    parameter: str | None = None
+
+
+class Diagnosis:
+    """Says what is wrong with probed results; remembers what only several of them show."""
+
+    def __init__(self) -> None:
+        self._scales: dict[str, deque[float]] = {}
+        self._exact: Counter[str] = Counter()
+
+    def of_outcome(self, outcome: Outcome) -> Iterator[AnomalyRecord]:
+        """Yield what is wrong with a probed result; of a local hook the weights say nothing."""
+        if outcome.sums is None:
+            return
+        found = list(_not_finite(outcome))
+        if not outcome.local:
+            found += [*self._wrong_sum(outcome), *_diverged(outcome)]
+        for kind, stage, message, parameter in found:
+            yield anomaly_of(
+                outcome.slot,
+                kind,
+                step=outcome.step,
+                stage=stage,
+                time_ns=outcome.time_ns,
+                message=message,
+                parameter=parameter,
+            )
+
+    def of_bucket(self, slot: BucketSlot, record: BucketRecord) -> Iterator[AnomalyRecord]:
+        """Yield ``no_compression`` where a hook that says it compresses sends as many bytes.
+
+        As torch's own fp16 hook in C++ once did, which copied the 16-bit values back to float32.
+        One that loses nothing either may be in its warm-up, so that it has to last.
+        """
+        size = record.wire_bytes
+        if record.error is None or size is None or not _CLAIMS.search(record.hook.lower()):
+            return
+        if slot.torch_dtype.itemsize < 4 or size < record.gradient_bytes:
+            self._exact[record.model] = 0
+            return
+        lossless = (record.error.relative_l2 or 0.0) <= _LOSSLESS
+        self._exact[record.model] += 1
+        if lossless and self._exact[record.model] < _WARM_UP:
+            return
+        dtypes = ", ".join(sorted({t.dtype for t in record.transfers})) or record.dtype
         yield anomaly_of(
             slot,
-            kind,
-            step=outcome.step,
-            stage=stage,
-            time_ns=outcome.time_ns,
-            message=f"{where}: {message}",
+            "no_compression",
+            step=record.step,
+            stage="wire",
+            time_ns=record.done_ns,
+            message=(
+                f"it sends {size} bytes ({dtypes}) for {record.gradient_bytes} bytes of gradients, "
+                "so nothing is compressed; look at which tensor it gives to the collective, and at "
+                "its dtype"
+            ),
         )
+
+    def _wrong_sum(self, outcome: Outcome) -> Iterator[Finding]:
+        found = weights(outcome)
+        if found is None or len(found) == 1:
+            return
+        size, rank = len(found), outcome.rank
+        scaled = [weight * size for weight in found]
+
+        def all_near(target: float) -> bool:
+            return all(abs(weight - target) <= _TOLERANCE * abs(target) for weight in scaled)
+
+        others = [weight for r, weight in enumerate(scaled) if r != rank]
+        scale = sum(scaled) / size
+        scales = self._scales.setdefault(outcome.slot.model.name, deque(maxlen=_SAME_SCALES))
+        scales.append(scale if all_near(scale) else math.nan)
+        if all_near(1.0):
+            return
+        if all_near(size):
+            yield Finding(
+                "not_averaged", "hook",
+                f"the result is {size} times the average: a sum; divide by the world size",
+            )  # fmt: skip
+        elif all_near(1 / size):
+            yield Finding(
+                "averaged_twice", "hook",
+                f"the result is the average over {size} once more; divide by the world size once",
+            )  # fmt: skip
+        elif max(scaled) < 0:
+            yield Finding(
+                "wrong_sign", "hook",
+                "the result points away from the average; look for a minus sign",
+            )  # fmt: skip
+        elif all(abs(weight) <= _TOLERANCE for weight in others):
+            yield Finding(
+                "not_communicated", "hook",
+                f"the result is rank {rank}'s own gradient; average it over the ranks, or declare "
+                "the hook local: @staged(local=True), trace(hook, local=True)",
+            )  # fmt: skip
+        elif missing := [r for r, weight in enumerate(scaled) if abs(weight) <= _TOLERANCE]:
+            ranks = ", ".join(map(str, missing))
+            yield Finding(
+                "ranks_missing", "hook",
+                f"the gradients of rank(s) {ranks} are not in the result; look at the process "
+                "group that the hook uses",
+            )  # fmt: skip
+        elif len(scales) == _SAME_SCALES and max(scales) - min(scales) <= _SAME * scale:
+            yield Finding(
+                "wrong_scale", "hook",
+                f"the result is {scale:.4g} times the average, in {_SAME_SCALES} probes one after "
+                "another; look at what it divides by: the world size is "
+                f"{size}",
+            )  # fmt: skip
+
+
+def _not_finite(outcome: Outcome) -> Iterator[Finding]:
+    names = [name for name, _ in outcome.slot.parameters]
+    assert outcome.finite is not None
+    for name, finite in zip(names, outcome.finite.tolist(), strict=True):
+        if not finite:
+            yield nonfinite_gradient(name)
+            return
+    if outcome.overflow is not None:
+        part, value = outcome.overflow
+        of = "average" if outcome.scope == "global" else "gradient"
+        yield Finding(
+            "nonfinite_result", "hook",
+            f"the hook made NaN or inf of {names[part]}, where the {of} is {value:.6g}; a cast to "
+            "float16 ends at 65504: use bf16_compress_hook, or scale the gradients",
+            names[part],
+        )  # fmt: skip
+
+
+def nonfinite_gradient(name: str) -> Finding:
+    """Return what is to be said of a parameter whose gradient came in with NaN or inf."""
+    return Finding(
+        "nonfinite_gradient", "ready",
+        f"the gradient of {name} had NaN or inf before the hook; look at the loss and the backward "
+        "pass of this rank, not at the hook",
+        name,
+    )  # fmt: skip
+
+
+def _diverged(outcome: Outcome) -> Iterator[Finding]:
+    if outcome.before is None or outcome.checksums is None or not outcome.before.sums:
+        return
+    ranks: dict[tuple[int, ...], list[int]] = {}
+    for rank, sums in enumerate(outcome.checksums.tolist()):
+        ranks.setdefault(tuple(sums), []).append(rank)
+    if len(ranks) == 1:
+        return
+    groups = " and ".join(f"[{', '.join(map(str, group))}]" for group in ranks.values())
+    buckets = ", ".join(map(str, sorted(outcome.before.sums)))
+    yield Finding(
+        "replicas_diverge", "hook",
+        f"at step {outcome.before.step} the results of bucket(s) {buckets} were not the same on "
+        f"ranks {groups}; give all ranks the same bits: look for random numbers, for state and "
+        "for sums in an order of the rank's own",
+    )  # fmt: skip
 
 
 def weights(outcome: Outcome) -> list[float] | None:
@@ -103,87 +261,3 @@ def weights(outcome: Outcome) -> list[float] | None:
     if (unit @ fitted - result).norm() ** 2 > _UNEXPLAINED * result.norm() ** 2:
         return None
     return (fitted / norms).tolist()  # type: ignore[no-any-return]
-
-
-def _not_finite(outcome: Outcome) -> Iterator[tuple[str, str, str]]:
-    names = [name for name, _ in outcome.slot.parameters]
-    assert outcome.finite is not None
-    for name, finite in zip(names, outcome.finite.tolist(), strict=True):
-        if not finite:
-            yield (
-                "nonfinite_gradient",
-                "ready",
-                f"the gradient of {name} on rank {outcome.rank} had NaN or inf before the hook; "
-                "look at the loss and the backward pass of this rank, not at the hook",
-            )
-            return
-    if outcome.overflow is not None:
-        part, value = outcome.overflow
-        yield (
-            "nonfinite_result",
-            "hook",
-            f"the hook made NaN or inf of {names[part]}, where the average is {value:.6g}; a cast "
-            "to float16 ends at 65504: use bf16_compress_hook, or scale the gradients",
-        )
-
-
-def _wrong_sum(outcome: Outcome) -> Iterator[tuple[str, str, str]]:
-    found = weights(outcome)
-    if found is None or len(found) == 1:
-        return
-    size, rank = len(found), outcome.rank
-    scaled = [weight * size for weight in found]
-
-    def all_near(target: float) -> bool:
-        return all(abs(weight - target) <= _TOLERANCE * abs(target) for weight in scaled)
-
-    others = [weight for r, weight in enumerate(scaled) if r != rank]
-    if all_near(1.0):
-        return
-    if all_near(size):
-        yield (
-            "not_averaged", "hook",
-            f"the result is {size} times the average: a sum; divide by the world size",
-        )  # fmt: skip
-    elif all_near(1 / size):
-        yield (
-            "averaged_twice", "hook",
-            f"the result is the average over {size} once more; divide by the world size once",
-        )  # fmt: skip
-    elif max(scaled) < 0:
-        yield "wrong_sign", "hook", "the result points away from the average; look for a minus sign"
-    elif all(abs(weight) <= _TOLERANCE for weight in others):
-        yield (
-            "not_communicated", "hook",
-            f"the result is rank {rank}'s own gradient; average it over the ranks, or declare the "
-            "hook local: @staged(local=True), trace(hook, local=True)",
-        )  # fmt: skip
-    elif missing := [r for r, weight in enumerate(scaled) if abs(weight) <= _TOLERANCE]:
-        ranks = ", ".join(map(str, missing))
-        yield (
-            "ranks_missing", "hook",
-            f"the gradients of rank(s) {ranks} are not in the result; look at the process group "
-            "that the hook uses",
-        )  # fmt: skip
-
-
-def _diverged(outcome: Outcome) -> Iterator[tuple[str, str, str]]:
-    if outcome.before is None or outcome.checksums is None or not outcome.before.sums:
-        return
-    ranks: dict[tuple[int, ...], list[int]] = {}
-    for rank, sums in enumerate(outcome.checksums.tolist()):
-        ranks.setdefault(tuple(sums), []).append(rank)
-    if len(ranks) == 1:
-        return
-    groups = " and ".join(f"[{', '.join(map(str, group))}]" for group in ranks.values())
-    buckets = ", ".join(map(str, sorted(outcome.before.sums)))
-    yield (
-        "replicas_diverge", "hook",
-        f"at step {outcome.before.step} the results of bucket(s) {buckets} were not the same on "
-        f"ranks {groups}; give all ranks the same bits: look for random numbers, for state and "
-        "for sums in an order of the rank's own",
-    )  # fmt: skip
-
-
-def _numel(shape: tuple[int, ...]) -> int:
-    return int(torch.Size(shape).numel())

@@ -1,8 +1,5 @@
 """The probes of one model: agreement, schedule, group, put together when a step asks for them.
 
-``ModelState.probe_step`` is the next step at which ``enter`` has anything to do; every other call
-of the hook costs one comparison.
-
 The ranks know a model by its hook, its ranks, its first bucket's shapes and some of its values,
 which DDP has made equal everywhere, and models that agree in all of these by their order.
 """
@@ -10,7 +7,6 @@ which DDP has made equal everywhere, and models that agree in all of these by th
 from __future__ import annotations
 
 import logging
-import sys
 import zlib
 from collections import Counter
 from datetime import timedelta
@@ -24,14 +20,11 @@ from ..groups import group_timeout
 from ..layout import BucketSlot, GradBucketLike
 from .agreement import NEVER, Agreement
 from .probe import Digests, Outcome, Probe, ReferenceGroup, Sink
-from .schedule import Schedule
+from .schedule import OFF, Schedule
 
-__all__ = ["OFF", "ModelProbes"]
+__all__ = ["ModelProbes"]
 
 logger = logging.getLogger("hooktrace")
-
-OFF = sys.maxsize
-"""No step is ever as late as this."""
 
 _WARN_STEP = 64
 _TIMEOUT = timedelta(seconds=60)
@@ -44,7 +37,7 @@ _agreements: Counter[str] = Counter()
 
 
 class ModelProbes:
-    """Decides for each bucket of a step that ``ModelState.probe_step`` names."""
+    """Decides for each bucket of a step from ``next_step`` on whether it is probed."""
 
     def __init__(
         self,
@@ -73,12 +66,12 @@ class ModelProbes:
         self._group: ReferenceGroup | None = None
         self._digests = Digests(-1, {})
         self._stopped = False
-        slot.model.probe_step = self._agreement.next_step
+        self.next_step = self._agreement.next_step
 
     def enter(
         self, slot: BucketSlot, step: int, bucket: GradBucketLike, state: Any, sink: Sink
     ) -> Probe | None:
-        """Return the probe for a bucket of a step at or after ``probe_step``, if it is probed.
+        """Return the probe for a bucket of a step at or after ``next_step``, if it is probed.
 
         Raises nothing: whatever goes wrong here ends the probes, and not training.
         """
@@ -94,7 +87,7 @@ class ModelProbes:
         model = slot.model
         if self._schedule is None:
             self._prepare(slot, step)
-        if self._schedule is None or self._group is None or step < model.probe_step:
+        if self._schedule is None or self._group is None or step < self.next_step:
             return None
         probe = None
         if self._schedule.takes(step, slot.index, len(model.slots)):
@@ -112,7 +105,7 @@ class ModelProbes:
                 stop=self.stop,
             )
         if slot.is_last and not self._stopped:
-            model.probe_step = self._schedule.next_after(step)
+            self.next_step = self._schedule.next_after(step)
         return probe
 
     def _turn_to(self, step: int) -> Digests | None:
@@ -124,7 +117,7 @@ class ModelProbes:
 
     def stop(self, slot: BucketSlot, why: str) -> None:
         """Probe no more, say why, and let the other ranks know before their next probe."""
-        slot.model.probe_step = OFF
+        self.next_step = OFF
         if self._stopped:
             return
         self.leave()
@@ -148,7 +141,7 @@ class ModelProbes:
         if agreement.meeting is None:
             agreement.ask(step)
         if agreement.meeting is None:
-            model.probe_step = agreement.next_step
+            self.next_step = agreement.next_step
             if step == _WARN_STEP:
                 logger.warning(
                     "compression error of %s is not measured: rank(s) %s do not trace it; "
@@ -159,7 +152,7 @@ class ModelProbes:
         elif agreement.meeting == NEVER:
             self.stop(slot, "the ranks' tracers differ in error_every; give all of them the same")
         elif step < agreement.meeting:
-            model.probe_step = agreement.meeting
+            self.next_step = agreement.meeting
         else:
             self._meet(slot, step)
 
@@ -170,7 +163,7 @@ class ModelProbes:
         self._schedule = Schedule(
             (last // self._every + 1) * self._every, self._every, all_buckets=self._all_buckets
         )
-        slot.model.probe_step = self._schedule.next_after(step)
+        self.next_step = self._schedule.next_after(step)
 
 
 def _signature(group: dist.ProcessGroup, slot: BucketSlot, parameters: list[torch.Tensor]) -> int:

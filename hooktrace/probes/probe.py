@@ -13,7 +13,6 @@ numbers are in the ring before it.  Beyond a copy of the bucket it needs a block
 
 from __future__ import annotations
 
-import math
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,9 +24,10 @@ import torch.distributed as dist
 
 from ..calls import BucketCall, Recorder
 from ..layout import BucketSlot, GradBucketLike
-from .compare import digest, measure
+from ..records import Scope
+from .compare import digest, finite_parts, first_overflow, lengths_of, measure, norm
 
-__all__ = ["Digests", "Outcome", "Probe", "ReferenceGroup"]
+__all__ = ["Digests", "Outcome", "Probe", "ReferenceGroup", "Sink", "residual_of"]
 
 Future = Any  # torch.futures.Future or torch._C.Future
 
@@ -69,7 +69,7 @@ class Outcome:
 
     ``sums``: of ``measure``, shape (parameters, 6).  ``finite``: whether each parameter's own
     gradient was, on this rank.  ``samples``: (ranks, k), of all ranks' own gradients.
-    ``local``: whether results differ between ranks by design.
+    ``local``: whether results differ between ranks by design.  ``scope``: as in ``ErrorRecord``.
     ``result_sample``: (k,), of the result at the same places.  ``overflow``: (parameter, value of
     the reference) at the first element that only the result has as NaN or inf.  ``before``:
     the step probed before, and ``checksums`` its results' on each rank, (ranks, 2).  Without
@@ -80,6 +80,7 @@ class Outcome:
     step: int
     rank: int
     local: bool
+    scope: Scope = "global"
     time_ns: int = 0
     sums: torch.Tensor | None = None
     finite: torch.Tensor | None = None
@@ -133,11 +134,9 @@ class Probe:
         self._stop = stop
         self._call: BucketCall | None = None
         buffer = bucket.buffer()
-        self._lengths = [math.prod(shape) for _, shape in outcome.slot.parameters]
+        self._lengths = lengths_of(outcome.slot.parameters)
         self._outcome = outcome
-        outcome.finite = torch.stack(
-            [torch.isfinite(part).all() for part in buffer.split(self._lengths)]
-        )
+        outcome.finite = finite_parts(buffer, self._lengths)
         self._stride = max(1, buffer.numel() // _SAMPLES)
         self._digests = digests
         self._state = state
@@ -208,22 +207,8 @@ class Probe:
         outcome.checksums = messages[:, :4].contiguous().view(torch.int64)
         self._digests.sums[outcome.slot.index] = digest(result)
         outcome.result_sample = self._sampled(result)
-        residual = _residual(self._state, outcome.slot.index)
-        if residual is not None:
-            outcome.residual_l2 = math.sqrt(
-                sum(float(b.double().square().sum()) for b in residual.flatten().split(_SAMPLES))
-            )
-        own = outcome.sums[:, 2].isfinite()
-        if not own.all():
-            outcome.overflow = self._first_overflow(result)
-
-    def _first_overflow(self, result: torch.Tensor) -> tuple[int, float] | None:
-        made = (~result.isfinite() & self._reference.isfinite()).nonzero()
-        if not len(made):
-            return None
-        place = int(made[0])
-        ends = torch.tensor(self._lengths).cumsum(0)
-        return int((ends <= place).sum()), float(self._reference[place])
+        outcome.residual_l2 = residual_of(self._state, outcome.slot.index)
+        outcome.overflow = first_overflow(result, self._reference, outcome.sums, self._lengths)
 
     def _sampled(self, flat: torch.Tensor) -> torch.Tensor:
         # A copy in any case: the hook is about to change the bucket, and DDP the result.
@@ -237,11 +222,14 @@ class Probe:
         del self._reference, self._messages, self._futures, self._result
 
 
-def _residual(state: Any, bucket: int) -> torch.Tensor | None:
-    """Return what error feedback keeps of a bucket, as far as the state says it as PowerSGD's."""
+def residual_of(state: Any, bucket: int) -> float | None:
+    """Return the norm of what error feedback keeps of a bucket, if the state says it as PowerSGD's.
+
+    ``None`` where it keeps nothing.
+    """
     kept = getattr(state, "error_dict", None)
     found = kept.get(bucket) if isinstance(kept, dict) else None
-    return found if isinstance(found, torch.Tensor) else None
+    return norm(found) if isinstance(found, torch.Tensor) else None
 
 
 def _unwrap(future: Future) -> Any:

@@ -6,7 +6,12 @@ a rank without data counts the shadows), so the count decides.
 
 from __future__ import annotations
 
-__all__ = ["Schedule"]
+import sys
+
+__all__ = ["OFF", "Schedule"]
+
+OFF = sys.maxsize
+"""No step is ever as late as this."""
 
 
 class Schedule:

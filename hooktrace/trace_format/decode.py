@@ -19,8 +19,10 @@ from ..records import (
     LayoutRecord,
     ParameterError,
     RunInfo,
+    Scope,
     Stage,
     StepRecord,
+    Transfer,
 )
 
 __all__ = ["SkippedLine", "Trace", "decode_trace", "read_trace"]
@@ -170,21 +172,32 @@ def _bucket(args: dict[str, Any]) -> BucketRecord:
         args["bus_bytes"] = float(args["bus_bytes"])
     if "error" in args:
         args["error"] = _error(*args["error"])
+    if "sent" in args:
+        args["sent"] = _sent(args["sent"])
     return BucketRecord(**args)
 
 
+_NUMBERS = (
+    *("relative_l2", "cosine", "max_absolute", "flipped_share"),
+    *("reference_l2", "residual_l2"),
+)
+
+
 def _error(*row: Any) -> ErrorRecord:
-    *numbers, worst = row
-    relative_l2, cosine, max_absolute, flipped_share, *norms = map(_float, numbers)
-    reference_l2, residual_l2 = norms
+    count = len(_NUMBERS)
+    worst = row[count]
+    scope: Scope = "local" if row[count + 1 :] == ("local",) else "global"
     return ErrorRecord(
-        relative_l2=relative_l2,
-        cosine=cosine,
-        max_absolute=max_absolute,
-        flipped_share=flipped_share,
-        reference_l2=reference_l2,
-        residual_l2=residual_l2,
+        **dict(zip(_NUMBERS, map(_float, row[:count]), strict=True)),
         worst=tuple(_parameter_error(name, *map(_float, values)) for name, *values in worst),
+        scope=scope,
+    )
+
+
+def _sent(rows: list[list[Any]]) -> tuple[Transfer, ...]:
+    return tuple(
+        Transfer(collective=collective, dtype=dtype, wire_bytes=wire_bytes)
+        for collective, dtype, wire_bytes in rows
     )
 
 
@@ -208,6 +221,8 @@ def _step(args: dict[str, Any]) -> StepRecord:
         args.setdefault(name)
     if args["bus_bytes"] is not None:
         args["bus_bytes"] = float(args["bus_bytes"])
+    if "sent" in args:
+        args["sent"] = _sent(args["sent"])
     return StepRecord(**args)
 
 

@@ -19,6 +19,7 @@ from ..records import (
     RunInfo,
     Stage,
     StepRecord,
+    Transfer,
 )
 
 __all__ = ["TraceEncoder"]
@@ -257,7 +258,7 @@ def _stages(stages: tuple[Stage, ...], zero_ns: int) -> str:
 
 
 def _error(e: ErrorRecord) -> str:
-    """Return an error as an array: its numbers, then one array for each of ``worst``."""
+    """Return an error as an array: its numbers, ``worst`` as arrays, a scope that is not global."""
     numbers = (
         *(e.relative_l2, e.cosine, e.max_absolute, e.flipped_share),
         *(e.reference_l2, e.residual_l2),
@@ -265,7 +266,12 @@ def _error(e: ErrorRecord) -> str:
     worst = [
         f"[{_quote(w.name)},{_numbers((w.relative_l2, w.cosine, w.max_absolute))}]" for w in e.worst
     ]
-    return f"[{_numbers(numbers)},[{','.join(worst)}]]"
+    scope = "" if e.scope == "global" else f",{_name(e.scope)}"
+    return f"[{_numbers(numbers)},[{','.join(worst)}]{scope}]"
+
+
+def _sent(transfers: tuple[Transfer, ...]) -> str:
+    return _json([(t.collective, t.dtype, t.wire_bytes) for t in transfers])
 
 
 def _numbers(values: Iterable[float | None]) -> str:
@@ -295,6 +301,8 @@ def _bucket_args(r: BucketRecord) -> str:
         args += f',"exception":{_quote(r.exception)}'
     if r.error is not None:
         args += f',"error":{_error(r.error)}'
+    if r.sent is not None:
+        args += f',"sent":{_sent(r.sent)}'
     return args + "}"
 
 
@@ -304,6 +312,8 @@ def _step_args(r: StepRecord) -> str:
         values["bus_bytes"] = r.bus_bytes if math.isfinite(r.bus_bytes) else str(r.bus_bytes)
     if not r.complete:
         values["complete"] = False
+    if r.sent is not None:
+        values["sent"] = [(t.collective, t.dtype, t.wire_bytes) for t in r.sent]
     return _json(values)
 
 

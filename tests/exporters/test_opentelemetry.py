@@ -149,6 +149,7 @@ def test_spans_of_probed_buckets_carry_the_error(export: Export) -> None:
         "hooktrace.error.max_absolute": 2.0,
         "hooktrace.error.flipped_share": 0.125,
         "hooktrace.error.residual_l2": 16.0,
+        "hooktrace.error.scope": "global",
         "hooktrace.error.worst": "layer0.bias",
     }
     assert not [k for k in attributes(named(spans, "bucket 1")) if "error" in k]

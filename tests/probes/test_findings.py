@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from hooktrace.probes.findings import anomalies, error_record, weights
+from hooktrace.probes.findings import Diagnosis, error_record, weights
 from hooktrace.probes.probe import Outcome
 
 RANKS, COUNT = 4, 512
@@ -69,8 +69,8 @@ def test_weights_name_the_mistake(case: str) -> None:
     for result in (exact, (exact / step).round() * step):
         made = outcome(result, samples)
         assert weights(made) == pytest.approx(expected, abs=0.01)
-        assert [a.kind for a in anomalies(made)] == ([] if kind is None else [kind])
-        assert list(anomalies(outcome(result, samples, local=True))) == []
+        assert [a.kind for a in Diagnosis().of_outcome(made)] == ([] if kind is None else [kind])
+        assert list(Diagnosis().of_outcome(outcome(result, samples, local=True))) == []
 
 
 def test_nothing_is_said_of_lossy_results() -> None:
@@ -80,7 +80,7 @@ def test_nothing_is_said_of_lossy_results() -> None:
     sparse = torch.where(mean.abs() > mean.abs().quantile(0.9), samples.sum(0), 0.0)
     for result in (mean.sign(), sparse):
         assert weights(outcome(result, samples)) is None
-        assert list(anomalies(outcome(result, samples))) == []
+        assert list(Diagnosis().of_outcome(outcome(result, samples))) == []
 
 
 def test_nothing_is_said_of_gradients_that_are_alike() -> None:
@@ -108,7 +108,7 @@ def test_what_cannot_be_fitted(broken: str) -> None:
 def test_messages_name_hook_bucket_step_and_remedy() -> None:
     """As all anomalies do."""
     samples = gradients()
-    (found,) = anomalies(outcome(samples.sum(0), samples))
+    (found,) = Diagnosis().of_outcome(outcome(samples.sum(0), samples))
     assert (found.model, found.hook, found.generation, found.step, found.bucket) == (
         "net", "my_hook", 1, 7, 3,
     )  # fmt: skip
@@ -131,4 +131,4 @@ def test_the_worst_parameters_come_first() -> None:
     assert (record.max_absolute, record.flipped_share) == (3.0, 0.5)
     made.sums = None
     assert error_record(made) is None
-    assert list(anomalies(made)) == []
+    assert list(Diagnosis().of_outcome(made)) == []

@@ -1,0 +1,155 @@
+"""The local error: what compress and decompress alone do to this rank's gradients.
+
+    bucket --clone--> the hook's generator, on a copy of its state --payload--> Operation.echo()
+                                   ^                                                |
+                                   +------ as if all ranks had given the same ------+
+    result against the bucket --compare--> Outcome --> ring
+
+Nothing is sent and no other rank is asked, so it also works where only some ranks trace, or on one.
+What the hook keeps between calls (error feedback, a warm start, random numbers) is copied for the
+trial and left as it was, which on a sampled step takes the memory of the state once more.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import random
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ..chain import Steps
+from ..layout import BucketSlot, GradBucketLike
+from .compare import finite_parts, first_overflow, lengths_of, measure
+from .probe import Outcome, Sink, residual_of
+from .schedule import OFF, Schedule
+
+__all__ = ["LocalProbes"]
+
+logger = logging.getLogger("hooktrace")
+
+
+class LocalProbes:
+    """Measures the local error of one model's staged hook, every ``every`` steps.
+
+    ``steps``: makes the hook's generator of a state and a bucket.
+    """
+
+    def __init__(
+        self,
+        steps: Callable[[Any, Any], Steps],
+        every: int,
+        *,
+        all_buckets: bool,
+    ) -> None:
+        self._steps = steps
+        self._schedule = Schedule(every, every, all_buckets=all_buckets)
+        self.next_step = self._schedule.next_after(0)
+
+    def enter(
+        self, slot: BucketSlot, step: int, bucket: GradBucketLike, state: Any, sink: Sink
+    ) -> None:
+        """Measure a bucket, if it is its turn; raises nothing."""
+        if self._schedule.takes(step, slot.index, len(slot.model.slots)):
+            try:
+                sink.push_outcome(self._outcome(slot, step, bucket, state, sink))
+            except Exception as error:  # the trial's trouble must not become training's
+                self.stop(slot, f"{type(error).__name__}: {error}")
+        if slot.is_last and self.next_step != OFF:
+            self.next_step = self._schedule.next_after(step)
+
+    def stop(self, slot: BucketSlot, why: str) -> None:
+        """Measure no more, and say why."""
+        self.next_step = OFF
+        logger.warning(
+            "local error of %s is no longer measured: %s; training goes on", slot.model.name, why
+        )
+
+    def leave(self) -> None:
+        """Do nothing: no other rank waits for this one."""
+
+    def _outcome(
+        self, slot: BucketSlot, step: int, bucket: GradBucketLike, state: Any, sink: Sink
+    ) -> Outcome:
+        own = bucket.buffer().detach()
+        lengths = lengths_of(slot.parameters)
+        outcome = Outcome(slot, step, rank=0, local=True, scope="local")
+        outcome.finite = finite_parts(own, lengths)
+        with _random_state_kept(), torch.no_grad():
+            result = _echoed(self._steps(_copied(state), _BucketCopy(bucket))).flatten()
+        outcome.time_ns = sink.clock()
+        outcome.sums = measure(result, own, lengths)
+        outcome.overflow = first_overflow(result, own, outcome.sums, lengths)
+        outcome.residual_l2 = residual_of(state, slot.index)
+        return outcome
+
+
+class _BucketCopy:
+    """A bucket whose buffer is a copy, for a hook to work on."""
+
+    def __init__(self, bucket: GradBucketLike) -> None:
+        self._bucket = bucket
+        self._buffer = bucket.buffer().detach().clone()
+
+    def index(self) -> int:
+        return self._bucket.index()
+
+    def is_last(self) -> bool:
+        return self._bucket.is_last()
+
+    def parameters(self) -> list[torch.Tensor]:
+        return self._bucket.parameters()
+
+    def buffer(self) -> torch.Tensor:
+        return self._buffer
+
+    def set_buffer(self, tensor: torch.Tensor) -> None:
+        self._buffer = tensor
+
+    def gradients(self) -> list[torch.Tensor]:
+        shapes = [p.shape for p in self.parameters()]
+        parts = self._buffer.split([shape.numel() for shape in shapes])
+        return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
+
+
+def _echoed(steps: Steps) -> torch.Tensor:
+    """Run a hook's generator with the echo of each collective; returns its result."""
+    try:
+        operation = next(steps)
+        while True:
+            operation = steps.send(operation.echo())
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+
+
+def _copied(state: Any) -> Any:
+    """Return a copy of a hook's state that has the same process groups."""
+    if state is None or isinstance(state, dist.ProcessGroup):
+        return state
+    if not hasattr(state, "__dict__"):
+        return copy.deepcopy(state)
+    # Attribute by attribute: what a state leaves out when it is pickled, as its group, is wanted.
+    groups = [value for value in vars(state).values() if isinstance(value, dist.ProcessGroup)]
+    copied = object.__new__(type(state))
+    copied.__dict__ = copy.deepcopy(vars(state), {id(group): group for group in groups})
+    return copied
+
+
+@contextmanager
+def _random_state_kept() -> Iterator[None]:
+    """Leave the process's random number generators as they were."""
+    numpy = sys.modules.get("numpy")
+    python_state = random.getstate()
+    numpy_state = None if numpy is None else numpy.random.get_state()
+    with torch.random.fork_rng(devices=[]):
+        try:
+            yield
+        finally:
+            random.setstate(python_state)
+            if numpy is not None:
+                numpy.random.set_state(numpy_state)

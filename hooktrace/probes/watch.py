@@ -1,0 +1,237 @@
+"""Debug mode: every bucket of every step is looked at on its own rank; nothing is sent.
+
+    hook is called    are the gradients finite?  who holds the bucket's memory since before?
+    hook's future     is the result finite?  its checksum
+    backward is over  has the checksum changed?
+
+DDP uses the memory of a bucket again in each step.  A hook that keeps it, or a view of it, sees it
+change: a residual must be a copy.  Memory is told by reference counts against those of the bucket's
+first call, when no hook had seen it; while a step's last callbacks end they are higher for a
+moment, so what counts is the lowest of some steps.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import sys
+from collections import deque
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any, Protocol
+
+import torch
+
+from ..calls import Recorder
+from ..layout import BucketSlot, GradBucketLike, anomaly_of, in_backward
+from ..records import AnomalyRecord
+from .compare import digest, finite_parts, lengths_of
+from .findings import Finding, nonfinite_gradient
+
+__all__ = ["Watch", "Watched"]
+
+logger = logging.getLogger("hooktrace")
+
+Future = Any  # torch.futures.Future or torch._C.Future
+
+_CALLS = 8
+"""In as many calls one after another memory must be held to count."""
+
+
+class WatchSink(Recorder, Protocol):
+    """What watching needs of a tracer."""
+
+    def note(self, anomaly: AnomalyRecord) -> None:
+        """Take an anomaly."""
+
+
+class Watch:
+    """Looks at one model's buckets in every step; on the thread of its backward pass."""
+
+    next_step = 0
+
+    def __init__(self) -> None:
+        self._memory: dict[BucketSlot, _Memory] = {}
+        self._step: list[Watched] = []
+        self._failed = False
+
+    def enter(
+        self, slot: BucketSlot, step: int, bucket: GradBucketLike, sink: WatchSink
+    ) -> Watched | None:
+        """Look at a bucket before its hook does; raises nothing."""
+        if self._failed or not slot.is_dense or slot.device_type != "cpu":
+            return None
+        try:
+            return self._enter(slot, step, bucket, sink)
+        except Exception:
+            self._failed = True
+            logger.exception("debug checks of %s end here; training goes on", slot.model.name)
+            return None
+
+    def _enter(
+        self, slot: BucketSlot, step: int, bucket: GradBucketLike, sink: WatchSink
+    ) -> Watched:
+        watched = Watched(slot, step, sink)
+        if not in_backward(bucket):  # a shadow, whose bucket is made for the call
+            watched.look_at_gradients(bucket.buffer().detach())
+            return watched
+        if slot not in self._memory:
+            self._memory = {s: m for s, m in self._memory.items() if _together(s, slot)}
+            self._memory[slot] = _Memory(slot)
+        holder = self._memory[slot].holder(bucket)
+        if holder is not None:
+            watched.note(_held_by(holder))
+        watched.look_at_gradients(bucket.buffer().detach())
+        # Those of a backward pass that failed are let go of.
+        self._step = [*(w for w in self._step if w.step == step), watched]
+        if slot.is_last:
+            self._ask_at_the_end()
+        return watched
+
+    def _ask_at_the_end(self) -> None:
+        # DDP's own callback, which waits for the results and reads them, is queued after this
+        # hook's: to come after that one, a callback has to be queued by a callback.
+        engine: Any = torch.autograd.Variable._execution_engine
+        watched, self._step = self._step, []
+
+        def compare() -> None:
+            for one in watched:
+                one.look_again()
+
+        engine.queue_callback(lambda: engine.queue_callback(compare))
+
+
+class Watched:
+    """One call that is looked at."""
+
+    def __init__(self, slot: BucketSlot, step: int, sink: WatchSink) -> None:
+        self._slot = slot
+        self.step = step
+        self._sink = sink
+        self._finite = True
+        self._result: torch.Tensor | None = None
+        self._digest: torch.Tensor | None = None
+
+    def note(self, found: Finding) -> None:
+        """Record an anomaly of this call."""
+        self._sink.note(
+            anomaly_of(
+                self._slot,
+                found.kind,
+                step=self.step,
+                stage=found.stage,
+                time_ns=self._sink.clock(),
+                message=found.message,
+                parameter=found.parameter,
+            )
+        )
+
+    def look_at_gradients(self, flat: torch.Tensor) -> None:
+        """Check what the hook is given."""
+        name = self._first_not_finite(flat)
+        if name is not None:
+            self._finite = False
+            self.note(nonfinite_gradient(name))
+
+    def join(self, future: Future) -> Future:
+        """Return a future of the same result, which is looked at."""
+        return future.then(self._arrived)
+
+    def _arrived(self, future: Future) -> Any:
+        value = future.value()
+        if isinstance(value, torch.Tensor):
+            self._result = value
+            self._digest = digest(value.detach().flatten())
+            name = self._first_not_finite(value.detach().flatten()) if self._finite else None
+            if name is not None:
+                self.note(_nonfinite_average(name))
+        return value
+
+    def look_again(self) -> None:
+        """Check that the result is what it was, and let go of it."""
+        result, self._result = self._result, None
+        if result is None or self._digest is None:
+            return
+        if not torch.equal(digest(result.detach().flatten()), self._digest):
+            self.note(_CHANGED)
+
+    def _first_not_finite(self, flat: torch.Tensor) -> str | None:
+        if len(flat) != self._slot.numel or torch.isfinite(flat).all():
+            return None
+        finite = finite_parts(flat, lengths_of(self._slot.parameters)).tolist()
+        return self._slot.parameters[finite.index(False)][0]
+
+
+_CHANGED = Finding(
+    "changed_after_completion", "hook",
+    "the result changed between the completion of the hook's future and the end of the backward "
+    "pass, when DDP may have read it already; complete the future when the last collective has, as "
+    "work.get_future().then(...) does",
+)  # fmt: skip
+
+
+def _held_by(holder: str) -> Finding:
+    return Finding(
+        "holds_memory", "hook",
+        f"{holder} holds the bucket's memory from step to step, and DDP writes the next gradients "
+        "to it; keep a copy: bucket.buffer().clone()",
+    )  # fmt: skip
+
+
+def _nonfinite_average(name: str) -> Finding:
+    return Finding(
+        "nonfinite_average", "hook",
+        f"the result of {name} has NaN or inf, and this rank's gradients had none; the rank that "
+        "reports nonfinite_gradient had it, and where none does, the hook made it: look at its "
+        "casts and divisions",
+        name,
+    )  # fmt: skip
+
+
+def _together(one: BucketSlot, other: BucketSlot) -> bool:
+    return one.generation == other.generation and one.model is other.model
+
+
+class _Memory:
+    """Who holds one bucket's memory: reference counts of its last calls, before each."""
+
+    def __init__(self, slot: BucketSlot) -> None:
+        self._parameters = len(slot.parameters)
+        self._limits: tuple[int, int, int] | None = None
+        self._seen: deque[tuple[int, int, int]] = deque(maxlen=_CALLS)
+
+    def holder(self, bucket: GradBucketLike) -> str | None:
+        """Return who holds the memory since the call before, ``None`` if nobody does."""
+        counts = _references(bucket.buffer())
+        if self._limits is None:
+            storage, tensor, python = counts
+            # DDP itself adds a view for each parameter after the first call, and the tensor's
+            # Python object is then kept by the tensor.
+            self._limits = storage + self._parameters, tensor + self._parameters, python + 1
+            return None
+        self._seen.append(counts)
+        if len(self._seen) < _CALLS:
+            return None
+        storage, tensor, python = (
+            min(counts) > limit
+            for counts, limit in zip(zip(*self._seen, strict=True), self._limits, strict=True)
+        )
+        if storage:
+            return "a view"
+        if tensor:
+            return "a GradBucket, or a future, that the hook keeps"
+        return _container(bucket.buffer()) if python else None
+
+
+def _references(tensor: torch.Tensor) -> tuple[int, int, int]:
+    """Return the references to a tensor's storage, to the tensor, and to its Python object."""
+    storage = torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
+    return storage, tensor._use_count(), sys.getrefcount(tensor)  # type: ignore[attr-defined]
+
+
+def _container(tensor: torch.Tensor) -> str | None:
+    """Return what a tensor's Python object is kept in, ``None`` where running code only has it."""
+    for referrer in gc.get_referrers(tensor):
+        if not isinstance(referrer, FrameType) and not isinstance(referrer, Iterator):
+            return f"a {type(referrer).__name__}"
+    return None

@@ -1,0 +1,248 @@
+"""What an opaque hook sends, on sampled steps: read from PyTorch's Flight Recorder afterwards.
+
+    first bucket of a sampled step   WireSample: which step, which thread, both clocks --> ring
+    first bucket after that step     the drain is woken, before the recorder forgets
+    drain    FlightRecorder --entries--> attribute(entries, the step's calls) --> Transfer
+
+The Flight Recorder lists every collective of a process with its time, thread, dtypes and sizes,
+those from callbacks too.  Hooks run one after another on the thread of the backward pass, so what
+that thread issues while a hook runs is that hook's.  What other threads issue comes from callbacks,
+and belongs to a bucket where only one was under way; else only the step's sum is known.
+
+The recorder is private to torch and may be missing, off (``TORCH_FR_BUFFER_SIZE=0``) or too small
+for the step: then the bytes are unknown, and never guessed.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import torch
+
+from ..layout import BucketSlot
+from ..records import Transfer
+from ..timing import Clock
+
+__all__ = [
+    "CallWindow",
+    "FlightRecorder",
+    "Issued",
+    "WireSample",
+    "WireSampler",
+    "attribute",
+    "summed",
+]
+
+_FIRST_STEP = 2
+"""The first after DDP has rebuilt its buckets."""
+
+_BYTES = {
+    name: (str(dtype).removeprefix("torch."), dtype.itemsize)
+    for name, dtype in (
+        ("Byte", torch.uint8),
+        ("Char", torch.int8),
+        ("Bool", torch.bool),
+        ("Short", torch.int16),
+        ("Int", torch.int32),
+        ("Long", torch.int64),
+        ("Half", torch.float16),
+        ("BFloat16", torch.bfloat16),
+        ("Float", torch.float32),
+        ("Double", torch.float64),
+        ("ComplexFloat", torch.complex64),
+        ("ComplexDouble", torch.complex128),
+        ("Float8_e4m3fn", torch.float8_e4m3fn),
+        ("Float8_e5m2", torch.float8_e5m2),
+    )
+}
+"""The recorder's names of dtypes, ours, and bytes an element."""
+
+
+@dataclass(frozen=True, slots=True)
+class WireSample:
+    """A step whose collectives are to be looked up.
+
+    ``thread``: of its backward pass, as ``threading.get_ident`` says.  ``host_ns`` and ``wall_ns``:
+    the tracer's clock and ``time.time_ns`` at one moment of the step.
+    """
+
+    model: str
+    step: int
+    thread: int
+    host_ns: int
+    wall_ns: int
+
+
+class Issued(NamedTuple):
+    """One collective: when (wall-clock ns) and from which thread, and what it was given.
+
+    ``transfer`` is ``None`` for a dtype of unknown size.
+    """
+
+    wall_ns: int
+    thread: int
+    transfer: Transfer | None
+
+
+class CallWindow(NamedTuple):
+    """When a hook was called, returned, and had its result, in the tracer's clock."""
+
+    ready: int
+    launched: int
+    done: int
+
+
+class WireSink(Protocol):
+    """What a sampler needs of a tracer."""
+
+    clock: Clock
+
+    def push_sample(self, sample: WireSample) -> None:
+        """Take a sample; the calls of its step are pushed later."""
+
+    def wake(self) -> None:
+        """Let the drain work now."""
+
+
+class WireSampler:
+    """Marks the sampled steps of one model: step 2, and each ``every``-th one."""
+
+    def __init__(self, every: int) -> None:
+        self._every = every
+        self._sampled = -1
+        self.next_step = _FIRST_STEP
+
+    def enter(self, slot: BucketSlot, step: int, sink: WireSink) -> None:
+        """Take note of a bucket of a step at or after ``next_step``."""
+        if step == self._sampled:
+            return
+        if step == self._sampled + 1:
+            sink.wake()
+        if step == _FIRST_STEP or step % self._every == 0:
+            self._sampled = step
+            # Both clocks are read as one: they drift apart over a long run, not within a step.
+            sample = WireSample(
+                slot.model.name, step, threading.get_ident(), sink.clock(), time.time_ns()
+            )
+            sink.push_sample(sample)
+            self.next_step = step + 1
+        else:
+            self.next_step = (step // self._every + 1) * self._every
+
+
+class FlightRecorder:
+    """Reads torch's Flight Recorder.
+
+    ``dump``: its private function, found where torch has one.  A dump of a full recorder, 2,000
+    collectives, takes some 25 ms of the drain's thread, so one serves all steps that ended before.
+    """
+
+    def __init__(self, dump: Callable[[bool, bool], bytes] | None = None) -> None:
+        c10d = getattr(torch._C, "_distributed_c10d", None)
+        self._dump = dump or getattr(c10d, "_dump_fr_trace", None)
+        self._read_ns = -1
+        self._reaches_ns = sys.maxsize
+        self._issued: list[Issued] = []
+
+    def issued(self, from_ns: int, to_ns: int) -> list[Issued] | None:
+        """Return what this process issued from ``from_ns`` to ``to_ns``, wall-clock ns, in order.
+
+        ``None`` where it is not known: no recorder, or one that does not reach back so far.
+        Leaves out what hooktrace itself sent.
+        """
+        if self._read_ns <= to_ns:
+            # Before the dump: what is issued while it runs may be missing in it.
+            self._read_ns = time.time_ns()
+            self._read()
+        if self._reaches_ns > from_ns:
+            return None
+        return [issued for issued in self._issued if from_ns <= issued.wall_ns <= to_ns]
+
+    def _read(self) -> None:
+        self._issued, self._reaches_ns = [], sys.maxsize
+        if self._dump is None:
+            return
+        try:
+            # Without stack traces, which make it slow.  The bytes are torch's own.
+            entries = pickle.loads(self._dump(True, False))["entries"]
+            if not entries:  # off, or of a backend that does not report to it
+                return
+            # Record 0 is the process's first: nothing was forgotten.
+            forgetful = entries[0]["record_id"] > 0
+            self._issued = [
+                _issued(entry)
+                for entry in entries
+                if entry["process_group"][0] and not entry["profiling_name"].endswith("recv")
+            ]
+        except (KeyError, IndexError, TypeError, ValueError, RuntimeError):
+            return  # another version's format
+        self._reaches_ns = entries[0]["time_created_ns"] if forgetful else 0
+
+
+def _issued(entry: dict[str, Any]) -> Issued:
+    sizes, names = entry["input_sizes"], entry["input_dtypes"]
+    if len(names) == 1:
+        names = names * len(sizes)
+    transfer = None
+    if all(name in _BYTES for name in names):
+        dtypes = [_BYTES[name] for name in names]
+        transfer = Transfer(
+            collective=entry["profiling_name"].rpartition(":")[2],
+            dtype="+".join(sorted({dtype for dtype, _ in dtypes})),
+            wire_bytes=sum(
+                math.prod(shape) * size for shape, (_, size) in zip(sizes, dtypes, strict=True)
+            ),
+        )
+    return Issued(entry["time_created_ns"], int(entry["thread_id"]), transfer)
+
+
+Sent = tuple[Transfer, ...] | None
+"""What was sent, by collective and dtype; ``None`` where it cannot be known."""
+
+
+def attribute(
+    issued: Sequence[Issued], calls: Sequence[CallWindow], sample: WireSample
+) -> tuple[list[Sent], Sent]:
+    """Return what each call sent, and what all of them together did.
+
+    ``calls``: of one step, in the clock of ``sample.host_ns``.
+    """
+    shift = sample.host_ns - sample.wall_ns
+    of_call: list[list[Transfer | None]] = [[] for _ in calls]
+    unclear: set[int] = set()
+    of_step: list[Transfer | None] = []
+    for one in issued:
+        at = one.wall_ns + shift
+        if one.thread == sample.thread:
+            owners = [i for i, call in enumerate(calls) if call.ready <= at <= call.launched]
+        else:
+            owners = [i for i, call in enumerate(calls) if call.ready <= at <= call.done]
+        if len(owners) > 1:
+            unclear.update(owners)
+        for i in owners:
+            of_call[i].append(one.transfer)
+        if owners:
+            of_step.append(one.transfer)
+    sent = [None if i in unclear else summed(of_call[i]) for i in range(len(calls))]
+    return sent, summed(of_step)
+
+
+def summed(transfers: Iterable[Transfer | None]) -> Sent:
+    """Return transfers with one entry for each collective and dtype."""
+    sums: Counter[tuple[str, str]] = Counter()
+    for transfer in transfers:
+        if transfer is None:
+            return None
+        sums[transfer.collective, transfer.dtype] += transfer.wire_bytes
+    return tuple(
+        Transfer(collective=collective, dtype=dtype, wire_bytes=count)
+        for (collective, dtype), count in sorted(sums.items())
+    )

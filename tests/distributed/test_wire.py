@@ -1,0 +1,71 @@
+"""Bytes on the wire of opaque hooks, on real gloo ranks: what torch's Flight Recorder saw."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.distributed import harness, wire_scenarios
+from tests.distributed.harness import Launch
+
+NUMEL, BUCKETS = 32 * 32 + 32, 6
+PADDED = 3 * 512
+"""torch's per-channel hook fills a third chunk of 512."""
+
+ALL_FLOAT32 = [("all_reduce", "float32", 4 * NUMEL)]
+ALL_FLOAT16 = [("all_reduce", "float16", 2 * NUMEL)]
+SENT = {
+    "allreduce": ALL_FLOAT32,
+    "fp16": ALL_FLOAT16,
+    "in a wrapper": ALL_FLOAT16,
+    "off": ALL_FLOAT32,
+    "noop": [],
+    # Of a 32 x 32 matrix of rank 1 two vectors, and the bias as it is.
+    "powersgd": [("all_reduce", "float32", 3 * 32 * 4)],
+    # A scale and a zero point for each chunk, then bytes.
+    "pertensor": [("all_gather", "float32", 8), ("all_gather", "uint8", NUMEL)],
+    "perchannel": [("all_gather", "float32", 3 * 8), ("all_gather", "uint8", PADDED)],
+}
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Launch:
+    """All scenarios on 2 ranks."""
+    scenarios = {"wire_scenarios": ["torchs_hooks", "overlapping", "liars"]}
+    return harness.launch(tmp_path_factory, scenarios, ranks=2)
+
+
+@pytest.mark.parametrize("hook", SENT)
+def test_bytes_of_torchs_own_hooks(two: Launch, hook: str) -> None:
+    """By collective and dtype, for each bucket and for the step, on sampled steps only."""
+    for facts in two["torchs_hooks"]:
+        for step, gradient_bytes, wire_bytes, sent, of_buckets in facts[hook]:
+            if step not in (2, 5):
+                assert (wire_bytes, sent) == (None, None)
+                assert set(of_buckets) == {None}
+                continue
+            assert gradient_bytes == BUCKETS * NUMEL * 4
+            assert of_buckets == [SENT[hook]] * BUCKETS
+            assert sent == [(kind, dtype, BUCKETS * size) for kind, dtype, size in SENT[hook]]
+            assert wire_bytes == sum(size for *_, size in sent)
+        assert [row[0] for row in facts[hook]] == list(range(wire_scenarios.STEPS))
+
+
+def test_what_no_bucket_can_be_told_to_have_sent_is_the_steps(two: Launch) -> None:
+    """Two buckets under way, and a collective from a thread: unknown for both, known in sum."""
+    for rows in two["overlapping"]:
+        rows_by_step: dict[int, Any] = {row[0]: row[1:] for row in rows}
+        _, wire_bytes, sent, of_buckets = rows_by_step[2]
+        assert sent == [("all_reduce", "float16", 6), ("all_reduce", "float32", 4 * NUMEL)]
+        assert wire_bytes == 6 + 4 * NUMEL
+        assert of_buckets == [None, None, [], [], [], []]
+
+
+def test_a_hook_that_says_it_compresses_and_does_not_is_named(two: Launch) -> None:
+    """One that loses precision for nothing at once, one that loses nothing when it goes on."""
+    for facts in two["liars"]:
+        named = facts.pop("rounds to 16 bits, sends 32")
+        assert named == [("no_compression", bucket) for bucket in range(BUCKETS)]
+        assert {kind for kind, _ in facts.pop("never rounds")} == {"no_compression"}
+        assert facts == {"compresses": [], "claims nothing": [], "staged": []}

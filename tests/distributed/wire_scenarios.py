@@ -1,0 +1,180 @@
+"""What the ranks do in ``test_wire.py``: torch's own hooks, whose bytes only torch itself sees."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import (
+    default_hooks,
+    powerSGD_hook,
+    quantization_hooks,
+)
+
+import hooktrace
+from hooktrace import Tracer, hooks
+from tests.distributed.models import backward, make_ddp
+
+STEPS = 8
+EVERY = 5
+CAP_MB = 0.004
+Sent = list[tuple[str, str, int]]
+
+
+def _run(
+    hook: Callable[..., Any], rank: int, state: object = None, **options: Any
+) -> list[tuple[int, int, int, Sent | None, list[Sent | None]]]:
+    """Return step, gradient bytes, numel, what the step sent and what each bucket did."""
+    ddp = make_ddp(CAP_MB)
+    with Tracer(error_every=EVERY, **options) as tracer:
+        hooktrace.instrument(ddp, hook, state, tracer=tracer)
+        for step in range(STEPS):
+            ddp.zero_grad()
+            backward(ddp, rank, step)
+        tracer.flush()
+        completed = tracer._store.completed()
+    dist.barrier()
+
+    def plain(sent: Any) -> Sent | None:
+        return None if sent is None else [(t.collective, t.dtype, t.wire_bytes) for t in sent]
+
+    return [
+        (s.step, s.gradient_bytes, s.wire_bytes, plain(s.sent), [plain(b.sent) for b in buckets])
+        for s, buckets in completed
+    ]
+
+
+def _serialised(hook: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a hook that waits for its own result, as torch's multi-round hooks need on gloo."""
+
+    def waiting(state: Any, bucket: Any) -> Any:
+        future = hook(state, bucket)
+        future.wait()
+        return future
+
+    return waiting
+
+
+class _Stacked:
+    """An all-gather's work whose future holds one stacked tensor, as torch's quantisation expects."""
+
+    def __init__(self, outputs: list[torch.Tensor], work: Any) -> None:
+        self._outputs, self._work = outputs, work
+
+    def get_future(self) -> Any:
+        return self._work.get_future().then(lambda _: [torch.stack(self._outputs)])
+
+
+def _all_gather(outputs: list[torch.Tensor], tensor: torch.Tensor, **options: Any) -> _Stacked:
+    return _Stacked(outputs, _REAL_ALL_GATHER(outputs, tensor, **options))
+
+
+_REAL_ALL_GATHER = dist.all_gather
+
+
+def torchs_hooks(rank: int) -> dict[str, Any]:
+    """Return what torch's own hooks sent, by hook."""
+    facts = {
+        "allreduce": _run(default_hooks.allreduce_hook, rank),
+        "fp16": _run(default_hooks.fp16_compress_hook, rank),
+        "powersgd": _run(
+            _serialised(powerSGD_hook.powerSGD_hook),
+            rank,
+            powerSGD_hook.PowerSGDState(None, 1, start_powerSGD_iter=2),
+        ),
+        "noop": _run(hooktrace.trace(_own), rank),
+        "in a wrapper": _run(hooks.fp16_compress_wrapper(default_hooks.allreduce_hook), rank),
+        "off": _run(default_hooks.allreduce_hook, rank, error="local"),
+    }
+    with mock.patch.object(quantization_hooks.dist, "all_gather", _all_gather):
+        for name in ("pertensor", "perchannel"):
+            hook = getattr(quantization_hooks, f"quantization_{name}_hook")
+            facts[name] = _run(_serialised(hook), rank)
+    return facts
+
+
+def _own(state: Any, bucket: Any) -> Any:
+    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    future.set_result(bucket.buffer())
+    return future
+
+
+def overlapping(rank: int) -> Any:
+    """Return what a hook sent that issues from a thread while two buckets are under way.
+
+    Bucket 0 sends once more when bucket 1 has begun, and bucket 1 ends when that was sent.
+    """
+    begun, sent = threading.Event(), threading.Event()
+
+    def later(work: Callable[[], None]) -> None:
+        threading.Thread(target=work).start()
+
+    def hook(state: Any, bucket: Any) -> Any:
+        buffer, index = bucket.buffer(), bucket.index()
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        if index > 1 or bucket.is_last():
+            future.set_result(buffer)
+            return future
+
+        def second() -> None:
+            assert begun.wait(20)
+            dist.all_reduce(torch.zeros(3, dtype=torch.float16))
+            begun.clear()
+            sent.set()
+            future.set_result(buffer)
+
+        def wait() -> None:
+            assert sent.wait(20)
+            sent.clear()
+            future.set_result(buffer)
+
+        if index == 0:
+            dist.all_reduce(buffer)
+            later(second)
+        else:
+            later(wait)
+            begun.set()
+        return future
+
+    return _run(hook, rank)
+
+
+def liars(rank: int) -> dict[str, list[tuple[str, int]]]:
+    """Return (kind, bucket) of the anomalies of hooks that say they compress, by hook."""
+    return {
+        name: sorted({(a.kind, a.bucket) for a in _anomalies(hook, rank)})
+        for name, hook in (
+            ("rounds to 16 bits, sends 32", fp16_compress_hook),
+            ("compresses", default_hooks.fp16_compress_hook),
+            ("never rounds", quantized_hook),
+            ("claims nothing", default_hooks.allreduce_hook),
+            ("staged", hooks.bf16_compress_hook),
+        )
+    }
+
+
+def _anomalies(hook: Callable[..., Any], rank: int) -> list[Any]:
+    ddp = make_ddp(CAP_MB)
+    with Tracer(error_every=1) as tracer:
+        hooktrace.instrument(ddp, hook, tracer=tracer)
+        for step in range(30):
+            ddp.zero_grad()
+            backward(ddp, rank, step)
+        tracer.flush()
+        return tracer._store.anomalies()
+
+
+def fp16_compress_hook(state: Any, bucket: Any) -> Any:
+    """Do what torch's fp16 hook in C++ did until pull request 63375: the copy keeps the dtype."""
+    tensor = bucket.buffer()
+    tensor.copy_(tensor.to(torch.float16)).div_(dist.get_world_size())
+    return dist.all_reduce(tensor, async_op=True).get_future().then(lambda f: f.value()[0])
+
+
+def quantized_hook(state: Any, bucket: Any) -> Any:
+    """Quantise nothing."""
+    return default_hooks.allreduce_hook(state, bucket)
