@@ -32,6 +32,7 @@ from .groups import group_of, only_default_group
 from .layout import BucketSlot, LayoutTracker
 from .probes import LocalProbes, ModelProbes, Sampling, Watch, WireSampler
 from .records import AnomalyRecord
+from .silence import watch_for_silence
 
 if TYPE_CHECKING:
     from torch.nn.parallel import DistributedDataParallel
@@ -153,6 +154,13 @@ class TracedHook:
         """Take a model's parameter names and process group, before its first backward pass."""
         self._layout.learn_names({id(p): name for name, p in ddp.module.named_parameters()})
         self._group = ddp.process_group
+        silent = weakref.WeakMethod(self._note_silence)
+
+        def report(passes: int) -> None:
+            if (note := silent()) is not None:
+                note(passes)
+
+        watch_for_silence(ddp, self._layout, report)
 
     def __call__(self, state: Any, bucket: Any) -> Future:
         """Run the hook for one bucket, as DDP does, and record the call."""
@@ -303,24 +311,39 @@ class TracedHook:
 
     def note_compiled(self) -> None:
         """Record, once, that this hook runs under the compiled python reducer."""
-        if self._compiled or not self._tracer.recording:
+        if not self._compiled:
+            self._compiled = True
+            self._note(
+                "compiled_reducer",
+                "runs under the compiled python reducer, where it is part of a compiled graph and "
+                "nothing can be stamped; set torch._dynamo.config.optimize_ddp = True to time its "
+                "buckets",
+            )
+
+    def _note_silence(self, passes: int) -> None:
+        self._note(
+            "not_synchronised",
+            f"was not called in {passes} backward passes in which DDP was to synchronise, so the "
+            "ranks train apart; call ddp(...) and not ddp.module(...), and run the forward pass of "
+            "the last micro-batch outside no_sync()",
+        )
+
+    def _note(self, kind: str, what: str) -> None:
+        """Record an anomaly of the hook as a whole."""
+        if not self._tracer.recording:
             return
-        self._compiled = True
+        last = self._layout.models[-1] if self._layout.models else None
         self._tracer.note(
             AnomalyRecord(
-                kind="compiled_reducer",
+                kind=kind,
                 model=self._first_name,
                 hook=self._layout.hook,
-                generation=0,
-                step=0,
-                bucket=0,
+                generation=last.generation if last else 0,
+                step=max(0, last.step) if last else 0,
+                bucket=-1,
                 stage="hook",
                 time_ns=self._clock(),
-                message=(
-                    f"hook {self._layout.hook!r} of {self._first_name} runs under the compiled "
-                    "python reducer, where it is part of a compiled graph and nothing can be "
-                    "stamped; set torch._dynamo.config.optimize_ddp = True to time its buckets"
-                ),
+                message=f"hook {self._layout.hook!r} of {self._first_name} {what}",
             )
         )
 

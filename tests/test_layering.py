@@ -22,7 +22,7 @@ LAYERS = (
     {"chain", "compiled", "probes"},
     {"driver", "assemble"},
     {"drain", "job"},
-    {"settings", "tracer"},
+    {"settings", "tracer", "silence"},
     {"wrapper", "compose"},
     {"hooks"},
     {"__init__"},

@@ -131,12 +131,16 @@ def _copied(state: Any) -> Any:
     """Return a copy of a hook's state that has the same process groups."""
     if state is None or isinstance(state, dist.ProcessGroup):
         return state
-    if not hasattr(state, "__dict__"):
+    slots = [s for kind in type(state).__mro__ for s in getattr(kind, "__slots__", ())]
+    values = {s: getattr(state, s) for s in slots if hasattr(state, s)}
+    values |= getattr(state, "__dict__", {})
+    if not values:
         return copy.deepcopy(state)
     # Attribute by attribute: what a state leaves out when it is pickled, as its group, is wanted.
-    groups = [value for value in vars(state).values() if isinstance(value, dist.ProcessGroup)]
+    groups = [value for value in values.values() if isinstance(value, dist.ProcessGroup)]
     copied = object.__new__(type(state))
-    copied.__dict__ = copy.deepcopy(vars(state), {id(group): group for group in groups})
+    for name, value in copy.deepcopy(values, {id(group): group for group in groups}).items():
+        object.__setattr__(copied, name, value)
     return copied
 
 

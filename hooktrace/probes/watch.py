@@ -198,10 +198,18 @@ class _Memory:
     def __init__(self, slot: BucketSlot) -> None:
         self._parameters = len(slot.parameters)
         self._limits: tuple[int, int, int] | None = None
+        self._found = False
         self._seen: deque[tuple[int, int, int]] = deque(maxlen=_CALLS)
 
     def holder(self, bucket: GradBucketLike) -> str | None:
-        """Return who holds the memory since the call before, ``None`` if nobody does."""
+        """Return who holds the memory since the call before, once; ``None`` if nobody does."""
+        if self._found:
+            return None
+        holder = self._holder(bucket)
+        self._found = holder is not None
+        return holder
+
+    def _holder(self, bucket: GradBucketLike) -> str | None:
         counts = _references(bucket.buffer())
         if self._limits is None:
             storage, tensor, python = counts

@@ -60,7 +60,7 @@ def _serialised(hook: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Stacked:
-    """An all-gather's work whose future holds one stacked tensor, as torch's quantisation expects."""
+    """An all-gather whose future holds one stacked tensor, as torch's quantisation expects."""
 
     def __init__(self, outputs: list[torch.Tensor], work: Any) -> None:
         self._outputs, self._work = outputs, work

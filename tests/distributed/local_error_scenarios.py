@@ -1,0 +1,152 @@
+"""What the ranks do in ``test_debug.py`` for the local error: hooks whose error can be computed."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+import hooktrace
+from hooktrace import AllReduce, Tracer, hooks
+from hooktrace.groups import group_of
+from tests.distributed.models import backward, gradients, make_ddp
+from tests.distributed.oracles import quantised_mean
+
+STEPS = 12
+CAP_MB = 0.004
+
+
+def _run(
+    hook: Callable[..., Any], rank: int, state: object = None, **options: Any
+) -> tuple[list[Any], torch.Tensor, dict[tuple[int, int], torch.Tensor]]:
+    """Return the records, all gradients, and each bucket's own gradients by (step, bucket)."""
+    ddp = make_ddp(CAP_MB)
+    own: dict[tuple[int, int], torch.Tensor] = {}
+    seen = []
+    with Tracer(**{"error": "local", "error_every": 1, **options}) as tracer:
+        hooktrace.instrument(ddp, hook, state, tracer=tracer)
+        for step in range(STEPS):
+            ddp.zero_grad()
+            backward(ddp, rank, step)
+            seen.append(gradients(ddp).clone())
+        tracer.flush()
+        records = tracer.buckets()
+        layout = tracer.layouts()[-1]
+    dist.barrier()
+    # What DDP would hand to a hook, from a model that nobody averages.
+    plain = make_ddp(CAP_MB).module
+    names = dict(plain.named_parameters())
+    for step in range(STEPS):
+        plain.zero_grad()
+        backward(plain, rank, step)
+        for bucket in layout.buckets:
+            parts = [names[name].grad.flatten() for name, _ in bucket.parameters]
+            own[step, bucket.bucket] = torch.cat(parts).clone()
+    return records, torch.stack(seen), own
+
+
+def _relative(result: torch.Tensor, own: torch.Tensor) -> float:
+    return float((result.double() - own.double()).norm() / own.double().norm())
+
+
+def _cast(own: torch.Tensor, ranks: int) -> torch.Tensor:
+    half = own.half().div_(ranks)
+    return half.mul_(ranks).float()
+
+
+EXPECTED: dict[str, tuple[Any, Callable[[torch.Tensor, int], torch.Tensor]]] = {
+    "allreduce": (hooks.allreduce_hook, lambda own, ranks: own),
+    "fp16": (hooks.fp16_compress_hook, _cast),
+    "per tensor": (
+        hooks.quantization_pertensor_hook,
+        lambda own, ranks: quantised_mean([own] * ranks),
+    ),
+    "noop": (hooks.noop_hook, lambda own, ranks: own),
+}
+
+
+def known_local_errors(rank: int) -> dict[str, list[tuple[int, int, str, float, float]]]:
+    """Return (step, bucket, scope, measured, computed) of each bucket with an error, by hook."""
+    facts = {}
+    for name, (hook, compute) in EXPECTED.items():
+        records, _, own = _run(hook, rank)
+        facts[name] = [
+            (
+                r.step,
+                r.bucket,
+                r.error.scope,
+                r.error.relative_l2,
+                _relative(compute(own[r.step, r.bucket], 2), own[r.step, r.bucket]),
+            )
+            for r in records
+            if r.error is not None
+        ]
+    return facts
+
+
+@hooktrace.staged
+def drawing_hook(state: Any, bucket: Any) -> Any:
+    """Add noise of three random number generators."""
+    group = group_of(None)
+    noise = torch.rand(1).item() + random.random() + float(np.random.rand())
+    total = yield AllReduce(bucket.buffer().div_(group.size()).add_(noise), group)
+    return total
+
+
+def _state(**options: Any) -> hooks.PowerSGDState:
+    """Return a state with a group that is not the default one."""
+    return hooks.PowerSGDState(dist.new_group(), 1, 2, **options)
+
+
+def left_alone(rank: int) -> dict[str, bool]:
+    """Return by hook whether the gradients are the same with local probes of every bucket."""
+    facts = {}
+    for name, hook, make in (
+        ("powersgd", hooks.powerSGD_hook, lambda: hooks.PowerSGDState(None, 1, 2)),
+        (
+            "cold powersgd",
+            hooks.powerSGD_hook,
+            lambda: hooks.PowerSGDState(None, 1, 2, warm_start=False),
+        ),
+        ("draws", drawing_hook, lambda: None),
+    ):
+        runs = []
+        for options in ({"error_every": 0}, {"error_all_buckets": True}):
+            torch.manual_seed(5)
+            random.seed(5)
+            np.random.seed(5)
+            records, seen, _ = _run(hook, rank, make(), **options)
+            runs.append(seen)
+        probed = sum(r.error is not None for r in records)
+        residuals = [r.error.residual_l2 for r in records if r.error is not None]
+        facts[name] = torch.equal(*runs)
+        facts[f"{name}: probed"] = probed >= 6 * (STEPS - 2)
+        facts[f"{name}: residual"] = any(residuals) == ("powersgd" in name)
+    return facts
+
+
+def not_measurable(rank: int) -> dict[str, Any]:
+    """Return what is said of hooks whose local error cannot be known, and whether they trained."""
+    facts = {}
+    for name, hook, state in (
+        ("opaque", default_hooks.allreduce_hook, None),
+        ("gossip", hooks.gossip_grad_hook, hooks.GossipGradState(None)),
+    ):
+        with mock.patch.object(logging.getLogger("hooktrace"), "warning") as warning:
+            records, seen, _ = _run(hook, rank, state)
+        lines = [call.args[0] % call.args[1:] for call in warning.call_args_list]
+        facts[name] = (lines, all(r.error is None for r in records), len(seen))
+    return facts
+
+
+def alone(rank: int) -> int:
+    """Return how many buckets rank 0 measured while no other rank was asked."""
+    records, _, _ = _run(hooks.fp16_compress_hook, rank, error_every=rank * 1000 or 1)
+    return sum(r.error is not None for r in records)
