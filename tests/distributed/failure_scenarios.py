@@ -235,7 +235,8 @@ def faults(rank: int) -> dict[str, Any]:
         _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (64, hard))
         try:
-            result = train(trace(hooks.allreduce_hook, tracer=tracer), rank)
+            hook = trace(hooks.allreduce_hook, tracer=tracer)
+            result = train(hook, rank, each_step=tracer.flush)  # or only a layout may get through
             closed = tracer.close(20)
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))

@@ -33,7 +33,13 @@ def gradients(ddp: nn.Module) -> torch.Tensor:
 
 
 def train(
-    hook: Callable[..., Any], rank: int, *, steps: int = 5, state: object = None, **options: Any
+    hook: Callable[..., Any],
+    rank: int,
+    *,
+    steps: int = 5,
+    state: object = None,
+    each_step: Callable[[], object] = lambda: None,
+    **options: Any,
 ) -> torch.Tensor:
     """Register a hook on a new model, run some steps, and return every step's gradients."""
     ddp = make_ddp(**options)
@@ -43,4 +49,5 @@ def train(
         ddp.zero_grad()
         backward(ddp, rank, step)
         seen.append(gradients(ddp).clone())
+        each_step()
     return torch.stack(seen)

@@ -110,6 +110,7 @@ def _overflowing(tensor: torch.Tensor, size: int) -> torch.Tensor:
 WRONG: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
     "not_averaged": lambda t, _: _summed(t),
     "averaged_twice": lambda t, n: _summed(t / n).div_(n),
+    "wrong_scale": lambda t, n: _summed(t / (n + 1)),
     "wrong_sign": lambda t, n: _summed(t / -n),
     "not_communicated": lambda t, _: t,
     "ranks_missing": _of_rank_0,
@@ -120,7 +121,7 @@ WRONG: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
 RIGHT: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
     "divided after": lambda t, n: _summed(t) / n,
     "clipped": lambda t, n: _summed(t / n).clamp_(-0.01, 0.01),
-    "scaled down": lambda t, n: _summed(t / n).mul_(0.7),
+    "clipped by norm": lambda t, n: torch.nn.functional.normalize(_summed(t / n), dim=0),
     "signs": lambda t, n: _summed(t.sign()).div_(n).mul_(0.01),
     "sparse": lambda t, n: _summed(t * (t.abs() >= t.abs().median()) / n),
     "through float64": lambda t, n: _summed(t.double()).div_(n).float(),
@@ -136,7 +137,7 @@ def diagnoses(rank: int) -> dict[str, list[tuple[str, str]]]:
     return facts
 
 
-def bad_gradient(rank: int) -> list[tuple[str, str]]:
+def bad_gradient(rank: int) -> list[tuple[str, str, str | None, int | None]]:
     """Return the anomalies of a model whose third layer gets a NaN on rank 1 at step 15."""
     ddp = make_ddp(CAP_MB)
     layer: Any = ddp.module[2]
@@ -151,7 +152,7 @@ def bad_gradient(rank: int) -> list[tuple[str, str]]:
             ddp(torch.randn(4, 32)).square().sum().backward()
             if handle is not None:
                 handle.remove()
-        return [(a.kind, a.message) for a in tracer.anomalies()]
+        return [(a.kind, a.message, a.parameter, a.rank) for a in tracer.anomalies()]
 
 
 def schedules(rank: int) -> dict[str, Any]:

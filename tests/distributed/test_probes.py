@@ -132,7 +132,7 @@ def test_a_missing_rank_is_named(four: Launch) -> None:
 
 @pytest.mark.parametrize("name", probe_scenarios.RIGHT)
 def test_an_unusual_hook_raises_no_alarm(launch: Launch, name: str) -> None:
-    """Lossy and scaled results are a hook's own business."""
+    """Lossy and clipped results are a hook's own business."""
     for facts in launch["diagnoses"]:
         assert facts[name] == []
 
@@ -143,9 +143,10 @@ def test_an_overflow_is_told_from_a_bad_gradient(two: Launch) -> None:
         assert "the hook made NaN or inf of " in facts["nonfinite_result"][0][1]
     healthy, broken = two["bad_gradient"]
     assert healthy == []
-    ((kind, message),) = broken
+    ((kind, message, parameter, seen_by),) = broken
     assert kind == "nonfinite_gradient"
-    assert "the gradient of 2.bias on rank 1 had NaN or inf before the hook" in message
+    assert "the gradient of 2.bias had NaN or inf before the hook" in message
+    assert (parameter, seen_by) == ("2.bias", 1)
 
 
 def test_ranks_agree_on_what_is_probed(two: Launch) -> None:
