@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,6 +10,8 @@ import torch
 
 from hooktrace.probes.findings import Diagnosis, error_record, weights
 from hooktrace.probes.probe import Outcome
+from hooktrace.records import ErrorRecord
+from tests.exporters.records_sample import make_bucket
 
 RANKS, COUNT = 4, 512
 
@@ -71,6 +74,85 @@ def test_weights_name_the_mistake(case: str) -> None:
         assert weights(made) == pytest.approx(expected, abs=0.01)
         assert [a.kind for a in Diagnosis().of_outcome(made)] == ([] if kind is None else [kind])
         assert list(Diagnosis().of_outcome(outcome(result, samples, local=True))) == []
+
+
+@pytest.mark.parametrize(
+    ("scales", "found"),
+    [
+        ([0.4, 0.4, 0.4], [2]),
+        ([0.4, 0.4, 0.4001, 0.4, 0.4], [2, 3, 4]),
+        ([0.4, 0.5, 0.6, 0.7], []),
+        ([0.4, 0.4, 1.0, 0.4, 0.4], []),
+        ([1.0, 1.0, 1.0, 1.0], []),
+    ],
+    ids=str,
+)
+def test_a_scale_is_wrong_when_it_is_the_same_again_and_again(
+    scales: list[float], found: list[int]
+) -> None:
+    """Clipping scales too, by another factor each time; 1 is right."""
+    diagnosis = Diagnosis()
+    kinds = []
+    for probe, scale in enumerate(scales):
+        samples = gradients(probe)
+        kinds.append(
+            [a.kind for a in diagnosis.of_outcome(outcome(scale * samples.mean(0), samples))]
+        )
+    assert kinds == [["wrong_scale"] if i in found else [] for i in range(len(scales))]
+
+
+def compression(
+    diagnosis: Diagnosis,
+    hook: str,
+    wire_bytes: int | None,
+    error: float,
+    dtype: Any = torch.float32,
+) -> list[str]:
+    """Return the kinds that are found of a probed bucket of 4,000 bytes."""
+    slot: Any = Slot()
+    slot.torch_dtype = dtype
+    error_numbers = ErrorRecord(
+        relative_l2=error, cosine=1.0, max_absolute=0.0, flipped_share=0.0, reference_l2=1.0
+    )
+    record = replace(
+        make_bucket(), hook=hook, wire_bytes=wire_bytes, gradient_bytes=4000, error=error_numbers
+    )
+    return [a.kind for a in diagnosis.of_bucket(slot, record)]
+
+
+@pytest.mark.parametrize("hook", ["fp16_compress_hook", "MyTopK", "Quantise8bit", "powerSGD_hook"])
+@pytest.mark.parametrize("wire_bytes", [4000, 8000])
+def test_a_lossy_hook_that_compresses_nothing_is_named_at_once(hook: str, wire_bytes: int) -> None:
+    """By its name it says that it compresses."""
+    assert compression(Diagnosis(), hook, wire_bytes, 1e-3) == ["no_compression"]
+
+
+@pytest.mark.parametrize(
+    ("hook", "wire_bytes", "dtype"),
+    [
+        ("allreduce_hook", 4000, torch.float32),
+        ("fp16_compress_hook", 3999, torch.float32),
+        ("fp16_compress_hook", None, torch.float32),
+        ("fp16_compress_hook", 4000, torch.float16),
+    ],
+)
+def test_what_sends_no_more_than_it_must(
+    hook: str, wire_bytes: int | None, dtype: torch.dtype
+) -> None:
+    """It claims nothing, it compresses, nobody knows, or the gradients are small already."""
+    diagnosis = Diagnosis()
+    for _ in range(20):
+        assert compression(diagnosis, hook, wire_bytes, 1e-3, dtype) == []
+
+
+def test_a_lossless_hook_may_be_in_its_warm_up_for_nine_probes() -> None:
+    """The tenth in a row names it; one that compressed begins anew."""
+    diagnosis = Diagnosis()
+    for expected in (False, True):
+        found = [compression(diagnosis, "powersgd", 4000, 0.0) for _ in range(9)]
+        assert found == [[]] * 9
+        size = 4000 if expected else 100
+        assert bool(compression(diagnosis, "powersgd", size, 0.0)) == expected
 
 
 def test_nothing_is_said_of_lossy_results() -> None:
