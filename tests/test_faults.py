@@ -391,3 +391,16 @@ def test_bad_arguments_of_a_tracer_are_named() -> None:
         Tracer(error_every=-1)
     with pytest.raises(ValueError, match="on_anomaly='shout' is not known; pass record, warn, ra"):
         Tracer(on_anomaly="shout")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="error='lokal' is not known; pass global or local"):
+        Tracer(error="lokal")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("value", "debug"), [("1", True), ("yes", True), ("0", False), ("", False)]
+)
+def test_the_environment_turns_debug_mode_on(
+    value: str, debug: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As OpenTelemetry's switch is read."""
+    monkeypatch.setenv("HOOKTRACE_DEBUG", value)
+    assert settings.debug_from_environment() == debug

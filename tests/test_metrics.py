@@ -14,9 +14,9 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from hooktrace.exporters import OpenTelemetryExporter, PrometheusExporter
 from hooktrace.metrics import MAX_BUCKET_LABELS, METRICS, Metric, bucket_label, observe
-from hooktrace.records import Batch
+from hooktrace.records import Batch, Transfer
 from tests.exporters.processes import get
-from tests.exporters.records_sample import full_batch, make_run, make_step, probed
+from tests.exporters.records_sample import full_batch, make_run, make_step, opaque, probed
 
 _UNIT_SUFFIX = {"s": "_seconds", "By": "_bytes", "By/s": "_bytes_per_second"}
 _ADDED_SUFFIX = {"counter": "_total", "info": "_info"}
@@ -83,6 +83,45 @@ def test_errors_are_observed_as_distribution_and_by_bucket() -> None:
     unknown = replace(bucket, error=replace(bucket.error, relative_l2=None, cosine=None))
     batch = Batch(run=make_run(), steps=((step, (unknown, *others)),))
     assert not [o for o in observe(batch) if o.metric.name in wanted]
+
+
+SENT = (
+    Transfer(collective="all_gather", dtype="uint8", wire_bytes=1500),
+    Transfer(collective="all_reduce", dtype="float32", wire_bytes=500),
+)
+
+
+def test_what_an_opaque_hook_sent_is_a_gauge_and_no_counter() -> None:
+    """It is known of few steps, and a counter has to see them all; none of a warm-up."""
+    step, buckets = opaque(make_step(1), sent=SENT)
+    warmup = replace(step, warmup=True, wire_bytes=1)
+    unknown = opaque(make_step(2), sent=None)
+    batch = Batch(run=make_run(), steps=((step, buckets), (warmup, buckets), unknown))
+    found = {
+        (o.metric.name, *o.labels[2:]): o.value
+        for o in observe(batch)
+        if "wire_bytes" in o.metric.name or "compression_ratio" in o.metric.name
+    }
+    assert found == {
+        ("hooktrace_step_wire_bytes", "all_gather", "uint8"): 1500,
+        ("hooktrace_step_wire_bytes", "all_reduce", "float32"): 500,
+        ("hooktrace_compression_ratio",): 4.0,
+    }
+
+
+def test_what_a_staged_hook_sent_is_both() -> None:
+    """The counter by bucket, the gauge by collective and dtype."""
+    batch = Batch(run=make_run(), steps=(make_step(1),))
+    found = [
+        (o.metric.name, *o.labels[2:], o.value)
+        for o in observe(batch)
+        if "wire_bytes" in o.metric.name
+    ]
+    assert found == [
+        ("hooktrace_step_wire_bytes", "all_reduce", "float16", 4000),
+        ("hooktrace_wire_bytes", "0", 2000),
+        ("hooktrace_wire_bytes", "1", 2000),
+    ]
 
 
 def test_bucket_label_is_bounded() -> None:

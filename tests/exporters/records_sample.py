@@ -21,6 +21,7 @@ from hooktrace.records import (
     RunInfo,
     Stage,
     StepRecord,
+    Transfer,
 )
 
 HOST_ANCHOR_NS = 1_000_000_000
@@ -138,6 +139,17 @@ def make_step(
         bucket_count=bucket_count,
     )
     return record, buckets
+
+
+def opaque(
+    step: tuple[StepRecord, tuple[BucketRecord, ...]], *, sent: tuple[Transfer, ...] | None
+) -> tuple[StepRecord, tuple[BucketRecord, ...]]:
+    """Return the step as an opaque hook's, whose first bucket alone is known to have sent."""
+    record, buckets = step
+    moved = [replace(b, stages=(), wire_bytes=None, bus_bytes=None) for b in buckets]
+    size = None if sent is None else sum(t.wire_bytes for t in sent)
+    moved[0] = replace(moved[0], wire_bytes=size, sent=sent)
+    return replace(record, wire_bytes=size, bus_bytes=None, sent=sent), tuple(moved)
 
 
 def on_device(

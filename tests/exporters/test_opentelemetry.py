@@ -20,6 +20,7 @@ from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from hooktrace.exporters import OpenTelemetryExporter, opentelemetry, otel_pipeline
 from hooktrace.exporters.otel_drafts import StepIds
 from hooktrace.metrics import EXPOSED
+from hooktrace.records import Transfer
 from tests.exporters.records_sample import (
     HOOK,
     MODEL,
@@ -30,6 +31,7 @@ from tests.exporters.records_sample import (
     make_layout,
     make_step,
     on_device,
+    opaque,
     probed,
 )
 
@@ -153,6 +155,42 @@ def test_spans_of_probed_buckets_carry_the_error(export: Export) -> None:
         "hooktrace.error.worst": "layer0.bias",
     }
     assert not [k for k in attributes(named(spans, "bucket 1")) if "error" in k]
+
+
+@pytest.mark.parametrize(
+    ("sent", "text"),
+    [
+        (
+            (("all_gather", "uint8", 9), ("all_reduce", "float16", 8)),
+            "all_gather uint8 9, all_reduce float16 8",
+        ),
+        ((), "nothing"),
+        (None, None),
+    ],
+)
+def test_spans_say_what_an_opaque_hook_sent(
+    export: Export, sent: tuple[tuple[str, str, int], ...] | None, text: str | None
+) -> None:
+    """By collective and dtype, on the step and on the bucket that is known to have sent it."""
+    transfers = None
+    if sent is not None:
+        transfers = tuple(Transfer(collective=c, dtype=d, wire_bytes=n) for c, d, n in sent)
+    batch = replace(make_batch(steps=1), steps=(opaque(make_step(1), sent=transfers),))
+    spans = export(batch)
+    for name in ("ddp step", "bucket 0"):
+        assert attributes(named(spans, name)).get("hooktrace.sent") == text
+    assert "hooktrace.sent" not in attributes(named(spans, "bucket 1"))
+
+
+def test_anomalies_say_rank_and_parameter(export: Export) -> None:
+    """Where they are known."""
+    for rank, parameter in ((3, "layer0.bias"), (None, None)):
+        anomaly = replace(make_anomaly(0), rank=rank, parameter=parameter)
+        spans = export(replace(make_batch(steps=1), anomalies=(anomaly,)))
+        (event,) = [e for s in spans for e in s.events if e.name == "hooktrace.anomaly"]
+        found = dict(event.attributes or {})
+        assert found.get("hooktrace.rank") == rank
+        assert found.get("hooktrace.parameter") == parameter
 
 
 def test_ranks_share_one_trace_a_step(export: Export) -> None:

@@ -22,7 +22,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from hooktrace.exporters.tensorboard import MAX_ANOMALIES, TensorBoardExporter
-from hooktrace.records import Batch
+from hooktrace.records import Batch, Transfer
 from tests.exporters import records_sample as sample
 from tests.exporters.test_trace_file import largest_file
 
@@ -121,6 +121,16 @@ def test_every_nth_step_has_scalars(tmp_path: Path) -> None:
     events = write(tmp_path, sample.make_batch(steps=7), scalar_every=3)
     assert [e.step for e in events.Scalars(f"{GROUP}/exposed_ms")] == [0, 3, 6]
     assert events.Histograms(f"{GROUP}/bucket_ms")[0].histogram_value.num == 14
+
+
+def test_bytes_of_an_opaque_hook_are_never_thinned(tmp_path: Path) -> None:
+    """They are known of few steps."""
+    sent = (Transfer(collective="all_reduce", dtype="float32", wire_bytes=500),)
+    steps = [sample.opaque(sample.make_step(i), sent=sent if i == 4 else None) for i in range(7)]
+    batch = replace(sample.make_batch(), steps=tuple(steps))
+    events = write(tmp_path, batch, scalar_every=3)
+    assert [(e.step, e.value) for e in events.Scalars(f"{GROUP}/wire_bytes")] == [(4, 500)]
+    assert [(e.step, e.value) for e in events.Scalars(f"{GROUP}/compression_ratio")] == [(4, 16)]
 
 
 def test_layout_table_per_generation(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import time
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -195,13 +196,31 @@ def test_which_steps_are_sampled(every: int, steps: list[int]) -> None:
     assert sink.woken == sum(step < 8 for step in steps)
 
 
+@pytest.mark.parametrize(
+    ("every", "period_s", "apart"), [(100, 0.1, 300), (100, 1, 100), (50, 0.1, 50)]
+)
+def test_samples_of_short_steps_are_further_apart(every: int, period_s: float, apart: int) -> None:
+    """At least 25 s, unless a smaller distance than the usual one was asked for."""
+    sampler = WireSampler(every)
+    sink: Any = _Sink()
+    slot: Any = _Slot()
+    for step in range(1000):
+        sink.now = int(step * period_s * 1e9)
+        if step >= sampler.next_step:
+            sampler.enter(slot, step, sink)
+    steps = [s.step for s in sink.samples]
+    assert steps[:2] == [2, apart]
+    assert {b - a for a, b in pairwise(steps[1:])} == {apart}
+
+
 class _Sink:
     def __init__(self) -> None:
         self.samples: list[WireSample] = []
         self.woken = 0
+        self.now = 0
 
     def clock(self) -> int:
-        return 0
+        return self.now
 
     def push_sample(self, sample: WireSample) -> None:
         self.samples.append(sample)
