@@ -11,7 +11,9 @@ import threading
 import pytest
 import torch
 
-from hooktrace import Tracer, trace
+from hooktrace import Tracer, settings, trace
+from hooktrace.assemble import Assembler
+from hooktrace.probes import WireSample
 from hooktrace.testing import FakeBucket
 from tests.fakes import FakeExporter, FakeOperation, Job, hook_of
 
@@ -369,8 +371,6 @@ def test_unknown_settings_are_named(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A misspelt variable is named, a bad value is left out, and training starts all the same."""
-    from hooktrace import settings
-
     monkeypatch.setenv("HOOKTRACE_PROMETHUS_PORT", "9464")
     monkeypatch.setenv("HOOKTRACE_PROMETHEUS_PORT", "http")
     monkeypatch.setenv("HOOKTRACE_ERROR_EVERY", "often")
@@ -404,3 +404,12 @@ def test_the_environment_turns_debug_mode_on(
     """As OpenTelemetry's switch is read."""
     monkeypatch.setenv("HOOKTRACE_DEBUG", value)
     assert settings.debug_from_environment() == debug
+
+
+def test_samples_of_steps_that_never_come_are_forgotten() -> None:
+    """Their calls were lost."""
+    assembler = Assembler()
+    for step in range(5000):
+        assembler.add_sample(WireSample("net", step, 0, 0, 0))
+    assert len(assembler._samples) == 4096
+    assert min(step for _, step in assembler._samples) == 5000 - 4096
