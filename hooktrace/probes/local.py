@@ -138,6 +138,10 @@ def _copied(state: Any) -> Any:
         return copy.deepcopy(state)
     # Attribute by attribute: what a state leaves out when it is pickled, as its group, is wanted.
     groups = [value for value in values.values() if isinstance(value, dist.ProcessGroup)]
+    # Other buckets' callbacks may be at work on the state.  These copies are made in one piece.
+    for name, value in values.items():
+        if isinstance(value, dict | list | set):
+            values[name] = copy.copy(value)
     copied = object.__new__(type(state))
     for name, value in copy.deepcopy(values, {id(group): group for group in groups}).items():
         object.__setattr__(copied, name, value)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -11,6 +12,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 
 import hooktrace
 from hooktrace import Tracer, hooks
+from hooktrace.probes import watch
 from tests.distributed.models import backward, gradients, make_ddp, train
 
 STEPS = 16
@@ -82,6 +84,24 @@ def _early(change: Callable[[torch.Tensor], None], when: str) -> Hook:
     return early
 
 
+def _at_the_end(state: Any, bucket: Any) -> Any:
+    """Average, and change the result of bucket 0 while DDP waits for the last one's."""
+    buffer = bucket.buffer()
+    dist.all_reduce(buffer.div_(dist.get_world_size()))
+    if bucket.index() == 0:
+        _first[:] = [buffer]
+    elif bucket.is_last():
+        first = _first.pop()
+        engine: Any = torch.autograd.Variable._execution_engine
+        engine.queue_callback(lambda: first.mul_(2))
+    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    future.set_result(buffer)
+    return future
+
+
+_first: list[torch.Tensor] = []
+
+
 def _powersgd(state: Any, bucket: Any) -> Any:
     future = powerSGD_hook.powerSGD_hook(state, bucket)
     future.wait()
@@ -101,6 +121,7 @@ def memory(rank: int) -> dict[str, Any]:
             hook = Keeping(what, last_only=last_only)
             note(f"{name}, {last_only}", hook, gradient_as_bucket_view=last_only)
     note("doubles", _early(lambda t: t.mul_(2), "at the next bucket"))
+    note("doubles at the end", _at_the_end)
     note("touches nothing", _early(lambda t: None, "at the next bucket"))
     note("writes the same", _early(lambda t: t.mul_(1), "at the next bucket"))
     for views in (False, True):
@@ -143,6 +164,21 @@ def silent(rank: int) -> dict[str, list[tuple[str, int, int]]]:
             tracer.flush()
             found[name] = [(a.kind, a.step, a.bucket) for a in tracer._store.anomalies()]
     return found
+
+
+def joined_while_watched(rank: int) -> tuple[list[Any], int, int]:
+    """Return anomalies, steps and complaints where rank 1 has half the data."""
+    ddp = make_ddp(CAP_MB)
+    with (
+        mock.patch.object(watch.logger, "exception") as complaints,
+        Tracer(debug=True, error_every=0) as tracer,
+    ):
+        hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
+        with ddp.join():
+            for step in range(20 if rank == 0 else 10):
+                backward(ddp, rank, step)
+        steps = len(tracer.steps())
+        return tracer.anomalies(), steps, complaints.call_count
 
 
 def untouched_by_debug(rank: int) -> dict[str, bool]:

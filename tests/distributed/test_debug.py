@@ -15,7 +15,13 @@ BUCKETS = 6
 def two(tmp_path_factory: pytest.TempPathFactory) -> Launch:
     """All scenarios on 2 ranks."""
     scenarios = {
-        "debug_scenarios": ["memory", "untouched_by_debug", "not_finite", "silent"],
+        "debug_scenarios": [
+            "memory",
+            "untouched_by_debug",
+            "joined_while_watched",
+            "not_finite",
+            "silent",
+        ],
         "local_error_scenarios": ["known_local_errors", "left_alone", "not_measurable", "alone"],
     }
     return harness.launch(tmp_path_factory, scenarios, ranks=2)
@@ -36,11 +42,13 @@ def test_a_result_that_changes_after_its_future_completed_is_named(two: Launch) 
     for facts in two["memory"]:
         changed = [("changed_after_completion", i) for i in range(BUCKETS - 1)]
         assert facts["doubles"] == changed
+        assert facts["doubles at the end"] == [("changed_after_completion", 0)]
 
 
 def test_debug_mode_has_nothing_to_say_of_right_hooks(two: Launch) -> None:
     """Hooktrace's, torch's, and those that keep what may be kept, however DDP is set up."""
-    wrong = {f"{what}, {last}" for what in KEEPING for last in (True, False)} | {"doubles"}
+    wrong = {f"{what}, {last}" for what in KEEPING for last in (True, False)}
+    wrong |= {"doubles", "doubles at the end"}
     for facts in two["memory"]:
         right = {name: found for name, found in facts.items() if name not in wrong}
         assert len(right) == 2 * len(INNOCENT) + 2 + 12 + 2
@@ -52,6 +60,11 @@ def test_debug_mode_leaves_training_as_it_is(two: Launch) -> None:
     for facts in two["untouched_by_debug"]:
         assert facts == dict.fromkeys(facts, True)
         assert len(facts) == 3
+
+
+def test_a_rank_that_has_run_out_of_data_is_watched_too(two: Launch) -> None:
+    """Its buckets are made for the purpose, outside any backward pass."""
+    assert two["joined_while_watched"] == [([], 20, 0)] * 2
 
 
 def test_the_first_nan_has_its_step_parameter_and_rank(two: Launch) -> None:
