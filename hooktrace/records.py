@@ -10,6 +10,7 @@ step was ready on that device, measured with device events.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -22,15 +23,18 @@ __all__ = [
     "Batch",
     "BucketLayout",
     "BucketRecord",
+    "ClockRecord",
     "DeviceSpan",
     "ErrorRecord",
     "LayoutRecord",
     "ParameterError",
     "RunInfo",
     "Scope",
+    "SkewRecord",
     "Stage",
     "StepRecord",
     "Transfer",
+    "late_rank",
 ]
 
 SCHEMA_VERSION = 1
@@ -322,6 +326,60 @@ class AnomalyRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClockRecord:
+    """One measurement of this rank's host clock against rank 0's.
+
+    When this rank's clock showed ``time_ns``, rank 0's showed ``time_ns + offset_ns``, give or take
+    ``uncertainty_ns``: half of the shortest of ``pings`` round trips, ``round_trip_ns``.
+    """
+
+    time_ns: int
+    offset_ns: int
+    uncertainty_ns: int
+    round_trip_ns: int
+    pings: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SkewRecord:
+    """When each rank had one bucket ready, of a step in which the ranks told each other.
+
+    ``arrivals_ns``: by rank, ns after the first one.  ``uncertainty_ns``: of the difference of two
+    of them, ``None`` where the clocks of the ranks are not known to each other.  ``rank`` is the
+    one that recorded this, ``time_ns`` its host time when it was ready.
+    """
+
+    model: str
+    hook: str
+    generation: int
+    step: int
+    bucket: int
+    time_ns: int
+    rank: int
+    arrivals_ns: tuple[int, ...]
+    uncertainty_ns: int | None
+
+    @property
+    def lag_ns(self) -> int:
+        """How long after the first rank this one was ready."""
+        return self.arrivals_ns[self.rank]
+
+    @property
+    def late_rank(self) -> int | None:
+        """The rank that was ready last; ``None`` where the clocks do not tell it from the next."""
+        return late_rank(self.arrivals_ns, self.uncertainty_ns)
+
+
+def late_rank(arrivals_ns: Sequence[int], uncertainty_ns: int | None) -> int | None:
+    """Return which of some times is last, by more than their uncertainty; ``None`` if none is."""
+    if uncertainty_ns is None or len(arrivals_ns) < 2:
+        return None
+    order = sorted(range(len(arrivals_ns)), key=arrivals_ns.__getitem__)
+    margin_ns = arrivals_ns[order[-1]] - arrivals_ns[order[-2]]
+    return order[-1] if margin_ns > uncertainty_ns else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunInfo:
     """Who recorded: this process in its job, and its clock's anchor to wall-clock time.
 
@@ -357,5 +415,7 @@ class Batch:
     layouts: tuple[LayoutRecord, ...] = ()
     steps: tuple[tuple[StepRecord, tuple[BucketRecord, ...]], ...] = ()
     anomalies: tuple[AnomalyRecord, ...] = ()
+    clocks: tuple[ClockRecord, ...] = ()
+    skews: tuple[SkewRecord, ...] = ()
     losses: dict[str, int] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)

@@ -20,11 +20,13 @@ from hooktrace.records import (
     AnomalyRecord,
     BucketLayout,
     BucketRecord,
+    ClockRecord,
     DeviceSpan,
     ErrorRecord,
     LayoutRecord,
     ParameterError,
     RunInfo,
+    SkewRecord,
     Stage,
     StepRecord,
     Transfer,
@@ -94,6 +96,24 @@ def decode(text: str | bytes) -> Trace:
     """Decode a whole file's content."""
     data = text.encode("ascii") if isinstance(text, str) else text
     return decode_trace(data.splitlines(keepends=True))
+
+
+ARRIVALS = st.lists(INTS, min_size=3, max_size=3).map(tuple)
+SKEW = records(SkewRecord, time_ns=TIMES, rank=st.integers(0, 2), arrivals_ns=ARRIVALS)
+
+
+@given(st.lists(records(ClockRecord), max_size=3), st.lists(SKEW, max_size=3))
+def test_clocks_and_skews_come_back_equal(
+    clocks: list[ClockRecord], skews: list[SkewRecord]
+) -> None:
+    """Whatever they hold; Perfetto sees a skew as an instant."""
+    encoder = TraceEncoder(sample.make_run())
+    text = encoder.start() + "".join(map(encoder.clock, clocks))
+    text += "".join(map(encoder.skew, skews)) + encoder.end({})
+    trace = decode(text)
+    assert (trace.clocks, trace.skews, trace.skipped) == (clocks, skews, [])
+    events = [e for e in json.loads(text) if e.get("cat") == "hooktrace.skew"]
+    assert [e["ph"] for e in events] == ["i"] * len(skews)
 
 
 @given(RUN, STEPS, st.lists(LAYOUT, max_size=2), st.lists(records(AnomalyRecord), max_size=2))

@@ -13,7 +13,16 @@ from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
-from ..records import AnomalyRecord, Batch, BucketRecord, LayoutRecord, RunInfo, StepRecord
+from ..records import (
+    AnomalyRecord,
+    Batch,
+    BucketRecord,
+    ClockRecord,
+    LayoutRecord,
+    RunInfo,
+    SkewRecord,
+    StepRecord,
+)
 from ..trace_format import TraceEncoder
 from .append_file import AppendFile, disk_error, writable_directory
 
@@ -78,12 +87,16 @@ class TraceFileExporter:
         if writer is None or batch.run != self._run:
             self.close()
             writer = self._writer = self._open(batch.run)
+        for clock in batch.clocks:
+            writer.clock(clock)
         for layout in batch.layouts:
             writer.layout(layout)
         for step, buckets in batch.steps:
             writer.step(step, buckets)
         for anomaly in batch.anomalies:
             writer.anomaly(anomaly)
+        for skew in batch.skews:
+            writer.skew(skew)
         writer.flush()
 
     def close(self) -> None:
@@ -131,6 +144,14 @@ class _Writer:
     def layout(self, record: LayoutRecord) -> None:
         """Add a layout."""
         self._add("layouts", self._encoder.layout(record), record.time_ns)
+
+    def clock(self, record: ClockRecord) -> None:
+        """Add a measurement of the clock."""
+        self._add("clocks", self._encoder.clock(record), record.time_ns)
+
+    def skew(self, record: SkewRecord) -> None:
+        """Add when the ranks had a bucket ready."""
+        self._add("skews", self._encoder.skew(record), record.time_ns)
 
     def anomaly(self, record: AnomalyRecord) -> None:
         """Add an anomaly."""

@@ -8,6 +8,7 @@ A trace file is Chrome trace-event JSON in array form, one event a line, so that
     {"cat":"hooktrace.bucket","ph":"X","name":"bucket 0", ... "args":{the BucketRecord}},
     {"cat":"view.stage","ph":"X","name":"compress", ...},
     {"cat":"hooktrace.step","ph":"X","name":"step 7", ... "args":{the StepRecord}},
+    {"ph":"M","name":"hooktrace_clock", ... "args":{the ClockRecord}},
     ...
     {"ph":"M","name":"hooktrace_end", ... "args":{"lost":{}}}
     ]

@@ -14,12 +14,14 @@ from ..records import (
     AnomalyRecord,
     BucketLayout,
     BucketRecord,
+    ClockRecord,
     DeviceSpan,
     ErrorRecord,
     LayoutRecord,
     ParameterError,
     RunInfo,
     Scope,
+    SkewRecord,
     Stage,
     StepRecord,
     Transfer,
@@ -50,6 +52,8 @@ class Trace:
     buckets: list[BucketRecord] = field(default_factory=list)
     layouts: list[LayoutRecord] = field(default_factory=list)
     anomalies: list[AnomalyRecord] = field(default_factory=list)
+    clocks: list[ClockRecord] = field(default_factory=list)
+    skews: list[SkewRecord] = field(default_factory=list)
     skipped: list[SkippedLine] = field(default_factory=list)
     lost: dict[str, int] = field(default_factory=dict)
     closed: bool = False
@@ -113,6 +117,9 @@ def _read_event(trace: Trace, event: dict[str, Any]) -> None:
         trace.layouts.append(_layout(event["args"]))
     elif category == "hooktrace.anomaly":
         trace.anomalies.append(AnomalyRecord(**event["args"]))
+    elif category == "hooktrace.skew":
+        arrivals_ns = tuple(event["args"].pop("arrivals_ns"))
+        trace.skews.append(SkewRecord(**event["args"], arrivals_ns=arrivals_ns))
     elif category == "hooktrace.limit":
         trace.lost = event["args"]["lost"]
     elif not str(category).startswith("view."):
@@ -122,6 +129,8 @@ def _read_event(trace: Trace, event: dict[str, Any]) -> None:
 def _read_meta(trace: Trace, name: str, args: dict[str, Any]) -> None:
     if name == "hooktrace_end":
         trace.lost = args["lost"]
+    elif name == "hooktrace_clock":
+        trace.clocks.append(ClockRecord(**args))
     elif name == "hooktrace_run":
         schema = args.pop("schema")
         if schema != SCHEMA_VERSION:

@@ -14,9 +14,11 @@ from ..records import (
     SCHEMA_VERSION,
     AnomalyRecord,
     BucketRecord,
+    ClockRecord,
     ErrorRecord,
     LayoutRecord,
     RunInfo,
+    SkewRecord,
     Stage,
     StepRecord,
     Transfer,
@@ -117,6 +119,20 @@ class TraceEncoder:
         return (
             f'{{"cat":"hooktrace.anomaly","ph":"i","s":"p","name":{_quote(record.kind)},'
             f'"pid":{self._pid},"tid":0,"ts":{_us(record.time_ns + self._shift_ns)},'
+            f'"args":{_json(asdict(record))}}},\n'
+        )
+
+    def clock(self, record: ClockRecord) -> str:
+        """Return the line of a measurement of the clock."""
+        return self._meta("hooktrace_clock", asdict(record))
+
+    def skew(self, record: SkewRecord) -> str:
+        """Return the line of when the ranks had a bucket ready: an instant on the steps' row."""
+        lines, tid = self._row_of_steps(record.model)
+        name = f"bucket {record.bucket}: ready {record.lag_ns / 1e6:.3f} ms after the first rank"
+        return (
+            f'{lines}{{"cat":"hooktrace.skew","ph":"i","s":"t","name":{_quote(name)},'
+            f'"pid":{self._pid},"tid":{tid},"ts":{_us(record.time_ns + self._shift_ns)},'
             f'"args":{_json(asdict(record))}}},\n'
         )
 
