@@ -17,7 +17,7 @@ LAYERS = (
     {"intervals", "errors"},
     {"records", "ring", "timing", "lane"},
     {"summary", "metrics", "trace_format", "store", "groups"},
-    {"calls", "collectives", "exporters"},
+    {"calls", "collectives", "exporters", "timeline"},
     {"layout", "testing", "contract"},
     {"chain", "compiled", "probes"},
     {"driver", "assemble"},

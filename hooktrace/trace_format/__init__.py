@@ -32,7 +32,15 @@ Only the standard library and the records are imported.  ``encode`` writes, ``de
 
 from __future__ import annotations
 
-from .decode import SkippedLine, Trace, decode_trace, read_trace
+from .decode import Fields, SkippedLine, Trace, decode_error, decode_trace, read_trace
 from .encode import TraceEncoder
 
-__all__ = ["SkippedLine", "Trace", "TraceEncoder", "decode_trace", "read_trace"]
+__all__ = [
+    "Fields",
+    "SkippedLine",
+    "Trace",
+    "TraceEncoder",
+    "decode_error",
+    "decode_trace",
+    "read_trace",
+]

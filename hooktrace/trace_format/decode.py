@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -27,7 +27,7 @@ from ..records import (
     Transfer,
 )
 
-__all__ = ["SkippedLine", "Trace", "decode_trace", "read_trace"]
+__all__ = ["Fields", "SkippedLine", "Trace", "decode_error", "decode_trace", "read_trace"]
 
 
 class SkippedLine(NamedTuple):
@@ -69,9 +69,26 @@ def read_trace(path: str | os.PathLike[str]) -> Trace:
         return decode_trace(lines)
 
 
-def decode_trace(lines: Iterable[bytes]) -> Trace:
-    """Do what ``read_trace`` does, for lines from anywhere."""
+Fields = dict[str, Any]
+"""A record's fields as they stand in the file; what is ``None`` or false is missing."""
+
+
+def decode_trace(
+    lines: Iterable[bytes],
+    *,
+    bucket: Callable[[Fields], None] | None = None,
+    step: Callable[[Fields], None] | None = None,
+) -> Trace:
+    """Do what ``read_trace`` does, for lines from anywhere.
+
+    ``bucket``, ``step``: take the fields of each, in place of the trace's lists, by a reader that
+    has no use for a million records.  What they raise skips the line.
+    """
     trace = Trace()
+    take = _Takers(
+        bucket or (lambda fields: trace.buckets.append(_bucket(fields))),
+        step or (lambda fields: trace.steps.append(_step(fields))),
+    )
     for number, raw in enumerate(lines, 1):
         line = raw.strip()
         if line.startswith(b'{"cat":"view.') and line.endswith(b"},"):
@@ -81,13 +98,19 @@ def decode_trace(lines: Iterable[bytes]) -> Trace:
             continue
         trace.closed = False
         try:
-            _read_event(trace, json.loads(line.removesuffix(b",")))
+            _read_event(trace, take, json.loads(line.removesuffix(b",")))
         except _StopReadingError as error:
             trace.skipped.append(SkippedLine(number, f"{error}; nothing from here on was read"))
             break
-        except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        except _UNREADABLE as error:
             trace.skipped.append(SkippedLine(number, _reason(raw, error)))
     return trace
+
+
+_UNREADABLE = (
+    *(ValueError, TypeError, LookupError, AttributeError),
+    *(OverflowError, RecursionError),
+)
 
 
 class _StopReadingError(Exception):
@@ -104,15 +127,20 @@ def _reason(raw: bytes, error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def _read_event(trace: Trace, event: dict[str, Any]) -> None:
+class _Takers(NamedTuple):
+    bucket: Callable[[Fields], None]
+    step: Callable[[Fields], None]
+
+
+def _read_event(trace: Trace, take: _Takers, event: dict[str, Any]) -> None:
     if event.get("ph") == "M":
         _read_meta(trace, event["name"], event["args"])
         return
     category = event.get("cat")
     if category == "hooktrace.bucket":
-        trace.buckets.append(_bucket(event["args"]))
+        take.bucket(event["args"])
     elif category == "hooktrace.step":
-        trace.steps.append(_step(event["args"]))
+        take.step(event["args"])
     elif category == "hooktrace.layout":
         trace.layouts.append(_layout(event["args"]))
     elif category == "hooktrace.anomaly":
@@ -180,7 +208,7 @@ def _bucket(args: dict[str, Any]) -> BucketRecord:
     if "bus_bytes" in args:
         args["bus_bytes"] = float(args["bus_bytes"])
     if "error" in args:
-        args["error"] = _error(*args["error"])
+        args["error"] = decode_error(args["error"])
     if "sent" in args:
         args["sent"] = _sent(args["sent"])
     return BucketRecord(**args)
@@ -192,10 +220,11 @@ _NUMBERS = (
 )
 
 
-def _error(*row: Any) -> ErrorRecord:
+def decode_error(row: Sequence[Any]) -> ErrorRecord:
+    """Return the error that a bucket's field of that name holds."""
     count = len(_NUMBERS)
     worst = row[count]
-    scope: Scope = "local" if row[count + 1 :] == ("local",) else "global"
+    scope: Scope = "local" if "local" in row[count + 1 :] else "global"
     return ErrorRecord(
         **dict(zip(_NUMBERS, map(_float, row[:count]), strict=True)),
         worst=tuple(_parameter_error(name, *map(_float, values)) for name, *values in worst),
