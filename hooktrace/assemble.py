@@ -28,12 +28,14 @@ from .probes import (
     WireSample,
     attribute,
     error_record,
+    skew_record,
 )
 from .records import (
     AnomalyRecord,
     BucketRecord,
     DeviceSpan,
     ErrorRecord,
+    SkewRecord,
     Stage,
     StepRecord,
     Transfer,
@@ -120,6 +122,7 @@ class Assembler:
         self._completed: list[CompletedStep] = []
         self._unresolved: deque[tuple[_ModelSteps, list[BucketCall], bool]] = deque()
         self.anomalies: list[AnomalyRecord] = []
+        self.skews: list[SkewRecord] = []
         self.lost: Counter[str] = Counter()
         self._errors: dict[tuple[str, int, int], ErrorRecord] = {}
         self._samples: dict[tuple[str, int], WireSample] = {}
@@ -132,6 +135,9 @@ class Assembler:
         if error is not None:
             self._errors[slot.model.name, outcome.step, slot.index] = error
             _forget_the_oldest(self._errors)
+        skew = skew_record(outcome)
+        if skew is not None:
+            self.skews.append(skew)
         for anomaly in self._diagnosis.of_outcome(outcome):
             self.report(anomaly)
 

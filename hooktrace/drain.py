@@ -20,7 +20,7 @@ from .assemble import Assembler, CompletedStep
 from .calls import BucketCall
 from .exporters.base import Exporter
 from .probes import Outcome, WireSample
-from .records import AnomalyRecord, Batch, LayoutRecord, RunInfo
+from .records import AnomalyRecord, Batch, ClockRecord, LayoutRecord, RunInfo
 from .ring import Ring
 from .store import Store
 
@@ -35,7 +35,7 @@ _BREATH_S = 0.0002
 gets it at once instead of after the switch interval of 5 ms."""
 
 
-Entry = BucketCall | LayoutRecord | AnomalyRecord | Outcome | WireSample
+Entry = BucketCall | LayoutRecord | AnomalyRecord | ClockRecord | Outcome | WireSample
 """What may be in the ring."""
 
 
@@ -69,6 +69,7 @@ class Drain:
         self._interval_s = interval_s
         self._run: RunInfo | None = None
         self._lost: Counter[str] = Counter()
+        self._clocks: list[ClockRecord] = []
         self._disabled = 0
         self._failures: dict[str, int] = {}
         self._reported: set[str] = set()
@@ -191,6 +192,8 @@ class Drain:
             layouts.append(entry)
         elif isinstance(entry, AnomalyRecord):
             self._assembler.report(entry)
+        elif isinstance(entry, ClockRecord):
+            self._clocks.append(entry)
         elif isinstance(entry, Outcome):
             self._assembler.add_outcome(entry)
         elif isinstance(entry, WireSample):
@@ -217,10 +220,12 @@ class Drain:
     def _deliver(self, layouts: list[LayoutRecord]) -> None:
         steps = self._assembler.take()
         anomalies, self._assembler.anomalies = self._assembler.anomalies, []
+        skews, self._assembler.skews = self._assembler.skews, []
+        clocks, self._clocks = self._clocks, []
         if anomalies:
             self._on_anomalies(anomalies)
         totals = self._totals()
-        if not (layouts or steps or anomalies or totals != self._sent):
+        if not (layouts or steps or anomalies or skews or clocks or totals != self._sent):
             return
         self._sent = totals
         if self._run is None:
@@ -235,6 +240,8 @@ class Drain:
                 layouts=tuple(layouts) if first else (),
                 steps=tuple(portion),
                 anomalies=() if steps else tuple(anomalies),
+                clocks=tuple(clocks) if first else (),
+                skews=() if steps else tuple(skews),
                 losses=losses,
                 failures=failures,
             )

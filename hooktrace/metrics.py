@@ -260,6 +260,29 @@ ANOMALIES = Metric(
     "Things that went wrong in a hook, by kind.",
     (*_MODEL, "kind"),
 )
+ARRIVAL_LAG = Metric(
+    "hooktrace_arrival_lag_seconds",
+    "hooktrace.arrival.lag",
+    "s",
+    "histogram",
+    "How long after the first rank this one had a probed bucket ready; where clocks are known.",
+    _MODEL,
+    _SECONDS,
+)
+CLOCK_OFFSET = Metric(
+    "hooktrace_clock_offset_seconds",
+    "hooktrace.clock.offset",
+    "s",
+    "gauge",
+    "What has to be added to this rank's clock to get rank 0's.",
+)
+CLOCK_UNCERTAINTY = Metric(
+    "hooktrace_clock_uncertainty_seconds",
+    "hooktrace.clock.uncertainty",
+    "s",
+    "gauge",
+    "By how much the clock offset may be wrong: half of the shortest round trip.",
+)
 RECORDS_LOST = Metric(
     "hooktrace_records_lost",
     "hooktrace.records.lost",
@@ -309,6 +332,9 @@ METRICS: tuple[Metric, ...] = (
     BUCKET_ERROR,
     BUCKET_COSINE,
     ANOMALIES,
+    ARRIVAL_LAG,
+    CLOCK_OFFSET,
+    CLOCK_UNCERTAINTY,
     RECORDS_LOST,
     EXPORTER_FAILURES,
     RUN,
@@ -348,6 +374,12 @@ def observe(batch: Batch) -> Iterator[Observation]:
             yield from _observe_bucket(bucket, timed=step.counts)
     for anomaly in batch.anomalies:
         yield Observation(ANOMALIES, (anomaly.model, anomaly.hook, anomaly.kind), 1)
+    for skew in batch.skews:
+        if skew.uncertainty_ns is not None:
+            yield Observation(ARRIVAL_LAG, (skew.model, skew.hook), skew.lag_ns / 1e9)
+    for clock in batch.clocks[-1:]:
+        yield Observation(CLOCK_OFFSET, (), clock.offset_ns / 1e9)
+        yield Observation(CLOCK_UNCERTAINTY, (), clock.uncertainty_ns / 1e9)
     for reason, count in batch.losses.items():
         yield Observation(RECORDS_LOST, (reason,), count)
     for exporter, count in batch.failures.items():

@@ -17,6 +17,7 @@ from typing import Literal
 from .intervals import overlap_ratio
 
 __all__ = [
+    "CLOCK_DRIFT",
     "SCHEMA_VERSION",
     "STAGES",
     "AnomalyRecord",
@@ -45,6 +46,9 @@ STAGES = ("compress", "queue", "wire", "decompress", "hook", "pending")
 call itself (hook) and the wait for its future (pending) can be seen."""
 
 Clock = Literal["host", "device"]
+
+CLOCK_DRIFT = 50e-6
+"""Parts by which two hosts' clocks may drift apart, which is more than they do under NTP."""
 
 Scope = Literal["global", "local"]
 """What a result is compared with: the average of all ranks' gradients, or, for the local error, the
@@ -330,7 +334,8 @@ class ClockRecord:
     """One measurement of this rank's host clock against rank 0's.
 
     When this rank's clock showed ``time_ns``, rank 0's showed ``time_ns + offset_ns``, give or take
-    ``uncertainty_ns``: half of the shortest of ``pings`` round trips, ``round_trip_ns``.
+    ``uncertainty_ns``: half of the shortest of ``pings`` round trips, ``round_trip_ns``.  Away from
+    that moment the uncertainty grows by ``CLOCK_DRIFT`` of the distance.
     """
 
     time_ns: int

@@ -5,12 +5,22 @@ from __future__ import annotations
 import threading
 from collections import deque
 
-from .records import AnomalyRecord, Batch, BucketRecord, LayoutRecord, StepRecord
+from .records import (
+    AnomalyRecord,
+    Batch,
+    BucketRecord,
+    ClockRecord,
+    LayoutRecord,
+    SkewRecord,
+    StepRecord,
+)
 
 __all__ = ["Store"]
 
 _KEPT_LAYOUTS = 64
 _KEPT_ANOMALIES = 1000
+_KEPT_CLOCKS = 1000
+_KEPT_SKEWS = 1000
 
 
 class Store:
@@ -26,6 +36,8 @@ class Store:
         self._bucket_count = 0
         self._layouts: deque[LayoutRecord] = deque(maxlen=_KEPT_LAYOUTS)
         self._anomalies: deque[AnomalyRecord] = deque(maxlen=_KEPT_ANOMALIES)
+        self._clocks: deque[ClockRecord] = deque(maxlen=_KEPT_CLOCKS)
+        self._skews: deque[SkewRecord] = deque(maxlen=_KEPT_SKEWS)
         self._lock = threading.Lock()
 
     def add(self, batch: Batch) -> None:
@@ -33,6 +45,8 @@ class Store:
         with self._lock:
             self._layouts.extend(batch.layouts)
             self._anomalies.extend(batch.anomalies)
+            self._clocks.extend(batch.clocks)
+            self._skews.extend(batch.skews)
             for completed in batch.steps:
                 self._steps.append(completed)
                 self._bucket_count += len(completed[1])
@@ -55,3 +69,13 @@ class Store:
         """Return the kept anomalies, oldest first."""
         with self._lock:
             return list(self._anomalies)
+
+    def clocks(self) -> list[ClockRecord]:
+        """Return the kept measurements of the clock, oldest first."""
+        with self._lock:
+            return list(self._clocks)
+
+    def skews(self) -> list[SkewRecord]:
+        """Return the kept arrivals of probed buckets, oldest first."""
+        with self._lock:
+            return list(self._skews)

@@ -23,12 +23,22 @@ from typing import Literal, get_args
 import torch
 
 from .assemble import Assembler
+from .clocks import ClockSync
 from .drain import Drain, Entry
 from .errors import AnomalyError
 from .exporters.base import Exporter
 from .job import describe_run
 from .layout import LayoutTracker
-from .records import AnomalyRecord, BucketRecord, LayoutRecord, RunInfo, Scope, StepRecord
+from .records import (
+    AnomalyRecord,
+    BucketRecord,
+    ClockRecord,
+    LayoutRecord,
+    RunInfo,
+    Scope,
+    SkewRecord,
+    StepRecord,
+)
 from .ring import Ring
 from .store import Store
 from .summary import ModelSummary, summarize
@@ -56,6 +66,7 @@ class Tracer:
     ranks; ``local`` what compress and decompress of a staged hook do to this rank's own gradients,
     without sending anything.  ``debug``: look at every bucket of every step for NaN and inf, and
     for hooks that hold or change a bucket's memory; every call then takes much longer.
+    ``align_clocks``: compare the ranks' clocks now and then, over connections to rank 0.
     ``on_anomaly``: an anomaly is always recorded; ``warn`` logs it too, ``raise`` also ends the
     next backward pass on the rank that saw it, with ``AnomalyError``.
     ``interval_s``: how often the drain wakes.  ``close_timeout_s``: the deadline of ``close()``.
@@ -74,6 +85,7 @@ class Tracer:
         error_all_buckets: bool = False,
         error: Scope = "global",
         debug: bool = False,
+        align_clocks: bool = True,
         on_anomaly: OnAnomaly = "record",
         interval_s: float = 0.5,
         close_timeout_s: float = 10.0,
@@ -94,6 +106,7 @@ class Tracer:
         self.error_all_buckets = error_all_buckets
         self.error: Scope = error
         self.debug = debug
+        self._align_clocks = align_clocks
         self.clock = clock
         self.recording = True
         """Whether traced hooks record; false once the tracer is closed."""
@@ -123,6 +136,7 @@ class Tracer:
         self.push_sample = self._ring.push
         """Takes the mark of a step whose collectives are to be looked up."""
         self._store = Store(*self._keep)
+        self._clocks: ClockSync | None = None
         self.started = False
         """Whether the drain's thread runs."""
         self._start_lock = threading.Lock()
@@ -156,10 +170,16 @@ class Tracer:
                 )
             else:
                 self.started = True
+                if self._align_clocks:
+                    self._clocks = ClockSync(self.clock, self._ring.push)
 
     def announce(self, layout: LayoutRecord) -> None:
         """Take the layout of a new generation; called by hooks, in the first steps of each."""
         self._ring.push(layout)
+
+    def clock_offset(self, host_ns: int) -> tuple[int, int] | None:
+        """Return the offset to rank 0's clock and its uncertainty, ns; ``None`` if unknown."""
+        return None if self._clocks is None else self._clocks.offset_at(host_ns)
 
     def wake(self) -> None:
         """Let the drain work now; does not wait for it."""
@@ -230,6 +250,16 @@ class Tracer:
         self.flush()
         return self._store.anomalies()
 
+    def skews(self) -> list[SkewRecord]:
+        """Return when the ranks had probed buckets ready, oldest first."""
+        self.flush()
+        return self._store.skews()
+
+    def clocks(self) -> list[ClockRecord]:
+        """Return this rank's measurements of its clock against rank 0's, oldest first."""
+        self.flush()
+        return self._store.clocks()
+
     def summary(self) -> list[ModelSummary]:
         """Return percentiles of the kept steps, one summary a model."""
         self.flush()
@@ -271,6 +301,8 @@ class Tracer:
         _open_tracers.discard(self)
         if first:
             self._leave_samplings()
+            if self._clocks is not None:
+                self._clocks.close()
         timeout_s = self._close_timeout_s if timeout_s is None else timeout_s
         if self._drain.stop(timeout_s):
             return True

@@ -30,7 +30,7 @@ from .driver import HOOK_SIGNATURE, StagedHook
 from .errors import HookError
 from .groups import group_of, only_default_group
 from .layout import BucketSlot, LayoutTracker
-from .probes import LocalProbes, ModelProbes, Sampling, Watch, WireSampler
+from .probes import LocalProbes, ModelProbes, Occasion, Sampling, Watch, WireSampler
 from .records import AnomalyRecord
 from .silence import watch_for_silence
 
@@ -183,7 +183,7 @@ class TracedHook:
         sampled: Sampled | None = None
         recorder: Recorder = tracer
         if step >= model.sample_step and model.sampling is not None:
-            sampled = model.sampling.enter(slot, step, bucket, state, tracer)
+            sampled = model.sampling.enter(Occasion(slot, step, ready, bucket, state), tracer)
             if sampled is not None:
                 recorder = sampled.recorder(tracer)
             model.sample_step = model.sampling.next_step

@@ -21,7 +21,7 @@ LAYERS = (
     {"layout", "testing", "contract"},
     {"chain", "compiled", "probes"},
     {"driver", "assemble"},
-    {"drain", "job"},
+    {"drain", "job", "clocks"},
     {"settings", "tracer", "silence"},
     {"wrapper", "compose"},
     {"hooks"},

@@ -16,7 +16,15 @@ from hooktrace.exporters import OpenTelemetryExporter, PrometheusExporter
 from hooktrace.metrics import MAX_BUCKET_LABELS, METRICS, Metric, bucket_label, observe
 from hooktrace.records import Batch, Transfer
 from tests.exporters.processes import get
-from tests.exporters.records_sample import full_batch, make_run, make_step, opaque, probed
+from tests.exporters.records_sample import (
+    full_batch,
+    make_clock,
+    make_run,
+    make_skew,
+    make_step,
+    opaque,
+    probed,
+)
 
 _UNIT_SUFFIX = {"s": "_seconds", "By": "_bytes", "By/s": "_bytes_per_second"}
 _ADDED_SUFFIX = {"counter": "_total", "info": "_info"}
@@ -121,6 +129,27 @@ def test_what_a_staged_hook_sent_is_both() -> None:
         ("hooktrace_step_wire_bytes", "all_reduce", "float16", 4000),
         ("hooktrace_wire_bytes", "0", 2000),
         ("hooktrace_wire_bytes", "1", 2000),
+    ]
+
+
+def test_a_lag_is_observed_where_the_clocks_are_known() -> None:
+    """This rank's own; of clocks the last measurement counts."""
+    batch = Batch(
+        run=make_run(),
+        clocks=(make_clock(1), make_clock(-2_000_000_000, 5_000)),
+        skews=(make_skew(rank=0), make_skew(rank=1), make_skew(uncertainty_ns=None)),
+    )
+    names = ("arrival_lag", "clock_offset", "clock_uncertainty")
+    found = [
+        (o.metric.name.removeprefix("hooktrace_"), o.value)
+        for o in observe(batch)
+        if any(name in o.metric.name for name in names)
+    ]
+    assert found == [
+        ("arrival_lag_seconds", 0.003),
+        ("arrival_lag_seconds", 0.0),
+        ("clock_offset_seconds", -2.0),
+        ("clock_uncertainty_seconds", 0.000005),
     ]
 
 

@@ -14,18 +14,20 @@
     drain               findings.py: numbers -> ErrorRecord and anomalies
 
 The only collectives that hooktrace adds are here: on a probed step, for the probed bucket, an
-all-reduce of its size and an all-gather of 16 kB, which also carries a checksum of the result that
-was probed before: whether the replicas still agree is known one probe later.  Nothing waits: the
-hook's future is passed on when the reference has arrived too.  The result is not touched.
+all-reduce of its size and an all-gather of 16 kB, which also carries when this rank had the bucket
+ready, and a checksum of the result that was probed before: whether the replicas still agree is
+known one probe later.  Nothing waits: the hook's future is passed on when the reference has arrived
+too.  The result is not touched.
 """
 
 from __future__ import annotations
 
-from .findings import Diagnosis, error_record
+from .findings import Diagnosis, error_record, skew_record
 from .local import LocalProbes
 from .model import ModelProbes
 from .probe import Outcome
 from .sampling import Sampled, Sampling
+from .schedule import Occasion
 from .watch import Watch
 from .wire import CallWindow, FlightRecorder, WireSample, WireSampler, attribute
 
@@ -35,6 +37,7 @@ __all__ = [
     "FlightRecorder",
     "LocalProbes",
     "ModelProbes",
+    "Occasion",
     "Outcome",
     "Sampled",
     "Sampling",
@@ -43,4 +46,5 @@ __all__ = [
     "WireSampler",
     "attribute",
     "error_record",
+    "skew_record",
 ]

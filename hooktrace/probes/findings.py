@@ -25,11 +25,11 @@ from typing import NamedTuple
 import torch
 
 from ..layout import BucketSlot, anomaly_of
-from ..records import AnomalyRecord, BucketRecord, ErrorRecord, ParameterError
+from ..records import AnomalyRecord, BucketRecord, ErrorRecord, ParameterError, SkewRecord
 from .compare import lengths_of, numbers
 from .probe import Outcome
 
-__all__ = ["Diagnosis", "Finding", "error_record", "nonfinite_gradient"]
+__all__ = ["Diagnosis", "Finding", "error_record", "nonfinite_gradient", "skew_record"]
 
 _WORST = 3
 _UNEXPLAINED = 1e-3
@@ -78,6 +78,27 @@ def error_record(outcome: Outcome) -> ErrorRecord | None:
             )
             for name, error in worst[:_WORST]
         ),
+    )
+
+
+def skew_record(outcome: Outcome) -> SkewRecord | None:
+    """Return when each rank had a probed bucket ready; ``None`` where the probe failed."""
+    if outcome.arrivals is None:
+        return None
+    slot = outcome.slot
+    times, uncertainties = zip(*outcome.arrivals.tolist(), strict=True)
+    known = min(uncertainties) >= 0
+    return SkewRecord(
+        model=slot.model.name,
+        hook=slot.model.hook,
+        generation=slot.generation,
+        step=outcome.step,
+        bucket=slot.index,
+        time_ns=outcome.ready,
+        rank=outcome.rank,
+        arrivals_ns=tuple(time - min(times) for time in times),
+        # Of the two clocks that are known worst.
+        uncertainty_ns=sum(sorted(uncertainties)[-2:]) if known else None,
     )
 
 

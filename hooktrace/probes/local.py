@@ -27,7 +27,7 @@ from ..chain import Steps
 from ..layout import BucketSlot, GradBucketLike
 from .compare import finite_parts, first_overflow, lengths_of, measure
 from .probe import Outcome, Sink, residual_of
-from .schedule import OFF, Schedule
+from .schedule import OFF, Occasion, Schedule
 
 __all__ = ["LocalProbes"]
 
@@ -51,13 +51,12 @@ class LocalProbes:
         self._schedule = Schedule(every, every, all_buckets=all_buckets)
         self.next_step = self._schedule.next_after(0)
 
-    def enter(
-        self, slot: BucketSlot, step: int, bucket: GradBucketLike, state: Any, sink: Sink
-    ) -> None:
+    def enter(self, occasion: Occasion, sink: Sink) -> None:
         """Measure a bucket, if it is its turn; raises nothing."""
+        slot, step = occasion.slot, occasion.step
         if self._schedule.takes(step, slot.index, len(slot.model.slots)):
             try:
-                sink.push_outcome(self._outcome(slot, step, bucket, state, sink))
+                sink.push_outcome(self._outcome(occasion, sink))
             except Exception as error:  # the trial's trouble must not become training's
                 self.stop(slot, f"{type(error).__name__}: {error}")
         if slot.is_last and self.next_step != OFF:
@@ -73,12 +72,11 @@ class LocalProbes:
     def leave(self) -> None:
         """Do nothing: no other rank waits for this one."""
 
-    def _outcome(
-        self, slot: BucketSlot, step: int, bucket: GradBucketLike, state: Any, sink: Sink
-    ) -> Outcome:
+    def _outcome(self, occasion: Occasion, sink: Sink) -> Outcome:
+        slot, step, ready, bucket, state = occasion
         own = bucket.buffer().detach()
         lengths = lengths_of(slot.parameters)
-        outcome = Outcome(slot, step, rank=0, local=True, scope="local")
+        outcome = Outcome(slot, step, rank=0, local=True, scope="local", ready=ready)
         outcome.finite = finite_parts(own, lengths)
         with _random_state_kept(), torch.no_grad():
             result = _echoed(self._steps(_copied(state), _BucketCopy(bucket))).flatten()

@@ -17,10 +17,10 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore
 
 from ..groups import group_timeout
-from ..layout import BucketSlot, GradBucketLike
+from ..layout import BucketSlot
 from .agreement import NEVER, Agreement
 from .probe import Digests, Outcome, Probe, ReferenceGroup, Sink
-from .schedule import OFF, Schedule
+from .schedule import OFF, Occasion, Schedule
 
 __all__ = ["ModelProbes"]
 
@@ -68,22 +68,19 @@ class ModelProbes:
         self._stopped = False
         self.next_step = self._agreement.next_step
 
-    def enter(
-        self, slot: BucketSlot, step: int, bucket: GradBucketLike, state: Any, sink: Sink
-    ) -> Probe | None:
+    def enter(self, occasion: Occasion, sink: Sink) -> Probe | None:
         """Return the probe for a bucket of a step at or after ``next_step``, if it is probed.
 
         Raises nothing: whatever goes wrong here ends the probes, and not training.
         """
         try:
-            return self._enter(slot, step, bucket, state, sink)
+            return self._enter(occasion, sink)
         except Exception as error:
-            self.stop(slot, f"{type(error).__name__}: {error}")
+            self.stop(occasion.slot, f"{type(error).__name__}: {error}")
             return None
 
-    def _enter(
-        self, slot: BucketSlot, step: int, bucket: GradBucketLike, state: Any, sink: Sink
-    ) -> Probe | None:
+    def _enter(self, occasion: Occasion, sink: Sink) -> Probe | None:
+        slot, step = occasion.slot, occasion.step
         model = slot.model
         if self._schedule is None:
             self._prepare(slot, step)
@@ -94,13 +91,14 @@ class ModelProbes:
             if self._store.check([f"{self._key}/stopped"]):
                 self.stop(slot, "another rank has stopped; its log says why")
                 return None
-            outcome = Outcome(slot, step, self._rank, self._local, before=self._turn_to(step))
+            outcome = Outcome(slot, step, self._rank, self._local, ready=occasion.ready)
+            outcome.before = self._turn_to(step)
             probe = Probe(
-                bucket,
+                occasion.bucket,
                 outcome,
                 self._group,
                 sink,
-                state=state,
+                state=occasion.state,
                 digests=self._digests,
                 stop=self.stop,
             )

@@ -72,8 +72,10 @@ class Outcome:
     ``local``: whether results differ between ranks by design.  ``scope``: as in ``ErrorRecord``.
     ``result_sample``: (k,), of the result at the same places.  ``overflow``: (parameter, value of
     the reference) at the first element that only the result has as NaN or inf.  ``before``:
-    the step probed before, and ``checksums`` its results' on each rank, (ranks, 2).  Without
-    ``sums`` there was nothing to compare.
+    the step probed before, and ``checksums`` its results' on each rank, (ranks, 2).  ``ready``:
+    host ns at which the hook was called; ``arrivals``: that time on each rank in rank 0's clock and
+    its uncertainty, -1 where that is unknown, (ranks, 2).  Without ``sums`` there was nothing to
+    compare.
     """
 
     slot: BucketSlot
@@ -81,6 +83,7 @@ class Outcome:
     rank: int
     local: bool
     scope: Scope = "global"
+    ready: int = 0
     time_ns: int = 0
     sums: torch.Tensor | None = None
     finite: torch.Tensor | None = None
@@ -89,6 +92,7 @@ class Outcome:
     overflow: tuple[int, float] | None = None
     before: Digests | None = None
     checksums: torch.Tensor | None = None
+    arrivals: torch.Tensor | None = None
     residual_l2: float | None = None
 
 
@@ -112,6 +116,9 @@ class Sink(Recorder, Protocol):
 
     def push_outcome(self, outcome: Outcome) -> None:
         """Take an outcome; the call that it belongs to is pushed next."""
+
+    def clock_offset(self, host_ns: int) -> tuple[int, int] | None:
+        """Return the offset to rank 0's clock and its uncertainty, ns; ``None`` if unknown."""
 
 
 class Probe:
@@ -143,8 +150,10 @@ class Probe:
         before = torch.zeros(2, dtype=torch.int64)
         if outcome.before is not None:
             before = outcome.before.joint()
+        offset, uncertainty = sink.clock_offset(outcome.ready) or (0, -1)
+        numbers = torch.cat([before, torch.tensor([outcome.ready + offset, uncertainty])])
         # Integers and floats travel together, as bits.
-        message = torch.cat([before.view(torch.int32), self._sampled(buffer).view(torch.int32)])
+        message = torch.cat([numbers.view(torch.int32), self._sampled(buffer).view(torch.int32)])
         self._messages = [torch.empty_like(message) for _ in range(group.size)]
         self._reference = buffer.clone()
         self._lock = threading.Lock()
@@ -203,8 +212,9 @@ class Probe:
         outcome.time_ns = self.clock()
         outcome.sums = measure(result, self._reference, self._lengths)
         messages = torch.stack(self._messages)
-        outcome.samples = messages[:, 4:].contiguous().view(torch.float32)
+        outcome.samples = messages[:, 8:].contiguous().view(torch.float32)
         outcome.checksums = messages[:, :4].contiguous().view(torch.int64)
+        outcome.arrivals = messages[:, 4:8].contiguous().view(torch.int64)
         self._digests.sums[outcome.slot.index] = digest(result)
         outcome.result_sample = self._sampled(result)
         outcome.residual_l2 = residual_of(self._state, outcome.slot.index)

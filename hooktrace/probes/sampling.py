@@ -15,11 +15,11 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from ..calls import Recorder
-from ..layout import BucketSlot, GradBucketLike
 from ..records import AnomalyRecord
 from .local import LocalProbes
 from .model import ModelProbes
 from .probe import Outcome, Probe
+from .schedule import Occasion
 from .watch import Watch, Watched
 from .wire import WireSample, WireSampler
 
@@ -33,6 +33,9 @@ class Sink(Recorder, Protocol):
 
     def push_outcome(self, outcome: Outcome) -> None:
         """Take an outcome; the call that it belongs to is pushed next."""
+
+    def clock_offset(self, host_ns: int) -> tuple[int, int] | None:
+        """Return the offset to rank 0's clock and its uncertainty, ns; ``None`` if unknown."""
 
     def push_sample(self, sample: WireSample) -> None:
         """Take a sample; the calls of its step are pushed later."""
@@ -59,17 +62,16 @@ class Sampling:
         self._watch = watch
         self.next_step = self._next_step()
 
-    def enter(
-        self, slot: BucketSlot, step: int, bucket: GradBucketLike, state: Any, sink: Sink
-    ) -> Sampled | None:
+    def enter(self, occasion: Occasion, sink: Sink) -> Sampled | None:
         """Look at a bucket of a step at or after ``next_step``; what is there is to be joined."""
+        step = occasion.step
         probe = watched = None
         if self._wire is not None and step >= self._wire.next_step:
-            self._wire.enter(slot, step, sink)
+            self._wire.enter(occasion.slot, step, sink)
         if self._comparison is not None and step >= self._comparison.next_step:
-            probe = self._comparison.enter(slot, step, bucket, state, sink)
+            probe = self._comparison.enter(occasion, sink)
         if self._watch is not None:
-            watched = self._watch.enter(slot, step, bucket, sink)
+            watched = self._watch.enter(occasion, sink)
         self.next_step = self._next_step()
         return Sampled(probe, watched) if probe is not None or watched is not None else None
 

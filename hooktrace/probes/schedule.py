@@ -7,11 +7,24 @@ a rank without data counts the shadows), so the count decides.
 from __future__ import annotations
 
 import sys
+from typing import Any, NamedTuple
 
-__all__ = ["OFF", "Schedule"]
+from ..layout import BucketSlot, GradBucketLike
+
+__all__ = ["OFF", "Occasion", "Schedule"]
 
 OFF = sys.maxsize
 """No step is ever as late as this."""
+
+
+class Occasion(NamedTuple):
+    """A hook call that is about to begin; ``ready``: host ns at which DDP made it."""
+
+    slot: BucketSlot
+    step: int
+    ready: int
+    bucket: GradBucketLike
+    state: Any
 
 
 class Schedule:

@@ -27,6 +27,7 @@ from ..layout import BucketSlot, GradBucketLike, anomaly_of, in_backward
 from ..records import AnomalyRecord
 from .compare import digest, finite_parts, lengths_of
 from .findings import Finding, nonfinite_gradient
+from .schedule import Occasion
 
 __all__ = ["Watch", "Watched"]
 
@@ -55,22 +56,20 @@ class Watch:
         self._step: list[Watched] = []
         self._failed = False
 
-    def enter(
-        self, slot: BucketSlot, step: int, bucket: GradBucketLike, sink: WatchSink
-    ) -> Watched | None:
+    def enter(self, occasion: Occasion, sink: WatchSink) -> Watched | None:
         """Look at a bucket before its hook does; raises nothing."""
+        slot = occasion.slot
         if self._failed or not slot.is_dense or slot.device_type != "cpu":
             return None
         try:
-            return self._enter(slot, step, bucket, sink)
+            return self._enter(occasion, sink)
         except Exception:
             self._failed = True
             logger.exception("debug checks of %s end here; training goes on", slot.model.name)
             return None
 
-    def _enter(
-        self, slot: BucketSlot, step: int, bucket: GradBucketLike, sink: WatchSink
-    ) -> Watched:
+    def _enter(self, occasion: Occasion, sink: WatchSink) -> Watched:
+        slot, step, bucket = occasion.slot, occasion.step, occasion.bucket
         watched = Watched(slot, step, sink)
         if not in_backward(bucket):  # a shadow, whose bucket is made for the call
             watched.look_at_gradients(bucket.buffer().detach())

@@ -1,9 +1,9 @@
 """Host times of one rank in rank 0's clock, as far as its measurements say.
 
 Between two measurements the offset is interpolated; before the first and after the last it is taken
-as constant, and its uncertainty grows with the distance by ``DRIFT``, which is more than clocks of
-two hosts drift apart under NTP.  A rank without measurements is placed by its wall clock, and its
-uncertainty is unknown: two hosts' wall clocks may be any time apart.
+as constant, and its uncertainty grows with the distance by ``CLOCK_DRIFT``.  A rank without
+measurements is placed by its wall clock, and its uncertainty is unknown: two hosts' wall clocks may
+be any time apart.
 """
 
 from __future__ import annotations
@@ -12,13 +12,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..records import ClockRecord, RunInfo
+from ..records import CLOCK_DRIFT, ClockRecord, RunInfo
 from .columns import UNKNOWN, Ints
 
-__all__ = ["DRIFT", "RankClock"]
-
-DRIFT = 50e-6
-"""Parts by which two hosts' clocks may drift: 50 microseconds in a second."""
+__all__ = ["RankClock"]
 
 
 class RankClock:
@@ -75,5 +72,7 @@ class RankClock:
         between = np.maximum(self._uncertainty[before], self._uncertainty[after])
         ends = np.where(host_ns < self._at[0], self._uncertainty[0], self._uncertainty[-1])
         inside = outside == 0
-        found: Ints = np.where(inside, between, ends + np.rint(outside * DRIFT)).astype(np.int64)
+        found: Ints = np.where(inside, between, ends + np.rint(outside * CLOCK_DRIFT)).astype(
+            np.int64
+        )
         return found

@@ -14,11 +14,13 @@ from hooktrace.records import (
     Batch,
     BucketLayout,
     BucketRecord,
+    ClockRecord,
     DeviceSpan,
     ErrorRecord,
     LayoutRecord,
     ParameterError,
     RunInfo,
+    SkewRecord,
     Stage,
     StepRecord,
     Transfer,
@@ -221,6 +223,38 @@ def make_anomaly(step: int = 0, bucket: int = 0, *, kind: str = "hook_exception"
     )
 
 
+def make_clock(offset_ns: int = 1_500_000, uncertainty_ns: int = 20_000) -> ClockRecord:
+    """Return a measurement of the clock at the beginning."""
+    return ClockRecord(
+        time_ns=HOST_ANCHOR_NS,
+        offset_ns=offset_ns,
+        uncertainty_ns=uncertainty_ns,
+        round_trip_ns=2 * uncertainty_ns,
+        pings=32,
+    )
+
+
+def make_skew(
+    step: int = 0,
+    *,
+    rank: int = 0,
+    arrivals_ns: tuple[int, ...] = (3_000_000, 0),
+    uncertainty_ns: int | None = 20_000,
+) -> SkewRecord:
+    """Return when two ranks had a step's first bucket ready; rank 0 is 3 ms late."""
+    return SkewRecord(
+        model=MODEL,
+        hook=HOOK,
+        generation=1,
+        step=step,
+        bucket=0,
+        time_ns=make_bucket(step).ready_ns,
+        rank=rank,
+        arrivals_ns=arrivals_ns,
+        uncertainty_ns=uncertainty_ns,
+    )
+
+
 def make_batch(
     rank: int = 0,
     steps: int = 2,
@@ -260,6 +294,8 @@ def full_batch(rank: int = 0) -> Batch:
             (replace(failed_step, complete=False), failed),
         ),
         anomalies=(make_anomaly(4),),
+        clocks=(make_clock(),),
+        skews=(make_skew(1),),
         losses={"ring_full": 3},
         failures={"trace_file": 1},
     )

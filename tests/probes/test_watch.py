@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from hooktrace.layout import BucketSlot, ModelState
+from hooktrace.probes.schedule import Occasion
 from hooktrace.probes.watch import Watch
 from hooktrace.testing import FakeBucket
 
@@ -44,7 +45,7 @@ def test_results_of_a_backward_pass_that_failed_are_let_go_of() -> None:
     bucket = FakeBucket([torch.zeros(3)], is_last=False)
     slot, watch, sink = slot_of(bucket), Watch(), Sink()
     for step in range(3):
-        watch.enter(slot, step, bucket, sink)
+        watch.enter(Occasion(slot, step, 0, bucket, None), sink)
     assert [watched.step for watched in watch._step] == [2]
 
 
@@ -56,9 +57,9 @@ def test_trouble_ends_debug_mode_and_not_training(
     slot, watch, sink = slot_of(bucket), Watch(), Sink()
     monkeypatch.setattr("hooktrace.probes.watch._references", lambda tensor: 1 / 0)
     with caplog.at_level(logging.ERROR):
-        assert watch.enter(slot, 0, bucket, sink) is None
+        assert watch.enter(Occasion(slot, 0, 0, bucket, None), sink) is None
     monkeypatch.undo()
-    assert watch.enter(slot, 1, bucket, sink) is None
+    assert watch.enter(Occasion(slot, 1, 0, bucket, None), sink) is None
     assert [r.getMessage() for r in caplog.records] == [
         "debug checks of net end here; training goes on"
     ]
@@ -68,7 +69,7 @@ def test_a_bucket_without_elements_is_looked_at() -> None:
     """All its parameters are empty."""
     bucket = FakeBucket([torch.zeros(0)], is_last=False)
     slot, sink = slot_of(bucket), Sink()
-    watched = Watch().enter(slot, 0, bucket, sink)
+    watched = Watch().enter(Occasion(slot, 0, 0, bucket, None), sink)
     assert watched is not None
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
     joined = watched.join(future)

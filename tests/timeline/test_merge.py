@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hooktrace.records import ClockRecord
+from hooktrace.records import CLOCK_DRIFT, ClockRecord
 from hooktrace.timeline import Timeline, arrivals, find_traces, load
-from hooktrace.timeline.clock import DRIFT, RankClock
+from hooktrace.timeline.clock import RankClock
 from hooktrace.timeline.columns import UNKNOWN
 from tests.exporters.records_sample import HOST_ANCHOR_NS, MODEL, STEP_NS, make_step
 from tests.timeline.files import moved, run_of, steps_of, text_of, write_ranks
@@ -100,7 +100,7 @@ def test_uncertainty_grows_beyond_the_measurements() -> None:
     measured = [clock(10 * S, 100, 1000), clock(20 * S, 300, 3000)]
     found = RankClock(run_of(1), measured, run_of(0))
     times = np.array([0, 10 * S, 15 * S, 20 * S, 30 * S])
-    drifted = round(10 * S * DRIFT)
+    drifted = round(10 * S * CLOCK_DRIFT)
     assert found.uncertainty(times).tolist() == [
         1000 + drifted, 1000, 3000, 3000, 3000 + drifted,
     ]  # fmt: skip

@@ -1,0 +1,101 @@
+"""The late rank, told by its arrivals: online on 4 real gloo ranks, and from their trace files."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pytest
+
+from hooktrace.timeline import Arrivals, arrivals, find_traces, load
+from tests.distributed import harness
+from tests.distributed.harness import Launch
+from tests.distributed.skew_scenarios import FORWARD, LATE_S, LAYER
+
+RANKS, BUCKETS = 4, 6
+BEHIND = [3, 4, 5]
+"""Buckets of what comes after layer 2's output in the backward pass: layers 2, 1 and 0."""
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launch]:
+    """One run on 4 ranks."""
+    launched = harness.launch(tmp_path_factory, {"skew_scenarios": ["late_ranks"]}, ranks=RANKS)
+    yield launched
+    shutil.rmtree(launched["late_ranks"][0]["directory"], ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def merged(four: Launch) -> Arrivals:
+    """The arrivals of all ranks' files."""
+    timeline = load(find_traces(four["late_ranks"][0]["directory"]))
+    assert timeline.unaligned == []
+    return arrivals(timeline, "model0")
+
+
+def test_clocks_of_one_host_agree(four: Launch) -> None:
+    """The same clock is read everywhere, so the offset is all error, and within its bound."""
+    ranks = four["late_ranks"]
+    assert ranks[0]["clocks"] == []
+    for facts in ranks[1:]:
+        assert facts["clocks"]
+        for offset_ns, uncertainty_ns in facts["clocks"]:
+            assert abs(offset_ns) <= uncertainty_ns < LATE_S * 1e9 / 4
+
+
+WINDOWS = [(FORWARD, 1, list(range(BUCKETS))), (LAYER, 2, BEHIND)]
+
+
+def most(named: Iterable[int | None]) -> int | None:
+    """Return the rank that is named more than all others together; other work makes ranks late."""
+    counts = Counter(named)
+    rank, count = counts.most_common(1)[0]
+    return rank if count > counts.total() / 2 else None
+
+
+@pytest.mark.parametrize(("steps", "late", "buckets"), WINDOWS)
+def test_the_late_rank_is_named_online(
+    four: Launch, steps: range, late: int, buckets: list[int]
+) -> None:
+    """At each bucket that it was late for, by all ranks alike; its own lag is the delay."""
+    ranks = four["late_ranks"]
+    assert len({tuple(row[:3] for row in facts["skews"]) for facts in ranks}) == 1
+    for rank, facts in enumerate(ranks):
+        rows = [row for row in facts["skews"] if row[0] in steps]
+        assert len(rows) == len(steps) * BUCKETS
+        for bucket in range(BUCKETS):
+            here = [row for row in rows if row[1] == bucket]
+            assert (most(row[2] for row in here) == late) == (bucket in buckets)
+            if bucket in buckets:
+                lag_s = statistics.median(row[3] for row in here) / 1e9
+                assert (lag_s >= LATE_S * 0.9) == (rank == late)
+
+
+@pytest.mark.parametrize(("steps", "late", "buckets"), WINDOWS)
+def test_the_late_rank_is_named_by_the_files(
+    four: Launch, merged: Arrivals, steps: range, late: int, buckets: list[int]
+) -> None:
+    """The same, from the merged timeline."""
+    named, margin = merged.late()
+    inside = np.isin(merged.step - four["late_ranks"][0]["first"], list(steps))
+    for bucket in range(BUCKETS):
+        here = inside & (merged.bucket == bucket)
+        assert here.sum() == len(steps)
+        assert (most(named[here].tolist()) == late) == (bucket in buckets)
+        if bucket in buckets:
+            assert np.median(margin[here]) > LATE_S * 1e9 / 2
+
+
+def test_durations_would_blame_nobody(four: Launch) -> None:
+    """An all-reduce ends on all ranks at once: the late rank's are the shortest."""
+    timeline = load(find_traces(four["late_ranks"][0]["directory"]))
+    medians = []
+    for track in timeline.tracks:
+        columns = track.buckets
+        inside = np.isin(columns.step - four["late_ranks"][0]["first"], list(FORWARD))
+        first = inside & (columns.bucket == 0)
+        medians.append(float(np.median((columns.done - columns.ready)[first])))
+    assert min(range(RANKS), key=medians.__getitem__) == 1
