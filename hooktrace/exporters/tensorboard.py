@@ -51,6 +51,7 @@ _MEANINGS = (
     ("error_bucket*", metrics.BUCKET_ERROR.help),
     ("cosine_bucket*", metrics.BUCKET_COSINE.help),
     ("residual_bucket*", "Norm of what error feedback keeps for the next step."),
+    ("arrival_lag_ms", metrics.ARRIVAL_LAG.help),
     ("bucket_ms", metrics.BUCKET_DURATION.help),
     ("stage_*_ms", metrics.STAGE_DURATION.help),
 )
@@ -65,7 +66,8 @@ class TensorBoardExporter:
       ``step_period_ms``, ``busbw_GBps``, ``gradient_bytes``, and where the hook's bytes are known
       ``wire_bytes``, ``compression_ratio`` (about 400 bytes a step);
     - on probed steps ``error_bucket<i>`` (relative L2), ``cosine_bucket<i>`` and, with error
-      feedback, ``residual_bucket<i>``;
+      feedback, ``residual_bucket<i>``; where the ranks' clocks are known, ``arrival_lag_ms``, how
+      long after the first rank this one had the probed bucket ready;
     - histograms of bucket durations and of each stage (ms), once every ``histogram_every`` steps
       over all buckets since the last one, and for the rest when the exporter is closed;
     - ``layout``: a table of the buckets and their parameters, once a generation;
@@ -117,6 +119,9 @@ class TensorBoardExporter:
             self._model(layout.model).layout(file, batch.run, layout)
         for step, buckets in batch.steps:
             self._step(file, batch.run, step, buckets)
+        for skew in _largest_of_each_step(batch.skews):
+            lag = [(self._model(skew.model).tag("arrival_lag_ms"), skew.lag_ns / 1e6)]
+            file.scalars(skew.step, batch.run.wall_ns(skew.time_ns), lag)
         for anomaly in batch.anomalies:
             self._model(anomaly.model).anomaly(anomaly)
         for model in self._models.values():
@@ -197,6 +202,18 @@ class TensorBoardExporter:
         step = batch.steps[-1][0]
         values = [(f"hooktrace/records_lost.{r}", n) for r, n in batch.losses.items()]
         file.scalars(step.step, batch.run.wall_ns(step.done_ns), values)
+
+
+def _largest_of_each_step(skews: tuple[SkewRecord, ...]) -> list[SkewRecord]:
+    """Return the largest lag of each step, where the clocks are known."""
+    found: dict[tuple[str, int], SkewRecord] = {}
+    for skew in skews:
+        key = (skew.model, skew.step)
+        if skew.uncertainty_ns is not None and (
+            key not in found or skew.lag_ns > found[key].lag_ns
+        ):
+            found[key] = skew
+    return list(found.values())
 
 
 @dataclass(slots=True)

@@ -133,6 +133,18 @@ def test_bytes_of_an_opaque_hook_are_never_thinned(tmp_path: Path) -> None:
     assert [(e.step, e.value) for e in events.Scalars(f"{GROUP}/compression_ratio")] == [(4, 16)]
 
 
+def test_the_lag_of_a_step_is_its_largest(tmp_path: Path) -> None:
+    """Of all its probed buckets; nothing is shown where the clocks are unknown."""
+    skews = (
+        sample.make_skew(3, arrivals_ns=(2_000_000, 0)),
+        sample.make_skew(3, arrivals_ns=(5_000_000, 0)),
+        sample.make_skew(3, arrivals_ns=(0, 9_000_000)),
+        sample.make_skew(4, uncertainty_ns=None),
+    )
+    events = write(tmp_path, replace(sample.make_batch(), skews=skews))
+    assert [(e.step, e.value) for e in events.Scalars(f"{GROUP}/arrival_lag_ms")] == [(3, 5.0)]
+
+
 def test_layout_table_per_generation(tmp_path: Path) -> None:
     """Each generation has a table with names and sizes, long lists are cut and say so."""
     layout = sample.make_layout(1)
