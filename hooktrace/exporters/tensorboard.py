@@ -23,6 +23,7 @@ from ..records import (
     BucketRecord,
     LayoutRecord,
     RunInfo,
+    SkewRecord,
     StepRecord,
 )
 from .append_file import writable_directory
@@ -36,6 +37,8 @@ MAX_ROWS = 200
 """Buckets in a layout table."""
 MAX_NAMES = 40
 """Parameter names in a row of a layout table."""
+MAX_WAITING = 4096
+"""Lags whose steps have not come."""
 MAX_ANOMALIES = 50
 """Anomalies in a text; the total stands above them."""
 
@@ -117,11 +120,11 @@ class TensorBoardExporter:
             file = self._open(batch)
         for layout in batch.layouts:
             self._model(layout.model).layout(file, batch.run, layout)
+        for skew in batch.skews:
+            if skew.uncertainty_ns is not None:
+                self._model(skew.model).skews.append(skew)
         for step, buckets in batch.steps:
             self._step(file, batch.run, step, buckets)
-        for skew in _largest_of_each_step(batch.skews):
-            lag = [(self._model(skew.model).tag("arrival_lag_ms"), skew.lag_ns / 1e6)]
-            file.scalars(skew.step, batch.run.wall_ns(skew.time_ns), lag)
         for anomaly in batch.anomalies:
             self._model(anomaly.model).anomaly(anomaly)
         for model in self._models.values():
@@ -183,9 +186,9 @@ class TensorBoardExporter:
     ) -> None:
         model = self._model(step.model)
         wall_ns = run.wall_ns(step.done_ns)
-        errors = list(model.errors(buckets))
-        if errors:
-            file.scalars(step.step, wall_ns, errors)
+        sampled = [*model.errors(buckets), *model.lag(step.step)]
+        if sampled:
+            file.scalars(step.step, wall_ns, sampled)
         if not step.counts:
             return
         # What an opaque hook sends is known of few steps: none of them is left out.
@@ -204,18 +207,6 @@ class TensorBoardExporter:
         file.scalars(step.step, batch.run.wall_ns(step.done_ns), values)
 
 
-def _largest_of_each_step(skews: tuple[SkewRecord, ...]) -> list[SkewRecord]:
-    """Return the largest lag of each step, where the clocks are known."""
-    found: dict[tuple[str, int], SkewRecord] = {}
-    for skew in skews:
-        key = (skew.model, skew.step)
-        if skew.uncertainty_ns is not None and (
-            key not in found or skew.lag_ns > found[key].lag_ns
-        ):
-            found[key] = skew
-    return list(found.values())
-
-
 @dataclass(slots=True)
 class _Model:
     """What is remembered of one model between exports; all of it bounded."""
@@ -226,6 +217,7 @@ class _Model:
     tags: dict[str, str] = field(default_factory=dict)
     durations_ns: dict[str, array[int]] = field(default_factory=dict)
     window_end: tuple[int, int] = (0, 0)
+    skews: deque[SkewRecord] = field(default_factory=lambda: deque(maxlen=MAX_WAITING))
     anomalies: deque[AnomalyRecord] = field(default_factory=lambda: deque(maxlen=MAX_ANOMALIES))
     anomaly_count: int = 0
     anomalies_written: int = 0
@@ -267,6 +259,17 @@ class _Model:
             ):
                 if value is not None:
                     yield self.tag(f"{name}_bucket{bucket.bucket}"), value
+
+    def lag(self, step: int) -> Iterator[tuple[str, float]]:
+        """Yield (tag, value) of the largest lag of a step's probed buckets.
+
+        TensorBoard takes a step that goes back for a restart, so a lag waits for its step.
+        """
+        lags = [skew.lag_ns for skew in self.skews if skew.step == step]
+        if lags:
+            yield self.tag("arrival_lag_ms"), max(lags) / 1e6
+        while self.skews and self.skews[0].step <= step:
+            self.skews.popleft()
 
     def collect(self, step: int, wall_ns: int, buckets: tuple[BucketRecord, ...]) -> None:
         """Take a timed step's bucket and stage durations into the window."""

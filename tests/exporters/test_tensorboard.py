@@ -69,6 +69,7 @@ def test_scalars_of_timed_steps_only(tmp_path: Path) -> None:
         f"{GROUP}/error_bucket0": [0.25],
         f"{GROUP}/cosine_bucket0": [0.75],
         f"{GROUP}/residual_bucket0": [16.0],
+        f"{GROUP}/arrival_lag_ms": [3.0],
         f"{GROUP}/anomalies_total": [1.0],
         "hooktrace/records_lost.ring_full": [3.0],
     }
@@ -140,9 +141,13 @@ def test_the_lag_of_a_step_is_its_largest(tmp_path: Path) -> None:
         sample.make_skew(3, arrivals_ns=(5_000_000, 0)),
         sample.make_skew(3, arrivals_ns=(0, 9_000_000)),
         sample.make_skew(4, uncertainty_ns=None),
+        sample.make_skew(5, arrivals_ns=(7_000_000, 0)),
     )
-    events = write(tmp_path, replace(sample.make_batch(), skews=skews))
-    assert [(e.step, e.value) for e in events.Scalars(f"{GROUP}/arrival_lag_ms")] == [(3, 5.0)]
+    early = replace(sample.make_batch(steps=3), skews=skews)
+    events = write(tmp_path, early, sample.make_batch(steps=4, first_step=3))
+    lags = [(e.step, e.value) for e in events.Scalars(f"{GROUP}/arrival_lag_ms")]
+    assert lags == [(3, 5.0), (5, 7.0)]
+    assert [e.step for e in events.Scalars(f"{GROUP}/exposed_ms")] == list(range(7))
 
 
 def test_layout_table_per_generation(tmp_path: Path) -> None:
