@@ -31,7 +31,7 @@ from .append_file import AppendFile
 
 __all__ = ["EventFile"]
 
-_numbers = count()
+_numbers = count()  # with leading zeros in names: TensorBoard reads files in the order of these
 _TEXT = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
 _GROWTH = np.log(1.1)
 """Width of a histogram's bins on a logarithmic scale: each is 10 % wider than the one before."""
@@ -49,7 +49,7 @@ class EventFile:
     def __init__(self, directory: Path, first_step: int) -> None:
         now = time.time()
         name = f"events.out.tfevents.{int(now):010d}.{socket.gethostname()}.{os.getpid()}"
-        self._file = AppendFile(directory / f"{name}.{next(_numbers)}.hooktrace")
+        self._file = AppendFile(directory / f"{name}.{next(_numbers):06d}.hooktrace")
         self._block = io.BytesIO()
         self._records = RecordWriter(self._block)
         self._add(Event(wall_time=now, file_version="brain.Event:2"))
