@@ -18,13 +18,14 @@ from torch.nn.parallel import DistributedDataParallel
 from .context import Context, Known
 from .gradients import KnownGradients, Values
 from .odd_values import huge, nan, zeros
-from .training import MANY, Step, Training, cosine, refused_by_name
+from .training import MANY, Step, Training, refused_by_name
 
 __all__ = ["CASES", "Case"]
 
 _DELAY_S = 0.002
 _UNWATCHED_STEPS = 20
 _LITTLE = 0.5
+_NOTHING = 0.02
 _ODD = ((1,), (13, 7), (101,), (0,), (1009,), (3, 1, 5), (2,), (31, 37))
 
 
@@ -75,7 +76,7 @@ def many_buckets(context: Context) -> None:
     # Nothing keeps the ranks together now but the hook.
     steps += [training.step(longest_s=_DELAY_S) for _ in range(_UNWATCHED_STEPS)]
     training.judge(steps)
-    settled = [step for step in steps if step.result.isfinite().all()][len(steps) // 4 :]
+    settled = [step for step in steps if step.is_finite][len(steps) // 4 :]
     if not settled:
         return
     context.measured.error = error = statistics.median(step.error for step in settled)
@@ -83,8 +84,14 @@ def many_buckets(context: Context) -> None:
     context.note = f"error {error:.2g}, {buckets} bucket{'s' * (buckets > 1)}, {len(steps)} steps"
     if context.local:
         return
-    similar = statistics.median(cosine(step.result, step.reference) for step in settled)
-    if similar < _LITTLE:
+    similar = statistics.median(step.cosine for step in settled)
+    if abs(similar) < _NOTHING:
+        context.find(
+            "wrong_gradients",
+            f"nothing of the average is in the result: the cosine is {similar:.2g} and the "
+            f"relative error {error:.2g} in the median",
+        )
+    elif similar < _LITTLE:
         context.find(
             "precision",
             f"little is left of the average: the cosine is {similar:.2g} and the relative error "

@@ -39,6 +39,9 @@ __all__ = ["main"]
 
 _POLL_S = 0.005
 _GRACE_S = 3.0
+_HANGS = 3
+"""Cases that may hang before the rest is left out: each costs its whole deadline."""
+
 _STACKS_S = 0.5
 _IMPORT_S = 120.0
 
@@ -68,11 +71,11 @@ def main(directory: Path) -> int:
     faulthandler.cancel_dump_traceback_later()
     for index, hook in enumerate(loaded):
         known = Known()
-        stopped = False
+        stopped, hangs = "", 0
         for case in cases:
             if stopped:
-                skipped = CaseResult(case=case.name, skipped=True)
-                tell(CaseOutcome(hook=index, result=skipped))
+                result = CaseResult(case=case.name, note=stopped, skipped=True)
+                tell(CaseOutcome(hook=index, result=result))
                 continue
             scratch = directory / f"case.{number}"
             scratch.mkdir()
@@ -86,7 +89,11 @@ def main(directory: Path) -> int:
             tell(Usage(outcome.usage) if outcome.usage else outcome)
             if outcome.usage:
                 return 2
-            stopped = outcome.stop
+            hangs += outcome.hung
+            if outcome.stop:
+                stopped = "not run: the hook cannot be registered"
+            elif hangs == _HANGS:
+                stopped = f"not run: {hangs} cases hung before it"
             known = Known(
                 error=known.error if outcome.error is None else outcome.error,
                 one_bucket=known.one_bucket or outcome.broken,

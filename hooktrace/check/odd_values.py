@@ -37,7 +37,7 @@ def _train_on_zeros(training: Training, steps: int) -> None:
         return [torch.zeros(shape) for shape in training.shapes]
 
     for step in [training.step(nothing) for _ in range(steps)]:
-        if not step.result.isfinite().all():
+        if not step.is_finite:
             context.find("nonfinite_result", "gradients of zeros gave NaN or inf")
             break
         largest = step.result.abs().max().item()
@@ -57,7 +57,7 @@ def huge(context: Context) -> None:
         return [None if v is None else v * (_HUGE / v.abs().max()) for v in values]
 
     steps = [training.step(large) for _ in range(2)]
-    bad = [step for step in steps if not step.result.isfinite().all()]
+    bad = [step for step in steps if not step.is_finite]
     if bad:
         context.find(
             "nonfinite_result",
@@ -112,7 +112,7 @@ def _judge_what_follows(training: Training, after: str, kind: str) -> None:
     """Judge ordinary steps after odd ones; ``kind``: of the finding where they are not finite."""
     context = training.context
     steps = [training.step() for _ in range(_AFTER)]
-    if all(step.result.isfinite().all() for step in steps):
+    if all(step.is_finite for step in steps):
         # The first may still carry what error feedback kept.
         training.judge(steps[1:])
     else:

@@ -75,7 +75,7 @@ class RankEnd:
 class CaseOutcome:
     """One case of one hook, for the report.
 
-    ``stop``: no other case can say anything; ``broken``: it hung or crashed.
+    ``stop``: no other case can say anything.
     """
 
     hook: int
@@ -87,9 +87,14 @@ class CaseOutcome:
     usage: str | None = None
 
     @property
+    def hung(self) -> bool:
+        """Whether ranks hung."""
+        return any(finding.kind == "hang" for finding in self.result.findings)
+
+    @property
     def broken(self) -> bool:
         """Whether ranks hung or crashed."""
-        return any(finding.kind in ("hang", "crash") for finding in self.result.findings)
+        return self.hung or any(finding.kind == "crash" for finding in self.result.findings)
 
 
 def judge(
@@ -102,9 +107,10 @@ def judge(
         default=None,
         key=lambda at: at or 0.0,
     )
-    crashed = [
-        end for end in ends if end.died and (raised_first is None or end.ended_at < raised_first)
-    ]
+    crashed = sorted(
+        (e for e in ends if e.died and (raised_first is None or e.ended_at < raised_first)),
+        key=lambda end: end.ended_at,
+    )
     late = {end.rank: end.stacks for end in ends if end.result is None and not end.died}
     found = [f for result in results if not result.consequence for f in result.findings]
     found += [_crash(case, end) for end in crashed[:1]]

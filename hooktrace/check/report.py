@@ -79,7 +79,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseResult:
-    """How a hook did in one case.  ``note``: what was measured; ``skipped``: why it was not run."""
+    """How a hook did in one case.  ``note``: what was measured, or why the case was skipped."""
 
     case: str
     findings: tuple[Finding, ...] = ()

@@ -20,7 +20,7 @@ _CHECK = f"{_PACKAGE}/check/"
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)$')
 _PLUMBING = re.compile(
     r"(^|/)(threading|selectors|subprocess|contextlib)\.py$"
-    r"|/torch/(?!distributed/algorithms/)"
+    r"|/torch/(?!distributed/algorithms/(ddp_comm_hooks|model_averaging)/)"
     rf"|^{re.escape(str(_PACKAGE))}/(?!hooks/)"
     r"|^<(frozen|string)"
 )
@@ -82,7 +82,7 @@ def _where(threads: list[list[Frame]]) -> str:
         if hook is not None and not _is_start(hook):
             seen[str(hook)] += 1
         elif any(f.function == "_engine_run_backward" for f in frames):
-            waits.append("backward() waits")
+            waits.append("backward() waits for the hook's future")
         elif case := next((f for f in frames if f.file.startswith(_CHECK)), None):
             waits.append(f"the check waits in {case}")
     parts = [place if n == 1 else f"{n} threads in {place}" for place, n in seen.items()]

@@ -19,13 +19,14 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from ..probes.compare import ErrorNumbers, measure, numbers
 from ..records import AnomalyRecord, BucketRecord
 from ..tracer import Tracer
 from ..wrapper import instrument
 from .context import Context
 from .gradients import KnownGradients, Values, ordinary
 
-__all__ = ["MANY", "Step", "Training", "cosine", "relative_error"]
+__all__ = ["MANY", "Step", "Training", "refused_by_name"]
 
 MANY = tuple(shape for _ in range(8) for shape in ((48, 48), (48,)))
 """The shapes of eight linear layers, a bucket each."""
@@ -51,9 +52,24 @@ class Step:
     reference: torch.Tensor
 
     @property
+    def is_finite(self) -> bool:
+        """Whether the result is."""
+        return bool(self.result.isfinite().all())
+
+    @property
     def error(self) -> float:
-        """Relative L2 error; inf where the reference is zero and the result is not."""
-        return relative_error(self.result, self.reference)
+        """Relative L2 error, as probes measure it; inf where NaN or inf make it meaningless."""
+        found = self._numbers().relative_l2
+        return math.inf if found is None else found
+
+    @property
+    def cosine(self) -> float:
+        """Cosine similarity, as probes measure it."""
+        return self._numbers().cosine or 0.0
+
+    def _numbers(self) -> ErrorNumbers:
+        numel = self.result.numel()
+        return numbers(measure(self.result, self.reference, [numel]).tolist(), numel)
 
 
 class Training:
@@ -146,7 +162,7 @@ class Training:
     def judge(self, steps: Sequence[Step], *, compare_ranks: bool = True) -> None:
         """Put on record what is wrong with steps whose gradients were finite."""
         for step in steps:
-            if not step.result.isfinite().all():
+            if not step.is_finite:
                 self.context.find(
                     "nonfinite_result",
                     f"step {step.number}: finite gradients gave {_bad(step.result)}",
@@ -170,12 +186,11 @@ class Training:
         worst = max(steps, key=lambda step: step.error)
         if worst.error <= max(5 * usual, enough):
             return
-        similar = cosine(worst.result, worst.reference)
-        kind = "precision" if similar > 0.9 else "wrong_gradients"
+        kind = "precision" if worst.cosine > 0.9 else "wrong_gradients"
         self.context.find(
             kind,
             f"step {worst.number}: the gradients are off by {worst.error:.2g} of the average's "
-            f"norm (cosine {similar:.2g}), where {usual:.2g} is usual",
+            f"norm (cosine {worst.cosine:.2g}), where {usual:.2g} is usual",
         )
 
     def report_anomalies(self, ignore: Sequence[str] = ()) -> list[AnomalyRecord]:
@@ -218,21 +233,6 @@ class Renamed:
 def refused_by_name(error: BaseException) -> bool:
     """Return whether DDP refused a hook for its ``__name__``, as bf16 hooks on gloo."""
     return "BF16 all reduce communication hook" in str(error)
-
-
-def relative_error(result: torch.Tensor, reference: torch.Tensor) -> float:
-    """Return |result - reference| / |reference|; 0 where both are 0, inf where only one is."""
-    norm = reference.double().norm().item()
-    difference = (result.double() - reference.double()).norm().item()
-    if norm == 0:
-        return 0.0 if difference == 0 else math.inf
-    return difference / norm
-
-
-def cosine(result: torch.Tensor, reference: torch.Tensor) -> float:
-    """Return the cosine similarity; 0 where one of the two is 0."""
-    norms = result.double().norm().item() * reference.double().norm().item()
-    return float(result.double().dot(reference.double())) / norms if norms else 0.0
 
 
 def _tracer_options() -> dict[str, Any]:
