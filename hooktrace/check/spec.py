@@ -144,7 +144,7 @@ def _load(source: Source, what: str) -> Any:
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
-        missing = isinstance(error, ModuleNotFoundError) and error.name == module_name
+        missing = isinstance(error, ModuleNotFoundError) and _is_in(module_name, error.name)
         reason = "there is no such module" if missing else f"{type(error).__name__}: {error}"
         raise UsageError(
             f"{module_name} could not be imported ({reason}); run from the directory that its "
@@ -156,6 +156,11 @@ def _load(source: Source, what: str) -> Any:
         raise UsageError(
             f"{module_name} has no {attribute!r} ({error}); name a {what} that is in it"
         ) from error
+
+
+def _is_in(module: str, package: str | None) -> bool:
+    """Return whether a module is a package or in it, so that its absence is the module's."""
+    return package is not None and f"{module}.".startswith(f"{package}.")
 
 
 def _asks_for_group(make_state: MakeState) -> bool:

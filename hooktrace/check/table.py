@@ -91,8 +91,7 @@ def _in_short(report: CheckReport) -> list[str]:
     for finding in report.findings:
         lines.setdefault(_key(finding), (finding, []))[1].append(finding.case)
     return [
-        f"{finding.kind} ({_names(cases)}): {_short(finding.message)}"
-        for finding, cases in lines.values()
+        f"{finding.kind} ({_names(cases)}): {_short(finding)}" for finding, cases in lines.values()
     ]
 
 
@@ -105,8 +104,10 @@ def _key(finding: Finding) -> str:
     return f"{finding.kind} {re.sub(r'[0-9.e+-]+', '#', finding.message)}"
 
 
-def _short(message: str) -> str:
-    return _PREFIX.sub("", message).partition("; ")[0]
+def _short(finding: Finding) -> str:
+    """Return why without the remedy, or where the ranks stand."""
+    said = _PREFIX.sub("", finding.message)
+    return said if finding.kind in ("hang", "crash") else said.partition("; ")[0]
 
 
 def _summary(report: CheckReport) -> str:
@@ -116,12 +117,16 @@ def _summary(report: CheckReport) -> str:
         for status, word in (("fail", "failed"), ("warn", "warned"), ("pass", "passed"))
         if (n := sum(case.status == status for case in cases))
     ]
-    facts = [f"{report.hook} on {report.ranks} gloo ranks: {report.verdict}", ", ".join(counts)]
+    facts = [f"{report.hook} on {_ranks(report.ranks)}: {report.verdict}", ", ".join(counts)]
     if report.error is not None:
         facts.append(f"relative error {_error(report)}")
     if report.ratio is not None:
         facts.append(f"compression {_ratio(report)}")
     return "; ".join(facts)
+
+
+def _ranks(number: int) -> str:
+    return f"{number} gloo rank{'' if number == 1 else 's'}"
 
 
 def _error(report: CheckReport) -> str:
