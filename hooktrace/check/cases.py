@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from .context import Context, Known
 from .gradients import KnownGradients, Values
 from .odd_values import huge, nan, zeros
+from .report import Measured
 from .training import MANY, Step, Training, refused_by_name
 
 __all__ = ["CASES", "Case"]
@@ -71,7 +72,7 @@ def many_buckets(context: Context) -> None:
     training = Training(context)
     steps = training.settle(longest_s=_DELAY_S)
     training.report_anomalies()
-    context.measured.ratio = training.ratio()
+    ratio = training.ratio()
     training.tracer.close()
     # Nothing keeps the ranks together now but the hook.
     steps += [training.step(longest_s=_DELAY_S) for _ in range(_UNWATCHED_STEPS)]
@@ -79,26 +80,28 @@ def many_buckets(context: Context) -> None:
     settled = [step for step in steps if step.is_finite][len(steps) // 4 :]
     if not settled:
         return
-    context.measured.error = error = statistics.median(step.error for step in settled)
-    buckets = len(training.tracer.layouts()[-1].buckets)
-    context.note = f"error {error:.2g}, {buckets} bucket{'s' * (buckets > 1)}, {len(steps)} steps"
+    error, total = statistics.median(step.error for step in settled), _sum_of(settled)
+    context.measured = Measured(error=error, sum_error=total.error, ratio=ratio)
+    context.note = f"{len(training.tracer.layouts()[-1].buckets)} buckets, {len(steps)} steps"
     if context.local:
         return
-    similar = statistics.median(step.cosine for step in settled)
+    # Error feedback sends later what it left out, so what counts is the better of the two.
+    similar = max(statistics.median(step.cosine for step in settled), total.cosine)
+    lost = f"the cosine is {similar:.2g} and the relative error of a step {error:.2g}"
     if abs(similar) < _NOTHING:
-        context.find(
-            "wrong_gradients",
-            f"nothing of the average is in the result: the cosine is {similar:.2g} and the "
-            f"relative error {error:.2g} in the median",
-        )
+        context.find("wrong_gradients", f"nothing of the average is in the result: {lost}")
     elif similar < _LITTLE:
         context.find(
             "precision",
-            f"little is left of the average: the cosine is {similar:.2g} and the relative error "
-            f"{error:.2g} in the median; raise the rank, the bits or the share that is sent",
+            f"little is left of the average: {lost}; raise the rank, the bits or the share sent",
         )
     if Known(error=error).is_exact:
         training.judge_error(settled, error)
+
+
+def _sum_of(steps: Sequence[Step]) -> Step:
+    result = torch.stack([step.result for step in steps]).sum(0)
+    return Step(steps[-1].number, result, torch.stack([s.reference for s in steps]).sum(0))
 
 
 def odd_sizes(context: Context) -> None:

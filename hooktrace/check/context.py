@@ -16,13 +16,13 @@ from torch._C._distributed_c10d import PrefixStore
 
 from ..probes.compare import digest
 from ..probes.probe import ReferenceGroup
-from .report import Finding, Status, status_of
+from .report import Finding, Measured, Status, status_of
 from .spec import Loaded
 
 if TYPE_CHECKING:
     from .training import Training
 
-__all__ = ["Context", "Known", "Measured", "SetupError"]
+__all__ = ["Context", "Known", "SetupError"]
 
 
 class SetupError(Exception):
@@ -47,14 +47,6 @@ class Known:
 
 
 _NEARLY_LOSSLESS = 0.05
-
-
-@dataclass(slots=True)
-class Measured:
-    """Facts of ordinary steps; see ``CheckReport``."""
-
-    error: float | None = None
-    ratio: float | None = None
 
 
 @dataclass(slots=True)

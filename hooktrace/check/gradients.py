@@ -6,8 +6,8 @@ The gradient of the sum of p * g by p is g itself, on all ranks and for every dt
 So what DDP should give is known everywhere without any communication: the average over the ranks.
 
 Ordinary gradients look like real ones to a low-rank hook: for each matrix a product of two vectors
-that all ranks share, one of the rank's own, and some noise.  Size and sign change from step to
-step, so that a result of another step is far off.
+that all ranks share, one of the rank's own, and some noise.  They point the same way from step to
+step, as error feedback needs it, and change in size.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def ordinary(shapes: Sequence[tuple[int, ...]], rank: int, step: int) -> list[to
 
 
 def _factor(step: int) -> float:
-    draw: list[float] = torch.rand(2, generator=torch.Generator().manual_seed(step)).tolist()
-    return (0.5 + 1.5 * draw[0]) * (1 if draw[1] < 0.5 else -1)
+    draw = torch.rand(1, generator=torch.Generator().manual_seed(step))
+    return 0.5 + 1.5 * float(draw)
 
 
 def _product(shape: tuple[int, ...], seed: int) -> torch.Tensor:

@@ -95,7 +95,7 @@ def main(directory: Path) -> int:
             elif hangs == _HANGS:
                 stopped = f"not run: {hangs} cases hung before it"
             known = Known(
-                error=known.error if outcome.error is None else outcome.error,
+                error=known.error if outcome.measured.error is None else outcome.measured.error,
                 one_bucket=known.one_bucket or outcome.broken,
             )
     tell(Done())

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from ..errors import UsageError
 from .outcome import CaseOutcome
-from .report import CheckReport
+from .report import CheckReport, Measured
 from .spec import Done, HookSpec, Job, Usage
 
 __all__ = ["check"]
@@ -71,8 +71,7 @@ def _report(hook: str, ranks: int, outcomes: list[CaseOutcome]) -> CheckReport:
         hook=hook,
         ranks=ranks,
         cases=tuple(outcome.result for outcome in outcomes),
-        error=next((o.error for o in outcomes if o.error is not None), None),
-        ratio=next((o.ratio for o in outcomes if o.ratio is not None), None),
+        measured=next((o.measured for o in outcomes if o.measured != Measured()), Measured()),
         stacks={o.result.case: o.stacks for o in outcomes if o.stacks},
     )
 

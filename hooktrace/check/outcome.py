@@ -13,9 +13,9 @@ from __future__ import annotations
 import re
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from .report import CaseResult, Finding, merge, status_of
+from .report import CaseResult, Finding, Measured, merge, status_of
 from .stacks import describe
 
 __all__ = ["CaseOutcome", "RankEnd", "RankResult", "is_consequence", "judge"]
@@ -23,6 +23,9 @@ __all__ = ["CaseOutcome", "RankEnd", "RankResult", "is_consequence", "judge"]
 _PEER_IS_GONE = re.compile(
     r"Connection (closed|reset|refused)|Broken pipe|[Tt]imed out|[Tt]imeout|Socket closed"
 )
+_SOURCE = re.compile(r"\[enforce fail at \S*?([^/\s]+)\] ?")
+"""How gloo's errors begin: the path of a file on the machine that torch was built on."""
+_WORDS = 240
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,8 +38,7 @@ class RankResult:
 
     findings: tuple[Finding, ...] = ()
     note: str = ""
-    error: float | None = None
-    ratio: float | None = None
+    measured: Measured = field(default_factory=Measured)
     stop: bool = False
     raised_at: float | None = None
     consequence: bool = False
@@ -81,8 +83,7 @@ class CaseOutcome:
     hook: int
     result: CaseResult
     stacks: str = ""
-    error: float | None = None
-    ratio: float | None = None
+    measured: Measured = field(default_factory=Measured)
     stop: bool = False
     usage: str | None = None
 
@@ -127,9 +128,11 @@ def judge(
         result=CaseResult(
             case=case, findings=merge(found, len(ends)), seconds=seconds, note=first.note
         ),
-        stacks="\n".join(f"rank {rank}:\n{stacks}" for rank, stacks in shown.items() if stacks),
-        error=max((r.error for r in results if r.error is not None), default=None),
-        ratio=first.ratio,
+        stacks="\n".join(f"rank {rank}:\n{_only_frames(text)}" for rank, text in shown.items()),
+        # All ranks must take the same for known, and a local hook's results differ.
+        measured=max(
+            (r.measured for r in results), key=lambda m: m.error or 0.0, default=Measured()
+        ),
         stop=any(result.stop for result in results),
         usage=next((result.usage for result in results if result.usage), None),
     )
@@ -138,6 +141,11 @@ def judge(
 def is_consequence(message: str) -> bool:
     """Return whether an error only says that another rank is gone."""
     return _PEER_IS_GONE.search(message) is not None
+
+
+def _only_frames(stacks: str) -> str:
+    """Return a dump without the list of extension modules that follows a fatal error's."""
+    return stacks.partition("\nExtension modules:")[0].strip()
 
 
 def _crash(case: str, end: RankEnd) -> Finding:
@@ -149,7 +157,8 @@ def _crash(case: str, end: RankEnd) -> Finding:
     said = [line.strip() for line in end.output.splitlines() if line.strip()]
     parts = [how]
     if said:
-        parts.append(f"its last words: {said[-1][:200]}")
+        words = _SOURCE.sub(r"\1 ", said[-1].removeprefix("what():").strip())
+        parts.append(f"its last words: {words[:_WORDS]}")
     if end.stacks:
         parts.append(describe({end.rank: end.stacks}))
     return _finding(case, "crash", "; ".join(parts), end.rank)

@@ -112,8 +112,7 @@ def _run(case: Case, context: Context) -> RankResult:
     return RankResult(
         findings=tuple(context.findings),
         note=context.note,
-        error=context.measured.error,
-        ratio=context.measured.ratio,
+        measured=context.measured,
         stop=context.stop,
         raised_at=raised_at,
         consequence=consequence,

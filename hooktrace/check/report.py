@@ -23,7 +23,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-__all__ = ["STATUS", "CaseResult", "CheckReport", "Finding", "Status", "merge", "status_of"]
+__all__ = [
+    "STATUS",
+    "CaseResult",
+    "CheckReport",
+    "Finding",
+    "Measured",
+    "Status",
+    "merge",
+    "status_of",
+]
 
 Status = Literal["pass", "warn", "fail", "skip"]
 
@@ -97,20 +106,30 @@ class CaseResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What ordinary steps showed; ``None`` where it is not known.
+
+    ``error``: median relative L2 error of a step against a lossless average.  ``sum_error``: that
+    of the sum of all steps, which is what error feedback keeps small.  ``ratio``: gradient bytes
+    over wire bytes, inf where nothing was sent.
+    """
+
+    error: float | None = None
+    sum_error: float | None = None
+    ratio: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckReport:
     """Everything that was found out about one hook.
 
-    ``error``: the median relative L2 error of ordinary steps against a lossless average, ``None``
-    where none was finished.  ``ratio``: gradient bytes over wire bytes, inf where nothing was sent,
-    ``None`` where the bytes are unknown.  ``stacks``: of all threads of all ranks where a rank hung
-    or crashed, by case.
+    ``stacks``: of all threads of all ranks where a rank hung or crashed, by case.
     """
 
     hook: str
     ranks: int
     cases: tuple[CaseResult, ...]
-    error: float | None = None
-    ratio: float | None = None
+    measured: Measured = field(default_factory=Measured)
     stacks: dict[str, str] = field(default_factory=dict)
 
     @property

@@ -19,7 +19,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 _CHECK = f"{_PACKAGE}/check/"
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)$')
 _PLUMBING = re.compile(
-    r"(^|/)(threading|selectors|subprocess|contextlib)\.py$"
+    r"/lib/python3[.\d]*/(?!(site|dist)-packages/)"
     r"|/torch/(?!distributed/algorithms/(ddp_comm_hooks|model_averaging)/)"
     rf"|^{re.escape(str(_PACKAGE))}/(?!hooks/)"
     r"|^<(frozen|string)"

@@ -50,22 +50,32 @@ def as_text(report: CheckReport) -> str:
 def print_overview(console: Console, reports: Sequence[CheckReport]) -> None:
     """Print one line a finding of many hooks."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in ("hook", "verdict", "error", "ratio"):
+    for column in ("hook", "verdict", "error", "of sum", "ratio"):
         table.add_column(column, no_wrap=column != "hook")
     table.add_column("what was found")
     for report in reports:
         verdict = Text(report.verdict, style=_STYLES[report.verdict])
         found = Text("\n".join(_in_short(report)))
-        table.add_row(report.hook, verdict, _error(report), _ratio(report), found)
+        table.add_row(report.hook, verdict, _error(report), _of_sum(report), _ratio(report), found)
     console.print(table)
 
 
 def as_markdown(reports: Sequence[CheckReport]) -> str:
     """Return the overview as a markdown table."""
-    lines = ["| hook | verdict | error | ratio | what was found |", f"|{' --- |' * 5}"]
+    lines = [
+        "| hook | verdict | error of a step | of their sum | ratio | what was found |",
+        f"|{' --- |' * 6}",
+    ]
     for report in reports:
         found = "; ".join(_in_short(report)).replace("|", "\\|")
-        cells = (f"`{report.hook}`", report.verdict, _error(report), _ratio(report), found)
+        cells = (
+            f"`{report.hook}`",
+            report.verdict,
+            _error(report),
+            _of_sum(report),
+            _ratio(report),
+            found,
+        )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -77,7 +87,8 @@ def _reasons(report: CheckReport) -> Iterator[tuple[CaseResult, list[str]]]:
         reasons = []
         for finding in case.findings:
             before = said.setdefault(_key(finding), case.case)
-            where = "" if finding.rank is None else f"rank {finding.rank}: "
+            named = finding.rank is None or finding.message.startswith("rank ")
+            where = "" if named else f"rank {finding.rank}: "
             if before == case.case:
                 reasons.append(f"{finding.kind}: {where}{finding.message}")
             else:
@@ -118,9 +129,9 @@ def _summary(report: CheckReport) -> str:
         if (n := sum(case.status == status for case in cases))
     ]
     facts = [f"{report.hook} on {_ranks(report.ranks)}: {report.verdict}", ", ".join(counts)]
-    if report.error is not None:
-        facts.append(f"relative error {_error(report)}")
-    if report.ratio is not None:
+    if report.measured.error is not None:
+        facts.append(f"relative error of a step {_error(report)}, of their sum {_of_sum(report)}")
+    if report.measured.ratio is not None:
         facts.append(f"compression {_ratio(report)}")
     return "; ".join(facts)
 
@@ -130,10 +141,20 @@ def _ranks(number: int) -> str:
 
 
 def _error(report: CheckReport) -> str:
-    return "" if report.error is None else f"{report.error:.2g}"
+    return _number(report.measured.error, "exact", 2)
+
+
+def _of_sum(report: CheckReport) -> str:
+    return _number(report.measured.sum_error, "exact", 2)
 
 
 def _ratio(report: CheckReport) -> str:
-    if report.ratio is None:
+    return _number(report.measured.ratio, "", 3)
+
+
+def _number(value: float | None, zero: str, digits: int) -> str:
+    if value is None:
         return ""
-    return "nothing sent" if math.isinf(report.ratio) else f"{report.ratio:.3g}"
+    if math.isinf(value):
+        return "nothing sent"
+    return zero if value == 0 else f"{value:.{digits}g}"

@@ -8,10 +8,14 @@ from typing import Any
 import pytest
 
 from hooktrace.check.outcome import CaseOutcome, RankEnd, RankResult, is_consequence, judge
-from hooktrace.check.report import CaseResult, CheckReport, Finding, merge, status_of
+from hooktrace.check.report import CaseResult, CheckReport, Finding, Measured, merge, status_of
 
 STANDS = """Current thread 0x01 (most recent call first):
   File "/home/me/hooks.py", line 7 in stands_still
+"""
+WORDS = """terminate called after throwing an instance of 'gloo::EnforceNotMet'
+  what():  [enforce fail at /build/gloo/pair.cc:456] too long
+
 """
 
 
@@ -37,8 +41,12 @@ def kinds(outcome: CaseOutcome) -> list[str]:
 
 def test_ranks_that_end_well_pass() -> None:
     """With the first rank's note and the largest error of all."""
-    outcome = judged(ended(0, note="n", error=0.1), ended(1, note="other", error=0.2))
-    assert (outcome.result.status, outcome.result.note, outcome.error) == ("pass", "n", 0.2)
+    outcome = judged(
+        ended(0, note="n", measured=Measured(error=0.1)),
+        ended(1, note="other", measured=Measured(error=0.2)),
+    )
+    assert (outcome.result.status, outcome.result.note) == ("pass", "n")
+    assert outcome.measured.error == 0.2
 
 
 def test_ranks_at_the_deadline_hang() -> None:
@@ -67,14 +75,20 @@ def test_a_rank_that_raises_is_the_cause_of_what_follows() -> None:
 def test_a_crash_before_all_else_is_the_cause() -> None:
     """Its signal, its last words and its place are told."""
     crash = RankEnd(
-        rank=1, code=-signal.SIGSEGV, ended_at=4.0, stacks=STANDS, output="a\nlast word\n"
+        rank=1,
+        code=-signal.SIGSEGV,
+        ended_at=4.0,
+        stacks=f"{STANDS}\nExtension modules: a",
+        output=WORDS,
     )
     outcome = judged(ended(0, "exception", raised_at=4.1, consequence=True), crash)
     (found,) = outcome.result.findings
     assert (found.kind, found.rank) == ("crash", 1)
     assert found.message == (
-        "rank 1 was ended by SIGSEGV; its last words: last word; rank 1: stands_still (hooks.py:7)"
+        "rank 1 was ended by SIGSEGV; its last words: pair.cc:456 too long; "
+        "rank 1: stands_still (hooks.py:7)"
     )
+    assert outcome.stacks == f"rank 1:\n{STANDS.strip()}"
 
 
 def test_the_first_of_two_crashes_counts() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from hooktrace.check.report import CaseResult, CheckReport, Finding, status_of
+from hooktrace.check.report import CaseResult, CheckReport, Finding, Measured, status_of
 from hooktrace.check.table import as_markdown, as_text
 
 
@@ -22,8 +22,7 @@ REPORT = CheckReport(
         CaseResult(case="nan", findings=(finding("nan", "nan_hidden", "hidden; look", 1),)),
         CaseResult(case="join", note="said", seconds=1.25),
     ),
-    error=0.0123,
-    ratio=math.inf,
+    measured=Measured(error=0.0123, sum_error=0.0, ratio=math.inf),
     stacks={"many": "Thread 0x1"},
 )
 
@@ -37,8 +36,8 @@ def test_a_report_says_everything_once() -> None:
     assert "nan    warn   0.0   nan_hidden: rank 1: hidden; look" in text
     assert "join   pass   1.2   said" in text
     assert (
-        "pkg:h on 2 gloo ranks: fail; 2 failed, 1 warned, 1 passed; relative error 0.012; "
-        "compression nothing sent"
+        "pkg:h on 2 gloo ranks: fail; 2 failed, 1 warned, 1 passed; relative error of a step "
+        "0.012, of their sum exact; compression nothing sent"
     ) in lines
     assert lines[-1] == "Thread 0x1"
 
@@ -47,6 +46,6 @@ def test_an_overview_is_a_row_a_hook() -> None:
     """Each different finding with its cases, without hook, bucket and remedy."""
     row = as_markdown([REPORT]).splitlines()[-1]
     assert row == (
-        "| `pkg:h` | fail | 0.012 | nothing sent | not_averaged (many, odd): a sum; "
+        "| `pkg:h` | fail | 0.012 | exact | nothing sent | not_averaged (many, odd): a sum; "
         "nan_hidden (nan): hidden |"
     )

@@ -84,7 +84,7 @@ def test_what_goes_wrong_in_training_is_named(
     expected = IN_TRAINING[name]
     report = in_training[name]
     if expected is None:
-        assert (report.findings, report.error) == ((), 0.0)
+        assert (report.findings, report.measured.error) == ((), 0.0)
         return
     kind, rank, message = expected
     (finding,) = report.findings
@@ -176,7 +176,11 @@ def processes_of(directory: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (["averages", "--ranks", "1"], 0, "averages on 1 gloo rank: pass; 1 passed; relative erro"),
+        (
+            ["averages", "--ranks", "1"],
+            0,
+            "averages on 1 gloo rank: pass; 1 passed; relative error of",
+        ),
         (["sums"], 1, "sums on 2 gloo ranks: fail; 1 failed"),
         (["missing"], 2, "has no 'missing'"),
     ],
