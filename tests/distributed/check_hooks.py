@@ -68,6 +68,13 @@ def leaves(state, bucket):  # type: ignore[no-untyped-def]
     return averages(state, bucket)
 
 
+def leaves_one_behind(state, bucket):  # type: ignore[no-untyped-def]
+    """End the process of rank 1, while rank 0 does not even listen."""
+    if _is_due("leaves_one_behind", 1):
+        os._exit(3)
+    time.sleep(1000)
+
+
 def raises_on_one_rank(state, bucket):  # type: ignore[no-untyped-def]
     """Raise on rank 1, while rank 0 waits for it."""
     if _is_due("raises_on_one_rank"):

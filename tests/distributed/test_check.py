@@ -27,6 +27,7 @@ IN_TRAINING = {
     "averages": None,
     "aborts": ("crash", 1, "rank 1 was ended by SIGABRT; rank 1: aborts (check_hooks.py:"),
     "leaves": ("crash", 1, "rank 1 ended with exit code 3"),
+    "leaves_one_behind": ("crash", 1, "rank 1 ended with exit code 3"),
     "raises_on_one_rank": ("hook_exception", 1, "ValueError: boom, in raises_on_one_rank (check"),
     "gives_none": ("hook_exception", None, "the hook returned None and not a future; return a"),
     "sums": ("not_averaged", None, "the result is 2 times the average: a sum; divide by"),
@@ -92,6 +93,12 @@ def test_what_goes_wrong_in_training_is_named(
     assert message in finding.message
 
 
+def test_ranks_do_not_wait_for_one_that_is_gone(in_training: dict[str, CheckReport]) -> None:
+    """Whatever they stand in, a few seconds after it they are ended."""
+    (case,) = in_training["leaves_one_behind"].cases
+    assert case.seconds < 12
+
+
 def test_a_hang_costs_its_deadline_and_leaves_its_stacks() -> None:
     """Of all threads of all ranks; the next case is run as if nothing had been."""
     spec = HookSpec(name="stands_still", hook=f"{HOOKS}:stands_still")
@@ -115,6 +122,8 @@ def test_odd_values_are_followed_through_the_state() -> None:
     """Zeros that become NaN, NaN that is hidden, NaN that stays."""
     reports = checked(ODD_VALUES, "zeros", "nan")
     assert {name: found(report) for name, report in reports.items()} == ODD_VALUES
+    (finding,) = reports["divides_by_norm"].findings
+    assert finding.message == "gradients of zeros gave NaN or inf"
 
 
 def test_odd_forms_of_hooks_are_told() -> None:
@@ -125,14 +134,16 @@ def test_odd_forms_of_hooks_are_told() -> None:
 
 def test_check_hook_returns_or_raises() -> None:
     """A report where nothing fails, and else an assertion with the table."""
-    report = check_hook(check_hooks.averages, cases=["odd-sizes", "join", "no-sync", "unused"])
+    cases = ["many-buckets", "odd-sizes", "join", "no-sync", "unused"]
+    report = check_hook(check_hooks.averages, cases=cases)
     assert [(case.case, case.status) for case in report.cases] == [
+        ("many buckets, delays", "pass"),
         ("odd sizes", "pass"),
         ("no_sync", "pass"),
         ("join", "pass"),
         ("unused parameters", "pass"),
     ]
-    with pytest.raises(AssertionError, match="not_averaged: hook 'sums', bucket 0"):
+    with pytest.raises(AssertionError, match="not_averaged: hook 'sums', bucket "):
         check_hook(check_hooks.sums, cases=["odd-sizes"])
 
 
@@ -196,12 +207,21 @@ def test_the_exit_code_says_it(arguments: list[str], code: int, said: str, tmp_p
     assert left_in(tmp_path) == []
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGKILL])
-def test_an_ended_check_takes_its_ranks_with_it(signum: signal.Signals, tmp_path: Path) -> None:
-    """However it ends; its files go with them."""
-    process = run(f"{HOOKS}:never_done", "--case", "many-buckets", directory=tmp_path)
+@pytest.mark.parametrize(
+    ("signum", "hook", "processes"),
+    [
+        (signal.SIGINT, f"{HOOKS}:never_done", 3),  # the host and two ranks
+        (signal.SIGKILL, f"{HOOKS}:never_done", 3),
+        (signal.SIGINT, "tests.distributed.check_slow_import:hook", 1),
+    ],
+)
+def test_an_ended_check_takes_its_ranks_with_it(
+    signum: signal.Signals, hook: str, processes: int, tmp_path: Path
+) -> None:
+    """However and whenever it ends; its files go with them."""
+    process = run(hook, "--case", "many-buckets", directory=tmp_path)
     deadline = time.monotonic() + 30
-    while len(processes_of(tmp_path)) < 3:  # the host and two ranks
+    while len(processes_of(tmp_path)) < processes:
         assert time.monotonic() < deadline, "the ranks did not start"
         time.sleep(0.05)
     process.send_signal(signum)
