@@ -56,8 +56,8 @@ def registration(context: Context) -> None:
     if refused_by_name(refusal):
         context.find(
             "registration",
-            f"DDP refuses a hook of this name on gloo ({refusal}); give it another __name__ (all "
-            "else was checked under another one), or use hooktrace.hooks, whose bf16 hooks work",
+            f"DDP refuses a hook of this name on gloo; it says: {refusal}; give it another "
+            "__name__, under which it was checked, or use hooktrace.hooks.bf16_compress_hook",
         )
         return
     reason = f"{type(refusal).__name__}: {refusal}"
@@ -205,8 +205,8 @@ def _pickles(context: Context, what: str, value: Any, remedy: str) -> Any:
     except Exception as error:
         context.find(
             "not_picklable",
-            f"the {what} does not pickle ({type(error).__name__}: {error}), nor does a model that "
-            f"the hook is registered on; {remedy}",
+            f"the {what} does not pickle; nor does a model that the hook is registered on "
+            f"({type(error).__name__}: {error}); {remedy}",
         )
         return None
     return True if value is None else copy

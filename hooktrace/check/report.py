@@ -57,6 +57,7 @@ STATUS: dict[str, Status] = {
     "registration": "fail",
     "needs_trace": "warn",
     "precision": "warn",
+    "overflow": "warn",
     "not_supported": "warn",
     "nan_hidden": "warn",
     "nan_stays_in_state": "warn",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 
 from rich.box import SIMPLE_HEAD
@@ -18,6 +19,7 @@ __all__ = ["as_markdown", "as_text", "print_overview", "print_report"]
 _STYLES = {"pass": "green", "warn": "yellow", "fail": "red", "skip": "dim"}
 _WIDTH = 120
 _MANY = 4
+_SHORT = 160
 _PREFIX = re.compile(r"^hook '.*?'(, | raised in stage \w+ of )bucket \d+( at |, )step \d+: ")
 
 
@@ -118,7 +120,9 @@ def _key(finding: Finding) -> str:
 def _short(finding: Finding) -> str:
     """Return why without the remedy, or where the ranks stand."""
     said = _PREFIX.sub("", finding.message)
-    return said if finding.kind in ("hang", "crash") else said.partition("; ")[0]
+    if finding.kind not in ("hang", "crash"):
+        said = said.partition("; ")[0]
+    return textwrap.shorten(said, _SHORT, placeholder=" ...")
 
 
 def _summary(report: CheckReport) -> str:
