@@ -5,7 +5,7 @@
       host.py      has imported the hooks; forks the ranks of each case, waits for them, ends them
         rank.py      one rank in one case, on a real gloo process group
           cases.py, odd_values.py     what is tried, with a model from
-          training.py, gradients.py   whose gradients are known beforehand
+          training.py, gradients.py   whose gradients are known beforehand (context.py, names.py)
         outcome.py   how the ranks ended --> the first cause; stacks.py reads where they stood
     report.py    what findings mean: pass, warn, fail
     table.py     reports --> tables

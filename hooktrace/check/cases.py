@@ -17,9 +17,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from .context import Context, Known
 from .gradients import KnownGradients, Values
+from .names import refused_by_name
 from .odd_values import huge, nan, zeros
 from .report import Measured
-from .training import MANY, Step, Training, refused_by_name
+from .training import MANY, Step, Training
 
 __all__ = ["CASES", "Case"]
 

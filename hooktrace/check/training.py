@@ -25,8 +25,9 @@ from ..tracer import Tracer
 from ..wrapper import instrument
 from .context import Context
 from .gradients import KnownGradients, Values, ordinary
+from .names import Renamed, refused_by_name
 
-__all__ = ["MANY", "Step", "Training", "refused_by_name"]
+__all__ = ["MANY", "Step", "Training"]
 
 MANY = tuple(shape for _ in range(8) for shape in ((48, 48), (48,)))
 """The shapes of eight linear layers, a bucket each."""
@@ -216,23 +217,6 @@ class Training:
                 for shape, value in zip(self.shapes, values, strict=True)
             ]
         )
-
-
-class Renamed:
-    """A hook under a name that DDP has nothing against."""
-
-    def __init__(self, hook: Callable[..., Any]) -> None:
-        self._hook = hook
-        self.__name__ = self.__qualname__ = f"{getattr(hook, '__name__', 'hook')}_renamed"
-
-    def __call__(self, state: Any, bucket: Any) -> Any:
-        """Run the hook."""
-        return self._hook(state, bucket)
-
-
-def refused_by_name(error: BaseException) -> bool:
-    """Return whether DDP refused a hook for its ``__name__``, as bf16 hooks on gloo."""
-    return "BF16 all reduce communication hook" in str(error)
 
 
 def _tracer_options() -> dict[str, Any]:
