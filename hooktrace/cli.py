@@ -39,7 +39,8 @@ def demo(
     ] = False,
 ) -> None:
     """Train a small language model on N ranks and show its gradient communication."""
-    from .demo import DemoOptions, UsageError, run
+    from .demo import DemoOptions, run
+    from .errors import UsageError
 
     options = DemoOptions(
         hook=hook, ranks=ranks, steps=steps, out=out, port=port,
@@ -72,6 +73,46 @@ def hooks() -> None:
         rounds = "1" if entry.is_single_round else "several"
         table.add_row(entry.name, entry.hook.__qualname__, entry.kind, rounds, entry.what)
     Console(highlight=False).print(table)
+
+
+@main.command()
+def check(
+    hook: Annotated[
+        str | None, typer.Argument(help="The hook: package.module:attribute.", show_default=False)
+    ] = None,
+    *,
+    state: Annotated[
+        str | None,
+        typer.Option(help="What makes its state: package.module:attribute.", show_default=False),
+    ] = None,
+    standard: Annotated[
+        bool, typer.Option("--standard", help="All standard hooks and torch's own instead.")
+    ] = False,
+    ranks: Annotated[int, typer.Option(help="Processes on this machine.")] = 2,
+    local: Annotated[
+        bool, typer.Option("--local", help="Results differ between ranks by design.")
+    ] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds that one case may take.")] = 20.0,
+    case: Annotated[
+        list[str] | None, typer.Option(help="Only this case; may be repeated.", show_default=False)
+    ] = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print a table for a README.")
+    ] = False,
+) -> None:
+    """Find out what is wrong with a hook on real ranks; the exit code is 1 if anything is."""
+    from .check.command import run
+    from .errors import UsageError
+
+    try:
+        code = run(
+            hook, state, standard=standard, ranks=ranks, local=local, timeout_s=timeout,
+            cases=case or [], markdown=markdown,
+        )  # fmt: skip
+    except UsageError as error:
+        typer.echo(f"hooktrace check: {error}", err=True)
+        code = 2
+    raise typer.Exit(code)
 
 
 @main.command()

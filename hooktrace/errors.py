@@ -1,8 +1,8 @@
-"""The exceptions that hooktrace raises on behalf of a hook."""
+"""The exceptions that hooktrace raises: on behalf of a hook, and for options that cannot work."""
 
 from __future__ import annotations
 
-__all__ = ["AnomalyError", "HookError"]
+__all__ = ["AnomalyError", "HookError", "UsageError"]
 
 
 class HookError(RuntimeError):
@@ -25,3 +25,7 @@ class HookError(RuntimeError):
 
 class AnomalyError(RuntimeError):
     """A tracer made with ``on_anomaly="raise"`` saw an anomaly; the message is the record's."""
+
+
+class UsageError(Exception):
+    """An option that cannot work; the message ends in what to pass instead."""

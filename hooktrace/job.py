@@ -19,7 +19,7 @@ import torch.distributed as dist
 from .records import RunInfo
 from .timing import WallAnchor
 
-__all__ = ["describe_run", "local_rank", "shutdown"]
+__all__ = ["describe_run", "local_rank", "loopback", "shutdown"]
 
 logger = logging.getLogger("hooktrace")
 
@@ -57,6 +57,11 @@ def describe_run(run_id: str | None, anchor: WallAnchor) -> RunInfo:
 def local_rank() -> int:
     """Return the rank on this host as the launcher set it (``LOCAL_RANK``), 0 without one."""
     return _environment_int("LOCAL_RANK", 0)
+
+
+def loopback() -> str:
+    """Return the loopback interface's name, for gloo: ``lo`` on Linux, ``lo0`` on macOS."""
+    return next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
 
 
 def _environment_int(name: str, default: int) -> int:

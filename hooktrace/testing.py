@@ -1,6 +1,7 @@
-"""Parts for tests of hooks, without a process group: a bucket and a clock to be told what to be.
+"""Parts for tests of hooks: ``check_hook`` runs one on real ranks, the rest needs none.
 
-Nothing here is a unit test of DDP: what DDP does with a hook shows only in real processes.
+``FakeBucket`` and ``FakeClock`` are told what to be, without a process group.  What DDP does with a
+hook shows only in real processes, and that is what ``check_hook`` looks at.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from collections.abc import Sequence
 
 import torch
 
-__all__ = ["FakeBucket", "FakeClock"]
+from .check import CheckReport, check_hook
+
+__all__ = ["CheckReport", "FakeBucket", "FakeClock", "check_hook"]
 
 
 class FakeClock:

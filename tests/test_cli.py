@@ -89,3 +89,22 @@ def test_hooks_lists_the_catalogue() -> None:
     names = [entry.name for entry in catalogue()]
     first_words = [words[0] for line in result.output.splitlines() if (words := line.split())]
     assert [word for word in first_words if word in names] == names
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        ([], "or --standard for all of them"),
+        (["package.module:hook", "--standard"], "or --standard for all of them"),
+        (["package.module.hook"], "such as my_package.hooks:my_hook"),
+        (["package.module:hook", "--state", "state"], "such as my_package.hooks:my_hook"),
+        (["package.module:hook", "--ranks", "0"], "2 to see what is averaged"),
+    ],
+)
+def test_check_names_what_it_cannot_check(arguments: list[str], remedy: str) -> None:
+    """One line on standard error, exit code 2, before any process starts."""
+    result = call("check", *arguments)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("hooktrace check: ")
+    assert len(result.stderr.splitlines()) == 1
+    assert result.stderr.rstrip().endswith(remedy)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import socket
 import tempfile
 import time
 from collections.abc import Callable
@@ -15,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.multiprocessing.spawn import spawn
 
-from ..job import shutdown
+from ..job import loopback, shutdown
 
 __all__ = ["hold_to_one_core", "run_ranks"]
 
@@ -77,7 +76,7 @@ def _result_path(directory: str, rank: int) -> Path:
 def _rank_main(
     rank: int, ranks: int, directory: str, measure: Callable[..., Any], arguments: tuple[Any, ...]
 ) -> None:
-    os.environ.setdefault("GLOO_SOCKET_IFNAME", _loopback())
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", loopback())
     os.environ["LOCAL_RANK"] = str(rank)
     torch.set_num_threads(1)
     torch.manual_seed(0)
@@ -87,8 +86,3 @@ def _rank_main(
     result = measure(*arguments)
     _result_path(directory, rank).write_bytes(pickle.dumps(result))
     shutdown()
-
-
-def _loopback() -> str:
-    """Return the loopback interface's name: ``lo`` on Linux, ``lo0`` on macOS."""
-    return next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")

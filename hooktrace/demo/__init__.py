@@ -10,6 +10,6 @@ a scraper that comes late.
 from __future__ import annotations
 
 from .launch import run
-from .options import DemoOptions, UsageError
+from .options import DemoOptions
 
-__all__ = ["DemoOptions", "UsageError", "run"]
+__all__ = ["DemoOptions", "run"]

@@ -9,18 +9,15 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..errors import UsageError
 from ..exporters import OpenTelemetryExporter
 from ..hooks import HookEntry, catalogue
 
-__all__ = ["HOOKS", "DemoOptions", "UsageError", "sends_opentelemetry"]
+__all__ = ["HOOKS", "DemoOptions", "sends_opentelemetry"]
 
 HOOKS: dict[str, HookEntry] = {entry.name: entry for entry in catalogue()}
 
 _LOOPBACK = "127.0.0.1"
-
-
-class UsageError(Exception):
-    """An option that cannot work; the message ends in what to pass instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

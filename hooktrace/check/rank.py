@@ -1,0 +1,154 @@
+"""One rank in one case: a process that the host forked, which runs the case and writes a result.
+
+    enter process group --> case.run(context) --> RankResult, written and renamed --> exit
+
+Everything that a rank leaves unfinished ends with its process.  It ends itself when its parent
+could not, some seconds after its deadline.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import pickle
+import re
+import signal
+import sys
+import time
+import traceback
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+from .cases import Case
+from .context import Context, Known, SetupError
+from .outcome import RankResult, is_consequence
+from .spec import Loaded
+from .stacks import place_of
+
+__all__ = ["OUTPUT", "RESULT", "STACKS", "run_rank"]
+
+RESULT, STACKS, OUTPUT = "result.{}", "stacks.{}", "output.{}"
+"""Files of a rank in its case's directory."""
+
+_LAST_RESORT_S = 10.0
+_WRAPPING = re.compile(r"RuntimeError: Got the following error when running the callback: ")
+_NAMES_A_DTYPE = re.compile(r"float16|half|dtype|floating-point|\bFloat\b", re.IGNORECASE)
+
+
+def run_rank(
+    case: Case,
+    loaded: Loaded,
+    known: Known,
+    *,
+    rank: int,
+    size: int,
+    directory: Path,
+    timeout_s: float,
+) -> None:
+    """Run a case as one rank; never returns, and never raises."""
+    code = 1
+    try:
+        _take_files(directory, rank, timeout_s)
+        # As torchrun sets them for ranks of one machine.
+        os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size)}
+        os.environ |= {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(size)}
+        dist.init_process_group(
+            "gloo",
+            init_method=f"file://{directory}/store",
+            rank=rank,
+            world_size=size,
+            timeout=timedelta(seconds=2 * timeout_s),
+        )
+        torch.manual_seed(rank)
+        context = Context(
+            case=case.name, loaded=loaded, rank=rank, size=size, timeout_s=timeout_s, known=known
+        )
+        result = _run(case, context)
+        partial = directory / f"partial.{rank}"
+        partial.write_bytes(pickle.dumps(result))
+        partial.rename(directory / RESULT.format(rank))
+        code = 0
+        if result.raised_at is None:
+            # A rank that left now would close its connections to those that still work.
+            with contextlib.suppress(Exception):
+                context.all_agree(True)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _take_files(directory: Path, rank: int, timeout_s: float) -> None:
+    """Send what is printed, and stacks when they are asked for, to files."""
+    output = os.open(directory / OUTPUT.format(rank), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    stacks = (directory / STACKS.format(rank)).open("w")
+    faulthandler.enable(stacks, all_threads=True)
+    faulthandler.register(signal.SIGUSR1, stacks, all_threads=True)
+    faulthandler.dump_traceback_later(timeout_s + _LAST_RESORT_S, file=stacks, exit=True)
+
+
+def _run(case: Case, context: Context) -> RankResult:
+    raised_at = None
+    consequence = False
+    try:
+        case.run(context)
+    except SetupError as error:
+        return RankResult(usage=str(error), raised_at=time.monotonic())
+    except Exception as error:
+        raised_at = time.monotonic()
+        traceback.print_exc()
+        consequence = is_consequence(str(error))
+        _report_exception(context, error)
+    finally:
+        _close(context)
+    return RankResult(
+        findings=tuple(context.findings),
+        note=context.note,
+        measured=context.measured,
+        stop=context.stop,
+        raised_at=raised_at,
+        consequence=consequence,
+    )
+
+
+def _report_exception(context: Context, error: Exception) -> None:
+    """Put what a hook raised on record, in the tracer's words where it has any."""
+    kind, message = "exception", f"{type(error).__name__}: {error}"
+    for training in context.trainings[-1:]:
+        for anomaly in training.report_anomalies(ignore=["hook_exception"]):
+            if anomaly.kind == "hook_exception":
+                kind, message = anomaly.kind, anomaly.message
+                break
+    message = _tidy(message)
+    place = place_of(error)
+    if place:
+        message += f", in {place}"
+    if context.case in ("float16", "bfloat16") and _NAMES_A_DTYPE.search(message):
+        context.find("not_supported", message)
+    elif context.case.startswith("NaN") and context.known.error is not None:
+        context.find("hook_exception", f"NaN is refused: {message}", status="warn")
+    else:
+        if "'NoneType'" in message and context.loaded.make_state is None:
+            message += "; it may need a state: pass --state package.module:make_state"
+        context.find(kind, message)
+
+
+def _tidy(message: str) -> str:
+    """Return the message without what torch and the tracer put around it."""
+    message = message.strip().partition("\n")[0]
+    message = message.partition("; fix the hook and make the DDP model anew")[0]
+    return _WRAPPING.sub("", message).rstrip(": ")
+
+
+def _close(context: Context) -> None:
+    for training in context.trainings:
+        with contextlib.suppress(Exception):
+            training.tracer.close(2.0)

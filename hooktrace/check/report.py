@@ -1,0 +1,183 @@
+"""What a check found: findings, one result a case, one report a hook.  Values only, no torch.
+
+    findings of each rank --merge--> CaseResult --> CheckReport --table.py--> a table
+
+Which findings fail a hook, and which only warn, is decided here (``STATUS``):
+
+*fail*: training with the hook ends, or goes wrong.  It hangs, crashes or raises; the replicas get
+different gradients; gradients are wrong (a sum, a part of the ranks, NaN or inf out of ordinary
+ones, another bucket's); DDP refuses it even when traced.
+
+*warn*: right in ordinary training, and something to know.  Little precision is left; 1e5 overflows;
+NaN of one rank is hidden from the others, or stays in the state once it is over; hook, state or
+model do not pickle; a dtype is refused with an error that names it; bucket memory is held; nothing
+is compressed; DDP refuses the hook until ``hooktrace.trace`` wraps it.
+
+A kind that is not in ``STATUS`` warns.  What a case does on purpose is judged by that case: a hook
+that raises on NaN says so, and only warns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+__all__ = [
+    "STATUS",
+    "CaseResult",
+    "CheckReport",
+    "Finding",
+    "Measured",
+    "Status",
+    "merge",
+    "status_of",
+]
+
+Status = Literal["pass", "warn", "fail", "skip"]
+
+STATUS: dict[str, Status] = {
+    # Of AnomalyRecord.kind.
+    "not_averaged": "fail",
+    "averaged_twice": "fail",
+    "wrong_scale": "fail",
+    "wrong_sign": "fail",
+    "not_communicated": "fail",
+    "ranks_missing": "fail",
+    "replicas_diverge": "fail",
+    "nonfinite_result": "fail",
+    "nonfinite_average": "fail",
+    "not_synchronised": "fail",
+    "hook_exception": "fail",
+    "changed_after_completion": "fail",
+    "holds_memory": "warn",
+    "no_compression": "warn",
+    # Of the check itself.
+    "hang": "fail",
+    "crash": "fail",
+    "exception": "fail",
+    "wrong_gradients": "fail",
+    "registration": "fail",
+    "needs_trace": "warn",
+    "precision": "warn",
+    "overflow": "warn",
+    "not_supported": "warn",
+    "nan_hidden": "warn",
+    "nan_stays_in_state": "warn",
+    "not_picklable": "warn",
+}
+
+_NAMED_SUMS = {
+    "not_averaged",
+    "averaged_twice",
+    "wrong_scale",
+    "wrong_sign",
+    "not_communicated",
+    "ranks_missing",
+}
+
+
+def status_of(kind: str) -> Status:
+    """Return what a finding of this kind means for its hook."""
+    return STATUS.get(kind, "warn")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Something wrong with a hook: ``message`` says what, and where it can, what to do.
+
+    ``kind``: a key of ``STATUS``, or another kind of ``AnomalyRecord``.  ``rank``: the one that saw
+    it, ``None`` where all did or where it is nobody's own.
+    """
+
+    case: str
+    status: Status
+    kind: str
+    message: str
+    rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseResult:
+    """How a hook did in one case.  ``note``: what was measured, or why the case was skipped."""
+
+    case: str
+    findings: tuple[Finding, ...] = ()
+    seconds: float = 0.0
+    note: str = ""
+    skipped: bool = False
+
+    @property
+    def status(self) -> Status:
+        """The worst of the findings'."""
+        if self.skipped:
+            return "skip"
+        found = {finding.status for finding in self.findings}
+        return "fail" if "fail" in found else "warn" if "warn" in found else "pass"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What ordinary steps showed; ``None`` where it is not known.
+
+    ``error``: median relative L2 error of a step against a lossless average.  ``sum_error``: that
+    of the sum of all steps, which is what error feedback keeps small.  ``ratio``: gradient bytes
+    over wire bytes, inf where nothing was sent.
+    """
+
+    error: float | None = None
+    sum_error: float | None = None
+    ratio: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckReport:
+    """Everything that was found out about one hook.
+
+    ``stacks``: of all threads of all ranks where a rank hung or crashed, by case.
+    """
+
+    hook: str
+    ranks: int
+    cases: tuple[CaseResult, ...]
+    measured: Measured = field(default_factory=Measured)
+    stacks: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All findings, in the order of the cases."""
+        return tuple(finding for case in self.cases for finding in case.findings)
+
+    @property
+    def failed(self) -> tuple[Finding, ...]:
+        """The findings that fail the hook."""
+        return tuple(finding for finding in self.findings if finding.status == "fail")
+
+    @property
+    def warned(self) -> tuple[Finding, ...]:
+        """The findings that only warn."""
+        return tuple(finding for finding in self.findings if finding.status == "warn")
+
+    @property
+    def verdict(self) -> Status:
+        """Fail, warn or pass."""
+        return "fail" if self.failed else "warn" if self.warned else "pass"
+
+
+def merge(findings: Sequence[Finding], ranks: int) -> tuple[Finding, ...]:
+    """Return one finding a kind of what the ranks found in one case, buckets and ranks together.
+
+    The lowest rank's first message stands for all; ``rank`` is ``None`` where all ranks agree.
+    Gradients whose sum is named are not called wrong once more.
+    """
+    kinds = {finding.kind for finding in findings}
+    merged = []
+    for kind in dict.fromkeys(finding.kind for finding in findings):
+        if kind == "wrong_gradients" and kinds & _NAMED_SUMS:
+            continue
+        same = [finding for finding in findings if finding.kind == kind]
+        seen_by = {finding.rank for finding in same if finding.rank is not None}
+        first = min(same, key=lambda f: -1 if f.rank is None else f.rank)
+        everyone = not seen_by or len(seen_by) == ranks
+        merged.append(replace(first, rank=None if everyone else first.rank))
+    return tuple(merged)

@@ -1,0 +1,231 @@
+"""``hooktrace check`` on real ranks: wrong hooks are named, a right one passes, nothing is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from hooktrace.check import CheckReport
+from hooktrace.check.launch import check
+from hooktrace.check.spec import HookSpec
+from hooktrace.errors import UsageError
+from hooktrace.testing import check_hook
+from tests.distributed import check_hooks
+from tests.distributed.harness import REPOSITORY
+
+HOOKS = "tests.distributed.check_hooks"
+DEADLINE_S = 5.0
+
+IN_TRAINING = {
+    "averages": None,
+    "aborts": ("crash", 1, "rank 1 was ended by SIGABRT; rank 1: aborts (check_hooks.py:"),
+    "leaves": ("crash", 1, "rank 1 ended with exit code 3"),
+    "leaves_one_behind": ("crash", 1, "rank 1 ended with exit code 3"),
+    "raises_on_one_rank": ("hook_exception", 1, "ValueError: boom, in raises_on_one_rank (check"),
+    "gives_none": ("hook_exception", None, "the hook returned None and not a future; return a"),
+    "sums": ("not_averaged", None, "the result is 2 times the average: a sum; divide by"),
+    "differs": ("replicas_diverge", None, "were not the same on ranks [0] and [1]"),
+    "mixes_up": ("wrong_gradients", None, "of the average's norm (cosine 0."),
+    "noise": ("wrong_gradients", None, "nothing of the average is in the result: the cosine"),
+}
+"""Kind, rank and a part of the message of the only failure under delays."""
+
+ODD_VALUES = {
+    "averages": [],
+    "divides_by_norm": [("zero gradients", "fail", "nonfinite_result")],
+    "hides_nan": [("NaN on one rank", "warn", "nan_hidden")],
+    "remembers": [("NaN on one rank", "warn", "nan_stays_in_state")],
+}
+
+FORMS = {
+    "averages": [],
+    "annotated": [("registration", "warn", "needs_trace")],
+    "unnamed": [("registration", "warn", "needs_trace")],
+    "made_in_place": [("pickling", "warn", "not_picklable")],
+    "float32_only": [("float16", "warn", "not_supported")],
+}
+
+
+def checked(names: Iterable[str], *cases: str) -> dict[str, CheckReport]:
+    """Return the reports of hooks, made in one run."""
+    specs = [
+        HookSpec(
+            name=name,
+            hook=f"{HOOKS}:{name}",
+            make_state=f"{HOOKS}:Memory" if name == "remembers" else None,
+        )
+        for name in names
+    ]
+    reports = check(specs, cases=cases)
+    return {report.hook: report for report in reports}
+
+
+def found(report: CheckReport) -> list[tuple[str, str, str]]:
+    return [(f.case, f.status, f.kind) for f in report.findings]
+
+
+@pytest.fixture(scope="module")
+def in_training() -> dict[str, CheckReport]:
+    """Hooks that go wrong in ordinary training."""
+    return checked(IN_TRAINING, "many-buckets")
+
+
+@pytest.mark.parametrize("name", IN_TRAINING)
+def test_what_goes_wrong_in_training_is_named(
+    in_training: dict[str, CheckReport], name: str
+) -> None:
+    """The first cause and nothing else, on the rank that it is of."""
+    expected = IN_TRAINING[name]
+    report = in_training[name]
+    if expected is None:
+        assert (report.findings, report.measured.error) == ((), 0.0)
+        return
+    kind, rank, message = expected
+    (finding,) = report.findings
+    assert (finding.status, finding.kind, finding.rank) == ("fail", kind, rank)
+    assert message in finding.message
+
+
+def test_ranks_do_not_wait_for_one_that_is_gone(in_training: dict[str, CheckReport]) -> None:
+    """Whatever they stand in, a few seconds after it they are ended."""
+    (case,) = in_training["leaves_one_behind"].cases
+    assert case.seconds < 12
+
+
+def test_a_hang_costs_its_deadline_and_leaves_its_stacks() -> None:
+    """Of all threads of all ranks; the next case is run as if nothing had been."""
+    spec = HookSpec(name="stands_still", hook=f"{HOOKS}:stands_still")
+    (report,) = check([spec], cases=["many-buckets", "unused"], timeout_s=DEADLINE_S)
+    hung, after = report.cases
+    assert DEADLINE_S <= hung.seconds < DEADLINE_S + 3
+    (finding,) = hung.findings
+    assert (finding.status, finding.kind, finding.rank) == ("fail", "hang", None)
+    assert finding.message.startswith(
+        "not done after 5 s; rank 0: backward() waits for the hook's future; "
+        "rank 1: stands_still (check_hooks.py:"
+    )
+    stacks = report.stacks[hung.case]
+    assert stacks.count("_engine_run_backward") == 2
+    assert "rank 0:" in stacks
+    assert "in stands_still" in stacks
+    assert after.status == "pass"
+
+
+def test_odd_values_are_followed_through_the_state() -> None:
+    """Zeros that become NaN, NaN that is hidden, NaN that stays."""
+    reports = checked(ODD_VALUES, "zeros", "nan")
+    assert {name: found(report) for name, report in reports.items()} == ODD_VALUES
+    (finding,) = reports["divides_by_norm"].findings
+    assert finding.message == "gradients of zeros gave NaN or inf"
+
+
+def test_odd_forms_of_hooks_are_told() -> None:
+    """Right ones that DDP refuses, that do not pickle, that take float32 only."""
+    reports = checked(FORMS, "registration", "float16", "pickling")
+    assert {name: found(report) for name, report in reports.items()} == FORMS
+
+
+def test_check_hook_returns_or_raises() -> None:
+    """A report where nothing fails, and else an assertion with the table."""
+    cases = ["many-buckets", "odd-sizes", "join", "no-sync", "unused"]
+    report = check_hook(check_hooks.averages, cases=cases)
+    assert [(case.case, case.status) for case in report.cases] == [
+        ("many buckets, delays", "pass"),
+        ("odd sizes", "pass"),
+        ("no_sync", "pass"),
+        ("join", "pass"),
+        ("unused parameters", "pass"),
+    ]
+    with pytest.raises(AssertionError, match="not_averaged: hook 'sums', bucket "):
+        check_hook(check_hooks.sums, cases=["odd-sizes"])
+
+
+def test_a_state_that_cannot_be_made_is_nobodys_fault() -> None:
+    """No finding, but an error that says what to pass."""
+    with pytest.raises(UsageError, match=r"ValueError: no state today\); name a function that"):
+        check_hook(check_hooks.averages, check_hooks.no_state)
+
+
+def run(*arguments: str, directory: Path) -> subprocess.Popen[str]:
+    """Start the command, with its temporary files in a directory that names its processes."""
+    paths = [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]
+    return subprocess.Popen(
+        [sys.executable, "-m", "hooktrace", "check", *arguments],
+        env=os.environ | {"TMPDIR": str(directory), "PYTHONPATH": os.pathsep.join(paths)},
+        cwd=REPOSITORY,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def left_in(directory: Path) -> list[Path]:
+    """Return the check's temporary files; torch's own caches stay."""
+    return list(directory.glob("hooktrace-check-*"))
+
+
+def processes_of(directory: Path) -> list[str]:
+    """Return the command lines that name a directory: of the host and its ranks."""
+    lines = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().decode(errors="replace")
+        except OSError:
+            continue
+        if str(directory) in line:
+            lines.append(line)
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (
+            ["averages", "--ranks", "1"],
+            0,
+            "averages on 1 gloo rank: pass; 1 passed; relative error of",
+        ),
+        (["sums"], 1, "sums on 2 gloo ranks: fail; 1 failed"),
+        (["missing"], 2, "has no 'missing'"),
+    ],
+)
+def test_the_exit_code_says_it(arguments: list[str], code: int, said: str, tmp_path: Path) -> None:
+    """0 for right, 1 for wrong, 2 for what cannot be checked; and no process or file is left."""
+    name, *options = arguments
+    process = run(f"{HOOKS}:{name}", "--case", "many-buckets", *options, directory=tmp_path)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == code, output
+    assert said in output
+    assert processes_of(tmp_path) == []
+    assert left_in(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("signum", "hook", "processes"),
+    [
+        (signal.SIGINT, f"{HOOKS}:never_done", 3),  # the host and two ranks
+        (signal.SIGKILL, f"{HOOKS}:never_done", 3),
+        (signal.SIGINT, "tests.distributed.check_slow_import:hook", 1),
+    ],
+)
+def test_an_ended_check_takes_its_ranks_with_it(
+    signum: signal.Signals, hook: str, processes: int, tmp_path: Path
+) -> None:
+    """However and whenever it ends; its files go with them."""
+    process = run(hook, "--case", "many-buckets", directory=tmp_path)
+    deadline = time.monotonic() + 30
+    while len(processes_of(tmp_path)) < processes:
+        assert time.monotonic() < deadline, "the ranks did not start"
+        time.sleep(0.05)
+    process.send_signal(signum)
+    process.communicate(timeout=30)
+    while processes_of(tmp_path) or left_in(tmp_path):
+        assert time.monotonic() < deadline, processes_of(tmp_path)
+        time.sleep(0.05)
