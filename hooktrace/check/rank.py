@@ -144,7 +144,7 @@ def _report_exception(context: Context, error: Exception) -> None:
 def _tidy(message: str) -> str:
     """Return the message without what torch and the tracer put around it."""
     message = message.strip().partition("\n")[0]
-    message = message.partition("; fix the hook and make the DDP model anew")[0]
+    message = message.partition("; fix it and make the DDP model anew")[0]
     return _WRAPPING.sub("", message).rstrip(": ")
 
 

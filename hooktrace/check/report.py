@@ -67,14 +67,14 @@ STATUS: dict[str, Status] = {
     "not_picklable": "warn",
 }
 
-_NAMED_SUMS = {
-    "not_averaged",
-    "averaged_twice",
-    "wrong_scale",
-    "wrong_sign",
-    "not_communicated",
-    "ranks_missing",
+_SAID_BETTER = {
+    "wrong_gradients": {
+        *("not_averaged", "averaged_twice", "wrong_scale", "wrong_sign"),
+        *("not_communicated", "ranks_missing"),
+    },
+    "nonfinite_average": {"nonfinite_result"},
 }
+"""Kinds that say nothing more where one of the others was found."""
 
 
 def status_of(kind: str) -> Status:
@@ -168,12 +168,12 @@ def merge(findings: Sequence[Finding], ranks: int) -> tuple[Finding, ...]:
     """Return one finding a kind of what the ranks found in one case, buckets and ranks together.
 
     The lowest rank's first message stands for all; ``rank`` is ``None`` where all ranks agree.
-    Gradients whose sum is named are not called wrong once more.
+    What another kind says better is left out.
     """
     kinds = {finding.kind for finding in findings}
     merged = []
     for kind in dict.fromkeys(finding.kind for finding in findings):
-        if kind == "wrong_gradients" and kinds & _NAMED_SUMS:
+        if kinds & _SAID_BETTER.get(kind, set()):
             continue
         same = [finding for finding in findings if finding.kind == kind]
         seen_by = {finding.rank for finding in same if finding.rank is not None}

@@ -20,7 +20,7 @@ _STYLES = {"pass": "green", "warn": "yellow", "fail": "red", "skip": "dim"}
 _WIDTH = 120
 _MANY = 4
 _SHORT = 160
-_PREFIX = re.compile(r"^hook '.*?'(, | raised in stage \w+ of )bucket \d+( at |, )step \d+: ")
+_PREFIX = re.compile(r"^hook '.*?', bucket \d+, step \d+: (the hook raised in stage \w+: )?")
 
 
 def print_report(console: Console, report: CheckReport, *, stacks: bool = True) -> None:
