@@ -39,6 +39,9 @@ _PINGS = 32
 _TIMEOUT_S = 5.0
 _PAUSES_S = (1.0, 4.0, 25.0, 30.0)
 """Between bursts; the last one again and again."""
+_FIRST_RETRY_S = 0.02
+"""After which rank 0 is looked for again, where it was not there; then after twice that, and so on.
+"""
 
 _KEY = "hooktrace/clock"
 _TOKEN_BYTES = 16
@@ -199,6 +202,7 @@ class ClockClient:
 
     def _run(self) -> None:
         pauses = list(_PAUSES_S)
+        patience_s = _FIRST_RETRY_S
         while not self._ended.is_set():
             try:
                 if self._connection is None:
@@ -208,8 +212,13 @@ class ClockClient:
             except Exception as error:  # of sockets, of torch's store, of a stranger's bytes
                 self._disconnect()
                 self._warn(error)
-            self._ended.wait(pauses[0] if self._connection is not None else _PAUSES_S[0])
-            if len(pauses) > 1 and self._connection is not None:
+            if self._connection is None:
+                self._ended.wait(patience_s)
+                patience_s = min(2 * patience_s, _PAUSES_S[-1])
+                continue
+            patience_s = _FIRST_RETRY_S
+            self._ended.wait(pauses[0])
+            if len(pauses) > 1:
                 pauses.pop(0)
         self._disconnect()
 
