@@ -28,6 +28,7 @@ from typing import Any, Protocol
 
 import torch.distributed as dist
 
+from .groups import attempt
 from .records import CLOCK_DRIFT, ClockRecord
 from .timing import Clock
 
@@ -43,7 +44,7 @@ _FIRST_RETRY_S = 0.02
 """After which rank 0 is looked for again, where it was not there; then after twice that, and so on.
 """
 
-_KEY = "hooktrace/clock"
+_KEY = "hooktrace/clock/{}"
 _TOKEN_BYTES = 16
 _PING, _ANSWER = struct.Struct("<q"), struct.Struct("<qqq")
 
@@ -268,7 +269,7 @@ class ClockSync:
             if dist.get_rank() == 0:
                 server = ClockServer(_own_address(store), clock)
                 self._part, self._is_reference = server, True
-                store.set(_KEY, server.address)
+                store.set(_KEY.format(attempt()), server.address)
             else:
                 self._part = ClockClient(lambda: _published(store), clock, self._take)
         except (OSError, RuntimeError) as error:
@@ -301,7 +302,8 @@ class ClockSync:
 
 
 def _published(store: Store) -> str | None:
-    return store.get(_KEY).decode() if store.check([_KEY]) else None
+    key = _KEY.format(attempt())
+    return store.get(key).decode() if store.check([key]) else None
 
 
 def _own_address(store: Any) -> str:

@@ -7,6 +7,7 @@ neither kept alive nor confused with a later one at the same address.
 from __future__ import annotations
 
 import itertools
+import os
 import weakref
 from datetime import timedelta
 from typing import Any
@@ -16,6 +17,7 @@ import torch.distributed as dist
 
 __all__ = [
     "GroupInfo",
+    "attempt",
     "group_info",
     "group_of",
     "group_timeout",
@@ -24,6 +26,11 @@ __all__ = [
 ]
 
 _DEFAULT_GLOO_WORKERS = 2
+
+
+def attempt() -> str:
+    """Return which start of an elastic job this is: its store may hold what an earlier one left."""
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
 
 
 class GroupInfo:

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore
 
-from ..groups import group_timeout
+from ..groups import attempt, group_timeout
 from ..layout import BucketSlot
 from .agreement import NEVER, Agreement
 from .probe import Digests, Outcome, Probe, ReferenceGroup, Sink
@@ -51,7 +51,7 @@ class ModelProbes:
     ) -> None:
         store: Any = dist.distributed_c10d._get_default_store()
         self._rank, self._size = group.rank(), group.size()
-        key = f"hooktrace/probes/{_signature(group, slot, parameters):08x}"
+        key = f"hooktrace/probes/{attempt()}/{_signature(group, slot, parameters):08x}"
         # Two models that are alike in all this begin in the same order on all ranks.
         _agreements[key] += 1
         key += f"/{_agreements[key]}"
