@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from hooktrace.probes.findings import Diagnosis, error_record, weights
+from hooktrace.probes.findings import Diagnosis, error_record, skew_record, weights
 from hooktrace.probes.probe import Outcome
 from hooktrace.records import ErrorRecord
 from tests.exporters.records_sample import make_bucket
@@ -153,6 +153,25 @@ def test_a_lossless_hook_may_be_in_its_warm_up_for_nine_probes() -> None:
         assert found == [[]] * 9
         size = 4000 if expected else 100
         assert bool(compression(diagnosis, "powersgd", size, 0.0)) == expected
+
+
+@pytest.mark.parametrize(
+    ("uncertainties", "expected"), [((0, 20, 7, 9), 29), ((0, -1, 7, 9), None)]
+)
+def test_when_the_ranks_were_ready(uncertainties: tuple[int, ...], expected: int | None) -> None:
+    """After the first of them; the two worst clocks say how far two times may be off."""
+    made = outcome(torch.ones(1), torch.ones(RANKS, 1))
+    assert skew_record(made) is None
+    made.ready = 10**15 + 5
+    times = [10**15 + late for late in (5, 900, 0, 30)]
+    made.arrivals = torch.tensor(list(zip(times, uncertainties, strict=True)))
+    skew = skew_record(made)
+    assert skew is not None
+    assert skew.arrivals_ns == (5, 900, 0, 30)
+    assert skew.uncertainty_ns == expected
+    assert (skew.rank, skew.lag_ns, skew.time_ns) == (1, 900, 10**15 + 5)
+    assert (skew.model, skew.step, skew.bucket, skew.generation) == ("net", 7, 3, 1)
+    assert skew.late_rank == (None if expected is None else 1)
 
 
 def test_nothing_is_said_of_lossy_results() -> None:

@@ -81,7 +81,7 @@ class Slot:
 class Probed:
     """A probe of a hook whose result is there, and the future that DDP gets."""
 
-    def __init__(self, result: torch.Tensor) -> None:
+    def __init__(self, result: torch.Tensor, ready: int = 0) -> None:
         self.group, self.sink = Group(), Sink()
         self.stopped: list[str] = []
         slot: Any = Slot()
@@ -90,7 +90,7 @@ class Probed:
         bucket: Any = Bucket()
         self.probe: Any = Probe(
             bucket,
-            Outcome(slot, 0, 0, False),
+            Outcome(slot, 0, 0, False, ready=ready),
             group,
             sink,
             state=None,
@@ -165,3 +165,20 @@ def test_the_copy_goes_when_it_was_compared() -> None:
     probed.complete()
     gc.collect()
     assert kept() is None
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_the_arrival_travels_with_the_samples(known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In rank 0's clock, with what it may be off; the samples and checksums stay what they are."""
+    if not known:
+        monkeypatch.setattr(Sink, "clock_offset", lambda self, host_ns: None)
+    probed = Probed(torch.ones(6), ready=10**15)
+    probed.complete()
+    (outcome,) = probed.sink.outcomes
+    assert outcome.arrivals is not None
+    expected = [10**15 + 100, 7] if known else [10**15, -1]
+    assert outcome.arrivals.tolist() == [expected, expected]
+    assert outcome.samples is not None
+    assert outcome.samples.tolist() == [[1.0] * 6] * 2
+    assert outcome.checksums is not None
+    assert outcome.checksums.tolist() == [[0, 0]] * 2
