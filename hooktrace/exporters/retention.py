@@ -104,7 +104,7 @@ class DetailPolicy:
             or (wrong and model.troubles.take())
         )
         with_previous = period and not model.previous_kept
-        if with_previous or (exposed and not keep):
+        if with_previous or ((period or exposed) and not keep):
             if model.slow_ones.take():
                 keep = True
             else:

@@ -35,6 +35,8 @@ __all__ = ["decode_trace", "read_lines", "read_parts", "read_trace"]
 _LONGEST_LINE = 64 << 20
 """Bytes.  A line of another tool may be gigabytes, which must not get into memory."""
 _LONGEST_REASON = 300
+_HEAD = 200
+"""Bytes by which a file of another tool is known."""
 
 _BEGINNINGS = (b'{"ph":"M","name":"hooktrace_', b'{"cat":"hooktrace.', b'{"cat":"view.')
 """By which a line that cannot be read is still known as ours."""
@@ -93,7 +95,7 @@ def decode_trace(
         bucket or (lambda fields: trace.buckets.append(read_bucket(fields))),
         step or (lambda fields: trace.steps.append(read_step(fields))),
     )
-    is_ours, first = False, b""
+    is_ours, head = False, b""
     for number, raw in enumerate(lines, 1):
         line = raw.strip()
         if line.startswith(b'{"cat":"view.') and line.endswith(b"},"):
@@ -103,7 +105,7 @@ def decode_trace(
             trace.closed = line == b"]" or (trace.closed and not line)
             continue
         trace.closed = False
-        first = first or line[:100]
+        head = head if len(head) > _HEAD else head + line[:_HEAD]
         try:
             if len(raw) >= _LONGEST_LINE:
                 raise ValueError("the line is longer than any that hooktrace writes")
@@ -113,10 +115,16 @@ def decode_trace(
             return trace
         except UNREADABLE as error:
             trace.skip(number, _reason(raw, error))
-            is_ours |= any(line.startswith(b) or b.startswith(line) for b in _BEGINNINGS)
+            is_ours |= _is_like_ours(raw, line)
     if trace.skipped and not is_ours:
-        trace.skipped[:], trace.unnamed = [SkippedLine(1, _foreign(first))], 0
+        trace.skipped[:], trace.unnamed = [SkippedLine(1, _foreign(head))], 0
     return trace
+
+
+def _is_like_ours(raw: bytes, line: bytes) -> bool:
+    """Return whether a line that cannot be read, or the cut-off end of a file, was one of ours."""
+    is_cut = not raw.endswith(b"\n")
+    return any(line.startswith(b) or (is_cut and b.startswith(line)) for b in _BEGINNINGS)
 
 
 class _StopReadingError(Exception):
@@ -135,13 +143,13 @@ def _reason(raw: bytes, error: Exception) -> str:
     return reason if len(reason) <= _LONGEST_REASON else reason[:_LONGEST_REASON] + "..."
 
 
-def _foreign(first: bytes) -> str:
-    """Return the sentence about a file in which no line is ours; ``first`` begins it."""
+def _foreign(head: bytes) -> str:
+    """Return the sentence about a file in which no line is ours; ``head`` is its beginning."""
     what = "no line of it is an event of hooktrace"
     remedy = "pass a rank<NNNNN>.trace.json that TraceFileExporter wrote"
-    if first.startswith(b"\x1f\x8b"):
+    if head.startswith(b"\x1f\x8b"):
         what, remedy = "it is compressed by gzip", "unpack it, if one is inside"
-    elif b'"traceEvents"' in first or b'"ph"' in first:
+    elif b'"traceEvents"' in head or b'"ph"' in head:
         what = "its events are those of another tool"
     return f"the file is no trace of hooktrace: {what}; {remedy}"
 
