@@ -10,7 +10,7 @@ from __future__ import annotations
 import gzip
 import json
 import tempfile
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hooktrace.records import BucketRecord, ClockRecord, StepRecord
+from hooktrace.records import (
+    AnomalyRecord,
+    BucketRecord,
+    ClockRecord,
+    LayoutRecord,
+    SkewRecord,
+    StepRecord,
+)
 from hooktrace.timeline import RankTrack, arrivals, load
 from hooktrace.trace_format import Trace, TraceEncoder, decode_trace, read_trace
 from tests.exporters import records_sample as sample
@@ -37,6 +44,19 @@ def content() -> list[bytes]:
     for step, buckets in (host, device, sample.make_step(3)):
         text += encoder.buckets(step, buckets) + encoder.step(step, buckets)
     text += encoder.anomaly(sample.make_anomaly())
+    text += encoder.skew(
+        SkewRecord(
+            model="net",
+            hook="h",
+            generation=1,
+            step=1,
+            bucket=0,
+            time_ns=10**9,
+            rank=1,
+            arrivals_ns=(0, 5),
+            uncertainty_ns=1,
+        )
+    )
     text += encoder.end({"steps": 1}, {"buckets": 2}, {"parts": 3})
     return text.encode().splitlines(keepends=True)
 
@@ -47,7 +67,8 @@ RUN_LINE = 1
 
 def records_of(trace: Trace) -> list[Any]:
     """Return all records in the order of their kinds."""
-    return [*trace.layouts, *trace.clocks, *trace.buckets, *trace.steps, *trace.anomalies]
+    few = [*trace.layouts, *trace.clocks, *trace.anomalies, *trace.skews]
+    return [*few, *trace.buckets, *trace.steps]
 
 
 RECORDS = [records_of(decode_trace([line])) for line in LINES]
@@ -62,8 +83,28 @@ def is_subsequence(part: list[Any], whole: list[Any]) -> bool:
 
 def by_kind(records: list[Any]) -> list[Any]:
     """Sort as ``records_of`` does, keeping the order within a kind."""
-    order = ["LayoutRecord", "ClockRecord", "BucketRecord", "StepRecord", "AnomalyRecord"]
-    return sorted(records, key=lambda r: order.index(type(r).__name__))
+    few = [LayoutRecord, ClockRecord, AnomalyRecord, SkewRecord]
+    return sorted(records, key=lambda r: [*few, BucketRecord, StepRecord].index(type(r)))
+
+
+TYPES = {"str": str, "int": int, "bool": bool, "Clock": str, "Scope": str, "float": float}
+
+
+def check_types(value: Any, kind: str) -> None:
+    """Check that a value, or each field of a record, is what its annotation says, of 64 bits."""
+    if is_dataclass(value):
+        assert type(value).__name__ == kind.removesuffix(" | None")
+        for f in fields(value):
+            check_types(getattr(value, f.name), str(f.type))
+    elif isinstance(value, tuple):
+        assert kind.startswith("tuple")
+        for item in value:
+            check_types(item, "int" if kind == "tuple[int, ...]" else type(item).__name__)
+    elif value is None:
+        assert kind.endswith("| None") or kind == "NoneType"
+    else:
+        assert type(value) is TYPES[kind.removesuffix(" | None")]
+        assert type(value) is not int or -(2**63) <= value < 2**63
 
 
 def read_both(data: bytes) -> tuple[Trace, RankTrack]:
@@ -129,9 +170,10 @@ def test_a_cut_at_any_byte(size: int) -> None:
     data = b"".join(LINES)[:size]
     count = data.count(b"\n")
     trace, _ = read_both(data)
-    whole = by_kind([r for i in range(count) for r in RECORDS[i]])
-    found = records_of(trace)
-    assert found == whole or (data.endswith(b"},") and is_subsequence(whole, found))
+    rest = data.rpartition(b"\n")[2].removesuffix(b",")
+    only_its_end_is_gone = rest and rest == LINES[count].rstrip(b",\n")
+    whole = [r for i in range(count + bool(only_its_end_is_gone)) for r in RECORDS[i]]
+    assert records_of(trace) == by_kind(whole)
     assert all(line == count + 1 and "cut off" in reason for line, reason in trace.skipped)
 
 
@@ -142,6 +184,24 @@ def test_lines_dropped_doubled_and_shuffled(order: list[int]) -> None:
     trace, _ = read_both(b"".join(LINES[i] for i in order))
     assert records_of(trace) == by_kind([r for i in order for r in RECORDS[i]])
     assert trace.skipped == []
+
+
+@pytest.mark.parametrize("anchors", [(2**63 - 1, -(2**63)), (0, 2**63 - 1), (2**62, 0)])
+def test_a_run_whose_clock_is_no_time(tmp_path: Path, anchors: tuple[int, int]) -> None:
+    """A difference of two ranks' clocks that does not fit into 64 bits would end the merging."""
+    wall_ns, host_ns = anchors
+    event = json.loads(LINES[RUN_LINE].strip().removesuffix(b","))
+    event["args"] |= {"rank": 1, "wall_anchor_ns": wall_ns, "host_anchor_ns": host_ns}
+    line = json.dumps(event).encode() + b",\n"
+    traces = {rank: [tmp_path / f"rank{rank:05d}.trace.json"] for rank in range(2)}
+    traces[0][0].write_bytes(b"".join(LINES))
+    without_clocks = [text for text in LINES if b"hooktrace_clock" not in text]
+    traces[1][0].write_bytes(b"".join([LINES[0], line, *without_clocks[2:]]))
+    timeline = load(traces, processes=1)
+    assert [len(arrivals(timeline, model).step) for model in timeline.models] == [6]
+    bad = read_trace(traces[1][0])
+    assert bad.run is None
+    assert [number for number, _ in bad.skipped] == [RUN_LINE + 1]
 
 
 JSON = st.recursive(
@@ -174,15 +234,17 @@ def test_any_value_in_any_field(data: st.DataObject, number: int, value: Any) ->
             place[key] = value
             break
     text = json.dumps(event, separators=(",", ":")).encode() + b",\n"
-    trace, _ = read_both(b"".join([*LINES[:number], text, *LINES[number + 1 :]]))
+    trace, track = read_both(b"".join([*LINES[:number], text, *LINES[number + 1 :]]))
+    names = [*(name for pair in track.models for name in pair), *track.dtypes]
+    assert {type(name) for name in [*names, *track.exceptions.values()]} <= {str}
     if number == RUN_LINE and trace.skipped:
         return
     assert [line for line, _ in trace.skipped] in ([], [number + 1])
     others = by_kind([r for i, found in enumerate(RECORDS) if i != number for r in found])
     assert is_subsequence(others, records_of(trace))
-    # Printing and sorting are what views do with records.
-    assert records_of(trace) == by_kind(records_of(trace))
-    repr(trace)
+    for record in records_of(trace):
+        check_types(record, type(record).__name__)
+    assert [skew.late_rank for skew in trace.skews if skew.lag_ns == 5] in ([], [1])
 
 
 @given(JSON, st.sampled_from([None, 0, 1]))

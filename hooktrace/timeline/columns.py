@@ -208,10 +208,8 @@ class _Builder:
         )
 
     def _model(self, fields: Fields) -> int:
-        model, hook = fields["model"], fields["hook"]
-        if type(model) is not str or type(hook) is not str:
-            raise TypeError("the names of model and hook are no texts")
-        return self._models.setdefault((model, hook), len(self._models))
+        names = _text(fields["model"]), _text(fields["hook"])
+        return self._models.setdefault(names, len(self._models))
 
     def _bucket(self, fields: Fields) -> None:
         get = fields.get
@@ -246,19 +244,20 @@ class _Builder:
                 get("wire_bytes", UNKNOWN),
                 int(get("bus_bytes", UNKNOWN)),
                 flags,
-                self._dtypes.setdefault(fields["dtype"], len(self._dtypes)),
+                self._dtypes.setdefault(_text(fields["dtype"]), len(self._dtypes)),
                 len(self._stages) // _STAGE_WIDTH,
                 len(stages),
             ),
         )
         error = decode_error(fields["error"]) if "error" in fields else None
+        exception = _text(fields["exception"]) if "exception" in fields else None
         # Nothing of a line that cannot be read may stay behind.
         self._stages.extend(array("q", rows))
         self._buckets.extend(values)
         if error is not None:
             self._errors[row] = error
-        if "exception" in fields:
-            self._exceptions[row] = fields["exception"]
+        if exception is not None:
+            self._exceptions[row] = exception
 
     def _step(self, fields: Fields) -> None:
         get = fields.get
@@ -279,6 +278,12 @@ class _Builder:
                 ),
             )
         )
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise TypeError(f"{value!r} is no text")
+    return value
 
 
 _STAGE_IDS = {name: index for index, name in enumerate(STAGE_NAMES)}
