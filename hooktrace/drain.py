@@ -234,14 +234,17 @@ class Drain:
         first = True
         while first or steps:
             portion = _take_portion(steps)
+            # An exporter that keeps or drops a step's detail has to know what went wrong in it.
+            now = anomalies if not steps else _of_steps(anomalies, portion)
+            anomalies = [a for a in anomalies if a not in now]
             losses, failures = self._totals()
             batch = Batch(
                 run=self._run,
                 layouts=tuple(layouts) if first else (),
                 steps=tuple(portion),
-                anomalies=() if steps else tuple(anomalies),
+                anomalies=tuple(now),
                 clocks=tuple(clocks) if first else (),
-                skews=() if steps else tuple(skews),
+                skews=tuple(skews) if first else (),
                 losses=losses,
                 failures=failures,
             )
@@ -311,6 +314,13 @@ _REMEDIES = {
 
 def _bucket_count(batch: Batch) -> int:
     return sum(len(buckets) for _, buckets in batch.steps)
+
+
+def _of_steps(
+    anomalies: list[AnomalyRecord], steps: Sequence[CompletedStep]
+) -> list[AnomalyRecord]:
+    keys = {(step.model, step.step) for step, _ in steps} if anomalies else set()
+    return [a for a in anomalies if (a.model, a.step) in keys]
 
 
 def _take_portion(steps: list[CompletedStep]) -> list[CompletedStep]:

@@ -232,7 +232,8 @@ class StepRecord:
     previous step's first bucket was ready, ``None`` when one of the two steps is not complete.
     ``complete`` is false when a bucket is missing: the backward pass failed, or its record was
     lost.  ``sent``: what an opaque hook sent in a sampled step, also where its callbacks do not let
-    one see which bucket sent what.
+    one see which bucket sent what.  ``detail_kept`` is false of a step that a file's retention left
+    without its buckets.
     """
 
     model: str
@@ -255,6 +256,7 @@ class StepRecord:
     warmup: bool = False
     complete: bool = True
     sent: tuple[Transfer, ...] | None = None
+    detail_kept: bool = True
 
     @property
     def compression_ratio(self) -> float | None:

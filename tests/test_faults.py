@@ -7,13 +7,16 @@ import subprocess
 import sys
 import textwrap
 import threading
+from contextlib import suppress
 
 import pytest
 import torch
 
 from hooktrace import Tracer, settings, trace
 from hooktrace.assemble import Assembler
+from hooktrace.errors import HookError
 from hooktrace.probes import WireSample
+from hooktrace.records import Batch
 from hooktrace.testing import FakeBucket
 from tests.fakes import FakeExporter, FakeOperation, Job, hook_of
 
@@ -74,6 +77,44 @@ def test_an_exporters_own_losses_are_counted(caplog: pytest.LogCaptureFixture) -
         assert tracer.losses() == {"file_buckets": 3}
     assert exporter.batches[0].losses == {"file_buckets": 3}
     assert caplog.text == ""  # the exporter has said it, with its remedy
+
+
+def test_an_anomaly_comes_with_the_batch_of_its_step() -> None:
+    """Of many steps in one cycle: an exporter that keeps or drops a step's detail needs it then."""
+    release, blocked = threading.Event(), threading.Event()
+
+    class Blocking(FakeExporter):
+        def export(self, batch: Batch) -> None:
+            super().export(batch)
+            blocked.set()
+            release.wait(30)
+
+    exporter = Blocking()
+    calls = iter(range(1000))
+
+    def failing(state: object, bucket: FakeBucket) -> object:
+        if next(calls) in {41, 300}:  # in another bucket each: an anomaly is told once a bucket
+            raise ValueError("no")
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
+
+    with Tracer([exporter]) as tracer:
+        job = Job(tracer, buckets=4)
+        job.step()
+        tracer._drain.wake()
+        try:
+            assert blocked.wait(30)
+            job.hook = trace(failing, tracer=tracer)
+            for _ in range(100):
+                with suppress(HookError):
+                    job.step()
+        finally:
+            release.set()
+    first, second = (batch for batch in exporter.batches if batch.anomalies)
+    for batch in (first, second):
+        (anomaly,) = batch.anomalies
+        assert (anomaly.model, anomaly.step) in {(s.model, s.step) for s, _ in batch.steps}
 
 
 def test_a_hanging_exporter_cannot_hold_up_close(caplog: pytest.LogCaptureFixture) -> None:

@@ -34,7 +34,7 @@ from hooktrace.records import (
 from hooktrace.trace_format import SkippedLine, Trace, TraceEncoder, decode_trace
 from tests.exporters import records_sample as sample
 
-INTS = st.integers(min_value=-(2**63), max_value=2**63)
+INTS = st.integers(min_value=-(2**63), max_value=2**63 - 1)
 TIMES = st.integers(min_value=0, max_value=2**50)
 FLOATS = st.floats(allow_nan=False) | st.integers(0, 2**53).map(float)
 TEXTS = st.text() | st.sampled_from(['"</script>', "\ud800", "a\nb\u2028", "\\", ""])
@@ -79,7 +79,12 @@ STEP = records(StepRecord, first_ready_ns=TIMES, last_ready_ns=TIMES, done_ns=TI
 SHAPE = st.lists(st.integers(0, 9), max_size=3).map(tuple)
 ENTRY = records(BucketLayout, parameters=st.lists(st.tuples(TEXTS, SHAPE), max_size=2).map(tuple))
 LAYOUT = records(LayoutRecord, buckets=st.lists(ENTRY, max_size=2).map(tuple))
-RUN = records(RunInfo, rank=st.integers(0, 99_999), wall_anchor_ns=st.integers(2**60, 2**62))
+RUN = records(
+    RunInfo,
+    rank=st.integers(0, 99_999),
+    wall_anchor_ns=st.integers(2**60, 2**62 - 1),
+    host_anchor_ns=st.integers(-(2**61) + 1, 2**61 - 1),
+)
 STEPS = st.lists(st.tuples(STEP, st.lists(BUCKET, max_size=3).map(tuple)), max_size=3)
 
 

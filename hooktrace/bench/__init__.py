@@ -9,6 +9,7 @@ is printed as soon as it is measured.  A benchmark reports; it never fails a bui
     wire.py         wire stages against torch.profiler
     probes.py       a probe of the compression error, and its share of training time
     memory.py       a tracer that is left on
+    trace_file.py   trace files that are left on
 
 ``hooktrace bench --hooks`` runs ``hooks.py`` instead: each standard hook beside torch's own.
 """
@@ -41,9 +42,9 @@ def main(quick: bool = False, json_path: str | Path | None = None, *, hooks: boo
 
         benchmarks: tuple[Any, ...] = (hook_speed,)
     else:
-        from . import memory, per_bucket, probes, whole_step, wire
+        from . import memory, per_bucket, probes, trace_file, whole_step, wire
 
-        benchmarks = (per_bucket, whole_step, wire, probes, memory)
+        benchmarks = (per_bucket, whole_step, wire, probes, memory, trace_file)
     warnings.filterwarnings("ignore", module=r"torch\.")
     console = Console(highlight=False)
     facts = machine_facts()

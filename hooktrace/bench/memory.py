@@ -21,7 +21,7 @@ from ..wrapper import trace
 from .ranks import run_ranks
 from .rows import Row, row_of
 
-__all__ = ["run"]
+__all__ = ["resident_bytes", "run"]
 
 _BUCKETS = 25
 _STEPS_BETWEEN_SAMPLES = 400
@@ -53,7 +53,7 @@ def _measure(calls: int) -> list[float]:
     buckets = [
         FakeBucket([p], index=i, is_last=i == _BUCKETS - 1) for i, p in enumerate(parameters)
     ]
-    before = _resident_bytes()
+    before = resident_bytes()
     sizes = []
     with Tracer() as tracer:
         hook = trace(_local_hook, tracer=tracer)
@@ -62,7 +62,7 @@ def _measure(calls: int) -> list[float]:
                 future.wait()  # as DDP does at the end of a backward pass
             if step % _STEPS_BETWEEN_SAMPLES == 0:
                 tracer.flush()
-                sizes.append((_resident_bytes() - before) / _MIB)
+                sizes.append((resident_bytes() - before) / _MIB)
         if tracer.losses():
             raise RuntimeError(f"the tracer lost records: {tracer.losses()}")
     return sizes
@@ -90,6 +90,7 @@ def _local_hook(state: Any, bucket: Any) -> Any:
     return (yield _Instant(bucket.buffer()))
 
 
-def _resident_bytes() -> int:
+def resident_bytes() -> int:
+    """Return the size of this process's memory, in bytes (Linux only)."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 from rich.console import Console
 
 from ..exporters import PrometheusExporter
-from ..exporters.trace_file import trace_path
 from ..records import Batch, BucketRecord, StepRecord
-from ..trace_format import Trace, read_trace
+from ..trace_format import Trace, find_traces, read_parts, trace_path
 from .options import DemoOptions
 
 __all__ = ["hold", "read_batch"]
@@ -22,6 +21,7 @@ __all__ = ["hold", "read_batch"]
 def hold(console: Console, options: DemoOptions) -> None:
     """Serve each rank's metrics, read back from its trace file, until Ctrl-C or SIGTERM."""
     ended = threading.Event()
+    traces = find_traces(options.out)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
     with ExitStack() as stack:
@@ -30,17 +30,20 @@ def hold(console: Console, options: DemoOptions) -> None:
                 options.port, local_rank=rank, file_sd=options.out / "prometheus"
             )
             stack.callback(exporter.close)
-            exporter.export(read_batch(trace_path(options.out, rank)))
+            exporter.export(read_batch(traces.get(rank, [trace_path(options.out, rank)])))
             console.print(f"holding the metrics of rank {rank}: {exporter.url}", soft_wrap=True)
         console.print("Ctrl-C ends it")
         ended.wait()
 
 
-def read_batch(path: Path) -> Batch:
-    """Return all records of a trace file as one batch.  Raises ``ValueError`` without a run."""
-    trace = read_trace(path)
+def read_batch(paths: Sequence[Path]) -> Batch:
+    """Return all records of a rank's trace files as one batch.
+
+    Raises ``OSError`` for a file that cannot be opened, ``ValueError`` where no run is in them.
+    """
+    trace = read_parts(paths)
     if trace.run is None:
-        raise ValueError(f"{path} holds no run; run the demo again")
+        raise ValueError(f"{paths[0]} holds no run; run the demo again")
     return Batch(
         run=trace.run,
         layouts=tuple(trace.layouts),

@@ -14,7 +14,7 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalEx
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from ..exporters.trace_file import trace_path
+from ..trace_format import trace_path
 from .hold import hold
 from .options import HOOKS, DemoOptions
 from .report import print_report

@@ -22,8 +22,8 @@ from ..exporters import (
     TensorBoardExporter,
     TraceFileExporter,
 )
-from ..exporters.trace_file import trace_path
 from ..summary import ModelSummary
+from ..trace_format import trace_path
 from ..tracer import Tracer
 from .model import CharTransformer
 from .options import HOOKS, DemoOptions, sends_opentelemetry

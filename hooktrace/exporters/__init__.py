@@ -5,6 +5,7 @@ from __future__ import annotations
 from .base import Exporter
 from .opentelemetry import OpenTelemetryExporter
 from .prometheus import PrometheusExporter
+from .retention import Retention
 from .tensorboard import TensorBoardExporter
 from .trace_file import TraceFileExporter
 
@@ -12,6 +13,7 @@ __all__ = [
     "Exporter",
     "OpenTelemetryExporter",
     "PrometheusExporter",
+    "Retention",
     "TensorBoardExporter",
     "TraceFileExporter",
 ]

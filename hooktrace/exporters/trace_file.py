@@ -1,58 +1,47 @@
-"""The trace file exporter: one Chrome trace-event file a rank, for Perfetto and the report.
+"""The trace file exporter: Chrome trace-event files of each rank, for Perfetto and the report.
 
-``trace_format`` defines what stands in the file; here is only how the file is kept: appended in
-whole lines, bounded in size, never shared by two runs.
+    Batch --retention.py: which steps in detail?--> lines of trace_format --trace_parts.py--> files
+
+``trace_format`` defines what stands in the files, ``retention`` which steps are kept in detail,
+``trace_parts`` how the files are kept within a size; none of them is ever shared by two runs.
 """
 
 from __future__ import annotations
 
-import logging
 import os
-from collections import Counter
-from contextlib import suppress
-from itertools import pairwise
+from collections import Counter, OrderedDict
+from dataclasses import replace
 from pathlib import Path
 
-from ..records import (
-    AnomalyRecord,
-    Batch,
-    BucketRecord,
-    ClockRecord,
-    LayoutRecord,
-    RunInfo,
-    SkewRecord,
-    StepRecord,
-)
-from ..trace_format import TraceEncoder
-from .append_file import AppendFile, disk_error, writable_directory
+from ..records import AnomalyRecord, Batch, BucketRecord, RunInfo, SkewRecord, StepRecord
+from ..trace_format import trace_path
+from .append_file import writable_directory
+from .retention import MOST_MODELS, DetailPolicy, Retention, Verdict
+from .trace_parts import LEAST_BYTES, Counts, TraceParts, move_away
 
 __all__ = ["TraceFileExporter", "trace_path"]
 
-_log = logging.getLogger(__name__)
-
-_RESERVE = 4096
-"""Bytes kept free for the lines that end the file."""
-_BLOCK = 1 << 20
-"""Bytes after which what was encoded is written, so that a long batch is not held twice."""
-
-
-def trace_path(logdir: str | os.PathLike[str], rank: int) -> Path:
-    """Return where the trace file of ``rank`` lies under ``logdir``."""
-    return Path(logdir) / "plugins" / "hooktrace" / f"rank{rank:05d}.trace.json"
+CompletedStep = tuple[StepRecord, tuple[BucketRecord, ...]]
 
 
 class TraceFileExporter:
     """Writes ``<logdir>/plugins/hooktrace/rank<NNNNN>.trace.json``; opens in Perfetto as it is.
 
     Every export appends whole lines with one unbuffered write, so a killed process leaves a file
-    that can be read, and ``trace_format.read_trace`` gives the records back.
+    that can be read, and ``trace_format.read_parts`` gives the records back.
 
-    ``max_bytes`` bounds the file.  From three quarters of it on no bucket is written, only steps,
-    layouts and anomalies, and from the end on nothing; what was left out is counted in ``lost``
-    by kind, said once in the log, and stands in the file's last line.
+    It can be left on: all steps, layouts and anomalies are written, but the buckets and stages only
+    of the steps that ``retention`` says.  A step without them has ``detail_kept`` false.
 
-    The file of an earlier run is kept: it becomes ``rank<NNNNN>.trace.1.json``, an older one
-    ``.2.json`` and so on; ``keep`` is how many are kept.  Each run has a file to itself.
+    ``max_bytes`` bounds all files of a run together.  They are parts of an eighth of it, the next
+    ones called ``rank<NNNNN>.trace.part1.json`` and so on, each a trace of its own.  When the
+    limit is reached the oldest goes, but never the first; that is said once in the log.  ``lost``
+    counts, by kind, the records that are too large for a part, ``left_out`` and ``removed`` what
+    the retention and the limit took; the files end with the same counts.
+
+    The files of an earlier run are kept: they become ``rank<NNNNN>.trace.1.json`` (and
+    ``.1.part1.json``), older ones ``.2.json`` and so on; ``keep`` is how many runs are kept.  Each
+    run has files to itself.
 
     Raises ``OSError`` when the directory cannot be made or written, and from ``export`` when a
     write fails; the file then ends at the last whole block.  ``ValueError`` for a ``logdir`` that
@@ -62,24 +51,50 @@ class TraceFileExporter:
     name = "trace_file"
 
     def __init__(
-        self, logdir: str | os.PathLike[str], *, max_bytes: int = 256 << 20, keep: int = 3
+        self,
+        logdir: str | os.PathLike[str],
+        *,
+        max_bytes: int = 256 << 20,
+        keep: int = 3,
+        retention: Retention | None = None,
     ) -> None:
-        if max_bytes < 16 * _RESERVE:
-            raise ValueError(f"max_bytes is {max_bytes}; pass at least {16 * _RESERVE}")
+        if max_bytes < LEAST_BYTES:
+            raise ValueError(f"max_bytes is {max_bytes}; pass at least {LEAST_BYTES}")
         if keep < 0:
             raise ValueError(f"keep is {keep}; pass 0 to keep no file of earlier runs")
-        self.lost: Counter[str] = Counter()
+        self._earlier = Counts()
         self._max_bytes = max_bytes
         self._keep = keep
+        self._retention = retention or Retention()
         self._logdir = writable_directory(logdir)
         writable_directory(trace_path(logdir, 0).parent)
         self._run: RunInfo | None = None
         self._writer: _Writer | None = None
+        self._pid = os.getpid()
 
     @property
     def path(self) -> Path | None:
-        """The file being written; ``None`` before the first export, which tells the rank."""
+        """The run's first file; ``None`` before the first export, which tells the rank."""
         return None if self._run is None else trace_path(self._logdir, self._run.rank)
+
+    @property
+    def lost(self) -> Counter[str]:
+        """Records that were not written: no part can hold them."""
+        return self._earlier.lost + self._counts.lost
+
+    @property
+    def left_out(self) -> Counter[str]:
+        """Steps and buckets whose detail the retention did not keep."""
+        return self._earlier.left_out + self._counts.left_out
+
+    @property
+    def removed(self) -> Counter[str]:
+        """Parts, and the records in them, that went when the limit was reached."""
+        return self._earlier.removed + self._counts.removed
+
+    @property
+    def _counts(self) -> Counts:
+        return Counts() if self._writer is None else self._writer.counts
 
     def export(self, batch: Batch) -> None:
         """Append the batch's records.  Raises ``OSError`` when they cannot be written."""
@@ -87,131 +102,102 @@ class TraceFileExporter:
         if writer is None or batch.run != self._run:
             self.close()
             writer = self._writer = self._open(batch.run)
-        for clock in batch.clocks:
-            writer.clock(clock)
-        for layout in batch.layouts:
-            writer.layout(layout)
-        for step, buckets in batch.steps:
-            writer.step(step, buckets)
-        for anomaly in batch.anomalies:
-            writer.anomaly(anomaly)
-        for skew in batch.skews:
-            writer.skew(skew)
-        writer.flush()
+        elif os.getpid() != self._pid:
+            return  # a forked child: the files are its parent's
+        writer.write(batch)
 
     def close(self) -> None:
         """End the file, so that it is strict JSON, and let go of it."""
         writer, self._writer = self._writer, None
-        if writer is not None:
-            writer.close()
+        if writer is None:
+            return
+        try:
+            writer.close(is_ours=os.getpid() == self._pid)
+        finally:
+            self._earlier.lost += writer.counts.lost
+            self._earlier.left_out += writer.counts.left_out
+            self._earlier.removed += writer.counts.removed
 
     def _open(self, run: RunInfo) -> _Writer:
         self._run = run
+        self._pid = os.getpid()
         path = trace_path(self._logdir, run.rank)
-        _rotate(path, self._keep)
-        return _Writer(AppendFile(path), TraceEncoder(run), self._max_bytes, self.lost)
-
-
-def _rotate(path: Path, keep: int) -> None:
-    """Move the file of an earlier run out of the way; forget the oldest beyond ``keep``."""
-    names = [path, *(path.with_suffix(f".{i}.json") for i in range(1, keep + 1))]
-    try:
-        for newer, older in reversed(list(pairwise(names))):
-            with suppress(FileNotFoundError):
-                newer.replace(older)
-        path.unlink(missing_ok=True)
-    except OSError as error:
-        raise disk_error(error, f"cannot move the earlier run's {path} away") from error
+        move_away(path, self._keep)
+        return _Writer(TraceParts(path, run, self._max_bytes), DetailPolicy(self._retention))
 
 
 class _Writer:
-    """One file: encodes, keeps to the limit, counts in ``total`` what it leaves out."""
+    """One run: asks the policy about each step and hands lines to the parts."""
 
-    def __init__(
-        self, file: AppendFile, encoder: TraceEncoder, max_bytes: int, total: Counter[str]
-    ) -> None:
-        self._file = file
-        self._encoder = encoder
-        self._limit = max_bytes - _RESERVE
-        self._detail_limit = max_bytes * 3 // 4
-        self._lost: Counter[str] = Counter()
-        self._total = total
-        self._failed = False
-        self._start = encoder.start()
-        self._parts: list[str] = []
-        self._held = len(self._start)
+    def __init__(self, parts: TraceParts, policy: DetailPolicy) -> None:
+        self.counts = parts.counts
+        self._parts = parts
+        self._policy = policy
+        self._left: OrderedDict[str, CompletedStep] = OrderedDict()
+        """By model, the last step if its detail was left out: the next one may tell that it was
+        slow, and the last one of all says where a job ended."""
 
-    def layout(self, record: LayoutRecord) -> None:
-        """Add a layout."""
-        self._add("layouts", self._encoder.layout(record), record.time_ns)
+    def write(self, batch: Batch) -> None:
+        """Add a batch and write it."""
+        for clock in batch.clocks:
+            self._parts.clock(clock)
+        for layout in batch.layouts:
+            self._parts.layout(layout)
+        self._policy.expect(batch.anomalies)
+        for step, buckets in batch.steps:
+            self._step(step, buckets)
+        for anomaly in batch.anomalies:
+            self._anomaly(anomaly)
+        for skew in batch.skews:
+            self._skew(skew)
+        self._parts.flush()
 
-    def clock(self, record: ClockRecord) -> None:
-        """Add a measurement of the clock."""
-        self._add("clocks", self._encoder.clock(record), record.time_ns)
-
-    def skew(self, record: SkewRecord) -> None:
-        """Add when the ranks had a bucket ready."""
-        self._add("skews", self._encoder.skew(record), record.time_ns)
-
-    def anomaly(self, record: AnomalyRecord) -> None:
-        """Add an anomaly."""
-        self._add("anomalies", self._encoder.anomaly(record), record.time_ns)
-
-    def step(self, record: StepRecord, buckets: tuple[BucketRecord, ...]) -> None:
-        """Add a step after its buckets, or without them when detail has ended."""
-        if self._file.size + self._held >= self._detail_limit:
-            self._lose("buckets", len(buckets), record.first_ready_ns)
-        else:
-            lines = self._encoder.buckets(record, buckets)
-            self._add("buckets", lines, record.first_ready_ns, len(buckets))
-        self._add("steps", self._encoder.step(record, buckets), record.first_ready_ns)
-
-    def _add(self, kind: str, lines: str, host_ns: int, count: int = 1) -> None:
-        if self._file.size + self._held + len(lines) > self._limit:
-            self._lose(kind, count, host_ns)
-            return
-        self._parts.append(lines)
-        self._held += len(lines)
-        if self._held >= _BLOCK:
-            self.flush()
-
-    def _lose(self, kind: str, count: int, host_ns: int) -> None:
-        if not count:
-            return
-        first = not self._lost
-        self._lost[kind] += count
-        self._total[kind] += count
-        if first:
-            self._parts.append(self._encoder.limit(host_ns, self._lost))
-            _log.warning(
-                "the trace file %s has reached its limit; %s and later detail are not written, "
-                "only counted; pass a larger max_bytes to TraceFileExporter",
-                self._file.path,
-                kind,
-            )
-
-    def flush(self) -> None:
-        """Write what was added, as one block of whole lines (they are ASCII)."""
-        if not self._parts:
-            return
-        start = self._start if self._file.size == 0 else ""  # again where the first write failed
-        block = (start + "".join(self._parts)).encode("ascii")
-        self._parts.clear()
-        self._held = 0
+    def close(self, *, is_ours: bool) -> None:
+        """End the parts, with the detail of each model's last step."""
         try:
-            self._file.append(block)
-        except OSError:
-            self._failed = True
-            raise
-
-    def close(self) -> None:
-        """End the file; after a failed write only if it can be done."""
-        failed_before = self._failed
-        try:
-            self._parts.append(self._encoder.end(self._lost))
-            self.flush()
-        except OSError:
-            if not failed_before:
-                raise
+            if is_ours and not self._parts.failed:
+                for model in list(self._left):
+                    self._keep_left(model)
         finally:
-            self._file.close()
+            self._parts.close()
+
+    def _anomaly(self, record: AnomalyRecord) -> None:
+        if not self._parts.add(lambda encoder: encoder.anomaly(record), anomalies=1):
+            self._parts.lose(anomalies=1)
+
+    def _skew(self, record: SkewRecord) -> None:
+        if not self._parts.add(lambda encoder: encoder.skew(record), skews=1):
+            self._parts.lose(skews=1)
+
+    def _step(self, step: StepRecord, buckets: tuple[BucketRecord, ...]) -> None:
+        verdict = self._policy.decide(step, buckets)
+        self.counts.left_out["slow_steps"] = self._policy.slow_left_out
+        if verdict is Verdict.KEEP_BOTH:
+            self._keep_left(step.model)
+        self._left.pop(step.model, None)
+        if verdict is not Verdict.LEAVE:
+            if self._parts.add(
+                lambda encoder: encoder.buckets(step, buckets) + encoder.step(step, buckets),
+                steps=1,
+                buckets=len(buckets),
+            ):
+                return
+            self._parts.lose(buckets=len(buckets))
+        elif buckets:
+            step = replace(step, detail_kept=False)
+            self.counts.left_out.update(steps=1, buckets=len(buckets))
+            self._left[step.model] = step, buckets
+            if len(self._left) > MOST_MODELS:
+                self._left.popitem(last=False)
+        if not self._parts.add(lambda encoder: encoder.step(step, buckets), steps=1):
+            self._parts.lose(steps=1)
+
+    def _keep_left(self, model: str) -> None:
+        """Write the buckets of the model's last step after all: they stand behind its line."""
+        if model not in self._left:
+            return
+        step, buckets = self._left.pop(model)
+        count = len(buckets)
+        self.counts.left_out.subtract({"steps": 1, "buckets": count})
+        if not self._parts.add(lambda encoder: encoder.buckets(step, buckets), buckets=count):
+            self._parts.lose(buckets=count)

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..records import STAGES, ErrorRecord
-from ..trace_format import Fields, Trace, decode_error, decode_trace
+from ..records import STAGES, ErrorRecord, RunInfo
+from ..trace_format import Fields, Trace, decode_error, decode_trace, read_lines
 
 __all__ = [
     "BUCKET_FLAGS",
@@ -45,8 +45,9 @@ STAGE_NAMES = STAGES
 BUCKET_FLAGS = {"is_last": 1, "shadow": 2, "warmup": 4, "exception": 8, "device": 16, "untimed": 32}
 """Bits of a bucket's ``flags``.  ``untimed``: on a device whose events did not resolve."""
 
-STEP_FLAGS = {"shadow": 2, "warmup": 4, "incomplete": 64}
-"""Bits of a step's ``flags``."""
+STEP_FLAGS = {"shadow": 2, "warmup": 4, "incomplete": 64, "detail_left_out": 128}
+"""Bits of a step's ``flags``.  ``detail_left_out``: its buckets are not there because the writer's
+retention left them out; they are not missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,12 @@ class StepColumns:
     @property
     def counts(self) -> npt.NDArray[np.bool_]:
         """Which steps enter statistics, as ``StepRecord.counts``."""
-        found: npt.NDArray[np.bool_] = self.flags == 0
+        found: npt.NDArray[np.bool_] = (self.flags & ~STEP_FLAGS["detail_left_out"]) == 0
+        return found
+
+    def having(self, flag: str) -> npt.NDArray[np.bool_]:
+        """Return which steps have a flag of ``STEP_FLAGS``."""
+        found: npt.NDArray[np.bool_] = (self.flags & STEP_FLAGS[flag]) != 0
         return found
 
 
@@ -161,14 +167,8 @@ def read_track(paths: Sequence[str | os.PathLike[str]]) -> RankTrack:
     builder = _Builder()
     whole = Trace()
     for path in paths:
-        with open(path, "rb") as lines:
-            part = builder.read(lines)
-        whole.run = whole.run or part.run
-        for name in ("layouts", "anomalies", "clocks", "skews", "skipped"):
-            getattr(whole, name).extend(getattr(part, name))
-        for kind, count in part.lost.items():
-            whole.lost[kind] = whole.lost.get(kind, 0) + count
-        whole.closed = part.closed
+        part = builder.read(read_lines(path), whole.run)
+        whole.join(part, os.path.basename(path) if len(paths) > 1 else None)
     return builder.track(whole, [os.fspath(path) for path in paths])
 
 
@@ -184,9 +184,9 @@ class _Builder:
         self._errors: dict[int, ErrorRecord] = {}
         self._exceptions: dict[int, str] = {}
 
-    def read(self, lines: Iterable[bytes]) -> Trace:
-        """Take the lines of one file."""
-        return decode_trace(lines, bucket=self._bucket, step=self._step)
+    def read(self, lines: Iterable[bytes], run: RunInfo | None = None) -> Trace:
+        """Take the lines of one file, a part of ``run`` where that is known."""
+        return decode_trace(lines, run=run, bucket=self._bucket, step=self._step)
 
     def track(self, trace: Trace, paths: list[str]) -> RankTrack:
         """Return what was read."""
@@ -194,6 +194,7 @@ class _Builder:
         stages = StageColumns(*_columns(self._stages, StageColumns))
         steps = StepColumns(*_columns(self._steps, StepColumns))
         _place_on_host(buckets, stages, steps)
+        _see_what_was_kept_after_all(buckets, steps)
         return RankTrack(
             models=list(self._models),
             dtypes=list(self._dtypes),
@@ -207,7 +208,8 @@ class _Builder:
         )
 
     def _model(self, fields: Fields) -> int:
-        return self._models.setdefault((fields["model"], fields["hook"]), len(self._models))
+        names = _text(fields["model"]), _text(fields["hook"])
+        return self._models.setdefault(names, len(self._models))
 
     def _bucket(self, fields: Fields) -> None:
         get = fields.get
@@ -242,25 +244,28 @@ class _Builder:
                 get("wire_bytes", UNKNOWN),
                 int(get("bus_bytes", UNKNOWN)),
                 flags,
-                self._dtypes.setdefault(fields["dtype"], len(self._dtypes)),
+                self._dtypes.setdefault(_text(fields["dtype"]), len(self._dtypes)),
                 len(self._stages) // _STAGE_WIDTH,
                 len(stages),
             ),
         )
         error = decode_error(fields["error"]) if "error" in fields else None
+        exception = _text(fields["exception"]) if "exception" in fields else None
         # Nothing of a line that cannot be read may stay behind.
         self._stages.extend(array("q", rows))
         self._buckets.extend(values)
         if error is not None:
             self._errors[row] = error
-        if "exception" in fields:
-            self._exceptions[row] = fields["exception"]
+        if exception is not None:
+            self._exceptions[row] = exception
 
     def _step(self, fields: Fields) -> None:
         get = fields.get
         flags = sum(bit for name, bit in _OF_STEP if get(name))
         if get("complete") is False:
             flags |= STEP_FLAGS["incomplete"]
+        if get("detail_kept") is False:
+            flags |= STEP_FLAGS["detail_left_out"]
         self._steps.extend(
             array(
                 "q",
@@ -275,9 +280,15 @@ class _Builder:
         )
 
 
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
 _STAGE_IDS = {name: index for index, name in enumerate(STAGE_NAMES)}
 _OF_BUCKET = tuple((name, bit) for name, bit in BUCKET_FLAGS.items() if name != "untimed")
-_OF_STEP = tuple((name, bit) for name, bit in STEP_FLAGS.items() if name != "incomplete")
+_OF_STEP = tuple((name, bit) for name, bit in STEP_FLAGS.items() if name in {"shadow", "warmup"})
 _STEP_NEEDED = ("step", "generation", "first_ready_ns", "last_ready_ns", "done_ns")
 _STEP_OPTIONAL = (
     *("busy_ns", "exposed_ns", "wire_busy_ns", "period_ns"),
@@ -310,3 +321,14 @@ def _place_on_host(buckets: BucketColumns, stages: StageColumns, steps: StepColu
         buckets.done[row] += zero
         stages.start[begin:end] += zero
         stages.end[begin:end] += zero
+
+
+def _see_what_was_kept_after_all(buckets: BucketColumns, steps: StepColumns) -> None:
+    """Clear the flag of steps whose buckets follow them: the step after them was slow."""
+    rows = np.flatnonzero(steps.having("detail_left_out"))
+    if not len(rows) or not len(buckets):
+        return
+    having = set(zip(buckets.model.tolist(), buckets.step.tolist(), strict=True))
+    left = zip(steps.model[rows].tolist(), steps.step[rows].tolist(), strict=True)
+    kept = rows[[key in having for key in left]]
+    steps.flags[kept] &= ~STEP_FLAGS["detail_left_out"]

@@ -11,7 +11,6 @@ the two clocks may be off.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -21,12 +20,11 @@ from pathlib import Path
 import numpy as np
 
 from ..records import RunInfo
+from ..trace_format import find_traces
 from .clock import RankClock
 from .columns import UNKNOWN, Ints, RankTrack, read_track
 
 __all__ = ["Arrivals", "Timeline", "arrivals", "find_traces", "load", "timeline_of"]
-
-_NAME = re.compile(r"rank(\d+)\.trace(?:\.part(\d+))?\.json")
 
 
 @dataclass(slots=True)
@@ -101,21 +99,6 @@ class Arrivals:
             & (margin > of_last + of_next)
         )
         return np.where(told, last, UNKNOWN), margin
-
-
-def find_traces(logdir: str | os.PathLike[str]) -> dict[int, list[Path]]:
-    """Return the newest run's trace files under ``logdir`` by rank, the parts of each in order.
-
-    ``logdir``: what was given to ``TraceFileExporter``, or the folder of the files itself.
-    """
-    for folder in (Path(logdir) / "plugins" / "hooktrace", Path(logdir)):
-        found: dict[int, list[tuple[int, Path]]] = {}
-        for path in folder.glob("rank*.trace*.json"):
-            if match := _NAME.fullmatch(path.name):
-                found.setdefault(int(match[1]), []).append((int(match[2] or 0), path))
-        if found:
-            return {rank: [path for _, path in sorted(found[rank])] for rank in sorted(found)}
-    return {}
 
 
 def load(traces: dict[int, list[Path]], *, processes: int | None = None) -> Timeline:

@@ -32,15 +32,24 @@ Only the standard library and the records are imported.  ``encode`` writes, ``de
 
 from __future__ import annotations
 
-from .decode import Fields, SkippedLine, Trace, decode_error, decode_trace, read_trace
+from .decode import decode_trace, read_lines, read_parts, read_trace
 from .encode import TraceEncoder
+from .fields import Fields, decode_error
+from .files import TraceName, find_traces, part_path, trace_path
+from .trace import SkippedLine, Trace
 
 __all__ = [
     "Fields",
     "SkippedLine",
     "Trace",
     "TraceEncoder",
+    "TraceName",
     "decode_error",
     "decode_trace",
+    "find_traces",
+    "part_path",
+    "read_lines",
+    "read_parts",
     "read_trace",
+    "trace_path",
 ]

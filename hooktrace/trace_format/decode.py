@@ -1,116 +1,130 @@
-"""Lines of a trace file to records; the package's docstring defines the format."""
+"""Lines of trace files to records; the package's docstring defines the format.
+
+    file --read_lines--> lines --decode_trace--> one event each --fields.py--> records in a Trace
+                                                   |
+                                                   +-- cannot be read: named by its number, skipped
+    parts of a run --read_parts--> one Trace
+
+Nothing in a file makes reading it fail, and a line that is damaged takes no other with it.
+"""
 
 from __future__ import annotations
 
 import json
 import os
-import sys
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from ..records import (
-    SCHEMA_VERSION,
-    AnomalyRecord,
-    BucketLayout,
-    BucketRecord,
-    ClockRecord,
-    DeviceSpan,
-    ErrorRecord,
-    LayoutRecord,
-    ParameterError,
-    RunInfo,
-    Scope,
-    SkewRecord,
-    Stage,
-    StepRecord,
-    Transfer,
+from ..records import SCHEMA_VERSION, RunInfo
+from .fields import (
+    UNREADABLE,
+    Fields,
+    read_anomaly,
+    read_bucket,
+    read_clock,
+    read_counts,
+    read_layout,
+    read_run,
+    read_skew,
+    read_step,
 )
+from .trace import SkippedLine, Trace
 
-__all__ = ["Fields", "SkippedLine", "Trace", "decode_error", "decode_trace", "read_trace"]
+__all__ = ["decode_trace", "read_lines", "read_parts", "read_trace"]
 
+_LONGEST_LINE = 64 << 20
+"""Bytes.  A line of another tool may be gigabytes, which must not get into memory."""
+_LONGEST_REASON = 300
+_HEAD = 200
+"""Bytes by which a file of another tool is known."""
 
-class SkippedLine(NamedTuple):
-    """A line that was not read: its number, from 1, and why."""
+_BEGINNINGS = (b'{"ph":"M","name":"hooktrace_', b'{"cat":"hooktrace.', b'{"cat":"view.')
+"""By which a line that cannot be read is still known as ours."""
 
-    line: int
-    reason: str
-
-
-@dataclass(slots=True)
-class Trace:
-    """What a trace file holds, in the file's order.
-
-    ``run`` is ``None`` when even the first line is gone.  ``closed`` says that the writer ended
-    in order; a killed one leaves false.  ``lost`` counts, by kind, the records that the writer did
-    not write because of its size limit.  A step is whole when as many of ``buckets`` have its
-    model and step as its ``bucket_count`` says.
-    """
-
-    run: RunInfo | None = None
-    steps: list[StepRecord] = field(default_factory=list)
-    buckets: list[BucketRecord] = field(default_factory=list)
-    layouts: list[LayoutRecord] = field(default_factory=list)
-    anomalies: list[AnomalyRecord] = field(default_factory=list)
-    clocks: list[ClockRecord] = field(default_factory=list)
-    skews: list[SkewRecord] = field(default_factory=list)
-    skipped: list[SkippedLine] = field(default_factory=list)
-    lost: dict[str, int] = field(default_factory=dict)
-    closed: bool = False
+Take = Callable[[Fields], None]
 
 
 def read_trace(path: str | os.PathLike[str]) -> Trace:
-    """Read the trace file of one rank.
+    """Read one trace file: the whole of a run that has one part.
 
     Lines that cannot be read are skipped and named in ``skipped``; only a file that cannot be
-    opened raises (``OSError``).
+    opened or read raises (``OSError``).
     """
-    with open(path, "rb") as lines:
-        return decode_trace(lines)
+    return decode_trace(read_lines(path))
 
 
-Fields = dict[str, Any]
-"""A record's fields as they stand in the file; what is ``None`` or false is missing."""
+def read_parts(paths: Sequence[str | os.PathLike[str]]) -> Trace:
+    """Read the parts of one rank's run, oldest first, as ``find_traces`` gives them.
+
+    As ``read_trace``; what was skipped in which part is said where there are several.
+    """
+    whole = Trace()
+    for path in paths:
+        part = decode_trace(read_lines(path), run=whole.run)
+        whole.join(part, os.path.basename(path) if len(paths) > 1 else None)
+    return whole
+
+
+def read_lines(path: str | os.PathLike[str]) -> Iterator[bytes]:
+    """Yield a file's lines; of one that is longer than any of hooktrace's only the beginning.
+
+    Raises ``OSError`` for a file that cannot be opened or read.
+    """
+    with open(path, "rb") as file:
+        while line := file.readline(_LONGEST_LINE):
+            yield line
+            while len(line) == _LONGEST_LINE and not line.endswith(b"\n"):
+                line = file.readline(_LONGEST_LINE)
 
 
 def decode_trace(
     lines: Iterable[bytes],
     *,
-    bucket: Callable[[Fields], None] | None = None,
-    step: Callable[[Fields], None] | None = None,
+    run: RunInfo | None = None,
+    bucket: Take | None = None,
+    step: Take | None = None,
 ) -> Trace:
     """Do what ``read_trace`` does, for lines from anywhere.
 
-    ``bucket``, ``step``: take the fields of each, in place of the trace's lists, by a reader that
-    has no use for a million records.  What they raise skips the line.
+    ``run``: of the parts before this one; a part of another run is not read.  ``bucket``, ``step``:
+    take the fields of each, in place of the trace's lists, by a reader that has no use for a
+    million records.  What they raise skips the line.
     """
-    trace = Trace()
+    trace = Trace(run=run)
     take = _Takers(
-        bucket or (lambda fields: trace.buckets.append(_bucket(fields))),
-        step or (lambda fields: trace.steps.append(_step(fields))),
+        bucket or (lambda fields: trace.buckets.append(read_bucket(fields))),
+        step or (lambda fields: trace.steps.append(read_step(fields))),
     )
+    is_ours, head = False, b""
     for number, raw in enumerate(lines, 1):
         line = raw.strip()
         if line.startswith(b'{"cat":"view.') and line.endswith(b"},"):
+            is_ours = True
             continue
         if line in {b"", b"[", b"]"}:
             trace.closed = line == b"]" or (trace.closed and not line)
             continue
         trace.closed = False
+        head = head if len(head) > _HEAD else head + line[:_HEAD]
         try:
-            _read_event(trace, take, json.loads(line.removesuffix(b",")))
+            if len(raw) >= _LONGEST_LINE:
+                raise ValueError("the line is longer than any that hooktrace writes")
+            is_ours |= _read_event(trace, take, json.loads(line.removesuffix(b",")))
         except _StopReadingError as error:
-            trace.skipped.append(SkippedLine(number, f"{error}; nothing from here on was read"))
-            break
-        except _UNREADABLE as error:
-            trace.skipped.append(SkippedLine(number, _reason(raw, error)))
+            trace.skip(number, f"{error}; nothing from here on was read")
+            return trace
+        except UNREADABLE as error:
+            trace.skip(number, _reason(raw, error))
+            is_ours |= _is_like_ours(raw, line)
+    if trace.skipped and not is_ours:
+        trace.skipped[:], trace.unnamed = [SkippedLine(1, _foreign(head))], 0
     return trace
 
 
-_UNREADABLE = (
-    *(ValueError, TypeError, LookupError, AttributeError),
-    *(OverflowError, RecursionError),
-)
+def _is_like_ours(raw: bytes, line: bytes) -> bool:
+    """Return whether a line that cannot be read, or the cut-off end of a file, was one of ours."""
+    is_cut = not raw.endswith(b"\n")
+    return any(line.startswith(b) or (is_cut and b.startswith(line)) for b in _BEGINNINGS)
 
 
 class _StopReadingError(Exception):
@@ -118,157 +132,75 @@ class _StopReadingError(Exception):
 
 
 def _reason(raw: bytes, error: Exception) -> str:
-    if not raw.endswith(b"\n"):
+    if not raw.endswith(b"\n") and len(raw) < _LONGEST_LINE:
         return "the line is cut off: the file ends in the middle of it"
     if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
-        return f"not JSON: {error}"
-    if isinstance(error, KeyError):
-        return f"the field {error} is missing"
-    return str(error) or type(error).__name__
+        reason = f"not JSON: {error}"
+    elif isinstance(error, KeyError):
+        reason = f"the field {error} is missing"
+    else:
+        reason = str(error) or type(error).__name__
+    return reason if len(reason) <= _LONGEST_REASON else reason[:_LONGEST_REASON] + "..."
+
+
+def _foreign(head: bytes) -> str:
+    """Return the sentence about a file in which no line is ours; ``head`` is its beginning."""
+    what = "no line of it is an event of hooktrace"
+    remedy = "pass a rank<NNNNN>.trace.json that TraceFileExporter wrote"
+    if head.startswith(b"\x1f\x8b"):
+        what, remedy = "it is compressed by gzip", "unpack it, if one is inside"
+    elif b'"traceEvents"' in head or b'"ph"' in head:
+        what = "its events are those of another tool"
+    return f"the file is no trace of hooktrace: {what}; {remedy}"
 
 
 class _Takers(NamedTuple):
-    bucket: Callable[[Fields], None]
-    step: Callable[[Fields], None]
+    bucket: Take
+    step: Take
 
 
-def _read_event(trace: Trace, take: _Takers, event: dict[str, Any]) -> None:
+def _read_event(trace: Trace, take: _Takers, event: dict[str, Any]) -> bool:
+    """Read an event into ``trace``; returns whether only hooktrace can have written it."""
     if event.get("ph") == "M":
-        _read_meta(trace, event["name"], event["args"])
-        return
+        return _read_meta(trace, event["name"], event)
     category = event.get("cat")
     if category == "hooktrace.bucket":
         take.bucket(event["args"])
     elif category == "hooktrace.step":
         take.step(event["args"])
     elif category == "hooktrace.layout":
-        trace.layouts.append(_layout(event["args"]))
+        trace.layouts.append(read_layout(event["args"]))
     elif category == "hooktrace.anomaly":
-        trace.anomalies.append(AnomalyRecord(**event["args"]))
+        trace.anomalies.append(read_anomaly(event["args"]))
     elif category == "hooktrace.skew":
-        arrivals_ns = tuple(event["args"].pop("arrivals_ns"))
-        trace.skews.append(SkewRecord(**event["args"], arrivals_ns=arrivals_ns))
-    elif category == "hooktrace.limit":
-        trace.lost = event["args"]["lost"]
+        trace.skews.append(read_skew(event["args"]))
     elif not str(category).startswith("view."):
         raise ValueError(f"not an event of hooktrace: category {category!r}")
+    return True
 
 
-def _read_meta(trace: Trace, name: str, args: dict[str, Any]) -> None:
-    if name == "hooktrace_end":
-        trace.lost = args["lost"]
+def _read_meta(trace: Trace, name: str, event: dict[str, Any]) -> bool:
+    if name in {"hooktrace_end", "hooktrace_so_far"}:
+        args = event["args"]
+        counts = [read_counts(args.get(kind, {})) for kind in ("lost", "left_out", "removed")]
+        trace.lost, trace.left_out, trace.removed = counts
     elif name == "hooktrace_clock":
-        trace.clocks.append(ClockRecord(**args))
+        trace.clocks.append(read_clock(event["args"]))
     elif name == "hooktrace_run":
-        schema = args.pop("schema")
-        if schema != SCHEMA_VERSION:
-            raise _StopReadingError(
-                f"the file has schema version {schema!r} and this hooktrace reads "
-                f"{SCHEMA_VERSION}; use the version of hooktrace that wrote it"
-            )
-        if trace.run is not None:
-            raise _StopReadingError("a second run begins here; keep each rank's file on its own")
-        del args["ts_epoch_ns"]
-        trace.run = RunInfo(**args)
+        _read_run(trace, event["args"])
+    else:
+        return False
+    return True
 
 
-_intern: Callable[[str], str] = sys.intern  # a few names stand in millions of records
-
-
-def _read_stages(rows: list[list[Any]], zero_ns: int) -> tuple[Stage, ...]:
-    return tuple([_stage(row, zero_ns) for row in rows])
-
-
-_UNKNOWN = [None, None, None, 0, None, None, None]
-"""What a stage's array says by being shorter."""
-
-
-def _stage(row: list[Any], zero_ns: int) -> Stage:
-    name, start_ns, end_ns, derived, collective, wire_bytes, dtype = row + _UNKNOWN[len(row) :]
-    return Stage(
-        name=_intern(name),
-        start_ns=zero_ns + start_ns,
-        end_ns=zero_ns + end_ns,
-        derived=derived == 1,
-        collective=collective,
-        wire_bytes=wire_bytes,
-        dtype=dtype,
-    )
-
-
-def _bucket(args: dict[str, Any]) -> BucketRecord:
-    args.setdefault("is_last", False)
-    for name in ("model", "hook", "dtype", "device_type"):
-        args[name] = _intern(args[name])
-    args["stages"] = _read_stages(args["stages"], args["ready_ns"])
-    if "device" in args:
-        ready_ns, done_ns, rows = args["device"]
-        stages = _read_stages(rows, ready_ns)
-        args["device"] = DeviceSpan(ready_ns=ready_ns, done_ns=done_ns, stages=stages)
-    if "bus_bytes" in args:
-        args["bus_bytes"] = float(args["bus_bytes"])
-    if "error" in args:
-        args["error"] = decode_error(args["error"])
-    if "sent" in args:
-        args["sent"] = _sent(args["sent"])
-    return BucketRecord(**args)
-
-
-_NUMBERS = (
-    *("relative_l2", "cosine", "max_absolute", "flipped_share"),
-    *("reference_l2", "residual_l2"),
-)
-
-
-def decode_error(row: Sequence[Any]) -> ErrorRecord:
-    """Return the error that a bucket's field of that name holds."""
-    count = len(_NUMBERS)
-    worst = row[count]
-    scope: Scope = "local" if "local" in row[count + 1 :] else "global"
-    return ErrorRecord(
-        **dict(zip(_NUMBERS, map(_float, row[:count]), strict=True)),
-        worst=tuple(_parameter_error(name, *map(_float, values)) for name, *values in worst),
-        scope=scope,
-    )
-
-
-def _sent(rows: list[list[Any]]) -> tuple[Transfer, ...]:
-    return tuple(
-        Transfer(collective=collective, dtype=dtype, wire_bytes=wire_bytes)
-        for collective, dtype, wire_bytes in rows
-    )
-
-
-def _parameter_error(
-    name: str, relative_l2: float | None, cosine: float | None, max_absolute: float | None
-) -> ParameterError:
-    return ParameterError(
-        name=name, relative_l2=relative_l2, cosine=cosine, max_absolute=max_absolute
-    )
-
-
-def _float(value: Any) -> float | None:
-    return None if value is None else float(value)
-
-
-_STEP_OPTIONAL = ("busy_ns", "exposed_ns", "wire_busy_ns", "period_ns", "wire_bytes", "bus_bytes")
-
-
-def _step(args: dict[str, Any]) -> StepRecord:
-    for name in _STEP_OPTIONAL:
-        args.setdefault(name)
-    if args["bus_bytes"] is not None:
-        args["bus_bytes"] = float(args["bus_bytes"])
-    if "sent" in args:
-        args["sent"] = _sent(args["sent"])
-    return StepRecord(**args)
-
-
-def _layout(args: dict[str, Any]) -> LayoutRecord:
-    args["buckets"] = tuple(
-        BucketLayout(
-            **{**b, "parameters": tuple((name, tuple(shape)) for name, shape in b["parameters"])}
+def _read_run(trace: Trace, args: Fields) -> None:
+    schema = args.pop("schema")
+    if schema != SCHEMA_VERSION:
+        raise _StopReadingError(
+            f"the file has schema version {str(schema)[:20]} and this hooktrace reads "
+            f"{SCHEMA_VERSION}; use the version of hooktrace that wrote it"
         )
-        for b in args["buckets"]
-    )
-    return LayoutRecord(**args)
+    run = read_run(args)
+    if trace.run is not None and trace.run != run:
+        raise _StopReadingError("a second run begins here; keep each rank's file on its own")
+    trace.run = run

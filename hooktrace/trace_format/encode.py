@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii
+from types import MappingProxyType
 from typing import Any
 
 from ..records import (
@@ -32,6 +33,10 @@ _TIDS_PER_MODEL = 10_000
 _TIDS_PER_OVERLAP = 1_000_000
 _MAX_ROWS = 8
 """Rows that one bucket index or the steps may spread over when their slices overlap."""
+
+
+Counts = Mapping[str, int]
+_NONE: Counts = MappingProxyType({})
 
 
 def _us(ns: int) -> str:
@@ -65,6 +70,12 @@ def _given(values: dict[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in values.items() if v is not None and v is not False}
 
 
+def _counts(lost: Counts, left_out: Counts, removed: Counts) -> dict[str, Any]:
+    counts = {"lost": dict(lost)}
+    counts |= {"left_out": dict(left_out)} if left_out else {}
+    return counts | ({"removed": dict(removed)} if removed else {})
+
+
 class TraceEncoder:
     """Turns the records of one run into lines of a trace file; remembers rows, holds no records.
 
@@ -91,17 +102,14 @@ class TraceEncoder:
             + self._meta("process_sort_index", {"sort_index": self._run.rank})
         )
 
-    def end(self, lost: dict[str, int]) -> str:
-        """Return the file's last lines; ``lost`` counts the records that were not written."""
-        return self._meta("hooktrace_end", {"lost": lost}).removesuffix(",\n") + "\n]\n"
+    def end(self, lost: Counts, left_out: Counts = _NONE, removed: Counts = _NONE) -> str:
+        """Return the file's last lines, which count what is not in it, by kind (``Trace``)."""
+        lines = self._meta("hooktrace_end", _counts(lost, left_out, removed))
+        return lines.removesuffix(",\n") + "\n]\n"
 
-    def limit(self, host_ns: int, lost: dict[str, int]) -> str:
-        """Return a mark at ``host_ns`` that says that the file's size limit was reached."""
-        return (
-            f'{{"cat":"hooktrace.limit","ph":"i","s":"p","name":"trace file full: detail ends",'
-            f'"pid":{self._pid},"tid":0,"ts":{_us(host_ns + self._shift_ns)},'
-            f'"args":{{"lost":{_json(lost)}}}}},\n'
-        )
+    def so_far(self, lost: Counts, left_out: Counts, removed: Counts) -> str:
+        """Return the line of the same counts for the beginning of a part that is not the first."""
+        return self._meta("hooktrace_so_far", _counts(lost, left_out, removed))
 
     def layout(self, record: LayoutRecord) -> str:
         """Return the line of a layout: an instant on the row of the steps."""
@@ -156,7 +164,7 @@ class TraceEncoder:
                 f'{{"cat":"view.exposed","ph":"X","name":"exposed",{where}'
                 f'{_us(end_ns - exposed_ns + self._shift_ns)},"dur":{_us(exposed_ns)}}},\n'
             )
-        if start_ns <= record.last_ready_ns <= end_ns:
+        if record.detail_kept and start_ns <= record.last_ready_ns <= end_ns:
             lines.append(
                 f'{{"cat":"view.mark","ph":"i","s":"t","name":"last bucket ready",{where}'
                 f"{_us(record.last_ready_ns + self._shift_ns)}}},\n"
@@ -324,13 +332,15 @@ def _bucket_args(r: BucketRecord) -> str:
 
 def _step_args(r: StepRecord) -> str:
     values = _given({name: getattr(r, name) for name in _STEP_FIELDS})
+    for name in _TRUE_UNLESS_SAID:
+        if values.pop(name, False) is False:
+            values[name] = False
     if r.bus_bytes is not None:
         values["bus_bytes"] = r.bus_bytes if math.isfinite(r.bus_bytes) else str(r.bus_bytes)
-    if not r.complete:
-        values["complete"] = False
     if r.sent is not None:
         values["sent"] = [(t.collective, t.dtype, t.wire_bytes) for t in r.sent]
     return _json(values)
 
 
 _STEP_FIELDS = tuple(StepRecord.__dataclass_fields__)
+_TRUE_UNLESS_SAID = ("complete", "detail_kept")

@@ -1,8 +1,9 @@
-"""The trace file on a real disk: whole after a kill, on a full disk, at its limit, across runs."""
+"""Trace files on a real disk: whole after a kill, on a full disk, at their limit, across runs."""
 
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import logging
 import os
@@ -10,16 +11,28 @@ import resource
 import signal
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hooktrace.exporters.append_file import AppendFile
+from hooktrace.exporters.retention import Retention
 from hooktrace.exporters.trace_file import TraceFileExporter, trace_path
-from hooktrace.records import Batch
-from hooktrace.trace_format import Trace, decode_trace, read_trace
+from hooktrace.records import Batch, ClockRecord
+from hooktrace.timeline import read_track
+from hooktrace.trace_format import (
+    Trace,
+    decode_trace,
+    encode,
+    find_traces,
+    part_path,
+    read_parts,
+    read_trace,
+)
 from tests.exporters import records_sample as sample
 
 MIN_BYTES = 1 << 16
@@ -82,10 +95,10 @@ KILLED = """
 import os, sys
 from hooktrace.exporters.trace_file import TraceFileExporter
 from tests.exporters import records_sample as sample
-for name in sys.argv[1:]:
+for name in sys.argv[2:]:
     pid = os.fork()
     if pid == 0:
-        exporter, step = TraceFileExporter(name), 0
+        exporter, step = TraceFileExporter(name, max_bytes=int(sys.argv[1])), 0
         while True:
             exporter.export(sample.make_batch(steps=3, bucket_count=9, first_step=step))
             step += 3
@@ -95,13 +108,17 @@ for name in sys.argv[1:]:
 """
 
 
-def test_a_killed_process_leaves_whole_steps(tmp_path: Path) -> None:
-    """After SIGKILL at several moments all steps that were exported are read, each whole."""
+@pytest.mark.parametrize("max_bytes", [256 << 20, 4 * MIN_BYTES], ids=["one part", "rotating"])
+def test_a_killed_process_leaves_whole_steps(tmp_path: Path, max_bytes: int) -> None:
+    """After SIGKILL at several moments all steps that were exported are read, each whole.
+
+    But for those of the parts that were removed: they are in the middle, and counted.
+    """
     kill_after = (1, 40, 150)
     logdirs = [tmp_path / str(n) for n in kill_after]
     root = str(Path(__file__).parents[2])
     writer = subprocess.Popen(
-        [sys.executable, "-c", KILLED, *map(str, logdirs)],
+        [sys.executable, "-c", KILLED, str(max_bytes), *map(str, logdirs)],
         stdout=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": root},
         cwd=root,
@@ -115,19 +132,28 @@ def test_a_killed_process_leaves_whole_steps(tmp_path: Path) -> None:
             os.kill(pid, signal.SIGKILL)
             while (line := writer.stdout.readline()) != b"killed\n":
                 exported = int(line.split()[1])
-            trace = read_trace(trace_path(logdir, 0))
-            count = len(trace.steps)
-            assert count >= exported
-            assert trace.steps == [sample.make_step(i, bucket_count=9)[0] for i in range(count)]
-            for i in range(count):
-                assert sum(b.step == i for b in trace.buckets) == 9
-            assert len(trace.skipped) <= 1
-            assert not trace.closed
+            assert size_of(logdir) <= max_bytes
+            check_killed(read_parts(parts_of(logdir)), exported)
         assert writer.wait(timeout=60) == 0
     finally:
         if writer.poll() is None:
             os.killpg(writer.pid, signal.SIGKILL)
             writer.wait()
+
+
+def check_killed(trace: Trace, exported: int) -> None:
+    """Check that of steps 0 to ``exported`` and some more only removed ones are missing."""
+    numbers = [step.step for step in trace.steps]
+    removed = trace.removed.get("steps", 0)
+    gap = next((i for i, number in enumerate(numbers) if number != i), len(numbers))
+    assert gap > 0
+    assert numbers[gap:] == list(range(gap + removed, len(numbers) + removed))
+    assert len(numbers) + removed >= exported
+    assert trace.steps == [sample.make_step(i, bucket_count=9)[0] for i in numbers]
+    for number in numbers:
+        assert sum(b.step == number for b in trace.buckets) == 9
+    assert len(trace.skipped) <= 1
+    assert not trace.closed
 
 
 def test_a_full_disk_leaves_the_last_whole_batch(tmp_path: Path) -> None:
@@ -179,25 +205,185 @@ def test_no_space_left_is_cut_back_and_raised(tmp_path: Path) -> None:
         subprocess.run(["umount", str(tmp_path)], timeout=30, check=True)
 
 
-def test_the_limit_ends_detail_and_counts_it(
+def parts_of(logdir: Path) -> list[Path]:
+    """Return the files of rank 0, in order."""
+    return find_traces(logdir)[0]
+
+
+def size_of(logdir: Path) -> int:
+    """Return the bytes of all files under a logdir."""
+    return sum(entry.stat().st_size for entry in os.scandir(logdir / "plugins" / "hooktrace"))
+
+
+def test_the_limit_takes_the_oldest_parts_and_counts_them(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """At max_bytes buckets stop first, then all; the file stays valid and every loss is counted."""
-    batches = [sample.make_batch(first_step=i * 10, steps=10) for i in range(40)]
-
+    """The first steps and the last are there, the files never too large, what went is counted."""
+    exporter = TraceFileExporter(tmp_path, max_bytes=MIN_BYTES)
     with caplog.at_level(logging.WARNING):
-        exporter = write(tmp_path, *batches, max_bytes=MIN_BYTES)
+        for i in range(40):
+            exporter.export(sample.make_batch(first_step=i * 10, steps=10))
+            assert size_of(tmp_path) <= MIN_BYTES
+        exporter.close()
 
-    path = trace_path(tmp_path, 0)
-    assert path.stat().st_size <= MIN_BYTES
-    json.loads(path.read_text())
-    trace = read_trace(path)
-    assert 0 < len(trace.buckets) < 2 * len(trace.steps) < 2 * 400
-    assert len(trace.buckets) + exporter.lost["buckets"] == 800
-    assert len(trace.steps) + exporter.lost["steps"] == 400
-    assert trace.lost == exporter.lost
+    paths = parts_of(tmp_path)
+    assert len(paths) == 8
+    trace = read_parts(paths)
+    kept = [step.step for step in trace.steps]
+    gap = next(i for i, step in enumerate(kept) if step != i)
+    assert gap > 0
+    assert kept[gap:] == list(range(kept[gap], 400))
+    assert len(kept) + trace.removed["steps"] == 400
+    assert len(trace.buckets) == 2 * len(kept)
+    assert trace.removed == exporter.removed
+    assert (trace.lost, trace.left_out) == ({}, {})
     assert len(caplog.records) == 1
     assert "pass a larger max_bytes" in caplog.text
+
+
+def test_every_part_is_a_trace_of_its_own(tmp_path: Path) -> None:
+    """Strict JSON that names its rows, the run, the last layout and clock, and what went so far."""
+    batches = [sample.make_batch(first_step=i * 10, steps=10) for i in range(10)]
+    clock = ClockRecord(time_ns=1, offset_ns=2, uncertainty_ns=3, round_trip_ns=6, pings=4)
+    write(tmp_path, replace(batches[0], clocks=(clock,)), *batches[1:], max_bytes=MIN_BYTES)
+    *paths, last = parts_of(tmp_path)
+    for path in [*paths, last]:
+        events = json.loads(path.read_text())
+        named = {e["tid"] for e in events if e["name"] == "thread_name"}
+        assert {e["tid"] for e in events if e["ph"] == "X"} <= named
+        part = read_trace(path)
+        assert part.run == sample.make_run()
+        assert set(part.layouts) == {sample.make_layout()}
+        assert part.clocks == [clock]
+        assert part.closed
+        assert part.skipped == []
+    # A kill leaves the last part without its end: the counts are in its beginning too.
+    last.write_text("".join(last.read_text().splitlines(keepends=True)[:9]))
+    assert read_trace(last).removed["parts"] > 0
+    assert read_parts([paths[0], last]).clocks == [clock]
+
+
+def test_what_no_part_can_hold_is_lost_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It takes no other records with it: the parts before it stay.
+
+    Also what would fit into a part that had no beginning.
+    """
+    huge = replace(sample.make_anomaly(), message="x" * MIN_BYTES)
+    large = replace(sample.make_anomaly(), message="x" * 6700)
+    batch = replace(sample.make_batch(bucket_count=20), layouts=(), anomalies=(huge, large))
+    with caplog.at_level(logging.WARNING):
+        exporter = write(tmp_path, *[batch] * 9, sample.make_batch(), max_bytes=MIN_BYTES)
+    trace = read_parts(parts_of(tmp_path))
+    assert trace.lost == exporter.lost == {"buckets": 360, "anomalies": 18}
+    assert len(trace.steps) == 20
+    assert len(trace.buckets) == 4
+    assert trace.removed == {}
+    assert len(caplog.records) == 1
+    assert "too large" in caplog.text
+
+
+def test_a_detail_that_was_left_out_is_no_missing_one(tmp_path: Path) -> None:
+    """The step says so, the file counts it, and the last step before the end is there in full."""
+    rules = Retention(first_steps=2, window_every=10, window_steps=1)
+    exporter = TraceFileExporter(tmp_path, retention=rules)
+    exporter.export(sample.make_batch(steps=5))
+    left = {"steps": 3, "buckets": 6}
+    assert exporter.left_out == left
+    trace = read_trace(trace_path(tmp_path, 0))
+    assert [step.detail_kept for step in trace.steps] == [True, True, False, False, False]
+    assert {bucket.step for bucket in trace.buckets} == {0, 1}
+    exporter.export(sample.make_batch(steps=8, first_step=5))
+    exporter.close()
+    trace = read_trace(trace_path(tmp_path, 0))
+    assert trace.left_out == exporter.left_out == {"steps": 9, "buckets": 18}
+    assert {bucket.step for bucket in trace.buckets} == {0, 1, 10, 12}
+    assert (trace.lost, trace.removed) == ({}, {})
+
+
+def test_a_slow_step_brings_the_step_before_it(tmp_path: Path) -> None:
+    """Its detail was still there; the view of columns knows that it is complete."""
+    exporter = TraceFileExporter(
+        tmp_path, retention=Retention(first_steps=0, window_every=1000, window_steps=1)
+    )
+    steps = [sample.make_step(i) for i in range(1, 60)]
+    steps[50] = (replace(steps[50][0], period_ns=2 * sample.STEP_NS), steps[50][1])
+    exporter.export(Batch(run=sample.make_run(), steps=tuple(steps)))
+    exporter.close()
+    trace = read_trace(trace_path(tmp_path, 0))
+    assert [b.step for b in trace.buckets] == [50, 50, 51, 51, 59, 59]
+    track = read_track(parts_of(tmp_path))
+    left = track.steps.step[track.steps.having("detail_left_out")].tolist()
+    assert left == [i for i in range(1, 60) if i not in {50, 51, 59}]
+    assert track.steps.counts.all()
+
+
+def test_files_and_memory_are_flat(tmp_path: Path) -> None:
+    """Also in a job that makes a model for each step and forgets it."""
+    rules = Retention(first_steps=0, window_every=100, window_steps=2)
+    exporter = TraceFileExporter(tmp_path, max_bytes=4 * MIN_BYTES, retention=rules)
+    sizes, held = [], []
+
+    def export(number: int) -> None:
+        name = f"model {number}"
+        step, buckets = sample.make_step(number)
+        layout = replace(sample.make_layout(), model=name)
+        coming = [replace(sample.make_anomaly(step=10**6 + number + i), model=name) for i in (0, 1)]
+        batch = Batch(
+            run=sample.make_run(),
+            layouts=(layout,),
+            steps=((replace(step, model=name), tuple(replace(b, model=name) for b in buckets)),),
+            anomalies=tuple(coming),
+        )
+        exporter.export(batch)
+
+    tracemalloc.start()
+    try:
+        for number in range(300):
+            export(number)
+            sizes.append(size_of(tmp_path))
+            if number in {149, 299}:
+                encode._name.cache_clear()  # of 1024 names: it is bounded, but not full yet
+                gc.collect()
+                held.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+        exporter.close()
+    assert max(sizes) <= 4 * MIN_BYTES
+    assert min(sizes[150:]) > 2 * MIN_BYTES
+    assert held[1] - held[0] < MIN_BYTES // 2
+    assert len(parts_of(tmp_path)) == 8
+
+
+def test_all_parts_of_an_earlier_run_move_on(tmp_path: Path) -> None:
+    """Together, and the oldest run goes with all of them."""
+    for run_id, count in (("a", 9), ("b", 5), ("c", 1)):
+        run = sample.make_run(run_id=run_id)
+        write(tmp_path, sample.make_batch(run=run, steps=count), max_bytes=MIN_BYTES, keep=1)
+    found = {p.name: read_trace(p).run for p in trace_path(tmp_path, 0).parent.iterdir()}
+    assert {name: run and run.run_id for name, run in found.items()} == {
+        "rank00000.trace.json": "c",
+        "rank00000.trace.1.json": "b",
+        "rank00000.trace.1.part1.json": "b",
+        "rank00000.trace.1.part2.json": "b",
+    }
+
+
+def test_a_part_of_another_run_is_not_read_with_this_one(tmp_path: Path) -> None:
+    """It was left behind: its steps would be taken for this run's."""
+    run = sample.make_run(run_id="other")
+    write(tmp_path / "a", sample.make_batch(steps=1))
+    write(tmp_path / "b", sample.make_batch(run=run, steps=1, first_step=7))
+    paths = [trace_path(tmp_path / name, 0) for name in "ab"]
+    stray = part_path(paths[0], 3)
+    paths[1].rename(stray)
+    trace = read_parts(parts_of(tmp_path / "a"))
+    assert [step.step for step in trace.steps] == [0]
+    assert "rank00000.trace.part3.json: a second run begins here" in trace.skipped[0].reason
+    track = read_track(parts_of(tmp_path / "a"))
+    assert track.steps.step.tolist() == [0]
+    assert track.trace.skipped == trace.skipped
 
 
 def test_runs_do_not_share_a_file(tmp_path: Path) -> None:
@@ -228,6 +414,23 @@ def test_a_forked_child_leaves_its_parents_file_alone(tmp_path: Path) -> None:
     trace = read_trace(trace_path(tmp_path, 0))
     assert [step.step for step in trace.steps] == [0, 1]
     json.loads(trace_path(tmp_path, 0).read_text())  # a second end would be no JSON
+
+
+def test_a_forked_child_removes_none_of_its_parents_parts(tmp_path: Path) -> None:
+    """Whatever it exports, and when it closes."""
+    exporter = TraceFileExporter(tmp_path, max_bytes=MIN_BYTES)
+    for i in range(8):
+        exporter.export(sample.make_batch(steps=4, first_step=4 * i))
+    before = {path: path.read_bytes() for path in parts_of(tmp_path)}
+    pid = os.fork()
+    if pid == 0:
+        for _ in range(20):
+            exporter.export(sample.make_batch(steps=4))
+        exporter.close()
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+    assert {path: path.read_bytes() for path in parts_of(tmp_path)} == before
+    exporter.close()
 
 
 def test_a_deleted_file_is_an_error(tmp_path: Path) -> None:

@@ -1,0 +1,217 @@
+"""Which steps a trace file keeps in detail: with all their buckets and stages.
+
+    StepRecord, its buckets, anomalies --> DetailPolicy.decide --> leave, keep, or keep both
+
+A step's own line takes some 700 bytes, its detail a kilobyte a bucket: with 25 buckets, 256 MiB
+hold 10,000 steps in full and 200,000 with the defaults.  Kept are
+
+- the first ``first_steps`` steps of each of a model's first ``GENERATIONS`` bucket generations;
+- ``window_steps`` in a row of every ``window_every``, by step number: the same on all ranks;
+- slow steps.  A step is slow when its period is longer than ``slow_factor`` times the median of the
+  last ``LAST`` steps, or its exposed time is, by at least ``EXPOSED_SHARE`` of the median period
+  (exposed time alone may be microseconds, of which twice as many mean nothing).  A period runs from
+  the step before, whose communication may be what was slow, so that step is kept too;
+- steps that were probed for the error; and incomplete ones, those with an exception or an anomaly.
+
+At most ``extra_share`` of the steps are kept for being slow, and as many for what went wrong,
+``BURST`` of them at once: else a job whose steps alternate in length would keep every other one.
+
+Everything here is bounded, and decided by the records alone.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from ..records import AnomalyRecord, BucketRecord, StepRecord
+
+__all__ = ["MOST_MODELS", "DetailPolicy", "Retention", "Verdict"]
+
+GENERATIONS = 16
+LAST = 128
+ENOUGH = 32
+"""Steps before which none is slow: there is no telling what is usual."""
+EXPOSED_SHARE = 0.1
+BURST = 50
+MOST_MODELS = 64
+"""Models that are told apart; of more, the one that was seen least recently is forgotten."""
+_MOST_ANOMALIES = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """What a trace file keeps in detail; the module's docstring says when a step is slow.
+
+    ``window_every=1`` keeps every step, for as long as the file's size allows.  Raises
+    ``ValueError`` for a number out of range.
+    """
+
+    first_steps: int = 1000
+    window_steps: int = 20
+    window_every: int = 1000
+    slow_factor: float = 1.5
+    extra_share: float = 0.02
+
+    def __post_init__(self) -> None:
+        for name, least in (("first_steps", 0), ("window_steps", 0), ("window_every", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} is {getattr(self, name)}; pass at least {least}")
+        if not self.slow_factor > 1:
+            raise ValueError(f"slow_factor is {self.slow_factor}; pass more than 1")
+        if not 0 <= self.extra_share <= 1:
+            raise ValueError(f"extra_share is {self.extra_share}; pass a share from 0 to 1")
+
+
+class Verdict(Enum):
+    """What becomes of a step's detail."""
+
+    LEAVE = "leave"
+    KEEP = "keep"
+    KEEP_BOTH = "keep it and that of the step before"
+
+
+class DetailPolicy:
+    """Decides step by step.  ``slow_left_out`` counts the slow steps beyond their share."""
+
+    def __init__(self, retention: Retention) -> None:
+        self.slow_left_out = 0
+        self._retention = retention
+        self._models: OrderedDict[str, _Model] = OrderedDict()
+        self._anomalies: OrderedDict[tuple[str, int], None] = OrderedDict()
+
+    def expect(self, anomalies: Iterable[AnomalyRecord]) -> None:
+        """Take note of anomalies whose steps are still to come."""
+        for anomaly in anomalies:
+            self._anomalies[anomaly.model, anomaly.step] = None
+            while len(self._anomalies) > _MOST_ANOMALIES:
+                self._anomalies.popitem(last=False)
+
+    def decide(self, step: StepRecord, buckets: Sequence[BucketRecord]) -> Verdict:
+        """Return whether to keep the detail of ``step``; each step is asked about once."""
+        model = self._model(step.model)
+        rules = self._retention
+        model.next_step(step.generation, rules)
+        period, exposed = model.slow(step, rules.slow_factor)
+        wrong = self._went_wrong(step, buckets)
+        keep = (
+            model.is_first
+            or step.step % rules.window_every < rules.window_steps
+            or any(b.error is not None for b in buckets)
+            or (wrong and model.troubles.take())
+        )
+        with_previous = period and not model.previous_kept
+        if with_previous or ((period or exposed) and not keep):
+            if model.slow_ones.take():
+                keep = True
+            else:
+                self.slow_left_out += 1
+                with_previous = False
+        model.previous_kept = keep
+        if not keep:
+            return Verdict.LEAVE
+        return Verdict.KEEP_BOTH if with_previous else Verdict.KEEP
+
+    def _went_wrong(self, step: StepRecord, buckets: Sequence[BucketRecord]) -> bool:
+        if (step.model, step.step) in self._anomalies:
+            del self._anomalies[step.model, step.step]
+            return True
+        return not step.complete or any(b.exception is not None for b in buckets)
+
+    def _model(self, name: str) -> _Model:
+        model = self._models.get(name)
+        if model is None:
+            model = self._models[name] = _Model(self._retention.extra_share)
+            if len(self._models) > MOST_MODELS:
+                self._models.popitem(last=False)
+        else:
+            self._models.move_to_end(name)
+        return model
+
+
+class _Model:
+    """What is known of one model's steps so far."""
+
+    def __init__(self, extra_share: float) -> None:
+        self.slow_ones = _Allowance(extra_share)
+        self.troubles = _Allowance(extra_share)
+        self.previous_kept = True
+        self._generation: int | None = None
+        self._generations = 0
+        self._first_left = 0
+        self._periods = _Recent()
+        self._exposed = _Recent()
+
+    @property
+    def is_first(self) -> bool:
+        """Whether the step is one of the first of its generation."""
+        return self._first_left >= 0
+
+    def next_step(self, generation: int, rules: Retention) -> None:
+        """Go on to a step of ``generation``."""
+        if generation != self._generation:
+            self._generation = generation
+            self._generations += 1
+            self._first_left = rules.first_steps if self._generations <= GENERATIONS else 0
+        self._first_left = max(self._first_left - 1, -1)
+        self.slow_ones.refill()
+        self.troubles.refill()
+
+    def slow(self, step: StepRecord, factor: float) -> tuple[bool, bool]:
+        """Return whether the step's period and its exposed time are slow, then count them in."""
+        if not step.counts:
+            return False, False
+        usual_period, usual_exposed = self._periods.median, self._exposed.median
+        period = exposed = False
+        if usual_period is not None and step.period_ns is not None:
+            period = step.period_ns > factor * usual_period
+        if usual_period is not None and usual_exposed is not None and step.exposed_ns is not None:
+            least_ns = usual_exposed + EXPOSED_SHARE * usual_period
+            exposed = step.exposed_ns > max(factor * usual_exposed, least_ns)
+        if step.period_ns is not None:
+            self._periods.add(step.period_ns)
+        if step.exposed_ns is not None:
+            self._exposed.add(step.exposed_ns)
+        return period, exposed
+
+
+class _Allowance:
+    """Lets a share of the steps through, up to ``BURST`` that were saved up."""
+
+    def __init__(self, share: float) -> None:
+        self._share = share
+        self._saved = float(BURST) if share else 0.0
+
+    def refill(self) -> None:
+        """Count a step."""
+        self._saved = min(self._saved + self._share, BURST)
+
+    def take(self) -> bool:
+        """Return whether one more may be kept, and count it."""
+        if self._saved < 1:
+            return False
+        self._saved -= 1
+        return True
+
+
+class _Recent:
+    """The median of the last ``LAST`` numbers; ``None`` before there are ``ENOUGH``."""
+
+    def __init__(self) -> None:
+        self._order: deque[int] = deque()
+        self._sorted: list[int] = []
+
+    @property
+    def median(self) -> int | None:
+        """The upper one of the two in the middle."""
+        return self._sorted[len(self._sorted) // 2] if len(self._sorted) >= ENOUGH else None
+
+    def add(self, value: int) -> None:
+        """Take the next number; forget the oldest."""
+        if len(self._order) == LAST:
+            del self._sorted[bisect_left(self._sorted, self._order.popleft())]
+        self._order.append(value)
+        insort(self._sorted, value)

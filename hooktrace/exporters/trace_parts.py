@@ -1,0 +1,248 @@
+"""The files of one run's trace: parts of bounded size, all of them together under a cap.
+
+    encode(TraceEncoder) -> lines --add--> held --flush--> the newest part
+                                    |
+                                    +-- the part is full: end it, remove the oldest but the first
+                                        where there are ``PARTS``, begin the next one
+
+Each part is a whole trace file: it begins with the run, the layouts that hold and the last clock,
+names its own rows, and ends as JSON does.  The first part stays, with the first steps of the run.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..records import ClockRecord, LayoutRecord, RunInfo
+from ..trace_format import TraceEncoder, TraceName, part_path
+from .append_file import AppendFile, disk_error
+from .retention import MOST_MODELS
+
+__all__ = ["LEAST_BYTES", "Counts", "TraceParts", "move_away"]
+
+_log = logging.getLogger(__name__)
+
+PARTS = 8
+"""Files at most: the first one and the newest."""
+LEAST_BYTES = 1 << 16
+_RESERVE = 1024
+"""Bytes of a part kept free for the lines that end it."""
+_BLOCK = 1 << 20
+"""Bytes after which what was encoded is written, so that a long batch is not held twice."""
+
+Encode = Callable[[TraceEncoder], str]
+
+
+@dataclass(slots=True)
+class Counts:
+    """What is not in the files, by kind; ``Trace`` says what each of these means."""
+
+    lost: Counter[str] = field(default_factory=Counter)
+    left_out: Counter[str] = field(default_factory=Counter)
+    removed: Counter[str] = field(default_factory=Counter)
+
+    def said(self) -> tuple[Counter[str], Counter[str], Counter[str]]:
+        """Return the counts above 0, in the encoder's order."""
+        return +self.lost, +self.left_out, +self.removed
+
+
+@dataclass(slots=True)
+class _Part:
+    """A part that was begun: where, which file that is, and what was written to it."""
+
+    path: Path
+    identity: tuple[int, int] | None
+    written: Counter[str] = field(default_factory=Counter)
+
+
+class TraceParts:
+    """Writes the parts of ``run``'s trace, the first one to ``path``.
+
+    ``max_bytes``: of all of them together.  ``counts.lost`` and ``counts.removed`` are kept here.
+    ``failed``: a write failed.  Raises ``OSError`` when a file cannot be made, written or removed.
+    """
+
+    def __init__(self, path: Path, run: RunInfo, max_bytes: int) -> None:
+        self.counts = Counts()
+        self._first = path
+        self._run = run
+        self._limit = max_bytes // PARTS - _RESERVE
+        self._too_large = self._limit
+        self._number = 0
+        self._kept: deque[_Part] = deque()
+        self._layouts: OrderedDict[str, LayoutRecord] = OrderedDict()
+        self._clock: ClockRecord | None = None
+        self.failed = False
+        self._begin()
+
+    @property
+    def paths(self) -> list[Path]:
+        """The parts that are there, in order."""
+        return [part.path for part in self._kept]
+
+    def clock(self, record: ClockRecord) -> None:
+        """Add a measurement of the clock; the last one stands in every later part too."""
+        self._clock = record
+        if not self.add(lambda encoder: encoder.clock(record), clocks=1):
+            self.lose(clocks=1)
+
+    def layout(self, record: LayoutRecord) -> None:
+        """Add a layout; a model's last one stands in every later part too."""
+        self._layouts[record.model] = record
+        self._layouts.move_to_end(record.model)
+        if len(self._layouts) > MOST_MODELS:
+            self._layouts.popitem(last=False)
+        if not self.add(lambda encoder: encoder.layout(record), layouts=1):
+            self.lose(layouts=1)
+
+    def add(self, encode: Encode, **kinds: int) -> bool:
+        """Add what ``encode`` gives, whole and in one part; ``kinds`` says how many records it is.
+
+        Returns false for what no part can hold.
+        """
+        lines = encode(self._encoder)
+        if not self._fits(lines):
+            if len(lines) >= self._too_large:
+                return False
+            self._next()
+            lines = encode(self._encoder)  # a new part has to name its rows again
+            if not self._fits(lines):
+                self._too_large = len(lines)  # else each such record would begin a part
+                return False
+        self._lines.append(lines)
+        self._held += len(lines)
+        self._kept[-1].written.update(kinds)
+        if self._held >= _BLOCK:
+            self.flush()
+        return True
+
+    def lose(self, **kinds: int) -> None:
+        """Count what no part could hold; the first time is said in the log."""
+        if not self.counts.lost:
+            _log.warning(
+                "records (%s) are too large for the trace file %s and are not written, only "
+                "counted; pass a larger max_bytes to TraceFileExporter",
+                ", ".join(kinds),
+                self._kept[-1].path,
+            )
+        self.counts.lost.update(kinds)
+
+    def flush(self) -> None:
+        """Write what was added, as one block of whole lines (they are ASCII)."""
+        if not self._lines:
+            return
+        start = self._start if self._file.size == 0 else ""  # again where the first write failed
+        block = (start + "".join(self._lines)).encode("ascii")
+        self._lines.clear()
+        try:
+            self._file.append(block)
+        except OSError:
+            self.failed = True
+            raise
+        finally:
+            self._held = 0 if self._file.size else len(self._start)
+
+    def close(self) -> None:
+        """End the last part; after a failed write only if it can be done."""
+        failed_before = self.failed
+        try:
+            self._end()
+        except OSError:
+            if not failed_before:
+                raise
+        finally:
+            self._file.close()
+
+    def _fits(self, lines: str) -> bool:
+        return self._file.size + self._held + len(lines) <= self._limit
+
+    def _next(self) -> None:
+        self._end()
+        self._file.close()
+        if len(self._kept) >= PARTS:
+            self._remove_oldest()
+        self._number += 1
+        self._begin()
+
+    def _end(self) -> None:
+        self._lines.append(self._encoder.end(*self.counts.said()))
+        self.flush()
+
+    def _begin(self) -> None:
+        path = part_path(self._first, self._number)
+        try:
+            self._file = AppendFile(path)
+        except FileExistsError as error:
+            raise disk_error(error, f"cannot make {path}: another process made it") from error
+        self._kept.append(_Part(path, _identity(path)))
+        self._encoder = TraceEncoder(self._run)
+        self._start = self._encoder.start()
+        if self._number:
+            self._start += self._encoder.so_far(*self.counts.said()) + self._carried()
+        self._lines: list[str] = []
+        self._held = len(self._start)
+
+    def _carried(self) -> str:
+        """Return the lines that a part repeats of those before, in at most a quarter of it."""
+        found = [self._encoder.clock(self._clock)] if self._clock is not None else []
+        size = 0
+        for record in reversed(self._layouts.values()):
+            lines = self._encoder.layout(record)
+            size += len(lines)
+            if size > self._limit // 4:
+                break
+            found.append(lines)
+        return "".join(found)
+
+    def _remove_oldest(self) -> None:
+        part = self._kept[1]
+        if not self.counts.removed:
+            _log.warning(
+                "the trace file %s has reached its size limit; from now on its oldest parts but "
+                "the first are removed, and counted, as new ones are written; pass a larger "
+                "max_bytes to TraceFileExporter to keep more",
+                self._first,
+            )
+        if _identity(part.path) == part.identity:  # else it was moved away or deleted by others
+            try:
+                part.path.unlink()
+            except OSError as error:
+                raise disk_error(error, f"cannot remove the old {part.path}") from error
+        del self._kept[1]
+        self.counts.removed.update(part.written)
+        self.counts.removed["parts"] += 1
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def move_away(path: Path, keep: int) -> None:
+    """Make room for a run at ``path``: earlier runs' parts grow older by one, the oldest go.
+
+    ``keep``: how many earlier runs are kept.  Raises ``OSError`` when a file cannot be moved.
+    """
+    own = TraceName.of(path)
+    found = [(TraceName.of(other), other) for other in path.parent.glob("rank*.trace*.json")]
+    ours = [(n, p) for n, p in found if n is not None and own is not None and n.rank == own.rank]
+    if not any(name.age == 0 for name, _ in ours):
+        return
+    # The oldest run first; of each the first part last: one that is interrupted leaves no part of
+    # a run behind a file of another one.
+    for name, other in sorted(ours, reverse=True):
+        try:
+            if name.age >= keep:
+                other.unlink()
+            else:
+                other.replace(other.with_name(str(name._replace(age=name.age + 1))))
+        except OSError as error:
+            raise disk_error(error, f"cannot move the earlier run's {other} away") from error

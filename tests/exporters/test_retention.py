@@ -1,0 +1,169 @@
+"""Which steps are kept in detail: each rule alone, and what bounds them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hooktrace.exporters.retention import DetailPolicy, Retention, Verdict
+from hooktrace.records import BucketRecord, StepRecord
+from tests.exporters import records_sample as sample
+
+Completed = tuple[StepRecord, tuple[BucketRecord, ...]]
+
+NOTHING: dict[str, Any] = {"first_steps": 0, "window_steps": 0, "extra_share": 1.0}
+"""Rules by which only what is slow or went wrong is kept."""
+
+PERIOD_NS = sample.STEP_NS
+EXPOSED_NS = 2_000_000
+
+
+def step(number: int, **changes: Any) -> Completed:
+    """Return a sample step with some fields changed; its period is 10 ms, 2 of them exposed."""
+    record, buckets = sample.make_step(number)
+    return replace(record, **changes), buckets
+
+
+def verdicts(policy: DetailPolicy, steps: Iterable[Completed]) -> dict[int, Verdict]:
+    """Return the steps that are kept."""
+    decided = {record.step: policy.decide(record, buckets) for record, buckets in steps}
+    return {number: verdict for number, verdict in decided.items() if verdict != Verdict.LEAVE}
+
+
+def kept(steps: Iterable[Completed], **rules: Any) -> list[int]:
+    """Return the numbers of the steps that new rules keep."""
+    return list(verdicts(DetailPolicy(Retention(**rules)), steps))
+
+
+def test_a_short_job_is_kept_whole() -> None:
+    """By the defaults a job of 1,000 steps, beside the generation before them."""
+    steps = [step(i, generation=min(i, 1)) for i in range(1100)]
+    assert kept(steps) == [*range(1001), *range(1001, 1020)]
+
+
+def test_the_first_steps_of_each_generation_of_each_model() -> None:
+    """Of the first sixteen: a job that rebuilds its buckets all the time has no first steps."""
+    rules = {**NOTHING, "first_steps": 2}
+    steps = [step(i, generation=i // 5) for i in range(100)]
+    assert kept(steps, **rules) == [i for i in range(80) if i % 5 < 2]
+    policy = DetailPolicy(Retention(**rules))
+    for model in ("a", "b"):
+        assert list(verdicts(policy, [step(i, model=model) for i in range(9)])) == [0, 1]
+
+
+def test_a_window_of_every_so_many() -> None:
+    """By step number, so that all ranks keep the same ones; every=1 keeps all."""
+    rules = {**NOTHING, "window_steps": 3, "window_every": 10}
+    assert kept([step(i) for i in range(5, 25)], **rules) == [10, 11, 12, 20, 21, 22]
+    everything = {**NOTHING, "window_steps": 1, "window_every": 1}
+    assert kept([step(i) for i in range(50)], **everything) == list(range(50))
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({"period_ns": PERIOD_NS * 3 // 2 + 1}, Verdict.KEEP_BOTH),
+        ({"period_ns": PERIOD_NS * 3 // 2}, None),
+        ({"exposed_ns": EXPOSED_NS * 3 // 2 + 1}, Verdict.KEEP),
+        ({"exposed_ns": EXPOSED_NS * 3 // 2}, None),
+        ({"period_ns": None, "exposed_ns": None}, None),
+        ({"period_ns": 9 * PERIOD_NS, "shadow": True}, None),
+    ],
+    ids=str,
+)
+def test_slow_steps(changes: dict[str, Any], verdict: Verdict | None) -> None:
+    """Longer than half as much again; a slow period may be the doing of the step before."""
+    steps = [step(i) for i in range(1, 100)] + [step(100, **changes)]
+    found = verdicts(DetailPolicy(Retention(**NOTHING)), steps)
+    assert found == ({} if verdict is None else {100: verdict})
+
+
+def test_microseconds_of_exposed_time_make_no_slow_step() -> None:
+    """Three times as much of nearly nothing is nearly nothing: it is less than 10 % of a period."""
+    steps = [step(i, exposed_ns=300_000) for i in range(1, 100)]
+    assert kept([*steps, step(100, exposed_ns=1_000_000)], **NOTHING) == []
+    assert kept([*steps, step(100, exposed_ns=1_300_001)], **NOTHING) == [100]
+
+
+def test_the_first_steps_cannot_be_slow() -> None:
+    """Before 32 there is no telling what is usual; incomplete ones and warm-up do not count."""
+    slow = {"period_ns": 9 * PERIOD_NS}
+    assert kept([*(step(i) for i in range(1, 32)), step(32, **slow)], **NOTHING) == []
+    assert kept([*(step(i) for i in range(1, 33)), step(33, **slow)], **NOTHING) == [33]
+    warm = [step(i, warmup=True) for i in range(1, 33)]
+    assert kept([*warm, step(33, **slow)], **NOTHING) == []
+
+
+def test_what_is_usual_follows_the_job() -> None:
+    """After 128 steps at a new pace that pace is the usual one."""
+    steps = [step(i) for i in range(1, 200)]
+    steps += [step(i, period_ns=2 * PERIOD_NS) for i in range(200, 400)]
+    found = kept(steps, **NOTHING)
+    assert found == list(range(200, 264))  # until it is the median of the last 128
+    assert kept([*steps, step(400, period_ns=4 * PERIOD_NS)], **NOTHING) == [*found, 400]
+
+
+def test_a_job_of_alternating_steps_keeps_a_share() -> None:
+    """Two in five are slow; fifty are kept at once, then one step in fifty, the others counted."""
+    policy = DetailPolicy(Retention(**{**NOTHING, "extra_share": 0.02}))
+    periods = (1, 1, 1, 2, 2)
+    steps = [step(i, period_ns=periods[i % 5] * PERIOD_NS) for i in range(10_000)]
+    found = verdicts(policy, steps)
+    assert len(found) == pytest.approx(50 + 10_000 / 50, abs=5)
+    slow = 10_000 * 2 / 5
+    assert len(found) + policy.slow_left_out == pytest.approx(slow, abs=50)
+    assert len([number for number in found if number > 9_000]) == pytest.approx(20, abs=2)
+
+
+def _with_exception(number: int) -> Completed:
+    record, (first, *others) = step(number)
+    return record, (replace(first, exception="ValueError: no"), *others)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda number: sample.probed(step(number)),
+        lambda number: step(number, complete=False),
+        _with_exception,
+    ],
+    ids=["probed", "incomplete", "exception"],
+)
+def test_steps_that_say_something(make: Callable[[int], Completed]) -> None:
+    """They are kept, alone."""
+    steps = [step(i) for i in range(1, 9)]
+    steps[4] = make(5)
+    assert kept(steps, **NOTHING) == [5]
+
+
+def test_a_step_with_an_anomaly_is_kept() -> None:
+    """Also when the anomaly is known before the step is complete."""
+    policy = DetailPolicy(Retention(**NOTHING))
+    policy.expect([sample.make_anomaly(7), replace(sample.make_anomaly(4), model="another")])
+    assert list(verdicts(policy, [step(i) for i in range(1, 9)])) == [7]
+
+
+def test_a_job_in_which_every_step_goes_wrong_keeps_a_share() -> None:
+    """Else its file would hold no more history than without any rule."""
+    rules = {**NOTHING, "extra_share": 0.02}
+    found = kept([step(i, complete=False) for i in range(5000)], **rules)
+    assert len(found) == pytest.approx(50 + 5000 / 50, abs=5)
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ({"first_steps": -1}, "first_steps is -1; pass at least 0"),
+        ({"window_every": 0}, "window_every is 0; pass at least 1"),
+        ({"slow_factor": 1.0}, "slow_factor is 1.0; pass more than 1"),
+        ({"slow_factor": float("nan")}, "slow_factor is nan; pass more than 1"),
+        ({"extra_share": 1.5}, "extra_share is 1.5; pass a share from 0 to 1"),
+    ],
+)
+def test_rules_out_of_range(rules: dict[str, Any], message: str) -> None:
+    """The error says what to pass."""
+    with pytest.raises(ValueError, match=message):
+        Retention(**rules)
