@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..records import STAGES, ErrorRecord
-from ..trace_format import Fields, Trace, decode_error, decode_trace
+from ..trace_format import Fields, Trace, TraceDecoder, decode_error
 
 __all__ = [
     "BUCKET_FLAGS",
@@ -158,22 +158,29 @@ def read_track(paths: Sequence[str | os.PathLike[str]]) -> RankTrack:
     Lines that cannot be read are skipped and named in ``trace.skipped``; raises ``OSError`` for a
     file that cannot be opened.
     """
-    builder = _Builder()
-    whole = Trace()
+    builder = Builder()
+    parts = []
     for path in paths:
         with open(path, "rb") as lines:
-            part = builder.read(lines)
+            parts.append(builder.read(lines))
+    return builder.track(joined(parts), [os.fspath(path) for path in paths])
+
+
+def joined(parts: Iterable[Trace]) -> Trace:
+    """Return what the parts of one run hold together, but for buckets and steps."""
+    whole = Trace()
+    for part in parts:
         whole.run = whole.run or part.run
         for name in ("layouts", "anomalies", "clocks", "skews", "skipped"):
             getattr(whole, name).extend(getattr(part, name))
         for kind, count in part.lost.items():
             whole.lost[kind] = whole.lost.get(kind, 0) + count
         whole.closed = part.closed
-    return builder.track(whole, [os.fspath(path) for path in paths])
+    return whole
 
 
-class _Builder:
-    """Rows in the making."""
+class Builder:
+    """Rows in the making; ``track`` copies them, so that more may come."""
 
     def __init__(self) -> None:
         self._models: dict[tuple[str, str], int] = {}
@@ -186,7 +193,13 @@ class _Builder:
 
     def read(self, lines: Iterable[bytes]) -> Trace:
         """Take the lines of one file."""
-        return decode_trace(lines, bucket=self._bucket, step=self._step)
+        decoder = self.decoder()
+        decoder.feed(lines)
+        return decoder.trace
+
+    def decoder(self) -> TraceDecoder:
+        """Return what reads one file, in portions if need be."""
+        return TraceDecoder(bucket=self._bucket, step=self._step)
 
     def track(self, trace: Trace, paths: list[str]) -> RankTrack:
         """Return what was read."""
@@ -200,8 +213,8 @@ class _Builder:
             buckets=buckets,
             stages=stages,
             steps=steps,
-            errors=self._errors,
-            exceptions=self._exceptions,
+            errors=dict(self._errors),
+            exceptions=dict(self._exceptions),
             trace=trace,
             paths=paths,
         )
@@ -289,7 +302,8 @@ _STAGE_WIDTH = len(StageColumns.__dataclass_fields__)
 
 def _columns(rows: array[int], kind: Any) -> Iterable[Ints]:
     table = np.frombuffer(rows, dtype=np.int64) if rows else np.zeros(0, np.int64)
-    return np.ascontiguousarray(table.reshape(-1, len(kind.__dataclass_fields__)).T)
+    # Always a copy: an array that numpy looks into could not grow any more.
+    return np.array(table.reshape(-1, len(kind.__dataclass_fields__)).T, order="C")
 
 
 def _place_on_host(buckets: BucketColumns, stages: StageColumns, steps: StepColumns) -> None:

@@ -32,13 +32,22 @@ Only the standard library and the records are imported.  ``encode`` writes, ``de
 
 from __future__ import annotations
 
-from .decode import Fields, SkippedLine, Trace, decode_error, decode_trace, read_trace
+from .decode import (
+    Fields,
+    SkippedLine,
+    Trace,
+    TraceDecoder,
+    decode_error,
+    decode_trace,
+    read_trace,
+)
 from .encode import TraceEncoder
 
 __all__ = [
     "Fields",
     "SkippedLine",
     "Trace",
+    "TraceDecoder",
     "TraceEncoder",
     "decode_error",
     "decode_trace",

@@ -27,7 +27,15 @@ from ..records import (
     Transfer,
 )
 
-__all__ = ["Fields", "SkippedLine", "Trace", "decode_error", "decode_trace", "read_trace"]
+__all__ = [
+    "Fields",
+    "SkippedLine",
+    "Trace",
+    "TraceDecoder",
+    "decode_error",
+    "decode_trace",
+    "read_trace",
+]
 
 
 class SkippedLine(NamedTuple):
@@ -84,27 +92,55 @@ def decode_trace(
     ``bucket``, ``step``: take the fields of each, in place of the trace's lists, by a reader that
     has no use for a million records.  What they raise skips the line.
     """
-    trace = Trace()
-    take = _Takers(
-        bucket or (lambda fields: trace.buckets.append(_bucket(fields))),
-        step or (lambda fields: trace.steps.append(_step(fields))),
-    )
-    for number, raw in enumerate(lines, 1):
-        line = raw.strip()
-        if line.startswith(b'{"cat":"view.') and line.endswith(b"},"):
-            continue
-        if line in {b"", b"[", b"]"}:
-            trace.closed = line == b"]" or (trace.closed and not line)
-            continue
-        trace.closed = False
-        try:
-            _read_event(trace, take, json.loads(line.removesuffix(b",")))
-        except _StopReadingError as error:
-            trace.skipped.append(SkippedLine(number, f"{error}; nothing from here on was read"))
-            break
-        except _UNREADABLE as error:
-            trace.skipped.append(SkippedLine(number, _reason(raw, error)))
-    return trace
+    decoder = TraceDecoder(bucket=bucket, step=step)
+    decoder.feed(lines)
+    return decoder.trace
+
+
+class TraceDecoder:
+    """Does what ``decode_trace`` does for lines that come in portions: a file that still grows.
+
+    ``trace`` holds what was read so far.  ``stopped``: a line said that nothing after it may be
+    read, and nothing is.
+    """
+
+    def __init__(
+        self,
+        *,
+        bucket: Callable[[Fields], None] | None = None,
+        step: Callable[[Fields], None] | None = None,
+    ) -> None:
+        self.trace = trace = Trace()
+        self.stopped = False
+        self._take = _Takers(
+            bucket or (lambda fields: trace.buckets.append(_bucket(fields))),
+            step or (lambda fields: trace.steps.append(_step(fields))),
+        )
+        self._number = 0
+
+    def feed(self, lines: Iterable[bytes]) -> None:
+        """Read the next lines; of a growing file whole ones only."""
+        trace, take = self.trace, self._take
+        if self.stopped:
+            return
+        for number, raw in enumerate(lines, self._number + 1):
+            self._number = number
+            line = raw.strip()
+            if line.startswith(b'{"cat":"view.') and line.endswith(b"},"):
+                continue
+            if line in {b"", b"[", b"]"}:
+                trace.closed = line == b"]" or (trace.closed and not line)
+                continue
+            trace.closed = False
+            try:
+                _read_event(trace, take, json.loads(line.removesuffix(b",")))
+            except _StopReadingError as error:
+                reason = f"{error}; nothing from here on was read"
+                trace.skipped.append(SkippedLine(number, reason))
+                self.stopped = True
+                break
+            except _UNREADABLE as error:
+                trace.skipped.append(SkippedLine(number, _reason(raw, error)))
 
 
 _UNREADABLE = (
