@@ -1,9 +1,10 @@
 """Runs in memory: read as far as time allows, then as their files grow.
 
-    request --> RunCache.get(run) --> RunReader.refresh(budget) --> Snapshot --scene(model)--> Scene
+    "what is there?" --> RunCache.refresh(run, budget) --read--> Snapshot
+    all other requests --> RunCache.get(run) --> the latest Snapshot --scene(model)--> Scene
 
-A request reads for a bounded time, all ranks in turns, so that the first picture of a large run
-comes early, has all ranks, and grows with the requests that follow.  Only what is new is read.
+Reading takes a bounded time, all ranks in turns, so that the first picture of a large run comes
+early, has all ranks, and grows with the requests that follow.  Only what is new is read.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class Snapshot:
         self._scenes: dict[str, Scene] = {}
 
     def scene(self, model: str) -> Scene:
-        """Return a model's scene; raises ``NotThereError`` for a model that the run does not have."""
+        """Return a model's scene; raises ``NotThereError`` where the run has no such model."""
         with self._lock:
             if model not in self._scenes:
                 if model not in self.timeline.models:
@@ -86,6 +87,10 @@ class RunReader:
                 follower.look(found[rank])
             self._read(budget_s)
             return self._current()
+
+    def latest(self) -> Snapshot | None:
+        """Return what ``refresh`` returned last."""
+        return self._snapshot
 
     def _read(self, budget_s: float) -> None:
         deadline = self._clock() + budget_s
@@ -127,14 +132,22 @@ class RunCache:
         self._lock = threading.Lock()
         self._readers: OrderedDict[str, RunReader] = OrderedDict()
 
-    def get(self, run: str, budget_s: float) -> Snapshot:
+    def refresh(self, run: str, budget_s: float) -> Snapshot:
         """Return the run as it is now; raises ``NotThereError`` for a name that no run has."""
+        return self._reader(run).refresh(budget_s)
+
+    def get(self, run: str, budget_s: float) -> Snapshot:
+        """Return the run as ``refresh`` found it last; raises as ``refresh`` does."""
+        reader = self._reader(run)
+        return reader.latest() or reader.refresh(budget_s)
+
+    def _reader(self, run: str) -> RunReader:
         with self._lock:
             reader = self._readers.pop(run, None)
             if reader is None:
-                self._files(run)
+                self._files(run)  # raises where there is no such run
                 reader = RunReader(lambda: self._files(run))
             self._readers[run] = reader
             while len(self._readers) > self._kept:
                 self._readers.popitem(last=False)
-        return reader.refresh(budget_s)
+            return reader

@@ -70,7 +70,7 @@ def _times(own: RankScene, at: int, row: int) -> list[list[str]]:
     return [
         ["ready to done", _ms(int(own.end[at] - own.start[at]))],
         ["hook's call", _ms(int(columns.launched[row] - columns.called[row]))],
-        ["ready at", _ms(int(own.start[at]))],
+        ["ready at", f"{own.start[at] / 1e9:,.6f} s"],
     ]
 
 
@@ -82,7 +82,7 @@ def _stages(own: RankScene, row: int) -> list[list[Any]]:
             int(stages.name[i]),
             STAGE_NAMES[int(stages.name[i])],
             _ms(int(stages.end[i] - stages.start[i])),
-            "from the queue model" if stages.derived[i] else "",
+            "derived" if stages.derived[i] else "",
         ]
         for i in range(first, first + int(columns.stages[row]))
     ]
@@ -118,7 +118,7 @@ def _lateness(scene: Scene, own: RankScene, at: int) -> list[list[str]]:
     ready = arrivals.ready[:, key]
     lag = int(ready[index] - ready[ready != _UNKNOWN].min())
     uncertainty = int(arrivals.uncertainty[index, key])
-    known = "clock unknown: by wall clock" if uncertainty == _UNKNOWN else f"± {_ms(uncertainty)}"
+    known = "by wall clock" if uncertainty == _UNKNOWN else f"± {_ms(uncertainty)}"
     rows = [["after the first rank", f"{_ms(lag)} ({known})"]]
     late = int(scene.late[key])
     if late != _UNKNOWN:
@@ -145,7 +145,7 @@ def _parameters(layout: LayoutRecord | None, bucket: int) -> list[str]:
     if layout is None:
         return []
     return [
-        f"{name} ({'×'.join(map(str, shape)) or 'scalar'})"
+        f"{name} ({' by '.join(map(str, shape)) or 'scalar'})"
         for entry in layout.buckets
         if entry.bucket == bucket
         for name, shape in entry.parameters

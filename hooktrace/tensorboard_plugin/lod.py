@@ -11,7 +11,7 @@ bar, so that a browser reads them quickly.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,20 +43,19 @@ def picture(scene: Scene, t0: int, t1: int, width: int) -> dict[str, Any]:
     inside = [_inside(r.start, r.until, r.end, t0, t1) for r in scene.ranks]
     durations = [r.end[i] - r.start[i] for r, i in zip(scene.ranks, inside, strict=True)]
     narrowest_ns = _narrowest(durations, px_ns)
-    lanes = max(1, len(scene.ranks) * scene.lanes)
-    bin_px = max(_BIN_PX, width * lanes / MAX_BINS)
-    bin_count = max(1, int(width / bin_px))
-    bin_ns = (t1 - t0) / bin_count
+    narrow = [rows[d < narrowest_ns] for rows, d in zip(inside, durations, strict=True)]
+    grid = _grid(scene, narrow, t0, t1, width)
     of_steps = [_inside(r.step_start, r.step_until, r.step_end, t0, t1) for r in scene.ranks]
     with_steps = sum(len(i) for i in of_steps) <= MAX_STEPS
     ranks = []
-    for rank, rows, duration, steps in zip(scene.ranks, inside, durations, of_steps, strict=True):
-        single = duration >= narrowest_ns
+    for rank, rows, duration, merged, steps in zip(
+        scene.ranks, inside, durations, narrow, of_steps, strict=True
+    ):
         ranks.append(
             {
                 "rank": rank.rank,
-                "bars": _bars(rank, rows[single], t0),
-                "bins": _bins(rank, rows[~single], t0, bin_ns, bin_count, scene.lanes),
+                "bars": _bars(rank, rows[duration >= narrowest_ns], t0),
+                "bins": _bins(rank, merged, grid),
                 "steps": _steps(rank, steps if with_steps else steps[:0], t0),
                 "marks": _marks(rank, t0, t1),
             }
@@ -64,9 +63,9 @@ def picture(scene: Scene, t0: int, t1: int, width: int) -> dict[str, Any]:
     return {
         "t0": t0,
         "t1": t1,
-        "bin_ns": bin_ns,
-        "merged": int(sum((d < narrowest_ns).sum() for d in durations)),
-        "single": int(sum((d >= narrowest_ns).sum() for d in durations)),
+        "bin_ns": grid.bin_ns,
+        "merged": sum(map(len, narrow)),
+        "single": sum(map(len, inside)) - sum(map(len, narrow)),
         "ruler": _ruler(scene, of_steps, t0, width),
         "ranks": ranks,
     }
@@ -117,14 +116,38 @@ def _bars(rank: RankScene, at: Ints, t0: int) -> dict[str, Any]:
     }
 
 
-def _bins(
-    rank: RankScene, at: Ints, t0: int, bin_ns: float, bin_count: int, lanes: int
-) -> dict[str, Any]:
+class _Grid(NamedTuple):
+    """Bins of ``bin_ns``, ``bins`` of them from ``t0`` on, in each of ``lanes``."""
+
+    t0: int
+    bin_ns: float
+    bins: int
+    lanes: int
+
+    def cells(self, rank: RankScene, at: Ints) -> Ints:
+        """Return the cell of each bucket's middle: its lane times ``bins`` plus its bin."""
+        middle = (rank.start[at] + rank.end[at]) // 2 - self.t0
+        place = np.clip((middle / self.bin_ns).astype(np.int64), 0, self.bins - 1)
+        found: Ints = rank.lane[at] * self.bins + place
+        return found
+
+
+def _grid(scene: Scene, narrow: list[Ints], t0: int, t1: int, width: int) -> _Grid:
+    """Return the finest grid of which no more than ``MAX_BINS`` cells are used."""
+    count = max(1, int(width / _BIN_PX))
+    while True:
+        grid = _Grid(t0, (t1 - t0) / count, count, scene.lanes)
+        pairs = zip(scene.ranks, narrow, strict=True)
+        used = sum(len(np.unique(grid.cells(rank, at))) for rank, at in pairs)
+        if used <= MAX_BINS or count == 1:
+            return grid
+        count = max(1, count // 2)
+
+
+def _bins(rank: RankScene, at: Ints, grid: _Grid) -> dict[str, Any]:
     kinds = len(STAGE_NAMES) + 1
-    middle = (rank.start[at] + rank.end[at]) // 2 - t0
-    place = np.clip((middle / bin_ns).astype(np.int64), 0, bin_count - 1)
-    cell = rank.lane[at] * bin_count + place
-    size = lanes * bin_count
+    cell = grid.cells(rank, at)
+    size = grid.lanes * grid.bins
     count = np.bincount(cell, minlength=size)
     used = np.flatnonzero(count)
     spent = np.stack(
@@ -133,11 +156,11 @@ def _bins(
     )
     total = spent.sum(axis=1)
     shares = np.rint(100 * spent / np.maximum(total, 1)[:, None]).astype(np.int64)
-    cover = np.clip(np.rint(100 * total / bin_ns), 1, 100).astype(np.int64)
+    cover = np.clip(np.rint(100 * total / grid.bin_ns), 1, 100).astype(np.int64)
     late = np.bincount(cell, weights=(rank.flags[at] & LATE) != 0, minlength=size)[used]
     return {
-        "lane": (used // bin_count).tolist(),
-        "bin": (used % bin_count).tolist(),
+        "lane": (used // grid.bins).tolist(),
+        "bin": (used % grid.bins).tolist(),
         "count": count[used].tolist(),
         "cover": cover.tolist(),
         "late": late.astype(np.int64).tolist(),
@@ -164,13 +187,18 @@ def _ruler(scene: Scene, of_steps: list[Ints], t0: int, width: int) -> dict[str,
     rank, at = scene.ranks[longest], of_steps[longest]
     every = 1
     while len(at) / every > width / 8:
-        every *= 10 if every in {1, 10, 100, 1000} and len(at) / every > width else 2
+        every = _next_round(every)
     at = at[rank.step_number[at] % every == 0] if every > 1 else at
     return {
         "step": rank.step_number[at].tolist(),
         "start": (rank.step_start[at] - t0).tolist(),
         "every": every,
     }
+
+
+def _next_round(every: int) -> int:
+    """Return 2 after 1, 5 after 2, 10 after 5, and so on."""
+    return every * 5 // 2 if str(every)[0] == "2" else every * 2
 
 
 def _marks(rank: RankScene, t0: int, t1: int) -> list[dict[str, Any]]:

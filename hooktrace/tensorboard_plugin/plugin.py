@@ -33,7 +33,7 @@ __all__ = ["CommTimeline"]
 _STATIC = Path(__file__).parent / "static"
 _TYPES = {".js": "text/javascript", ".css": "text/css"}
 _BUDGET_S = 0.4
-"""How long a request reads: what is left is read by the next one."""
+"""How long a request for ``run`` reads: what is left is read by the next one."""
 _MAX_WIDTH_PX = 20_000
 
 Answer = Callable[[wrappers.Request], dict[str, Any]]
@@ -84,7 +84,7 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
         return {"runs": self._runs.names()}
 
     def _serve_run(self, request: wrappers.Request) -> dict[str, Any]:
-        snapshot = self._snapshot(request)
+        snapshot = self._cache.refresh(request.args.get("run", ""), _BUDGET_S)
         timeline = snapshot.timeline
         unaligned = set(timeline.unaligned)
         run = timeline.run

@@ -153,7 +153,7 @@ def _rank_scene(track: RankTrack, clock: RankClock, model: str) -> RankScene:
 
 
 def _step_ends(number: Ints, done: Ints, row: Ints, track: RankTrack, end: Ints) -> Ints:
-    """Return when steps were done: of device steps the last bucket's end, for the host knows not."""
+    """Return when steps were done: of device steps, which the host does not see, the last end."""
     on_device = (track.buckets.flags[row] & BUCKET_FLAGS["device"]) != 0
     if not on_device.any() or not len(number):
         return done
@@ -175,18 +175,17 @@ def _spent(track: RankTrack, row: Ints, duration: Ints) -> Floats:
     every = np.bincount(
         stages.bucket * kinds + stages.name, weights=length, minlength=len(track.buckets) * kinds
     )
-    spent: Floats = every.reshape(-1, kinds)[row]
+    spent: Floats = every.reshape(-1, kinds)[row].astype(np.float64)
     spent[:, -1] = np.clip(duration - spent.sum(axis=1), 0, None)
     return spent
 
 
 def _move(rank: RankScene, origin: int) -> None:
     """Count all of a rank's times from the origin."""
-    for times in (rank.start, rank.end, rank.step_start, rank.step_end, rank.step_last_ready):
-        times -= origin
+    for name in ("start", "end", "step_start", "step_end", "step_last_ready", "shift"):
+        setattr(rank, name, getattr(rank, name) - origin)
     rank.until = np.maximum.accumulate(rank.end) if len(rank.end) else rank.end
     rank.step_until = np.maximum.accumulate(rank.step_end) if len(rank.step_end) else rank.step_end
-    rank.shift -= origin
     rank.anomalies = [(_common(rank, at) - origin, a) for at, a in rank.anomalies]
     rank.layouts = [(_common(rank, at) - origin, x) for at, x in rank.layouts]
 
@@ -197,7 +196,8 @@ def _common(rank: RankScene, host_ns: int) -> int:
 
 def _mark_late(ranks: list[RankScene], arrivals: Arrivals, late: Ints, margin: Ints) -> None:
     """Set ``LATE`` where a rank held the others up, and forget in ``late`` where it did not."""
-    periods = np.concatenate([r.step_period[r.step_period > 0] for r in ranks] or [np.zeros(0)])
+    known = [r.step_period[r.step_period > 0] for r in ranks]
+    periods = np.concatenate(known) if known else np.zeros(0, np.int64)
     least = _NOTABLE * float(np.median(periods)) if len(periods) else 0.0
     late[margin < least] = -1
     keys = (arrivals.step << 20) | arrivals.bucket

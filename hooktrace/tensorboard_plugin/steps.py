@@ -41,7 +41,7 @@ def summary_of(scene: Scene) -> dict[str, Any]:
 
 
 def step_of(scene: Scene, step: int) -> dict[str, int]:
-    """Return where a step is, or the nearest that was kept; raises ``NotThereError`` without any."""
+    """Return where a step is, or the nearest one; raises ``NotThereError`` where there are none."""
     steps = _merged(scene)
     if not len(steps["step"]):
         raise NotThereError("there are no steps yet")

@@ -91,10 +91,11 @@ export class Canvas {
       c.fillStyle = theme.lane;
       c.fillRect(GUTTER, y, this.lanesWidth, this.laneHeight);
     }
+    const before = counts.steps;
     this.drawSteps(rank.steps, y, counts);
     this.drawBins(rank.bins, y + PAD, counts);
     this.drawBars(rank, y + PAD, counts);
-    this.drawLastReady(rank.steps, y, counts);
+    this.drawLastReady(rank.steps, y, counts, before);
     this.drawMarks(rank, y, counts);
     c.fillStyle = theme.line;
     c.fillRect(GUTTER, y + this.laneHeight - 0.5, this.lanesWidth, 0.5);
@@ -117,10 +118,10 @@ export class Canvas {
     }
   }
 
-  drawLastReady(steps, y, counts) {
+  drawLastReady(steps, y, counts, before) {
     const { context: c, theme, view } = this;
-    const perStep = this.lanesWidth / Math.max(1, steps.step.length);
-    if (perStep < 12) return;
+    const perStep = this.lanesWidth / Math.max(1, counts.steps - before);
+    if (perStep < 40) return;
     c.fillStyle = theme.last;
     for (let i = 0; i < steps.step.length; i += 1) {
       const at = steps.last_ready[i];

@@ -27,6 +27,6 @@ export function formatTime(ns) {
 export function formatTick(ns, apart) {
   const [size, unit] = [...UNITS.slice(1), [1, "ns"]].find(([s]) => apart >= s) ?? [1, "ns"];
   const digits = Math.max(0, -Math.floor(Math.log10(apart / size) + 1e-9));
-  return `${(ns / size).toLocaleString("en", { minimumFractionDigits: digits,
+  return `${(ns / size + 0).toLocaleString("en", { minimumFractionDigits: digits,
     maximumFractionDigits: digits })} ${unit}`;
 }
