@@ -20,6 +20,7 @@ export class Data {
     this.details = new Map();
     this.opened = 0;
     this.pending = false;
+    this.jumps = 0;
     this.width = 0;
     this.settle = null;
   }
@@ -29,7 +30,7 @@ export class Data {
     return Boolean(info && picture && picture.read_bytes === info.total_bytes);
   }
 
-  get isBusy() { return this.pending || this.settle !== null; }
+  get isBusy() { return this.pending || this.jumps > 0 || this.settle !== null; }
 
   async get(route, parameters = {}) {
     const url = new URL(`../${route}`, import.meta.url);
@@ -157,11 +158,15 @@ export class Data {
     view.touch();
   }
 
+  // Where a step is, or the nearest one; null where it cannot be told.
   async step(number) {
+    this.jumps += 1;
     try {
       return await this.get("step", { run: this.run, model: this.model, step: number });
     } catch {
       return null;
+    } finally {
+      this.jumps -= 1;
     }
   }
 
