@@ -109,10 +109,9 @@ def _open(browser: Any, address: str) -> tuple[Any, Any]:
 
 
 def _wait(frame: Any, condition: str) -> Any:
+    state = "const t = window.hooktraceTimeline, s = t && t.state()"
     frame.wait_for_function(
-        "() => { const t = window.hooktraceTimeline, s = t && t.state(); return s && %s; }"
-        % condition,
-        timeout=1000 * _DEADLINE_S,
+        f"() => {{ {state}; return s && {condition}; }}", timeout=1000 * _DEADLINE_S
     )
     return frame.evaluate("() => window.hooktraceTimeline.state()")
 

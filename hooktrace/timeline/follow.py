@@ -52,7 +52,7 @@ class TrackFollower:
 
     @property
     def total_bytes(self) -> int:
-        """The size of the files at the last ``look``."""
+        """The size of the files at the last ``look``, less a half line at their end once seen."""
         return sum(f.size for f in self._files.values())
 
     def look(self, paths: Sequence[Path]) -> None:
@@ -101,10 +101,10 @@ class TrackFollower:
             return 0
         end = block.rfind(b"\n") + 1
         if not end:
-            # Half a line, the end of a file; or a line longer than all that hooktrace writes.
             if len(block) < most:
+                file.size = file.position  # half a line: nothing to read until the next look
                 return 0
-            end = len(block)
+            end = len(block)  # a line longer than all that hooktrace writes
         file.decoder.feed(block[:end].splitlines(keepends=True))
         file.position += end
         return end

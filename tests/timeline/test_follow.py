@@ -52,6 +52,7 @@ def test_only_what_is_new_is_read(tmp_path: Path) -> None:
     first = follower.read(1 << 20)
     assert first == text.rindex("\n", 0, half) + 1
     assert follower.read(1 << 20) == 0
+    assert follower.total_bytes == follower.read_bytes  # half a line is nothing to wait for
     before = follower.track()
     assert len(before.steps) == 1
     path.write_text(text)
