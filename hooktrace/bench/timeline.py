@@ -68,7 +68,7 @@ def run(*, quick: bool = False) -> Iterator[Row]:
             yield from _redraws(page, frame, "whole run", moves)
             frame.evaluate("() => window.hooktraceTimeline.goToStep(600)")
             state = _wait(frame, "s.mode === 'free' && !s.isBusy")
-            for _ in range(8):
+            for _ in range(6):
                 page.keyboard.press("s")
             _wait(frame, "!s.isBusy")
             yield from _redraws(page, frame, "some steps", moves)

@@ -22,6 +22,7 @@ from .scene import Scene, scene_of
 __all__ = ["RunCache", "RunReader", "Snapshot"]
 
 _PORTION = 1 << 20
+_LONGEST_S = 3.0
 _KEPT = 4
 """Runs that stay in memory."""
 
@@ -74,25 +75,33 @@ class RunReader:
         self._lock = threading.Lock()
         self._ranks: dict[int, TrackFollower] = {}
         self._versions = 0
+        self._reading_s = 0.0
         self._state: object = None
         self._snapshot: Snapshot | None = None
 
     def refresh(self, budget_s: float) -> Snapshot:
-        """Read what is new for at most about ``budget_s``, at least a portion of each rank."""
+        """Read what is new for about ``budget_s`` at first, at least a portion of each rank.
+
+        While there is more, each call takes as long as all before, up to ``_LONGEST_S``: a picture
+        of what was read costs time too, and twice as much is worth a new one.
+        """
         with self._lock:
             found = self._files()
             ranks = {rank: self._ranks.get(rank) or TrackFollower() for rank in sorted(found)}
             self._ranks = ranks
             for rank, follower in ranks.items():
                 follower.look(found[rank])
-            self._read(budget_s)
+            began = self._clock()
+            is_at_end = self._read(max(budget_s, min(self._reading_s, _LONGEST_S)))
+            self._reading_s = 0.0 if is_at_end else self._reading_s + self._clock() - began
             return self._current()
 
     def latest(self) -> Snapshot | None:
         """Return what ``refresh`` returned last."""
         return self._snapshot
 
-    def _read(self, budget_s: float) -> None:
+    def _read(self, budget_s: float) -> bool:
+        """Read; returns whether nothing is left."""
         deadline = self._clock() + budget_s
         unread = list(self._ranks.values())
         # The first turn is short: it must not take the whole budget where there are many ranks.
@@ -102,6 +111,7 @@ class RunReader:
             if self._clock() >= deadline:
                 break
             portion = _PORTION
+        return not unread
 
     def _current(self) -> Snapshot:
         ranks = self._ranks

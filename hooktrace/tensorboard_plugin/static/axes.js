@@ -71,7 +71,7 @@ function drawTimes(canvas) {
     c.fillStyle = theme.line;
     c.fillRect(x, OVERVIEW + 2, 1, 16);
     c.fillStyle = theme.muted;
-    c.fillText(formatTick(t, apart), x + 4, OVERVIEW + 10);
+    c.fillText(formatTick(t, apart, view.t1), x + 4, OVERVIEW + 10);
   }
   c.textAlign = "right";
   c.fillText("time", GUTTER - 8, OVERVIEW + 10);

@@ -189,9 +189,11 @@ export class Canvas {
       const at = y + rank.lane[i] * h;
       if (rank.isLate[i]) {
         counts.late += 1;
-        c.strokeStyle = theme.text;
+        c.strokeStyle = c.fillStyle = theme.text;
         c.lineWidth = 1.5;
-        c.strokeRect(x + 0.5, at + 0.5, Math.max(1, right - x - 1), height - 1);
+        // In a low row a frame would hide the stages.
+        if (h < 10) c.fillRect(x, at + height - 1.5, Math.max(1, right - x), 1.5);
+        else c.strokeRect(x + 0.5, at + 0.5, Math.max(1, right - x - 1), height - 1);
       }
       if (rank.failed[i]) {
         c.fillStyle = theme.anomaly;
@@ -242,7 +244,7 @@ export class Canvas {
     if (!place) return;
     const { context: c } = this;
     c.strokeStyle = color;
-    c.lineWidth = width + 0.5;
+    c.lineWidth = this.rowHeight < 10 ? 1 : width + 0.5;
     c.strokeRect(place.x - 0.5, place.y - 0.5, Math.max(2, place.right - place.x) + 1,
       Math.max(2, this.rowHeight - 1) + 1);
   }

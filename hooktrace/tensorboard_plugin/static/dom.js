@@ -23,10 +23,14 @@ export function formatTime(ns) {
   return `${Math.round(ns)} ns`;
 }
 
-// ns as text for an axis whose ticks are `apart` ns apart: all ticks in one unit, enough digits.
-export function formatTick(ns, apart) {
-  const [size, unit] = [...UNITS.slice(1), [1, "ns"]].find(([s]) => apart >= s) ?? [1, "ns"];
-  const digits = Math.max(0, -Math.floor(Math.log10(apart / size) + 1e-9));
+// ns as text for an axis whose ticks are `apart` ns apart and end at `last`: one unit for all, the
+// largest that needs no more than four digits after the point.
+export function formatTick(ns, apart, last) {
+  const units = [...UNITS.slice(1), [1, "ns"]];
+  const digitsIn = (size) => Math.max(0, -Math.floor(Math.log10(apart / size) + 1e-9));
+  const [size, unit] = units.find(([s]) => s <= Math.max(apart, last) && digitsIn(s) <= 4)
+    ?? units.at(-1);
+  const digits = digitsIn(size);
   return `${(ns / size + 0).toLocaleString("en", { minimumFractionDigits: digits,
     maximumFractionDigits: digits })} ${unit}`;
 }
