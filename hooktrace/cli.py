@@ -121,12 +121,15 @@ def bench(
     hooks: Annotated[
         bool, typer.Option("--hooks", help="The standard hooks beside torch's own instead.")
     ] = False,
+    timeline: Annotated[
+        bool, typer.Option("--timeline", help="Comm Timeline in Chromium instead.")
+    ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions.")] = False,
     json_path: Annotated[
         Path | None, typer.Option("--json", help="Write the numbers to this file too.")
     ] = None,
 ) -> None:
-    """Measure what tracing costs on this machine, or how fast the hooks are."""
+    """Measure what tracing costs on this machine, or how fast hooks or Comm Timeline are."""
     from .bench import main as run_bench
 
-    raise typer.Exit(run_bench(quick=quick, json_path=json_path, hooks=hooks))
+    raise typer.Exit(run_bench(quick=quick, json_path=json_path, hooks=hooks, timeline=timeline))

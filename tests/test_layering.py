@@ -18,6 +18,7 @@ LAYERS = (
     {"records", "ring", "timing", "lane"},
     {"summary", "metrics", "trace_format", "store", "groups"},
     {"calls", "collectives", "exporters", "timeline"},
+    {"tensorboard_plugin"},
     {"layout", "contract"},
     {"chain", "compiled", "probes"},
     {"driver", "assemble"},

@@ -11,7 +11,8 @@ is printed as soon as it is measured.  A benchmark reports; it never fails a bui
     memory.py       a tracer that is left on
     trace_file.py   trace files that are left on
 
-``hooktrace bench --hooks`` runs ``hooks.py`` instead: each standard hook beside torch's own.
+``hooktrace bench --hooks`` runs ``hooks.py`` instead: each standard hook beside torch's own, and
+``--timeline`` runs ``timeline.py``: Comm Timeline on a million stages, in Chromium.
 """
 
 from __future__ import annotations
@@ -28,19 +29,31 @@ from .rows import Row, machine_facts
 __all__ = ["main"]
 
 
-def main(quick: bool = False, json_path: str | Path | None = None, *, hooks: bool = False) -> int:
+def main(
+    quick: bool = False,
+    json_path: str | Path | None = None,
+    *,
+    hooks: bool = False,
+    timeline: bool = False,
+) -> int:
     """Run all benchmarks and print their rows; returns 0, or 1 when one could not be run.
 
-    ``hooks``: run the benchmark of the standard hooks in their place.  ``quick`` takes fewer
+    ``hooks``, ``timeline``: run the benchmark of the standard hooks, or of Comm Timeline, in their
+    place.  ``quick`` takes fewer
     samples; ``json_path`` names a file that gets all numbers.
     """
     from rich.console import Console
     from rich.markup import escape
 
+    benchmarks: tuple[Any, ...]
     if hooks:
         from . import hooks as hook_speed
 
-        benchmarks: tuple[Any, ...] = (hook_speed,)
+        benchmarks = (hook_speed,)
+    elif timeline:
+        from . import timeline as timeline_speed
+
+        benchmarks = (timeline_speed,)
     else:
         from . import memory, per_bucket, probes, trace_file, whole_step, wire
 

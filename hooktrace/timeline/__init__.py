@@ -17,12 +17,14 @@ from .columns import (
     STAGE_NAMES,
     STEP_FLAGS,
     BucketColumns,
+    Ints,
     RankTrack,
     StageColumns,
     StepColumns,
     read_track,
 )
-from .merge import Arrivals, Timeline, arrivals, find_traces, load
+from .follow import TrackFollower
+from .merge import Arrivals, Timeline, arrivals, find_traces, load, timeline_of
 
 __all__ = [
     "BUCKET_FLAGS",
@@ -30,13 +32,16 @@ __all__ = [
     "STEP_FLAGS",
     "Arrivals",
     "BucketColumns",
+    "Ints",
     "RankClock",
     "RankTrack",
     "StageColumns",
     "StepColumns",
     "Timeline",
+    "TrackFollower",
     "arrivals",
     "find_traces",
     "load",
     "read_track",
+    "timeline_of",
 ]

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..records import STAGES, ErrorRecord, RunInfo
-from ..trace_format import Fields, Trace, decode_error, decode_trace, read_lines
+from ..trace_format import Fields, Trace, TraceDecoder, decode_error, read_lines
 
 __all__ = [
     "BUCKET_FLAGS",
@@ -164,16 +164,24 @@ def read_track(paths: Sequence[str | os.PathLike[str]]) -> RankTrack:
     Lines that cannot be read are skipped and named in ``trace.skipped``; raises ``OSError`` for a
     file that cannot be opened.
     """
-    builder = _Builder()
-    whole = Trace()
+    builder = Builder()
+    parts: list[Trace] = []
     for path in paths:
-        part = builder.read(read_lines(path), whole.run)
+        run = next((part.run for part in parts if part.run is not None), None)
+        parts.append(builder.read(read_lines(path), run))
+    return builder.track(joined(parts, paths), [os.fspath(path) for path in paths])
+
+
+def joined(parts: Sequence[Trace], paths: Sequence[str | os.PathLike[str]]) -> Trace:
+    """Return what the parts of one run hold together, but for buckets and steps."""
+    whole = Trace()
+    for part, path in zip(parts, paths, strict=True):
         whole.join(part, os.path.basename(path) if len(paths) > 1 else None)
-    return builder.track(whole, [os.fspath(path) for path in paths])
+    return whole
 
 
-class _Builder:
-    """Rows in the making."""
+class Builder:
+    """Rows in the making; ``track`` copies them, so that more may come."""
 
     def __init__(self) -> None:
         self._models: dict[tuple[str, str], int] = {}
@@ -186,7 +194,13 @@ class _Builder:
 
     def read(self, lines: Iterable[bytes], run: RunInfo | None = None) -> Trace:
         """Take the lines of one file, a part of ``run`` where that is known."""
-        return decode_trace(lines, run=run, bucket=self._bucket, step=self._step)
+        decoder = self.decoder(run)
+        decoder.feed(lines)
+        return decoder.content()
+
+    def decoder(self, run: RunInfo | None = None) -> TraceDecoder:
+        """Return what reads one file, in portions if need be."""
+        return TraceDecoder(run=run, bucket=self._bucket, step=self._step)
 
     def track(self, trace: Trace, paths: list[str]) -> RankTrack:
         """Return what was read."""
@@ -201,8 +215,8 @@ class _Builder:
             buckets=buckets,
             stages=stages,
             steps=steps,
-            errors=self._errors,
-            exceptions=self._exceptions,
+            errors=dict(self._errors),
+            exceptions=dict(self._exceptions),
             trace=trace,
             paths=paths,
         )
@@ -300,7 +314,8 @@ _STAGE_WIDTH = len(StageColumns.__dataclass_fields__)
 
 def _columns(rows: array[int], kind: Any) -> Iterable[Ints]:
     table = np.frombuffer(rows, dtype=np.int64) if rows else np.zeros(0, np.int64)
-    return np.ascontiguousarray(table.reshape(-1, len(kind.__dataclass_fields__)).T)
+    # Always a copy: an array that numpy looks into could not grow any more.
+    return np.array(table.reshape(-1, len(kind.__dataclass_fields__)).T, order="C")
 
 
 def _place_on_host(buckets: BucketColumns, stages: StageColumns, steps: StepColumns) -> None:

@@ -32,7 +32,7 @@ Only the standard library and the records are imported.  ``encode`` writes, ``de
 
 from __future__ import annotations
 
-from .decode import decode_trace, read_lines, read_parts, read_trace
+from .decode import TraceDecoder, decode_trace, read_lines, read_parts, read_trace
 from .encode import TraceEncoder
 from .fields import Fields, decode_error
 from .files import TraceName, find_traces, part_path, trace_path
@@ -42,6 +42,7 @@ __all__ = [
     "Fields",
     "SkippedLine",
     "Trace",
+    "TraceDecoder",
     "TraceEncoder",
     "TraceName",
     "decode_error",

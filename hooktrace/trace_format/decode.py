@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ..records import SCHEMA_VERSION, RunInfo
@@ -30,7 +31,7 @@ from .fields import (
 )
 from .trace import SkippedLine, Trace
 
-__all__ = ["decode_trace", "read_lines", "read_parts", "read_trace"]
+__all__ = ["TraceDecoder", "decode_trace", "read_lines", "read_parts", "read_trace"]
 
 _LONGEST_LINE = 64 << 20
 """Bytes.  A line of another tool may be gigabytes, which must not get into memory."""
@@ -90,35 +91,62 @@ def decode_trace(
     take the fields of each, in place of the trace's lists, by a reader that has no use for a
     million records.  What they raise skips the line.
     """
-    trace = Trace(run=run)
-    take = _Takers(
-        bucket or (lambda fields: trace.buckets.append(read_bucket(fields))),
-        step or (lambda fields: trace.steps.append(read_step(fields))),
-    )
-    is_ours, head = False, b""
-    for number, raw in enumerate(lines, 1):
-        line = raw.strip()
-        if line.startswith(b'{"cat":"view.') and line.endswith(b"},"):
-            is_ours = True
-            continue
-        if line in {b"", b"[", b"]"}:
-            trace.closed = line == b"]" or (trace.closed and not line)
-            continue
-        trace.closed = False
-        head = head if len(head) > _HEAD else head + line[:_HEAD]
-        try:
-            if len(raw) >= _LONGEST_LINE:
-                raise ValueError("the line is longer than any that hooktrace writes")
-            is_ours |= _read_event(trace, take, json.loads(line.removesuffix(b",")))
-        except _StopReadingError as error:
-            trace.skip(number, f"{error}; nothing from here on was read")
-            return trace
-        except UNREADABLE as error:
-            trace.skip(number, _reason(raw, error))
-            is_ours |= _is_like_ours(raw, line)
-    if trace.skipped and not is_ours:
-        trace.skipped[:], trace.unnamed = [SkippedLine(1, _foreign(head))], 0
-    return trace
+    decoder = TraceDecoder(run=run, bucket=bucket, step=step)
+    decoder.feed(lines)
+    return decoder.content()
+
+
+class TraceDecoder:
+    """Does what ``decode_trace`` does for lines that come in portions: a file that still grows."""
+
+    def __init__(
+        self, *, run: RunInfo | None = None, bucket: Take | None = None, step: Take | None = None
+    ) -> None:
+        self._trace = trace = Trace(run=run)
+        self._take = _Takers(
+            bucket or (lambda fields: trace.buckets.append(read_bucket(fields))),
+            step or (lambda fields: trace.steps.append(read_step(fields))),
+        )
+        self._number = 0
+        self._stopped = False
+        self._is_ours = False
+        self._head = b""
+
+    def feed(self, lines: Iterable[bytes]) -> None:
+        """Read the next lines; of a growing file whole ones only."""
+        if self._stopped:
+            return
+        trace = self._trace
+        for number, raw in enumerate(lines, self._number + 1):
+            self._number = number
+            line = raw.strip()
+            if line.startswith(b'{"cat":"view.') and line.endswith(b"},"):
+                self._is_ours = True
+                continue
+            if line in {b"", b"[", b"]"}:
+                trace.closed = line == b"]" or (trace.closed and not line)
+                continue
+            trace.closed = False
+            if len(self._head) <= _HEAD:
+                self._head += line[:_HEAD]
+            try:
+                if len(raw) >= _LONGEST_LINE:
+                    raise ValueError("the line is longer than any that hooktrace writes")
+                event = json.loads(line.removesuffix(b","))
+                self._is_ours |= _read_event(trace, self._take, event)
+            except _StopReadingError as error:
+                trace.skip(number, f"{error}; nothing from here on was read")
+                self._stopped = self._is_ours = True
+                return
+            except UNREADABLE as error:
+                trace.skip(number, _reason(raw, error))
+                self._is_ours |= _is_like_ours(raw, line)
+
+    def content(self) -> Trace:
+        """Return what was read so far; of a file of another tool one sentence says so."""
+        if not self._trace.skipped or self._is_ours:
+            return self._trace
+        return replace(self._trace, skipped=[SkippedLine(1, _foreign(self._head))], unnamed=0)
 
 
 def _is_like_ours(raw: bytes, line: bytes) -> bool:

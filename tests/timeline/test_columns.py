@@ -12,7 +12,7 @@ from hypothesis import given, settings
 
 from hooktrace.records import BucketRecord, StepRecord
 from hooktrace.timeline import BUCKET_FLAGS, STAGE_NAMES, STEP_FLAGS, RankTrack, read_track
-from hooktrace.timeline.columns import UNKNOWN, _Builder
+from hooktrace.timeline.columns import UNKNOWN, Builder
 from tests.exporters.records_sample import make_layout, make_step, on_device, probed
 from tests.test_trace_format import STEPS
 from tests.timeline.files import Completed, run_of, steps_of, text_of
@@ -21,7 +21,7 @@ from tests.timeline.files import Completed, run_of, steps_of, text_of
 def track_of(text: str | bytes) -> RankTrack:
     """Read a file's content."""
     data = text.encode("ascii") if isinstance(text, str) else text
-    builder = _Builder()
+    builder = Builder()
     return builder.track(builder.read(data.splitlines(keepends=True)), [])
 
 

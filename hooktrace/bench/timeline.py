@@ -1,0 +1,154 @@
+"""Comm Timeline on a million stages: how soon it shows them and how fast it redraws, in Chromium.
+
+    long_run.py --files--> TensorBoard --page--> headless Chromium <--mouse-- this process
+
+Each sample of the first picture has a new TensorBoard, which has read nothing.  The clock starts
+when the tab's frame does.  Needs playwright and Chromium.
+"""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from .long_run import write_run
+from .rows import Row, row_of
+
+__all__ = ["run"]
+
+_DEADLINE_S = 120
+_RANKS = 8
+_INTERVALS = """() => {
+  const found = window.intervals = [];
+  let last = null;
+  const tick = (now) => { if (last !== null) found.push(now - last); last = now;
+    if (window.intervals === found) requestAnimationFrame(tick); };
+  requestAnimationFrame(tick);
+  window.framesBefore = window.hooktraceTimeline.state().frames;
+}"""
+
+
+def run(*, quick: bool = False) -> Iterator[Row]:
+    """Yield the rows; raises ``RuntimeError`` where Chromium or playwright is missing."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        raise RuntimeError("Chromium is not installed; apt-get install chromium")
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError as error:
+        raise RuntimeError("playwright is not installed; pip install playwright") from error
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        count = write_run(Path(folder), ranks=_RANKS)
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        first, whole = [], []
+        for _ in range(3 if quick else 9):
+            with _tensorboard(Path(folder)) as address:
+                page, frame = _open(browser, address)
+                state = _wait(frame, "s.isWhole && !s.isBusy")
+                first.append(state["firstPictureMs"])
+                whole.append(state["wholePictureMs"])
+                page.close()
+        note = f"{count} stages, {_RANKS} ranks"
+        yield row_of("Comm Timeline: first picture", first, "ms", budget=2000, note=note)
+        yield row_of("the same: the whole run is read and shown", whole, "ms", note=note)
+        with _tensorboard(Path(folder)) as address:
+            page, frame = _open(browser, address)
+            _wait(frame, "s.isWhole && !s.isBusy")
+            moves = 30 if quick else 120
+            yield from _redraws(page, frame, "whole run", moves)
+            frame.evaluate("() => window.hooktraceTimeline.goToStep(600)")
+            state = _wait(frame, "s.mode === 'free' && !s.isBusy")
+            for _ in range(6):
+                page.keyboard.press("s")
+            _wait(frame, "!s.isBusy")
+            yield from _redraws(page, frame, "some steps", moves)
+        browser.close()
+
+
+def _redraws(page: Any, frame: Any, what: str, moves: int) -> Iterator[Row]:
+    """Drag and zoom with the mouse; yield the drawing time and the time between frames."""
+    drawn = frame.evaluate("() => window.hooktraceTimeline.state().drawn")
+    note = f"{drawn['bars']} bars, {drawn['stages']} stages, {drawn['bins']} merged"
+    frame.evaluate(_INTERVALS)
+    page.mouse.move(700, 400)
+    page.mouse.down()
+    for i in range(moves):
+        page.mouse.move(700 + 3 * (i % 60), 400)
+    page.mouse.up()
+    page.keyboard.down("Control")
+    for i in range(moves):
+        page.mouse.wheel(0, -20 if i % 20 < 10 else 20)
+    page.keyboard.up("Control")
+    intervals = frame.evaluate(
+        "() => { const i = window.intervals; window.intervals = null; return i; }"
+    )
+    frames = frame.evaluate(
+        "() => { const s = window.hooktraceTimeline.state();"
+        " return s.frameMs.slice(-(s.frames - window.framesBefore)); }"
+    )
+    yield row_of(f"pan and zoom, {what}: drawing a frame", frames, "ms", budget=50, note=note)
+    slowest = sorted(intervals)[int(0.95 * len(intervals)) :]
+    yield row_of("the same: the slowest 5 % of times between frames", slowest, "ms", budget=50)
+
+
+def _open(browser: Any, address: str) -> tuple[Any, Any]:
+    page = browser.new_page(viewport={"width": 1440, "height": 860})
+    page.goto(f"{address}/#hooktrace")
+    frame = page.wait_for_selector("iframe", timeout=1000 * _DEADLINE_S).content_frame()
+    return page, frame
+
+
+def _wait(frame: Any, condition: str) -> Any:
+    state = "const t = window.hooktraceTimeline, s = t && t.state()"
+    frame.wait_for_function(
+        f"() => {{ {state}; return s && {condition}; }}", timeout=1000 * _DEADLINE_S
+    )
+    return frame.evaluate("() => window.hooktraceTimeline.state()")
+
+
+@contextmanager
+def _tensorboard(logdir: Path) -> Iterator[str]:
+    """Serve ``logdir``; yields the address.  The process ends with the block."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    port = address.rpartition(":")[2]
+    command = [
+        *(sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir)),
+        *("--host", "127.0.0.1", "--port", port),
+    ]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        _until_it_answers(f"http://{address}/data/plugins_listing", server)
+        yield f"http://{address}"
+    finally:
+        server.terminate()
+        try:
+            server.wait(10)
+        except subprocess.TimeoutExpired:
+            server.kill()
+            server.wait()
+
+
+def _until_it_answers(url: str, server: subprocess.Popen[bytes]) -> None:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    deadline = time.monotonic() + _DEADLINE_S
+    while time.monotonic() < deadline and server.poll() is None:
+        try:
+            with opener.open(url, timeout=5) as answer:
+                if b"hooktrace" not in answer.read():
+                    raise RuntimeError("TensorBoard has no Comm Timeline; pip install -e . again")
+                return
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            time.sleep(0.05)
+    raise RuntimeError("TensorBoard did not start; run `tensorboard --logdir .` to see why")

@@ -1,0 +1,222 @@
+"""What to draw of a stretch of time: single bars where they are wide enough, else merged ones.
+
+    Scene, t0, t1, width in px --picture--> per rank: bars with stages, bins, steps, marks
+
+A bucket that is at least ``narrowest`` px wide is a bar of its own.  All others go into bins of
+their lane: how much of the bin they cover, and the shares of the stages.  ``narrowest`` is doubled
+until at most ``MAX_BARS`` are left, and bins are as wide as ``MAX_BINS`` demands, so that the
+answer is bounded whatever the run.  All times are ns after ``t0``; arrays are flat, one entry a
+bar, so that a browser reads them quickly.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..timeline import STAGE_NAMES, Ints
+from .scene import LATE, RankScene, Scene
+
+__all__ = ["MAX_BARS", "MAX_BINS", "MAX_MARKS", "MAX_STEPS", "picture"]
+
+MAX_BARS = 2500
+"""Single bars in a picture, all ranks together."""
+MAX_BINS = 8000
+"""Merged bars in a picture."""
+MAX_STEPS = 2000
+"""Steps in a picture; beyond it there is room for none."""
+MAX_MARKS = 300
+"""Anomalies and rebuilds each rank shows at once."""
+_NARROWEST_PX = 3.0
+_BIN_PX = 3.0
+
+
+def picture(scene: Scene, t0: int, t1: int, width: int) -> dict[str, Any]:
+    """Return what to draw between ``t0`` and ``t1`` (ns since the origin) on ``width`` px.
+
+    Raises ``ValueError`` for an empty stretch or no width.
+    """
+    if t1 <= t0 or width < 1:
+        raise ValueError("t1 must be after t0, and the width at least 1 px")
+    px_ns = (t1 - t0) / width
+    inside = [_inside(r.start, r.until, r.end, t0, t1) for r in scene.ranks]
+    durations = [r.end[i] - r.start[i] for r, i in zip(scene.ranks, inside, strict=True)]
+    narrowest_ns = _narrowest(durations, px_ns)
+    narrow = [rows[d < narrowest_ns] for rows, d in zip(inside, durations, strict=True)]
+    grid = _grid(scene, narrow, t0, t1, width)
+    of_steps = [_inside(r.step_start, r.step_until, r.step_end, t0, t1) for r in scene.ranks]
+    with_steps = sum(len(i) for i in of_steps) <= MAX_STEPS
+    ranks = []
+    for rank, rows, duration, merged, steps in zip(
+        scene.ranks, inside, durations, narrow, of_steps, strict=True
+    ):
+        ranks.append(
+            {
+                "rank": rank.rank,
+                "bars": _bars(rank, rows[duration >= narrowest_ns], t0),
+                "bins": _bins(rank, merged, grid),
+                "steps": _steps(rank, steps if with_steps else steps[:0], t0),
+                "marks": _marks(rank, t0, t1),
+            }
+        )
+    return {
+        "t0": t0,
+        "t1": t1,
+        "bin_ns": grid.bin_ns,
+        "merged": sum(map(len, narrow)),
+        "single": sum(map(len, inside)) - sum(map(len, narrow)),
+        "ruler": _ruler(scene, of_steps, t0, width),
+        "ranks": ranks,
+    }
+
+
+def _inside(start: Ints, until: Ints, end: Ints, t0: int, t1: int) -> Ints:
+    """Return the indices of what overlaps the stretch; ``until``: running maximum of the ends."""
+    low = int(np.searchsorted(until, t0))
+    high = int(np.searchsorted(start, t1, side="right"))
+    found: Ints = low + np.flatnonzero(end[low:high] >= t0)
+    return found
+
+
+def _narrowest(durations: list[Ints], px_ns: float) -> float:
+    """Return from which length on a bucket is a bar of its own, ns."""
+    every = np.concatenate(durations) if durations else np.zeros(0, np.int64)
+    narrowest = _NARROWEST_PX * px_ns
+    while int((every >= narrowest).sum()) > MAX_BARS:
+        narrowest *= 2
+    return narrowest
+
+
+def _bars(rank: RankScene, at: Ints, t0: int) -> dict[str, Any]:
+    columns, stages = rank.track.buckets, rank.track.stages
+    row = rank.row[at]
+    counts = columns.stages[row]
+    # The rows of all these buckets' stages, one bucket after the other.
+    before = np.cumsum(counts) - counts
+    of_bar = np.repeat(np.arange(len(at)), counts)
+    index = columns.first_stage[row][of_bar] + np.arange(int(counts.sum())) - before[of_bar]
+    start, end = rank.start[at], rank.end[at]
+    shift = rank.shift[at][of_bar]
+    # Cut to the bucket, as in the trace file.
+    from_ns = np.clip(stages.start[index] + shift, start[of_bar], end[of_bar])
+    to_ns = np.clip(stages.end[index] + shift, from_ns, end[of_bar])
+    return {
+        "id": row.tolist(),
+        "lane": rank.lane[at].tolist(),
+        "start": (start - t0).tolist(),
+        "end": (end - t0).tolist(),
+        "step": rank.step[at].tolist(),
+        "bucket": rank.bucket[at].tolist(),
+        "flags": rank.flags[at].tolist(),
+        "stages": counts.tolist(),
+        "stage": stages.name[index].tolist(),
+        "stage_start": (from_ns - t0).tolist(),
+        "stage_end": (to_ns - t0).tolist(),
+    }
+
+
+class _Grid(NamedTuple):
+    """Bins of ``bin_ns``, ``bins`` of them from ``t0`` on, in each of ``lanes``."""
+
+    t0: int
+    bin_ns: float
+    bins: int
+    lanes: int
+
+    def cells(self, rank: RankScene, at: Ints) -> Ints:
+        """Return the cell of each bucket's middle: its lane times ``bins`` plus its bin."""
+        middle = (rank.start[at] + rank.end[at]) // 2 - self.t0
+        place = np.clip((middle / self.bin_ns).astype(np.int64), 0, self.bins - 1)
+        found: Ints = rank.lane[at] * self.bins + place
+        return found
+
+
+def _grid(scene: Scene, narrow: list[Ints], t0: int, t1: int, width: int) -> _Grid:
+    """Return the finest grid of which no more than ``MAX_BINS`` cells are used."""
+    count = max(1, int(width / _BIN_PX))
+    while True:
+        grid = _Grid(t0, (t1 - t0) / count, count, scene.lanes)
+        pairs = zip(scene.ranks, narrow, strict=True)
+        used = sum(len(np.unique(grid.cells(rank, at))) for rank, at in pairs)
+        if used <= MAX_BINS or count == 1:
+            return grid
+        count = max(1, count // 2)
+
+
+def _bins(rank: RankScene, at: Ints, grid: _Grid) -> dict[str, Any]:
+    kinds = len(STAGE_NAMES) + 1
+    cell = grid.cells(rank, at)
+    size = grid.lanes * grid.bins
+    count = np.bincount(cell, minlength=size)
+    used = np.flatnonzero(count)
+    spent = np.stack(
+        [np.bincount(cell, weights=rank.spent[at, k], minlength=size)[used] for k in range(kinds)],
+        axis=1,
+    )
+    total = spent.sum(axis=1)
+    shares = np.rint(100 * spent / np.maximum(total, 1)[:, None]).astype(np.int64)
+    cover = np.clip(np.rint(100 * total / grid.bin_ns), 1, 100).astype(np.int64)
+    late = np.bincount(cell, weights=(rank.flags[at] & LATE) != 0, minlength=size)[used]
+    return {
+        "lane": (used // grid.bins).tolist(),
+        "bin": (used % grid.bins).tolist(),
+        "count": count[used].tolist(),
+        "cover": cover.tolist(),
+        "late": late.astype(np.int64).tolist(),
+        "shares": shares.ravel().tolist(),
+    }
+
+
+def _steps(rank: RankScene, at: Ints, t0: int) -> dict[str, Any]:
+    return {
+        "step": rank.step_number[at].tolist(),
+        "start": (rank.step_start[at] - t0).tolist(),
+        "last_ready": (rank.step_last_ready[at] - t0).tolist(),
+        "end": (rank.step_end[at] - t0).tolist(),
+        "exposed": rank.step_exposed[at].tolist(),
+        "flags": rank.step_flags[at].tolist(),
+    }
+
+
+def _ruler(scene: Scene, of_steps: list[Ints], t0: int, width: int) -> dict[str, Any]:
+    """Return steps for the ruler, thinned out to one every 8 px at most."""
+    longest = max(range(len(of_steps)), key=lambda i: len(of_steps[i]), default=None)
+    if longest is None:
+        return {"step": [], "start": [], "every": 1}
+    rank, at = scene.ranks[longest], of_steps[longest]
+    every = 1
+    while len(at) / every > width / 8:
+        every = _next_round(every)
+    at = at[rank.step_number[at] % every == 0] if every > 1 else at
+    return {
+        "step": rank.step_number[at].tolist(),
+        "start": (rank.step_start[at] - t0).tolist(),
+        "every": every,
+    }
+
+
+def _next_round(every: int) -> int:
+    """Return 2 after 1, 5 after 2, 10 after 5, and so on."""
+    return every * 5 // 2 if str(every)[0] == "2" else every * 2
+
+
+def _marks(rank: RankScene, t0: int, t1: int) -> list[dict[str, Any]]:
+    found = [
+        {"at": at - t0, "kind": "anomaly", "title": a.kind, "step": a.step, "text": a.message}
+        for at, a in rank.anomalies
+        if t0 <= at <= t1
+    ][:MAX_MARKS]
+    found += [
+        {
+            "at": at - t0,
+            "kind": "rebuild",
+            "title": f"generation {x.generation}",
+            "step": x.step,
+            "text": f"DDP made {len(x.buckets)} buckets of "
+            f"{sum(len(b.parameters) for b in x.buckets)} parameters",
+        }
+        for at, x in rank.layouts
+        if t0 <= at <= t1
+    ][:MAX_MARKS]
+    return found

@@ -1,0 +1,196 @@
+"""The routes of the tab, each an answer in JSON, and the files of its page.
+
+    GET runs                               -> names
+    GET run?run                            -> models, ranks, what could not be read, how far it is
+    GET view?run&model&t0&t1&width         -> what to draw (lod.py)
+    GET summary?run&model                  -> overview and lists (steps.py)
+    GET step?run&model&step                -> where a step is
+    GET bucket?run&model&rank&id           -> all numbers of one bucket (detail.py)
+
+Anything that names nothing is answered with 404, a number that is none with 400; ``error`` says
+why.  Answers hold names from files as they are: the page writes them as text, never as markup.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tensorboard.backend import http_util
+from tensorboard.plugins import base_plugin
+from werkzeug import wrappers
+
+from .cache import RunCache, Snapshot
+from .detail import bucket_detail
+from .lod import picture
+from .runs import NotThereError, Runs
+from .steps import step_of, summary_of
+
+__all__ = ["CommTimeline"]
+
+_STATIC = Path(__file__).parent / "static"
+_TYPES = {".js": "text/javascript", ".css": "text/css"}
+_BUDGET_S = 0.4
+"""How long a request for ``run`` reads: what is left is read by the next one."""
+_MAX_WIDTH_PX = 20_000
+
+Answer = Callable[[wrappers.Request], dict[str, Any]]
+
+
+class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
+    """The plugin as TensorBoard makes it."""
+
+    plugin_name = "hooktrace"
+
+    def __init__(self, context: base_plugin.TBContext) -> None:
+        self._runs = Runs(_roots(context))
+        self._cache = RunCache(self._runs.files)
+
+    def get_plugin_apps(self) -> dict[str, Any]:
+        """Return the routes; a file of the page has one of its own, none is looked up by name."""
+        apps = {
+            f"/{name}": _serving(answer)
+            for name, answer in (
+                ("runs", self._serve_runs),
+                ("run", self._serve_run),
+                ("view", self._serve_view),
+                ("summary", self._serve_summary),
+                ("step", self._serve_step),
+                ("bucket", self._serve_bucket),
+            )
+        }
+        for path in _STATIC.iterdir():
+            if path.suffix in _TYPES:
+                apps[f"/static/{path.name}"] = _serving_file(path)
+        return apps
+
+    def is_active(self) -> bool:
+        """Return whether there is a trace file under the logdir."""
+        return bool(self._runs.names())
+
+    def frontend_metadata(self) -> base_plugin.FrontendMetadata:
+        """Return the tab's name and its module; the page looks for new data by itself."""
+        return base_plugin.FrontendMetadata(
+            es_module_path="/static/main.js", tab_name="Comm Timeline", disable_reload=True
+        )
+
+    def data_plugin_names(self) -> tuple[str, ...]:
+        """Return none: nothing of event files is shown."""
+        return ()
+
+    def _serve_runs(self, request: wrappers.Request) -> dict[str, Any]:
+        return {"runs": self._runs.names()}
+
+    def _serve_run(self, request: wrappers.Request) -> dict[str, Any]:
+        snapshot = self._cache.refresh(request.args.get("run", ""), _BUDGET_S)
+        timeline = snapshot.timeline
+        unaligned = set(timeline.unaligned)
+        run = timeline.run
+        return {
+            **_progress(snapshot),
+            "run_id": run.run_id if run is not None else None,
+            "world_size": run.world_size if run is not None else None,
+            "models": [_model(snapshot, name) for name in timeline.models],
+            "ranks": [
+                {
+                    "rank": track.rank,
+                    "host": track.trace.run.host if track.trace.run is not None else None,
+                    "clock_known": track.rank not in unaligned,
+                    "closed": track.trace.closed,
+                    "skipped": len(track.trace.skipped),
+                    "first_skipped": [list(s) for s in track.trace.skipped[:3]],
+                    "lost": track.trace.lost,
+                }
+                for track in timeline.tracks
+            ],
+            "strangers": [track.rank for track in timeline.strangers],
+            "errors": [[name, why] for name, why in snapshot.errors.items()],
+        }
+
+    def _serve_view(self, request: wrappers.Request) -> dict[str, Any]:
+        snapshot = self._snapshot(request)
+        scene = snapshot.scene(request.args.get("model", ""))
+        width = min(_number(request, "width"), _MAX_WIDTH_PX)
+        found = picture(scene, _number(request, "t0"), _number(request, "t1"), width)
+        return {**_progress(snapshot), "extent": scene.extent, "lanes": scene.lanes, **found}
+
+    def _serve_summary(self, request: wrappers.Request) -> dict[str, Any]:
+        snapshot = self._snapshot(request)
+        scene = snapshot.scene(request.args.get("model", ""))
+        return {"version": snapshot.version, "extent": scene.extent, **summary_of(scene)}
+
+    def _serve_step(self, request: wrappers.Request) -> dict[str, Any]:
+        scene = self._snapshot(request).scene(request.args.get("model", ""))
+        return step_of(scene, _number(request, "step"))
+
+    def _serve_bucket(self, request: wrappers.Request) -> dict[str, Any]:
+        scene = self._snapshot(request).scene(request.args.get("model", ""))
+        return bucket_detail(scene, _number(request, "rank"), _number(request, "id"))
+
+    def _snapshot(self, request: wrappers.Request) -> Snapshot:
+        return self._cache.get(request.args.get("run", ""), _BUDGET_S)
+
+
+def _roots(context: base_plugin.TBContext) -> dict[str, Path]:
+    """Return the folders that TensorBoard was given, by name; none where they are not local."""
+    logdir = context.logdir
+    if logdir:
+        return {} if "://" in logdir else {"": Path(logdir).expanduser()}
+    spec = getattr(context.flags, "logdir_spec", "") or ""
+    roots = {}
+    for part in filter(None, spec.split(",")):
+        name, colon, path = part.partition(":")
+        if "://" not in part:
+            roots[name if colon else ""] = Path(path if colon else part).expanduser()
+    return roots
+
+
+def _model(snapshot: Snapshot, name: str) -> dict[str, Any]:
+    scene = snapshot.scene(name)
+    return {"name": name, "extent": scene.extent, "lanes": scene.lanes}
+
+
+def _progress(snapshot: Snapshot) -> dict[str, Any]:
+    return {
+        "version": snapshot.version,
+        "read_bytes": snapshot.read_bytes,
+        "total_bytes": snapshot.total_bytes,
+    }
+
+
+def _number(request: wrappers.Request, name: str) -> int:
+    """Return a whole number of the request; raises ``ValueError`` that names it."""
+    try:
+        value = int(float(request.args.get(name, "")))
+    except (ValueError, OverflowError):
+        raise ValueError(f"{name} is not a number") from None
+    if abs(value) > 2**60:
+        raise ValueError(f"{name} is out of range")
+    return value
+
+
+def _serving(answer: Answer) -> Any:
+    @wrappers.Request.application
+    def serve(request: wrappers.Request) -> Any:
+        code, content = 200, {}
+        try:
+            content = answer(request)
+        except NotThereError as error:
+            code, content = 404, {"error": str(error)}
+        except ValueError as error:
+            code, content = 400, {"error": str(error)}
+        # As text: given a dict, TensorBoard would look at each of a million numbers.
+        text = json.dumps(content, separators=(",", ":"))
+        return http_util.Respond(request, text, "application/json", code=code)
+
+    return serve
+
+
+def _serving_file(path: Path) -> Any:
+    @wrappers.Request.application
+    def serve(request: wrappers.Request) -> Any:
+        return http_util.Respond(request, path.read_bytes(), _TYPES[path.suffix])
+
+    return serve

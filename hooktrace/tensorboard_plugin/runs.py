@@ -1,0 +1,109 @@
+"""Which runs lie under the logdir, and the files of one: never a file outside of it.
+
+    logdir --walk--> <run>/plugins/hooktrace/rank*.trace*.json --resolve--> {run's name: folder}
+
+A request names a run; the name is looked up in what the walk found and never joined to a path.
+Links are followed only as far as their target is inside the logdir.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ..timeline import find_traces
+
+__all__ = ["NotThereError", "Runs"]
+
+_FRESH_S = 5.0
+"""How long a walk of the logdir is good for: TensorBoard itself looks every 5 s."""
+
+
+class NotThereError(LookupError):
+    """A request names something that is not there; the message says what."""
+
+
+class Runs:
+    """The runs under some folders.
+
+    ``roots``: by name, "" for the only one.  A run's name is its path below the root, ``.`` for the
+    root itself.  ``clock`` gives seconds.
+    """
+
+    def __init__(
+        self, roots: dict[str, Path], *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._roots = roots
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._found: dict[str, Path] = {}
+        self._found_at = -_FRESH_S
+
+    def names(self) -> list[str]:
+        """Return the names of all runs that have trace files, sorted."""
+        return sorted(self._look())
+
+    def files(self, name: str) -> dict[int, list[Path]]:
+        """Return a run's files by rank, as ``find_traces`` does, those inside the logdir.
+
+        Raises ``NotThereError`` for a name that no run has.
+        """
+        folder = self._look().get(name)
+        if folder is None:
+            raise NotThereError("there is no such run")
+        root = self._root_of(folder)
+        found = {
+            rank: [path for path in paths if root is not None and _is_inside(path, root)]
+            for rank, paths in find_traces(folder).items()
+        }
+        return {rank: paths for rank, paths in found.items() if paths}
+
+    def _look(self) -> dict[str, Path]:
+        with self._lock:
+            now = self._clock()
+            if now - self._found_at >= _FRESH_S:
+                self._found = {}
+                for prefix, root in self._roots.items():
+                    self._walk(prefix, root)
+                self._found_at = now
+            return self._found
+
+    def _walk(self, prefix: str, root: Path) -> None:
+        real_root = os.path.realpath(root)
+        seen = set()
+        for folder, folders, _ in os.walk(root, followlinks=True):
+            here = os.path.realpath(folder)
+            # A link may lead out of the logdir, or back into what was walked already.
+            if here in seen or not _is_inside(here, real_root):
+                folders.clear()
+                continue
+            seen.add(here)
+            if "plugins" in folders and find_traces_in(folder):
+                name = os.path.relpath(folder, root).replace(os.sep, "/")
+                name = "/".join(p for p in (prefix, "" if name == "." else name) if p) or "."
+                self._found[name] = Path(folder)
+            folders[:] = sorted(f for f in folders if f != "plugins")
+
+    def _root_of(self, folder: Path) -> str | None:
+        for root in self._roots.values():
+            real = os.path.realpath(root)
+            if _is_inside(folder, real):
+                return real
+        return None
+
+
+def find_traces_in(folder: str) -> bool:
+    """Return whether a run's folder has trace files."""
+    try:
+        names = os.listdir(os.path.join(folder, "plugins", "hooktrace"))
+    except OSError:
+        return False
+    return any(name.startswith("rank") and ".trace" in name for name in names)
+
+
+def _is_inside(path: str | Path, real_root: str) -> bool:
+    real = os.path.realpath(path)
+    return real == real_root or real.startswith(real_root.rstrip(os.sep) + os.sep)

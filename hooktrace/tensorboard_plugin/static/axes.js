@@ -1,0 +1,161 @@
+// What stands around the lanes: the overview of the whole run, the ruler, the ranks' labels.
+
+import { formatTick } from "./dom.js";
+
+export const GUTTER = 132;
+export const OVERVIEW = 30;
+export const TOP = OVERVIEW + 38;
+const FONT = "11px system-ui, sans-serif";
+
+// Returns how many steps the ruler names.
+export function drawAxes(canvas, data) {
+  const { context: c, theme } = canvas;
+  c.fillStyle = theme.background;
+  c.fillRect(0, 0, canvas.width, TOP);
+  c.fillRect(0, 0, GUTTER, canvas.height);
+  c.textBaseline = "middle";
+  c.font = FONT;
+  drawOverview(canvas, data.summary);
+  drawTimes(canvas);
+  const named = data.picture ? drawSteps(canvas, data.picture.ruler) : 0;
+  if (data.picture) drawLabels(canvas, data);
+  c.fillStyle = theme.line;
+  c.fillRect(0, TOP - 1, canvas.width, 1);
+  c.fillRect(GUTTER - 1, 0, 1, canvas.height);
+  return named;
+}
+
+// The exposed time of each part of the run, the worst step of it, and where the view is.
+function drawOverview(canvas, summary) {
+  const { context: c, theme, view } = canvas;
+  c.textAlign = "right";
+  c.fillStyle = theme.muted;
+  c.fillText("exposed, whole run", GUTTER - 8, OVERVIEW / 2);
+  if (!summary || !view.extent) return;
+  const bins = summary.overview, most = Math.max(...bins, 1);
+  const wide = canvas.lanesWidth / bins.length;
+  c.fillStyle = theme.last;
+  bins.forEach((value, i) => {
+    if (value < 0) return;
+    const h = Math.max(1, (OVERVIEW - 8) * value / most);
+    c.fillRect(GUTTER + i * wide, OVERVIEW - 3 - h, Math.max(0.7, wide), h);
+  });
+  c.fillStyle = theme.anomaly;
+  for (const { at } of summary.anomalies) {
+    c.fillRect(GUTTER + at / summary.extent * canvas.lanesWidth - 1, 1, 2, 5);
+  }
+  const left = Math.max(GUTTER, GUTTER + view.t0 / summary.extent * canvas.lanesWidth);
+  const right = Math.min(canvas.width, GUTTER + view.t1 / summary.extent * canvas.lanesWidth);
+  c.fillStyle = theme.name === "dark" ? "rgba(0,0,0,0.5)" : "rgba(255,255,255,0.65)";
+  c.fillRect(GUTTER, 0, Math.max(0, left - GUTTER), OVERVIEW);
+  c.fillRect(right, 0, Math.max(0, canvas.width - right), OVERVIEW);
+  c.strokeStyle = theme.text;
+  c.lineWidth = 1;
+  c.strokeRect(left + 0.5, 0.5, Math.max(2, right - left - 1), OVERVIEW - 1);
+}
+
+// A round distance between ticks that are at least 110 px apart.
+function tickDistance(span, width) {
+  const least = span / Math.max(1, width / 110);
+  const power = 10 ** Math.floor(Math.log10(least));
+  return power * [1, 2, 5, 10].find((f) => f * power >= least);
+}
+
+function drawTimes(canvas) {
+  const { context: c, theme, view } = canvas;
+  const apart = tickDistance(view.span, canvas.lanesWidth);
+  c.textAlign = "left";
+  for (let tick = Math.ceil(view.t0 / apart); tick * apart <= view.t1; tick += 1) {
+    const t = tick * apart + 0; // no minus zero
+    const x = canvas.x(t);
+    c.fillStyle = theme.line;
+    c.fillRect(x, OVERVIEW + 2, 1, 16);
+    c.fillStyle = theme.muted;
+    c.fillText(formatTick(t, apart, view.t1), x + 4, OVERVIEW + 10);
+  }
+  c.textAlign = "right";
+  c.fillText("time", GUTTER - 8, OVERVIEW + 10);
+}
+
+function drawSteps(canvas, ruler) {
+  const { context: c, theme, view } = canvas;
+  c.textAlign = "right";
+  c.fillStyle = theme.muted;
+  c.fillText("step", GUTTER - 8, OVERVIEW + 28);
+  c.textAlign = "left";
+  const visible = [];
+  for (let i = 0; i < ruler.step.length; i += 1) {
+    const at = ruler.start[i], ends = ruler.start[i + 1] ?? Infinity;
+    if (at <= view.t1 && ends >= view.t0 && (at >= view.t0 || ends < Infinity)) visible.push(i);
+  }
+  const every = labelDistance(c, ruler, visible, canvas.lanesWidth);
+  let named = 0, free = GUTTER;
+  for (const i of visible) {
+    const at = ruler.start[i], x = Math.max(canvas.x(at), GUTTER);
+    const apart = canvas.x(ruler.start[i + 1] ?? Infinity) - canvas.x(at);
+    const text = String(ruler.step[i]), width = c.measureText(text).width;
+    c.fillStyle = theme.line;
+    if (at >= view.t0 && apart > 14) c.fillRect(x, OVERVIEW + 20, 1, canvas.height);
+    if (ruler.step[i] % every || x + 3 < free || (at < view.t0 && apart < width)) continue;
+    if (at >= view.t0) c.fillRect(x, OVERVIEW + 20, 1, 18);
+    c.fillStyle = theme.text;
+    c.fillText(text, x + 3, OVERVIEW + 28);
+    free = x + width + 10;
+    named += 1;
+  }
+  return named;
+}
+
+// Every how many steps there is room for a number: 1, 2, 5, 10, 20 ...
+function labelDistance(c, ruler, visible, width) {
+  if (visible.length < 2) return 1;
+  const first = ruler.step[visible[0]], last = ruler.step[visible.at(-1)];
+  const text = c.measureText(String(last)).width + 14;
+  const least = text / (width / Math.max(1, last - first));
+  if (least <= 1) return 1;
+  const power = 10 ** Math.floor(Math.log10(least));
+  return power * [1, 2, 5, 10].find((f) => f * power >= least);
+}
+
+function drawLabels(canvas, { picture, info, summary }) {
+  const { context: c, theme } = canvas;
+  c.save();
+  c.beginPath();
+  c.rect(0, TOP, GUTTER, canvas.height - TOP);
+  c.clip();
+  const late = new Map((summary ? summary.late : []).map((l) => [l.rank, l]));
+  picture.ranks.forEach((rank, index) => {
+    const y = canvas.top(index), own = info && info.ranks.find((r) => r.rank === rank.rank);
+    const lines = [];
+    if (own && !own.clock_known) lines.push(["clock unknown", theme.muted]);
+    const lag = late.get(rank.rank);
+    if (lag) lines.push([`last ${percent(lag.times / lag.of)}`, theme.last]);
+    if (own && own.skipped) lines.push([`${own.skipped} lines unread`, theme.anomaly]);
+    if (own && own.host && canvas.laneHeight > 60) lines.push([clip(own.host), theme.muted]);
+    const height = 14;
+    let at = y + 13;
+    c.textAlign = "left";
+    c.fillStyle = theme.text;
+    c.font = `600 ${FONT}`;
+    c.fillText(`rank ${rank.rank}`, 10, at);
+    c.font = FONT;
+    for (const [text, color] of lines) {
+      at += height;
+      if (at > y + canvas.laneHeight - 4) break;
+      c.fillStyle = color;
+      c.fillText(text, 10, at);
+    }
+    c.fillStyle = theme.line;
+    c.fillRect(0, y + canvas.laneHeight - 0.5, GUTTER, 0.5);
+  });
+  c.restore();
+}
+
+function percent(share) {
+  const value = 100 * share;
+  return `${value < 10 ? value.toPrecision(2) : Math.round(value)} % of times`;
+}
+
+function clip(text) {
+  return text.length > 18 ? `${text.slice(0, 17)}…` : text;
+}

@@ -1,0 +1,71 @@
+// The server's answer as typed arrays, one set of rectangles a colour: what a frame loops over.
+
+import { KINDS } from "./theme.js";
+
+const LATE = 1024;
+const OTHER = KINDS.length - 1;
+
+// Times become ns since the run's origin.  `px_ns`: the ns a pixel stands for in the picture.
+export function prepare(answer, px_ns) {
+  const { t0, t1, lanes, bin_ns, ruler } = answer;
+  return {
+    t0, t1, px_ns, lanes, extent: answer.extent, read_bytes: answer.read_bytes,
+    ruler: { every: ruler.every, step: ruler.step, start: ruler.start.map((t) => t + t0) },
+    ranks: answer.ranks.map((r) => prepareRank(r, t0, bin_ns)),
+  };
+}
+
+function prepareRank({ rank, bars, bins, steps, marks }, t0, bin_ns) {
+  return {
+    rank, ...bars,
+    start: Float64Array.from(bars.start, (t) => t + t0),
+    end: Float64Array.from(bars.end, (t) => t + t0),
+    isLate: bars.flags.map((f) => (f & LATE) !== 0),
+    isLast: bars.flags.map((f) => (f & 1) !== 0),
+    failed: bars.flags.map((f) => (f & 8) !== 0),
+    stageRects: stageRects(bars, t0),
+    bins: prepareBins(bins, t0, bin_ns),
+    steps: {
+      ...steps, start: steps.start.map((t) => t + t0), end: steps.end.map((t) => t + t0),
+      last_ready: steps.last_ready.map((t) => t + t0),
+    },
+    marks: marks.map((m) => ({ ...m, at: m.at + t0 })),
+  };
+}
+
+// For each kind of stage: start, end, lane, three numbers a rectangle.
+function stageRects(bars, t0) {
+  const rects = KINDS.map(() => []);
+  let at = 0;
+  for (let bar = 0; bar < bars.id.length; bar += 1) {
+    const lane = bars.lane[bar];
+    rects[OTHER].push(bars.start[bar] + t0, bars.end[bar] + t0, lane);
+    for (const end = at + bars.stages[bar]; at < end; at += 1) {
+      if (bars.stage_end[at] > bars.stage_start[at]) {
+        rects[bars.stage[at]].push(bars.stage_start[at] + t0, bars.stage_end[at] + t0, lane);
+      }
+    }
+  }
+  return rects.map((r) => Float64Array.from(r));
+}
+
+// For each kind: start, end, lane, and from where to where of the row's height, in parts of 1.
+function prepareBins(bins, t0, bin_ns) {
+  const rects = KINDS.map(() => []);
+  const n = bins.lane.length;
+  const start = new Float64Array(n), end = new Float64Array(n);
+  for (let i = 0; i < n; i += 1) {
+    start[i] = t0 + bins.bin[i] * bin_ns;
+    end[i] = start[i] + bin_ns;
+    const height = 0.25 + 0.75 * bins.cover[i] / 100;
+    let total = 0;
+    for (let k = 0; k < KINDS.length; k += 1) total += bins.shares[i * KINDS.length + k];
+    let from = 0;
+    for (let k = 0; k < KINDS.length; k += 1) {
+      const share = total ? height * bins.shares[i * KINDS.length + k] / total : 0;
+      if (share > 0) rects[k].push(start[i], end[i], bins.lane[i], from, from + share);
+      from += share;
+    }
+  }
+  return { ...bins, start, end, rects: rects.map((r) => Float64Array.from(r)) };
+}

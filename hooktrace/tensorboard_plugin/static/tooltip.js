@@ -1,0 +1,95 @@
+// The box beside the pointer: all numbers of what is under it.  describe() serves the pinned box too.
+
+import { element, formatTime, table } from "./dom.js";
+import { KINDS } from "./theme.js";
+
+const ASK_AFTER_MS = 60;
+
+export class Tooltip {
+  constructor(parent, data) {
+    this.data = data;
+    this.box = element("div", { id: "tooltip", role: "tooltip" });
+    this.box.hidden = true;
+    this.key = null;
+    parent.append(this.box);
+  }
+
+  show(hit, x, y) {
+    if (!hit) {
+      this.key = null;
+      this.box.hidden = true;
+      return;
+    }
+    if (hit.key !== this.key) {
+      this.key = hit.key;
+      this.fill(hit);
+    }
+    this.box.hidden = false;
+    this.move(x, y);
+    this.at = [x, y];
+  }
+
+  fill(hit) {
+    if (hit.kind === "mark") {
+      const { mark, rank } = hit;
+      this.box.replaceChildren(
+        element("b", {}, `${mark.title.replaceAll("_", " ")}, step ${mark.step}, rank ${rank}`),
+        element("p", {}, mark.text));
+    } else if (hit.kind === "bin") {
+      this.box.replaceChildren(
+        element("b", {}, `${hit.count} bucket${hit.count === 1 ? "" : "s"}, rank ${hit.rank}`),
+        table(KINDS.map((k, i) => [k, `${hit.shares[i]} %`]).filter((_, i) => hit.shares[i])),
+        element("p", {}, hit.late ? `last of all ranks ${hit.late} times. Zoom in (w).`
+          : "Too narrow to show each: zoom in (w)."));
+    } else {
+      this.box.replaceChildren(
+        element("b", {}, `bucket ${hit.bucket}, step ${hit.step}, rank ${hit.rank}`),
+        table([["ready to done", formatTime(hit.end - hit.start)]]));
+      setTimeout(() => this.fillDetail(hit), ASK_AFTER_MS);
+    }
+  }
+
+  async fillDetail(hit) {
+    if (this.key !== hit.key) return;
+    let parts;
+    try {
+      parts = describe(await this.data.detail(hit.rank, hit.id));
+    } catch (error) {
+      parts = [element("p", {}, error.message)];
+    }
+    if (this.key !== hit.key) return;
+    this.box.replaceChildren(...parts);
+    this.move(...this.at);
+  }
+
+  // Beside the pointer, on the side that has room.
+  move(x, y) {
+    const { offsetWidth: w, offsetHeight: h } = this.box;
+    const top = document.getElementById("main").getBoundingClientRect().top;
+    const left = x + 16 + w > innerWidth ? x - w - 12 : x + 16;
+    const below = top + y + 16 + h > innerHeight ? innerHeight - h - 4 : top + y + 16;
+    this.box.style.left = `${Math.max(2, left)}px`;
+    this.box.style.top = `${Math.max(2, below)}px`;
+  }
+}
+
+// A bucket's detail as elements.
+export function describe(detail) {
+  const stages = element("table", { class: "stages" }, ...detail.stages.map(([kind, name, ms, note]) =>
+    element("tr", {}, element("th", {}, element("i", { class: `kind${kind}` }), name),
+      element("td", {}, ms), element("td", { class: "note" }, note))));
+  const parts = [element("b", {}, detail.title), table(detail.times), stages, table(detail.bytes)];
+  if (detail.late.length) parts.push(table(detail.late));
+  if (detail.exception) parts.push(element("p", { class: "bad" }, detail.exception));
+  if (detail.error.length) {
+    parts.push(element("h4", {}, "error"), table(detail.error));
+    if (detail.worst.length) parts.push(element("h4", {}, "worst"), table(detail.worst));
+  }
+  parts.push(table(detail.what));
+  if (detail.parameters.length) {
+    const more = detail.more_parameters ? [`and ${detail.more_parameters} more`] : [];
+    parts.push(element("h4", {}, "parameters"),
+      element("p", { class: "names" }, [...detail.parameters, ...more].join(", ")));
+  }
+  return parts;
+}

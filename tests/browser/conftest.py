@@ -1,0 +1,72 @@
+"""What all browser tests share: one wheel, one real run, one browser."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ..timeline.files import run_of, steps_of, text_of, write_ranks
+from .page import Timeline
+from .servers import build_site, real_run, tensorboard
+
+CHROMIUM = shutil.which("chromium")
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    if CHROMIUM is None:
+        pytest.skip("Chromium is not installed; apt-get install chromium")
+    api = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
+    with api.sync_playwright() as playwright:
+        # Chromium refuses its sandbox to root, as which containers run.
+        made = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield made
+        made.close()
+
+
+@pytest.fixture(scope="session")
+def site(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_site(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="session")
+def logdir(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Many runs; ``real`` is the real one."""
+    folder = tmp_path_factory.mktemp("logs")
+    real_run(folder / "real")
+    for i in range(40):
+        write_ranks(folder / f"sweep/lr{i:02d}", {0: text_of(run_of(0), steps_of(2))})
+    return folder
+
+
+@pytest.fixture(scope="session")
+def server(site: Path, logdir: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    log = tmp_path_factory.mktemp("tensorboard") / "log"
+    with tensorboard(site, logdir, log) as address:
+        yield address
+
+
+@pytest.fixture
+def open_timeline(browser: Any) -> Iterator[Any]:
+    """Return a function that opens the tab of a server's address and gives a ``Timeline``."""
+    contexts = []
+    opened = []
+
+    def open_(address: str, *, run: str | None = None, **options: Any) -> Timeline:
+        context = browser.new_context(viewport={"width": 1300, "height": 800}, **options)
+        contexts.append(context)
+        timeline = Timeline(context.new_page(), address)
+        opened.append(timeline)
+        if run is not None:
+            timeline.choose(run)
+        return timeline
+
+    yield open_
+    for timeline in opened:
+        assert timeline.page_errors == []
+    for context in contexts:
+        context.close()

@@ -1,0 +1,94 @@
+"""The tab as a test sees it: what it says it drew, its pixels, the pointer and the keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["Timeline"]
+
+DEADLINE_MS = 40_000
+_SETTLED = """(run) => {
+  const t = window.hooktraceTimeline, s = t && t.state();
+  return s && (!run || s.run === run) && s.isWhole && !s.isBusy && s.drawn.ranks > 0;
+}"""
+
+
+class Timeline:
+    """The tab, opened at a TensorBoard's address.  ``page_errors``: of any script of the page."""
+
+    def __init__(self, page: Any, address: str, *, settle: bool = True) -> None:
+        self.page = page
+        self.page_errors: list[str] = []
+        page.set_default_timeout(DEADLINE_MS)
+        page.on("pageerror", lambda error: self.page_errors.append(str(error)))
+        page.goto(f"{address}/#hooktrace")
+        page.wait_for_selector("iframe", state="attached")
+        handle = page.wait_for_selector('iframe[src*="name=hooktrace"], iframe')
+        self.frame = handle.content_frame()
+        try:
+            self.frame.wait_for_function("() => window.hooktraceTimeline")
+        except Exception as error:
+            raise AssertionError(f"the page did not start: {self.page_errors}") from error
+
+    def settle(self, run: str | None = None) -> dict[str, Any]:
+        """Wait until the whole run is read and drawn; returns the state."""
+        self.frame.wait_for_function(_SETTLED, arg=run)
+        return self.state()
+
+    def state(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.frame.evaluate("() => window.hooktraceTimeline.state()")
+        return found
+
+    def wait(self, condition: str) -> dict[str, Any]:
+        """Wait for a condition in JavaScript on the state ``s``; returns the state."""
+        self.frame.wait_for_function(
+            f"() => {{ const s = window.hooktraceTimeline.state(); return {condition}; }}"
+        )
+        return self.state()
+
+    def choose(self, run: str) -> dict[str, Any]:
+        self.frame.wait_for_function(
+            "(run) => [...document.querySelectorAll('#run option')].some((o) => o.value === run)",
+            arg=run,
+        )
+        self.frame.select_option("#run", run)
+        return self.settle(run)
+
+    def step(self, number: int) -> dict[str, Any]:
+        self.frame.evaluate("(n) => window.hooktraceTimeline.goToStep(n)", number)
+        self.frame.wait_for_function("() => window.hooktraceTimeline.state().mode === 'free'")
+        return self.settle()
+
+    def press(self, key: str) -> dict[str, Any]:
+        self.page.keyboard.press(key)
+        return self.settle()
+
+    def place(self, rank: int, step: int, bucket: int) -> tuple[float, float]:
+        """Return where a bucket's bar is on the page."""
+        at = self.frame.evaluate(
+            "([r, s, b]) => window.hooktraceTimeline.locate(r, s, b)", [rank, step, bucket]
+        )
+        assert at is not None, "the bucket has no bar of its own"
+        box = self.frame.locator("#lanes").bounding_box()
+        return box["x"] + at["x"], box["y"] + at["y"]
+
+    def colors(self, rank: int, step: int, bucket: int) -> set[str]:
+        """Return the colours on the line through a bucket's bar, as #rrggbb."""
+        found = self.frame.evaluate(
+            """([r, s, b]) => {
+              const at = window.hooktraceTimeline.locate(r, s, b), ratio = devicePixelRatio;
+              const canvas = document.getElementById("lanes");
+              const { data } = canvas.getContext("2d").getImageData(
+                (at.x - at.width / 2) * ratio, (at.y + 3) * ratio, Math.ceil(at.width * ratio), 1);
+              const hex = new Set();
+              for (let i = 0; i < data.length; i += 4) hex.add("#" + [0, 1, 2]
+                .map((k) => data[i + k].toString(16).padStart(2, "0")).join(""));
+              return [...hex];
+            }""",
+            [rank, step, bucket],
+        )
+        return set(found)
+
+    def text(self, selector: str) -> str:
+        found: str = self.frame.locator(selector).inner_text()
+        return found

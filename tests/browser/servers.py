@@ -1,0 +1,75 @@
+"""A wheel of this tree, a real run, and TensorBoard serving one from the other.
+
+    repository --pip wheel--> wheel --unpacked--> site folder, first on TensorBoard's path
+    hooktrace demo, 4 ranks --> <logdir>/real
+
+So the plugin comes from what the wheel holds, with its entry point, wherever the tests run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ..distributed.harness import REPOSITORY
+from ..exporters.processes import free_port, get, running, until
+
+__all__ = ["RANKS", "STEPS", "build_site", "real_run", "tensorboard"]
+
+RANKS = 4
+STEPS = 12
+_DEADLINE_S = 200
+
+
+def build_site(folder: Path) -> Path:
+    """Build the wheel and unpack it; returns the folder that belongs on the path."""
+    source, wheels, site = folder / "source", folder / "wheels", folder / "site"
+    ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    shutil.copytree(REPOSITORY / "hooktrace", source / "hooktrace", ignore=ignore)
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(REPOSITORY / name, source)
+    command = [
+        *(sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"),
+        *("-w", str(wheels), str(source)),
+    ]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=_DEADLINE_S, check=False)
+    assert run.returncode == 0, run.stderr
+    (wheel,) = wheels.glob("hooktrace-*.whl")
+    with zipfile.ZipFile(wheel) as packed:
+        packed.extractall(site)
+    return site
+
+
+def real_run(logdir: Path) -> None:
+    """Train on four ranks and leave their files in ``logdir``."""
+    command = [
+        *(sys.executable, "-m", "hooktrace", "demo", "--ranks", str(RANKS)),
+        *("--steps", str(STEPS), "--out", str(logdir), "--port", "0"),
+    ]
+    # Four ranks on few cores: one thread each.
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"}
+    run = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=_DEADLINE_S, check=False
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+@contextmanager
+def tensorboard(site: Path, logdir: Path, log: Path, *, load_fast: bool = False) -> Iterator[str]:
+    """Serve ``logdir`` with a stock TensorBoard; yields its address, and it ends with the block."""
+    port = free_port()
+    command = [
+        *("env", f"PYTHONPATH={site}", sys.executable, "-m", "tensorboard.main"),
+        *("--logdir", str(logdir), "--host", "127.0.0.1", "--port", str(port)),
+        f"--load_fast={str(load_fast).lower()}",
+    ]
+    with running(command, log):
+        address = f"http://127.0.0.1:{port}"
+        until(lambda: get(f"{address}/data/plugins_listing"), bool, log)
+        yield address

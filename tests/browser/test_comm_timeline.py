@@ -1,0 +1,276 @@
+"""Comm Timeline in Chromium, from a stock TensorBoard: what is drawn, told and done.
+
+Every test compares with the trace files themselves.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hooktrace.bench.long_run import write_run
+from hooktrace.timeline import Timeline as Ranks
+from hooktrace.timeline import find_traces, load
+
+from ..exporters.records_sample import make_anomaly, make_layout
+from ..timeline.files import run_of, steps_of, text_of, write_ranks
+from .servers import RANKS, STEPS, tensorboard
+
+WIRE = "#0072b2"
+WIRE_DARK = "#2f8fd8"
+EVIL = "<script>window.top.harm=1</script><img src=x onerror='window.top.harm=1'>"
+
+
+@pytest.fixture(scope="module")
+def real(logdir: Path) -> Ranks:
+    return load(find_traces(logdir / "real"))
+
+
+def overlapping(ranks: Ranks, t0: float, t1: float) -> int:
+    """Count the buckets that touch a stretch of time, ns since the first of all."""
+    times = [
+        (clock.common(track.buckets.ready), clock.common(track.buckets.done))
+        for track, clock in zip(ranks.tracks, ranks.clocks, strict=True)
+    ]
+    origin = min(int(ready.min()) for ready, _ in times)
+    return sum(int(((done - origin >= t0) & (ready - origin <= t1)).sum()) for ready, done in times)
+
+
+def test_first_picture_has_all_ranks_steps_and_marks(
+    server: str, open_timeline: Any, real: Ranks
+) -> None:
+    """Every step of every rank, exposed time and the marks of DDP's rebuild."""
+    state = open_timeline(server).settle("real")
+    drawn = state["drawn"]
+    assert (drawn["ranks"], drawn["steps"]) == (RANKS, RANKS * STEPS)
+    assert drawn["exposed"] == sum(int((t.steps.exposed > 0).sum()) for t in real.tracks)
+    assert drawn["marks"] == sum(len(t.trace.layouts) for t in real.tracks) >= 2 * RANKS
+    assert 0 < drawn["bars"] + drawn["bins"] <= sum(len(t.buckets) for t in real.tracks)
+    assert drawn["rulerSteps"] > 3
+    assert state["mode"] == "fit"
+
+
+def test_a_step_shows_each_bucket_with_its_stages(
+    server: str, open_timeline: Any, real: Ranks
+) -> None:
+    """As many bars as buckets overlap the view; the wire stage has its colour."""
+    timeline = open_timeline(server)
+    timeline.settle("real")
+    state = timeline.step(5)
+    assert state["drawn"]["bins"] == 0
+    assert state["drawn"]["bars"] == overlapping(real, state["t0"], state["t1"])
+    assert state["drawn"]["stages"] > 2 * state["drawn"]["bars"]
+    assert state["drawn"]["lastMarks"] >= RANKS
+    for rank in range(RANKS):
+        assert WIRE in timeline.colors(rank, 5, 0)
+
+
+def test_tooltip_has_the_numbers_and_names_and_a_click_pins_them(
+    server: str, open_timeline: Any, real: Ranks
+) -> None:
+    """As the file has them; pinned stays when the pointer goes, Escape unpins."""
+    timeline = open_timeline(server)
+    timeline.settle("real")
+    timeline.step(5)
+    timeline.page.mouse.move(*timeline.place(2, 5, 3))
+    timeline.frame.wait_for_selector("#tooltip .names")
+    text = timeline.text("#tooltip")
+    buckets = real.tracks[2].buckets
+    row = int(np.flatnonzero((buckets.step == 5) & (buckets.bucket == 3))[0])
+    assert "bucket 3, step 5, rank 2" in text
+    assert f"{(buckets.done[row] - buckets.ready[row]) / 1e6:,.3f} ms" in text
+    assert f"{buckets.numel[row]:,} float32" in text
+    layout = real.tracks[2].trace.layouts[-1].buckets[3]
+    assert all(name in text for name, _ in layout.parameters)
+    assert "wire" in text
+    assert timeline.state()["pinned"] is None
+    timeline.page.mouse.down()
+    timeline.page.mouse.up()
+    timeline.page.mouse.move(5, 5)
+    timeline.wait("s.pinned && !s.hovered")
+    assert "bucket 3, step 5, rank 2" in timeline.text("#pinned")
+    assert timeline.frame.locator("#tooltip").is_hidden()
+    timeline.press("Escape")
+    assert timeline.state()["pinned"] is None
+
+
+def test_keys_zoom_pan_and_step(server: str, open_timeline: Any) -> None:
+    """W and s are inverse, a and d and the arrows too; [ and ] go by steps, 0 shows all."""
+    timeline = open_timeline(server)
+    whole = timeline.settle("real")
+    near = timeline.press("w")
+    assert near["t1"] - near["t0"] == pytest.approx(0.7 * (whole["t1"] - whole["t0"]))
+    right = timeline.press("d")
+    assert right["t0"] - near["t0"] == pytest.approx(0.2 * (near["t1"] - near["t0"]))
+    assert timeline.press("a")["t0"] == pytest.approx(near["t0"])
+    assert timeline.press("ArrowRight")["t0"] == pytest.approx(right["t0"])
+    assert timeline.press("ArrowLeft")["t0"] == pytest.approx(near["t0"])
+    far = timeline.press("s")
+    assert far["t1"] - far["t0"] == pytest.approx(whole["t1"] - whole["t0"])
+    at_5 = timeline.step(5)
+    after = timeline.press("]")
+    assert after["t0"] > at_5["t0"]
+    assert timeline.frame.input_value("#step") == "6"
+    assert timeline.press("[")["t0"] == pytest.approx(at_5["t0"])
+    assert timeline.press("0")["t1"] == pytest.approx(whole["t1"])
+
+
+def test_drag_pans_and_the_wheel_zooms_at_the_pointer(server: str, open_timeline: Any) -> None:
+    """What is under the pointer stays under it."""
+    timeline = open_timeline(server)
+    timeline.settle("real")
+    before = timeline.step(5)
+    x, y = timeline.place(1, 5, 2)
+    mouse = timeline.page.mouse
+    mouse.move(x, y)
+    mouse.down()
+    mouse.move(x - 100, y, steps=4)
+    mouse.up()
+    dragged = timeline.settle()
+    assert dragged["t0"] > before["t0"]
+    assert dragged["pinned"] is None
+    assert timeline.place(1, 5, 2)[0] == pytest.approx(x - 100, abs=1)
+    mouse.wheel(0, -200)
+    zoomed = timeline.settle()
+    assert zoomed["t1"] - zoomed["t0"] < 0.6 * (dragged["t1"] - dragged["t0"])
+
+
+def test_slowest_steps_jump(server: str, open_timeline: Any, real: Ranks) -> None:
+    """The list begins with the longest period of any rank, and a click shows that step."""
+    timeline = open_timeline(server)
+    whole = timeline.settle("real")
+    periods: dict[int, int] = {}
+    for track in real.tracks:
+        steps, counts = track.steps, track.steps.counts
+        for step, period in zip(steps.step[counts], steps.period[counts], strict=True):
+            periods[int(step)] = max(periods.get(int(step), 0), int(period))
+    slowest = max(periods, key=periods.__getitem__)
+    row = timeline.frame.locator("#slowest .row").first
+    assert f"step {slowest}" in row.inner_text()
+    row.click()
+    timeline.wait("s.mode === 'free'")
+    state = timeline.settle()
+    assert state["t1"] - state["t0"] < 0.5 * (whole["t1"] - whole["t0"])
+    assert timeline.frame.input_value("#step") == str(slowest)
+
+
+def test_resizing_draws_anew(server: str, open_timeline: Any) -> None:
+    """The canvas has the new size, with as many ranks and steps."""
+    timeline = open_timeline(server)
+    before = timeline.settle("real")
+    size = "() => document.getElementById('lanes').width"
+    wide = timeline.frame.evaluate(size)
+    timeline.page.set_viewport_size({"width": 800, "height": 600})
+    timeline.frame.wait_for_function(f"(w) => ({size})() !== w", arg=wide)
+    after = timeline.settle()
+    assert after["drawn"]["ranks"] == before["drawn"]["ranks"]
+    assert after["drawn"]["steps"] == before["drawn"]["steps"]
+
+
+def test_dark_mode_follows_tensorboard(server: str, open_timeline: Any) -> None:
+    """Its switch, not the system's setting, and at once."""
+    timeline = open_timeline(server)
+    timeline.settle("real")
+    assert timeline.step(5)["theme"] == "light"
+    timeline.page.evaluate("document.body.classList.add('dark-mode')")
+    timeline.wait("s.theme === 'dark'")
+    timeline.settle()
+    assert WIRE_DARK in timeline.colors(0, 5, 0)
+
+
+@pytest.mark.parametrize("load_fast", [True, False])
+def test_every_run_can_be_chosen(
+    site: Path, logdir: Path, open_timeline: Any, tmp_path: Path, load_fast: bool
+) -> None:
+    """With TensorBoard's fast loader and without."""
+    with tensorboard(site, logdir, tmp_path / "log", load_fast=load_fast) as address:
+        timeline = open_timeline(address)
+        timeline.settle("real")
+        names = timeline.frame.locator("#run option").all_inner_texts()
+        assert names == ["real", *(f"sweep/lr{i:02d}" for i in range(40))]
+        state = timeline.choose("sweep/lr07")
+        assert (state["drawn"]["ranks"], state["model"]) == (1, "net")
+        tab = timeline.page.locator("text=Comm Timeline").first
+        assert tab.is_visible()
+
+
+def test_late_rank_is_told(site: Path, open_timeline: Any, tmp_path: Path) -> None:
+    """In the list, on its bars, and in their tooltip."""
+    write_run(tmp_path / "logs", ranks=4, steps=20, buckets=4)
+    with tensorboard(site, tmp_path / "logs", tmp_path / "log") as address:
+        timeline = open_timeline(address)
+        timeline.settle(".")
+        assert "rank 2: 16 of 80" in timeline.text("#late")
+        state = timeline.step(5)
+        assert state["drawn"]["late"] == 4
+        timeline.page.mouse.move(*timeline.place(2, 5, 1))
+        timeline.frame.wait_for_selector("#tooltip .names")
+        assert "rank 2, by 2.000 ms" in timeline.text("#tooltip")
+
+
+def test_a_running_job_is_followed(site: Path, open_timeline: Any, tmp_path: Path) -> None:
+    """A logdir that was empty gets a run, and the run grows: both appear by themselves."""
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    steps = steps_of(40)
+    text = text_of(run_of(0), steps, ended=False)
+    cut = text.index('"name":"step 9"')  # in the middle of a line
+    with tensorboard(site, logs, tmp_path / "log") as address:
+        timeline = open_timeline(address)
+        timeline.wait("s.notice.includes('no trace file')")
+        write_ranks(logs / "job", {0: text[:cut]})
+        state = timeline.settle("job")
+        assert state["drawn"]["steps"] == 9
+        timeline.press("l")
+        write_ranks(logs / "job", {0: text})
+        timeline.wait(f"s.extent >= {39 * 10_000_000} && !s.isBusy && s.mode === 'follow'")
+        state = timeline.settle()
+        assert state["t1"] > state["extent"] > state["t0"]
+        assert timeline.frame.is_checked("#follow")
+        assert timeline.press("0")["drawn"]["steps"] == 40
+
+
+def test_names_do_no_harm_and_broken_files_are_named(
+    site: Path, open_timeline: Any, tmp_path: Path
+) -> None:
+    """Markup in names is text; what cannot be read is told beside what can."""
+    from dataclasses import replace
+
+    from hooktrace.trace_format import TraceEncoder
+
+    run = EVIL.replace("/", "")
+    name = EVIL
+    steps = [
+        (replace(s, model=name), tuple(replace(b, model=name, exception=name) for b in bs))
+        for s, bs in steps_of(4)
+    ]
+    layout = make_layout()
+    bucket = replace(layout.buckets[0], parameters=((name, (1, 2)),))
+    encoder = TraceEncoder(run_of(0))
+    text = "".join(
+        [
+            text_of(run_of(0), steps, ended=False),
+            encoder.layout(replace(layout, model=name, buckets=(bucket,))),
+            encoder.anomaly(replace(make_anomaly(2), model=name, kind=name, message=name)),
+            "rubbish\n",
+        ]
+    )
+    logs = tmp_path / "logs"
+    write_ranks(logs / run, {0: text, 1: "\x00\x01 not a trace\n" * 50})
+    (logs / run / "plugins/hooktrace/rank00002.trace.json").mkdir()
+    with tensorboard(site, logs, tmp_path / "log") as address:
+        timeline = open_timeline(address)
+        state = timeline.settle(run)
+        assert state["model"] == name
+        assert state["drawn"]["bars"] == 8
+        timeline.page.mouse.move(*timeline.place(0, 2, 0))
+        timeline.frame.wait_for_selector("#tooltip .names")
+        assert name in timeline.text("#tooltip .names")
+        assert name in timeline.text("#anomalies")
+        notes = timeline.text("#notes")
+        assert "Rank 0: 1 line not read" in notes
+        assert "rank00002.trace.json cannot be read: not a regular file" in notes
+        assert timeline.page.evaluate("window.harm") is None

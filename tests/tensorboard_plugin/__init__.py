@@ -1,0 +1,1 @@
+"""Tests of ``hooktrace.tensorboard_plugin``'s server half."""
