@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -54,6 +56,47 @@ def demo(
         typer.echo(f"hooktrace demo: {error.strerror or error}", err=True)
         code = 1
     raise typer.Exit(code)
+
+
+@main.command()
+def report(
+    run: Annotated[Path, typer.Argument(help="The logdir of TraceFileExporter, as runs/demo.")],
+    *,
+    html: Annotated[
+        Path | None, typer.Option(help="Write it as one HTML file with pictures too.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Of this model only.")] = None,
+) -> None:
+    """Say what is exposed and why, who is late, what is lost: findings from a run's trace files."""
+    from .report.command import run_report
+
+    with _saying("report"):
+        run_report(run, html=html, model=model)
+
+
+@main.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="The logdir of TraceFileExporter, as runs/demo.")],
+    *,
+    out: Annotated[Path, typer.Option(help="The file to write; .gz compresses it.")],
+) -> None:
+    """Put all ranks into one trace for Perfetto, with arrows between the ranks of a bucket."""
+    from .report.command import run_export
+
+    with _saying("export"):
+        run_export(run, out=out)
+
+
+@contextmanager
+def _saying(command: str) -> Iterator[None]:
+    """Turn what cannot be done into a line on standard error and exit code 2."""
+    from .report import ReportError
+
+    try:
+        yield
+    except ReportError as error:
+        typer.echo(f"hooktrace {command}: {error}", err=True)
+        raise typer.Exit(2) from None
 
 
 @main.command()

@@ -18,7 +18,7 @@ LAYERS = (
     {"records", "ring", "timing", "lane"},
     {"summary", "metrics", "trace_format", "store", "groups"},
     {"calls", "collectives", "exporters", "timeline"},
-    {"layout", "testing", "contract"},
+    {"layout", "testing", "contract", "report"},
     {"chain", "compiled", "probes"},
     {"driver", "assemble"},
     {"drain", "job"},

@@ -1,0 +1,166 @@
+"""The report in a terminal: findings first, then the tables that they rest on."""
+
+from __future__ import annotations
+
+from rich.console import Console, Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ..records import STAGES
+from ..summary import megabytes
+from .facts import BucketFacts, ModelFacts, RunFacts
+from .finding import Finding
+from .findings import anomaly_findings, findings
+from .words import gigabytes_per_second, mb, ms, percent, plain_ms
+
+__all__ = ["headline", "print_facts", "stages_of"]
+
+_MOST_RANKS = 16
+
+
+def print_facts(console: Console, facts: RunFacts) -> None:
+    """Print a report; a name from the trace is never taken as markup."""
+    console.print(Text(headline(facts), style="bold"))
+    for model in facts.models:
+        _print_model(console, model, facts)
+    if facts.anomalies:
+        _print_findings(console, anomaly_findings(facts.anomalies))
+    if facts.missing:
+        console.print()
+        console.print(Text("What is missing", style="bold"))
+        for line in facts.missing:
+            console.print(_item("-", Text(line, style="yellow")))
+
+
+def headline(facts: RunFacts) -> str:
+    """Return one line about the run."""
+    run = facts.run
+    if run is None:
+        return f"a run of {facts.ranks} ranks, of which no file has its first line"
+    return (
+        f"run {run.run_id}: {facts.ranks} of {run.world_size} ranks, {run.backend}, "
+        f"torch {run.torch_version}"
+    )
+
+
+def _print_model(console: Console, model: ModelFacts, facts: RunFacts) -> None:
+    console.print()
+    console.print(Text.assemble((model.model, "bold"), f": {describe(model)}"))
+    _print_findings(console, findings(model, facts.run))
+    console.print()
+    console.print(_bucket_table(model))
+    console.print()
+    console.print(_rank_table(model))
+
+
+def describe(model: ModelFacts) -> str:
+    """Return what a model's steps are like, in a line."""
+    period = model.period.p50 if model.period else None
+    parts = [
+        f"{model.hook}, {model.steps} steps of {ms(period)}",
+        f"{ms(model.exposed.p50 if model.exposed else None)} exposed",
+        f"overlap {percent(model.overlap)}",
+        f"{mb(model.wire_bytes)} sent of {mb(model.gradient_bytes)}",
+        f"busbw {gigabytes_per_second(model.busbw_bytes_per_second)}",
+    ]
+    return ", ".join(parts)
+
+
+def _print_findings(console: Console, found: list[Finding]) -> None:
+    if not found:
+        return
+    console.print()
+    console.print(Text("Findings, by what each step would gain at most", style="bold"))
+    for one in found:
+        if one.is_wrong:
+            label = Text("wrong", style="bold red")
+        elif one.gain_ns is None:
+            label = Text("-")
+        else:
+            label = Text(ms(one.gain_ns), style="bold green")
+        lines: list[RenderableType] = [Text(one.sentence)]
+        lines += [Text(f"· {text}", style="dim") for text in one.evidence]
+        if one.remedy:
+            lines.append(Text(f"→ {one.remedy}", style="cyan"))
+        console.print(_item(label, Group(*lines), width=9))
+    console.print(
+        Text("Gains are upper bounds and overlap: they do not add up.", style="dim italic")
+    )
+
+
+def _item(label: Text | str, body: RenderableType, *, width: int = 1) -> RenderableType:
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(width=width, justify="right", no_wrap=True)
+    grid.add_column()
+    grid.add_row(label, body)
+    return Padding(grid, (0, 0, 0, 1))
+
+
+def stages_of(model: ModelFacts) -> list[str]:
+    """Return the stages that a model's buckets have, in the order in which they happen."""
+    return [name for name in STAGES if any(name in b.stages for b in model.buckets)]
+
+
+def _table(title: str, caption: str, headings: list[str]) -> Table:
+    table = Table(
+        title=title, caption=caption, box=None, padding=(0, 1, 0, 0), header_style="bold",
+        title_justify="left", caption_justify="left", title_style="bold",
+    )  # fmt: skip
+    for heading in headings:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
+
+
+_SHORT = {"compress": "comp", "decompress": "decomp"}
+
+
+def _bucket_table(model: ModelFacts) -> Table:
+    stages = stages_of(model)
+    table = _table(
+        f"Buckets: medians over {len(model.ranks)} ranks, {model.clock} times",
+        "sizes in MB, times in ms; wait: the part of wire until the last rank is there; tail: "
+        "share of what is exposed; busbw (nccl-tests) in MB/s; error: relative L2",
+        ["bucket", "grad", "sent", "time", "p95", *(_SHORT.get(name, name) for name in stages),
+         "wait", "tail", "busbw", "error"],
+    )  # fmt: skip
+    for bucket in model.buckets:
+        table.add_row(*_bucket_row(bucket, stages))
+    return table
+
+
+def _bucket_row(b: BucketFacts, stages: list[str]) -> list[str]:
+    busbw = b.busbw_bytes_per_second
+    return [
+        str(b.bucket),
+        megabytes(b.gradient_bytes),
+        "-" if b.wire_bytes is None else megabytes(b.wire_bytes),
+        plain_ms(b.duration.p50 if b.duration else None),
+        plain_ms(b.duration.p95 if b.duration else None),
+        *(plain_ms(b.stages.get(name)) for name in stages),
+        plain_ms(b.wait_ns),
+        percent(b.charged),
+        "-" if busbw is None else f"{busbw / 1e6:,.0f}",
+        "-" if b.error is None else f"{b.error.p50:.2g}",
+    ]
+
+
+def _rank_table(model: ModelFacts) -> Table:
+    shown = sorted(model.ranks, key=lambda r: -(r.lag_ns or 0.0))[:_MOST_RANKS]
+    left = len(model.ranks) - len(shown)
+    caption = "medians; lag: of the last bucket after the first rank, where clocks are known"
+    if left:
+        caption += f"; the {left} ranks with the least lag are left out"
+    headings = ["rank", "host", "steps", "step", "exposed", "overlap", "lag"]
+    table = _table("Ranks, times in ms", caption, headings)
+    for r in sorted(shown, key=lambda r: r.rank):
+        table.add_row(
+            str(r.rank),
+            Text(r.host or "-"),
+            str(r.steps),
+            plain_ms(r.period_ns),
+            plain_ms(r.exposed_ns),
+            percent(r.overlap),
+            plain_ms(r.lag_ns),
+        )
+    return table
