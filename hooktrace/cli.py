@@ -123,12 +123,15 @@ def bench(
     hooks: Annotated[
         bool, typer.Option("--hooks", help="The standard hooks beside torch's own instead.")
     ] = False,
+    report: Annotated[
+        bool, typer.Option("--report", help="A report on 64 ranks of 1,000 steps instead.")
+    ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions.")] = False,
     json_path: Annotated[
         Path | None, typer.Option("--json", help="Write the numbers to this file too.")
     ] = None,
 ) -> None:
-    """Measure what tracing costs on this machine, or how fast the hooks are."""
+    """Measure what tracing costs on this machine, or how fast the hooks or a report are."""
     from .bench import main as run_bench
 
-    raise typer.Exit(run_bench(quick=quick, json_path=json_path, hooks=hooks))
+    raise typer.Exit(run_bench(quick=quick, json_path=json_path, hooks=hooks, report=report))

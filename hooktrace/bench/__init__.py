@@ -10,7 +10,8 @@ is printed as soon as it is measured.  A benchmark reports; it never fails a bui
     probes.py       a probe of the compression error, and its share of training time
     memory.py       a tracer that is left on
 
-``hooktrace bench --hooks`` runs ``hooks.py`` instead: each standard hook beside torch's own.
+``hooktrace bench --hooks`` runs ``hooks.py`` instead: each standard hook beside torch's own, and
+``hooktrace bench --report`` runs ``report.py``: a report on the files of 64 ranks.
 """
 
 from __future__ import annotations
@@ -27,10 +28,17 @@ from .rows import Row, machine_facts
 __all__ = ["main"]
 
 
-def main(quick: bool = False, json_path: str | Path | None = None, *, hooks: bool = False) -> int:
+def main(
+    quick: bool = False,
+    json_path: str | Path | None = None,
+    *,
+    hooks: bool = False,
+    report: bool = False,
+) -> int:
     """Run all benchmarks and print their rows; returns 0, or 1 when one could not be run.
 
-    ``hooks``: run the benchmark of the standard hooks in their place.  ``quick`` takes fewer
+    ``hooks``: run the benchmark of the standard hooks in their place; ``report``: that of a report
+    on a large job.  ``quick`` takes fewer
     samples; ``json_path`` names a file that gets all numbers.
     """
     from rich.console import Console
@@ -40,6 +48,10 @@ def main(quick: bool = False, json_path: str | Path | None = None, *, hooks: boo
         from . import hooks as hook_speed
 
         benchmarks: tuple[Any, ...] = (hook_speed,)
+    elif report:
+        from . import report as report_speed
+
+        benchmarks = (report_speed,)
     else:
         from . import memory, per_bucket, probes, whole_step, wire
 

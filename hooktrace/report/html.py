@@ -217,8 +217,8 @@ def _bucket_table(model: ModelFacts) -> str:
     headings = ["bucket", "gradients", "sent", "ready", "time", "p95", *stages, "wait", "tail",
                 "busbw", "error"]  # fmt: skip
     caption = (
-        "Medians. Sizes in MB, times in ms. ready: after the step's first bucket; time: from "
-        "ready to done; wait: the part of wire until the last rank is there; tail: share of the exposed "
+        "Medians. Sizes in MB, times in ms. ready: after the step's first bucket; time: from ready "
+        "to done; wait: the part of wire until the last rank is there; tail: share of the exposed "
         "time that this bucket adds; busbw (nccl-tests) in MB/s; error: relative L2."
     )
     return f"<h3>Buckets</h3>{_table(headings, rows, caption)}"

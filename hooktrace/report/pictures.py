@@ -43,8 +43,10 @@ def overlap_picture(model: ModelFacts) -> str:
         svg.text(left, top - 8, name, "label")
         _band(svg, values, across, up)
     steps = Scale(first, last, left, right)
-    for value in np.unique(np.linspace(first, last, 6).astype(int)).tolist():
-        svg.text(steps(value), 318, f"step {value:,}", "tick", "middle")
+    marks = np.unique(np.linspace(first, last, 6).astype(int)).tolist()
+    for value in marks:
+        anchor = "start" if value == marks[0] else "end" if value == marks[-1] else "middle"
+        svg.text(steps(value), 318, f"step {value:,}", "tick", anchor)
     return str(svg)
 
 

@@ -55,8 +55,8 @@ def _late_rank(model: ModelFacts, late: Lateness) -> Finding:
         bucket = next((b for b in model.buckets if b.bucket == late.since), None)
         remedy += f", {bucket.largest[0]}." if bucket is not None and bucket.largest else "."
     return Finding(
-        sentence=f"Rank {late.rank}{_host(rank)} is late: at bucket {late.bucket} it is the last in "
-        f" {percent(late.share)} of the steps, {ms(late.margin_ns)} after the next, and all "
+        sentence=f"Rank {late.rank}{_host(rank)} is late: at bucket {late.bucket} it is last in "
+        f"{percent(late.share)} of the steps, {ms(late.margin_ns)} after the next, and all "
         "others wait for it.",
         gain_ns=late.margin_ns,
         evidence=(
@@ -76,7 +76,8 @@ def slow_steps_cost(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]
     slow = model.slow
     if slow is None:
         return
-    share = slow.exposed_excess_ns / slow.excess_ns if slow.excess_ns else 0.0
+    share = slow.exposed_excess_ns / slow.excess_ns
+    backward = slow.backward_excess_ns / slow.excess_ns
     cause = "in communication" if share > 0.5 else "not in communication"
     yield Finding(
         sentence=f"{len(slow.steps)} of {slow.periods} steps take {SLOW:g} times the median or "
@@ -84,7 +85,8 @@ def slow_steps_cost(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]
         gain_ns=slow.excess_ns,
         evidence=(
             f"the slowest takes {ms(slow.slowest_ns)}; steps {numbers(slow.steps, most=6)}",
-            f"{percent(share)} of the excess is exposed communication",
+            f"of the excess {percent(share)} is exposed communication, {percent(backward)} between "
+            "the first and the last gradient of backward, the rest outside of both",
         ),
         remedy=""
         if share > 0.5

@@ -24,9 +24,10 @@ border-radius:10px}
 .tile{padding:10px 14px}.tile b{display:block;font-size:21px;font-weight:650;white-space:nowrap}
 .tile span{color:var(--soft);font-size:13px}
 ol.findings{list-style:none;margin:10px 0;padding:0}
-.finding{display:grid;grid-template-columns:104px 1fr;gap:0 16px;padding:13px 16px;margin:8px 0}
+.finding{display:grid;grid-template-columns:112px 1fr;gap:0 16px;padding:13px 16px;margin:8px 0}
 .gain{font-weight:650;font-size:17px;color:var(--good);white-space:nowrap}
-.gain small{display:block;font-weight:400;font-size:12px;color:var(--soft)}
+.gain small{display:block;white-space:normal;line-height:1.3;
+font-weight:400;font-size:12px;color:var(--soft)}
 .meter{height:5px;border-radius:3px;background:var(--rule);margin-top:5px}
 .meter i{display:block;height:5px;border-radius:3px;background:var(--good);min-width:2px}
 .wrong{border-left:4px solid var(--bad)}.wrong .gain{color:var(--bad)}

@@ -31,7 +31,7 @@ def ticks(low: float, high: float, *, about: int = 6) -> list[float]:
     first = -(-low // step)
     found = []
     while (value := first * step) <= high * (1 + 1e-9):
-        found.append(value)
+        found.append(value + 0.0)  # no -0
         first += 1
     return found
 

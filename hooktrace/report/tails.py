@@ -51,7 +51,8 @@ class SlowSteps:
     """Steps that take ``SLOW`` times the median period or more, the slowest first.
 
     ``excess_ns``: what they take beyond the median, a step of all steps.  ``exposed_excess_ns``:
-    as much of it as is exposed communication beyond its median.  ``periods``: all that are known.
+    as much of it as is exposed communication beyond its median; ``backward_excess_ns``: the same of
+    the time from the first to the last bucket that is ready.  ``periods``: all that are known.
     """
 
     steps: tuple[int, ...]
@@ -59,6 +60,7 @@ class SlowSteps:
     slowest_ns: float
     excess_ns: float
     exposed_excess_ns: float
+    backward_excess_ns: float
 
 
 def slow_steps(grid: Grid) -> SlowSteps | None:
@@ -75,17 +77,22 @@ def slow_steps(grid: Grid) -> SlowSteps | None:
     slow = slow[slow > 0]
     if not len(slow) or usual <= 0:
         return None
-    exposed = _over_ranks(grid.exposed)
     known = int(np.count_nonzero(~np.isnan(period)))
-    tail = np.nan_to_num(exposed[slow - 1] - middle(exposed))
     beyond = period[slow] - usual
+
+    def excess(values: Floats) -> float:
+        more = np.nan_to_num(values[slow - 1] - middle(values))
+        return float(np.clip(more, 0.0, beyond).sum()) / known
+
+    backward = np.fmax.reduce(grid.ready, axis=2) - np.fmin.reduce(grid.ready, axis=2)
     worst = slow[np.argsort(-period[slow], kind="stable")]
     return SlowSteps(
         steps=tuple(int(s) for s in grid.steps[worst - 1]),
         periods=known,
         slowest_ns=float(period[worst[0]]),
         excess_ns=float(beyond.sum()) / known,
-        exposed_excess_ns=float(np.clip(tail, 0.0, beyond).sum()) / known,
+        exposed_excess_ns=excess(_over_ranks(grid.exposed)),
+        backward_excess_ns=excess(_over_ranks(backward)),
     )
 
 
