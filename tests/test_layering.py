@@ -90,6 +90,21 @@ print(sorted(heavy & set(sys.modules)))
     assert run.stdout.strip() == "[]"
 
 
+@pytest.mark.parametrize("module", ["timeline", "report", "report.command"])
+def test_reports_need_no_torch(module: str) -> None:
+    """What reads files may run where torch is not installed; it does need numpy."""
+    code = f"""
+import sys
+import hooktrace.{module}
+heavy = {{"torch", "tensorboard", "prometheus_client", "opentelemetry"}}
+print(sorted(heavy & set(sys.modules)))
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert run.stdout.strip() == "[]"
+
+
 def test_backends_are_imported_when_their_exporter_is_made() -> None:
     """``import hooktrace`` alone loads no backend."""
     code = """

@@ -1,6 +1,6 @@
 """``hooktrace report`` and ``hooktrace export``: what the trace files of all ranks say.
 
-    trace files --read.py--> Timeline --facts.py--> RunFacts --findings.py--> sentences
+    trace files --read.py--> Timeline --gather.py--> RunFacts --findings.py--> sentences
                                  |                     |  |
                                  |                     |  +--> terminal.py: tables, rich
                                  |                     +-----> html.py, pictures.py: one file
@@ -11,9 +11,10 @@ Neither torch nor a backend's library is imported, so this runs where the files 
 
 from __future__ import annotations
 
-from .facts import RunFacts, build_facts
+from .facts import RunFacts
 from .finding import Finding
 from .findings import findings
+from .gather import build_facts
 from .read import ReportError
 
 __all__ = ["Finding", "ReportError", "RunFacts", "build_facts", "findings"]

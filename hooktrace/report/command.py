@@ -9,7 +9,7 @@ from rich.text import Text
 
 from ..timeline import Timeline
 from .export import Merged, export
-from .facts import build_facts
+from .gather import build_facts
 from .html import page
 from .read import ReportError, check_writable, progress_bar, read_run
 from .terminal import print_facts

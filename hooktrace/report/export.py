@@ -23,7 +23,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from ..timeline import STAGE_NAMES, UNKNOWN, RankClock, RankTrack, Timeline
+from ..timeline import STAGE_NAMES, UNKNOWN, Ints, RankClock, RankTrack, Timeline
 from .arrows import Arrows, arrows
 
 __all__ = ["Merged", "export"]
@@ -153,7 +153,7 @@ class _RankWriter:
     def _steps(self) -> Iterator[str]:
         steps = self.track.steps
         starts = self.clock.common(steps.first_ready)
-        ends = np.maximum(starts + (steps.done - steps.first_ready), starts)
+        ends = self._ends_of_steps(starts)
         rows = zip(
             *(c.tolist() for c in (steps.model, steps.step, starts, ends, steps.exposed)),
             *(c.tolist() for c in (steps.wire_bytes, steps.gradient_bytes)),
@@ -175,6 +175,22 @@ class _RankWriter:
                     f'{{"cat":"counter","ph":"C","name":{name},"pid":{self.track.rank},'
                     f'"ts":{self._ts(start)},"args":{{"ms":{exposed / 1e6:.6g}}}}}'
                 )
+
+    def _ends_of_steps(self, starts: Ints) -> Ints:
+        """Return when steps end: on a device with their last bucket, as the host does not know."""
+        steps, buckets = self.track.steps, self.track.buckets
+        ends: Ints = np.maximum(starts + (steps.done - steps.first_ready), starts)
+        on_device = np.flatnonzero(buckets.having("device"))
+        if len(on_device):
+            place = {key: i for i, key in enumerate(zip(steps.model, steps.step, strict=True))}
+            later: dict[int, int] = {}
+            for row in on_device.tolist():
+                i = place.get((buckets.model[row], buckets.step[row]))
+                if i is not None:
+                    later[i] = max(later.get(i, 0), int(self.arrows.ends[self.index][row]))
+            for i, end in later.items():
+                ends[i] = max(int(starts[i]), end)
+        return ends
 
     def _buckets(self) -> Iterator[str]:
         buckets, stages = self.track.buckets, self.track.stages
@@ -200,9 +216,9 @@ class _RankWriter:
             args += ',"times":"of the host; the device\'s are unknown"' if untimed[row] else ""
             yield self._slice("bucket", f"bucket {bucket}", tid, (start, end), args + "}")
             if flow[0]:
-                # Before the stages: an arrow binds to the innermost slice that is open by then.
                 yield self._arrow("?stf"[flow[0]], flow[1], tid, start)
-            cursor = start
+            # An arrow binds to the innermost slice that is open: for one ns only the bucket is.
+            cursor = start + 1
             for at in range(first, first + count):
                 # Cut to the bucket and to what the stages before left: slices must nest.
                 begin = max(cursor, begins[at] + shift)

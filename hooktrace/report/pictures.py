@@ -12,7 +12,7 @@ import numpy as np
 from .facts import BucketFacts, ModelFacts
 from .grid import Floats
 from .svg import Scale, Svg
-from .terminal import stages_of
+from .tables import stages_of
 from .words import gigabytes_per_second, mb, ms, plain_ms
 
 __all__ = ["WIDTH", "error_picture", "lag_picture", "overlap_picture", "stages_picture"]

@@ -7,14 +7,13 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..records import STAGES
-from ..summary import megabytes
-from .facts import BucketFacts, ModelFacts, RunFacts
+from .facts import ModelFacts, RunFacts
 from .finding import Finding
 from .findings import anomaly_findings, findings
-from .words import gigabytes_per_second, mb, ms, percent, plain_ms
+from .tables import bucket_columns, rank_columns
+from .words import gigabytes_per_second, mb, ms, percent
 
-__all__ = ["headline", "print_facts", "stages_of"]
+__all__ = ["headline", "print_facts"]
 
 _MOST_RANKS = 16
 
@@ -97,11 +96,6 @@ def _item(label: Text | str, body: RenderableType, *, width: int = 1) -> Rendera
     return Padding(grid, (0, 0, 0, 1))
 
 
-def stages_of(model: ModelFacts) -> list[str]:
-    """Return the stages that a model's buckets have, in the order in which they happen."""
-    return [name for name in STAGES if any(name in b.stages for b in model.buckets)]
-
-
 def _table(title: str, caption: str, headings: list[str]) -> Table:
     table = Table(
         title=title, caption=caption, box=None, padding=(0, 1, 0, 0), header_style="bold",
@@ -112,37 +106,23 @@ def _table(title: str, caption: str, headings: list[str]) -> Table:
     return table
 
 
-_SHORT = {"compress": "comp", "decompress": "decomp"}
+_SHORT = {"gradients": "grad", "compress": "comp", "decompress": "decomp"}
+_LEFT_OUT = {"ready"}
+"""Columns for which a terminal has no room."""
 
 
 def _bucket_table(model: ModelFacts) -> Table:
-    stages = stages_of(model)
+    columns = bucket_columns(model)
+    shown = [i for i, name in enumerate(columns.names) if name not in _LEFT_OUT]
     table = _table(
         f"Buckets: medians over {len(model.ranks)} ranks, {model.clock} times",
         "sizes in MB, times in ms; wait: the part of wire until the last rank is there; tail: "
         "share of what is exposed; busbw (nccl-tests) in MB/s; error: relative L2",
-        ["bucket", "grad", "sent", "time", "p95", *(_SHORT.get(name, name) for name in stages),
-         "wait", "tail", "busbw", "error"],
-    )  # fmt: skip
-    for bucket in model.buckets:
-        table.add_row(*_bucket_row(bucket, stages))
+        [_SHORT.get(columns.names[i], columns.names[i]) for i in shown],
+    )
+    for row in columns.rows:
+        table.add_row(*(row[i] for i in shown))
     return table
-
-
-def _bucket_row(b: BucketFacts, stages: list[str]) -> list[str]:
-    busbw = b.busbw_bytes_per_second
-    return [
-        str(b.bucket),
-        megabytes(b.gradient_bytes),
-        "-" if b.wire_bytes is None else megabytes(b.wire_bytes),
-        plain_ms(b.duration.p50 if b.duration else None),
-        plain_ms(b.duration.p95 if b.duration else None),
-        *(plain_ms(b.stages.get(name)) for name in stages),
-        plain_ms(b.wait_ns),
-        percent(b.charged),
-        "-" if busbw is None else f"{busbw / 1e6:,.0f}",
-        "-" if b.error is None else f"{b.error.p50:.2g}",
-    ]
 
 
 def _rank_table(model: ModelFacts) -> Table:
@@ -151,16 +131,8 @@ def _rank_table(model: ModelFacts) -> Table:
     caption = "medians; lag: of the last bucket after the first rank, where clocks are known"
     if left:
         caption += f"; the {left} ranks with the least lag are left out"
-    headings = ["rank", "host", "steps", "step", "exposed", "overlap", "lag"]
-    table = _table("Ranks, times in ms", caption, headings)
-    for r in sorted(shown, key=lambda r: r.rank):
-        table.add_row(
-            str(r.rank),
-            Text(r.host or "-"),
-            str(r.steps),
-            plain_ms(r.period_ns),
-            plain_ms(r.exposed_ns),
-            percent(r.overlap),
-            plain_ms(r.lag_ns),
-        )
+    columns = rank_columns(sorted(shown, key=lambda r: r.rank))
+    table = _table("Ranks, times in ms", caption, columns.names)
+    for row in columns.rows:
+        table.add_row(*map(Text, row))
     return table
