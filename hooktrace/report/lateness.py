@@ -17,6 +17,9 @@ __all__ = ["Lateness", "lags", "lateness"]
 OFTEN = 0.25
 """Share of steps from which on a rank that is last is worth a name."""
 
+WORTH = 0.005
+"""Of the median period: the margin from which on it is."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lateness:
@@ -56,7 +59,10 @@ def lags(grid: Grid) -> Floats:
 
 
 def lateness(grid: Grid) -> tuple[Lateness, ...]:
-    """Return the ranks that are last in ``OFTEN`` of the steps or more, the worst first."""
+    """Return the ranks that are last in ``OFTEN`` of the steps or more, the worst first.
+
+    Those whose margin is below ``WORTH`` of the period are left out.
+    """
     count = len(grid.ranks)
     if count < 2 or not len(grid.steps):
         return ()
@@ -67,13 +73,14 @@ def lateness(grid: Grid) -> tuple[Lateness, ...]:
     whole = ~np.isnan(grid.called).any(axis=0) & ~np.isnan(grid.uncertainty).any(axis=0)
     told = whole & (margin > unsure)
     known = np.maximum(whole.sum(axis=0), 1)
+    worth = WORTH * middle(grid.period)
     found = []
     for i in np.unique(last[0][told]):
         own = told & (last[0] == i)
         margins = np.where(own, margin, 0.0).sum(axis=0) / known
         worst = int(np.argmax(margins))
         share = float(own[:, worst].sum() / known[worst])
-        if share >= OFTEN:
+        if share >= OFTEN and not margins[worst] < worth:
             found.append(
                 _lateness(
                     grid,

@@ -66,8 +66,8 @@ def _of_track(track: RankTrack) -> list[str]:
         found.append("the file has no end: the process was killed, or it still runs")
     incomplete = int(((track.steps.flags & STEP_FLAGS["incomplete"]) != 0).sum())
     if incomplete:
-        found.append(f"{incomplete} steps are not complete and stay out of all numbers")
+        found.append(f"steps that are not complete, out of all numbers: {incomplete}")
     untimed = int(((track.buckets.flags & BUCKET_FLAGS["untimed"]) != 0).sum())
     if untimed:
-        found.append(f"{untimed} buckets on a device have no times")
+        found.append(f"buckets on a device that have no times: {untimed}")
     return found

@@ -79,12 +79,14 @@ def slow_steps_cost(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]
     share = slow.exposed_excess_ns / slow.excess_ns
     backward = slow.backward_excess_ns / slow.excess_ns
     cause = "in communication" if share > 0.5 else "not in communication"
+    count = len(slow.steps)
+    take, noun = ("takes", "step") if count == 1 else ("take", "steps")
     yield Finding(
-        sentence=f"{len(slow.steps)} of {slow.periods} steps take {SLOW:g} times the median or "
+        sentence=f"{count} of {slow.periods} steps {take} {SLOW:g} times the median or "
         f"more: that costs {ms(slow.excess_ns)} a step, mostly {cause}.",
         gain_ns=slow.excess_ns,
         evidence=(
-            f"the slowest takes {ms(slow.slowest_ns)}; steps {numbers(slow.steps, most=6)}",
+            f"the slowest takes {ms(slow.slowest_ns)}; {noun} {numbers(slow.steps, most=6)}",
             f"of the excess {percent(share)} is exposed communication, {percent(backward)} between "
             "the first and the last gradient of backward, the rest outside of both",
         ),
