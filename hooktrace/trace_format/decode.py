@@ -98,6 +98,9 @@ def decode_trace(
             continue
         trace.closed = False
         try:
+            if raw.startswith(_BUCKET) and (fields := _args(raw)) is not None:
+                take.bucket(fields)
+                continue
             _read_event(trace, take, json.loads(line.removesuffix(b",")))
         except _StopReadingError as error:
             trace.skipped.append(SkippedLine(number, f"{error}; nothing from here on was read"))
@@ -105,6 +108,24 @@ def decode_trace(
         except _UNREADABLE as error:
             trace.skipped.append(SkippedLine(number, _reason(raw, error)))
     return trace
+
+
+_BUCKET = b'{"cat":"hooktrace.bucket",'
+_scan = json.JSONDecoder().raw_decode
+
+
+def _args(raw: bytes) -> Fields | None:
+    """Return a bucket's fields, without what stands before them for viewers: half of the work.
+
+    ``None`` for a line of any other form, to be read as a whole.
+    """
+    try:
+        text = raw.decode("ascii")
+        fields: Fields
+        fields, end = _scan(text, text.index('"args":{') + 7)
+    except ValueError:
+        return None
+    return fields if text[end:] == "},\n" else None
 
 
 _UNREADABLE = (
