@@ -129,9 +129,9 @@ def _pictures(model: ModelFacts, timeline: Timeline) -> str:
         _titled(
             "Where a bucket's time goes",
             stages_picture(model),
-            "Medians of each stage, so a bar need not end at the median of the whole. The light "
-            "part of wire is the wait for the last rank: median wire time less that of the rank "
-            "that waits least.",
+            "Medians of each stage, so a bar need not end at the median of the whole. Of wire the "
+            "wait for the last rank is set apart: the median wire time less that of the rank that "
+            "waits least.",
             in_bars,
             "No stage of a bucket is known.",
         )

@@ -188,7 +188,7 @@ def lag_picture(model: ModelFacts) -> str:
             tip = f"{where}: {plain_ms(value * 1e6)} ms after the first rank"
             svg.rect(x, y, width, cell_height - 1, "lag", tip=tip, opacity=strength)
             if cell_width >= 40 and cell_height >= 18:
-                cls = "on-dark" if strength > 0.55 else "tick"
+                cls = "on-lag" if strength > 0.55 else "tick"
                 svg.text(x + width / 2, y + 13, plain_ms(value * 1e6), cls, "middle")
     bottom = top + ranks * cell_height + 12
     for i in range(40):

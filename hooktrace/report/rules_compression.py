@@ -78,8 +78,8 @@ def hook_sends_what_it_gets(model: ModelFacts, run: RunInfo | None) -> Iterator[
     last = model.last.transfer_ns if model.last is not None else None
     gain = min(max(0.0, model.exposed.p50 - (last or 0.0) / 2), transfers / 2)
     yield Finding(
-        sentence=f"{model.hook} sends all {mb(model.gradient_bytes)} in 32 bits; 16 would halve "
-        f"the {ms(transfers)} of transfers.",
+        sentence=f"{model.hook} sends all {mb(model.gradient_bytes)} in 32 bits; a 16-bit hook "
+        f"would halve the {ms(transfers)} of transfers.",
         gain_ns=gain,
         evidence=(
             f"{ms(model.exposed.p50)} are exposed, and the last bucket's transfer would still take "

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from ..records import RunInfo
 from .facts import ModelFacts, RankFacts
 from .finding import Finding
@@ -38,10 +40,16 @@ def ranks_wait(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
         gain_ns=gain,
         evidence=(
             "wire time holds the wait for the last rank; the rank that waits least tells the rest",
-            "no rank is last often enough, and by more than the clocks may be off, to be named",
+            _why_no_name(model),
         ),
         remedy="See in the merged trace who comes last, step by step.",
     )
+
+
+def _why_no_name(model: ModelFacts) -> str:
+    if np.isnan(model.lags).all():
+        return "the ranks' clocks are not known to each other, so no rank is named"
+    return "no rank is last often enough, and by more than the clocks may be off, to be named"
 
 
 def _late_rank(model: ModelFacts, late: Lateness) -> Finding:
@@ -78,7 +86,14 @@ def slow_steps_cost(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]
         return
     share = slow.exposed_excess_ns / slow.excess_ns
     backward = slow.backward_excess_ns / slow.excess_ns
-    cause = "in communication" if share > 0.5 else "not in communication"
+    if share > 0.5:
+        cause, remedy = "in communication", "See in the merged trace which bucket is slow in them."
+    elif backward > 0.5:
+        cause = "in backward"
+        remedy = "Look at what else the machine does then, and at the hook's compress stage."
+    else:
+        cause = "outside of backward and communication"
+        remedy = "Look at data loading, evaluation, checkpoints, and what else the machine does."
     count = len(slow.steps)
     take, noun = ("takes", "step") if count == 1 else ("take", "steps")
     yield Finding(
@@ -90,7 +105,5 @@ def slow_steps_cost(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]
             f"of the excess {percent(share)} is exposed communication, {percent(backward)} between "
             "the first and the last gradient of backward, the rest outside of both",
         ),
-        remedy=""
-        if share > 0.5
-        else "Look at data loading, evaluation, checkpoints, and what else the machine does.",
+        remedy=remedy,
     )

@@ -7,11 +7,12 @@ __all__ = ["STYLE"]
 STYLE = """
 :root{color-scheme:light dark;--bg:#f7f8fa;--card:#fff;--ink:#1b2330;--soft:#5b6675;--rule:#e2e6ec;
 --accent:#1f6fd1;--good:#117a53;--bad:#c22f2f;--compress:#e0a21b;--queue:#a9b2be;--wait:#a8cdf5;
---wire:#2c7fdb;--decompress:#19998a;--hook:#8a63d2;--pending:#7d9cc0;--exposed:#f2b8a6;--lag:#d1451b}
+--wire:#2c7fdb;--decompress:#19998a;--hook:#8a63d2;--pending:#7d9cc0;--exposed:#f2b8a6;--lag:#d1451b;
+--on-lag:#fff}
 @media(prefers-color-scheme:dark){:root{--bg:#11151b;--card:#191f28;--ink:#e4e9f0;--soft:#98a4b3;
 --rule:#2b3440;--accent:#6cabf5;--good:#4cc38a;--bad:#ff7b72;--compress:#d9a22b;--queue:#5d6875;
 --wait:#2f5680;--wire:#4a97ee;--decompress:#2bb3a3;--hook:#a284e0;--pending:#6384ab;
---exposed:#6b3526;--lag:#ff7a45}}
+--exposed:#6b3526;--lag:#ff7a45;--on-lag:#1d0f06}}
 *{box-sizing:border-box}
 body{margin:0;background:var(--bg);color:var(--ink);font:15px/1.5 system-ui,
 -apple-system,"Segoe UI",Roboto,"Helvetica Neue",sans-serif}
@@ -48,7 +49,7 @@ caption{caption-side:bottom;text-align:left;padding-top:8px}
 .missing{border-left:4px solid var(--compress);padding:8px 16px}.missing ul{margin:4px 0;
 padding-left:18px}
 .label{font-size:13px;fill:var(--ink)}.tick{font-size:12px;fill:var(--soft)}
-.on-dark{font-size:12px;fill:#fff}
+.on-lag{font-size:12px;fill:var(--on-lag)}
 .grid{stroke:var(--rule);stroke-width:1}.band{fill:var(--accent);fill-opacity:.18}
 .line{fill:none;stroke:var(--accent);stroke-width:1.6;stroke-linejoin:round}
 .compress{fill:var(--compress);background:var(--compress)}
