@@ -29,4 +29,4 @@ $(VENV)/.installed-dev: $(VENV)/.python $(INPUTS)
 	@touch $@ $(VENV)/.installed
 
 clean:
-	rm -rf $(VENV) .venv-otlp runs
+	rm -rf $(VENV) .venv-otlp .venv-perfetto runs

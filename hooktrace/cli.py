@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -55,6 +57,47 @@ def demo(
         typer.echo(f"hooktrace demo: {error.strerror or error}", err=True)
         code = 1
     raise typer.Exit(code)
+
+
+@main.command()
+def report(
+    run: Annotated[Path, typer.Argument(help="The logdir of TraceFileExporter, as runs/demo.")],
+    *,
+    html: Annotated[
+        Path | None, typer.Option(help="Write it as one HTML file with pictures too.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Of this model only.")] = None,
+) -> None:
+    """Say what is exposed and why, who is late, what is lost: findings from a run's trace files."""
+    from .report.command import run_report
+
+    with _saying("report"):
+        run_report(run, html=html, model=model)
+
+
+@main.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="The logdir of TraceFileExporter, as runs/demo.")],
+    *,
+    out: Annotated[Path, typer.Option(help="The file to write; .gz compresses it.")],
+) -> None:
+    """Put all ranks into one trace for Perfetto, with arrows between the ranks of a bucket."""
+    from .report.command import run_export
+
+    with _saying("export"):
+        run_export(run, out=out)
+
+
+@contextmanager
+def _saying(command: str) -> Iterator[None]:
+    """Turn what cannot be done into a line on standard error and exit code 2."""
+    from .report import ReportError
+
+    try:
+        yield
+    except ReportError as error:
+        typer.echo(f"hooktrace {command}: {error}", err=True)
+        raise typer.Exit(2) from None
 
 
 @main.command()
@@ -124,12 +167,18 @@ def bench(
     timeline: Annotated[
         bool, typer.Option("--timeline", help="Comm Timeline in Chromium instead.")
     ] = False,
+    report: Annotated[
+        bool, typer.Option("--report", help="A report on 64 ranks of 1,000 steps instead.")
+    ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions.")] = False,
     json_path: Annotated[
         Path | None, typer.Option("--json", help="Write the numbers to this file too.")
     ] = None,
 ) -> None:
-    """Measure what tracing costs on this machine, or how fast hooks or Comm Timeline are."""
+    """Measure what tracing costs on this machine, or how fast the hooks or the views are."""
     from .bench import main as run_bench
 
-    raise typer.Exit(run_bench(quick=quick, json_path=json_path, hooks=hooks, timeline=timeline))
+    code = run_bench(
+        quick=quick, json_path=json_path, hooks=hooks, timeline=timeline, report=report
+    )
+    raise typer.Exit(code)

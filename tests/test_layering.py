@@ -19,7 +19,7 @@ LAYERS = (
     {"summary", "metrics", "trace_format", "store", "groups"},
     {"calls", "collectives", "exporters", "timeline"},
     {"tensorboard_plugin"},
-    {"layout", "contract"},
+    {"layout", "contract", "report"},
     {"chain", "compiled", "probes"},
     {"driver", "assemble"},
     {"drain", "job", "clocks"},
@@ -85,6 +85,21 @@ def test_records_need_no_torch(module: str) -> None:
 import sys
 import hooktrace.{module}
 heavy = {{"torch", "tensorboard", "prometheus_client", "opentelemetry", "numpy"}}
+print(sorted(heavy & set(sys.modules)))
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert run.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("module", ["timeline", "report", "report.command"])
+def test_reports_need_no_torch(module: str) -> None:
+    """What reads files may run where torch is not installed; it does need numpy."""
+    code = f"""
+import sys
+import hooktrace.{module}
+heavy = {{"torch", "tensorboard", "prometheus_client", "opentelemetry"}}
 print(sorted(heavy & set(sys.modules)))
 """
     run = subprocess.run(

@@ -12,7 +12,8 @@ is printed as soon as it is measured.  A benchmark reports; it never fails a bui
     trace_file.py   trace files that are left on
 
 ``hooktrace bench --hooks`` runs ``hooks.py`` instead: each standard hook beside torch's own, and
-``--timeline`` runs ``timeline.py``: Comm Timeline on a million stages, in Chromium.
+``--timeline`` runs ``timeline.py``: Comm Timeline on a million stages, in Chromium.  ``--report``
+runs ``report.py``: a report on the files of 64 ranks.
 """
 
 from __future__ import annotations
@@ -35,11 +36,12 @@ def main(
     *,
     hooks: bool = False,
     timeline: bool = False,
+    report: bool = False,
 ) -> int:
     """Run all benchmarks and print their rows; returns 0, or 1 when one could not be run.
 
-    ``hooks``, ``timeline``: run the benchmark of the standard hooks, or of Comm Timeline, in their
-    place.  ``quick`` takes fewer
+    ``hooks``, ``timeline``, ``report``: run the benchmark of the standard hooks, of Comm Timeline,
+    or of a report on a large job, in their place.  ``quick`` takes fewer
     samples; ``json_path`` names a file that gets all numbers.
     """
     from rich.console import Console
@@ -54,6 +56,10 @@ def main(
         from . import timeline as timeline_speed
 
         benchmarks = (timeline_speed,)
+    elif report:
+        from . import report as report_speed
+
+        benchmarks = (report_speed,)
     else:
         from . import memory, per_bucket, probes, trace_file, whole_step, wire
 

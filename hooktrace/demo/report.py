@@ -114,8 +114,10 @@ def _troubles(results: list[RankResult]) -> list[str]:
 
 
 def _print_next(console: Console, options: DemoOptions, results: list[RankResult]) -> None:
+    page = str(options.out / "report.html")
     rows = [
-        ("TensorBoard", shlex.join([_tensorboard(), "--logdir", str(options.out)])),
+        ("Report", shlex.join([_command("hooktrace"), "report", str(options.out), "--html", page])),
+        ("TensorBoard", shlex.join([_command("tensorboard"), "--logdir", str(options.out)])),
         ("Perfetto", "open https://ui.perfetto.dev and drop this file on it:"),
         ("", str(results[0].trace_file)),
         ("Prometheus", _prometheus_hint(options)),
@@ -127,11 +129,11 @@ def _print_next(console: Console, options: DemoOptions, results: list[RankResult
         console.print(f"  {name:<14}{how}", soft_wrap=True)
 
 
-def _tensorboard() -> str:
-    """Return how to call TensorBoard from this shell, whose PATH may not have this environment."""
-    if shutil.which("tensorboard"):
-        return "tensorboard"
-    command = Path(sys.executable).with_name("tensorboard")
+def _command(name: str) -> str:
+    """Return how to call a command from this shell, whose PATH may not have this environment."""
+    if shutil.which(name):
+        return name
+    command = Path(sys.executable).with_name(name)
     return os.path.relpath(command) if command.is_relative_to(Path.cwd()) else str(command)
 
 

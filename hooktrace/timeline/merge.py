@@ -11,7 +11,7 @@ the two clocks may be off.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -101,18 +101,36 @@ class Arrivals:
         return np.where(told, last, UNKNOWN), margin
 
 
-def load(traces: dict[int, list[Path]], *, processes: int | None = None) -> Timeline:
+def load(
+    traces: dict[int, list[Path]],
+    *,
+    processes: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Timeline:
     """Read the files of many ranks, in ``processes`` at once: as many as there are cores.
 
-    Raises ``OSError`` for a file that cannot be opened.
+    ``progress`` is told, after each rank, how many bytes of how many have been read.  Raises
+    ``OSError`` for a file that cannot be opened.
     """
     files = [traces[rank] for rank in sorted(traces)]
-    size = sum(path.stat().st_size for paths in files for path in paths)
+    sizes = [sum(path.stat().st_size for path in paths) for paths in files]
+    total, done = sum(sizes), 0
+    tracks = []
+    for track, size in zip(_tracks(files, total, processes), sizes, strict=True):
+        tracks.append(track)
+        done += size
+        if progress is not None:
+            progress(done, total)
+    return timeline_of(tracks)
+
+
+def _tracks(files: list[list[Path]], size: int, processes: int | None) -> Iterator[RankTrack]:
     processes = min(len(files), processes or len(os.sched_getaffinity(0)))
     if processes < 2 or size < _WORTH_IT:
-        return timeline_of([read_track(paths) for paths in files])
+        yield from map(read_track, files)
+        return
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        return timeline_of(list(pool.map(read_track, files)))
+        yield from pool.map(read_track, files)
 
 
 _WORTH_IT = 32 << 20

@@ -119,10 +119,10 @@ class TraceDecoder:
         trace = self._trace
         for number, raw in enumerate(lines, self._number + 1):
             self._number = number
-            line = raw.strip()
-            if line.startswith(b'{"cat":"view.') and line.endswith(b"},"):
-                self._is_ours = True
+            if raw.startswith(b'{"cat":"view.') and raw.endswith(b"},\n"):
+                self._is_ours = True  # three lines of four: nothing else is done for them
                 continue
+            line = raw.strip()
             if line in {b"", b"[", b"]"}:
                 trace.closed = line == b"]" or (trace.closed and not line)
                 continue
@@ -132,6 +132,10 @@ class TraceDecoder:
             try:
                 if len(raw) >= _LONGEST_LINE:
                     raise ValueError("the line is longer than any that hooktrace writes")
+                if raw.startswith(_BUCKET) and (fields := _args(raw)) is not None:
+                    self._is_ours = True
+                    self._take.bucket(fields)
+                    continue
                 event = json.loads(line.removesuffix(b","))
                 self._is_ours |= _read_event(trace, self._take, event)
             except _StopReadingError as error:
@@ -153,6 +157,24 @@ def _is_like_ours(raw: bytes, line: bytes) -> bool:
     """Return whether a line that cannot be read, or the cut-off end of a file, was one of ours."""
     is_cut = not raw.endswith(b"\n")
     return any(line.startswith(b) or (is_cut and b.startswith(line)) for b in _BEGINNINGS)
+
+
+_BUCKET = b'{"cat":"hooktrace.bucket",'
+_scan = json.JSONDecoder().raw_decode
+
+
+def _args(raw: bytes) -> Fields | None:
+    """Return a bucket's fields, without what stands before them for viewers: half of the work.
+
+    ``None`` for a line of any other form, to be read as a whole.
+    """
+    try:
+        text = raw.decode("ascii")
+        fields: Fields
+        fields, end = _scan(text, text.index('"args":{') + 7)
+    except ValueError:
+        return None
+    return fields if text[end:] == "},\n" else None
 
 
 class _StopReadingError(Exception):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -123,6 +124,14 @@ def test_demo_trains_serves_and_reports(tmp_path: Path) -> None:
     error = re.findall(r"^error against a lossless average: (\S+) to (\S+) of", printed, re.M)
     ((low, high),) = [map(float, found) for found in error]
     assert 0 < low <= high < 0.01  # bfloat16 rounds to 8 bits
+    (command,) = re.findall(r"^  Report +\S*hooktrace (report .*)$", printed, re.M)
+    report = subprocess.run(
+        [sys.executable, "-m", "hooktrace", *shlex.split(command)],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        capture_output=True, text=True, timeout=DEADLINE_S, check=True,
+    )  # fmt: skip
+    assert re.search(r"bf16_compress_hook, \d+ steps of", report.stdout)
+    assert (tmp_path / "run/report.html").read_text().count("<svg") >= 4
     for rank in range(2):
         trace = read_trace(tmp_path / f"run/plugins/hooktrace/rank{rank:05d}.trace.json")
         assert (len(trace.steps), trace.closed, trace.skipped) == (STEPS, True, [])

@@ -1,0 +1,72 @@
+"""What the two subcommands do; the command line only passes its options on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from ..timeline import Timeline
+from .export import Merged, export
+from .gather import build_facts
+from .html import page
+from .read import ReportError, check_writable, progress_bar, read_run
+from .terminal import print_facts
+
+__all__ = ["run_export", "run_report"]
+
+
+def run_report(run: Path, *, html: Path | None = None, model: str | None = None) -> None:
+    """Print the report of a run, and write it as one HTML file; raises ``ReportError``."""
+    console = Console(highlight=False, markup=False)
+    if html is not None:
+        check_writable(html)
+    timeline = read_run(run, Console(stderr=True))
+    _check_model(timeline, model)
+    facts = build_facts(timeline, model=model)
+    print_facts(console, facts)
+    if html is not None:
+        _write(html, page(facts, timeline))
+        console.print()
+        console.print(Text(f"with pictures: {html}"), soft_wrap=True)
+
+
+def _check_model(timeline: Timeline, model: str | None) -> None:
+    if model is not None and model not in timeline.models:
+        raise ReportError(
+            f"no model is called {model!r}; pass --model one of {', '.join(timeline.models)}"
+        )
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ReportError(f"cannot write {path}: {error.strerror}; pass another file") from error
+
+
+def run_export(run: Path, *, out: Path) -> None:
+    """Write all ranks of a run as one trace; raises ``ReportError``."""
+    console = Console(highlight=False, markup=False)
+    check_writable(out)
+    timeline = read_run(run, Console(stderr=True))
+    try:
+        with progress_bar(Console(stderr=True)) as bar:
+            task = bar.add_task("writing", total=None)
+            merged: Merged = export(
+                timeline, out, progress=lambda done: bar.update(task, completed=done)
+            )
+    except OSError as error:
+        raise ReportError(f"cannot write {out}: {error.strerror}; pass another file") from error
+    console.print(
+        f"{out}: {merged.ranks} ranks, {merged.slices:,} slices, {merged.arrows:,} arrows between "
+        f"ranks, {out.stat().st_size / 1e6:.1f} MB; open https://ui.perfetto.dev and drop it there",
+        soft_wrap=True,
+    )
+    if timeline.unaligned:
+        ranks = ", ".join(map(str, timeline.unaligned))
+        console.print(
+            Text(f"rank {ranks}: clock unknown, placed by its wall clock", style="yellow"),
+            soft_wrap=True,
+        )
