@@ -78,7 +78,15 @@ def test_bench_passes_its_options_and_exit_code_on(monkeypatch: pytest.MonkeyPat
     result = call("bench", "--quick", "--json", "numbers.json")
     assert (result.exit_code, calls) == (
         3,
-        [{"quick": True, "json_path": Path("numbers.json"), "hooks": False, "report": False}],
+        [
+            {
+                "quick": True,
+                "json_path": Path("numbers.json"),
+                "hooks": False,
+                "timeline": False,
+                "report": False,
+            }
+        ],
     )
 
 

@@ -142,7 +142,7 @@ def test_one_model_only(tmp_path: Path) -> None:
     ("content", "problem", "remedy"),
     [
         (None, "there is no trace file in", "set HOOKTRACE_TRACE_DIR in the job"),
-        ("rubbish\n", "can be read: line 1: not JSON", ""),
+        ("rubbish\n", "no trace of hooktrace: no line of it is an event of hooktrace", ""),
         (text_of(run_of(0), []), "hold no step", "end with tracer.close()"),
     ],
     ids=["no file", "rubbish", "no step"],
