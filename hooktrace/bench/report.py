@@ -7,6 +7,7 @@ takes longer than reporting on them, and is not measured.
 from __future__ import annotations
 
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -45,18 +46,21 @@ def run(*, quick: bool) -> list[Row]:
         logdir = Path(folder)
         write_job(job, logdir, processes=len(os.sched_getaffinity(0)))
         size = sum(path.stat().st_size for path in logdir.rglob("*.json"))
-        seconds, memory = _measure(logdir)
+        seconds, cpu, memory = _measure(logdir)
     what = f"report with page, {job.ranks} ranks x {job.steps:,} steps x {len(job.bucket_bytes)}"
     note = f"{size / 1e9:.2f} GB of files"
     return [
         row_of(what, [seconds], "s", budget=30.0, note=note),
+        row_of("the same, processor time of all its processes", [cpu], "s"),
         row_of("the same, largest memory of all its processes", [memory], "GiB", budget=2.0),
     ]
 
 
-def _measure(logdir: Path) -> tuple[float, float]:
+def _measure(logdir: Path) -> tuple[float, float, float]:
+    """Return seconds, processor seconds and GiB."""
     command = [sys.executable, "-m", "hooktrace", "report", str(logdir), "--html",
                str(logdir / "report.html")]  # fmt: skip
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     most = 0
@@ -71,7 +75,10 @@ def _measure(logdir: Path) -> tuple[float, float]:
         _, errors = process.communicate()
     if process.returncode:
         raise RuntimeError(errors.decode(errors="replace").strip())
-    return time.perf_counter() - start, most / 2**30
+    seconds = time.perf_counter() - start
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return seconds, cpu, most / 2**30
 
 
 def _family(pid: int) -> list[int]:

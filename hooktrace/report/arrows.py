@@ -16,8 +16,9 @@ __all__ = ["Arrows", "arrows"]
 class Arrows:
     """By rank and row of its buckets; times in rank 0's clock, ns.
 
-    ``phase``: 0 where no other rank has the bucket, else 1 on the rank that is ready first, 3 on
-    the last one, 2 between.  ``flow``: the same number for the same bucket of the same step.
+    ``phase``: 0 where no other rank has the bucket or it has no length, else 1 on the rank that is
+    ready first, 3 on the last one, 2 between.  ``flow``: the same number for the same bucket of the
+    same step.
     ``origin_ns``: the first of all times.  ``count``: arrows from one rank to the next.
     """
 
@@ -44,6 +45,9 @@ def arrows(timeline: Timeline) -> Arrows:
     sizes = [len(one) for one in keys]
     key = np.concatenate(keys) if keys else np.zeros(0, np.int64)
     start = np.concatenate(starts) if starts else np.zeros(0, np.int64)
+    # An arrow needs a slice of some length to hold on to: without one a bucket is by itself.
+    long = np.concatenate([end > begin for begin, end in zip(starts, ends, strict=True)] or [key])
+    key = np.where(long, key, -1 - np.arange(len(key)))
     # Of ranks that are ready at once the lower comes first, as it does in the file.
     order = np.lexsort((np.repeat(np.arange(len(sizes)), sizes), start, key))
     opens = np.ones(len(key), bool)

@@ -58,8 +58,7 @@ def _model_facts(timeline: Timeline, grid: Grid) -> ModelFacts:
     found = lags(grid)
     every = [a for t in timeline.tracks for a in t.trace.anomalies if a.model == grid.model]
     busy = np.where(grid.busy > 0, grid.busy, np.nan)
-    by_step = grid.wire_bytes.sum(axis=2)  # unknown where one bucket's is
-    rate = grid.bus_bytes.sum(axis=2) * 1e9 / np.where(grid.wire_busy > 0, grid.wire_busy, np.nan)
+    rate = grid.step_bus_bytes * 1e9 / np.where(grid.wire_busy > 0, grid.wire_busy, np.nan)
     return ModelFacts(
         model=grid.model,
         hook=grid.hook,
@@ -70,8 +69,8 @@ def _model_facts(timeline: Timeline, grid: Grid) -> ModelFacts:
         overlap=_some(1 - grid.exposed / busy),
         busy_ns=_some(grid.busy),
         wire_busy_ns=_some(grid.wire_busy),
-        gradient_bytes=int(grid.gradient_bytes.sum()),
-        wire_bytes=_some(by_step),
+        gradient_bytes=int(_some(grid.step_gradient_bytes) or 0),
+        wire_bytes=_some(grid.sent_bytes),
         busbw_bytes_per_second=_some(rate),
         is_32_bit=_is_32_bit(timeline, grid),
         buckets=tuple(

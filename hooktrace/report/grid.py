@@ -33,7 +33,8 @@ Floats = npt.NDArray[np.float64]
 class Grid:
     """What was measured of one model, in ns and bytes; R ranks, S steps, B buckets.
 
-    ``period``, ``exposed``, ``busy``, ``wire_busy``: (R, S), as ``StepRecord`` has them.
+    ``period`` to ``step_gradient_bytes``: (R, S), as ``StepRecord`` has them.  B is 0, or some
+    steps have no buckets, where the file's limit left them out.
     ``called``: when the hook was called, after ``origin_ns``; ``uncertainty``: of that time in rank
     0's clock.  ``ready``, ``done``: in the clock that tells the truth for the bucket.  ``call``:
     how long the hook itself took.  ``stages``: by name, only those that occur; 0 where a bucket
@@ -52,6 +53,9 @@ class Grid:
     exposed: Floats
     busy: Floats
     wire_busy: Floats
+    sent_bytes: Floats
+    step_bus_bytes: Floats
+    step_gradient_bytes: Floats
     called: Floats
     uncertainty: Floats
     call: Floats
@@ -151,6 +155,9 @@ def _empty(timeline: Timeline, model: str, generation: int, steps: Ints, buckets
         exposed=unknown(by_step),
         busy=unknown(by_step),
         wire_busy=unknown(by_step),
+        sent_bytes=unknown(by_step),
+        step_bus_bytes=unknown(by_step),
+        step_gradient_bytes=unknown(by_step),
         called=unknown(by_bucket),
         uncertainty=unknown(by_bucket),
         call=unknown(by_bucket),
@@ -174,6 +181,12 @@ def _fill_steps(grid: Grid, i: int, track: RankTrack, clock: RankClock, rows: In
     at = np.searchsorted(grid.steps, track.steps.step[rows])
     for name in ("period", "exposed", "busy", "wire_busy"):
         getattr(grid, name)[i, at] = _known(getattr(track.steps, name)[rows])
+    for name, column in (
+        ("sent_bytes", track.steps.wire_bytes),
+        ("step_bus_bytes", track.steps.bus_bytes),
+        ("step_gradient_bytes", track.steps.gradient_bytes),
+    ):
+        getattr(grid, name)[i, at] = _known(column[rows])
     np.minimum.at(grid.origin_ns, at, clock.common(track.steps.first_ready[rows]))
 
 

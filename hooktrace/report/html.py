@@ -107,14 +107,14 @@ def _pictures(model: ModelFacts, timeline: Timeline) -> str:
         part for name in stages for part in (("wait", "wire") if name == "wire" else (name,))
     ]
     parts = []
-    steps = "".join(
-        f"<h3>{escape(one.title)}</h3>{_figure(one.svg, '', [*stages, 'exposed', 'ended'])}"
-        for one in step_pictures(model, timeline)
-    )
-    parts.append(
-        f"{steps}<p class=soft>Each rank on its own row, times since the first bucket of the step "
-        f"was ready on any rank, both steps on one scale{_of_clocks(model, timeline)}.</p>"
-    )
+    drawn = step_pictures(model, timeline)
+    for one in drawn:
+        parts.append(_titled(one.title, one.svg, "", [*stages, "exposed", "ended"], ""))
+    if drawn:
+        parts.append(
+            "<p class=soft>Each rank on its own row, times since the first bucket of the step was "
+            f"ready on any rank, all on one scale{_of_clocks(model, timeline)}.</p>"
+        )
     parts.append(
         _titled(
             "Overlap and exposed time, step by step",

@@ -38,9 +38,12 @@ def step_pictures(model: ModelFacts, timeline: Timeline) -> list[StepPicture]:
     forward pass after it.
     """
     grid = model.grid
-    lengths = _lengths(grid)
+    drawn = (~np.isnan(grid.done)).any(axis=(0, 2))
+    if not drawn.any():
+        return []
+    lengths = np.where(drawn, _lengths(grid), np.nan)
     if np.isnan(lengths).all():
-        chosen = [(0, "step")]
+        chosen = [(int(np.argmax(drawn)), "step")]
     else:
         usual = int(np.nanargmin(np.abs(lengths - middle(lengths))))
         slowest = int(np.nanargmax(lengths))

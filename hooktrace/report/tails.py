@@ -84,7 +84,8 @@ def slow_steps(grid: Grid) -> SlowSteps | None:
         more = np.nan_to_num(values[slow - 1] - middle(values))
         return float(np.clip(more, 0.0, beyond).sum()) / known
 
-    backward = np.fmax.reduce(grid.ready, axis=2) - np.fmin.reduce(grid.ready, axis=2)
+    backward = np.fmax.reduce(grid.ready, axis=2, initial=np.nan)
+    backward -= np.fmin.reduce(grid.ready, axis=2, initial=np.nan)
     worst = slow[np.argsort(-period[slow], kind="stable")]
     return SlowSteps(
         steps=tuple(int(s) for s in grid.steps[worst - 1]),

@@ -89,10 +89,12 @@ def _validate_nesting(row: list[Event]) -> None:
 
 def _validate_flows(flows: list[Event], rows: dict[tuple[int, int], list[Event]]) -> None:
     """Each flow starts once, ends once, goes forward in time, and each end is within a slice."""
-    spans = {
-        key: {ns(e["ts"]): ns(e["ts"] + e["dur"]) for e in reversed(row) if e["cat"] == "bucket"}
-        for key, row in rows.items()
-    }
+    spans: dict[tuple[int, int], dict[int, int]] = defaultdict(dict)
+    for key, row in rows.items():
+        for e in row:
+            start, end = ns(e["ts"]), ns(e["ts"] + e["dur"])
+            if e["cat"] == "bucket":
+                spans[key][start] = max(end, spans[key].get(start, end))
     by_id: dict[int, list[tuple[int, int, Event]]] = defaultdict(list)
     for position, event in enumerate(flows):
         at = ns(event["ts"])
