@@ -45,8 +45,9 @@ def test_wide_buckets_are_bars_with_their_stages(tmp_path: Path) -> None:
     assert bars["flags"] == [0, 1]
     assert bars["stages"] == [4, 4]
     assert bars["stage"] == [0, 1, 2, 3] * 2
-    assert bars["stage_start"][:4] == [0, 100_000, 500_000, 1_500_000]
-    assert bars["stage_end"][:4] == [100_000, 500_000, 1_500_000, 2_000_000]
+    starts, ends = [0, 100_000, 500_000, 1_500_000], [100_000, 500_000, 1_500_000, 2_000_000]
+    assert bars["stage_start"] == [*starts, *(t + MS for t in starts)]
+    assert bars["stage_end"] == [*ends, *(t + MS for t in ends)]
     assert rank["steps"] == {
         "step": [1], "start": [0], "last_ready": [MS], "end": [3 * MS],
         "exposed": [2 * MS], "flags": [0],
