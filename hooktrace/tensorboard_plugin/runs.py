@@ -81,7 +81,8 @@ class Runs:
                 folders.clear()
                 continue
             seen.add(here)
-            if "plugins" in folders and find_traces_in(folder):
+            traces = os.path.join(folder, "plugins", "hooktrace")
+            if "plugins" in folders and _is_inside(traces, real_root) and _has_traces(traces):
                 name = os.path.relpath(folder, root).replace(os.sep, "/")
                 name = "/".join(p for p in (prefix, "" if name == "." else name) if p) or "."
                 self._found[name] = Path(folder)
@@ -95,10 +96,9 @@ class Runs:
         return None
 
 
-def find_traces_in(folder: str) -> bool:
-    """Return whether a run's folder has trace files."""
+def _has_traces(folder: str) -> bool:
     try:
-        names = os.listdir(os.path.join(folder, "plugins", "hooktrace"))
+        names = os.listdir(folder)
     except OSError:
         return False
     return any(name.startswith("rank") and ".trace" in name for name in names)

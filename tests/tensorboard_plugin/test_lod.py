@@ -45,8 +45,9 @@ def test_wide_buckets_are_bars_with_their_stages(tmp_path: Path) -> None:
     assert bars["flags"] == [0, 1]
     assert bars["stages"] == [4, 4]
     assert bars["stage"] == [0, 1, 2, 3] * 2
-    assert bars["stage_start"][:4] == [0, 100_000, 500_000, 1_500_000]
-    assert bars["stage_end"][:4] == [100_000, 500_000, 1_500_000, 2_000_000]
+    starts, ends = [0, 100_000, 500_000, 1_500_000], [100_000, 500_000, 1_500_000, 2_000_000]
+    assert bars["stage_start"] == [*starts, *(t + MS for t in starts)]
+    assert bars["stage_end"] == [*ends, *(t + MS for t in ends)]
     assert rank["steps"] == {
         "step": [1], "start": [0], "last_ready": [MS], "end": [3 * MS],
         "exposed": [2 * MS], "flags": [0],
@@ -85,7 +86,8 @@ def test_every_bucket_is_there_once_and_the_picture_is_bounded(tmp_path: Path, s
 
 
 def test_limits_hold_where_they_bite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Fewer bars and wider bins, but no bucket is lost."""
+    """Fewer bars and wider bins, but no bucket is lost; steps all or none."""
+    monkeypatch.setattr("hooktrace.tensorboard_plugin.lod.MAX_STEPS", 49)
     monkeypatch.setattr("hooktrace.tensorboard_plugin.lod.MAX_BARS", 10)
     monkeypatch.setattr("hooktrace.tensorboard_plugin.lod.MAX_BINS", 12)
     made = scene(tmp_path, steps_of(50))
@@ -93,6 +95,8 @@ def test_limits_hold_where_they_bite(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert count(found, "bars") <= 10
     assert 0 < count(found, "bins") <= 12
     assert sum(found["ranks"][0]["bins"]["count"]) + count(found, "bars") == 100
+    assert found["ranks"][0]["steps"]["step"] == []
+    assert len(picture(made, 0, 49 * STEP_NS - 1, 5000)["ranks"][0]["steps"]["step"]) == 49
 
 
 def test_an_empty_stretch_is_refused(tmp_path: Path) -> None:

@@ -49,9 +49,8 @@ def test_links_out_of_the_logdir_are_not_followed(tmp_path: Path) -> None:
     deep.mkdir(parents=True)
     (deep / "hooktrace").symlink_to(tmp_path / "secret/plugins/hooktrace")
     runs = Runs({"": logs})
+    assert runs.names() == ["run"]
     assert list(runs.files("run")) == [0, 2]
-    readable = {name: runs.files(name) for name in runs.names()}
-    assert {name for name, files in readable.items() if files} == {"run"}
 
 
 def test_a_logdir_that_is_a_link_is_the_user_s_choice(tmp_path: Path) -> None:
