@@ -95,7 +95,7 @@ def decode_trace(
         bucket or (lambda fields: trace.buckets.append(read_bucket(fields))),
         step or (lambda fields: trace.steps.append(read_step(fields))),
     )
-    is_ours, head = False, b""
+    is_ours, head = run is not None, b""
     for number, raw in enumerate(lines, 1):
         line = raw.strip()
         if line.startswith(b'{"cat":"view.') and line.endswith(b"},"):
