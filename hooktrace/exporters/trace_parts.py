@@ -11,6 +11,7 @@ names its own rows, and ends as JSON does.  The first part stays, with the first
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections import Counter, OrderedDict, deque
@@ -178,7 +179,10 @@ class TraceParts:
         try:
             self._file = AppendFile(path)
         except FileExistsError as error:
-            raise disk_error(error, f"cannot make {path}: another process made it") from error
+            what = f"cannot make {path}: another process writes the same rank's trace"
+            raise FileExistsError(
+                errno.EEXIST, f"{what}; give each job a logdir of its own"
+            ) from error
         self._kept.append(_Part(path, _identity(path)))
         self._encoder = TraceEncoder(self._run)
         self._start = self._encoder.start()
@@ -236,8 +240,7 @@ def move_away(path: Path, keep: int) -> None:
     ours = [(n, p) for n, p in found if n is not None and own is not None and n.rank == own.rank]
     if not any(name.age == 0 for name, _ in ours):
         return
-    # The oldest run first; of each the first part last: one that is interrupted leaves no part of
-    # a run behind a file of another one.
+    # Oldest first, of each run its first part last: then no part stays behind another run's file.
     for name, other in sorted(ours, reverse=True):
         try:
             if name.age >= keep:

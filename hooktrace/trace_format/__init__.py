@@ -14,8 +14,13 @@ A trace file is Chrome trace-event JSON in array form, one event a line, so that
     ]
 
 - Events whose category starts with ``hooktrace.`` hold a whole record in ``args``, fields that are
-  ``None`` or false left out.  A step comes after its buckets, so where the step is they are too,
-  unless the file's size limit left them out (``lost`` says so).
+  ``None`` or false left out.  A step comes after its buckets, so where the step is they are too.
+  One with ``"detail_kept":false`` was written without them on purpose; where the step after it
+  turned out slow, they follow.
+- A run may have several files (``files``): each part begins as the first one does, then repeats the
+  last clock and layouts and counts in ``hooktrace_so_far`` what is not there, by kind: ``lost``,
+  ``left_out`` by the writer's retention, ``removed`` with older parts.  ``hooktrace_end`` has the
+  same counts.
 - Events of category ``view.*`` repeat parts of a record for the eye and are not read back.
 - ``pid`` is the rank.  Each bucket index has a row of its own, its stages nested in it, and the
   steps have a row with the exposed time nested at the end.  Perfetto drops a slice that overlaps
@@ -27,7 +32,8 @@ A trace file is Chrome trace-event JSON in array form, one event a line, so that
 - A device bucket is drawn where its step's first bucket became ready on the host plus its device
   times, since no clock ties the two; ``args`` keeps both apart.
 
-Only the standard library and the records are imported.  ``encode`` writes, ``decode`` reads.
+Only the standard library and the records are imported.  ``encode`` writes; ``decode`` reads lines,
+``fields`` makes checked records of them, ``trace`` is what comes out; ``files`` knows the names.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ class TraceDecoder:
         )
         self._number = 0
         self._stopped = False
-        self._is_ours = False
+        self._is_ours = run is not None
         self._head = b""
 
     def feed(self, lines: Iterable[bytes]) -> None:

@@ -370,6 +370,22 @@ def test_all_parts_of_an_earlier_run_move_on(tmp_path: Path) -> None:
     }
 
 
+def test_two_jobs_with_one_logdir_take_nothing_from_each_other(tmp_path: Path) -> None:
+    """The first one's next part is in the way of an error; its old parts are another's by now."""
+    runs = [sample.make_run(run_id=run_id) for run_id in ("first", "second")]
+    first, second = (TraceFileExporter(tmp_path, max_bytes=MIN_BYTES) for _ in runs)
+    first.export(sample.make_batch(run=runs[0], steps=7))  # three parts
+    second.export(sample.make_batch(run=runs[1], steps=7))
+    mine = {path: path.read_bytes() for path in parts_of(tmp_path)[:2]}
+    first.export(sample.make_batch(run=runs[0], steps=40))
+    assert first.removed["parts"] > 2
+    assert {path: path.read_bytes() for path in mine} == mine
+    with pytest.raises(FileExistsError, match="give each job a logdir of its own"):
+        second.export(sample.make_batch(run=runs[1], steps=40))
+    first.close()
+    second.close()
+
+
 def test_a_part_of_another_run_is_not_read_with_this_one(tmp_path: Path) -> None:
     """It was left behind: its steps would be taken for this run's."""
     run = sample.make_run(run_id="other")
