@@ -70,7 +70,8 @@ def measure(result: torch.Tensor, reference: torch.Tensor, lengths: Sequence[int
             row[3] += x.dot(r)
             if len(d):
                 row[4] = torch.maximum(row[4], d.abs_().max())
-            row[5] += x.mul_(r).lt(0).sum()
+            # Not in place: of a float64 tensor x is the result itself, which DDP is to have.
+            row[5] += (x * r).lt(0).sum()
         rows.append(row)
     return torch.stack(rows) if rows else torch.zeros(0, 6, dtype=torch.float64)
 

@@ -6,6 +6,7 @@ by more than the two clocks may be off --> Lateness of a rank
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +16,11 @@ from .grid import Floats, Grid, middle
 __all__ = ["Lateness", "lags", "lateness"]
 
 OFTEN = 0.25
-"""Share of steps from which on a rank that is last is worth a name."""
+"""Share of steps from which on a rank that is last is worth a name, ..."""
+
+SIGMAS = 3.0
+"""... if it is by as many standard deviations above one of the ranks taking turns at random: one
+is always last."""
 
 WORTH = 0.005
 """Of the median period: the margin from which on it is."""
@@ -61,7 +66,8 @@ def lags(grid: Grid) -> Floats:
 def lateness(grid: Grid) -> tuple[Lateness, ...]:
     """Return the ranks that are last in ``OFTEN`` of the steps or more, the worst first.
 
-    Those whose margin is below ``WORTH`` of the period are left out.
+    Also more often than by chance (``SIGMAS``).  Those whose margin is below ``WORTH`` of the period
+    are left out.
     """
     count = len(grid.ranks)
     if count < 2 or not len(grid.steps):
@@ -80,7 +86,10 @@ def lateness(grid: Grid) -> tuple[Lateness, ...]:
         margins = np.where(own, margin, 0.0).sum(axis=0) / known
         worst = int(np.argmax(margins))
         share = float(own[:, worst].sum() / known[worst])
-        if share >= OFTEN and not margins[worst] < worth:
+        chance = 1 / count
+        spread = math.sqrt(chance * (1 - chance) / known[worst])
+        often = max(OFTEN, chance + SIGMAS * spread)
+        if share >= often and not margins[worst] < worth:
             found.append(
                 _lateness(
                     grid,

@@ -64,8 +64,8 @@ def _late_rank(model: ModelFacts, late: Lateness) -> Finding:
         remedy += f", {bucket.largest[0]}." if bucket is not None and bucket.largest else "."
     return Finding(
         sentence=f"Rank {late.rank}{_host(rank)} is late: at bucket {late.bucket} it is last in "
-        f"{percent(late.share)} of the steps, {ms(late.margin_ns)} after the next, and all "
-        "others wait for it.",
+        f"{percent(late.share)} of the steps, and all others wait for it, {ms(late.margin_ns)} a "
+        "step in the mean.",
         gain_ns=late.margin_ns,
         evidence=(
             f"clocks are known to {ms(late.uncertainty_ns)}; {since}",

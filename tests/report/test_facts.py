@@ -77,6 +77,12 @@ def test_a_late_rank_is_found_with_its_bucket(tmp_path: Path) -> None:
     assert (model.lags[:2] < 0.3 * MS).all()
 
 
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_ranks_that_take_turns_are_not_late(tmp_path: Path, ranks: int) -> None:
+    """One of them is always last: of two each in half of the steps."""
+    assert model_of(replace(QUIET, ranks=ranks, jitter_ms=5.0), tmp_path).late == ()
+
+
 def test_nobody_is_late_by_an_unknown_clock(tmp_path: Path) -> None:
     """It is said that the clocks are missing instead."""
     write_job(replace(QUIET, late_ms={2: 7.0}, clocks=False), tmp_path)
