@@ -45,6 +45,10 @@ class Recorder(Protocol):
     event_pool: EventPool
 
     @property
+    def holds(self) -> bool:
+        """Whether an ended call is still under way to the ring; whoever holds it says when not."""
+
+    @property
     def push(self) -> Callable[[BucketCall], None]:
         """Takes one ended call; never blocks."""
 
@@ -118,7 +122,7 @@ class BucketCall:
         """Stamp that the bucket's result is there, and push the call."""
         self.done = self._recorder.clock()
         self._recorder.push(self)
-        if self.slot.in_flight is self:
+        if self.slot.in_flight is self and not self._recorder.holds:
             self.slot.in_flight = None
 
     def failed(self, stage: str, error: BaseException) -> None:

@@ -16,12 +16,14 @@ safely, so these go over a TCP connection between the same hosts.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import secrets
 import selectors
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Protocol
@@ -38,13 +40,17 @@ logger = logging.getLogger("hooktrace")
 
 _PINGS = 32
 _TIMEOUT_S = 5.0
+_END_S = 0.5
+_PAUSE_S = 1.0
+_MOST_STRANGERS = 64
+"""Connections that have not shown the token; of more, the oldest are closed."""
 _PAUSES_S = (1.0, 4.0, 25.0, 30.0)
 """Between bursts; the last one again and again."""
 _FIRST_RETRY_S = 0.02
 """After which rank 0 is looked for again, where it was not there; then after twice that, and so on.
 """
 
-_KEY = "hooktrace/clock/{}"
+_KEY = "hooktrace/clock/{}/{}"
 _TOKEN_BYTES = 16
 _PING, _ANSWER = struct.Struct("<q"), struct.Struct("<qqq")
 
@@ -74,6 +80,7 @@ class ClockServer:
         self._token = secrets.token_bytes(_TOKEN_BYTES)
         self._listener = socket.create_server((host, 0), family=_family(host))
         self._listener.setblocking(False)
+        self._paused_until: float | None = None
         self._end, self._told_to_end = socket.socketpair()
         self.address = f"{host} {self._listener.getsockname()[1]} {self._token.hex()}"
         self._thread = threading.Thread(target=self._serve, name="hooktrace-clock", daemon=True)
@@ -83,7 +90,7 @@ class ClockServer:
         """End the thread and close all connections."""
         with suppress(OSError):
             self._end.send(b".")
-        self._thread.join(_TIMEOUT_S)
+        self._thread.join(_END_S)
 
     def _serve(self) -> None:
         with selectors.DefaultSelector() as selector, self._listener, self._told_to_end, self._end:
@@ -92,7 +99,8 @@ class ClockServer:
             open_: dict[socket.socket, bytearray] = {}
             try:
                 while True:
-                    for key, _ in selector.select():
+                    self._resume(selector)
+                    for key, _ in selector.select(None if self._paused_until is None else _PAUSE_S):
                         now = self._clock()
                         if key.fileobj is self._told_to_end:
                             return
@@ -107,12 +115,35 @@ class ClockServer:
     def _accept(
         self, selector: selectors.BaseSelector, open_: dict[socket.socket, bytearray]
     ) -> None:
-        with suppress(OSError):  # gone again already
+        try:
             connection, _ = self._listener.accept()
             connection.setblocking(False)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            open_[connection] = bytearray()
-            selector.register(connection, selectors.EVENT_READ)
+        except OSError:
+            # The process may be out of file descriptors: the listener would be ready again at once.
+            selector.unregister(self._listener)
+            self._paused_until = time.monotonic() + _PAUSE_S
+            return
+        open_[connection] = bytearray()
+        selector.register(connection, selectors.EVENT_READ)
+        strangers = [c for c, got in open_.items() if len(got) < _TOKEN_BYTES]
+        for silent in strangers[:-_MOST_STRANGERS]:
+            self._drop(silent, selector, open_)
+
+    def _resume(self, selector: selectors.BaseSelector) -> None:
+        if self._paused_until is not None and time.monotonic() >= self._paused_until:
+            self._paused_until = None
+            selector.register(self._listener, selectors.EVENT_READ)
+
+    @staticmethod
+    def _drop(
+        connection: socket.socket,
+        selector: selectors.BaseSelector,
+        open_: dict[socket.socket, bytearray],
+    ) -> None:
+        selector.unregister(connection)
+        del open_[connection]
+        connection.close()
 
     def _answer(
         self,
@@ -133,9 +164,7 @@ class ClockServer:
         except OSError:
             is_good = False
         if not is_good:
-            selector.unregister(connection)
-            del open_[connection]
-            connection.close()
+            self._drop(connection, selector, open_)
 
 
 def measure(connection: socket.socket, clock: Clock, pings: int = _PINGS) -> ClockRecord:
@@ -199,7 +228,11 @@ class ClockClient:
     def close(self) -> None:
         """End the thread."""
         self._ended.set()
-        self._thread.join(_TIMEOUT_S)
+        connection = self._connection
+        if connection is not None:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)  # an answer that does not come is over
+        self._thread.join(_END_S)
 
     def _run(self) -> None:
         pauses = list(_PAUSES_S)
@@ -242,7 +275,7 @@ class ClockClient:
         # Rank 0 may simply have ended before this one.
         if not self._warned and not self._ended.is_set():
             self._warned = True
-            logger.info(
+            logger.warning(
                 "the clock of rank 0 cannot be asked (%s: %s), so a view of all ranks may be off "
                 "by what their clocks are; let this host reach rank 0's over TCP, or pass "
                 "Tracer(align_clocks=False)",
@@ -262,23 +295,39 @@ class ClockSync:
         self._last: ClockRecord | None = None
         self._is_reference = False
         self._part: ClockServer | ClockClient | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+        try:
+            self._begin(clock)
+        except Exception as error:  # of torch's store, of sockets: none of training's business
+            _warn_of(error)
+
+    def _begin(self, clock: Clock) -> None:
         if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
             return
         store: Any = dist.distributed_c10d._get_default_store()
+        # Tracers are made in the same order on all ranks, or else their clocks are the same.
+        key = _KEY.format(attempt(), next(_numbers))
+        if dist.get_rank() == 0:
+            self._is_reference = True
+            # A thread, since finding the address may ask a name server.
+            threading.Thread(
+                target=self._serve, args=(store, key, clock), name="hooktrace-clock", daemon=True
+            ).start()
+        else:
+            self._part = ClockClient(lambda: _published(store, key), clock, self._take)
+
+    def _serve(self, store: Any, key: str, clock: Clock) -> None:
         try:
-            if dist.get_rank() == 0:
-                server = ClockServer(_own_address(store), clock)
-                self._part, self._is_reference = server, True
-                store.set(_KEY.format(attempt()), server.address)
-            else:
-                self._part = ClockClient(lambda: _published(store), clock, self._take)
-        except (OSError, RuntimeError) as error:
-            logger.warning(
-                "this rank's clock is not compared with the others' (%s: %s); a view of all ranks "
-                "may be off by what their clocks are",
-                type(error).__name__,
-                error,
-            )
+            server = ClockServer(_own_address(store), clock)
+            with self._lock:
+                if self._closed:
+                    server.close()
+                    return
+                self._part = server
+            store.set(key, server.address)
+        except Exception as error:
+            _warn_of(error)
 
     def offset_at(self, host_ns: int) -> tuple[int, int] | None:
         """Return the offset to rank 0's clock and its uncertainty, ns; ``None`` if unknown."""
@@ -292,7 +341,9 @@ class ClockSync:
 
     def close(self) -> None:
         """End the thread."""
-        part, self._part = self._part, None
+        with self._lock:
+            self._closed = True
+            part, self._part = self._part, None
         if part is not None:
             part.close()
 
@@ -301,8 +352,19 @@ class ClockSync:
         self._report(record)
 
 
-def _published(store: Store) -> str | None:
-    key = _KEY.format(attempt())
+_numbers = itertools.count()
+
+
+def _warn_of(error: Exception) -> None:
+    logger.warning(
+        "this rank's clock is not compared with the others' (%s: %s); a view of all ranks may be "
+        "off by what their clocks are",
+        type(error).__name__,
+        error,
+    )
+
+
+def _published(store: Store, key: str) -> str | None:
     return store.get(key).decode() if store.check([key]) else None
 
 

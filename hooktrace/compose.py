@@ -43,12 +43,14 @@ def composed(
     name: str,
     made_by: tuple[Callable[..., StagedHook], tuple[Any, ...]],
     floating: bool = False,
+    has_effects: bool = False,
 ) -> StagedHook:
     """Return a staged hook whose generator function runs ``hook`` with ``steps_of``.
 
     ``name``: of the parts, such as ``fp16_compress_wrapper(powerSGD_hook)``.  ``made_by``: the
     function and the arguments that make this very hook, by which it pickles.  It is multi-round if
-    ``hook`` is, and checks its state as ``hook`` does.
+    ``hook`` is, and checks its state as ``hook`` does.  ``has_effects``: it changes more than the
+    state and the bucket.
 
     Raises ``TypeError`` for what is no hook, and for a traced one.
     """
@@ -69,6 +71,7 @@ def composed(
         floating=floating or bool(inner and inner.floating),
         local=bool(inner and inner.local),
         has_opaque=inner.has_opaque if inner else True,
+        has_effects=has_effects or bool(inner and inner.has_effects),
         check=inner.check_state if inner else None,
         name=name,
         made_by=made_by,

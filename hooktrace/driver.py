@@ -59,7 +59,8 @@ class StagedHook:
 
     ``multi_round`` is what was declared; ``floating`` says that the hook takes real floating-point
     gradients only, ``local`` that its results differ between ranks by design, ``has_opaque`` that
-    it runs a hook inside of which only the future is seen.
+    it runs a hook inside of which only the future is seen, ``has_effects`` that it changes more
+    than its state and the bucket, such as parameters, so that it cannot be run on trial.
     """
 
     __name__: str
@@ -73,6 +74,7 @@ class StagedHook:
         floating: bool = False,
         local: bool = False,
         has_opaque: bool = False,
+        has_effects: bool = False,
         check: StateCheck | None = None,
         ddp_name: str | None = None,
         name: str | None = None,
@@ -99,6 +101,7 @@ class StagedHook:
         self.floating = floating
         self.local = local
         self.has_opaque = has_opaque
+        self.has_effects = has_effects
         self._check = check
         self._function = function
         self._made_by = made_by
@@ -140,6 +143,7 @@ class StagedHook:
             floating=self.floating,
             local=self.local,
             has_opaque=self.has_opaque,
+            has_effects=self.has_effects,
             check=self._check,
             name=f"{self.__qualname__}({shown})",
             made_by=(_bind, (self, options)),
@@ -294,6 +298,7 @@ def staged(
     multi_round: MultiRound = False,
     floating: bool = False,
     local: bool = False,
+    has_effects: bool = False,
     check: StateCheck | None = None,
     ddp_name: str | None = None,
 ) -> Callable[[HookFunction], StagedHook]: ...
@@ -318,7 +323,9 @@ def staged(
     order.  A function of the state, asked for each bucket, where a hook is multi-round only at
     times; all ranks must answer alike.  ``floating``: refuse gradients that are not dense, real
     and floating-point, with an error that says so.  ``local``: the ranks' results differ by
-    design, which is then no anomaly.  ``check``: called with the state by ``instrument`` and
+    design, which is then no anomaly.  ``has_effects``: the hook changes more than its state and the
+    bucket (parameters, what a closure keeps), so that it is not run on trial for the local error.
+    ``check``: called with the state by ``instrument`` and
     ``register_ddp_comm_hook``; raises where the hook cannot work with it.
     ``ddp_name``: the ``__name__`` that DDP sees, where it refuses the function's own.
 

@@ -351,9 +351,9 @@ class ClockRecord:
 class SkewRecord:
     """When each rank had one bucket ready, of a step in which the ranks told each other.
 
-    ``arrivals_ns``: by rank, ns after the first one.  ``uncertainty_ns``: of the difference of two
-    of them, ``None`` where the clocks of the ranks are not known to each other.  ``rank`` is the
-    one that recorded this, ``time_ns`` its host time when it was ready.
+    ``arrivals_ns``: of each of ``ranks``, ns after the first one.  ``uncertainty_ns``: of the
+    difference of two of them, ``None`` where the clocks of the ranks are not known to each other.
+    ``rank`` is the one that recorded this, ``time_ns`` its host time when it was ready.
     """
 
     model: str
@@ -363,18 +363,20 @@ class SkewRecord:
     bucket: int
     time_ns: int
     rank: int
+    ranks: tuple[int, ...]
     arrivals_ns: tuple[int, ...]
     uncertainty_ns: int | None
 
     @property
     def lag_ns(self) -> int:
         """How long after the first rank this one was ready."""
-        return self.arrivals_ns[self.rank]
+        return self.arrivals_ns[self.ranks.index(self.rank)]
 
     @property
     def late_rank(self) -> int | None:
         """The rank that was ready last; ``None`` where the clocks do not tell it from the next."""
-        return late_rank(self.arrivals_ns, self.uncertainty_ns)
+        late = late_rank(self.arrivals_ns, self.uncertainty_ns)
+        return None if late is None else self.ranks[late]
 
 
 def late_rank(arrivals_ns: Sequence[int], uncertainty_ns: int | None) -> int | None:

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["watch_for_silence"]
 
-_PASSES = 16
+_PASSES = 100
+"""More than a parameter is used in one backward pass under reentrant checkpointing."""
 
 
 def watch_for_silence(

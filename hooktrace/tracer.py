@@ -72,6 +72,9 @@ class Tracer:
     ``interval_s``: how often the drain wakes.  ``close_timeout_s``: the deadline of ``close()``.
     """
 
+    holds = False
+    """What is pushed is in the ring."""
+
     def __init__(
         self,
         exporters: Sequence[Exporter] = (),
@@ -121,7 +124,7 @@ class Tracer:
         self._model_numbers = itertools.count()
         self._layouts: weakref.WeakSet[LayoutTracker] = weakref.WeakSet()
         self._closing = threading.RLock()  # a signal handler may close while close() runs
-        self._layouts_lock = threading.Lock()
+        self._layouts_lock = threading.RLock()
         self._begin()
         _open_tracers.add(self)
 
@@ -172,6 +175,8 @@ class Tracer:
                 self.started = True
                 if self._align_clocks:
                     self._clocks = ClockSync(self.clock, self._ring.push)
+                    if not self.recording:  # closed meanwhile
+                        self._clocks.close()
 
     def announce(self, layout: LayoutRecord) -> None:
         """Take the layout of a new generation; called by hooks, in the first steps of each."""
@@ -342,7 +347,7 @@ class Tracer:
     def _reset_in_child(self) -> None:
         """Begin anew in a forked child, whose copy of the drain has no thread."""
         self._closing = threading.RLock()
-        self._layouts_lock = threading.Lock()
+        self._layouts_lock = threading.RLock()
         if self._exporters:
             names = ", ".join(e.name for e in self._exporters)
             self._exporters = [_LeftBehind(names)]

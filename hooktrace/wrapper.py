@@ -253,12 +253,19 @@ class TracedHook:
 
     def _local_probes(self, slot: BucketSlot) -> LocalProbes | None:
         tracer = self._tracer
+        why = None
         if self._staged is None or self._staged.has_opaque:
+            why = (
+                "is opaque, and where it compresses cannot be seen; write it with @hooktrace.staged"
+            )
+        elif self._staged.has_effects:
+            why = "changes more than its state and the bucket, so it cannot be run on trial"
+        if why is not None or self._staged is None:
             logger.warning(
-                "local error of %s is not measured: hook %r is opaque, and where it compresses "
-                "cannot be seen; write it with @hooktrace.staged, or use error='global'",
+                "local error of %s is not measured: hook %r %s, or use error='global'",
                 slot.model.name,
                 self.__qualname__,
+                why,
             )
             return None
         return LocalProbes(

@@ -104,7 +104,13 @@ def decode(text: str | bytes) -> Trace:
 
 
 ARRIVALS = st.lists(INTS, min_size=3, max_size=3).map(tuple)
-SKEW = records(SkewRecord, time_ns=TIMES, rank=st.integers(0, 2), arrivals_ns=ARRIVALS)
+SKEW = records(
+    SkewRecord,
+    time_ns=TIMES,
+    rank=st.integers(0, 2),
+    ranks=st.just((0, 1, 2)),
+    arrivals_ns=ARRIVALS,
+)
 
 
 @given(st.lists(records(ClockRecord), max_size=3), st.lists(SKEW, max_size=3))

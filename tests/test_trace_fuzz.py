@@ -53,6 +53,7 @@ def content() -> list[bytes]:
             bucket=0,
             time_ns=10**9,
             rank=1,
+            ranks=(0, 1),
             arrivals_ns=(0, 5),
             uncertainty_ns=1,
         )

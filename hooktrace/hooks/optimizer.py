@@ -205,9 +205,8 @@ def hook_then_optimizer(hook: Hook, optimizer_state: OptimizerHookState) -> Stag
         optimizer_state.step(bucket)
         return buffer
 
-    return composed(
-        then_step, hook, name=name, made_by=(hook_then_optimizer, (hook, optimizer_state))
-    )
+    made_by = (hook_then_optimizer, (hook, optimizer_state))
+    return composed(then_step, hook, name=name, made_by=made_by, has_effects=True)
 
 
 def averaged_in_place(hook: Hook, state: Any, bucket: Any) -> Steps:

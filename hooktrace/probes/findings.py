@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -35,14 +35,15 @@ _WORST = 3
 _UNEXPLAINED = 1e-3
 _TOLERANCE = 0.02
 _ALIKE = 0.05
+_ROUNDING = 30
 _SAME_SCALES = 3
 _SAME = 1e-3
 """Clipping changes its factor from step to step; a wrong divisor does not."""
 
 _CLAIMS = re.compile(r"compress|fp16|bf16|float16|half|quant|int8|8bit|power_?sgd|top_?k|spars")
 _LOSSLESS = 1e-6
-_WARM_UP = 10
-"""Probes that a hook may be lossless in a row while it claims to compress."""
+_WARM_UP = 2000
+"""Steps for which a hook may lose nothing while it says that it compresses: twice PowerSGD's."""
 
 
 def error_record(outcome: Outcome) -> ErrorRecord | None:
@@ -95,7 +96,8 @@ def skew_record(outcome: Outcome) -> SkewRecord | None:
         step=outcome.step,
         bucket=slot.index,
         time_ns=outcome.ready,
-        rank=outcome.rank,
+        rank=outcome.named(outcome.rank),
+        ranks=tuple(outcome.named(place) for place in range(len(times))),
         arrivals_ns=tuple(time - min(times) for time in times),
         # Of the two clocks that are known worst.
         uncertainty_ns=sum(sorted(uncertainties)[-2:]) if known else None,
@@ -116,7 +118,8 @@ class Diagnosis:
 
     def __init__(self) -> None:
         self._scales: dict[str, deque[float]] = {}
-        self._exact: Counter[str] = Counter()
+        self._exact_since: dict[str, int] = {}
+        self._compressed: set[str] = set()
 
     def of_outcome(self, outcome: Outcome) -> Iterator[AnomalyRecord]:
         """Yield what is wrong with a probed result; of a local hook the weights say nothing."""
@@ -146,12 +149,12 @@ class Diagnosis:
         if record.error is None or size is None or not _CLAIMS.search(record.hook.lower()):
             return
         if slot.torch_dtype.itemsize < 4 or size < record.gradient_bytes:
-            self._exact[record.model] = 0
+            self._compressed.add(record.model)
             return
-        lossless = (record.error.relative_l2 or 0.0) <= _LOSSLESS
-        self._exact[record.model] += 1
-        if lossless and self._exact[record.model] < _WARM_UP:
-            return
+        if (record.error.relative_l2 or 0.0) <= _LOSSLESS:
+            since = self._exact_since.setdefault(record.model, record.step)
+            if record.model in self._compressed or record.step - since < _WARM_UP:
+                return
         dtypes = ", ".join(sorted({t.dtype for t in record.transfers})) or record.dtype
         yield anomaly_of(
             slot,
@@ -200,11 +203,11 @@ class Diagnosis:
         elif all(abs(weight) <= _TOLERANCE for weight in others):
             yield Finding(
                 "not_communicated", "hook",
-                f"the result is rank {rank}'s own gradient; average it over the ranks, or declare "
-                "the hook local: @staged(local=True), trace(hook, local=True)",
+                f"the result is rank {outcome.named(rank)}'s own gradient; average it over the "
+                "ranks, or declare the hook local: @staged(local=True), trace(hook, local=True)",
             )  # fmt: skip
         elif missing := [r for r, weight in enumerate(scaled) if abs(weight) <= _TOLERANCE]:
-            ranks = ", ".join(map(str, missing))
+            ranks = ", ".join(str(outcome.named(r)) for r in missing)
             yield Finding(
                 "ranks_missing", "hook",
                 f"the gradients of rank(s) {ranks} are not in the result; look at the process "
@@ -252,7 +255,7 @@ def _diverged(outcome: Outcome) -> Iterator[Finding]:
         return
     ranks: dict[tuple[int, ...], list[int]] = {}
     for rank, sums in enumerate(outcome.checksums.tolist()):
-        ranks.setdefault(tuple(sums), []).append(rank)
+        ranks.setdefault(tuple(sums), []).append(outcome.named(rank))
     if len(ranks) == 1:
         return
     groups = " and ".join(f"[{', '.join(map(str, group))}]" for group in ranks.values())
@@ -273,7 +276,9 @@ def weights(outcome: Outcome) -> list[float] | None:
     if not (gradients.isfinite().all() and result.isfinite().all()):
         return None
     norms = gradients.norm(dim=0)
-    if not (norms > 0).all() or result.norm() == 0 or len(result) < 4 * len(norms):
+    # A gradient that rounding swallows cannot be told from one that is missing.
+    least = _ROUNDING * torch.finfo(outcome.slot.torch_dtype).eps * norms.max()
+    if not (norms > least).all() or result.norm() == 0 or len(result) < 4 * len(norms):
         return None
     unit = gradients / norms
     if torch.linalg.svdvals(unit)[-1] < _ALIKE:

@@ -101,7 +101,7 @@ class _BucketCopy:
         return self._bucket.is_last()
 
     def parameters(self) -> list[torch.Tensor]:
-        return self._bucket.parameters()
+        return [p.detach().clone() for p in self._bucket.parameters()]
 
     def buffer(self) -> torch.Tensor:
         return self._buffer

@@ -51,6 +51,7 @@ class ModelProbes:
     ) -> None:
         store: Any = dist.distributed_c10d._get_default_store()
         self._rank, self._size = group.rank(), group.size()
+        self._ranks = tuple(dist.get_process_group_ranks(group))
         key = f"hooktrace/probes/{attempt()}/{_signature(group, slot, parameters):08x}"
         # Two models that are alike in all this begin in the same order on all ranks.
         _agreements[key] += 1
@@ -92,6 +93,7 @@ class ModelProbes:
                 self.stop(slot, "another rank has stopped; its log says why")
                 return None
             outcome = Outcome(slot, step, self._rank, self._local, ready=occasion.ready)
+            outcome.ranks = self._ranks
             outcome.before = self._turn_to(step)
             probe = Probe(
                 occasion.bucket,
@@ -145,7 +147,7 @@ class ModelProbes:
                     "compression error of %s is not measured: rank(s) %s do not trace it; "
                     "trace on all ranks, or pass Tracer(error_every=0)",
                     model.name,
-                    ", ".join(map(str, agreement.missing())),
+                    ", ".join(str(self._ranks[place]) for place in agreement.missing()),
                 )
         elif agreement.meeting == NEVER:
             self.stop(slot, "the ranks' tracers differ in error_every; give all of them the same")

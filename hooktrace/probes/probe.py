@@ -69,6 +69,7 @@ class Outcome:
 
     ``sums``: of ``measure``, shape (parameters, 6).  ``finite``: whether each parameter's own
     gradient was, on this rank.  ``samples``: (ranks, k), of all ranks' own gradients.
+    ``rank``: this one's place in the group, whose ``ranks`` these are in the job (none: the same).
     ``local``: whether results differ between ranks by design.  ``scope``: as in ``ErrorRecord``.
     ``result_sample``: (k,), of the result at the same places.  ``overflow``: (parameter, value of
     the reference) at the first element that only the result has as NaN or inf.  ``before``:
@@ -83,6 +84,7 @@ class Outcome:
     rank: int
     local: bool
     scope: Scope = "global"
+    ranks: tuple[int, ...] = ()
     ready: int = 0
     time_ns: int = 0
     sums: torch.Tensor | None = None
@@ -94,6 +96,10 @@ class Outcome:
     checksums: torch.Tensor | None = None
     arrivals: torch.Tensor | None = None
     residual_l2: float | None = None
+
+    def named(self, place: int) -> int:
+        """Return the rank in the job of a place in the group."""
+        return self.ranks[place] if self.ranks else place
 
 
 @dataclass(slots=True)
@@ -123,6 +129,8 @@ class Sink(Recorder, Protocol):
 
 class Probe:
     """A probed call in the making; ``Recorder`` of its call."""
+
+    holds = True
 
     def __init__(
         self,
@@ -226,8 +234,11 @@ class Probe:
 
     def _release(self) -> None:
         self._sink.push_outcome(self._outcome)
-        if self._call is not None:
-            self._sink.push(self._call)
+        call = self._call
+        if call is not None:
+            self._sink.push(call)
+            if call.slot.in_flight is call:
+                call.slot.in_flight = None
         # The call keeps its recorder, and waits for the drain: what is large must not.
         del self._reference, self._messages, self._futures, self._result
 

@@ -61,16 +61,23 @@ class Watch:
         slot = occasion.slot
         if self._failed or not slot.is_dense or slot.device_type != "cpu":
             return None
+        if sum(lengths_of(slot.parameters)) != slot.numel:
+            return None  # complex gradients, which are two real ones each
         try:
             return self._enter(occasion, sink)
         except Exception:
+            self.fail(slot)
+            return None
+
+    def fail(self, slot: BucketSlot) -> None:
+        """End the checks after an exception of their own, which is logged; training goes on."""
+        if not self._failed:
             self._failed = True
             logger.exception("debug checks of %s end here; training goes on", slot.model.name)
-            return None
 
     def _enter(self, occasion: Occasion, sink: WatchSink) -> Watched:
         slot, step, bucket = occasion.slot, occasion.step, occasion.bucket
-        watched = Watched(slot, step, sink)
+        watched = Watched(self, slot, step, sink)
         if not in_backward(bucket):  # a shadow, whose bucket is made for the call
             watched.look_at_gradients(bucket.buffer().detach())
             return watched
@@ -103,7 +110,8 @@ class Watch:
 class Watched:
     """One call that is looked at."""
 
-    def __init__(self, slot: BucketSlot, step: int, sink: WatchSink) -> None:
+    def __init__(self, watch: Watch, slot: BucketSlot, step: int, sink: WatchSink) -> None:
+        self._watch = watch
         self._slot = slot
         self.step = step
         self._sink = sink
@@ -138,21 +146,31 @@ class Watched:
 
     def _arrived(self, future: Future) -> Any:
         value = future.value()
-        if isinstance(value, torch.Tensor):
-            self._result = value
-            self._digest = digest(value.detach().flatten())
-            name = self._first_not_finite(value.detach().flatten()) if self._finite else None
-            if name is not None:
-                self.note(_nonfinite_average(name))
+        try:
+            if isinstance(value, torch.Tensor):
+                self._look_at_result(value)
+        except Exception:  # what DDP waits for comes in any case
+            self._watch.fail(self._slot)
         return value
 
+    def _look_at_result(self, value: torch.Tensor) -> None:
+        flat = value.detach().flatten()
+        self._digest = digest(flat)
+        self._result = value
+        name = self._first_not_finite(flat) if self._finite else None
+        if name is not None:
+            self.note(_nonfinite_average(name))
+
     def look_again(self) -> None:
-        """Check that the result is what it was, and let go of it."""
+        """Check that the result is what it was, and let go of it; raises nothing."""
         result, self._result = self._result, None
         if result is None or self._digest is None:
             return
-        if not torch.equal(digest(result.detach().flatten()), self._digest):
-            self.note(_CHANGED)
+        try:
+            if not torch.equal(digest(result.detach().flatten()), self._digest):
+                self.note(_CHANGED)
+        except Exception:
+            self._watch.fail(self._slot)
 
     def _first_not_finite(self, flat: torch.Tensor) -> str | None:
         if len(flat) != self._slot.numel or torch.isfinite(flat).all():

@@ -6,8 +6,9 @@
 
 The Flight Recorder lists every collective of a process with its time, thread, dtypes and sizes,
 those from callbacks too.  Hooks run one after another on the thread of the backward pass, so what
-that thread issues while a hook runs is that hook's.  What other threads issue comes from callbacks,
-and belongs to a bucket where only one was under way; else only the step's sum is known.
+that thread issues while a hook runs is that hook's.  What other threads issue on the same process
+groups comes from callbacks, and belongs to a bucket where only one was under way; else only the
+step's sum is known.
 
 The recorder is private to torch and may be missing, off (``TORCH_FR_BUFFER_SIZE=0``) or too small
 for the step: then the bytes are unknown, and never guessed.
@@ -46,6 +47,7 @@ _FIRST_STEP = 2
 
 _USUAL = 100
 _REST_NS = 25 * 10**9
+_LONG_NS = 60 * 10**6
 
 _BYTES = {
     name: (str(dtype).removeprefix("torch."), dtype.itemsize)
@@ -85,7 +87,7 @@ class WireSample:
 
 
 class Issued(NamedTuple):
-    """One collective: when (wall-clock ns) and from which thread, and what it was given.
+    """One collective: when (wall-clock ns), from which thread, what it was given, on which group.
 
     ``transfer`` is ``None`` for a dtype of unknown size.
     """
@@ -93,6 +95,7 @@ class Issued(NamedTuple):
     wall_ns: int
     thread: int
     transfer: Transfer | None
+    group: str = ""
 
 
 class CallWindow(NamedTuple):
@@ -151,7 +154,8 @@ class FlightRecorder:
     """Reads torch's Flight Recorder.
 
     ``dump``: its private function, found where torch has one.  A dump of a full recorder, 2,000
-    collectives, takes some 25 ms, so one serves all steps that ended before.
+    collectives, takes some 25 ms, so one serves all steps that ended before; of a larger recorder
+    it may take long, and is then rare.
     """
 
     def __init__(self, dump: Callable[[bool, bool], bytes] | None = None) -> None:
@@ -159,6 +163,7 @@ class FlightRecorder:
         self._dump = dump or getattr(c10d, "_dump_fr_trace", None)
         self._read_ns = -1
         self._reaches_ns = sys.maxsize
+        self._rested_ns = 0
         self._issued: list[Issued] = []
 
     def issued(self, from_ns: int, to_ns: int) -> list[Issued] | None:
@@ -169,8 +174,14 @@ class FlightRecorder:
         """
         if self._read_ns <= to_ns:
             # Before the dump: what is issued while it runs may be missing in it.
-            self._read_ns = time.time_ns()
+            now = time.time_ns()
+            if now < self._rested_ns:
+                return None
+            self._read_ns = now
             self._read()
+            took_ns = time.time_ns() - now
+            if took_ns > _LONG_NS:
+                self._rested_ns = now + 1000 * took_ns
         if self._reaches_ns > from_ns:
             return None
         return [issued for issued in self._issued if from_ns <= issued.wall_ns <= to_ns]
@@ -191,8 +202,9 @@ class FlightRecorder:
                 for entry in entries
                 if entry["process_group"][0] and not entry["profiling_name"].endswith("recv")
             ]
-        except (KeyError, IndexError, TypeError, ValueError, RuntimeError):
-            return  # another version's format
+        except Exception:  # another version's format
+            self._issued = []
+            return
         self._reaches_ns = entries[0]["time_created_ns"] if forgetful else 0
 
 
@@ -210,7 +222,8 @@ def _issued(entry: dict[str, Any]) -> Issued:
                 math.prod(shape) * size for shape, (_, size) in zip(sizes, dtypes, strict=True)
             ),
         )
-    return Issued(entry["time_created_ns"], int(entry["thread_id"]), transfer)
+    group = entry["process_group"][0]
+    return Issued(entry["time_created_ns"], int(entry["thread_id"]), transfer, group)
 
 
 Sent = tuple[Transfer, ...] | None
@@ -228,18 +241,24 @@ def attribute(
     of_call: list[list[Transfer | None]] = [[] for _ in calls]
     unclear: set[int] = set()
     of_step: list[Transfer | None] = []
-    for one in issued:
+    groups: set[str] = set()
+    # First what the hooks issue themselves, which tells the groups that they use.
+    for one in sorted(issued, key=lambda one: one.thread != sample.thread):
         at = one.wall_ns + shift
         if one.thread == sample.thread:
             owners = [i for i, call in enumerate(calls) if call.ready <= at <= call.launched]
+            groups.update([one.group] if owners else [])
         else:
             owners = [i for i, call in enumerate(calls) if call.ready <= at <= call.done]
+            if groups and one.group not in groups:
+                continue  # somebody else's: a hook's callbacks go on with its groups
+        transfer = one.transfer if groups else None  # nothing tells a hook's threads from others
         if len(owners) > 1:
             unclear.update(owners)
         for i in owners:
-            of_call[i].append(one.transfer)
+            of_call[i].append(transfer)
         if owners:
-            of_step.append(one.transfer)
+            of_step.append(transfer)
     sent = [None if i in unclear else summed(of_call[i]) for i in range(len(calls))]
     return sent, summed(of_step)
 

@@ -66,8 +66,8 @@ def lags(grid: Grid) -> Floats:
 def lateness(grid: Grid) -> tuple[Lateness, ...]:
     """Return the ranks that are last in ``OFTEN`` of the steps or more, the worst first.
 
-    Also more often than by chance (``SIGMAS``).  Those whose margin is below ``WORTH`` of the period
-    are left out.
+    Also more often than by chance (``SIGMAS``).  Those whose margin is below ``WORTH`` of the
+    period are left out.
     """
     count = len(grid.ranks)
     if count < 2 or not len(grid.steps):

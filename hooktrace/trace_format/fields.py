@@ -252,10 +252,11 @@ _SKEW = _types_of(SkewRecord)
 def read_skew(args: Fields) -> SkewRecord:
     """Return when the ranks had a bucket ready."""
     _check(args, _SKEW)
-    args["arrivals_ns"] = tuple(_int(ns) for ns in args["arrivals_ns"])
+    for name in ("ranks", "arrivals_ns"):
+        args[name] = tuple(_int(value) for value in args[name])
     skew = SkewRecord(**args)
-    if not 0 <= skew.rank < len(skew.arrivals_ns):
-        raise ValueError("its rank is not among the arrivals")
+    if skew.rank not in skew.ranks or len(skew.ranks) != len(skew.arrivals_ns):
+        raise ValueError("its ranks and arrivals do not belong together")
     return skew
 
 

@@ -147,12 +147,12 @@ def silent(rank: int) -> dict[str, list[tuple[str, int, int]]]:
         ddp = make_ddp(CAP_MB)
         with Tracer(error_every=0) as tracer:
             hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
-            for step in range(40):
+            for step in range(120):
                 called: Any = ddp
                 if name == "ddp.module" or (name == "later ddp.module" and step >= 9):
                     called = ddp.module
                 inputs = torch.ones(2, 32)
-                if name == "no_sync" and step < 39:
+                if name == "no_sync" and step < 119:
                     with ddp.no_sync():
                         called(inputs).sum().backward()
                 elif name == "forward only in no_sync":

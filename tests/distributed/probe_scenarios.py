@@ -78,6 +78,22 @@ def untouched(rank: int) -> dict[str, bool]:
         found = sum(b.error is not None for _, bs in tracer._store.completed() for b in bs)
         facts[name] = torch.equal(probed, reference) and torch.equal(plain, reference)
         facts[f"{name}: probes"] = found >= 5 * (STEPS - 11)
+    for dtype in (torch.float64, torch.bfloat16):
+        # One bucket whose result DDP reads as it is: a probe must not have written to it.
+        seen = []
+        for every in (0, 1):
+            torch.manual_seed(0)
+            ddp = DistributedDataParallel(nn.Linear(32, 32).to(dtype))
+            with Tracer(error_every=every) as tracer:
+                hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
+                for step in range(STEPS):
+                    ddp.zero_grad()
+                    torch.manual_seed(rank + 2 * step)
+                    ddp(torch.randn(4, 32, dtype=dtype)).square().sum().backward()
+                    seen.append(gradients(ddp).clone())
+        half = len(seen) // 2
+        facts[str(dtype)] = all(map(torch.equal, seen[:half], seen[half:]))
+        facts[f"{dtype}: probes"] = len(tracer._store.skews()) >= STEPS - 12
     return facts
 
 

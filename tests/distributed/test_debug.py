@@ -80,7 +80,7 @@ def test_the_first_nan_has_its_step_parameter_and_rank(two: Launch) -> None:
 
 
 def test_a_model_that_is_never_synchronised_is_named(two: Launch) -> None:
-    """After 16 backward passes; those under no_sync() are meant to be so."""
+    """After 100 backward passes; those under no_sync() are meant to be so."""
     for facts in two["silent"]:
         assert facts == {
             "ddp": [],

@@ -96,7 +96,7 @@ def test_powersgd_is_never_better_than_the_best_approximation(two: Launch) -> No
 def test_probing_leaves_training_as_it_is(two: Launch) -> None:
     """Bit for bit, one bucket in turn and all of them."""
     for facts in two["untouched"]:
-        assert len(facts) == 8
+        assert len(facts) == 12
         assert [name for name, fine in facts.items() if not fine] == []
 
 

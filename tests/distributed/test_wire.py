@@ -63,9 +63,9 @@ def test_what_no_bucket_can_be_told_to_have_sent_is_the_steps(two: Launch) -> No
 
 
 def test_a_hook_that_says_it_compresses_and_does_not_is_named(two: Launch) -> None:
-    """One that loses precision for nothing at once, one that loses nothing when it goes on."""
+    """One that loses precision for nothing at once; one that loses nothing may begin later."""
     for facts in two["liars"]:
         named = facts.pop("rounds to 16 bits, sends 32")
         assert named == [("no_compression", bucket) for bucket in range(BUCKETS)]
-        assert {kind for kind, _ in facts.pop("never rounds")} == {"no_compression"}
-        assert facts == {"compresses": [], "claims nothing": [], "staged": []}
+        assert set(facts) == {"compresses", "may be in its warm-up", "claims nothing", "staged"}
+        assert not any(facts.values())

@@ -250,6 +250,7 @@ def make_skew(
         bucket=0,
         time_ns=make_bucket(step).ready_ns,
         rank=rank,
+        ranks=tuple(range(len(arrivals_ns))),
         arrivals_ns=arrivals_ns,
         uncertainty_ns=uncertainty_ns,
     )

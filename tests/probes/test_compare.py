@@ -7,7 +7,14 @@ import math
 import pytest
 import torch
 
-from hooktrace.probes.compare import digest, measure, numbers
+from hooktrace.probes.compare import (
+    digest,
+    finite_parts,
+    first_overflow,
+    measure,
+    norm,
+    numbers,
+)
 
 
 def error_of(result: torch.Tensor, reference: torch.Tensor, lengths: list[int] | None = None):  # type: ignore[no-untyped-def]
@@ -61,6 +68,20 @@ def test_dtypes(dtype: torch.dtype) -> None:
     error = error_of(torch.zeros_like(reference), reference)
     assert (error.relative_l2, error.cosine) == (1.0, 0.0)
     assert error.reference_l2 == pytest.approx(float(reference[0]) * 10)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_measuring_changes_nothing(dtype: torch.dtype) -> None:
+    """DDP gets the very same result afterwards, and a float64 one is not even copied."""
+    result, reference = torch.randn(2, 70_000).to(dtype)
+    before = result.clone(), reference.clone()
+    measure(result, reference, [69_999, 1])
+    finite_parts(result, [69_999, 1])
+    first_overflow(result, reference, torch.full((2, 6), math.nan), [69_999, 1])
+    digest(result)
+    norm(result)
+    assert torch.equal(result, before[0])
+    assert torch.equal(reference, before[1])
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ class Slot:
     generation = 1
     index = 3
     numel = 6
+    torch_dtype = torch.float32
     parameters = (("a.weight", (2, 2)), ("a.bias", (2,)))
 
 
@@ -40,6 +41,12 @@ def outcome(result: torch.Tensor, gradients: torch.Tensor, *, local: bool = Fals
     made.sums = torch.ones(2, 6, dtype=torch.float64)
     made.finite = torch.tensor([True, True])
     made.samples, made.result_sample = gradients, result
+    return made
+
+
+def replace_result(made: Outcome, result: torch.Tensor) -> Outcome:
+    """Return the outcome with another result."""
+    made.result_sample = result
     return made
 
 
@@ -107,6 +114,8 @@ def compression(
     wire_bytes: int | None,
     error: float,
     dtype: Any = torch.float32,
+    *,
+    step: int = 0,
 ) -> list[str]:
     """Return the kinds that are found of a probed bucket of 4,000 bytes."""
     slot: Any = Slot()
@@ -115,7 +124,11 @@ def compression(
         relative_l2=error, cosine=1.0, max_absolute=0.0, flipped_share=0.0, reference_l2=1.0
     )
     record = replace(
-        make_bucket(), hook=hook, wire_bytes=wire_bytes, gradient_bytes=4000, error=error_numbers
+        make_bucket(step),
+        hook=hook,
+        wire_bytes=wire_bytes,
+        gradient_bytes=4000,
+        error=error_numbers,
     )
     return [a.kind for a in diagnosis.of_bucket(slot, record)]
 
@@ -145,14 +158,37 @@ def test_what_sends_no_more_than_it_must(
         assert compression(diagnosis, hook, wire_bytes, 1e-3, dtype) == []
 
 
-def test_a_lossless_hook_may_be_in_its_warm_up_for_nine_probes() -> None:
-    """The tenth in a row names it; one that compressed begins anew."""
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_lossless_hook_may_be_in_its_warm_up_for_2000_steps(compressed: bool) -> None:
+    """One that was seen to compress at any time is not named for a bucket that it does not."""
     diagnosis = Diagnosis()
-    for expected in (False, True):
-        found = [compression(diagnosis, "powersgd", 4000, 0.0) for _ in range(9)]
-        assert found == [[]] * 9
-        size = 4000 if expected else 100
-        assert bool(compression(diagnosis, "powersgd", size, 0.0)) == expected
+    if compressed:
+        assert compression(diagnosis, "powersgd", 100, 0.5, step=5) == []
+    found = [compression(diagnosis, "powersgd", 4000, 0.0, step=s) for s in (10, 11, 1000, 2009)]
+    assert found == [[]] * 4
+    assert bool(compression(diagnosis, "powersgd", 4000, 0.0, step=2010)) != compressed
+
+
+def test_a_gradient_that_rounding_swallows_is_not_called_missing() -> None:
+    """Of one rank with a masked batch nothing is left in a float32 sum."""
+    samples = gradients()
+    samples[2] *= 1e-9
+    assert weights(outcome(samples.mean(0), samples)) is None
+
+
+def test_ranks_of_a_subgroup_have_their_names_in_the_job() -> None:
+    """In what is said, and in the record of arrivals."""
+    samples = gradients()
+    made = outcome(samples[1], samples)
+    made.ranks = (4, 5, 6, 7)
+    made.arrivals = torch.tensor([[10, 0], [90, 1], [0, 1], [5, 1]])
+    (found,) = Diagnosis().of_outcome(made)
+    assert "is rank 5's own gradient" in found.message
+    skew = skew_record(made)
+    assert skew is not None
+    assert (skew.rank, skew.ranks, skew.late_rank, skew.lag_ns) == (5, (4, 5, 6, 7), 5, 90)
+    (missing,) = Diagnosis().of_outcome(replace_result(made, samples[0] + samples[3]))
+    assert "rank(s) 5, 6 are not in the result" in missing.message
 
 
 @pytest.mark.parametrize(
@@ -170,6 +206,7 @@ def test_when_the_ranks_were_ready(uncertainties: tuple[int, ...], expected: int
     assert skew.arrivals_ns == (5, 900, 0, 30)
     assert skew.uncertainty_ns == expected
     assert (skew.rank, skew.lag_ns, skew.time_ns) == (1, 900, 10**15 + 5)
+    assert skew.ranks == (0, 1, 2, 3)
     assert (skew.model, skew.step, skew.bucket, skew.generation) == ("net", 7, 3, 1)
     assert skew.late_rank == (None if expected is None else 1)
 

@@ -75,7 +75,16 @@ class Slot:
     """What a probe reads of a slot."""
 
     index, numel = 0, 6
+    in_flight: Any = None
     parameters = (("weight", (2, 2)), ("bias", (2,)))
+
+
+class Call:
+    """An ended call, which is under way until the probe lets go of it."""
+
+    def __init__(self, slot: Any) -> None:
+        self.slot = slot
+        slot.in_flight = self
 
 
 class Probed:
@@ -97,7 +106,8 @@ class Probed:
             digests=Digests(0, {}),
             stop=lambda _, why: self.stopped.append(why),
         )
-        self.probe.push("call")
+        self.call: Any = Call(slot)
+        self.probe.push(self.call)
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         future.set_result(result)
         self.future = self.probe.join(future)
@@ -114,7 +124,10 @@ def test_numbers_come_before_the_call_and_both_before_ddp() -> None:
     probed = Probed(result)
     assert not probed.future.done()
     assert probed.sink.seen == []
+    assert probed.probe.holds
+    assert probed.call.slot.in_flight is probed.call  # closing now would count it
     probed.complete()
+    assert probed.call.slot.in_flight is None
     assert probed.sink.seen == [("outcome", True), ("call", True)]
     assert probed.future.value() is result
 

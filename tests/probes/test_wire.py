@@ -72,7 +72,7 @@ def issued(at: int, thread: int = BACKWARD, size: int = 4) -> Issued:
 def test_a_records_bytes(changes: dict[str, Any], transfer: Transfer | None) -> None:
     """Of all inputs, each with its own dtype or all with one; none where a size is not known."""
     found = recorder(entry(5, **changes)).issued(0, 10)
-    assert found == [Issued(5, BACKWARD, transfer)]
+    assert found == [Issued(5, BACKWARD, transfer, "0")]
 
 
 @pytest.mark.parametrize(
@@ -160,9 +160,42 @@ def test_whose_a_collective_is(
     at: int, thread: int, of_calls: list[int | None], of_step: int
 ) -> None:
     """By the hook that runs on the thread of backward, else by the one call that is under way."""
-    sents, step = attribute([issued(at, thread)], CALLS, SAMPLE)
+    # What tells the group: something of no bytes that the first hook issues itself.
+    sents, step = attribute([issued(at, thread), issued(120, size=0)], CALLS, SAMPLE)
     assert [None if s is None else sum(t.wire_bytes for t in s) for s in sents] == of_calls
     assert sum(t.wire_bytes for t in step or ()) == of_step
+
+
+def test_a_users_own_collectives_are_not_the_hooks() -> None:
+    """They come from another thread, on a group that the hook does not use."""
+    own = issued(150)._replace(group="1")
+    metrics = issued(500, WORKER)._replace(group="2")
+    callback = issued(700, WORKER, size=8)._replace(group="1")
+    sents, step = attribute([own, metrics, callback], CALLS, SAMPLE)
+    assert sents == [(sent("all_reduce", "float32", 12),), ()]
+    assert step == (sent("all_reduce", "float32", 12),)
+
+
+def test_a_hook_that_sends_from_threads_only_is_not_known() -> None:
+    """Nothing tells its threads from others."""
+    sents, step = attribute([issued(250, WORKER)], CALLS, SAMPLE)
+    assert sents == [None, ()]
+    assert step is None
+
+
+def test_a_recorder_that_takes_long_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thousand times as long: it may be as large as its owner likes."""
+    monkeypatch.setattr("hooktrace.probes.wire._LONG_NS", 0)
+    dumps = []
+
+    def dump(*_: bool) -> bytes:
+        dumps.append(time.sleep(0.01))
+        return pickle.dumps({"entries": [entry(5)]})
+
+    flight_recorder = FlightRecorder(dump)
+    assert flight_recorder.issued(0, 10)
+    assert flight_recorder.issued(0, time.time_ns()) is None
+    assert len(dumps) == 1
 
 
 def test_transfers_of_one_kind_are_added_up() -> None:
