@@ -48,7 +48,7 @@ class Counts:
     removed: Counter[str] = field(default_factory=Counter)
 
     def said(self) -> tuple[Counter[str], Counter[str], Counter[str]]:
-        """Return the counts above 0, in the encoder's order."""
+        """Return those above 0."""
         return +self.lost, +self.left_out, +self.removed
 
 
@@ -76,15 +76,11 @@ class TraceParts:
         self._too_large = self._limit
         self._number = 0
         self._kept: deque[_Part] = deque()
+        self._leaving: _Part | None = None
         self._layouts: OrderedDict[str, LayoutRecord] = OrderedDict()
         self._clock: ClockRecord | None = None
         self.failed = False
         self._begin()
-
-    @property
-    def paths(self) -> list[Path]:
-        """The parts that are there, in order."""
-        return [part.path for part in self._kept]
 
     def clock(self, record: ClockRecord) -> None:
         """Add a measurement of the clock; the last one stands in every later part too."""
@@ -163,10 +159,13 @@ class TraceParts:
         return self._file.size + self._held + len(lines) <= self._limit
 
     def _next(self) -> None:
+        if len(self._kept) >= PARTS:
+            self._count_oldest()  # first, so that a kill in between leaves no gap without its count
         self._end()
         self._file.close()
-        if len(self._kept) >= PARTS:
-            self._remove_oldest()
+        if self._leaving is not None:
+            self._remove(self._leaving)
+            self._leaving = None
         self._number += 1
         self._begin()
 
@@ -180,9 +179,8 @@ class TraceParts:
             self._file = AppendFile(path)
         except FileExistsError as error:
             what = f"cannot make {path}: another process writes the same rank's trace"
-            raise FileExistsError(
-                errno.EEXIST, f"{what}; give each job a logdir of its own"
-            ) from error
+            remedy = "give each job a logdir of its own"
+            raise FileExistsError(errno.EEXIST, f"{what}; {remedy}") from error
         self._kept.append(_Part(path, _identity(path)))
         self._encoder = TraceEncoder(self._run)
         self._start = self._encoder.start()
@@ -203,8 +201,7 @@ class TraceParts:
             found.append(lines)
         return "".join(found)
 
-    def _remove_oldest(self) -> None:
-        part = self._kept[1]
+    def _count_oldest(self) -> None:
         if not self.counts.removed:
             _log.warning(
                 "the trace file %s has reached its size limit; from now on its oldest parts but "
@@ -212,14 +209,18 @@ class TraceParts:
                 "max_bytes to TraceFileExporter to keep more",
                 self._first,
             )
-        if _identity(part.path) == part.identity:  # else it was moved away or deleted by others
-            try:
-                part.path.unlink()
-            except OSError as error:
-                raise disk_error(error, f"cannot remove the old {part.path}") from error
+        self._leaving = self._kept[1]
         del self._kept[1]
-        self.counts.removed.update(part.written)
-        self.counts.removed["parts"] += 1
+        self.counts.removed.update(self._leaving.written, parts=1)
+
+    @staticmethod
+    def _remove(part: _Part) -> None:
+        if _identity(part.path) != part.identity:
+            return  # it was deleted, or moved away by another run whose file is there now
+        try:
+            part.path.unlink()
+        except OSError as error:
+            raise disk_error(error, f"cannot remove the old {part.path}") from error
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
