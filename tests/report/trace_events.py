@@ -95,10 +95,12 @@ def _validate_flows(flows: list[Event], rows: dict[tuple[int, int], list[Event]]
             start, end = ns(e["ts"]), ns(e["ts"] + e["dur"])
             if e["cat"] == "bucket":
                 spans[key][start] = max(end, spans[key].get(start, end))
+    within = {key: {ns(e["ts"]) for e in row if e["cat"] == "stage"} for key, row in rows.items()}
     by_id: dict[int, list[tuple[int, int, Event]]] = defaultdict(list)
     for position, event in enumerate(flows):
         at = ns(event["ts"])
         assert spans[event["pid"], event["tid"]][at] > at, ("in no slice", event)
+        assert at not in within[event["pid"], event["tid"]], ("bound to a stage", event)
         by_id[event["id"]].append((at, position, event))
     for flow, parts in by_id.items():
         phases = "".join(event["ph"] for _, _, event in sorted(parts, key=lambda part: part[:2]))

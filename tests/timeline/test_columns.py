@@ -185,3 +185,13 @@ def test_parts_of_a_run_are_read_as_one(tmp_path: Path) -> None:
     assert track.paths == [str(path) for path in paths]
     assert track.trace.closed
     assert encoder_layout not in track.trace.layouts
+
+
+def test_a_bucket_line_that_goes_on_after_its_fields_is_left_out() -> None:
+    """What is read without a look at the rest of the line must still be the whole line."""
+    lines = text_of(run_of(0), steps_of(1)).splitlines(keepends=True)
+    at = next(i for i, line in enumerate(lines) if '"hooktrace.bucket"' in line)
+    lines[at] = lines[at].replace("}},\n", "}]},\n")
+    track = track_of("".join(lines))
+    assert len(track.buckets) == 1
+    assert [line for line, _ in track.trace.skipped] == [at + 1]
