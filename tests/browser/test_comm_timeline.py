@@ -269,8 +269,11 @@ def test_names_do_no_harm_and_broken_files_are_named(
         timeline.page.mouse.move(*timeline.place(0, 2, 0))
         timeline.frame.wait_for_selector("#tooltip .names")
         assert name in timeline.text("#tooltip .names")
+        assert name in timeline.text("#tooltip .bad")
         assert name in timeline.text("#anomalies")
         notes = timeline.text("#notes")
         assert "Rank 0: 1 line not read" in notes
         assert "rank00002.trace.json cannot be read: not a regular file" in notes
+        # TensorBoard's policy would stop the script of markup, but there must be no markup at all.
+        assert timeline.frame.locator("img").count() == 0
         assert timeline.page.evaluate("window.harm") is None
