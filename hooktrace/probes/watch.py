@@ -78,6 +78,7 @@ class Watch:
     def _enter(self, occasion: Occasion, sink: WatchSink) -> Watched:
         slot, step, bucket = occasion.slot, occasion.step, occasion.bucket
         watched = Watched(self, slot, step, sink)
+        watched.parameter = bucket.parameters()[0]
         if not in_backward(bucket):  # a shadow, whose bucket is made for the call
             watched.look_at_gradients(bucket.buffer().detach())
             return watched
@@ -116,6 +117,7 @@ class Watched:
         self.step = step
         self._sink = sink
         self._finite = True
+        self.parameter: torch.Tensor | None = None
         self._result: torch.Tensor | None = None
         self._digest: torch.Tensor | None = None
 
@@ -167,10 +169,20 @@ class Watched:
         if result is None or self._digest is None:
             return
         try:
+            if self._is_gradient(result):
+                return  # which others may change: a callback that clips at the end of backward
             if not torch.equal(digest(result.detach().flatten()), self._digest):
                 self.note(_CHANGED)
         except Exception:
             self._watch.fail(self._slot)
+
+    def _is_gradient(self, result: torch.Tensor) -> bool:
+        """Return whether the gradients are views of the result (``gradient_as_bucket_view``)."""
+        gradient = None if self.parameter is None else self.parameter.grad
+        if gradient is None:
+            return False
+        own, other = gradient.untyped_storage(), result.untyped_storage()
+        return own.data_ptr() == other.data_ptr()
 
     def _first_not_finite(self, flat: torch.Tensor) -> str | None:
         if len(flat) != self._slot.numel or torch.isfinite(flat).all():
@@ -242,7 +254,7 @@ class _Memory:
             for counts, limit in zip(zip(*self._seen, strict=True), self._limits, strict=True)
         )
         if storage:
-            return "a view"
+            return "a view (the hook's, or with gradient_as_bucket_view the training loop's)"
         if tensor:
             return "a GradBucket, or a future, that the hook keeps"
         return _container(bucket.buffer()) if python else None
