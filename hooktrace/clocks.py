@@ -243,6 +243,7 @@ class ClockClient:
                     self._connect()
                 if self._connection is not None:
                     self._report(measure(self._connection, self._clock))
+                    self._warned = True  # it works: rank 0 may well end before this one
             except Exception as error:  # of sockets, of torch's store, of a stranger's bytes
                 self._disconnect()
                 self._warn(error)
@@ -272,7 +273,6 @@ class ClockClient:
             connection.close()
 
     def _warn(self, error: Exception) -> None:
-        # Rank 0 may simply have ended before this one.
         if not self._warned and not self._ended.is_set():
             self._warned = True
             logger.warning(

@@ -101,7 +101,7 @@ class _BucketCopy:
         return self._bucket.is_last()
 
     def parameters(self) -> list[torch.Tensor]:
-        return [p.detach().clone() for p in self._bucket.parameters()]
+        return self._bucket.parameters()  # states know a model by them
 
     def buffer(self) -> torch.Tensor:
         return self._buffer
