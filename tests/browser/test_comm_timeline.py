@@ -5,6 +5,7 @@ Every test compares with the trace files themselves.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,8 @@ def test_tooltip_has_the_numbers_and_names_and_a_click_pins_them(
     timeline.wait("s.pinned && !s.hovered")
     assert "bucket 3, step 5, rank 2" in timeline.text("#pinned")
     assert timeline.frame.locator("#tooltip").is_hidden()
+    if "HOOKTRACE_TEST_SCREENSHOT" in os.environ:  # the README's picture
+        timeline.page.screenshot(path=os.environ["HOOKTRACE_TEST_SCREENSHOT"])
     timeline.press("Escape")
     assert timeline.state()["pinned"] is None
 
