@@ -7,6 +7,7 @@ import statistics
 
 import pytest
 
+from hooktrace.bench import _number
 from hooktrace.bench.rows import row_of
 
 
@@ -48,3 +49,12 @@ def test_the_interval_narrows_with_the_number_of_samples() -> None:
 def test_verdict(values: list[float], budget: float | None, verdict: str) -> None:
     """Over only where the whole interval is."""
     assert row_of("x", values, "ratio", budget=budget).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(3694.2, "3694"), (100.4, "100"), (99.96, "100"), (16.83, "16.8"), (0.0, "0")],
+)
+def test_numbers_are_written_out(value: float, text: str) -> None:
+    """No powers of ten, which would be wider than their column."""
+    assert _number(value) == text

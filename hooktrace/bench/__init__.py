@@ -92,13 +92,18 @@ _COLUMNS = "{:<77}{:>9}{:>18}{:>18}{:>8}  {:<11}{:<6}{}"
 _HEADER = _COLUMNS.format("what", "median", "its 95 %", "p25-p75", "budget", "unit", "", "")
 
 
+def _number(value: float) -> str:
+    """Return three digits, and of a larger number all before the point."""
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
 def _line(row: Row) -> str:
     return _COLUMNS.format(
         row.what,
-        f"{row.value:.3g}",
-        f"{row.least:.3g} to {row.most:.3g}",
-        f"{row.low:.3g} to {row.high:.3g}",
-        "" if row.budget is None else f"{row.budget:.3g}",
+        _number(row.value),
+        f"{_number(row.least)} to {_number(row.most)}",
+        f"{_number(row.low)} to {_number(row.high)}",
+        "" if row.budget is None else _number(row.budget),
         row.unit,
         row.verdict,
         row.note,
