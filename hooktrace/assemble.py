@@ -14,12 +14,11 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
+from .call_times import Times, host_times, launched, times_of
 from .calls import BucketCall
-from .intervals import bus_bytes, exposed_ns, fifo_starts, union_ns
-from .layout import anomaly_of
+from .intervals import fifo_starts
 from .probes import (
     CallWindow,
     Diagnosis,
@@ -30,16 +29,8 @@ from .probes import (
     error_record,
     skew_record,
 )
-from .records import (
-    AnomalyRecord,
-    BucketRecord,
-    DeviceSpan,
-    ErrorRecord,
-    SkewRecord,
-    Stage,
-    StepRecord,
-    Transfer,
-)
+from .record_makers import Sent, bucket_record, hook_exception, step_record
+from .records import AnomalyRecord, BucketRecord, ErrorRecord, SkewRecord, StepRecord
 from .timing import EventPool
 
 __all__ = ["Assembler", "CompletedStep"]
@@ -55,8 +46,6 @@ _QUEUE_MEMORY = 512
 _UNRESOLVED_STEPS = 64
 _WAITING = 4096
 """Outcomes and samples whose steps have not come; more are of steps that were lost."""
-
-_Sent = tuple[Transfer, ...] | None
 
 
 class QueueModel:
@@ -85,18 +74,6 @@ class QueueModel:
             )
         )
         return [by_round[r] for r in rounds]
-
-
-@dataclass
-class _Times:
-    """One call's times in one clock, in ns; ``rounds`` are (issued, arrived)."""
-
-    ready: int
-    started: int
-    rounds: list[tuple[int, int]]
-    done: int
-    launched: int | None = None
-    starts: list[int | None] = field(default_factory=list)
 
 
 class _ModelSteps:
@@ -158,7 +135,7 @@ class Assembler:
         model = call.slot.model
         steps = self._models.setdefault(model.name, _ModelSteps())
         if call.error is not None:
-            self.report(_hook_exception(call))
+            self.report(hook_exception(call))
         if call.events is None:
             self._note_rounds(call)
         if call.step <= steps.closed_to:
@@ -205,7 +182,7 @@ class Assembler:
             self._emit(*self._unresolved.popleft())
 
     def _note_rounds(self, call: BucketCall) -> None:
-        times = _host_times(call)
+        times = host_times(call)
         for (_, _, _, _, key, workers), (issued, arrived) in zip(
             call.rounds, times.rounds, strict=True
         ):
@@ -213,7 +190,7 @@ class Assembler:
                 self._queues.setdefault(key, QueueModel(workers)).note(issued, arrived)
 
     def _emit(self, steps: _ModelSteps, calls: list[BucketCall], complete: bool) -> None:
-        host = [_host_times(c) for c in calls]
+        host = [host_times(c) for c in calls]
         self._derive_starts(
             calls, host, lambda key, workers, r: self._queues[key].starts(r), on_device=False
         )
@@ -224,7 +201,7 @@ class Assembler:
         warmup = generation == 0 and calls[0].step < _WARMUP_STEPS
         sent, step_sent = self._look_up(calls)
         buckets = tuple(
-            _bucket_record(
+            bucket_record(
                 call,
                 host[i],
                 None if device is None or call.events is None else device[i],
@@ -235,20 +212,20 @@ class Assembler:
             )
             for i, call in enumerate(calls)
         )
-        step = _step_record(buckets, steps.previous, complete=complete, sent=step_sent)
+        step = step_record(buckets, steps.previous, complete=complete, sent=step_sent)
         steps.previous = step
         self._completed.append((step, buckets))
         for call, bucket in zip(calls, buckets, strict=True):
             for anomaly in self._diagnosis.of_bucket(call.slot, bucket):
                 self.report(anomaly)
 
-    def _look_up(self, calls: list[BucketCall]) -> tuple[Sequence[_Sent], _Sent]:
+    def _look_up(self, calls: list[BucketCall]) -> tuple[Sequence[Sent], Sent]:
         """Return what each call of an opaque hook sent, and all of them, where it is known."""
         unknown = [None] * len(calls)
         sample = self._samples.pop((calls[0].slot.model.name, calls[0].step), None)
         if sample is None or all(call.staged for call in calls):
             return unknown, None
-        windows = [CallWindow(c.ready, _launched(c), c.done) for c in calls]
+        windows = [CallWindow(c.ready, launched(c), c.done) for c in calls]
         to_wall = sample.wall_ns - sample.host_ns
         issued = self._recorder.issued(
             min(w.ready for w in windows) + to_wall, max(w.done for w in windows) + to_wall
@@ -258,7 +235,7 @@ class Assembler:
     def _derive_starts(
         self,
         calls: list[BucketCall],
-        times: list[_Times],
+        times: list[Times],
         starts: Callable[[int, int, list[tuple[int, int]]], list[int]],
         *,
         on_device: bool,
@@ -274,7 +251,7 @@ class Assembler:
             for (i, j), start in zip(places, starts(key, workers, rounds), strict=True):
                 times[i].starts[j] = start
 
-    def _device_times(self, calls: list[BucketCall]) -> list[_Times] | None:
+    def _device_times(self, calls: list[BucketCall]) -> list[Times] | None:
         """Return the calls' device times and give their events back; ``None`` if not passed."""
         if all(c.events is None for c in calls):
             return None
@@ -286,7 +263,7 @@ class Assembler:
         times = []
         for call in calls:
             at = [round(origin.elapsed_time(e) * 1e6) for e in call.events or []]
-            times.append(_times_of(at) if at else _host_times(call))
+            times.append(times_of(at) if at else host_times(call))
         for call in calls:
             for event in call.events or []:
                 if self._pool is not None:
@@ -308,175 +285,9 @@ def _all_passed(calls: Iterable[BucketCall]) -> bool:
     return all(e.query() for c in calls for e in c.events or [])
 
 
-def _host_times(call: BucketCall) -> _Times:
-    marks = call.marks if len(call.marks) % 2 == 0 else (*call.marks, call.done)
-    rounds = list(zip(marks[::2], marks[1::2], strict=True))
-    return _Times(call.ready, call.started, rounds, call.done, _launched(call))
-
-
-def _launched(call: BucketCall) -> int:
-    # The result was there first, and the hook is about to return.
-    return call.done if call.launched is None else call.launched
-
-
-def _times_of(at: list[int]) -> _Times:
-    """Make times of device offsets: ready, two marks a round, done."""
-    marks = at[1:-1] if len(at) % 2 == 0 else [*at[1:-1], at[-1]]
-    return _Times(at[0], at[0], list(zip(marks[::2], marks[1::2], strict=True)), at[-1])
-
-
 def _starts_on_device(key: int, workers: int, rounds: list[tuple[int, int]]) -> list[int]:
     del key
     order = sorted(range(len(rounds)), key=lambda i: rounds[i])
     launches, dones = [rounds[i][0] for i in order], [rounds[i][1] for i in order]
     starts = fifo_starts(launches, dones, workers)
     return [starts[order.index(i)] for i in range(len(rounds))]
-
-
-def _stages(call: BucketCall, times: _Times) -> tuple[Stage, ...]:
-    if not call.staged:
-        if times.launched is None:
-            return (Stage(name="pending", start_ns=times.ready, end_ns=times.done),)
-        returned = min(times.launched, times.done)
-        return (
-            Stage(name="hook", start_ns=times.ready, end_ns=returned),
-            Stage(name="pending", start_ns=returned, end_ns=times.done),
-        )
-    stages: list[Stage] = []
-    if times.started > times.ready:
-        stages.append(Stage(name="queue", start_ns=times.ready, end_ns=times.started))
-    at = times.started
-    for (kind, wire_bytes, dtype, _, _, _), (issued, arrived), start in zip(
-        call.rounds, times.rounds, times.starts, strict=True
-    ):
-        stages.append(Stage(name="compress", start_ns=at, end_ns=issued))
-        begun = issued if start is None else start
-        if begun > issued:
-            stages.append(Stage(name="queue", start_ns=issued, end_ns=begun, derived=True))
-        stages.append(
-            Stage(
-                name="wire",
-                start_ns=begun,
-                end_ns=arrived,
-                derived=start is not None,
-                collective=kind,
-                wire_bytes=wire_bytes,
-                dtype=str(dtype).removeprefix("torch."),
-            )
-        )
-        at = arrived
-    name = "decompress" if call.rounds else "compress"
-    stages.append(Stage(name=name, start_ns=at, end_ns=times.done))
-    return tuple(stages)
-
-
-def _bucket_record(
-    call: BucketCall,
-    host: _Times,
-    device: _Times | None,
-    *,
-    generation: int,
-    warmup: bool,
-    error: ErrorRecord | None,
-    sent: _Sent,
-) -> BucketRecord:
-    slot = call.slot
-    if call.staged:
-        wire_bytes: int | None = sum(r[1] for r in call.rounds)
-    else:
-        wire_bytes = None if sent is None else sum(t.wire_bytes for t in sent)
-    bus = [bus_bytes(kind, size, ranks) for kind, size, _, ranks, _, _ in call.rounds]
-    known = [b for b in bus if b is not None]
-    span = None
-    if device is not None:
-        span = DeviceSpan(ready_ns=device.ready, done_ns=device.done, stages=_stages(call, device))
-    return BucketRecord(
-        model=slot.model.name,
-        hook=slot.model.hook,
-        generation=generation,
-        step=call.step,
-        bucket=slot.index,
-        is_last=slot.is_last,
-        dtype=slot.dtype,
-        device_type=slot.device_type,
-        numel=slot.numel,
-        gradient_bytes=slot.gradient_bytes,
-        parameter_count=len(slot.parameters),
-        ready_ns=call.ready,
-        launched_ns=_launched(call),
-        done_ns=call.done,
-        # On a device the host's stamps only say when work was enqueued: they are not stages.
-        stages=_stages(call, host) if slot.device_type == "cpu" else (),
-        device=span,
-        wire_bytes=wire_bytes,
-        bus_bytes=sum(known) if call.staged and len(known) == len(bus) else None,
-        shadow=call.shadow,
-        warmup=warmup,
-        exception=call.error,
-        error=error,
-        sent=None if call.staged else sent,
-    )
-
-
-def _step_record(
-    buckets: tuple[BucketRecord, ...],
-    previous: StepRecord | None,
-    *,
-    complete: bool,
-    sent: _Sent,
-) -> StepRecord:
-    first = buckets[0]
-    spans = [b.interval_ns for b in buckets]
-    known = [s for s in spans if s is not None]
-    resolved = len(known) == len(spans)
-    wire = [(s.start_ns, s.end_ns) for b in buckets for s in b.timed_stages if s.name == "wire"]
-    known_bytes = [b.wire_bytes for b in buckets if b.wire_bytes is not None]
-    wire_bytes = None if sent is None else sum(t.wire_bytes for t in sent)
-    if len(known_bytes) == len(buckets):
-        wire_bytes = sum(known_bytes)
-    bus = [b.bus_bytes for b in buckets]
-    first_ready = min(b.ready_ns for b in buckets)
-    # A period runs between the first buckets of neighbouring steps, and both must be there.
-    if not complete or previous is None or not previous.complete:
-        period = None
-    else:
-        period = first_ready - previous.first_ready_ns if previous.step == first.step - 1 else None
-    return StepRecord(
-        model=first.model,
-        hook=first.hook,
-        generation=first.generation,
-        step=first.step,
-        clock=first.clock,
-        first_ready_ns=first_ready,
-        last_ready_ns=max(b.ready_ns for b in buckets),
-        done_ns=max(b.done_ns for b in buckets),
-        busy_ns=union_ns(known) if resolved else None,
-        exposed_ns=exposed_ns(max(r for r, _ in known), max(d for _, d in known))
-        if resolved
-        else None,
-        wire_busy_ns=union_ns(wire) if resolved and wire else None,
-        period_ns=period,
-        gradient_bytes=sum(b.gradient_bytes for b in buckets),
-        wire_bytes=wire_bytes,
-        bus_bytes=None if None in bus else sum(b for b in bus if b is not None),
-        bucket_count=len(buckets),
-        shadow=all(b.shadow for b in buckets),
-        warmup=first.warmup,
-        complete=complete,
-        sent=sent,
-    )
-
-
-def _hook_exception(call: BucketCall) -> AnomalyRecord:
-    slot = call.slot
-    return anomaly_of(
-        slot,
-        "hook_exception",
-        step=call.step,
-        stage=call.error_stage,
-        time_ns=call.done,
-        message=(
-            f"the hook raised in stage {call.error_stage}: {call.error}; fix it and make the DDP "
-            "model anew, since a raising hook leaves DDP's reducer broken"
-        ),
-    )

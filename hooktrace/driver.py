@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 from collections.abc import Callable
 from typing import Any, TypeAlias, overload
 
 import torch
-from torch._C._distributed_c10d import GradBucket
+from torch._C._distributed_c10d import GradBucket, ProcessGroup
 
 from .calls import BucketCall
 from .chain import Chain, Future, Steps, new_future
@@ -101,7 +102,7 @@ class StagedHook:
         self.floating = floating
         self.local = local
         self.has_opaque = has_opaque
-        self.has_effects = has_effects
+        self.has_effects = has_effects or _keeps_something(function)
         self._check = check
         self._function = function
         self._made_by = made_by
@@ -268,6 +269,33 @@ class StagedHook:
         return HookError(self.__qualname__, bucket.index(), stage, reason)
 
 
+_HARMLESS = (
+    *(type(None), bool, int, float, str, bytes, type, types.ModuleType),
+    *(torch.dtype, ProcessGroup),
+)
+
+
+def _keeps_something(value: Any, depth: int = 3) -> bool:
+    """Return whether a function's closure or options may hold what it changes."""
+    if isinstance(value, functools.partial):
+        return any(_keeps_something(v, depth) for v in (value.func, *value.keywords.values()))
+    if isinstance(value, StagedHook):
+        return value.has_effects
+    if isinstance(value, tuple):
+        return any(_keeps_something(v, depth) for v in value)
+    if isinstance(value, types.FunctionType | types.BuiltinFunctionType):
+        cells = getattr(value, "__closure__", None) or ()
+        return depth == 0 or any(_keeps_something(_content(c), depth - 1) for c in cells)
+    return not isinstance(value, _HARMLESS)
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not set yet: a function's own name
+        return None
+
+
 def _second_collective() -> RuntimeError:
     return RuntimeError(
         "the hook yielded a second collective, but was declared single-round; "
@@ -324,7 +352,8 @@ def staged(
     times; all ranks must answer alike.  ``floating``: refuse gradients that are not dense, real
     and floating-point, with an error that says so.  ``local``: the ranks' results differ by
     design, which is then no anomaly.  ``has_effects``: the hook changes more than its state and the
-    bucket (parameters, what a closure keeps), so that it is not run on trial for the local error.
+    bucket, so that it is not run on trial for the local error: parameters, a global.  Of what its
+    closure holds hooktrace sees it.
     ``check``: called with the state by ``instrument`` and
     ``register_ddp_comm_hook``; raises where the hook cannot work with it.
     ``ddp_name``: the ``__name__`` that DDP sees, where it refuses the function's own.

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hooktrace.records import BucketRecord, StepRecord
 from hooktrace.timeline import BUCKET_FLAGS, STAGE_NAMES, STEP_FLAGS, RankTrack, read_track
 from hooktrace.timeline.columns import UNKNOWN, Builder
-from tests.exporters.records_sample import make_layout, make_step, on_device, probed
+from tests.exporters.records_sample import make_step, on_device, probed
 from tests.test_trace_format import STEPS
 from tests.timeline.files import Completed, run_of, steps_of, text_of
 
@@ -173,7 +173,6 @@ def test_a_bucket_that_cannot_be_read_is_left_out_whole(broken: dict[str, Any]) 
 
 def test_parts_of_a_run_are_read_as_one(tmp_path: Path) -> None:
     """In order; a part says the run again."""
-    encoder_layout = make_layout()
     steps = steps_of(4)
     paths = []
     for part in range(2):
@@ -184,7 +183,6 @@ def test_parts_of_a_run_are_read_as_one(tmp_path: Path) -> None:
     check(track, steps)
     assert track.paths == [str(path) for path in paths]
     assert track.trace.closed
-    assert encoder_layout not in track.trace.layouts
 
 
 def test_a_bucket_line_that_goes_on_after_its_fields_is_left_out() -> None:
