@@ -1,8 +1,184 @@
-"""``python -m hooktrace`` is the ``hooktrace`` command."""
+"""The ``hooktrace`` command: thin, each subcommand's work is in its own package."""
 
 from __future__ import annotations
 
-from .cli import main
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
 
-if __name__ == "__main__":
-    main(prog_name="hooktrace")
+import typer
+
+__all__ = ["main"]
+
+main = typer.Typer(
+    name="hooktrace",
+    help="Instrumentation and debugging for PyTorch DDP communication hooks.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@main.callback()
+def _root() -> None:
+    """Without it typer would turn a single subcommand into the whole command line."""
+
+
+@main.command()
+def demo(
+    *,
+    hook: Annotated[str, typer.Option(help="Any name that 'hooktrace hooks' lists.")] = "allreduce",
+    ranks: Annotated[int, typer.Option(help="Processes on this machine.")] = 2,
+    steps: Annotated[int, typer.Option(help="Training steps.")] = 100,
+    out: Annotated[Path, typer.Option(help="Directory for all files.")] = Path("runs/demo"),
+    port: Annotated[
+        int, typer.Option(help="Rank r serves metrics on port + r; 0 takes free ports.")
+    ] = 9464,
+    bucket_cap_mb: Annotated[float, typer.Option(help="DDP's bucket size limit.")] = 2.0,
+    hold: Annotated[
+        bool, typer.Option("--hold", help="Serve the metrics again at the end, until Ctrl-C.")
+    ] = False,
+) -> None:
+    """Train a small language model on N ranks and show its gradient communication."""
+    from .commands.demo import DemoOptions, run
+    from .records.errors import UsageError
+
+    options = DemoOptions(
+        hook=hook, ranks=ranks, steps=steps, out=out, port=port,
+        bucket_cap_mb=bucket_cap_mb, hold=hold,
+    )  # fmt: skip
+    try:
+        code = run(options)
+    except UsageError as error:
+        typer.echo(f"hooktrace demo: {error}", err=True)
+        code = 2
+    except OSError as error:  # a disk or a port that was there when the options were checked
+        typer.echo(f"hooktrace demo: {error.strerror or error}", err=True)
+        code = 1
+    raise typer.Exit(code)
+
+
+@main.command()
+def report(
+    run: Annotated[Path, typer.Argument(help="The logdir of TraceFileExporter, as runs/demo.")],
+    *,
+    html: Annotated[
+        Path | None, typer.Option(help="Write it as one HTML file with pictures too.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="Of this model only.")] = None,
+) -> None:
+    """Say what is exposed and why, who is late, what is lost: findings from a run's trace files."""
+    from .analysis.report.command import run_report
+
+    with _saying("report"):
+        run_report(run, html=html, model=model)
+
+
+@main.command()
+def export(
+    run: Annotated[Path, typer.Argument(help="The logdir of TraceFileExporter, as runs/demo.")],
+    *,
+    out: Annotated[Path, typer.Option(help="The file to write; .gz compresses it.")],
+) -> None:
+    """Put all ranks into one trace for Perfetto, with arrows between the ranks of a bucket."""
+    from .analysis.report.command import run_export
+
+    with _saying("export"):
+        run_export(run, out=out)
+
+
+@contextmanager
+def _saying(command: str) -> Iterator[None]:
+    """Turn what cannot be done into a line on standard error and exit code 2."""
+    from .analysis.report import ReportError
+
+    try:
+        yield
+    except ReportError as error:
+        typer.echo(f"hooktrace {command}: {error}", err=True)
+        raise typer.Exit(2) from None
+
+
+@main.command()
+def hooks() -> None:
+    """List the standard hooks."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    from .hooks import catalogue
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for column in ("name", "hooktrace.hooks.", "kind", "rounds", "what it does"):
+        table.add_column(column, no_wrap=column != "what it does")
+    for entry in catalogue():
+        rounds = "1" if entry.is_single_round else "several"
+        table.add_row(entry.name, entry.hook.__qualname__, entry.kind, rounds, entry.what)
+    Console(highlight=False).print(table)
+
+
+@main.command()
+def check(
+    hook: Annotated[
+        str | None, typer.Argument(help="The hook: package.module:attribute.", show_default=False)
+    ] = None,
+    *,
+    state: Annotated[
+        str | None,
+        typer.Option(help="What makes its state: package.module:attribute.", show_default=False),
+    ] = None,
+    standard: Annotated[
+        bool, typer.Option("--standard", help="All standard hooks and torch's own instead.")
+    ] = False,
+    ranks: Annotated[int, typer.Option(help="Processes on this machine.")] = 2,
+    local: Annotated[
+        bool, typer.Option("--local", help="Results differ between ranks by design.")
+    ] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds that one case may take.")] = 20.0,
+    case: Annotated[
+        list[str] | None, typer.Option(help="Only this case; may be repeated.", show_default=False)
+    ] = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print a table for a README.")
+    ] = False,
+) -> None:
+    """Find out what is wrong with a hook on real ranks; the exit code is 1 if anything is."""
+    from .records.errors import UsageError
+    from .testing.check.command import run
+
+    try:
+        code = run(
+            hook, state, standard=standard, ranks=ranks, local=local, timeout_s=timeout,
+            cases=case or [], markdown=markdown,
+        )  # fmt: skip
+    except UsageError as error:
+        typer.echo(f"hooktrace check: {error}", err=True)
+        code = 2
+    raise typer.Exit(code)
+
+
+@main.command()
+def bench(
+    *,
+    hooks: Annotated[
+        bool, typer.Option("--hooks", help="The standard hooks beside torch's own instead.")
+    ] = False,
+    timeline: Annotated[
+        bool, typer.Option("--timeline", help="Comm Timeline in Chromium instead.")
+    ] = False,
+    report: Annotated[
+        bool, typer.Option("--report", help="A report on 64 ranks of 1,000 steps instead.")
+    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions.")] = False,
+    json_path: Annotated[
+        Path | None, typer.Option("--json", help="Write the numbers to this file too.")
+    ] = None,
+) -> None:
+    """Measure what tracing costs on this machine, or how fast the hooks or the views are."""
+    from .commands.bench import main as run_bench
+
+    code = run_bench(
+        quick=quick, json_path=json_path, hooks=hooks, timeline=timeline, report=report
+    )
+    raise typer.Exit(code)

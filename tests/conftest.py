@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hooktrace import tracer
+from hooktrace.tracing import tracer
 
 
 def pytest_configure() -> None:

@@ -1,4 +1,4 @@
-"""Imports point downwards only, and what must not need torch does not."""
+"""Imports point one way, between packages and inside them; reports need no torch."""
 
 from __future__ import annotations
 
@@ -13,120 +13,172 @@ import hooktrace
 
 PACKAGE = Path(__file__).resolve().parents[1] / "hooktrace"
 
-LAYERS = (
-    {"intervals", "errors"},
-    {"records", "ring", "timing", "lane"},
-    {"summary", "metrics", "trace_format", "store", "groups"},
-    {"calls", "collectives", "exporters", "timeline"},
-    {"tensorboard_plugin"},
-    {"layout", "contract", "report"},
-    {"chain", "compiled", "probes", "call_times"},
-    {"record_makers"},
-    {"driver", "assemble"},
-    {"drain", "job", "clocks"},
-    {"settings", "tracer", "silence"},
-    {"wrapper", "compose"},
-    {"hooks"},
-    {"__init__"},
-    {"check"},
-    {"testing"},
-    {"demo", "bench"},
-    {"cli"},
-    {"__main__"},
-)
-"""From the bottom up: a module imports from its own layer or below."""
+MAY_IMPORT = {
+    "records": set(),
+    "capture": {"records"},
+    "ranks": {"records", "capture"},
+    "staging": {"records", "capture"},
+    "probes": {"records", "capture", "ranks", "staging"},
+    "exporters": {"records"},
+    "analysis": {"records"},
+    "tracing": {"records", "capture", "ranks", "staging", "probes", "exporters"},
+    "hooks": {"records", "capture", "staging", "tracing"},
+    "testing": {"records", "capture", "ranks", "staging", "hooks", "probes", "tracing"},
+    "commands": {
+        *("records", "capture", "ranks", "staging", "exporters", "tracing", "hooks"),
+        *("analysis", "testing"),
+    },
+    "__main__": {"records", "hooks", "analysis", "testing", "commands"},
+    "__init__": {"records", "ranks", "staging", "hooks", "tracing"},
+}
+"""Which packages each entry of ``hooktrace/`` imports from, type-only imports included.
 
-LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-
-# For type checkers only: a call knows the shape of its slot, a model of its probes.
-UPWARD = {("calls", "layout"), ("layout", "probes")}
+``docs/architecture.md`` draws it.  The public names (``from .. import trace``) count as imports of
+the packages that they live in.
+"""
 
 
-def module_of(path: Path) -> str:
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
-
-
-def imported_modules(path: Path) -> set[str]:
-    """Return the top-level modules of hooktrace that a file imports."""
-    parts = ("hooktrace", *path.relative_to(PACKAGE).with_suffix("").parts)
-    found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        names: list[str] = []
-        if isinstance(node, ast.ImportFrom):
-            base = list(parts[: len(parts) - node.level]) if node.level else []
-            base += node.module.split(".") if node.module else []
-            names = [".".join([*base, alias.name]) for alias in node.names]
-        elif isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
-        for name in names:
-            head, *rest = name.split(".")
-            if head == "hooktrace":
-                known = [r for r in rest[:1] if r in LEVEL]
-                found.add(known[0] if known else "__init__")
+def modules() -> dict[str, Path]:
+    """Return all modules by dotted name; a package by its own."""
+    found = {}
+    for path in [*PACKAGE.rglob("*.py"), *PACKAGE.rglob("*.pyi")]:
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        found[".".join(parts).removesuffix(".__init__")] = path
     return found
 
 
-@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: p.stem)
-def test_imports_point_downwards(path: Path) -> None:
-    """No module imports from a layer above its own."""
-    module = module_of(path)
-    assert module in LEVEL, f"{module} has no layer; give it one in LAYERS"
-    upward = {
-        (module, other)
-        for other in imported_modules(path) - {module}
-        if LEVEL[other] > LEVEL[module]
+MODULES = modules()
+
+
+def public_homes() -> dict[str, str]:
+    """Return the module in which each public name lives."""
+    tree = ast.parse((PACKAGE / "__init__.pyi").read_text())
+    return {
+        alias.name: f"hooktrace.{node.module}" if node.module else f"hooktrace.{alias.name}"
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and node.level
+        for alias in node.names
     }
-    assert upward - UPWARD == set()
 
 
-@pytest.mark.parametrize("module", ["records", "intervals", "summary", "metrics", "trace_format"])
-def test_records_need_no_torch(module: str) -> None:
-    """The modules that reports are made of import neither torch nor a backend's library."""
-    code = f"""
-import sys
-import hooktrace.{module}
-heavy = {{"torch", "tensorboard", "prometheus_client", "opentelemetry", "numpy"}}
-print(sorted(heavy & set(sys.modules)))
-"""
+def imports(module: str) -> set[str]:
+    """Return the modules of hooktrace that a module imports, wherever in it and for whatever."""
+    path = MODULES[module]
+    package = module if path.stem == "__init__" else module.rpartition(".")[0]
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names if alias.name in MODULES}
+        elif isinstance(node, ast.ImportFrom):
+            above = package.split(".")
+            above = above[: len(above) - node.level + 1] if node.level else []
+            base = ".".join([*above, *filter(None, [node.module])])
+            for alias in node.names:
+                if f"{base}.{alias.name}" in MODULES:
+                    found.add(f"{base}.{alias.name}")
+                elif base == "hooktrace":
+                    found.add(HOMES[alias.name])
+                elif base in MODULES:
+                    found.add(base)
+    return found - {module}
+
+
+HOMES = public_homes()
+IMPORTS = {module: imports(module) for module in MODULES}
+
+
+def entry(module: str) -> str:
+    """Return the entry of ``hooktrace/`` that a module is in."""
+    return module.split(".")[1] if "." in module else "__init__"
+
+
+def test_root_is_small() -> None:
+    """A reader sees the pipeline in the file tree."""
+    shown = {p.name for p in PACKAGE.iterdir() if p.name != "__pycache__"} - {"__init__.pyi"}
+    assert len(shown) <= 14, sorted(shown)
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_packages_point_one_way(module: str) -> None:
+    """A package imports only from those that it may, which is a graph without circles."""
+    own = entry(module)
+    others = {entry(other) for other in IMPORTS[module]} - {own}
+    assert others <= MAY_IMPORT[own], f"{own} imports from {others - MAY_IMPORT[own]}"
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Return the groups of nodes that can reach each other, of more than one node."""
+
+    def reached(start: str) -> set[str]:
+        seen: set[str] = set()
+        waiting = [start]
+        while waiting:
+            for other in graph[waiting.pop()] - seen:
+                seen.add(other)
+                waiting.append(other)
+        return seen
+
+    reach = {node: reached(node) for node in graph}
+    groups = {
+        tuple(sorted(m for m in reach[node] if node in reach[m]))
+        for node in graph
+        if node in reach[node]
+    }
+    return [list(group) for group in sorted(groups)]
+
+
+def test_no_circle_between_packages() -> None:
+    """What may import what is itself without circles."""
+    assert circles(MAY_IMPORT) == []
+
+
+def test_no_circle_between_modules() -> None:
+    """No two modules import each other, not for types either, over whatever detour."""
+    assert circles(IMPORTS) == []
+
+
+def test_circles_are_found() -> None:
+    """The search above sees a circle of two and one of three."""
+    graph = {"a": {"b"}, "b": {"a"}, "c": {"d"}, "d": {"e"}, "e": {"c"}, "f": {"a"}}
+    assert circles(graph) == [["a", "b"], ["c", "d", "e"]]
+
+
+def loaded_with(code: str, names: set[str]) -> str:
+    """Return which of some modules are loaded after running code in a fresh interpreter."""
+    program = f"import sys\n{code}\nprint(sorted({names!r} & set(sys.modules)))"
     run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True
     )
-    assert run.stdout.strip() == "[]"
+    return run.stdout.strip()
 
 
-@pytest.mark.parametrize("module", ["timeline", "report", "report.command"])
-def test_reports_need_no_torch(module: str) -> None:
+def test_records_need_no_torch() -> None:
+    """What a file's reader needs imports neither torch, nor numpy, nor a backend's library."""
+    heavy = {"torch", "tensorboard", "prometheus_client", "opentelemetry", "numpy"}
+    code = "\n".join(f"import {m}" for m in MODULES if entry(m) == "records")
+    assert loaded_with(code, heavy) == "[]"
+
+
+def test_analysis_needs_no_torch() -> None:
     """What reads files may run where torch is not installed; it does need numpy."""
-    code = f"""
-import sys
-import hooktrace.{module}
-heavy = {{"torch", "tensorboard", "prometheus_client", "opentelemetry"}}
-print(sorted(heavy & set(sys.modules)))
-"""
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert run.stdout.strip() == "[]"
+    heavy = {"torch", "tensorboard", "prometheus_client", "opentelemetry"}
+    code = "import hooktrace.analysis.report.command, hooktrace.analysis.timeline"
+    assert loaded_with(code, heavy) == "[]"
 
 
 def test_backends_are_imported_when_their_exporter_is_made() -> None:
     """``import hooktrace`` alone loads no backend."""
-    code = """
-import sys, hooktrace, hooktrace.exporters
-hooktrace.Tracer, hooktrace.trace, hooktrace.hooks
-backends = {"tensorboard", "prometheus_client", "opentelemetry", "typer", "rich"}
-print(sorted(backends & set(sys.modules)))
-"""
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    backends = {"tensorboard", "prometheus_client", "opentelemetry", "typer", "rich"}
+    code = (
+        "import hooktrace, hooktrace.exporters\nhooktrace.Tracer, hooktrace.trace, hooktrace.hooks"
     )
-    assert run.stdout.strip() == "[]"
+    assert loaded_with(code, backends) == "[]"
 
 
 def test_every_public_name_is_there() -> None:
-    """The lazy names are those of ``__all__``, and a wrong one is an AttributeError."""
+    """The lazy names are those of the stub, and a wrong one is an AttributeError."""
+    assert set(hooktrace.__all__) == set(HOMES)
     for name in hooktrace.__all__:
         assert getattr(hooktrace, name) is not None
-    assert set(hooktrace.__all__) == {*hooktrace._HOMES, "hooks"}
-    with pytest.raises(AttributeError, match="no attribute 'Trcer'"):
+    with pytest.raises(AttributeError, match="Trcer"):
         hooktrace.Trcer  # noqa: B018

@@ -11,8 +11,8 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..metrics import BUCKET_SIZE, METRICS, Metric, Observation, observe
 from ..records import Batch
+from ..records.metrics import BUCKET_SIZE, METRICS, Metric, Observation, observe
 
 __all__ = ["Aggregates", "Distribution", "Family"]
 

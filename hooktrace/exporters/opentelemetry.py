@@ -11,7 +11,14 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ..records import AnomalyRecord, Batch, BucketRecord, RunInfo, StepRecord
-from .otel_drafts import Attributes, Draft, StepIds, draft_anomaly, draft_buckets, draft_step
+from .otel_drafts import (
+    Attributes,
+    Draft,
+    StepIds,
+    draft_anomaly,
+    draft_buckets,
+    draft_step,
+)
 from .otel_metrics import Instruments
 from .otel_pipeline import (
     MetricPipeline,

@@ -14,15 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from ..records import (
-    AnomalyRecord,
-    BucketRecord,
-    ErrorRecord,
-    RunInfo,
-    Stage,
-    StepRecord,
-    Transfer,
-)
+from ..records import AnomalyRecord, BucketRecord, ErrorRecord, RunInfo, Stage, StepRecord, Transfer
 
 __all__ = [
     "Attributes",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from ..metrics import BUCKET_SIZE, METRICS, Metric, bucket_label, observe
 from ..records import Batch, LayoutRecord
+from ..records.metrics import BUCKET_SIZE, METRICS, Metric, bucket_label, observe
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter

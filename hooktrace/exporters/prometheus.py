@@ -18,8 +18,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..metrics import METRICS, Metric
 from ..records import Batch, RunInfo
+from ..records.metrics import METRICS, Metric
 from .aggregates import Aggregates, Family
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import metrics
 from ..records import (
     AnomalyRecord,
     Batch,
@@ -25,6 +24,7 @@ from ..records import (
     RunInfo,
     SkewRecord,
     StepRecord,
+    metrics,
 )
 from .append_file import writable_directory
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..records import AnomalyRecord, Batch, BucketRecord, RunInfo, SkewRecord, StepRecord
-from ..trace_format import trace_path
+from ..records.trace_format import trace_path
 from .append_file import writable_directory
 from .retention import MOST_MODELS, DetailPolicy, Retention, Verdict
 from .trace_parts import LEAST_BYTES, Counts, TraceParts, move_away

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..records import ClockRecord, LayoutRecord, RunInfo
-from ..trace_format import TraceEncoder, TraceName, part_path
+from ..records.trace_format import TraceEncoder, TraceName, part_path
 from .append_file import AppendFile, disk_error
 from .retention import MOST_MODELS
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from .catalogue import DDPCommHookType, HookEntry, catalogue, register_ddp_comm_hook
+from .catalogue import (
+    DDPCommHookType,
+    HookEntry,
+    catalogue,
+    register_ddp_comm_hook,
+)
 from .debugging import noop_hook
 from .default import allreduce_hook, bf16_compress_hook, fp16_compress_hook
 from .encode import encode_and_decode

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from ..driver import StagedHook
-from ..wrapper import instrument
+from ..staging.hook import StagedHook
+from ..tracing.traced_hook import instrument
 from .debugging import noop_hook
 from .default import allreduce_hook, bf16_compress_hook, fp16_compress_hook
 from .gather import allgather_then_aggregate_hook
@@ -29,7 +29,7 @@ from .powersgd_state import PowerSGDState
 from .quantization import quantization_perchannel_hook, quantization_pertensor_hook
 
 if TYPE_CHECKING:
-    from ..tracer import Tracer
+    from ..tracing.tracer import Tracer
 
 __all__ = ["DDPCommHookType", "HookEntry", "Kind", "catalogue", "register_ddp_comm_hook"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..driver import Steps, staged
-from ..layout import GradBucketLike
+from ..capture.layout import GradBucketLike
+from ..staging.hook import Steps, staged
 
 __all__ = ["noop_hook"]
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from ..collectives import AllReduce
-from ..driver import Steps, staged
-from ..groups import group_of
-from ..layout import GradBucketLike
+from ..capture.layout import GradBucketLike
+from ..staging.groups import group_of
+from ..staging.hook import Steps, staged
+from ..staging.operations import AllReduce
 
 __all__ = ["allreduce_hook", "bf16_compress_hook", "fp16_compress_hook"]
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 
-from ..collectives import AllReduce
-from ..compose import hook_name
-from ..driver import StagedHook, Steps
-from ..groups import group_of
-from ..layout import GradBucketLike
+from ..capture.layout import GradBucketLike
+from ..staging.composition import hook_name
+from ..staging.groups import group_of
+from ..staging.hook import StagedHook, Steps
+from ..staging.operations import AllReduce
 
 __all__ = ["encode_and_decode"]
 

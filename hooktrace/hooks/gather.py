@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 
-from ..collectives import AllGather
-from ..driver import Steps, staged
-from ..groups import group_of
-from ..layout import GradBucketLike
+from ..capture.layout import GradBucketLike
+from ..staging.groups import group_of
+from ..staging.hook import Steps, staged
+from ..staging.operations import AllGather
 
 __all__ = ["allgather_then_aggregate_hook"]
 

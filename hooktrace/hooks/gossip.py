@@ -30,11 +30,11 @@ from typing import Any
 
 import torch.distributed as dist
 
-from ..collectives import AllToAll
-from ..compiled import refuse_compiled
-from ..driver import Steps, staged
-from ..groups import group_of, require_member
-from ..layout import GradBucketLike
+from ..capture.layout import GradBucketLike
+from ..staging.compiled import refuse_compiled
+from ..staging.groups import group_of, require_member
+from ..staging.hook import Steps, staged
+from ..staging.operations import AllToAll
 
 __all__ = ["GossipGradState", "gossip_grad_hook", "partners", "round_length"]
 

@@ -20,11 +20,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ..collectives import AllReduce
-from ..compiled import refuse_compiled
-from ..driver import Steps, staged
-from ..groups import group_of, require_member
-from ..layout import GradBucketLike
+from ..capture.layout import GradBucketLike
+from ..staging.compiled import refuse_compiled
+from ..staging.groups import group_of, require_member
+from ..staging.hook import Steps, staged
+from ..staging.operations import AllReduce
 
 __all__ = ["PostLocalSGDState", "post_localSGD_hook"]
 

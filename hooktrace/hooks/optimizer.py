@@ -17,10 +17,10 @@ from typing import Any, Protocol
 import torch
 from torch.optim.optimizer import Optimizer, ParamsT
 
-from ..compiled import ParameterBucket
-from ..compose import Hook, composed, hook_name, steps_of
-from ..driver import StagedHook, Steps
-from ..layout import GradBucketLike
+from ..capture.layout import GradBucketLike
+from ..staging.compiled import ParameterBucket
+from ..staging.composition import Hook, composed, hook_name, steps_of
+from ..staging.hook import StagedHook, Steps
 
 __all__ = [
     "FunctionalOptimizer",

@@ -12,7 +12,7 @@ import weakref
 
 import torch
 
-from ..layout import GradBucketLike
+from ..capture.layout import GradBucketLike
 
 __all__ = ["ParameterOrder"]
 

@@ -20,10 +20,10 @@ from typing import Any
 
 import torch
 
-from ..collectives import AllReduce
-from ..driver import Steps, staged
-from ..groups import group_of
-from ..layout import GradBucketLike
+from ..capture.layout import GradBucketLike
+from ..staging.groups import group_of
+from ..staging.hook import Steps, staged
+from ..staging.operations import AllReduce
 from .lowrank import left, orthogonalize, outer, right
 from .powersgd_factors import MatrixGroup, restart_like
 from .powersgd_state import PowerSGDState

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import torch
 
-from ..layout import GradBucketLike
+from ..capture.layout import GradBucketLike
 
 __all__ = ["Factors", "MatrixGroup", "Shape", "cut", "does_not_fit", "restart_like"]
 

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ..layout import GradBucketLike
+from ..capture.layout import GradBucketLike
 from .parameter_order import ParameterOrder
 from .powersgd_factors import Factors, Shape, cut, does_not_fit
 

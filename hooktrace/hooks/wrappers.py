@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
-from ..compose import Hook, composed, hook_name, steps_of
-from ..driver import StagedHook, Steps
+from ..staging.composition import Hook, composed, hook_name, steps_of
+from ..staging.hook import StagedHook, Steps
 
 __all__ = ["bf16_compress_wrapper", "fp16_compress_wrapper"]
 

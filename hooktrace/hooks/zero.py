@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from ..compose import Hook, composed, hook_name
-from ..driver import Steps
-from ..groups import group_info
+from ..staging.composition import Hook, composed, hook_name
+from ..staging.groups import group_info
+from ..staging.hook import Steps
 from .optimizer import averaged_in_place
 
 if TYPE_CHECKING:

@@ -29,7 +29,13 @@ from .probe import Outcome
 from .sampling import Sampled, Sampling
 from .schedule import Occasion
 from .watch import Watch
-from .wire import CallWindow, FlightRecorder, WireSample, WireSampler, attribute
+from .wire import (
+    CallWindow,
+    FlightRecorder,
+    WireSample,
+    WireSampler,
+    attribute,
+)
 
 __all__ = [
     "CallWindow",

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import torch
 
-from ..layout import BucketSlot, anomaly_of
+from ..capture.layout import BucketSlot, anomaly_of
 from ..records import AnomalyRecord, BucketRecord, ErrorRecord, ParameterError, SkewRecord
 from .compare import lengths_of, numbers
 from .probe import Outcome

@@ -23,8 +23,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ..chain import Steps
-from ..layout import BucketSlot, GradBucketLike
+from ..capture.layout import BucketSlot, GradBucketLike
+from ..staging.chain import Steps
 from .compare import finite_parts, first_overflow, lengths_of, measure
 from .probe import Outcome, Sink, residual_of
 from .schedule import OFF, Occasion, Schedule

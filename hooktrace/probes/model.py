@@ -16,8 +16,9 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore
 
-from ..groups import attempt, group_timeout
-from ..layout import BucketSlot
+from ..capture.layout import BucketSlot
+from ..ranks.job import restart_count
+from ..staging.groups import group_timeout
 from .agreement import NEVER, Agreement
 from .probe import Digests, Outcome, Probe, ReferenceGroup, Sink
 from .schedule import OFF, Occasion, Schedule
@@ -52,7 +53,7 @@ class ModelProbes:
         store: Any = dist.distributed_c10d._get_default_store()
         self._rank, self._size = group.rank(), group.size()
         self._ranks = tuple(dist.get_process_group_ranks(group))
-        key = f"hooktrace/probes/{attempt()}/{_signature(group, slot, parameters):08x}"
+        key = f"hooktrace/probes/{restart_count()}/{_signature(group, slot, parameters):08x}"
         # Two models that are alike in all this begin in the same order on all ranks.
         _agreements[key] += 1
         key += f"/{_agreements[key]}"

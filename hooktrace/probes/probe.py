@@ -22,10 +22,17 @@ from typing import Any, Protocol
 import torch
 import torch.distributed as dist
 
-from ..calls import BucketCall, Recorder
-from ..layout import BucketSlot, GradBucketLike
+from ..capture.calls import BucketCall, Recorder
+from ..capture.layout import BucketSlot, GradBucketLike
 from ..records import Scope
-from .compare import digest, finite_parts, first_overflow, lengths_of, measure, norm
+from .compare import (
+    digest,
+    finite_parts,
+    first_overflow,
+    lengths_of,
+    measure,
+    norm,
+)
 
 __all__ = ["Digests", "Outcome", "Probe", "ReferenceGroup", "Sink", "residual_of"]
 

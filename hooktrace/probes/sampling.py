@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from ..calls import Recorder
+from ..capture.calls import Recorder
 from ..records import AnomalyRecord
 from .local import LocalProbes
 from .model import ModelProbes

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import Any, NamedTuple
 
-from ..layout import BucketSlot, GradBucketLike
+from ..capture.layout import BucketSlot, GradBucketLike
 
 __all__ = ["OFF", "Occasion", "Schedule"]
 

@@ -22,8 +22,8 @@ from typing import Any, Protocol
 
 import torch
 
-from ..calls import Recorder
-from ..layout import BucketSlot, GradBucketLike, anomaly_of, in_backward
+from ..capture.calls import Recorder
+from ..capture.layout import BucketSlot, GradBucketLike, anomaly_of, in_backward
 from ..records import AnomalyRecord
 from .compare import digest, finite_parts, lengths_of
 from .findings import Finding, nonfinite_gradient

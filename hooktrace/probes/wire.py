@@ -28,9 +28,9 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from ..layout import BucketSlot
+from ..capture.clocks import Clock
+from ..capture.layout import BucketSlot
 from ..records import Transfer
-from ..timing import Clock
 
 __all__ = [
     "CallWindow",

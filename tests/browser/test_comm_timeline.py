@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hooktrace.bench.long_run import write_run
-from hooktrace.timeline import Timeline as Ranks
-from hooktrace.timeline import find_traces, load
+from hooktrace.analysis.timeline import Timeline as Ranks
+from hooktrace.analysis.timeline import find_traces, load
+from hooktrace.commands.bench.long_run import write_run
 
 from ..exporters.records_sample import make_anomaly, make_layout
 from ..timeline.files import run_of, steps_of, text_of, write_ranks
@@ -242,7 +242,7 @@ def test_names_do_no_harm_and_broken_files_are_named(
     """Markup in names is text; what cannot be read is told beside what can."""
     from dataclasses import replace
 
-    from hooktrace.trace_format import TraceEncoder
+    from hooktrace.records.trace_format import TraceEncoder
 
     run = EVIL.replace("/", "")
     name = EVIL

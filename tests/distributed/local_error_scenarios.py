@@ -15,7 +15,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
 import hooktrace
 from hooktrace import AllReduce, Tracer, hooks
-from hooktrace.groups import group_of
+from hooktrace.staging.groups import group_of
 from tests.distributed.models import backward, gradients, make_ddp
 from tests.distributed.oracles import quantised_mean
 

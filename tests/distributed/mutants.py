@@ -16,7 +16,7 @@ import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hooktrace.driver import StagedHook
+from hooktrace.staging.hook import StagedHook
 
 __all__ = ["MUTANTS", "Mutant"]
 

@@ -13,7 +13,7 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from hooktrace import hooks
-from hooktrace.compose import steps_of
+from hooktrace.staging.composition import steps_of
 from tests.distributed import mutants
 from tests.distributed.batched_power_scenarios import compare_batched
 from tests.distributed.comparison import Given, Hook, Run, around, difference, drawn

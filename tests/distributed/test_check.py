@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from hooktrace.check import CheckReport
-from hooktrace.check.launch import check
-from hooktrace.check.spec import HookSpec
-from hooktrace.errors import UsageError
+from hooktrace.records.errors import UsageError
 from hooktrace.testing import check_hook
+from hooktrace.testing.check import CheckReport
+from hooktrace.testing.check.launch import check
+from hooktrace.testing.check.spec import HookSpec
 from tests.distributed import check_hooks
 from tests.distributed.harness import REPOSITORY
 

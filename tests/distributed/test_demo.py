@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from hooktrace.trace_format import read_trace
+from hooktrace.records.trace_format import read_trace
 
 from ..exporters.processes import get, until
 from .harness import REPOSITORY

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hooktrace.timeline import arrivals, find_traces, load
+from hooktrace.analysis.timeline import arrivals, find_traces, load
 from tests.distributed.harness import REPOSITORY, WORKER
 from tests.distributed.host_scenarios import LATE, LATE_S
 

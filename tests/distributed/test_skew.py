@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import pytest
 
-from hooktrace.timeline import Arrivals, arrivals, find_traces, load
+from hooktrace.analysis.timeline import Arrivals, arrivals, find_traces, load
 from tests.distributed import harness
 from tests.distributed.harness import Launch
 from tests.distributed.skew_scenarios import FORWARD, LATE_S, LAYER

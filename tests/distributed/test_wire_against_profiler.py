@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hooktrace.bench.wire import compare_on_two_ranks
-from hooktrace.summary import percentile
+from hooktrace.commands.bench.wire import compare_on_two_ranks
+from hooktrace.records.summary import percentile
 
 
 def test_wire_stages_match_the_profiler(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,15 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 import hooktrace
-from hooktrace import AllGather, AllToAll, Broadcast, ReduceScatter, Tracer, hooks, trace
+from hooktrace import (
+    AllGather,
+    AllToAll,
+    Broadcast,
+    ReduceScatter,
+    Tracer,
+    hooks,
+    trace,
+)
 from tests.distributed.models import backward, gradients, make_ddp, train
 
 MODES: dict[str, dict[str, Any]] = {

@@ -16,10 +16,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 import hooktrace
 from hooktrace import AllReduce, Tracer
-from hooktrace.driver import staged
-from hooktrace.groups import group_of
 from hooktrace.hooks.default import allreduce_hook, fp16_compress_hook
 from hooktrace.hooks.zero import hook_with_zero_step, hook_with_zero_step_interleaved
+from hooktrace.staging.groups import group_of
+from hooktrace.staging.hook import staged
 from tests.distributed.optimizer_runs import (
     SGD,
     STEPS,

@@ -19,8 +19,8 @@ from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 
 from hooktrace.exporters import OpenTelemetryExporter, opentelemetry, otel_pipeline
 from hooktrace.exporters.otel_drafts import StepIds
-from hooktrace.metrics import EXPOSED
 from hooktrace.records import Transfer
+from hooktrace.records.metrics import EXPOSED
 from tests.exporters.records_sample import (
     HOOK,
     MODEL,

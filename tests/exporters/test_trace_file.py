@@ -19,12 +19,12 @@ from pathlib import Path
 
 import pytest
 
+from hooktrace.analysis.timeline import read_track
 from hooktrace.exporters.append_file import AppendFile
 from hooktrace.exporters.retention import Retention
 from hooktrace.exporters.trace_file import TraceFileExporter, trace_path
 from hooktrace.records import Batch, ClockRecord
-from hooktrace.timeline import read_track
-from hooktrace.trace_format import (
+from hooktrace.records.trace_format import (
     Trace,
     decode_trace,
     encode,

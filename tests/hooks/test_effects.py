@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from hooktrace import AllReduce, hooks, staged
-from hooktrace.driver import StagedHook
 from hooktrace.hooks import catalogue
+from hooktrace.staging.hook import StagedHook
 
 
 def inside(kept: Any) -> Any:

@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 import hooktrace
-from hooktrace.driver import staged
 from hooktrace.hooks.default import allreduce_hook
 from hooktrace.hooks.optimizer import OptimizerHookState, hook_then_optimizer
+from hooktrace.staging.hook import staged
 from hooktrace.testing import FakeBucket
 
 

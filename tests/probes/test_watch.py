@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from hooktrace.layout import BucketSlot, ModelState
+from hooktrace.capture.layout import BucketSlot, ModelState
 from hooktrace.probes.schedule import Occasion
 from hooktrace.probes.watch import Watch
 from hooktrace.testing import FakeBucket

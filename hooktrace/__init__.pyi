@@ -1,0 +1,30 @@
+"""The public names, in the one place where they are listed."""
+
+from . import hooks as hooks
+from .ranks.job import shutdown as shutdown
+from .records.anomaly import AnomalyRecord as AnomalyRecord
+from .records.bucket import BucketRecord as BucketRecord
+from .records.bucket import DeviceSpan as DeviceSpan
+from .records.bucket import Stage as Stage
+from .records.errors import AnomalyError as AnomalyError
+from .records.errors import HookError as HookError
+from .records.layout import BucketLayout as BucketLayout
+from .records.layout import LayoutRecord as LayoutRecord
+from .records.run import RunInfo as RunInfo
+from .records.step import StepRecord as StepRecord
+from .staging.groups import group_of as group_of
+from .staging.hook import StagedHook as StagedHook
+from .staging.hook import staged as staged
+from .staging.operations import AllGather as AllGather
+from .staging.operations import AllReduce as AllReduce
+from .staging.operations import AllToAll as AllToAll
+from .staging.operations import Broadcast as Broadcast
+from .staging.operations import Operation as Operation
+from .staging.operations import ReduceScatter as ReduceScatter
+from .tracing.traced_hook import TracedHook as TracedHook
+from .tracing.traced_hook import instrument as instrument
+from .tracing.traced_hook import trace as trace
+from .tracing.tracer import Tracer as Tracer
+from .tracing.tracer import default_tracer as default_tracer
+
+__version__: str

@@ -1,0 +1,116 @@
+"""Rules about compression: what it costs, what it saves, what it loses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...records import RunInfo
+from .facts import ModelFacts
+from .finding import Finding
+from .rules_time import HIDDEN
+from .words import mb, ms, percent
+
+__all__ = ["error_is_large", "hook_sends_what_it_gets", "saves_less_than_it_costs"]
+
+LARGE_ERROR = 0.1
+"""Relative L2 error from which on a bucket is named; 16-bit casts lose less than 0.005."""
+
+_SAY_COMPRESS = ("compress", "fp16", "bf16", "quant", "powersgd", "power_sgd", "topk")
+
+
+def _codec_ns(model: ModelFacts) -> float:
+    return sum(
+        b.stages.get("compress", 0.0) + b.stages.get("decompress", 0.0) for b in model.buckets
+    )
+
+
+def saves_less_than_it_costs(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
+    """Gain: compress and decompress time less the wire time saved, sums of the buckets' medians.
+
+    Saved is the transfer time times (gradient bytes / wire bytes - 1): as if it were proportional
+    to the bytes, which is in favour of compression, since a latency is not saved.
+    """
+    codec = _codec_ns(model)
+    saved = spent = 0.0
+    for b in model.buckets:
+        if not b.wire_bytes or b.transfer_ns is None:
+            return
+        spent += b.transfer_ns
+        saved += b.transfer_ns * max(0.0, b.gradient_bytes / b.wire_bytes - 1)
+    if not model.wire_bytes or model.gradient_bytes < 1.05 * model.wire_bytes or codec <= saved:
+        return
+    yield Finding(
+        sentence=f"{model.hook} costs more than it saves: {ms(codec)} a step to compress and "
+        f"decompress, for at most {ms(saved)} less on the wire.",
+        gain_ns=codec - saved,
+        evidence=(
+            f"it sends {mb(model.wire_bytes)} of {mb(model.gradient_bytes)}, in {ms(spent)}",
+            "taken as proportional to the bytes, which is in favour of compression",
+        ),
+        remedy="On this network send the gradients as they are, or by a cheaper cast (bf16, fp16).",
+    )
+
+
+def hook_sends_what_it_gets(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
+    """Gain: half of all transfers, at most the exposed time but half of the last bucket's transfer.
+
+    For 32-bit gradients: half as many bytes take half the time at best, and the last bucket cannot
+    start before backward ends.  For a hook whose name says that it compresses
+    the gain is what compress and decompress take, which is then in vain.
+    """
+    if not model.wire_bytes or model.exposed is None:
+        return
+    ratio = model.gradient_bytes / model.wire_bytes
+    if ratio > 1.02 or ratio < 0.5:
+        return
+    if any(word in model.hook.lower() for word in _SAY_COMPRESS):
+        yield Finding(
+            sentence=f"{model.hook} sends as much as it gets: {mb(model.wire_bytes)} for "
+            f"{mb(model.gradient_bytes)} of gradients.",
+            gain_ns=_codec_ns(model),
+            evidence=(f"compress and decompress take {ms(_codec_ns(model))} of each step",),
+            remedy="Check the gradients' dtype: a cast to 16 bits saves nothing on 16 bits.",
+        )
+        return
+    transfers = sum(b.transfer_ns or 0.0 for b in model.buckets)
+    if not transfers or (model.exposed_share or 0) < HIDDEN or not model.is_32_bit:
+        return
+    last = model.last.transfer_ns if model.last is not None else None
+    gain = min(max(0.0, model.exposed.p50 - (last or 0.0) / 2), transfers / 2)
+    yield Finding(
+        sentence=f"{model.hook} sends all {mb(model.gradient_bytes)} in 32 bits; a 16-bit hook "
+        f"would halve the {ms(transfers)} of transfers.",
+        gain_ns=gain,
+        evidence=(
+            f"{ms(model.exposed.p50)} are exposed, and the last bucket's transfer would still take "
+            f"{ms((last or 0.0) / 2)} of them",
+            "what the cast costs on this machine is not in it",
+        ),
+        remedy="Try bf16_compress_hook or fp16_compress_hook, and look at the error.",
+    )
+
+
+def error_is_large(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
+    """No gain: an error costs no time.  Named from a median relative L2 error of 0.1 on."""
+    found = [(b.error.p50, b, b.error) for b in model.buckets if b.error is not None]
+    bad = [one for one in found if one[0] >= LARGE_ERROR]
+    if not bad:
+        return
+    p50, bucket, error = max(bad, key=lambda one: one[0])
+    what = "this rank's own gradients" if error.is_local else "the lossless average"
+    evidence = [
+        f"median of {error.count} probes against {what}; the largest was {error.most:.2g}",
+        f"{len(bad)} of {len(found)} probed buckets are above {percent(LARGE_ERROR)}",
+    ]
+    if error.worst is not None:
+        evidence.append(f"the worst parameter is {error.worst}")
+    if error.has_feedback:
+        evidence.append("error feedback sends what was lost with the next steps")
+    yield Finding(
+        sentence=f"{model.hook} loses {percent(p50)} of bucket {bucket.bucket}'s gradients "
+        "(relative L2 error).",
+        evidence=tuple(evidence),
+        remedy=""
+        if error.has_feedback
+        else "Compare the loss with an uncompressed run, or compress less.",
+    )

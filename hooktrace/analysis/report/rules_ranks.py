@@ -1,0 +1,109 @@
+"""Rules about ranks that keep others waiting, and steps that take too long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ...records import RunInfo
+from .facts import ModelFacts, RankFacts
+from .finding import Finding
+from .lateness import Lateness
+from .missing import numbers
+from .rules_time import HIDDEN
+from .tails import SLOW
+from .words import ms, percent
+
+__all__ = ["ranks_wait", "slow_steps_cost"]
+
+
+def ranks_wait(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
+    """Gain of a late rank: its mean margin to the next, at the bucket where that is largest.
+
+    Without it all ranks would have waited for the next one instead.  Where no clock tells, it is
+    the waiting at the last bucket: median wire time less that of the rank that waits least, at
+    most the exposed time; no rank is named.
+    """
+    for late in model.late:
+        yield _late_rank(model, late)
+    last = model.last
+    if model.late or last is None or model.exposed is None or not last.wait_ns:
+        return
+    gain = min(last.wait_ns, model.exposed.p50)
+    wire = last.stages.get("wire", 0.0)
+    if (model.exposed_share or 0) < HIDDEN or gain < 0.2 * model.exposed.p50:
+        return
+    yield Finding(
+        sentence=f"Ranks wait for each other: of {ms(wire)} that bucket {last.bucket}, the last, "
+        f"is on the wire, the collective itself needs {ms(last.transfer_ns)}.",
+        gain_ns=gain,
+        evidence=(
+            "wire time holds the wait for the last rank; the rank that waits least tells the rest",
+            _why_no_name(model),
+        ),
+        remedy="See in the merged trace who comes last, step by step.",
+    )
+
+
+def _why_no_name(model: ModelFacts) -> str:
+    if np.isnan(model.lags).all():
+        return "the ranks' clocks are not known to each other, so no rank is named"
+    return "no rank is last often enough, and by more than the clocks may be off, to be named"
+
+
+def _late_rank(model: ModelFacts, late: Lateness) -> Finding:
+    rank = next((r for r in model.ranks if r.rank == late.rank), None)
+    if late.is_late_from_the_start:
+        since = "it is late at the first bucket already"
+        remedy = "Look before its backward pass: data loading, forward pass, optimizer, device."
+    else:
+        since = f"it falls behind in backward, before bucket {late.since}"
+        remedy = f"Look at what it computes before bucket {late.since}"
+        bucket = next((b for b in model.buckets if b.bucket == late.since), None)
+        remedy += f", {bucket.largest[0]}." if bucket is not None and bucket.largest else "."
+    return Finding(
+        sentence=f"Rank {late.rank}{_host(rank)} is late: at bucket {late.bucket} it is last in "
+        f"{percent(late.share)} of the steps, and all others wait for it, {ms(late.margin_ns)} a "
+        "step in the mean.",
+        gain_ns=late.margin_ns,
+        evidence=(
+            f"clocks are known to {ms(late.uncertainty_ns)}; {since}",
+            f"it is {ms(late.lag_ns)} behind the median rank",
+        ),
+        remedy=remedy,
+    )
+
+
+def _host(rank: RankFacts | None) -> str:
+    return f" ({rank.host})" if rank is not None and rank.host else ""
+
+
+def slow_steps_cost(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
+    """Gain: what slow steps take beyond the median period, spread over all steps."""
+    slow = model.slow
+    if slow is None:
+        return
+    share = slow.exposed_excess_ns / slow.excess_ns
+    backward = slow.backward_excess_ns / slow.excess_ns
+    if share > 0.5:
+        cause, remedy = "in communication", "See in the merged trace which bucket is slow in them."
+    elif backward > 0.5:
+        cause = "in backward"
+        remedy = "Look at what else the machine does then, and at the hook's compress stage."
+    else:
+        cause = "outside of backward and communication"
+        remedy = "Look at data loading, evaluation, checkpoints, and what else the machine does."
+    count = len(slow.steps)
+    take, noun = ("takes", "step") if count == 1 else ("take", "steps")
+    yield Finding(
+        sentence=f"{count} of {slow.periods} steps {take} {SLOW:g} times the median or "
+        f"more: that costs {ms(slow.excess_ns)} a step, mostly {cause}.",
+        gain_ns=slow.excess_ns,
+        evidence=(
+            f"the slowest takes {ms(slow.slowest_ns)}; {noun} {numbers(slow.steps, most=6)}",
+            f"of the excess {percent(share)} is exposed communication, {percent(backward)} between "
+            "the first and the last gradient of backward, the rest outside of both",
+        ),
+        remedy=remedy,
+    )

@@ -1,0 +1,235 @@
+"""Rules about where a step's communication time goes.
+
+Each takes the facts of a model and yields its findings; the docstrings give the arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil
+
+import numpy as np
+
+from ...records import RunInfo
+from .facts import BucketFacts, ModelFacts
+from .finding import Finding
+from .grid import middle
+from .words import gigabytes_per_second, mb, ms, percent, plain_ms
+
+__all__ = [
+    "bucket_is_slow",
+    "communication_is_exposed",
+    "hook_holds_the_thread",
+    "last_bucket_is_large",
+    "small_buckets",
+    "workers_are_busy",
+]
+
+HIDDEN = 0.02
+"""Exposed share of the step below which communication counts as hidden."""
+
+
+def communication_is_exposed(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
+    """Gain: the median exposed time, all that any other hook or network could give.
+
+    A faster network cannot give more: what is not exposed runs beside the backward pass.
+    """
+    exposed, share = model.exposed, model.exposed_share
+    if exposed is None or model.period is None or share is None:
+        return
+    evidence = [
+        f"median of {model.steps} steps on {len(model.ranks)} ranks; 95 % of them are below "
+        f"{ms(exposed.p95)}",
+        f"buckets are under way for {ms(model.busy_ns)} of the step, {percent(model.overlap)} of "
+        "it behind the backward pass",
+    ]
+    charged = sorted((b for b in model.buckets if b.charged >= 0.05), key=lambda b: -b.charged)
+    if charged:
+        parts = ", ".join(f"{percent(b.charged)} {_name(b)}" for b in charged[:4])
+        evidence.append(f"what backward leaves over: {parts}")
+    if share < HIDDEN:
+        sentence = (
+            f"Communication is hidden: {percent(share)} of the step is exposed, so a faster "
+            f"network or hook makes it {ms(exposed.p50)} shorter at most."
+        )
+    else:
+        sentence = (
+            f"Exposed communication is {percent(share)} of the step: {plain_ms(exposed.p50)} of "
+            f"{ms(model.period.p50)} go by after the last gradient is ready."
+        )
+    yield Finding(sentence=sentence, gain_ns=exposed.p50, evidence=tuple(evidence), is_kept=True)
+
+
+def _name(bucket: BucketFacts) -> str:
+    return f"bucket {bucket.bucket}{' (the last)' if bucket.is_last else ''}"
+
+
+def last_bucket_is_large(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
+    """Gain: the smaller of what the last bucket adds to the exposed time and its transfer's excess.
+
+    What it adds is its charged share of the median exposed time; the excess is its transfer time
+    less that of the quickest bucket, as no bucket has been seen to take less.
+    """
+    last = model.last
+    if last is None or model.exposed is None or (model.exposed_share or 0) < HIDDEN:
+        return
+    times = [b.transfer_ns for b in model.buckets if b.transfer_ns]
+    if last.transfer_ns is None or len(times) < 2 or last.charged < 0.25:
+        return
+    adds = last.charged * model.exposed.p50
+    excess = last.transfer_ns - min(times)
+    if excess < 0.25 * last.transfer_ns:
+        return
+    remedy = "Lower bucket_cap_mb, so that less is left for the last bucket, or send it in 16 bits."
+    contents = "it holds the parameters that the forward pass uses first"
+    if last.largest is not None:
+        contents = f"{percent(last.largest[1])} of it is {last.largest[0]}"
+    if last.largest is not None and last.largest[1] > 0.8:
+        remedy = (
+            f"DDP does not split a parameter, so bucket_cap_mb cannot make {last.largest[0]} "
+            "smaller: send this bucket in fewer bytes, or freeze, tie or factor the parameter."
+        )
+    yield Finding(
+        sentence=f"Bucket {last.bucket}, the last, is too large to hide: its "
+        f"{mb(last.gradient_bytes)} are ready when backward ends, and then take "
+        f"{ms(last.transfer_ns)} on the wire.",
+        gain_ns=min(adds, excess),
+        evidence=(
+            f"it adds {plain_ms(adds)} of the {ms(model.exposed.p50)} that are exposed "
+            f"({percent(last.charged)})",
+            f"the quickest bucket takes {ms(min(times))}",
+            contents,
+        ),
+        remedy=remedy,
+    )
+
+
+def small_buckets(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
+    """Gain: the latency of the buckets that could go, at most the exposed time.
+
+    The transfer times are fitted by latency + bytes x time per byte (least squares, accepted from
+    R^2 = 0.8 on).  Buckets in which latency is a fifth of the time have 4 x latency / time per
+    byte; the gain is the latency times the number of buckets that are then not needed.
+    """
+    points = [
+        (b.wire_bytes, b.transfer_ns) for b in model.buckets if b.wire_bytes and b.transfer_ns
+    ]
+    if len(points) < 4 or model.exposed is None:
+        return
+    sizes, times = (np.array(column, dtype=np.float64) for column in zip(*points, strict=True))
+    if sizes.max() < 2 * sizes.min():
+        return
+    per_byte, latency = np.polyfit(sizes, times, 1)
+    spread = float(((times - times.mean()) ** 2).sum())
+    fit = 1 - float(((times - latency - per_byte * sizes) ** 2).sum()) / spread if spread else 0.0
+    if latency <= 0 or per_byte <= 0 or fit < 0.8:
+        return
+    share = latency * len(points) / float(times.sum())
+    enough = 4 * latency / per_byte
+    needed = max(1, ceil(float(sizes.sum()) / enough))
+    if share < 0.4 or needed >= len(points):
+        return
+    ratio = model.gradient_bytes / float(sizes.sum())
+    yield Finding(
+        sentence=f"The {len(points)} buckets are too small: {percent(share)} of their time on the "
+        f"wire is latency, {ms(latency)} each.",
+        gain_ns=min(model.exposed.p50, latency * (len(points) - needed)),
+        evidence=(
+            f"over the buckets a transfer takes {ms(latency)} and {ms(per_byte * 1e6)} for each MB "
+            f"sent (fit, R² {fit:.2f})",
+            f"{needed} would do: from {mb(enough)} sent on, latency is a fifth or less",
+        ),
+        remedy=f"Raise bucket_cap_mb to about {enough * ratio / 2**20:.0f}.",
+    )
+
+
+def workers_are_busy(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
+    """Gain: the median, over ranks and steps, of min(exposed, queue of the bucket done last).
+
+    Time in the queue costs nothing where it is hidden; what ends the step has waited for it.
+    """
+    queue = model.grid.stages.get("queue")
+    if queue is None or (model.exposed_share or 0) < HIDDEN:
+        return
+    done = np.where(np.isnan(model.grid.done), -np.inf, model.grid.done)
+    at = np.argmax(done, axis=2)[..., None]
+    waited = np.take_along_axis(queue, at, axis=2)[..., 0]
+    gain = middle(np.minimum(waited, model.grid.exposed))
+    if np.isnan(gain) or gain <= 0:
+        return
+    worst = max(model.buckets, key=lambda b: b.stages.get("queue", 0.0))
+    is_gloo = run is not None and "gloo" in run.backend
+    yield Finding(
+        sentence=f"Collectives queue behind each other: the one that ends the step waits "
+        f"{ms(gain)} for a free worker of the backend.",
+        gain_ns=gain,
+        evidence=(
+            f"bucket {worst.bucket} waits longest, {ms(worst.stages.get('queue'))} at the median",
+            "derived from the stamps: the backend takes collectives first in, first out"
+            + (", 2 at a time on gloo" if is_gloo else ""),
+        ),
+        remedy="Send fewer bytes, or fewer and larger buckets if they are small; the queue is the "
+        "network's backlog.",
+    )
+
+
+def bucket_is_slow(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
+    """Gain: what the bucket adds to the exposed time, at most its transfer's excess.
+
+    A bucket is slow when it moves fewer bytes a second than half the median of the buckets of half
+    to twice its size, at least three; the excess is its transfer time less what it would take at
+    their rate.
+    """
+    rates = {b.bucket: b.wire_bytes * 1e9 / b.transfer_ns
+             for b in model.buckets if b.wire_bytes and b.transfer_ns}  # fmt: skip
+    for one in model.buckets:
+        if one.bucket not in rates or not one.wire_bytes or not one.transfer_ns:
+            continue
+        peers = [
+            rates[b.bucket] for b in model.buckets
+            if b.bucket in rates and b is not one and b.wire_bytes
+            and 0.5 <= b.wire_bytes / one.wire_bytes <= 2
+        ]  # fmt: skip
+        if len(peers) < 3:
+            continue
+        usual = float(np.median(peers))
+        if rates[one.bucket] >= 0.5 * usual:
+            continue
+        excess = one.transfer_ns - one.wire_bytes * 1e9 / usual
+        adds = one.charged * (model.exposed.p50 if model.exposed else 0.0)
+        yield Finding(
+            sentence=f"Bucket {one.bucket} is slow on the wire: {mb(one.wire_bytes)} at "
+            f"{gigabytes_per_second(rates[one.bucket])}, where buckets of its size reach "
+            f"{gigabytes_per_second(usual)}.",
+            gain_ns=min(adds, excess),
+            evidence=(
+                f"its transfer takes {ms(one.transfer_ns)}, {ms(excess)} more than at their rate",
+                f"it adds {ms(adds)} to what is exposed",
+            ),
+            remedy="See in the merged trace what else is on the wire while it is.",
+        )
+
+
+def hook_holds_the_thread(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
+    """Gain: the sum over buckets of the median time that the hook's call takes.
+
+    The call runs on the thread that computes the gradients; on a device it only enqueues, and this
+    is not said.
+    """
+    calls = [(b.call_ns, b) for b in model.buckets if b.call_ns]
+    if model.clock != "host" or not calls or model.period is None:
+        return
+    total = sum(ns for ns, _ in calls)
+    if total < 0.03 * model.period.p50:
+        return
+    most, worst = max(calls, key=lambda pair: pair[0])
+    compress = sum(b.stages.get("compress", 0.0) for b in model.buckets)
+    yield Finding(
+        sentence=f"The hook's own calls hold up the backward pass for {ms(total)} of each step.",
+        gain_ns=total,
+        evidence=(
+            f"{ms(compress)} of it is compress, the rest is launching",
+            f"bucket {worst.bucket} takes longest, {ms(most)}",
+        ),
+        remedy="Compress with fewer passes over the bucket, or compress less.",
+    )

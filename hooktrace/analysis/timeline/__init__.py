@@ -1,0 +1,56 @@
+"""All ranks in one picture: trace files of many ranks, merged into aligned intervals.
+
+    rank00000.trace.json --\
+    rank00001.trace.json ---> columns.py: numbers in arrays, one RankTrack a rank
+            ...          --/       |
+                                   +--> clock.py: host times of each rank --> rank 0's clock
+                                   +--> merge.py: Timeline: who was ready last, at which bucket
+
+Functions of their input, without torch.  A million buckets are a few arrays, not a million objects.
+"""
+
+from __future__ import annotations
+
+from .clock import RankClock
+from .columns import (
+    BUCKET_FLAGS,
+    STAGE_NAMES,
+    STEP_FLAGS,
+    UNKNOWN,
+    BucketColumns,
+    Ints,
+    RankTrack,
+    StageColumns,
+    StepColumns,
+    read_track,
+)
+from .follow import TrackFollower
+from .merge import (
+    Arrivals,
+    Timeline,
+    arrivals,
+    find_traces,
+    load,
+    timeline_of,
+)
+
+__all__ = [
+    "BUCKET_FLAGS",
+    "STAGE_NAMES",
+    "STEP_FLAGS",
+    "UNKNOWN",
+    "Arrivals",
+    "BucketColumns",
+    "Ints",
+    "RankClock",
+    "RankTrack",
+    "StageColumns",
+    "StepColumns",
+    "Timeline",
+    "TrackFollower",
+    "arrivals",
+    "find_traces",
+    "load",
+    "read_track",
+    "timeline_of",
+]

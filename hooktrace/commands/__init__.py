@@ -1,0 +1,1 @@
+"""What ``hooktrace demo`` and ``hooktrace bench`` run: training jobs on this machine."""

@@ -1,0 +1,60 @@
+"""Serves what a finished job recorded, so that a scraper that comes late still finds it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from rich.console import Console
+
+from ...exporters import PrometheusExporter
+from ...records import Batch, BucketRecord, StepRecord
+from ...records.trace_format import Trace, find_traces, read_parts, trace_path
+from .options import DemoOptions
+
+__all__ = ["hold", "read_batch"]
+
+
+def hold(console: Console, options: DemoOptions) -> None:
+    """Serve each rank's metrics, read back from its trace file, until Ctrl-C or SIGTERM."""
+    ended = threading.Event()
+    traces = find_traces(options.out)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    with ExitStack() as stack:
+        for rank in range(options.ranks):
+            exporter = PrometheusExporter(
+                options.port, local_rank=rank, file_sd=options.out / "prometheus"
+            )
+            stack.callback(exporter.close)
+            exporter.export(read_batch(traces.get(rank, [trace_path(options.out, rank)])))
+            console.print(f"holding the metrics of rank {rank}: {exporter.url}", soft_wrap=True)
+        console.print("Ctrl-C ends it")
+        ended.wait()
+
+
+def read_batch(paths: Sequence[Path]) -> Batch:
+    """Return all records of a rank's trace files as one batch.
+
+    Raises ``OSError`` for a file that cannot be opened, ``ValueError`` where no run is in them.
+    """
+    trace = read_parts(paths)
+    if trace.run is None:
+        raise ValueError(f"{paths[0]} holds no run; run the demo again")
+    return Batch(
+        run=trace.run,
+        layouts=tuple(trace.layouts),
+        steps=tuple((step, tuple(buckets)) for step, buckets in _by_step(trace)),
+        anomalies=tuple(trace.anomalies),
+    )
+
+
+def _by_step(trace: Trace) -> Iterator[tuple[StepRecord, list[BucketRecord]]]:
+    buckets: dict[tuple[str, int], list[BucketRecord]] = {}
+    for bucket in trace.buckets:
+        buckets.setdefault((bucket.model, bucket.step), []).append(bucket)
+    for step in trace.steps:
+        yield step, buckets.get((step.model, step.step), [])

@@ -1,0 +1,151 @@
+"""Starts the ranks with torch's own elastic launcher and reports how they ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+from ...records.trace_format import trace_path
+from .hold import hold
+from .options import HOOKS, DemoOptions
+from .report import print_report
+from .train import RankResult, train
+
+__all__ = ["run"]
+
+_KILL_AFTER_S = 5
+
+
+def run(options: DemoOptions) -> int:
+    """Run the demo and print what it saw; returns the exit code, and leaves no process.
+
+    0: all ranks ended well.  1: a rank failed; standard error says which, why and where its log
+    is.  128 + n: signal n ended it.  Raises ``UsageError`` for options that cannot work.
+    """
+    options.check()
+    console = Console(highlight=False, markup=False)
+    console.print(
+        f"hooktrace demo: {_count(options.ranks, 'rank')}, "
+        f"{HOOKS[options.hook].hook.__qualname__}, {_count(options.steps, 'step')}, "
+        f"files in {options.out}",
+        soft_wrap=True,
+    )
+    try:
+        results = _launch(options)
+    except ChildFailedError as error:
+        _end_line(console)
+        _print_failure(options, error)
+        return 1
+    except SignalException as error:
+        _end_line(console)
+        return _interrupted(options, error.sigval)
+    finally:
+        _tidy_up(console, options)
+    print_report(console, options, results)
+    if options.hold:
+        hold(console, options)
+    return 0
+
+
+def _launch(options: DemoOptions) -> list[RankResult]:
+    logs = options.out / "logs"
+    logs.mkdir(exist_ok=True)
+    config = LaunchConfig(
+        min_nodes=1,
+        max_nodes=1,
+        nproc_per_node=options.ranks,
+        run_id="demo",
+        role="demo",
+        rdzv_backend="c10d",
+        rdzv_endpoint="127.0.0.1:0",
+        local_addr="127.0.0.1",
+        max_restarts=0,
+        logs_specs=DefaultLogsSpecs(log_dir=str(logs), redirects=_redirects(options.ranks)),
+        shutdown_timeout=_KILL_AFTER_S,
+    )
+    with _stderr_in(logs / "launcher.log"):
+        results = elastic_launch(config, train)(options)
+    return [results[rank] for rank in sorted(results)]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _redirects(ranks: int) -> dict[int, Std]:
+    """Rank 0 has the screen; all else that ranks print goes to their logs."""
+    return {rank: Std.ERR if rank == 0 else Std.ALL for rank in range(ranks)}
+
+
+@contextmanager
+def _stderr_in(path: Path) -> Iterator[None]:
+    """Send this process's standard error, and what ranks say before their own logs, to a file.
+
+    The launcher's log repeats every failure at length, and ranks that are interrupted while they
+    start print a traceback each.
+    """
+    sys.stderr.flush()
+    saved = os.dup(2)
+    try:
+        with path.open("wb") as log:
+            os.dup2(log.fileno(), 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(saved, 2)
+        os.close(saved)
+
+
+def _end_line(console: Console) -> None:
+    """End the line of a bar that its rank could not end."""
+    if console.is_terminal:
+        console.print()
+
+
+def _interrupted(options: DemoOptions, signum: int) -> int:
+    Console(stderr=True, highlight=False, markup=False).print(
+        f"hooktrace demo: ended by {signal.Signals(signum).name}; what was recorded until then is "
+        f"in {options.out}",
+        soft_wrap=True,
+    )
+    return 128 + signum
+
+
+def _tidy_up(console: Console, options: DemoOptions) -> None:
+    """Do what ranks that were killed could not: show the cursor, remove their discovery files."""
+    console.show_cursor(True)
+    for path in (options.out / "prometheus").glob("hooktrace-rank*.json"):
+        path.unlink(missing_ok=True)
+
+
+def _print_failure(options: DemoOptions, error: ChildFailedError) -> None:
+    rank, failure = error.get_first_failure()
+    console = Console(stderr=True, highlight=False, markup=False)
+    console.print(f"hooktrace demo: rank {rank} failed: {_reason(failure)}", soft_wrap=True)
+    logs = sorted(
+        options.out.glob(f"logs/demo_*/attempt_0/{rank}"), key=lambda p: p.stat().st_mtime
+    )
+    if logs:
+        console.print(f"  its log and error: {logs[-1]}", soft_wrap=True)
+    trace = trace_path(options.out, rank)
+    if trace.exists():
+        console.print(f"  its trace until then: {trace}", soft_wrap=True)
+
+
+def _reason(failure: ProcessFailure) -> str:
+    """Return one line: the exception, or the signal that ended the rank."""
+    message = failure.error_file_data.get("message")
+    if isinstance(message, dict):
+        return str(message.get("message", message))
+    if failure.exitcode < 0:
+        return f"killed by {failure.signal_name()}"
+    return f"it ended with exit code {failure.exitcode} and left no error"

@@ -1,0 +1,115 @@
+"""What the demo is asked to do, checked before any process starts."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from ...exporters import OpenTelemetryExporter
+from ...hooks import HookEntry, catalogue
+from ...records.errors import UsageError
+
+__all__ = ["HOOKS", "DemoOptions", "sends_opentelemetry"]
+
+HOOKS: dict[str, HookEntry] = {entry.name: entry for entry in catalogue()}
+
+_LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoOptions:
+    """The demo's options.
+
+    ``hook`` is a key of ``HOOKS``.  Rank r serves its metrics on ``port + r``, on any free port
+    with 0.  ``out`` gets all files.  ``bucket_cap_mb`` is DDP's.  ``hold`` serves the metrics
+    again after the job, until Ctrl-C.
+    """
+
+    hook: str = "allreduce"
+    ranks: int = 2
+    steps: int = 100
+    out: Path = Path("runs/demo")
+    port: int = 9464
+    bucket_cap_mb: float = 2.0
+    hold: bool = False
+
+    def check(self) -> None:
+        """Raise ``UsageError`` for the first option that cannot work; makes ``out``."""
+        if self.hook not in HOOKS:
+            raise UsageError(
+                f"no hook is called {self.hook!r}; pass --hook a name that 'hooktrace hooks' lists"
+            )
+        if self.ranks < 1:
+            raise UsageError(f"{self.ranks} ranks cannot train; pass --ranks 1 or more")
+        if self.steps < 1:
+            raise UsageError(f"{self.steps} steps are no training; pass --steps 1 or more")
+        if not self.bucket_cap_mb > 0:
+            raise UsageError(
+                f"a bucket cannot hold {self.bucket_cap_mb:g} MB; pass --bucket-cap-mb above 0"
+            )
+        self._check_ports()
+        _check_opentelemetry()
+        self._check_out()
+
+    def _check_ports(self) -> None:
+        if self.port == 0:
+            return
+        if not 0 < self.port <= 65536 - self.ranks:
+            raise UsageError(
+                f"{self.ranks} rank(s) from port {self.port} on leave the range of ports; "
+                "pass --port 9464, or --port 0 for free ones"
+            )
+        for rank in range(self.ranks):
+            reason = _why_not_bindable(self.port + rank)
+            if reason:
+                raise UsageError(
+                    f"port {self.port + rank}, for the metrics of rank {rank}, {reason}; "
+                    "pass another --port, or --port 0 for free ones"
+                )
+
+    def _check_out(self) -> None:
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+            # Only making a file tells the truth: os.access is blind to read-only mounts and root.
+            with tempfile.TemporaryFile(dir=self.out):
+                pass
+        except OSError as error:
+            raise UsageError(
+                f"cannot write in {self.out}: {os.strerror(error.errno or errno.EIO)}; "
+                "pass --out a directory that you may write"
+            ) from error
+
+
+def _check_opentelemetry() -> None:
+    if not sends_opentelemetry():
+        return
+    try:
+        OpenTelemetryExporter().close()
+    except (ImportError, ValueError) as error:
+        raise UsageError(f"{error}; or unset OTEL_EXPORTER_OTLP_ENDPOINT") from error
+
+
+def sends_opentelemetry() -> bool:
+    """Whether the environment names an OTLP endpoint."""
+    return any(
+        value and name.startswith("OTEL_EXPORTER_OTLP") and name.endswith("ENDPOINT")
+        for name, value in os.environ.items()
+    )
+
+
+def _why_not_bindable(port: int) -> str:
+    with socket.socket() as probe:
+        # As the exporter's server does: a port in TIME_WAIT after the last run is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((_LOOPBACK, port))
+        except PermissionError:
+            return "needs a privilege"
+        except OSError as error:
+            in_use = error.errno == errno.EADDRINUSE
+            return "is in use" if in_use else f"cannot be bound ({error.strerror})"
+    return ""

@@ -1,0 +1,99 @@
+"""The progress line: an exporter that paints what the drain brings, off the training thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from ...records import Batch, StepRecord
+
+__all__ = ["Screen", "milliseconds"]
+
+_PLAIN_LINES = 8
+"""How many progress lines a run prints where standard output is no terminal."""
+
+
+class Screen:
+    """Shows step, loss, step time and exposed communication while training runs.
+
+    The training thread only leaves its numbers (``note``); painting happens with each export.
+    On a terminal it is one moving bar, elsewhere a few plain lines.
+    """
+
+    name = "screen"
+
+    def __init__(self, steps: int) -> None:
+        self._steps = steps
+        self._now = (0, float("nan"))
+        self._seen: StepRecord | None = None
+        self._printed = 0
+        self._console = Console(highlight=False, markup=False)
+        self._progress = Progress(
+            TextColumn("training"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[numbers]}"),
+            console=self._console,
+            auto_refresh=False,
+            expand=True,
+        )
+        self._task = self._progress.add_task("", total=steps, numbers="")
+
+    def start(self, parameters: int, characters: int, url: str) -> None:
+        """Say what is trained on what and where the metrics are, and show the bar."""
+        self._console.print(
+            f"{parameters / 1e6:.1f} M parameters, {characters / 1e6:.1f} M characters of the "
+            f"standard library's source\nmetrics of rank 0 while it runs: {url}",
+            soft_wrap=True,
+        )
+        if self._console.is_terminal:
+            self._progress.start()
+
+    def note(self, step: int, loss: float) -> None:
+        """Take the number of finished steps and the last loss; called by the training thread."""
+        self._now = (step, loss)
+
+    def export(self, batch: Batch) -> None:
+        """Paint, with the last step that the drain has brought."""
+        self._seen = _last_timed(s for s, _ in batch.steps) or self._seen
+        self._paint()
+
+    def close(self) -> None:
+        """Leave the last state on the screen."""
+        self._paint()
+        if self._console.is_terminal:
+            self._progress.stop()
+
+    def _paint(self) -> None:
+        step, loss = self._now
+        numbers = ", ".join([f"loss {loss:.2f}", *_timings(self._seen)])
+        if self._console.is_terminal:
+            self._progress.update(self._task, completed=step, numbers=numbers)
+            self._progress.refresh()
+        elif step * _PLAIN_LINES // self._steps > self._printed:
+            self._printed = step * _PLAIN_LINES // self._steps
+            self._console.print(f"step {step}/{self._steps}  {numbers}", soft_wrap=True)
+
+
+def _last_timed(steps: Iterable[StepRecord]) -> StepRecord | None:
+    timed = [s for s in steps if s.complete and not s.warmup]
+    return timed[-1] if timed else None
+
+
+def _timings(step: StepRecord | None) -> list[str]:
+    if step is None or step.period_ns is None or step.exposed_ns is None:
+        return []
+    return [
+        f"{milliseconds(step.period_ns)} ms a step",
+        f"{milliseconds(step.exposed_ns)} ms exposed",
+    ]
+
+
+def milliseconds(ns: int | None) -> str:
+    """Write a time with about three digits, without its unit; ``-`` where it is unknown."""
+    if ns is None:
+        return "-"
+    ms = ns / 1e6
+    return f"{ms:.0f}" if ms >= 100 else f"{ms:.1f}" if ms >= 10 else f"{ms:.2f}"

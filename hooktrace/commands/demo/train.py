@@ -1,0 +1,134 @@
+"""One rank of the demo: what a user's own training script would hold, with every exporter on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+
+from ... import instrument, shutdown
+from ...exporters import (
+    Exporter,
+    OpenTelemetryExporter,
+    PrometheusExporter,
+    TensorBoardExporter,
+    TraceFileExporter,
+)
+from ...records.summary import ModelSummary
+from ...records.trace_format import trace_path
+from ...tracing.tracer import Tracer
+from .model import CharTransformer
+from .options import HOOKS, DemoOptions, sends_opentelemetry
+from .screen import Screen
+from .text import VOCABULARY, Batches, read_corpus
+
+__all__ = ["RankResult", "train"]
+
+# Hooks that begin with a thousand steps of plain all-reduce would show nothing else here.
+_EARLY: dict[str, dict[str, int]] = {
+    "powersgd": {"start_powerSGD_iter": 10},
+    "powersgd-rank2": {"start_powerSGD_iter": 10},
+    "batched-powersgd": {"start_powerSGD_iter": 10},
+    "batched-powersgd-rank2": {"start_powerSGD_iter": 10},
+    "post-local-sgd": {"start_localSGD_iter": 10},
+}
+
+_BATCH = 8
+_ERROR_EVERY = 20
+_LENGTH = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankResult:
+    """What one rank hands to the launcher at the end; ``losses`` has one entry a step.
+
+    ``lost`` and ``failures`` are the tracer's: records lost by reason, exporters disabled by name.
+    """
+
+    rank: int
+    summary: ModelSummary | None
+    losses: list[float]
+    trace_file: Path
+    log_file: Path
+    lost: dict[str, int]
+    failures: dict[str, int]
+
+
+def train(options: DemoOptions) -> RankResult:
+    """Run one rank to its end; the launcher has set ``RANK`` and its sisters."""
+    # Python's handler would print a traceback for each rank; every trace file is whole at any time.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    warnings.filterwarnings("ignore", module=r"torch\.")
+    warnings.filterwarnings("ignore", module=r"tensorboard\.")
+    if any(name == "lo" for _, name in socket.if_nameindex()):
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    torch.set_num_threads(max(1, _cores() // options.ranks))
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    screen = Screen(options.steps)
+    metrics = PrometheusExporter(options.port, file_sd=options.out / "prometheus")
+    exporters = [*_exporters(options), metrics]
+    if rank == 0:
+        exporters.append(screen)
+    with Tracer(exporters, error_every=_ERROR_EVERY, error_all_buckets=True) as tracer:
+        losses = _train(options, tracer, screen, rank, metrics.url)
+        summary = next(iter(tracer.summary()), None)
+    shutdown()
+    return RankResult(
+        rank=rank,
+        summary=summary,
+        losses=losses,
+        trace_file=trace_path(options.out, rank),
+        log_file=Path(os.environ["TORCHELASTIC_ERROR_FILE"]).with_name("stderr.log"),
+        lost=tracer.losses(),
+        failures=tracer.failures(),
+    )
+
+
+def _train(
+    options: DemoOptions, tracer: Tracer, screen: Screen, rank: int, url: str
+) -> list[float]:
+    """Train and return the loss of each step.  All references to the DDP model end here."""
+    torch.manual_seed(0)
+    model = CharTransformer(VOCABULARY, length=_LENGTH)
+    ddp = DistributedDataParallel(model, bucket_cap_mb=options.bucket_cap_mb)
+    entry = HOOKS[options.hook]
+    state = entry.make_state(None, **_EARLY.get(entry.name, {}))
+    instrument(ddp, entry.hook, state, tracer=tracer, model="char_transformer")
+    optimizer = torch.optim.AdamW(ddp.parameters(), lr=1e-3)
+    corpus = read_corpus()
+    if rank == 0:
+        screen.start(sum(p.numel() for p in model.parameters()), len(corpus), url)
+    losses: list[float] = []
+    batches = Batches(corpus, batch=_BATCH, length=_LENGTH, seed=1 + rank)
+    for inputs, targets in batches:
+        loss = cross_entropy(ddp(inputs).flatten(0, 1), targets.flatten())
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        screen.note(len(losses), losses[-1])
+        if len(losses) == options.steps:
+            break
+    return losses
+
+
+def _exporters(options: DemoOptions) -> list[Exporter]:
+    exporters: list[Exporter] = [TensorBoardExporter(options.out), TraceFileExporter(options.out)]
+    if sends_opentelemetry():
+        exporters.append(OpenTelemetryExporter())
+    return exporters
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

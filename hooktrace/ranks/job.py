@@ -1,0 +1,109 @@
+"""This process in its job: rank, run id, and how a DDP process ends well.
+
+Nothing here is a collective.  The run id is agreed on through torch's key-value store, with one
+atomic request that waits for no other rank.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import socket
+import uuid
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ..capture.clocks import WallAnchor
+from ..records import RunInfo
+
+__all__ = ["describe_run", "local_rank", "loopback", "restart_count", "shutdown"]
+
+logger = logging.getLogger("hooktrace")
+
+_RUN_ID_KEY = "hooktrace/run_id"
+
+
+def describe_run(run_id: str | None, anchor: WallAnchor) -> RunInfo:
+    """Return who this process is.
+
+    Without an initialised process group it is rank 0 of 1, unless ``RANK`` and ``WORLD_SIZE`` say
+    otherwise.
+    """
+    try:
+        initialised = dist.is_available() and dist.is_initialized()
+        rank, world_size = dist.get_rank(), dist.get_world_size()
+        backend = str(dist.get_backend())
+    except (RuntimeError, ValueError):  # none yet, or destroyed a moment ago
+        initialised = False
+        rank, world_size = _environment_int("RANK", 0), _environment_int("WORLD_SIZE", 1)
+        backend = "none"
+    return RunInfo(
+        run_id=run_id or _agreed_run_id(initialised),
+        rank=rank,
+        local_rank=local_rank(),
+        world_size=world_size,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        torch_version=str(torch.__version__),
+        backend=backend,
+        host_anchor_ns=anchor.host_ns,
+        wall_anchor_ns=anchor.wall_ns,
+    )
+
+
+def local_rank() -> int:
+    """Return the rank on this host as the launcher set it (``LOCAL_RANK``), 0 without one."""
+    return _environment_int("LOCAL_RANK", 0)
+
+
+def restart_count() -> str:
+    """Return which start of an elastic job this is: its store may hold what an earlier one left."""
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+
+
+def loopback() -> str:
+    """Return the loopback interface's name, for gloo: ``lo`` on Linux, ``lo0`` on macOS."""
+    return next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
+
+
+def _environment_int(name: str, default: int) -> int:
+    try:
+        return int(os.environ.get(name, default))
+    except ValueError:
+        return default
+
+
+def shutdown() -> None:
+    """End a DDP process so that it does not abort at exit; every rank must call it.
+
+    A gloo process that has not synchronised, let go of its DDP objects and destroyed its process
+    group in that order aborts now and then ("terminate called without an active exception").
+    Delete your own references first (``del ddp``): this waits for all ranks, collects garbage, and
+    destroys the default process group.  Without one it does nothing.
+    """
+    if not dist.is_initialized():
+        return
+    dist.barrier()
+    gc.collect()
+    dist.destroy_process_group()
+
+
+def _agreed_run_id(initialised: bool) -> str:
+    own = uuid.uuid4().hex
+    if not initialised:
+        return own
+    try:
+        store: Any = dist.distributed_c10d._get_default_store()
+        # Sets the key if it is missing and returns its value: the first rank to ask decides.
+        return bytes(store.compare_set(_RUN_ID_KEY, "", own)).decode()
+    except Exception as error:  # a private function of torch and a network request
+        logger.warning(
+            "the ranks could not agree on a run id (%s: %s), so this rank's records carry one of "
+            "its own; pass Tracer(run_id=...) or set HOOKTRACE_RUN_ID to the same value everywhere",
+            type(error).__name__,
+            error,
+        )
+        return own

@@ -1,0 +1,56 @@
+"""What is known: one declaration a record, and the arithmetic, tables and files of records.
+
+    stamps of capture --tracing--> records --> exporters, files, analysis
+
+    bucket, step, layout, skew, anomaly, run, batch    the kinds of records, each declared once
+    intervals    exposed, busy, queue, bandwidth: the one place where these words get their meaning
+    metrics      the one table of metrics; how a batch becomes observations
+    summary      percentiles of kept records
+    errors       what hooktrace raises
+
+What enters are integers and names; what leaves are frozen values with integer nanoseconds and
+bytes.  Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+from .anomaly import AnomalyRecord
+from .batch import Batch
+from .bucket import (
+    STAGES,
+    BucketRecord,
+    Clock,
+    DeviceSpan,
+    ErrorRecord,
+    ParameterError,
+    Scope,
+    Stage,
+    Transfer,
+)
+from .layout import BucketLayout, LayoutRecord
+from .run import CLOCK_DRIFT, SCHEMA_VERSION, ClockRecord, RunInfo
+from .skew import SkewRecord, late_rank
+from .step import StepRecord
+
+__all__ = [
+    "CLOCK_DRIFT",
+    "SCHEMA_VERSION",
+    "STAGES",
+    "AnomalyRecord",
+    "Batch",
+    "BucketLayout",
+    "BucketRecord",
+    "Clock",
+    "ClockRecord",
+    "DeviceSpan",
+    "ErrorRecord",
+    "LayoutRecord",
+    "ParameterError",
+    "RunInfo",
+    "Scope",
+    "SkewRecord",
+    "Stage",
+    "StepRecord",
+    "Transfer",
+    "late_rank",
+]

@@ -1,0 +1,28 @@
+"""What went wrong in a hook."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["AnomalyRecord"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnomalyRecord:
+    """Something that went wrong in a hook: ``message`` names it and ends in what to do.
+
+    ``rank``: of the process that saw it.  ``parameter``: the one that it is about, if it is about
+    one.  ``bucket`` is -1 where it is about the whole model.
+    """
+
+    kind: str
+    model: str
+    hook: str
+    generation: int
+    step: int
+    bucket: int
+    stage: str
+    time_ns: int
+    message: str
+    parameter: str | None = None
+    rank: int | None = None

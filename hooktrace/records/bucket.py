@@ -1,0 +1,202 @@
+"""What is known of one call of a hook for one bucket: stages, bytes, error.
+
+Two clocks are never mixed.  Host times are ``time.perf_counter_ns`` of this process (``RunInfo``
+turns them into wall-clock time).  Device times are nanoseconds since the first bucket of the same
+step was ready on that device, measured with device events.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = [
+    "STAGES",
+    "BucketRecord",
+    "Clock",
+    "DeviceSpan",
+    "ErrorRecord",
+    "ParameterError",
+    "Scope",
+    "Stage",
+    "Transfer",
+]
+
+STAGES = ("compress", "queue", "wire", "decompress", "hook", "pending")
+"""Stage names.  A staged hook has compress, queue, wire, decompress; of an opaque hook only the
+call itself (hook) and the wait for its future (pending) can be seen."""
+
+
+Clock = Literal["host", "device"]
+
+
+Scope = Literal["global", "local"]
+"""What a result is compared with: the average of all ranks' gradients, or, for the local error, the
+rank's own, which compress and decompress would give back if they lost nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One stretch of a bucket's time, ``[start_ns, end_ns]``, in the clock of its owner.
+
+    ``derived`` marks times that come from the queue model and not from a stamp.  ``collective``
+    and ``wire_bytes`` are set on wire stages: the operation's kind and the bytes of the payload
+    that this rank handed to it.
+    """
+
+    name: str
+    start_ns: int
+    end_ns: int
+    derived: bool = False
+    collective: str | None = None
+    wire_bytes: int | None = None
+    dtype: str | None = None
+
+    @property
+    def duration_ns(self) -> int:
+        """Length in ns."""
+        return self.end_ns - self.start_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """What went to collectives of one kind and dtype: the bytes of this rank's payloads."""
+
+    collective: str
+    dtype: str
+    wire_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceSpan:
+    """A bucket's times on its device, in ns since the first bucket of the step was ready there."""
+
+    ready_ns: int
+    done_ns: int
+    stages: tuple[Stage, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterError:
+    """The error of one parameter's part of a bucket; numbers as in ``ErrorRecord``."""
+
+    name: str
+    relative_l2: float | None
+    cosine: float | None
+    max_absolute: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorRecord:
+    """How far a hook's result is from the lossless average of the same gradients.
+
+    With x the result and r the average: ``relative_l2`` is |x - r| / |r| (inf where only r is 0),
+    ``cosine`` is <x, r> / (|x| |r|), ``max_absolute`` is max |x - r|, ``flipped_share`` the share
+    of elements with x r < 0, and ``reference_l2`` is |r|.  ``None``: NaN or inf made it
+    meaningless.  ``residual_l2``: the norm of what error feedback keeps of the bucket, where the
+    hook's state has an ``error_dict`` as PowerSGD's.  ``worst``: the parameters with the largest
+    relative errors, worst first.  ``scope``: ``local`` where r is the rank's own gradients.
+    """
+
+    relative_l2: float | None
+    cosine: float | None
+    max_absolute: float | None
+    flipped_share: float | None
+    reference_l2: float | None
+    residual_l2: float | None = None
+    worst: tuple[ParameterError, ...] = ()
+    scope: Scope = "global"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketRecord:
+    """One call of a hook for one bucket.
+
+    ``ready_ns``: the hook was called.  ``launched_ns``: it returned.  ``done_ns``: its result was
+    there; for a bucket on a device this is only when the work was enqueued, and the truth is in
+    ``device``.  ``wire_bytes`` is ``None`` where it is unknown: of opaque hooks, but for sampled
+    steps, whose buckets have ``sent``.  ``bus_bytes`` is payload size times nccl-tests' bus factor.
+    ``shadow`` marks a call that DDP made under ``join()`` for a rank that has run out of data.
+    ``warmup`` marks steps before DDP settled its buckets: they stay out of statistics.
+    ``exception`` is what the hook raised, if it did.  ``error`` is there for probed calls only.
+    """
+
+    model: str
+    hook: str
+    generation: int
+    step: int
+    bucket: int
+    is_last: bool
+    dtype: str
+    device_type: str
+    numel: int
+    gradient_bytes: int
+    parameter_count: int
+    ready_ns: int
+    launched_ns: int
+    done_ns: int
+    stages: tuple[Stage, ...]
+    device: DeviceSpan | None = None
+    wire_bytes: int | None = None
+    bus_bytes: float | None = None
+    shadow: bool = False
+    warmup: bool = False
+    exception: str | None = None
+    error: ErrorRecord | None = None
+    sent: tuple[Transfer, ...] | None = None
+
+    @property
+    def transfers(self) -> tuple[Transfer, ...]:
+        """What is known of what was sent: ``sent``, or what the wire stages say."""
+        if self.sent is not None:
+            return self.sent
+        return tuple(
+            Transfer(collective=s.collective or "unknown", dtype=s.dtype, wire_bytes=s.wire_bytes)
+            for s in self.timed_stages
+            if s.wire_bytes is not None and s.dtype is not None
+        )
+
+    @property
+    def clock(self) -> Clock:
+        """The clock that ``timed_stages`` and ``duration_ns`` are read from."""
+        return "device" if self.device_type != "cpu" else "host"
+
+    @property
+    def timed_stages(self) -> tuple[Stage, ...]:
+        """The stages of the clock that tells the truth for this bucket; empty when unresolved."""
+        if self.device is not None:
+            return self.device.stages
+        return self.stages if self.clock == "host" else ()
+
+    @property
+    def interval_ns(self) -> tuple[int, int] | None:
+        """``(ready, done)`` in the clock of ``clock``; ``None`` for an unresolved device bucket."""
+        if self.device is not None:
+            return self.device.ready_ns, self.device.done_ns
+        return (self.ready_ns, self.done_ns) if self.clock == "host" else None
+
+    @property
+    def duration_ns(self) -> int | None:
+        """From ready to done in ns; ``None`` when a device bucket's events did not resolve."""
+        interval = self.interval_ns
+        return None if interval is None else interval[1] - interval[0]
+
+    @property
+    def compression_ratio(self) -> float | None:
+        """Gradient bytes over wire bytes; ``None`` where wire bytes are unknown or 0."""
+        return self.gradient_bytes / self.wire_bytes if self.wire_bytes else None
+
+    def stage_ns(self, name: str) -> int:
+        """Return the summed ns of the stages called ``name``; 0 where the hook has none.
+
+        Raises ``ValueError`` for a name that is not in ``STAGES``.
+        """
+        if name not in STAGES:
+            raise ValueError(f"no stage is called {name!r}; the stages are {', '.join(STAGES)}")
+        return sum(s.end_ns - s.start_ns for s in self.timed_stages if s.name == name)
+
+    @property
+    def busbw_bytes_per_second(self) -> float | None:
+        """Bus bandwidth of the wire stages (nccl-tests); ``None`` where unknown."""
+        wire_ns = self.stage_ns("wire")
+        return self.bus_bytes * 1e9 / wire_ns if self.bus_bytes is not None and wire_ns else None

@@ -1,0 +1,54 @@
+"""Who recorded, and how its clock stands to rank 0's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["CLOCK_DRIFT", "SCHEMA_VERSION", "ClockRecord", "RunInfo"]
+
+SCHEMA_VERSION = 1
+"""Version of the record fields; a file that holds records says which one it was written with."""
+
+
+CLOCK_DRIFT = 50e-6
+"""Parts by which two hosts' clocks may drift apart, which is more than they do under NTP."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunInfo:
+    """Who recorded: this process in its job, and its clock's anchor to wall-clock time.
+
+    ``wall_anchor_ns`` (``time.time_ns``) and ``host_anchor_ns`` (``time.perf_counter_ns``) were
+    read at the same moment, once per process.
+    """
+
+    run_id: str
+    rank: int
+    local_rank: int
+    world_size: int
+    host: str
+    pid: int
+    torch_version: str
+    backend: str
+    host_anchor_ns: int
+    wall_anchor_ns: int
+
+    def wall_ns(self, host_ns: int) -> int:
+        """Turn a record's host time into ns since the Unix epoch."""
+        return self.wall_anchor_ns + (host_ns - self.host_anchor_ns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClockRecord:
+    """One measurement of this rank's host clock against rank 0's.
+
+    When this rank's clock showed ``time_ns``, rank 0's showed ``time_ns + offset_ns``, give or take
+    ``uncertainty_ns``: half of the shortest of ``pings`` round trips, ``round_trip_ns``.  Away from
+    that moment the uncertainty grows by ``CLOCK_DRIFT`` of the distance.
+    """
+
+    time_ns: int
+    offset_ns: int
+    uncertainty_ns: int
+    round_trip_ns: int
+    pings: int

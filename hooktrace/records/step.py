@@ -1,0 +1,71 @@
+"""What is known of one backward pass that communicated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .bucket import Clock, Transfer
+from .intervals import overlap_ratio
+
+__all__ = ["StepRecord"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRecord:
+    """One backward pass that communicated, of one model.
+
+    ``first_ready_ns``, ``last_ready_ns`` and ``done_ns`` are host times.  ``busy_ns``,
+    ``exposed_ns`` and ``wire_busy_ns`` (the union of wire stages) are measured by ``clock``;
+    they are ``None`` when device events did not resolve.  ``period_ns`` is the time since the
+    previous step's first bucket was ready, ``None`` when one of the two steps is not complete.
+    ``complete`` is false when a bucket is missing: the backward pass failed, or its record was
+    lost.  ``sent``: what an opaque hook sent in a sampled step, also where its callbacks do not let
+    one see which bucket sent what.  ``detail_kept`` is false of a step that a file's retention left
+    without its buckets.
+    """
+
+    model: str
+    hook: str
+    generation: int
+    step: int
+    clock: Clock
+    first_ready_ns: int
+    last_ready_ns: int
+    done_ns: int
+    busy_ns: int | None
+    exposed_ns: int | None
+    wire_busy_ns: int | None
+    period_ns: int | None
+    gradient_bytes: int
+    wire_bytes: int | None
+    bus_bytes: float | None
+    bucket_count: int
+    shadow: bool = False
+    warmup: bool = False
+    complete: bool = True
+    sent: tuple[Transfer, ...] | None = None
+    detail_kept: bool = True
+
+    @property
+    def compression_ratio(self) -> float | None:
+        """Gradient bytes over wire bytes; ``None`` where wire bytes are unknown or 0."""
+        return self.gradient_bytes / self.wire_bytes if self.wire_bytes else None
+
+    @property
+    def counts(self) -> bool:
+        """Whether the step's times enter statistics: complete, settled and not a shadow."""
+        return self.complete and not self.warmup and not self.shadow
+
+    @property
+    def overlap_ratio(self) -> float | None:
+        """``1 - exposed / busy``; ``None`` when unresolved."""
+        if self.exposed_ns is None or self.busy_ns is None:
+            return None
+        return overlap_ratio(self.exposed_ns, self.busy_ns)
+
+    @property
+    def busbw_bytes_per_second(self) -> float | None:
+        """The step's bus bytes over the time with at least one collective on the wire."""
+        if self.bus_bytes is None or not self.wire_busy_ns:
+            return None
+        return self.bus_bytes * 1e9 / self.wire_busy_ns

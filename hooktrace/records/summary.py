@@ -1,0 +1,173 @@
+"""Percentiles of kept records: pure functions, for ``tracer.summary()`` and the command line.
+
+Warm-up, shadow and incomplete steps are left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from .bucket import BucketRecord, Clock
+from .step import StepRecord
+
+__all__ = ["BucketSummary", "ModelSummary", "megabytes", "percentile", "summarize"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketSummary:
+    """One bucket over all counted steps of its generation; times in ns.
+
+    ``stage_p50_ns`` has one entry for each stage that occurred, in order of occurrence.
+    ``wire_bytes``: of the last call of which it is known.  ``error_p50`` is the median relative L2
+    error of ``error_count`` probed calls.
+    """
+
+    bucket: int
+    is_last: bool
+    count: int
+    gradient_bytes: int
+    wire_bytes: int | None
+    duration_p50_ns: int
+    duration_p95_ns: int
+    stage_p50_ns: dict[str, int]
+    busbw_p50_bytes_per_second: float | None
+    error_p50: float | None
+    error_count: int
+
+    def __str__(self) -> str:
+        wire = "?" if self.wire_bytes is None else megabytes(self.wire_bytes)
+        stages = ", ".join(f"{name} {ns / 1e6:.2f}" for name, ns in self.stage_p50_ns.items())
+        return (
+            f"bucket {self.bucket}: {megabytes(self.gradient_bytes)} MB, {wire} on the wire, "
+            f"{self.duration_p50_ns / 1e6:.2f} ms: {stages}"
+            + ("" if self.error_p50 is None else f"; error {self.error_p50:.2g}")
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSummary:
+    """One model's last generation; times in ns, ``None`` where nothing was measured.
+
+    ``str()`` gives a few lines to read: medians in ms, sizes in MB.
+    """
+
+    model: str
+    hook: str
+    generation: int
+    clock: Clock
+    steps: int
+    period_p50_ns: int | None
+    exposed_p50_ns: int | None
+    exposed_p95_ns: int | None
+    overlap_p50: float | None
+    busbw_p50_bytes_per_second: float | None
+    gradient_bytes: int
+    wire_bytes: int | None
+    buckets: tuple[BucketSummary, ...]
+
+    def __str__(self) -> str:
+        head = f"{self.model}: {self.hook}, medians of {self.steps} steps"
+        if self.period_p50_ns is not None:
+            head += f" of {self.period_p50_ns / 1e6:.1f} ms"
+        if self.exposed_p50_ns is not None:
+            head += f", {self.exposed_p50_ns / 1e6:.1f} ms exposed"
+        return "\n".join([head, *(f"  {bucket}" for bucket in self.buckets)])
+
+    @property
+    def exposed_share(self) -> float | None:
+        """Exposed communication as a share of the step period, both medians."""
+        if self.exposed_p50_ns is None or not self.period_p50_ns:
+            return None
+        return self.exposed_p50_ns / self.period_p50_ns
+
+
+def megabytes(count: float) -> str:
+    """Return bytes in MB: two digits after the point, or as many as a small number needs."""
+    size = count / 1e6
+    digits = 2 if size == 0 or size >= 0.1 else 1 - math.floor(math.log10(size))
+    return f"{size:.{digits}f}"
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the nearest-rank percentile of unsorted ``values``; ``share`` is in [0, 1].
+
+    Raises ``ValueError`` when there are no values.
+    """
+    if not values:
+        raise ValueError("no values to take a percentile of")
+    ordered = sorted(values)
+    return ordered[max(0, -int(-share * len(ordered) // 1) - 1)]
+
+
+def summarize(
+    completed: Iterable[tuple[StepRecord, tuple[BucketRecord, ...]]],
+) -> list[ModelSummary]:
+    """Return a summary of each model, in order of first appearance."""
+    by_model: dict[str, list[tuple[StepRecord, tuple[BucketRecord, ...]]]] = {}
+    for step, buckets in completed:
+        if step.counts:
+            by_model.setdefault(step.model, []).append((step, buckets))
+    return [_summarize_model(entries) for entries in by_model.values()]
+
+
+def _summarize_model(
+    entries: list[tuple[StepRecord, tuple[BucketRecord, ...]]],
+) -> ModelSummary:
+    last = entries[-1][0]
+    entries = [e for e in entries if e[0].generation == last.generation]
+    steps = [s for s, _ in entries]
+    by_bucket: dict[int, list[BucketRecord]] = {}
+    for _, buckets in entries:
+        for bucket in buckets:
+            by_bucket.setdefault(bucket.bucket, []).append(bucket)
+    exposed = [s.exposed_ns for s in steps if s.exposed_ns is not None]
+    return ModelSummary(
+        model=last.model,
+        hook=last.hook,
+        generation=last.generation,
+        clock=last.clock,
+        steps=len(steps),
+        period_p50_ns=_p(0.5, [s.period_ns for s in steps if s.period_ns is not None]),
+        exposed_p50_ns=_p(0.5, exposed),
+        exposed_p95_ns=_p(0.95, exposed),
+        overlap_p50=_median([s.overlap_ratio for s in steps]),
+        busbw_p50_bytes_per_second=_median([s.busbw_bytes_per_second for s in steps]),
+        gradient_bytes=last.gradient_bytes,
+        wire_bytes=_last_known(s.wire_bytes for s in steps),
+        buckets=tuple(_summarize_bucket(by_bucket[index]) for index in sorted(by_bucket)),
+    )
+
+
+def _summarize_bucket(records: list[BucketRecord]) -> BucketSummary:
+    last = records[-1]
+    durations = [r.duration_ns for r in records if r.duration_ns is not None]
+    names = dict.fromkeys(s.name for r in records for s in r.timed_stages)
+    errors = [r.error.relative_l2 for r in records if r.error is not None]
+    return BucketSummary(
+        bucket=last.bucket,
+        is_last=last.is_last,
+        count=len(records),
+        gradient_bytes=last.gradient_bytes,
+        wire_bytes=_last_known(r.wire_bytes for r in records),
+        duration_p50_ns=_p(0.5, durations) or 0,
+        duration_p95_ns=_p(0.95, durations) or 0,
+        stage_p50_ns={n: _p(0.5, [r.stage_ns(n) for r in records]) or 0 for n in names},
+        busbw_p50_bytes_per_second=_median([r.busbw_bytes_per_second for r in records]),
+        error_p50=_median(errors),
+        error_count=len(errors),
+    )
+
+
+def _last_known(values: Iterable[int | None]) -> int | None:
+    return next((v for v in reversed(list(values)) if v is not None), None)
+
+
+def _p(share: float, values: Sequence[int]) -> int | None:
+    return int(percentile(values, share)) if values else None
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    known = [v for v in values if v is not None]
+    return percentile(known, 0.5) if known else None

@@ -1,0 +1,83 @@
+"""Hooks built of hooks.
+
+    outer generator --yield from steps_of(inner, state, bucket)--> inner staged: its operations
+                                                                   inner opaque: one HookCall
+    composed(generator function, inner) --> StagedHook, multi-round and checked as the inner one
+
+The driver sees the operations of the inner hook as if the outer one had yielded them, so its stages
+are seen too.  Of an opaque hook, a function that returns a future, there is only the future.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .hook import HookFunction, StagedHook, Steps
+from .operations import HookCall
+
+__all__ = ["Hook", "composed", "hook_name", "steps_of"]
+
+Hook = Callable[..., Any]
+
+
+def steps_of(hook: Hook, state: Any, bucket: Any) -> Steps:
+    """Return the steps of a hook, to be run inside another one; the result is the hook's.
+
+    ``result = yield from steps_of(hook, state, bucket)``: the collectives of a staged hook are seen
+    one by one; of an opaque hook, a function that returns a future, only the future is.
+    """
+    if isinstance(hook, StagedHook):
+        return hook.steps(state, bucket)
+    return _opaque_steps(hook, state, bucket)
+
+
+def _opaque_steps(hook: Hook, state: Any, bucket: Any) -> Steps:
+    return (yield HookCall(hook, state, bucket))
+
+
+def composed(
+    function: HookFunction,
+    hook: Hook,
+    *,
+    name: str,
+    made_by: tuple[Callable[..., StagedHook], tuple[Any, ...]],
+    floating: bool = False,
+    has_effects: bool = False,
+) -> StagedHook:
+    """Return a staged hook whose generator function runs ``hook`` with ``steps_of``.
+
+    ``name``: of the parts, such as ``fp16_compress_wrapper(powerSGD_hook)``.  ``made_by``: the
+    function and the arguments that make this very hook, by which it pickles.  It is multi-round if
+    ``hook`` is, and checks its state as ``hook`` does.  ``has_effects``: it changes more than the
+    state and the bucket.
+
+    Raises ``TypeError`` for what is no hook, and for a traced one.
+    """
+    if not callable(hook):
+        raise TypeError(
+            f"{name} needs a hook, a callable that takes (state, bucket), not a "
+            f"{type(hook).__name__}"
+        )
+    if getattr(hook, "is_traced", False):
+        raise TypeError(
+            f"{name} was given a hook that is traced already; "
+            "trace the outermost hook: trace(wrapper(hook))"
+        )
+    inner = hook if isinstance(hook, StagedHook) else None
+    return StagedHook(
+        function,
+        multi_round=inner.multi_round if inner else False,
+        floating=floating or bool(inner and inner.floating),
+        local=bool(inner and inner.local),
+        has_opaque=inner.has_opaque if inner else True,
+        has_effects=has_effects or bool(inner and inner.has_effects),
+        check=inner.check_state if inner else None,
+        name=name,
+        made_by=made_by,
+    )
+
+
+def hook_name(hook: Hook) -> str:
+    """Return the name by which a hook is shown."""
+    return getattr(hook, "__qualname__", type(hook).__qualname__).split("<locals>.")[-1]

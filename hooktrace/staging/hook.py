@@ -1,0 +1,365 @@
+"""Staged hooks: a generator that yields collectives becomes a DDP communication hook.
+
+    DDP --> StagedHook.launch(state, bucket, call) --> generator --yield--> Operation
+                                                           ^                   | start()
+                                                           |                   v
+                                          send(result) ----+------------ future's callback
+
+Compute before, between and after the yields is compress and decompress, a yield is wire time; the
+driver stamps these borders on ``call`` when the hook is traced and does nothing more when it is
+not.  A single-round hook returns ``future.then(callback)``: the same cost as torch's own hooks.  A
+multi-round hook completes a future of its own (``chain.py``), through the serial lane, which never
+holds anything up where callbacks run inline (NCCL).  No callback waits.  Where DDP is compiled, the
+generator runs at once, on one parameter at a time (``compiled.py``).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Callable
+from typing import Any, TypeAlias, overload
+
+import torch
+from torch._C._distributed_c10d import GradBucket, ProcessGroup
+
+from ..capture.calls import BucketCall
+from ..records.errors import HookError
+from .chain import Chain, Future, Steps, new_future
+from .compiled import run_on_parameter, several_rounds
+from .result_check import wrong_result
+
+__all__ = ["HOOK_SIGNATURE", "HookFunction", "StagedHook", "Steps", "staged"]
+
+HookFunction: TypeAlias = Callable[..., Steps]
+"""A generator function ``(state, bucket)`` that yields operations and returns the averaged
+gradients: a flat tensor of the bucket's length and dtype.  What it takes beyond these two has a
+default and is set with ``StagedHook.bind``."""
+
+MultiRound: TypeAlias = bool | Callable[[Any], bool]
+"""Whether a hook yields more than once; a function of the state where that changes over time."""
+
+StateCheck: TypeAlias = Callable[[Any], object]
+"""Raises ``TypeError`` or ``ValueError`` for a state that a hook cannot work with."""
+
+HOOK_SIGNATURE = inspect.Signature(
+    [
+        inspect.Parameter("state", inspect.Parameter.POSITIONAL_OR_KEYWORD),
+        inspect.Parameter("bucket", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=GradBucket),
+    ]
+)
+"""What DDP's check of a hook wants to see, whatever the wrapped function's parameters are."""
+
+
+class StagedHook:
+    """A DDP communication hook made of a generator function; see ``staged``.
+
+    Pickles by reference, like a function, so it must be importable from its module; one that a
+    function made (``bind``, ``composed``) pickles as the call that made it.
+
+    ``multi_round`` is what was declared; ``floating`` says that the hook takes real floating-point
+    gradients only, ``local`` that its results differ between ranks by design, ``has_opaque`` that
+    it runs a hook inside of which only the future is seen, ``has_effects`` that it changes more
+    than its state and the bucket, such as parameters, so that it cannot be run on trial.
+    """
+
+    __name__: str
+    __qualname__: str
+
+    def __init__(
+        self,
+        function: HookFunction,
+        *,
+        multi_round: MultiRound = False,
+        floating: bool = False,
+        local: bool = False,
+        has_opaque: bool = False,
+        has_effects: bool = False,
+        check: StateCheck | None = None,
+        ddp_name: str | None = None,
+        name: str | None = None,
+        made_by: tuple[Callable[..., StagedHook], tuple[Any, ...]] | None = None,
+    ) -> None:
+        if not inspect.isgeneratorfunction(function):
+            qualname = getattr(function, "__qualname__", repr(function))
+            raise TypeError(
+                f"@staged needs a generator function, and {qualname} yields nothing; "
+                "yield its collectives, or use it as an ordinary hook"
+            )
+        try:
+            inspect.signature(function).bind(None, None)
+        except TypeError:
+            raise TypeError(
+                f"hook {function.__qualname__} cannot be called with two arguments; "
+                "define it as (state, bucket)"
+            ) from None
+        functools.update_wrapper(self, function)
+        self.__qualname__ = name or function.__qualname__
+        self.__name__ = ddp_name or name or function.__name__
+        self.__signature__ = HOOK_SIGNATURE
+        self.multi_round = multi_round
+        self.floating = floating
+        self.local = local
+        self.has_opaque = has_opaque
+        self.has_effects = has_effects or _keeps_something(function)
+        self._check = check
+        self._function = function
+        self._made_by = made_by
+        self._guarded = floating or callable(multi_round)
+
+    def __reduce__(self) -> str | tuple[Callable[..., StagedHook], tuple[Any, ...]]:
+        return self._made_by or self.__qualname__
+
+    def __copy__(self) -> StagedHook:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> StagedHook:
+        return self
+
+    def __repr__(self) -> str:
+        return f"<staged hook {self.__qualname__}>"
+
+    def bind(self, **options: Any) -> StagedHook:
+        """Return this hook with options other than the defaults.
+
+        DDP calls a hook with two arguments and does not take a ``functools.partial``; this takes
+        its place: ``quantization_perchannel_hook.bind(bucket_size=128)``.
+
+        Raises ``TypeError`` for an option that the hook does not have.
+        """
+        try:
+            inspect.signature(self._function).bind(None, None, **options)
+        except TypeError as error:
+            raise TypeError(
+                f"hook {self.__qualname__}: {error}; its options are "
+                f"{', '.join(self.options()) or 'none'}"
+            ) from None
+        shown = ", ".join(f"{name}={value!r}" for name, value in options.items())
+        bound = functools.partial(self._function, **options)
+        functools.update_wrapper(bound, self._function)
+        return StagedHook(
+            bound,
+            multi_round=self.multi_round,
+            floating=self.floating,
+            local=self.local,
+            has_opaque=self.has_opaque,
+            has_effects=self.has_effects,
+            check=self._check,
+            name=f"{self.__qualname__}({shown})",
+            made_by=(_bind, (self, options)),
+        )
+
+    def options(self) -> tuple[str, ...]:
+        """Return the names of what can be set with ``bind``."""
+        return tuple(inspect.signature(self._function).parameters)[2:]
+
+    def steps(self, state: Any, bucket: Any) -> Steps:
+        """Return the hook's generator for one bucket; see ``steps_of``."""
+        return self._function(state, bucket)
+
+    def check_state(self, state: Any) -> None:
+        """Raise ``TypeError`` or ``ValueError`` for a state that the hook cannot work with."""
+        if self._check is not None:
+            self._check(state)
+
+    def check_model(self, model: torch.nn.Module) -> None:
+        """Raise ``TypeError`` for a model that has gradients the hook cannot work with."""
+        if not self.floating:
+            return
+        for name, parameter in model.named_parameters():
+            if parameter.requires_grad and not parameter.is_floating_point():
+                raise TypeError(_not_floating(self, name, parameter.dtype))
+        for name, module in model.named_modules():
+            # By which DDP, too, finds out which gradients will be sparse.
+            if getattr(module, "sparse", False) and isinstance(module, _EMBEDDINGS):
+                raise TypeError(_not_floating(self, name, "sparse"))
+
+    def __call__(self, state: Any, bucket: Any) -> Future:
+        """Run the hook for one bucket, as DDP does; returns a future of the flat result."""
+        if isinstance(bucket, tuple):
+            if self.multi_round:
+                raise several_rounds(self.__qualname__)
+            return run_on_parameter(self._function, state, *bucket)
+        return self.launch(state, bucket, None)
+
+    def launch(self, state: Any, bucket: Any, call: BucketCall | None) -> Future:
+        """Run the hook, stamping its stages on ``call``; ``None`` is the untraced hook.
+
+        Raises ``HookError`` when the hook fails before its first collective.
+        """
+        multi_round = self.multi_round
+        if self._guarded:
+            try:
+                multi_round = self._admit(state, bucket)
+            except Exception as error:
+                raise self.failure(bucket, "compress", error, call) from error
+        generator = self._function(state, bucket)
+        if multi_round:
+            return Chain(self, generator, bucket, call).submit()
+        return self._launch_single(generator, bucket, call)
+
+    def _admit(self, state: Any, bucket: Any) -> bool:
+        """Check what a hook is called with; return whether it will be multi-round."""
+        if self.floating:
+            buffer = bucket.buffer()
+            if buffer.layout is not torch.strided:
+                raise TypeError(_not_floating(self, f"bucket {bucket.index()}", "sparse"))
+            if not buffer.is_floating_point():
+                raise TypeError(_not_floating(self, f"bucket {bucket.index()}", buffer.dtype))
+        if not callable(self.multi_round):
+            return self.multi_round
+        self.check_state(state)  # or the question would fail in a way that says nothing
+        return self.multi_round(state)
+
+    def _launch_single(self, generator: Steps, bucket: Any, call: BucketCall | None) -> Future:
+        stage = "compress"
+        try:
+            operation = next(generator)
+            stage = "wire"
+            if call is not None:
+                call.issued(operation)
+            future = operation.start()
+        except StopIteration as stop:
+            return self._completed(stop.value, bucket, call)
+        except Exception as error:
+            raise self.failure(bucket, stage, error, call) from error
+
+        def finish(arrived: Future) -> torch.Tensor:
+            if call is not None:
+                call.arrived()
+            stage = "wire"
+            try:
+                value = operation.result(arrived)
+                stage = "decompress"
+                generator.send(value)
+            except StopIteration as stop:
+                result = stop.value
+            except Exception as error:
+                raise self.failure(bucket, stage, error, call) from error
+            else:
+                raise self.failure(bucket, stage, _second_collective(), call)
+            wrong = wrong_result(result, call)
+            if wrong is not None:
+                raise self.failure(bucket, stage, wrong, call) from wrong
+            if call is not None:
+                call.finished()
+            return result  # type: ignore[no-any-return]  # a tensor, or it were wrong
+
+        return future.then(finish)
+
+    def _completed(self, result: Any, bucket: Any, call: BucketCall | None) -> Future:
+        """Return a completed future for a hook that communicated nothing."""
+        wrong = wrong_result(result, call)
+        if wrong is not None:
+            raise self.failure(bucket, "compress", wrong, call) from wrong
+        if call is not None:
+            call.finished()
+        future = new_future(result)
+        future.set_result(result)
+        return future
+
+    def failure(
+        self, bucket: Any, stage: str, error: BaseException, call: BucketCall | None
+    ) -> HookError:
+        """Put a failure on the record and return the error that names it."""
+        if call is not None:
+            call.failed(stage, error)
+        reason = f"{type(error).__name__}: {error}"
+        return HookError(self.__qualname__, bucket.index(), stage, reason)
+
+
+_HARMLESS = (
+    *(type(None), bool, int, float, str, bytes, type, types.ModuleType),
+    *(torch.dtype, ProcessGroup),
+)
+
+
+def _keeps_something(value: Any, depth: int = 3) -> bool:
+    """Return whether a function's closure or options may hold what it changes."""
+    if isinstance(value, functools.partial):
+        return any(_keeps_something(v, depth) for v in (value.func, *value.keywords.values()))
+    if isinstance(value, StagedHook):
+        return value.has_effects
+    if isinstance(value, tuple):
+        return any(_keeps_something(v, depth) for v in value)
+    if isinstance(value, types.FunctionType | types.BuiltinFunctionType):
+        cells = getattr(value, "__closure__", None) or ()
+        return depth == 0 or any(_keeps_something(_content(c), depth - 1) for c in cells)
+    return not isinstance(value, _HARMLESS)
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not set yet: a function's own name
+        return None
+
+
+def _second_collective() -> RuntimeError:
+    return RuntimeError(
+        "the hook yielded a second collective, but was declared single-round; "
+        "declare it with @staged(multi_round=True)"
+    )
+
+
+_EMBEDDINGS = (torch.nn.Embedding, torch.nn.EmbeddingBag)
+
+
+def _not_floating(hook: StagedHook, what: str, kind: object) -> str:
+    return (
+        f"hook {hook.__qualname__} takes dense real floating-point gradients, and those of {what} "
+        f"are {str(kind).removeprefix('torch.')}; use allreduce_hook for this model, "
+        "or keep such parameters out of DDP"
+    )
+
+
+def _bind(hook: StagedHook, options: dict[str, Any]) -> StagedHook:
+    return hook.bind(**options)
+
+
+@overload
+def staged(function: HookFunction, /) -> StagedHook: ...
+@overload
+def staged(
+    *,
+    multi_round: MultiRound = False,
+    floating: bool = False,
+    local: bool = False,
+    has_effects: bool = False,
+    check: StateCheck | None = None,
+    ddp_name: str | None = None,
+) -> Callable[[HookFunction], StagedHook]: ...
+def staged(
+    function: HookFunction | None = None,
+    /,
+    **declared: Any,
+) -> StagedHook | Callable[[HookFunction], StagedHook]:
+    """Turn a generator function into a DDP communication hook whose stages can be seen.
+
+    The function takes ``(state, bucket)``, yields operations such as ``AllReduce`` and gets each
+    one's result back from its ``yield``; it returns the averaged gradients, a flat tensor of the
+    bucket's length and dtype::
+
+        @hooktrace.staged
+        def average(state, bucket):
+            group = group_of(state)
+            return (yield AllReduce(bucket.buffer().div_(group.size()), group))
+
+    ``multi_round``: declare a hook that yields more than once.  Its buckets then go one whole
+    chain after another, in bucket order, so that all ranks issue their collectives in the same
+    order.  A function of the state, asked for each bucket, where a hook is multi-round only at
+    times; all ranks must answer alike.  ``floating``: refuse gradients that are not dense, real
+    and floating-point, with an error that says so.  ``local``: the ranks' results differ by
+    design, which is then no anomaly.  ``has_effects``: the hook changes more than its state and the
+    bucket, so that it is not run on trial for the local error: parameters, a global.  Of what its
+    closure holds hooktrace sees it.
+    ``check``: called with the state by ``instrument`` and
+    ``register_ddp_comm_hook``; raises where the hook cannot work with it.
+    ``ddp_name``: the ``__name__`` that DDP sees, where it refuses the function's own.
+
+    Raises ``TypeError`` for anything that is not a generator function.
+    """
+    if function is not None:
+        return StagedHook(function, **declared)
+    return functools.partial(StagedHook, **declared)

@@ -1,0 +1,393 @@
+"""Collectives as values: what a staged hook yields and the driver starts.
+
+Each operation knows its payload, so wire bytes are measured by whoever sees the operation, and
+nothing has to be declared.  ``start()`` issues it asynchronously and returns a future;
+``result(future)`` gives the tensor that the hook gets back from its ``yield``; ``functional()`` is
+the synchronous form that torch.compile can trace.
+
+Sizes follow nccl-tests: the payload of an all-gather is one rank's share, and its bus bandwidth
+counts the whole output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import torch
+import torch.distributed as dist
+from torch.distributed import _functional_collectives
+
+from ..capture.calls import Round
+from .groups import GroupInfo, group_info, group_of
+
+__all__ = [
+    "AllGather",
+    "AllReduce",
+    "AllToAll",
+    "Broadcast",
+    "HookCall",
+    "Operation",
+    "ReduceScatter",
+]
+
+functional: Any = _functional_collectives  # its functions are not annotated
+
+# torch 2.13 renamed these two and warns of the old names, the only ones that older versions have.
+_all_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+_reduce_scatter: Any = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
+Future = Any  # torch.futures.Future or torch._C.Future: `then` returns the latter
+
+
+class Operation:
+    """A collective over ``group`` with a contiguous ``tensor`` as this rank's payload.
+
+    ``group``: a process group, or ``None`` for the default one.
+    """
+
+    __slots__ = ("group", "tensor")
+
+    kind: ClassVar[str] = ""
+
+    def __init__(self, tensor: torch.Tensor, group: dist.ProcessGroup | None = None) -> None:
+        self.tensor = tensor
+        self.group: dist.ProcessGroup = group_of(None) if group is None else group
+
+    def start(self) -> Future:
+        """Issue the collective; the future completes when its result is there."""
+        raise NotImplementedError
+
+    def result(self, future: Future) -> torch.Tensor:
+        """Return the collective's result; raises what the backend raised."""
+        raise NotImplementedError
+
+    def functional(self) -> torch.Tensor:
+        """Run the collective synchronously with traceable functional collectives."""
+        raise NotImplementedError
+
+    def echo(self) -> Any:
+        """Return what ``result`` would, if every rank had given this rank's payload; sends nothing.
+
+        Raises ``TypeError`` where this rank alone cannot know that.
+        """
+        raise TypeError(f"what a {self.kind or 'collective'} gives cannot be told without sending")
+
+    @property
+    def info(self) -> GroupInfo:
+        """Facts about the group on the payload's device."""
+        tensor = self.tensor  # whose `device.type` is many times slower than `is_cpu`
+        return group_info(self.group, "cpu" if tensor.is_cpu else tensor.device.type)
+
+    def describe(self) -> Round | None:
+        """Return kind, payload bytes of this rank, dtype, and the group's facts.
+
+        ``None`` where nothing is known of them.
+        """
+        tensor, info = self.tensor, self.info
+        return self.kind, tensor.nbytes, tensor.dtype, info.size, info.key, info.workers
+
+    def __repr__(self) -> str:
+        shape = tuple(self.tensor.shape)
+        return f"{type(self).__name__}({shape}, {self.tensor.dtype}, {self.group.size()} ranks)"
+
+
+_SUM = dist.ReduceOp.SUM
+_IDEMPOTENT = (dist.ReduceOp.AVG, dist.ReduceOp.MIN, dist.ReduceOp.MAX)
+_SUM_OPTIONS: Any = dist.AllreduceOptions()
+_SUM_OPTIONS.reduceOp = _SUM
+if hasattr(_SUM_OPTIONS, "asyncOp"):  # not in older versions of torch
+    _SUM_OPTIONS.asyncOp = True
+
+
+class AllReduce(Operation):
+    """Reduce ``tensor`` over all ranks, in place; the hook gets the same tensor back.
+
+    ``op``: the reduction, the sum by default.
+    """
+
+    __slots__ = ("op",)
+
+    kind = "all_reduce"
+
+    def __init__(
+        self,
+        tensor: torch.Tensor,
+        group: dist.ProcessGroup | None = None,
+        op: Any = _SUM,
+    ) -> None:
+        self.tensor = tensor
+        self.group = group_of(None) if group is None else group
+        self.op = op
+
+    def start(self) -> Future:
+        """Issue the all-reduce."""
+        if self.op is not _SUM or self.tensor.is_complex():
+            work = dist.all_reduce(self.tensor, op=self.op, group=self.group, async_op=True)
+            return work.get_future()
+        # What `dist.all_reduce` comes down to, without its checks: a third of the cost of a call.
+        return self.group.allreduce([self.tensor], _SUM_OPTIONS).get_future()
+
+    def result(self, future: Future) -> torch.Tensor:
+        """Return the reduced tensor."""
+        future.value()
+        return self.tensor
+
+    def functional(self) -> torch.Tensor:
+        """Return the reduced tensor."""
+        name = str(self.op).rpartition(".")[2].lower()  # ReduceOp.SUM -> sum
+        reduced: torch.Tensor = functional.all_reduce(self.tensor, name, self.group)
+        return reduced
+
+    def echo(self) -> torch.Tensor:
+        """Return the tensor, multiplied where ``op`` is a sum."""
+        if self.op == _SUM:
+            return self.tensor.mul_(self.group.size())
+        return self.tensor if self.op in _IDEMPOTENT else super().echo()
+
+
+class AllGather(Operation):
+    """Gather equal ``tensor`` s of all ranks; the hook gets a tensor of shape (ranks, *shape).
+
+    With ``into``, a list of contiguous tensors of ``tensor``'s shape, one for each rank, it gets a
+    list of these instead.  On a CPU that is faster for large gradients: above 32 MB glibc maps
+    every new tensor afresh, and its pages are faulted in one by one.
+    """
+
+    __slots__ = ("_output", "into")
+
+    kind = "all_gather"
+
+    def __init__(
+        self,
+        tensor: torch.Tensor,
+        group: dist.ProcessGroup | None = None,
+        *,
+        into: list[torch.Tensor] | None = None,
+    ) -> None:
+        super().__init__(tensor, group)
+        self.into = into
+
+    def start(self) -> Future:
+        """Issue the all-gather into a new tensor, or into the list."""
+        tensor, group = self.tensor, self.group
+        if self.into is not None:
+            self._output: Any = self.into
+            work = dist.all_gather(self.into, tensor, group=group, async_op=True)
+        else:
+            self._output = tensor.new_empty((group.size(), *tensor.shape))
+            work = _all_gather(self._output.flatten(), tensor.flatten(), group=group, async_op=True)
+        return work.get_future()
+
+    def result(self, future: Future) -> Any:
+        """Return the gathered tensor, row i from rank i, or the list."""
+        future.value()
+        return self._output
+
+    def functional(self) -> Any:
+        """Return the gathered tensor, row i from rank i, or a list of its rows."""
+        flat: torch.Tensor = functional.all_gather_tensor(self.tensor.flatten(), 0, self.group)
+        gathered = flat.view(self.group.size(), *self.tensor.shape)
+        return gathered if self.into is None else list(gathered)
+
+    def echo(self) -> Any:
+        """Return as many copies of the tensor as there are ranks."""
+        if self.into is None:
+            return torch.stack([self.tensor] * self.group.size())
+        for row in self.into:
+            row.copy_(self.tensor)
+        return self.into
+
+
+class AllToAll(Operation):
+    """Send part j of ``tensor`` to rank j; the hook gets the parts from all ranks, concatenated.
+
+    Parts are equal along the first dimension, unless ``input_splits`` (rows for each rank) and
+    ``output_splits`` (rows from each rank) say otherwise.
+    """
+
+    __slots__ = ("_output", "input_splits", "output_splits")
+
+    kind = "all_to_all"
+
+    def __init__(
+        self,
+        tensor: torch.Tensor,
+        group: dist.ProcessGroup | None = None,
+        *,
+        output_splits: Sequence[int] | None = None,
+        input_splits: Sequence[int] | None = None,
+    ) -> None:
+        super().__init__(tensor, group)
+        self.output_splits = None if output_splits is None else list(output_splits)
+        self.input_splits = None if input_splits is None else list(input_splits)
+
+    def describe(self) -> Round | None:
+        """Return what is known; ``send_recv`` is the kind where all of it goes to one other rank.
+
+        Parts of other sizes are an ``all_to_allv``, for which nccl-tests has no bus bandwidth.
+        """
+        known = super().describe()
+        if known is None or self.input_splits is None:
+            return known
+        receivers = [rank for rank, rows in enumerate(self.input_splits) if rows]
+        alone = len(receivers) == 1 and receivers[0] != self.group.rank()
+        return ("send_recv" if alone else "all_to_allv", *known[1:])
+
+    def start(self) -> Future:
+        """Issue the all-to-all into a new tensor."""
+        rows = self.tensor.shape[0] if self.output_splits is None else sum(self.output_splits)
+        self._output = self.tensor.new_empty((rows, *self.tensor.shape[1:]))
+        work = dist.all_to_all_single(
+            self._output,
+            self.tensor,
+            self.output_splits,
+            self.input_splits,
+            group=self.group,
+            async_op=True,
+        )
+        return work.get_future()
+
+    def result(self, future: Future) -> torch.Tensor:
+        """Return the received parts, in rank order."""
+        future.value()
+        return self._output
+
+    def functional(self) -> torch.Tensor:
+        """Return the received parts, in rank order."""
+        received: torch.Tensor = functional.all_to_all_single(
+            self.tensor, self.output_splits, self.input_splits, self.group
+        )
+        return received
+
+    def echo(self) -> torch.Tensor:
+        """Return this rank's own part of the tensor, once for each rank."""
+        if self.input_splits is not None or self.output_splits is not None:
+            return super().echo()  # type: ignore[no-any-return]  # it raises
+        ranks = self.group.size()
+        own = self.tensor.chunk(ranks)[self.group.rank()]
+        return torch.cat([own] * ranks)
+
+
+class ReduceScatter(Operation):
+    """Sum ``tensor`` over all ranks and give rank i the i-th of equal parts (first dimension).
+
+    gloo's reduce-scatter has no future (torch 2.13), so there the parts are exchanged with an
+    all-to-all and added in rank order: the same bytes, and the same result on every run.
+    """
+
+    __slots__ = ("_output", "_parts")
+
+    kind = "reduce_scatter"
+
+    def start(self) -> Future:
+        """Issue the reduce-scatter.
+
+        Raises ``ValueError`` when the first dimension does not divide by the number of ranks.
+        """
+        ranks, rows = self.group.size(), self.tensor.shape[0]
+        if rows % ranks:
+            raise ValueError(
+                f"ReduceScatter cannot cut {rows} rows into {ranks} equal parts; pad the tensor"
+            )
+        if self.info.backend == "gloo":
+            self._parts: AllToAll | None = AllToAll(self.tensor, self.group)
+            return self._parts.start()
+        self._parts = None
+        self._output = self.tensor.new_empty((rows // ranks, *self.tensor.shape[1:]))
+        work = _reduce_scatter(self._output, self.tensor, group=self.group, async_op=True)
+        return work.get_future()
+
+    def result(self, future: Future) -> torch.Tensor:
+        """Return this rank's part of the sum."""
+        if self._parts is not None:
+            received = self._parts.result(future)
+            return received.view(self.group.size(), -1, *self.tensor.shape[1:]).sum(0)
+        future.value()
+        return self._output
+
+    def functional(self) -> torch.Tensor:
+        """Return this rank's part of the sum."""
+        part: torch.Tensor = functional.reduce_scatter_tensor(self.tensor, "sum", 0, self.group)
+        return part
+
+    def echo(self) -> torch.Tensor:
+        """Return this rank's part, times the number of ranks."""
+        ranks = self.group.size()
+        return self.tensor.chunk(ranks)[self.group.rank()] * ranks
+
+
+class Broadcast(Operation):
+    """Copy ``tensor`` of global rank ``source`` to all ranks, in place."""
+
+    __slots__ = ("source",)
+
+    kind = "broadcast"
+
+    def __init__(
+        self, tensor: torch.Tensor, source: int, group: dist.ProcessGroup | None = None
+    ) -> None:
+        super().__init__(tensor, group)
+        self.source = source
+
+    def start(self) -> Future:
+        """Issue the broadcast."""
+        work = dist.broadcast(self.tensor, self.source, group=self.group, async_op=True)
+        return work.get_future()
+
+    def result(self, future: Future) -> torch.Tensor:
+        """Return the tensor, now equal to the source's."""
+        future.value()
+        return self.tensor
+
+    def functional(self) -> torch.Tensor:
+        """Return the source's tensor."""
+        copied: torch.Tensor = functional.broadcast(
+            self.tensor, dist.get_group_rank(self.group, self.source), self.group
+        )
+        return copied
+
+    def echo(self) -> torch.Tensor:
+        """Return the tensor."""
+        return self.tensor
+
+
+class HookCall(Operation):
+    """A whole opaque hook as one operation: its collectives are its own affair and not seen."""
+
+    __slots__ = ("_bucket", "_hook", "_state")
+
+    kind = "hook"
+
+    def __init__(self, hook: Callable[..., Future], state: Any, bucket: Any) -> None:
+        self._hook = hook
+        self._state = state
+        self._bucket = bucket
+
+    def start(self) -> Future:
+        """Call the hook.  Raises ``TypeError`` when it does not return a future."""
+        future = self._hook(self._state, self._bucket)
+        if not isinstance(future, torch._C.Future):
+            raise TypeError(
+                f"{self!r} returned {type(future).__name__}; "
+                "return a torch.futures.Future of the averaged gradients"
+            )
+        return future
+
+    def result(self, future: Future) -> torch.Tensor:
+        """Return the hook's result."""
+        value: torch.Tensor = future.value()
+        return value
+
+    def functional(self) -> torch.Tensor:
+        """Raise: a hook that returns a future cannot run synchronously."""
+        raise TypeError(
+            f"{self!r} is opaque and cannot run inside another hook under the compiled python "
+            "reducer; use a staged hook, or set torch._dynamo.config.optimize_ddp = True"
+        )
+
+    def describe(self) -> None:
+        """Return ``None``: nothing is known of the hook's collectives."""
+
+    def __repr__(self) -> str:
+        return f"hook {getattr(self._hook, '__qualname__', repr(self._hook))}"

@@ -1,0 +1,65 @@
+"""``hooktrace check``: what is wrong with a DDP communication hook, found by running it.
+
+    spec.py      a hook and its state, by name or by pickle --> HookSpec
+    launch.py    starts one host, reads outcomes, makes a CheckReport a hook
+      host.py      has imported the hooks; forks the ranks of each case, waits for them, ends them
+        rank.py      one rank in one case, on a real gloo process group
+          cases.py, odd_values.py     what is tried, with a model from
+          training.py, gradients.py   whose gradients are known beforehand (context.py, names.py)
+        outcome.py   how the ranks ended --> the first cause; stacks.py reads where they stood
+    report.py    what findings mean: pass, warn, fail
+    table.py     reports --> tables
+    standard.py  all standard hooks, and torch's own
+
+No case can hang the check: its ranks have a deadline, after which they are asked for their stacks
+and killed, and the next case starts from fresh processes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .report import CaseResult, CheckReport, Finding
+
+__all__ = ["CaseResult", "CheckReport", "Finding", "check_hook"]
+
+
+def check_hook(
+    hook: Callable[..., Any] | str,
+    make_state: Callable[..., Any] | str | None = None,
+    *,
+    ranks: int = 2,
+    local: bool = False,
+    timeout_s: float = 20.0,
+    cases: Sequence[str] = (),
+) -> CheckReport:
+    """Run a DDP communication hook through all cases on real gloo ranks; for tests.
+
+    ``hook``: the hook, importable from its module, or ``"package.module:attribute"``.
+    ``make_state``: a callable, or the name of one, that makes a state on each rank for each model:
+    called without arguments, or with the process group where it asks for one; by default the state
+    is ``None``.  ``local``: the hook's results differ between ranks by design.  ``timeout_s``: how
+    long one case may take; a hang takes that long, once.  ``cases``: the keys of some cases only
+    (``hooktrace.testing.check.cases``).
+
+    Returns the report where nothing failed, warnings included.  Raises ``AssertionError`` with the
+    report as a table where anything did, ``TypeError`` for a hook that cannot be handed to another
+    process, ``UsageError`` for one that is not there or a state that cannot be made.  It takes
+    about ten seconds, and leaves no process.
+    """
+    from .launch import check
+    from .spec import HookSpec, source_of
+    from .table import as_text
+
+    source = source_of(hook, "hook")
+    spec = HookSpec(
+        name=hook if isinstance(hook, str) else getattr(hook, "__qualname__", repr(hook)),
+        hook=source,
+        make_state=None if make_state is None else source_of(make_state, "state"),
+        local=local,
+    )
+    (report,) = check([spec], ranks=ranks, timeout_s=timeout_s, cases=cases)
+    if report.failed:
+        raise AssertionError(as_text(report))
+    return report

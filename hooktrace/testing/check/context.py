@@ -1,0 +1,134 @@
+"""What a case has on its rank: the hook, the other ranks, and a place for what it finds.
+
+The check's own few collectives go over connections that neither the hook nor torch.distributed
+knows of (``ReferenceGroup``), so they cannot pair up with the hook's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore
+
+from ...probes.compare import digest
+from ...probes.probe import ReferenceGroup
+from ...records import AnomalyRecord
+from ...tracing.tracer import Tracer
+from .report import Finding, Measured, Status, status_of
+from .spec import Loaded
+
+__all__ = ["Context", "Known", "SetupError"]
+
+
+class SetupError(Exception):
+    """The state could not be made: nothing that the hook itself could be blamed for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What earlier cases found out.
+
+    ``error``: median relative L2 error of ordinary steps, ``None`` where it is not known.
+    ``one_bucket``: many buckets hung or crashed, so go on with one, to see what else is wrong.
+    """
+
+    error: float | None = None
+    one_bucket: bool = False
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether so little is lost that a wrong result can be told from compression."""
+        return self.error is not None and self.error <= _NEARLY_LOSSLESS
+
+
+_NEARLY_LOSSLESS = 0.05
+
+
+class TracedTraining(Protocol):
+    """A training run of a case, which ends with it."""
+
+    tracer: Tracer
+
+    def report_anomalies(self, ignore: Sequence[str] = ()) -> list[AnomalyRecord]:
+        """Turn what the tracer saw into findings, except kinds to ignore; return all it saw."""
+
+
+@dataclass(slots=True)
+class Context:
+    """One case on one rank."""
+
+    case: str
+    loaded: Loaded
+    rank: int
+    size: int
+    timeout_s: float
+    known: Known
+    findings: list[Finding] = field(default_factory=list)
+    note: str = ""
+    measured: Measured = field(default_factory=Measured)
+    stop: bool = False
+    """Set by a case after which no other one can say anything."""
+    trainings: list[TracedTraining] = field(default_factory=list)
+    _group: ReferenceGroup | None = None
+
+    @property
+    def local(self) -> bool:
+        """Whether results differ between ranks by design."""
+        return self.loaded.local
+
+    def find(self, kind: str, message: str, status: Status | None = None) -> None:
+        """Put a finding of this rank on record; its status is its kind's unless one is given."""
+        self.findings.append(
+            Finding(
+                case=self.case,
+                status=status or status_of(kind),
+                kind=kind,
+                message=message,
+                rank=self.rank,
+            )
+        )
+
+    def new_state(self) -> Any:
+        """Return a new state for a model; raises ``SetupError`` where that fails."""
+        try:
+            return self.loaded.new_state(dist.group.WORLD)
+        except Exception as error:
+            raise SetupError(
+                f"the state of {self.loaded.name} could not be made "
+                f"({type(error).__name__}: {error}); name a function that makes one without "
+                "arguments, or out of the process group"
+            ) from error
+
+    def all_agree(self, flag: bool) -> bool:
+        """Return whether all ranks say yes; waits for all of them."""
+        return self._others().latest(0 if flag else 1) == 0
+
+    def same_everywhere(self, tensor: torch.Tensor) -> bool:
+        """Return whether all ranks have the same bits, but for chance; waits for all of them."""
+        own = digest(tensor.flatten())
+        rows = [torch.empty_like(own) for _ in range(self.size)]
+        self._others().gather(own, rows).wait()
+        return all(torch.equal(row, own) for row in rows)
+
+    def gathered(self, number: float) -> list[float]:
+        """Return every rank's number; waits for all of them."""
+        own = torch.tensor([number], dtype=torch.float64)
+        rows = [torch.empty_like(own) for _ in range(self.size)]
+        self._others().gather(own, rows).wait()
+        return [float(row) for row in rows]
+
+    def _others(self) -> ReferenceGroup:
+        if self._group is None:
+            store: Any = dist.distributed_c10d._get_default_store()
+            self._group = ReferenceGroup(
+                PrefixStore("hooktrace/check", store),
+                self.rank,
+                self.size,
+                timedelta(seconds=2 * self.timeout_s),
+            )
+        return self._group

@@ -1,0 +1,144 @@
+"""The asking side: starts the host, reads its outcomes as they come, and leaves no process.
+
+    check(specs) --Job--> host (a process in a session of its own) --outcomes--> CheckReport a hook
+
+The host's standard input is a pipe from here: when this process ends, whichever way, the host sees
+its end, ends its ranks and itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from ...records.errors import UsageError
+from .outcome import CaseOutcome
+from .report import CheckReport, Measured
+from .spec import Done, HookSpec, Job, Usage
+
+__all__ = ["check"]
+
+_POLL_S = 0.02
+_SLACK_S = 30.0
+_START_S = 150.0
+
+
+def check(
+    specs: Sequence[HookSpec],
+    *,
+    ranks: int = 2,
+    timeout_s: float = 20.0,
+    cases: Sequence[str] = (),
+    seen: Callable[[CaseOutcome], None] = lambda outcome: None,
+) -> list[CheckReport]:
+    """Run the cases over each hook and return a report for each.
+
+    ``ranks``: gloo processes on this machine.  ``timeout_s``: of one case.  ``cases``: their keys,
+    all by default.  ``seen``: called with each outcome.
+
+    Raises ``UsageError`` for what cannot be checked: a hook that is not there, a state that cannot
+    be made, options out of range.
+    """
+    if ranks < 1:
+        raise UsageError(f"{ranks} ranks cannot train; pass 1 or more, 2 to see what is averaged")
+    if not timeout_s > 0:
+        raise UsageError(f"a case cannot be done in {timeout_s:g} s; pass a timeout above 0")
+    job = Job(
+        hooks=tuple(specs),
+        cases=tuple(cases),
+        ranks=ranks,
+        timeout_s=timeout_s,
+        sys_path=tuple(os.path.abspath(entry) for entry in sys.path),
+    )
+    outcomes: list[list[CaseOutcome]] = [[] for _ in specs]
+    for outcome in _outcomes(job):
+        outcomes[outcome.hook].append(outcome)
+        seen(outcome)
+    return [_report(spec.name, ranks, found) for spec, found in zip(specs, outcomes, strict=True)]
+
+
+def _report(hook: str, ranks: int, outcomes: list[CaseOutcome]) -> CheckReport:
+    return CheckReport(
+        hook=hook,
+        ranks=ranks,
+        cases=tuple(outcome.result for outcome in outcomes),
+        measured=next((o.measured for o in outcomes if o.measured != Measured()), Measured()),
+        stacks={o.result.case: o.stacks for o in outcomes if o.stacks},
+    )
+
+
+def _outcomes(job: Job) -> Iterator[CaseOutcome]:
+    with tempfile.TemporaryDirectory(prefix="hooktrace-check-") as name:
+        directory = Path(name)
+        (directory / "job").write_bytes(pickle.dumps(job))
+        with (directory / "log").open("wb") as log:
+            host = subprocess.Popen(
+                [sys.executable, "-m", "hooktrace.testing.check", name],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=_environment(job),
+                start_new_session=True,
+            )
+        try:
+            for number in itertools.count():
+                wait_s = job.timeout_s + (_SLACK_S if number else _START_S)
+                outcome = _next(host, directory, number, wait_s)
+                if isinstance(outcome, Done):
+                    break
+                if isinstance(outcome, Usage):
+                    raise UsageError(outcome.message)
+                yield outcome
+        finally:
+            _end(host)
+
+
+def _next(
+    host: subprocess.Popen[bytes], directory: Path, number: int, wait_s: float
+) -> CaseOutcome | Usage | Done:
+    """Wait for an outcome of the host."""
+    path = directory / f"outcome.{number}"
+    deadline = time.monotonic() + wait_s
+    while not path.exists():
+        ended = host.poll() is not None
+        if path.exists():
+            break
+        if ended or time.monotonic() > deadline:
+            how = f"ended with {host.returncode}" if ended else f"said nothing for {wait_s:.0f} s"
+            said = (directory / "log").read_text(errors="replace").strip()
+            raise UsageError(
+                f"the process that imports the hook {how}; look at what its module does when it "
+                f"is imported. The end of its output: {said[-2000:] or 'none'}"
+            )
+        time.sleep(_POLL_S)
+    outcome: CaseOutcome | Usage | Done = pickle.loads(path.read_bytes())
+    path.unlink()
+    return outcome
+
+
+def _environment(job: Job) -> dict[str, str]:
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(job.sys_path),
+        "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
+        "PYTHONWARNINGS": "ignore",
+    }
+
+
+def _end(host: subprocess.Popen[bytes]) -> None:
+    """End the host and whatever it has forked: they share a session that nothing else is in."""
+    assert host.stdin is not None
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(host.pid, signal.SIGKILL)
+    host.stdin.close()
+    host.wait()

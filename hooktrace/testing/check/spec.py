@@ -1,0 +1,174 @@
+"""What to check: a hook and what makes its state, by name or as pickled objects.
+
+    "package.module:attribute" -----+
+    a hook object --pickle---------+--> HookSpec --to the ranks' process--> load() --> Loaded
+
+The one who asks for a check imports nothing of the hook's: whatever its module does when it is
+imported, it does in a process that can be ended.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import pickle
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from ...records.errors import UsageError
+
+__all__ = ["Done", "HookSpec", "Job", "Loaded", "MakeState", "Source", "Usage", "source_of"]
+
+MakeState: TypeAlias = Callable[..., Any]
+"""Makes a state: without arguments, or with the process group where it asks for one."""
+
+Source: TypeAlias = str | bytes
+"""A name, or a pickle."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """A hook that can be run."""
+
+    name: str
+    hook: Callable[..., Any]
+    make_state: MakeState | None
+    local: bool
+
+    def new_state(self, group: Any) -> Any:
+        """Return a new state; a state belongs to one model."""
+        if self.make_state is None:
+            return None
+        return self.make_state(group) if _asks_for_group(self.make_state) else self.make_state()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookSpec:
+    """A hook to check.  ``name``: how the report calls it.  ``local``: see ``trace``."""
+
+    name: str
+    hook: Source
+    make_state: Source | None = None
+    local: bool = False
+
+    def load(self) -> Loaded:
+        """Import hook and state; raises ``UsageError`` with the reason where that fails."""
+        hook = _load(self.hook, "hook")
+        if not callable(hook):
+            raise UsageError(
+                f"hook {self.name} is a {type(hook).__name__} and cannot be called; "
+                "name a callable that takes (state, bucket)"
+            )
+        make_state = None if self.make_state is None else _load(self.make_state, "state")
+        if make_state is not None and not callable(make_state):
+            raise UsageError(
+                f"the state of {self.name} is a {type(make_state).__name__}; name a function that "
+                "makes one, since each model that is trained needs a state of its own"
+            )
+        local = self.local or bool(getattr(hook, "local", False))
+        return Loaded(name=self.name, hook=hook, make_state=make_state, local=local)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What the host is asked to do.
+
+    ``cases``: keys, all for none.  ``timeout_s``: of one case.  ``sys_path``: where to import from.
+    """
+
+    hooks: tuple[HookSpec, ...]
+    cases: tuple[str, ...]
+    ranks: int
+    timeout_s: float
+    sys_path: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """The host's answer where the check cannot be made: why, and what to do."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The host's last answer."""
+
+
+def source_of(given: object, what: str) -> Source:
+    """Return how a hook or a state's factory gets to another process.
+
+    Raises ``TypeError`` for an object that does not pickle by reference, ``UsageError`` for a name
+    that is none.
+    """
+    if isinstance(given, str):
+        module, colon, attribute = given.partition(":")
+        if not (module and colon and attribute):
+            raise UsageError(
+                f"{given!r} names no {what}; write package.module:attribute, such as "
+                "my_package.hooks:my_hook"
+            )
+        return given
+    if not callable(given):
+        raise TypeError(
+            f"the {what} is a {type(given).__name__} and cannot be called; pass a callable, or its "
+            "name as 'package.module:attribute'"
+        )
+    try:
+        pickled = pickle.dumps(given)
+    except Exception as error:
+        raise TypeError(
+            f"the {what} does not pickle ({error}), so it cannot be sent to the ranks; pass its "
+            "name as 'package.module:attribute', or define it at the top of a module"
+        ) from error
+    if b"__main__" in pickled:
+        raise TypeError(
+            f"the {what} is defined in the script that runs, which the ranks cannot import; move "
+            "it to a module of its own"
+        )
+    return pickled
+
+
+def _load(source: Source, what: str) -> Any:
+    if isinstance(source, bytes):
+        try:
+            return pickle.loads(source)
+        except Exception as error:
+            raise UsageError(
+                f"the {what} could not be loaded in the ranks' process "
+                f"({type(error).__name__}: {error}); pass its name as 'package.module:attribute'"
+            ) from error
+    module_name, _, attribute = source.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except Exception as error:
+        missing = isinstance(error, ModuleNotFoundError) and _is_in(module_name, error.name)
+        reason = "there is no such module" if missing else f"{type(error).__name__}: {error}"
+        raise UsageError(
+            f"{module_name} could not be imported ({reason}); run from the directory that its "
+            "package is in, or install it"
+        ) from error
+    try:
+        return functools.reduce(getattr, attribute.split("."), module)
+    except AttributeError as error:
+        raise UsageError(
+            f"{module_name} has no {attribute!r} ({error}); name a {what} that is in it"
+        ) from error
+
+
+def _is_in(module: str, package: str | None) -> bool:
+    """Return whether a module is a package or in it, so that its absence is the module's."""
+    return package is not None and f"{module}.".startswith(f"{package}.")
+
+
+def _asks_for_group(make_state: MakeState) -> bool:
+    """Return whether a factory cannot be called without an argument."""
+    try:
+        inspect.signature(make_state).bind()
+    except TypeError:
+        return True
+    except ValueError:  # built in, without a signature
+        return False
+    return False

@@ -1,0 +1,174 @@
+"""Records of one call and of one step, from times and numbers that are known by then."""
+
+from __future__ import annotations
+
+from ..capture.calls import BucketCall
+from ..capture.layout import anomaly_of
+from ..records import (
+    AnomalyRecord,
+    BucketRecord,
+    DeviceSpan,
+    ErrorRecord,
+    Stage,
+    StepRecord,
+    Transfer,
+)
+from ..records.intervals import bus_bytes, exposed_ns, union_ns
+from .stage_times import Times, launched
+
+__all__ = ["Sent", "bucket_record", "hook_exception", "step_record"]
+
+Sent = tuple[Transfer, ...] | None
+"""What was sent, by collective and dtype; ``None`` where it is not known."""
+
+
+def _stages(call: BucketCall, times: Times) -> tuple[Stage, ...]:
+    if not call.staged:
+        if times.launched is None:
+            return (Stage(name="pending", start_ns=times.ready, end_ns=times.done),)
+        returned = min(times.launched, times.done)
+        return (
+            Stage(name="hook", start_ns=times.ready, end_ns=returned),
+            Stage(name="pending", start_ns=returned, end_ns=times.done),
+        )
+    stages: list[Stage] = []
+    if times.started > times.ready:
+        stages.append(Stage(name="queue", start_ns=times.ready, end_ns=times.started))
+    at = times.started
+    for (kind, wire_bytes, dtype, _, _, _), (issued, arrived), start in zip(
+        call.rounds, times.rounds, times.starts, strict=True
+    ):
+        stages.append(Stage(name="compress", start_ns=at, end_ns=issued))
+        begun = issued if start is None else start
+        if begun > issued:
+            stages.append(Stage(name="queue", start_ns=issued, end_ns=begun, derived=True))
+        stages.append(
+            Stage(
+                name="wire",
+                start_ns=begun,
+                end_ns=arrived,
+                derived=start is not None,
+                collective=kind,
+                wire_bytes=wire_bytes,
+                dtype=str(dtype).removeprefix("torch."),
+            )
+        )
+        at = arrived
+    name = "decompress" if call.rounds else "compress"
+    stages.append(Stage(name=name, start_ns=at, end_ns=times.done))
+    return tuple(stages)
+
+
+def bucket_record(
+    call: BucketCall,
+    host: Times,
+    device: Times | None,
+    *,
+    generation: int,
+    warmup: bool,
+    error: ErrorRecord | None,
+    sent: Sent,
+) -> BucketRecord:
+    """Return the record of a call; ``host`` and ``device`` are its times in each clock."""
+    slot = call.slot
+    if call.staged:
+        wire_bytes: int | None = sum(r[1] for r in call.rounds)
+    else:
+        wire_bytes = None if sent is None else sum(t.wire_bytes for t in sent)
+    bus = [bus_bytes(kind, size, ranks) for kind, size, _, ranks, _, _ in call.rounds]
+    known = [b for b in bus if b is not None]
+    span = None
+    if device is not None:
+        span = DeviceSpan(ready_ns=device.ready, done_ns=device.done, stages=_stages(call, device))
+    return BucketRecord(
+        model=slot.model.name,
+        hook=slot.model.hook,
+        generation=generation,
+        step=call.step,
+        bucket=slot.index,
+        is_last=slot.is_last,
+        dtype=slot.dtype,
+        device_type=slot.device_type,
+        numel=slot.numel,
+        gradient_bytes=slot.gradient_bytes,
+        parameter_count=len(slot.parameters),
+        ready_ns=call.ready,
+        launched_ns=launched(call),
+        done_ns=call.done,
+        # On a device the host's stamps only say when work was enqueued: they are not stages.
+        stages=_stages(call, host) if slot.device_type == "cpu" else (),
+        device=span,
+        wire_bytes=wire_bytes,
+        bus_bytes=sum(known) if call.staged and len(known) == len(bus) else None,
+        shadow=call.shadow,
+        warmup=warmup,
+        exception=call.error,
+        error=error,
+        sent=None if call.staged else sent,
+    )
+
+
+def step_record(
+    buckets: tuple[BucketRecord, ...],
+    previous: StepRecord | None,
+    *,
+    complete: bool,
+    sent: Sent,
+) -> StepRecord:
+    """Return the record of a step; ``buckets`` in order, ``previous`` of the same model."""
+    first = buckets[0]
+    spans = [b.interval_ns for b in buckets]
+    known = [s for s in spans if s is not None]
+    resolved = len(known) == len(spans)
+    wire = [(s.start_ns, s.end_ns) for b in buckets for s in b.timed_stages if s.name == "wire"]
+    known_bytes = [b.wire_bytes for b in buckets if b.wire_bytes is not None]
+    wire_bytes = None if sent is None else sum(t.wire_bytes for t in sent)
+    if len(known_bytes) == len(buckets):
+        wire_bytes = sum(known_bytes)
+    bus = [b.bus_bytes for b in buckets]
+    first_ready = min(b.ready_ns for b in buckets)
+    # A period runs between the first buckets of neighbouring steps, and both must be there.
+    if not complete or previous is None or not previous.complete:
+        period = None
+    else:
+        period = first_ready - previous.first_ready_ns if previous.step == first.step - 1 else None
+    return StepRecord(
+        model=first.model,
+        hook=first.hook,
+        generation=first.generation,
+        step=first.step,
+        clock=first.clock,
+        first_ready_ns=first_ready,
+        last_ready_ns=max(b.ready_ns for b in buckets),
+        done_ns=max(b.done_ns for b in buckets),
+        busy_ns=union_ns(known) if resolved else None,
+        exposed_ns=exposed_ns(max(r for r, _ in known), max(d for _, d in known))
+        if resolved
+        else None,
+        wire_busy_ns=union_ns(wire) if resolved and wire else None,
+        period_ns=period,
+        gradient_bytes=sum(b.gradient_bytes for b in buckets),
+        wire_bytes=wire_bytes,
+        bus_bytes=None if None in bus else sum(b for b in bus if b is not None),
+        bucket_count=len(buckets),
+        shadow=all(b.shadow for b in buckets),
+        warmup=first.warmup,
+        complete=complete,
+        sent=sent,
+    )
+
+
+def hook_exception(call: BucketCall) -> AnomalyRecord:
+    """Return the anomaly of a call whose hook raised."""
+    slot = call.slot
+    return anomaly_of(
+        slot,
+        "hook_exception",
+        step=call.step,
+        stage=call.error_stage,
+        time_ns=call.done,
+        message=(
+            f"the hook raised in stage {call.error_stage}: {call.error}; fix it and make the DDP "
+            "model anew, since a raising hook leaves DDP's reducer broken"
+        ),
+    )

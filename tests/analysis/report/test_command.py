@@ -1,0 +1,195 @@
+"""The two subcommands: what they print and write, and how they say no."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from hooktrace.__main__ import main
+from hooktrace.commands.bench.synthetic import SyntheticJob, write_job
+from tests.analysis.timeline.files import run_of, steps_of, text_of, write_ranks
+from tests.exporters.records_sample import make_step, probed
+
+JOB = SyntheticJob(ranks=3, steps=30, late_ms={1: 5.0}, error=0.02, anomaly_rank=2)
+VOID = {"meta", "br"}
+
+
+def call(*arguments: object) -> Result:
+    """Run the command line."""
+    return CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+class Page(HTMLParser):
+    """Checks that elements are closed in order; collects tags, attributes and text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str | None]] = []
+        self.text = ""
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def test_a_report_in_the_terminal_and_as_a_page(tmp_path: Path) -> None:
+    """The same findings in both, in the same order."""
+    write_job(JOB, tmp_path)
+    out = tmp_path / "report.html"
+    result = call("report", tmp_path, "--html", out)
+    assert result.exit_code == 0, result.output
+    printed = " ".join(result.output.split())
+    page = Page(out.read_text())
+    for words in (
+        "A gradient came in with NaN or inf: seen once, first at step 3, bucket 1, rank 2.",
+        "Exposed communication is",
+        "Rank 1 (host-0) is late",
+    ):
+        assert words in printed
+        assert words in " ".join(page.text.split())
+    assert "What is missing" not in printed
+    assert printed.endswith(f"with pictures: {out}")
+
+
+def test_the_page_needs_nothing_else_and_has_its_pictures(tmp_path: Path) -> None:
+    """No script, nothing that is fetched; all pictures are there, without a NaN."""
+    write_job(JOB, tmp_path)
+    out = tmp_path / "report.html"
+    call("report", tmp_path, "--html", out)
+    text = out.read_text()
+    page = Page(text)
+    labels = [value for name, value in page.attributes if name == "aria-label"]
+    assert labels[2:] == [
+        "overlap and exposed time by step",
+        "stages of each bucket",
+        "lag of each rank at each bucket",
+        "error of each bucket",
+    ]
+    assert [bool(re.fullmatch(r"step \d+ on all ranks", str(label))) for label in labels[:2]] == [
+        True, True,
+    ]  # fmt: skip
+    assert not {"script", "link", "img", "iframe"} & set(page.tags)
+    assert not {"src", "href", "onload", "onclick"} & {name for name, _ in page.attributes}
+    assert not re.search(r"url\(|@import|https?:", text)
+    assert not re.search(r'"[^"]*\b(nan|inf)\b[^"]*"', " ".join(re.findall(r"<svg.*?</svg>", text)))
+
+
+def test_names_are_text_and_not_markup(tmp_path: Path) -> None:
+    """Neither HTML's nor rich's, wherever a name stands."""
+    evil = "<script>alert(1)</script>&\"'[bold]x[/nonsense]"
+    step, (a, b) = probed(make_step(1))
+    assert a.error is not None
+    worst = replace(a.error.worst[0], name=evil)
+    a = replace(a, error=replace(a.error, worst=(worst,)))
+    named = replace(step, model=evil, hook=evil)
+    steps = [
+        (replace(named, step=i), (replace(a, step=i, model=evil, hook=evil),
+                                  replace(b, step=i, model=evil, hook=evil)))
+        for i in range(3)
+    ]  # fmt: skip
+    text = text_of(run_of(0, host=evil), steps)
+    write_ranks(tmp_path, {0: text})
+    out = tmp_path / "report.html"
+    result = call("report", tmp_path, "--html", out)
+    assert result.exit_code == 0, result.output
+    assert evil in result.output.replace("\n", "")
+    page = Page(out.read_text())
+    assert "script" not in page.tags
+    assert evil in page.text
+
+
+def test_one_model_only(tmp_path: Path) -> None:
+    """Or a list of those that there are."""
+    steps = steps_of(3)
+    other = [
+        (replace(s, model="other"), tuple(replace(b, model="other") for b in bs)) for s, bs in steps
+    ]
+    write_ranks(tmp_path, {0: text_of(run_of(0), [*steps, *other])})
+    both, one = call("report", tmp_path), call("report", tmp_path, "--model", "other")
+    assert ("net: " in both.output, "other: " in both.output) == (True, True)
+    assert ("net: " in one.output, "other: " in one.output) == (False, True)
+    none = call("report", tmp_path, "--model", "third")
+    assert none.exit_code == 2
+    assert none.stderr.strip().endswith(
+        "no model is called 'third'; pass --model one of net, other"
+    )
+
+
+@pytest.mark.parametrize("command", ["report", "export"])
+@pytest.mark.parametrize(
+    ("content", "problem", "remedy"),
+    [
+        (None, "there is no trace file in", "set HOOKTRACE_TRACE_DIR in the job"),
+        ("rubbish\n", "no trace of hooktrace: no line of it is an event of hooktrace", ""),
+        (text_of(run_of(0), []), "hold no step", "end with tracer.close()"),
+    ],
+    ids=["no file", "rubbish", "no step"],
+)
+def test_what_cannot_be_read_is_named(
+    tmp_path: Path, command: str, content: str | None, problem: str, remedy: str
+) -> None:
+    """One line on standard error, exit code 2, and nothing is written."""
+    if content is not None:
+        write_ranks(tmp_path, {0: content})
+    out = tmp_path / "out"
+    result = call(command, tmp_path, "--html" if command == "report" else "--out", out)
+    assert result.exit_code == 2
+    assert len(result.stderr.splitlines()) == 1
+    assert problem in result.stderr
+    assert result.stderr.rstrip().endswith(remedy)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("command", ["report", "export"])
+def test_where_it_cannot_write_it_says_so_first(tmp_path: Path, command: str) -> None:
+    """Before anything is read; and a logdir that does not exist is named."""
+    option = "--html" if command == "report" else "--out"
+    out = tmp_path / "nowhere" / "out"
+    result = call(command, tmp_path, option, out)
+    assert result.exit_code == 2
+    assert f"cannot write {out}: No such file or directory; pass a file in" in result.stderr
+    result = call(command, tmp_path / "nothing", option, tmp_path / "out")
+    assert result.exit_code == 2
+    assert f"there is no {tmp_path / 'nothing'}; pass the logdir" in result.stderr
+
+
+def test_part_of_the_data_is_reported_on(tmp_path: Path) -> None:
+    """A file cut off in the middle of a line, and one rank without: both are said."""
+    write_job(JOB, tmp_path)
+    folder = tmp_path / "plugins" / "hooktrace"
+    first, last = folder / "rank00000.trace.json", folder / "rank00002.trace.json"
+    text = first.read_text()
+    first.write_text(text[: text.rindex('"exposed_ns"')])
+    last.unlink()
+    result = call("report", tmp_path)
+    assert result.exit_code == 0
+    printed = " ".join(result.output.split())
+    assert "rank 2: no trace file; the run has 3 ranks" in printed
+    assert "rank 0: line" in printed
+    assert "the file ends in the middle of it" in printed
+    assert "rank 0: the file has no end" in printed
+    exported = call("export", tmp_path, "--out", tmp_path / "m.json")
+    assert exported.exit_code == 0
+    assert "2 ranks" in exported.output

@@ -1,0 +1,131 @@
+"""The routes as TensorBoard calls them, and what they cost in imports."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tensorboard.plugins.base_plugin import TBContext
+from werkzeug.test import Client
+
+from hooktrace.analysis.tensorboard_plugin.cache import RunCache
+from hooktrace.analysis.tensorboard_plugin.plugin import CommTimeline
+from hooktrace.analysis.tensorboard_plugin.runs import Runs
+from tests.analysis.timeline.files import run_of, steps_of, text_of, write_ranks
+
+
+def ask(plugin: CommTimeline, route: str, **parameters: Any) -> tuple[int, Any]:
+    """Return a route's status and its JSON."""
+    response = Client(plugin.get_plugin_apps()[route]).get(route, query_string=parameters)
+    assert response.headers["X-Content-Type-Options"] == "nosniff"
+    return response.status_code, json.loads(response.get_data())
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> CommTimeline:
+    text = text_of(run_of(0), steps_of(3))
+    write_ranks(tmp_path / "logs/a", {0: text, 1: text_of(run_of(1), steps_of(3))})
+    write_ranks(tmp_path / "secret", {0: text})
+    return CommTimeline(TBContext(logdir=str(tmp_path / "logs")))
+
+
+def test_routes_answer(plugin: CommTimeline) -> None:
+    """From the list of runs to one bucket."""
+    assert plugin.is_active()
+    assert ask(plugin, "/runs") == (200, {"runs": ["a"]})
+    _, run = ask(plugin, "/run", run="a")
+    assert [m["name"] for m in run["models"]] == ["net"]
+    assert [(r["rank"], r["clock_known"]) for r in run["ranks"]] == [(0, True), (1, False)]
+    assert run["read_bytes"] == run["total_bytes"] > 0
+    where = {"run": "a", "model": "net"}
+    code, view = ask(plugin, "/view", **where, t0=0, t1=run["models"][0]["extent"], width=1000)
+    assert (code, len(view["ranks"]), view["version"]) == (200, 2, run["version"])
+    assert ask(plugin, "/summary", **where)[1]["count"] == 3
+    assert ask(plugin, "/step", **where, step=2)[1]["step"] == 2
+    assert ask(plugin, "/bucket", **where, rank=1, id=3)[1]["title"].startswith("bucket 1, step 1")
+
+
+@pytest.mark.parametrize(
+    ("route", "parameters", "code", "says"),
+    [
+        ("/run", {"run": "../secret"}, 404, "no such run"),
+        ("/run", {}, 404, "no such run"),
+        ("/view", {"run": "a", "model": "other", "t0": 0, "t1": 1, "width": 1}, 404, "no such mod"),
+        ("/view", {"run": "a", "model": "net", "t0": 0, "t1": "x", "width": 1}, 400, "t1 is not a"),
+        ("/view", {"run": "a", "model": "net", "t0": 0, "t1": "inf", "width": 1}, 400, "t1 is not"),
+        ("/view", {"run": "a", "model": "net", "t0": 0, "t1": "1e300", "width": 1}, 400, "range"),
+        ("/view", {"run": "a", "model": "net", "t0": 9, "t1": 1, "width": 1}, 400, "after t0"),
+        ("/bucket", {"run": "a", "model": "net", "rank": 7, "id": 0}, 404, "no rank 7"),
+    ],
+)
+def test_what_is_not_there_is_said(
+    plugin: CommTimeline, route: str, parameters: dict[str, Any], code: int, says: str
+) -> None:
+    """With a status that is no server error."""
+    found, answer = ask(plugin, route, **parameters)
+    assert found == code
+    assert says in answer["error"]
+
+
+def test_the_page_s_files_have_routes_of_their_own(plugin: CommTimeline) -> None:
+    """No part of a request becomes a path."""
+    static = {route for route in plugin.get_plugin_apps() if route.startswith("/static/")}
+    assert {"/static/main.js", "/static/style.css"} <= static
+    assert not any("*" in route for route in plugin.get_plugin_apps())
+    path = plugin.frontend_metadata().es_module_path
+    response = Client(plugin.get_plugin_apps()[path]).get(path)
+    assert response.mimetype == "text/javascript"
+    assert b"export function render" in response.get_data()
+
+
+def test_without_a_local_logdir_the_tab_is_inactive() -> None:
+    """Nothing, a bucket of a cloud, a folder that is not there."""
+    for logdir in (None, "", "gs://somewhere", "/nowhere/at/all"):
+        plugin = CommTimeline(TBContext(logdir=logdir))
+        assert not plugin.is_active()
+        assert ask(plugin, "/runs") == (200, {"runs": []})
+
+
+def test_a_large_run_is_read_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each rank a portion at least, whatever the budget; then the rest."""
+    monkeypatch.setattr("hooktrace.analysis.tensorboard_plugin.cache._PORTION", 1 << 16)
+    write_ranks(tmp_path, {r: text_of(run_of(r), steps_of(60)) for r in range(3)})
+    cache = RunCache(Runs({"": tmp_path}).files)
+    first = cache.refresh(".", 0.0)
+    sizes = [len(t.steps) for t in first.timeline.tracks]
+    assert all(0 < size < 60 for size in sizes)
+    assert first.read_bytes < first.total_bytes
+    assert cache.get(".", 100.0) is first
+    whole = cache.refresh(".", 100.0)
+    assert [len(t.steps) for t in whole.timeline.tracks] == [60, 60, 60]
+    assert (whole.version, whole.read_bytes) == (first.version + 1, whole.total_bytes)
+    assert cache.refresh(".", 100.0) is whole
+
+
+def test_only_some_runs_stay_in_memory(tmp_path: Path) -> None:
+    """The ones that were looked at last."""
+    for name in "abc":
+        write_ranks(tmp_path / name, {0: text_of(run_of(0), steps_of(1))})
+    cache = RunCache(Runs({"": tmp_path}).files, kept=2)
+    a, b = cache.get("a", 1), cache.get("b", 1)
+    assert cache.get("a", 1) is a
+    cache.get("c", 1)
+    assert cache.get("a", 1) is a
+    assert cache.get("b", 1) is not b
+
+
+def test_torch_is_not_imported() -> None:
+    """TensorBoard's process stays as small as it is."""
+    code = """
+import sys
+import hooktrace.analysis.tensorboard_plugin.plugin
+print(sorted({"torch", "prometheus_client", "opentelemetry"} & set(sys.modules)))
+"""
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert run.stdout.strip() == "[]"

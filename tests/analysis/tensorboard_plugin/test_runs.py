@@ -1,0 +1,74 @@
+"""Which runs are found, and that no file outside the logdir is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hooktrace.analysis.tensorboard_plugin.runs import NotThereError, Runs
+from tests.analysis.timeline.files import run_of, steps_of, text_of, write_ranks
+
+TEXT = text_of(run_of(0), steps_of(1))
+
+
+def test_runs_at_any_depth(tmp_path: Path) -> None:
+    """The logdir itself, folders in folders, several roots."""
+    for name in (".", "a", "b/c"):
+        write_ranks(tmp_path / name, {0: TEXT})
+    (tmp_path / "empty/plugins/hooktrace").mkdir(parents=True)
+    assert Runs({"": tmp_path}).names() == [".", "a", "b/c"]
+    assert Runs({"x": tmp_path / "a", "y": tmp_path / "b"}).names() == ["x", "y/c"]
+    assert Runs({"": tmp_path / "nowhere"}).names() == []
+
+
+def test_a_name_is_looked_up_and_never_a_path(tmp_path: Path) -> None:
+    """Nothing but what the walk found."""
+    write_ranks(tmp_path / "logs/a", {0: TEXT})
+    write_ranks(tmp_path / "secret", {0: TEXT})
+    runs = Runs({"": tmp_path / "logs"})
+    assert list(runs.files("a")) == [0]
+    for name in ("../secret", str(tmp_path / "secret"), "a/../../secret", "a/", "", "A"):
+        with pytest.raises(NotThereError):
+            runs.files(name)
+
+
+def test_links_out_of_the_logdir_are_not_followed(tmp_path: Path) -> None:
+    """Whichever part of the path is the link; links inside are."""
+    logs = tmp_path / "logs"
+    write_ranks(tmp_path / "secret", {0: TEXT})
+    outside = tmp_path / "secret/plugins/hooktrace/rank00000.trace.json"
+    write_ranks(logs / "run", {0: TEXT})
+    folder = logs / "run/plugins/hooktrace"
+    (folder / "rank00001.trace.json").symlink_to(outside)
+    (folder / "rank00002.trace.json").symlink_to(folder / "rank00000.trace.json")
+    (logs / "whole").symlink_to(tmp_path / "secret")
+    (logs / "up").symlink_to(logs)
+    (logs / "plugins").symlink_to(tmp_path / "secret/plugins")
+    deep = logs / "deep/plugins"
+    deep.mkdir(parents=True)
+    (deep / "hooktrace").symlink_to(tmp_path / "secret/plugins/hooktrace")
+    runs = Runs({"": logs})
+    assert runs.names() == ["run"]
+    assert list(runs.files("run")) == [0, 2]
+
+
+def test_a_logdir_that_is_a_link_is_the_user_s_choice(tmp_path: Path) -> None:
+    """What it points to is the logdir."""
+    write_ranks(tmp_path / "real/a", {0: TEXT})
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    runs = Runs({"": tmp_path / "link"})
+    assert runs.names() == ["a"]
+    assert list(runs.files("a")) == [0]
+
+
+def test_new_runs_are_seen_after_a_while(tmp_path: Path) -> None:
+    """The logdir is walked again when the last walk is old."""
+    now = 0.0
+    runs = Runs({"": tmp_path}, clock=lambda: now)
+    assert runs.names() == []
+    write_ranks(tmp_path / "a", {0: TEXT})
+    now = 4.0
+    assert runs.names() == []
+    now = 5.0
+    assert runs.names() == ["a"]

@@ -1,0 +1,78 @@
+"""Trace files of made-up ranks, whose clocks are as wrong as a test wants them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hooktrace.records import BucketRecord, ClockRecord, RunInfo, StepRecord
+from hooktrace.records.trace_format import TraceEncoder
+from tests.exporters.records_sample import make_run, make_step
+
+Completed = tuple[StepRecord, tuple[BucketRecord, ...]]
+
+
+def run_of(rank: int, *, offset_ns: int = 0, wall_error_ns: int = 0, **changes: Any) -> RunInfo:
+    """Return the run as a rank sees it whose host clock is behind rank 0's by ``offset_ns``."""
+    run = make_run(rank)
+    return replace(
+        run,
+        host_anchor_ns=run.host_anchor_ns - offset_ns,
+        wall_anchor_ns=run.wall_anchor_ns + wall_error_ns,
+        **changes,
+    )
+
+
+def moved(step: Completed, by: Callable[[int], int]) -> Completed:
+    """Return a step whose host times all went through ``by``."""
+    record, buckets = step
+    return (
+        replace(
+            record,
+            first_ready_ns=by(record.first_ready_ns),
+            last_ready_ns=by(record.last_ready_ns),
+            done_ns=by(record.done_ns),
+        ),
+        tuple(
+            replace(
+                b,
+                ready_ns=by(b.ready_ns),
+                launched_ns=by(b.launched_ns),
+                done_ns=by(b.done_ns),
+                stages=tuple(
+                    replace(s, start_ns=by(s.start_ns), end_ns=by(s.end_ns)) for s in b.stages
+                ),
+            )
+            for b in buckets
+        ),
+    )
+
+
+def text_of(
+    run: RunInfo,
+    steps: Sequence[Completed],
+    *,
+    clocks: Sequence[ClockRecord] = (),
+    ended: bool = True,
+) -> str:
+    """Return the content of a rank's file."""
+    encoder = TraceEncoder(run)
+    parts = [encoder.start(), *map(encoder.clock, clocks)]
+    for record, buckets in steps:
+        parts += [encoder.buckets(record, buckets), encoder.step(record, buckets)]
+    return "".join([*parts, encoder.end({}) if ended else ""])
+
+
+def write_ranks(logdir: Path, texts: dict[int, str]) -> None:
+    """Write the files where an exporter would."""
+    folder = logdir / "plugins" / "hooktrace"
+    folder.mkdir(parents=True, exist_ok=True)
+    for rank, text in texts.items():
+        (folder / f"rank{rank:05d}.trace.json").write_text(text)
+
+
+def steps_of(count: int, *, bucket_count: int = 2) -> list[Completed]:
+    """Return steps of the sample."""
+    return [make_step(i, bucket_count=bucket_count) for i in range(count)]

@@ -1,0 +1,186 @@
+"""Ranks whose clocks are seconds apart and drift, side by side."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hooktrace.analysis.timeline import Timeline, arrivals, find_traces, load
+from hooktrace.analysis.timeline.clock import RankClock
+from hooktrace.analysis.timeline.columns import UNKNOWN
+from hooktrace.records import CLOCK_DRIFT, ClockRecord
+from tests.analysis.timeline.files import moved, run_of, steps_of, text_of, write_ranks
+from tests.exporters.records_sample import HOST_ANCHOR_NS, MODEL, STEP_NS, make_step
+
+MS = 1_000_000
+S = 1_000_000_000
+
+
+def clock(time_ns: int, offset_ns: int, uncertainty_ns: int = 20_000) -> ClockRecord:
+    """Return a measurement."""
+    return ClockRecord(
+        time_ns=time_ns,
+        offset_ns=offset_ns,
+        uncertainty_ns=uncertainty_ns,
+        round_trip_ns=2 * uncertainty_ns,
+        pings=32,
+    )
+
+
+def test_a_rank_that_is_seconds_away_and_drifts_is_put_in_its_place(tmp_path: Path) -> None:
+    """7 s behind and 80 ppm slow: all buckets are where rank 0's are, within the uncertainty."""
+    steps = steps_of(200)
+
+    def behind(host_ns: int) -> int:
+        return host_ns - 7 * S - round((host_ns - HOST_ANCHOR_NS) * 80e-6)
+
+    slow = [moved(step, behind) for step in steps]
+    span = 200 * STEP_NS
+    measured = [
+        clock(behind(at), at - behind(at))
+        for at in range(HOST_ANCHOR_NS, HOST_ANCHOR_NS + span + 1, span // 4)
+    ]
+    write_ranks(
+        tmp_path,
+        {0: text_of(run_of(0), steps), 1: text_of(run_of(1), slow, clocks=measured)},
+    )
+    timeline = load(find_traces(tmp_path))
+    assert timeline.unaligned == []
+    found = arrivals(timeline, MODEL)
+    assert found.ready.shape == (2, 400)
+    assert np.abs(found.ready[0] - found.ready[1]).max() <= 2  # ns, of rounding
+    assert set(found.uncertainty[0]) == {0}
+    assert set(found.uncertainty[1]) == {20_000}
+    assert set(found.late()[0]) == {UNKNOWN}
+
+
+@pytest.mark.parametrize(("late_ns", "named"), [(50_000, True), (39_000, False)])
+def test_the_last_rank_is_named_if_it_is_later_than_the_clocks_may_be_off(
+    tmp_path: Path, late_ns: int, named: bool
+) -> None:
+    """Rank 2 of 3, at bucket 1 of step 1 only; both uncertainties count."""
+    texts = {}
+    for rank in range(3):
+        steps = steps_of(3)
+        if rank == 2:
+            step, (first, second) = steps[1]
+            steps[1] = step, (first, replace(second, ready_ns=second.ready_ns + late_ns))
+        steps = [moved(s, lambda t, r=rank: t - r * S) for s in steps]  # type: ignore[misc]
+        clocks = [clock(HOST_ANCHOR_NS + i * S - rank * S, rank * S) for i in range(2)]
+        texts[rank] = text_of(run_of(rank), steps, clocks=clocks if rank else ())
+    write_ranks(tmp_path, texts)
+    found = arrivals(load(find_traces(tmp_path)), MODEL)
+    late, margin = found.late()
+    at = np.flatnonzero((found.step == 1) & (found.bucket == 1))
+    assert late[at].tolist() == [2 if named else UNKNOWN]
+    assert margin[at].tolist() == [late_ns]
+    assert found.lag()[2, at].tolist() == [late_ns]
+    others = np.delete(late, at)
+    assert set(others) == {UNKNOWN}
+
+
+def test_a_clock_that_nobody_measured_is_said_to_be_unknown(tmp_path: Path) -> None:
+    """It is placed by its wall clock, and no one is blamed by it."""
+    run = run_of(1, offset_ns=5 * S, wall_error_ns=3 * MS)
+    steps = [moved(s, lambda t: t - 5 * S + 2 * MS) for s in steps_of(2)]
+    write_ranks(tmp_path, {0: text_of(run_of(0), steps_of(2)), 1: text_of(run, steps)})
+    timeline = load(find_traces(tmp_path))
+    assert timeline.unaligned == [1]
+    found = arrivals(timeline, MODEL)
+    assert set(found.ready[1] - found.ready[0]) == {5 * MS}
+    assert set(found.uncertainty[1]) == {UNKNOWN}
+    assert set(found.late()[0]) == {UNKNOWN}
+
+
+def test_uncertainty_grows_beyond_the_measurements() -> None:
+    """By the drift that is allowed for; between two the larger one holds."""
+    measured = [clock(10 * S, 100, 1000), clock(20 * S, 300, 3000)]
+    found = RankClock(run_of(1), measured, run_of(0))
+    times = np.array([0, 10 * S, 15 * S, 20 * S, 30 * S])
+    drifted = round(10 * S * CLOCK_DRIFT)
+    assert found.uncertainty(times).tolist() == [
+        1000 + drifted, 1000, 3000, 3000, 3000 + drifted,
+    ]  # fmt: skip
+    assert (found.common(times) - times).tolist() == [100, 100, 200, 300, 300]
+
+
+def test_offsets_keep_their_nanoseconds() -> None:
+    """Also where they are larger than a double is exact to."""
+    offset = 2**60 + 12345
+    found = RankClock(run_of(1), [clock(S, offset), clock(2 * S, offset + 10)], run_of(0))
+    times = np.array([S, S + S // 2, 2 * S])
+    assert (found.common(times) - times).tolist() == [offset, offset + 5, offset + 10]
+
+
+def test_a_rank_that_lacks_a_bucket_names_nobody(tmp_path: Path) -> None:
+    """Its file was cut off, or its detail was not kept."""
+    clocks = [clock(HOST_ANCHOR_NS, 0)]
+    write_ranks(
+        tmp_path,
+        {
+            0: text_of(run_of(0), steps_of(3)),
+            1: text_of(run_of(1), steps_of(2), clocks=clocks),
+        },
+    )
+    found = arrivals(load(find_traces(tmp_path)), MODEL)
+    assert found.ready[1, found.step == 2].tolist() == [UNKNOWN, UNKNOWN]
+    assert found.lag()[1, found.step == 2].tolist() == [UNKNOWN, UNKNOWN]
+    assert found.lag()[0, found.step == 2].tolist() == [0, 0]
+    assert set(found.late()[0]) == {UNKNOWN}
+
+
+def test_files_of_another_run_are_strangers(tmp_path: Path) -> None:
+    """A rank that was left over from an earlier, larger job."""
+    other = run_of(2, run_id="older")
+    texts = {rank: text_of(run_of(rank), steps_of(1)) for rank in range(2)}
+    write_ranks(tmp_path, {**texts, 2: text_of(other, steps_of(1))})
+    timeline = load(find_traces(tmp_path))
+    assert [t.rank for t in timeline.tracks] == [0, 1]
+    assert [t.rank for t in timeline.strangers] == [2]
+
+
+def test_which_files_are_found(tmp_path: Path) -> None:
+    """The logdir or the folder itself; parts in order; earlier runs and other files are not."""
+    folder = tmp_path / "plugins" / "hooktrace"
+    folder.mkdir(parents=True)
+    names = ["rank00001.trace.json", "rank00000.trace.part10.json", "rank00000.trace.part2.json"]
+    others = ["rank00000.trace.1.json", "rank0.json", "rankx.trace.json", "notes.txt"]
+    for name in [*names, *others, "rank00000.trace.json"]:
+        (folder / name).write_text("")
+    for where in (tmp_path, folder):
+        found = find_traces(where)
+        assert list(found) == [0, 1]
+        assert [p.name for p in found[0]] == [
+            "rank00000.trace.json",
+            "rank00000.trace.part2.json",
+            "rank00000.trace.part10.json",
+        ]
+    assert find_traces(tmp_path / "nowhere") == {}
+
+
+def test_no_files_make_an_empty_timeline() -> None:
+    """Nothing is raised."""
+    timeline = load({})
+    assert (timeline.tracks, timeline.models, timeline.unaligned) == ([], [], [])
+    assert timeline.run is None
+    assert arrivals(timeline, "any").ready.shape == (0, 0)
+
+
+def test_processes_read_the_same(tmp_path: Path) -> None:
+    """Whether ranks are read here or in processes of their own."""
+    write_ranks(tmp_path, {r: text_of(run_of(r), [make_step(1)]) for r in range(3)})
+    traces = find_traces(tmp_path)
+    here = load(traces, processes=1)
+    from hooktrace.analysis.timeline import merge
+
+    limit, merge._WORTH_IT = merge._WORTH_IT, 0
+    try:
+        there: Timeline = load(traces, processes=2)
+    finally:
+        merge._WORTH_IT = limit
+    for one, other in zip(here.tracks, there.tracks, strict=True):
+        assert one.trace.run == other.trace.run
+        assert one.buckets.ready.tolist() == other.buckets.ready.tolist()

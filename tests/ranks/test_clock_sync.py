@@ -1,0 +1,179 @@
+"""Clocks that are seconds apart, measured over real connections on loopback."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from hooktrace.ranks import clock_sync as clocks
+from hooktrace.ranks.clock_sync import ClockClient, ClockServer, measure
+from hooktrace.records import ClockRecord, SkewRecord, late_rank
+
+S = 1_000_000_000
+
+
+class Server:
+    """A server whose clock is ahead of this host's by some ns."""
+
+    def __init__(self, ahead_ns: int = 0) -> None:
+        self.ahead_ns = ahead_ns
+        self.server = ClockServer("127.0.0.1", lambda: time.perf_counter_ns() + self.ahead_ns)
+
+    def connect(self, token: str | None = None) -> socket.socket:
+        """Return a connection on which pings may be sent."""
+        host, port, own = self.server.address.split()
+        connection = socket.create_connection((host, int(port)), timeout=5)
+        connection.sendall(bytes.fromhex(own if token is None else token))
+        return connection
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    """A server that is 7 s ahead."""
+    made = Server(7 * S)
+    yield made
+    made.server.close()
+
+
+@pytest.mark.parametrize("ahead_ns", [0, 7 * S, -3 * S - 12345])
+def test_an_offset_is_found_within_its_uncertainty(server: Server, ahead_ns: int) -> None:
+    """However far the clocks are apart."""
+    server.ahead_ns = ahead_ns
+    with server.connect() as connection:
+        before = time.perf_counter_ns()
+        record = measure(connection, time.perf_counter_ns)
+        after = time.perf_counter_ns()
+    assert abs(record.offset_ns - ahead_ns) <= record.uncertainty_ns
+    assert before < record.time_ns < after
+    assert record.uncertainty_ns == -(-record.round_trip_ns // 2)
+    assert record.pings == 32
+
+
+def test_a_delay_one_way_stays_within_the_uncertainty() -> None:
+    """A proxy that holds each ping for 5 ms and lets the answers through."""
+    server = Server(2 * S)
+    near, far = socket.socketpair()
+    connection = server.connect()
+
+    def forward() -> None:
+        while data := far.recv(64):
+            end = time.perf_counter_ns() + 5_000_000
+            while time.perf_counter_ns() < end:
+                pass
+            connection.sendall(data)
+            far.sendall(connection.recv(64))
+
+    thread = threading.Thread(target=forward)
+    thread.start()
+    record = measure(near, time.perf_counter_ns, pings=8)
+    near.close()
+    thread.join(5)
+    far.close()
+    connection.close()
+    server.server.close()
+    assert record.round_trip_ns >= 5_000_000
+    assert 1_000_000 < abs(record.offset_ns - 2 * S) <= record.uncertainty_ns
+
+
+def test_the_shortest_round_trip_counts() -> None:
+    """Of answers that come after 9, 1 and 5 ticks."""
+    near, far = socket.socketpair()
+    ticks = iter([0, 9, 100, 101, 200, 205])
+
+    def answer() -> None:
+        for at in (1004, 1100, 1202):
+            far.recv(8)
+            far.sendall(clocks._ANSWER.pack((at - 1000) // 100, at, at))
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    record = measure(near, lambda: next(ticks), pings=3)
+    thread.join(5)
+    near.close()
+    far.close()
+    assert record == ClockRecord(
+        time_ns=100, offset_ns=999, uncertainty_ns=1, round_trip_ns=1, pings=3
+    )
+
+
+@pytest.mark.parametrize("token", ["00" * 16, "ff", "00" * 24], ids=len)
+def test_a_stranger_gets_no_answer(server: Server, token: str) -> None:
+    """Its connection is closed, and others go on."""
+    with server.connect(token) as stranger, server.connect() as friend:
+        stranger.sendall(bytes(24))
+        with pytest.raises(ConnectionError):
+            measure(stranger, time.perf_counter_ns, pings=1)
+        assert measure(friend, time.perf_counter_ns, pings=1).pings == 1
+
+
+def test_many_clients_at_once_and_one_that_leaves(server: Server) -> None:
+    """In pieces of any size; nobody holds up the others."""
+    first = server.connect()
+    silent = server.connect()
+    leaving = server.connect()
+    leaving.close()
+    for byte in clocks._PING.pack(5):
+        first.sendall(bytes([byte]))
+    answered, _, _ = clocks._ANSWER.unpack(clocks._receive(first, clocks._ANSWER.size))
+    assert answered == 5
+    with server.connect() as other:
+        measure(other, time.perf_counter_ns)
+    first.close()
+    silent.close()
+
+
+def wait_for(reached: Callable[[], bool]) -> bool:
+    """Poll for at most 20 s."""
+    end = time.monotonic() + 20
+    while not reached() and time.monotonic() < end:
+        time.sleep(0.01)
+    return reached()
+
+
+def test_a_client_goes_on_when_its_server_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It waits for an address, measures, and finds the next one by asking again."""
+    monkeypatch.setattr(clocks, "_PAUSES_S", (0.02,))
+    addresses: list[str | None] = [None]
+    found: list[ClockRecord] = []
+    client = ClockClient(lambda: addresses[-1], time.perf_counter_ns, found.append)
+    first, second = Server(5 * S), Server(9 * S)
+    addresses.append(first.server.address)
+    assert wait_for(lambda: len(found) >= 2)
+    first.server.close()
+    addresses.append(second.server.address)
+    assert wait_for(lambda: abs(found[-1].offset_ns - 9 * S) <= found[-1].uncertainty_ns)
+    client.close()
+    second.server.close()
+    assert abs(found[0].offset_ns - 5 * S) <= found[0].uncertainty_ns
+    assert not [t for t in threading.enumerate() if t.name == "hooktrace-clock"]
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "uncertainty", "late"),
+    [
+        ((0, 5, 20), 14, 2),
+        ((0, 5, 20), 15, None),
+        ((20, 0), 3, 0),
+        ((0, 5, 20), None, None),
+        ((0,), 0, None),
+        ((), 0, None),
+    ],
+)
+def test_nobody_is_blamed_within_the_uncertainty(
+    arrivals: tuple[int, ...], uncertainty: int | None, late: int | None
+) -> None:
+    """It is of the last rank's distance to the next."""
+    assert late_rank(arrivals, uncertainty) == late
+
+
+def test_a_skew_knows_its_own_lag_and_the_late_rank() -> None:
+    """Of the rank that recorded it."""
+    skew = SkewRecord(
+        model="net", hook="h", generation=1, step=3, bucket=2, time_ns=5, rank=6,
+        ranks=(4, 6, 9), arrivals_ns=(0, 7, 90), uncertainty_ns=10,
+    )  # fmt: skip
+    assert (skew.lag_ns, skew.late_rank) == (7, 9)

@@ -1,0 +1,81 @@
+"""The definitions, against slow and obvious versions of themselves."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hooktrace.records.intervals import bus_bytes, exposed_ns, fifo_starts, overlap_ratio, union_ns
+
+intervals = st.lists(
+    st.tuples(st.integers(0, 60), st.integers(0, 20)).map(lambda p: (p[0], p[0] + p[1]))
+)
+
+
+@given(intervals)
+def test_union_counts_each_moment_once(spans: list[tuple[int, int]]) -> None:
+    """The union's length is the number of unit cells that some interval covers."""
+    covered = {cell for start, end in spans for cell in range(start, end)}
+    assert union_ns(spans) == len(covered)
+
+
+def test_exposed_is_never_negative() -> None:
+    """Communication that ended before the last bucket was ready is not exposed."""
+    assert exposed_ns(100, 130) == 30
+    assert exposed_ns(100, 90) == 0
+
+
+def test_overlap_ratio() -> None:
+    """All hidden is 1, all exposed 0, and nothing communicated hides nothing."""
+    assert overlap_ratio(0, 80) == 1.0
+    assert overlap_ratio(80, 80) == 0.0
+    assert overlap_ratio(20, 80) == 0.75
+    assert overlap_ratio(0, 0) == 1.0
+
+
+def simulate(jobs: list[tuple[int, int]], workers: int) -> tuple[list[int], list[int]]:
+    """Run (launch, length) jobs on a FIFO server by hand; return their starts and ends."""
+    free = [0] * workers
+    starts, ends = [], []
+    for launch, length in jobs:
+        worker = min(range(workers), key=lambda w: free[w])
+        start = max(launch, free[worker])
+        free[worker] = start + length
+        starts.append(start)
+        ends.append(start + length)
+    return starts, ends
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 200), st.integers(0, 50)), max_size=40).map(sorted),
+    st.integers(1, 4),
+)
+def test_queue_model_recovers_a_servers_starts(jobs: list[tuple[int, int]], workers: int) -> None:
+    """From launches and ends alone the model finds when a FIFO server started each job."""
+    starts, ends = simulate(jobs, workers)
+    assert fifo_starts([launch for launch, _ in jobs], ends, workers) == starts
+
+
+def test_queue_model_needs_a_worker() -> None:
+    """A server without workers would never start anything."""
+    with pytest.raises(ValueError, match="at least 1 worker, not 0"):
+        fifo_starts([0], [1], 0)
+
+
+@pytest.mark.parametrize(
+    ("collective", "expected"),
+    [
+        ("all_reduce", 1000 * 2 * 3 / 4),
+        ("all_gather", 4 * 1000 * 3 / 4),
+        ("reduce_scatter", 1000 * 3 / 4),
+        ("all_to_all", 1000 * 3 / 4),
+        ("broadcast", 1000),
+        ("send_recv", 1000),
+        ("all_to_allv", None),
+        ("something else", None),
+    ],
+)
+def test_bus_bytes_follow_nccl_tests(collective: str, expected: float | None) -> None:
+    """4 ranks and a payload of 1000 bytes, by the formulas of nccl-tests."""
+    assert bus_bytes(collective, 1000, 4) == expected

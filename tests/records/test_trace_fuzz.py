@@ -1,0 +1,340 @@
+"""Readers under damage: nothing in a file makes them raise, and undamaged lines are all read.
+
+A file is made of lines whose records are known.  Each kind of damage says which lines it touched;
+the records of all others must come back, in order, and what else comes back must be of touched
+lines.  A view line that is damaged is not named: nothing is lost with it.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tempfile
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hooktrace.analysis.timeline import RankTrack, arrivals, load
+from hooktrace.records import (
+    AnomalyRecord,
+    BucketRecord,
+    ClockRecord,
+    LayoutRecord,
+    SkewRecord,
+    StepRecord,
+)
+from hooktrace.records.trace_format import Trace, TraceEncoder, decode_trace, read_trace
+from tests.exporters import records_sample as sample
+
+SLOW = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def content() -> list[bytes]:
+    """Return the lines of a file that has one of each kind of record."""
+    encoder = TraceEncoder(sample.make_run())
+    text = encoder.start() + encoder.layout(sample.make_layout())
+    text += encoder.clock(
+        ClockRecord(time_ns=1, offset_ns=2, uncertainty_ns=3, round_trip_ns=6, pings=4)
+    )
+    host, device = sample.make_step(1), sample.on_device(sample.probed(sample.make_step(2)))
+    for step, buckets in (host, device, sample.make_step(3)):
+        text += encoder.buckets(step, buckets) + encoder.step(step, buckets)
+    text += encoder.anomaly(sample.make_anomaly())
+    text += encoder.skew(
+        SkewRecord(
+            model="net",
+            hook="h",
+            generation=1,
+            step=1,
+            bucket=0,
+            time_ns=10**9,
+            rank=1,
+            ranks=(0, 1),
+            arrivals_ns=(0, 5),
+            uncertainty_ns=1,
+        )
+    )
+    text += encoder.end({"steps": 1}, {"buckets": 2}, {"parts": 3})
+    return text.encode().splitlines(keepends=True)
+
+
+LINES = content()
+RUN_LINE = 1
+
+
+def records_of(trace: Trace) -> list[Any]:
+    """Return all records in the order of their kinds."""
+    few = [*trace.layouts, *trace.clocks, *trace.anomalies, *trace.skews]
+    return [*few, *trace.buckets, *trace.steps]
+
+
+RECORDS = [records_of(decode_trace([line])) for line in LINES]
+"""By line: what it holds, none or one."""
+
+
+def is_subsequence(part: list[Any], whole: list[Any]) -> bool:
+    """Return whether ``part`` is what is left of ``whole`` when some are taken out."""
+    rest = iter(whole)
+    return all(any(item == other for other in rest) for item in part)
+
+
+def by_kind(records: list[Any]) -> list[Any]:
+    """Sort as ``records_of`` does, keeping the order within a kind."""
+    few = [LayoutRecord, ClockRecord, AnomalyRecord, SkewRecord]
+    return sorted(records, key=lambda r: [*few, BucketRecord, StepRecord].index(type(r)))
+
+
+TYPES = {"str": str, "int": int, "bool": bool, "Clock": str, "Scope": str, "float": float}
+
+
+def check_types(value: Any, kind: str) -> None:
+    """Check that a value, or each field of a record, is what its annotation says, of 64 bits."""
+    if is_dataclass(value):
+        assert type(value).__name__ == kind.removesuffix(" | None")
+        for f in fields(value):
+            check_types(getattr(value, f.name), str(f.type))
+    elif isinstance(value, tuple):
+        assert kind.startswith("tuple")
+        for item in value:
+            check_types(item, "int" if kind == "tuple[int, ...]" else type(item).__name__)
+    elif value is None:
+        assert kind.endswith("| None") or kind == "NoneType"
+    else:
+        assert type(value) is TYPES[kind.removesuffix(" | None")]
+        assert type(value) is not int or -(2**63) <= value < 2**63
+
+
+def read_both(data: bytes) -> tuple[Trace, RankTrack]:
+    """Read a file as records and as columns, and put the columns in rank 0's clock."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory, "rank00000.trace.json")
+        path.write_bytes(data)
+        trace = read_trace(path)
+        timeline = load({0: [path], 1: [path]}, processes=1)
+    (track, *_) = [*timeline.tracks, *timeline.strangers]
+    for model in timeline.models:
+        arrivals(timeline, model).late()
+    assert [line for line, _ in trace.skipped] == sorted({line for line, _ in trace.skipped})
+    assert len(trace.skipped) <= 100
+    return trace, track
+
+
+@dataclass
+class Damaged:
+    """A file's content, and the numbers of the lines that are as they were, from 0."""
+
+    data: bytes
+    whole: list[int]
+
+
+@st.composite
+def flipped(draw: st.DrawFn) -> Damaged:
+    """Change some bytes; a newline that goes makes one line of two."""
+    data = bytearray(b"".join(LINES))
+    owner = [i for i, line in enumerate(LINES) for _ in line]
+    touched = set()
+    for at in draw(st.lists(st.integers(0, len(data) - 1), min_size=1, max_size=8)):
+        touched |= {owner[at]} | ({owner[at] + 1} if data[at] == 10 else set())
+        data[at] ^= draw(st.integers(1, 255))
+    return Damaged(bytes(data), [i for i in range(len(LINES)) if i not in touched])
+
+
+@given(flipped())
+@SLOW
+def test_flipped_bytes(damaged: Damaged) -> None:
+    """A digit that became another one cannot be told; the lines around it are as they were."""
+    trace, track = read_both(damaged.data)
+    if RUN_LINE not in damaged.whole and any("from here on" in r for _, r in trace.skipped):
+        return  # it says another schema or run, and then nothing of it may be read
+    expected = by_kind([r for i in damaged.whole for r in RECORDS[i]])
+    found = records_of(trace)
+    assert is_subsequence(expected, found)
+    assert len(found) <= len(expected) + len(LINES) - len(damaged.whole)
+    touched = len(LINES) - len(damaged.whole)
+    steps = [r.step for r in expected if isinstance(r, StepRecord)]
+    assert is_subsequence(steps, track.steps.step.tolist())
+    assert len(track.steps) <= len(steps) + touched
+    buckets = [(r.step, r.ready_ns) for r in expected if isinstance(r, BucketRecord)]
+    found = zip(track.buckets.step.tolist(), track.buckets.called.tolist(), strict=True)
+    assert is_subsequence(buckets, list(found))
+    assert len(track.buckets) <= len(buckets) + touched
+
+
+@given(st.integers(0, sum(map(len, LINES))))
+@SLOW
+def test_a_cut_at_any_byte(size: int) -> None:
+    """The whole lines before it are read; the rest of one is named."""
+    data = b"".join(LINES)[:size]
+    count = data.count(b"\n")
+    trace, _ = read_both(data)
+    rest = data.rpartition(b"\n")[2].removesuffix(b",")
+    only_its_end_is_gone = rest and rest == LINES[count].rstrip(b",\n")
+    whole = [r for i in range(count + bool(only_its_end_is_gone)) for r in RECORDS[i]]
+    assert records_of(trace) == by_kind(whole)
+    assert all(line == count + 1 and "cut off" in reason for line, reason in trace.skipped)
+
+
+@given(st.lists(st.integers(0, len(LINES) - 1), max_size=2 * len(LINES)))
+@SLOW
+def test_lines_dropped_doubled_and_shuffled(order: list[int]) -> None:
+    """Each line stands for itself."""
+    trace, _ = read_both(b"".join(LINES[i] for i in order))
+    assert records_of(trace) == by_kind([r for i in order for r in RECORDS[i]])
+    assert trace.skipped == []
+
+
+@pytest.mark.parametrize("anchors", [(2**63 - 1, -(2**63)), (0, 2**63 - 1), (2**62, 0)])
+def test_a_run_whose_clock_is_no_time(tmp_path: Path, anchors: tuple[int, int]) -> None:
+    """A difference of two ranks' clocks that does not fit into 64 bits would end the merging."""
+    wall_ns, host_ns = anchors
+    event = json.loads(LINES[RUN_LINE].strip().removesuffix(b","))
+    event["args"] |= {"rank": 1, "wall_anchor_ns": wall_ns, "host_anchor_ns": host_ns}
+    line = json.dumps(event).encode() + b",\n"
+    traces = {rank: [tmp_path / f"rank{rank:05d}.trace.json"] for rank in range(2)}
+    traces[0][0].write_bytes(b"".join(LINES))
+    without_clocks = [text for text in LINES if b"hooktrace_clock" not in text]
+    traces[1][0].write_bytes(b"".join([LINES[0], line, *without_clocks[2:]]))
+    timeline = load(traces, processes=1)
+    assert [len(arrivals(timeline, model).step) for model in timeline.models] == [6]
+    bad = read_trace(traces[1][0])
+    assert bad.run is None
+    assert [number for number, _ in bad.skipped] == [RUN_LINE + 1]
+
+
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.integers(-(2**70), 2**70)
+    | st.just(10**400),
+    lambda one: st.lists(one, max_size=4) | st.dictionaries(st.text(max_size=8), one, max_size=4),
+    max_leaves=8,
+)
+
+
+READ_LINES = [RUN_LINE, len(LINES) - 2, *(i for i, found in enumerate(RECORDS) if found)]
+ODD = st.sampled_from([2**63, -(2**63) - 1, 2**63 - 1, -1, 7, 1.5, "1", True, None, [], {}])
+
+
+@given(st.data(), st.sampled_from(READ_LINES), ODD | JSON)
+@SLOW
+def test_any_value_in_any_field(data: st.DataObject, number: int, value: Any) -> None:
+    """The line is read as another record of the same types, or named; all others are read."""
+    event = json.loads(LINES[number].strip().removesuffix(b","))
+    place = data.draw(st.sampled_from([event, event["args"]]))
+    while True:
+        keys = sorted(place) if isinstance(place, dict) else range(len(place))
+        key = data.draw(st.sampled_from(keys))
+        if isinstance(place[key], dict | list) and place[key] and data.draw(st.integers(0, 3)):
+            place = place[key]
+        else:
+            place[key] = value
+            break
+    text = json.dumps(event, separators=(",", ":")).encode() + b",\n"
+    trace, track = read_both(b"".join([*LINES[:number], text, *LINES[number + 1 :]]))
+    names = [*(name for pair in track.models for name in pair), *track.dtypes]
+    assert {type(name) for name in [*names, *track.exceptions.values()]} <= {str}
+    if number == RUN_LINE and trace.skipped:
+        return
+    assert [at for at, _ in trace.skipped] in ([], [number + 1])
+    others = by_kind([r for i, found in enumerate(RECORDS) if i != number for r in found])
+    assert is_subsequence(others, records_of(trace))
+    for record in records_of(trace):
+        check_types(record, type(record).__name__)
+    assert all(0 <= skew.rank < len(skew.arrivals_ns) for skew in trace.skews)
+
+
+@given(JSON, st.sampled_from([None, 0, 1]))
+@SLOW
+def test_other_json(value: Any, indent: int | None) -> None:
+    """Of any shape, in one line or many, it is said in one sentence that it is none of ours."""
+    text = json.dumps(value, indent=indent)
+    trace, track = read_both(text.encode())
+    assert records_of(trace) == []
+    assert len(track.buckets) == 0
+    if text.strip() not in {"[]", ""}:
+        (skipped,) = trace.skipped
+        assert "no trace of hooktrace" in skipped.reason or "cut off" in skipped.reason
+
+
+@given(st.binary(max_size=300))
+@SLOW
+def test_any_bytes(data: bytes) -> None:
+    """Read as nothing, alone and in the middle of a file."""
+    read_both(data)
+    trace, _ = read_both(b"".join([*LINES[:7], data, b"\n", *LINES[7:]]))
+    assert records_of(trace) == by_kind([r for found in RECORDS for r in found])
+
+
+CHROME = json.dumps(
+    {"traceEvents": [{"ph": "X", "name": "f", "pid": 1, "ts": i, "dur": 1} for i in range(5000)]},
+    indent=1,
+)
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (gzip.compress(b"".join(LINES)), "it is compressed by gzip"),
+        (CHROME.encode(), "its events are those of another tool"),
+        (CHROME.replace("\n", "").encode(), "its events are those of another tool"),
+        (b"\n".join(b"%d" % i for i in range(5000)), "no line of it is an event"),
+        (b"\x00" * 5000, "no line of it is an event"),
+        (b"[" * 200_000, "no line of it is an event"),
+    ],
+    ids=["gzip", "chrome trace", "chrome trace in a line", "numbers", "zeros", "nested"],
+)
+def test_a_foreign_file_is_told_in_one_sentence(data: bytes, said: str) -> None:
+    """Not a line at a time."""
+    trace, track = read_both(data)
+    assert len(trace.skipped) == 1
+    assert said in trace.skipped[0].reason
+    assert trace.unnamed == 0
+    assert track.trace.skipped == trace.skipped
+
+
+def test_an_empty_file_is_a_trace_of_nothing() -> None:
+    """The process was killed before its first write."""
+    trace, _ = read_both(b"")
+    assert trace == Trace()
+
+
+def test_many_damaged_lines_are_counted() -> None:
+    """A hundred are named; the records around them are there."""
+    trace, track = read_both(b"".join(LINES[:5]) + b"{oh no\n" * 1000 + b"".join(LINES[5:]))
+    assert [line for line, _ in trace.skipped] == list(range(6, 106))
+    assert trace.unnamed == track.trace.unnamed == 900
+    assert records_of(trace) == by_kind([r for found in RECORDS for r in found])
+
+
+def test_a_schema_of_the_future_is_not_guessed_at() -> None:
+    """One sentence that names both versions."""
+    data = b"".join(LINES).replace(b'"schema":1,', b'"schema":2,')
+    trace, _ = read_both(data)
+    assert records_of(trace) == []
+    ((line, reason),) = trace.skipped
+    assert line == RUN_LINE + 1
+    assert "schema version 2" in reason
+
+
+def test_an_endless_line_stays_out_of_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a line that is longer than any of ours only the beginning is read; the next is whole."""
+    from hooktrace.records.trace_format import decode
+
+    monkeypatch.setattr(decode, "_LONGEST_LINE", 1000)
+    path = tmp_path / "rank00000.trace.json"
+    path.write_bytes(b"".join(LINES[:4]) + b"[" + b"1," * 5000 + b"1]\n" + b"".join(LINES[4:]))
+    lines = list(decode.read_lines(path))
+    assert max(map(len, lines)) == 1000
+    assert len(lines) == len(LINES) + 1
+    trace = read_trace(path)
+    assert [line for line, _ in trace.skipped] == [5]
+    assert "longer than any" in trace.skipped[0].reason
+    assert records_of(trace) == by_kind([r for found in RECORDS for r in found])

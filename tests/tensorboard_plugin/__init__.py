@@ -1,1 +1,0 @@
-"""Tests of ``hooktrace.tensorboard_plugin``'s server half."""

@@ -1,0 +1,118 @@
+"""The command line: what it accepts, and how it says no."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from hooktrace.__main__ import main
+from hooktrace.hooks import catalogue
+
+
+def call(*arguments: str) -> Result:
+    return CliRunner().invoke(main, arguments)
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        yield server.getsockname()[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem", "remedy"),
+    [
+        (["--hook", "zip"], "no hook is called 'zip'", "that 'hooktrace hooks' lists"),
+        (["--ranks", "0"], "0 ranks cannot train", "pass --ranks 1 or more"),
+        (["--steps", "0"], "0 steps are no training", "pass --steps 1 or more"),
+        (["--bucket-cap-mb", "0"], "a bucket cannot hold 0 MB", "pass --bucket-cap-mb above 0"),
+        (["--bucket-cap-mb", "nan"], "cannot hold nan MB", "pass --bucket-cap-mb above 0"),
+        (["--port", "65535"], "leave the range of ports", "--port 0 for free ones"),
+        (["--port", "-1"], "leave the range of ports", "--port 0 for free ones"),
+    ],
+)
+def test_demo_names_a_bad_option_and_what_to_pass(
+    arguments: list[str], problem: str, remedy: str, tmp_path: Path
+) -> None:
+    """One line on standard error, exit code 2, and nothing is started or written."""
+    out = tmp_path / "out"
+    result = call("demo", "--out", str(out), *arguments)
+    assert result.exit_code == 2
+    assert len(result.stderr.splitlines()) == 1
+    assert problem in result.stderr
+    assert result.stderr.rstrip().endswith(remedy)
+    assert not out.exists()
+
+
+def test_demo_names_the_rank_whose_port_is_in_use(taken_port: int, tmp_path: Path) -> None:
+    """The second rank's port is the one after the first's."""
+    result = call("demo", "--port", str(taken_port - 1), "--out", str(tmp_path))
+    assert result.exit_code == 2
+    assert f"port {taken_port}, for the metrics of rank 1, is in use" in result.stderr
+    assert result.stderr.rstrip().endswith("--port 0 for free ones")
+
+
+def test_demo_needs_a_directory_that_it_can_write(tmp_path: Path) -> None:
+    """A path below a file cannot hold the run."""
+    (tmp_path / "file").touch()
+    result = call("demo", "--port", "0", "--out", str(tmp_path / "file" / "run"))
+    assert result.exit_code == 2
+    assert "Not a directory; pass --out a directory that you may write" in result.stderr
+
+
+def test_bench_passes_its_options_and_exit_code_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The subcommand is no more than a door to ``hooktrace.commands.bench.main``."""
+    calls = []
+
+    def fake(**options: object) -> int:
+        calls.append(options)
+        return 3
+
+    monkeypatch.setattr("hooktrace.commands.bench.main", fake, raising=False)
+    result = call("bench", "--quick", "--json", "numbers.json")
+    assert (result.exit_code, calls) == (
+        3,
+        [
+            {
+                "quick": True,
+                "json_path": Path("numbers.json"),
+                "hooks": False,
+                "timeline": False,
+                "report": False,
+            }
+        ],
+    )
+
+
+def test_hooks_lists_the_catalogue() -> None:
+    """A line for each hook, by the name that the demo takes."""
+    result = call("hooks")
+    assert result.exit_code == 0
+    names = [entry.name for entry in catalogue()]
+    first_words = [words[0] for line in result.output.splitlines() if (words := line.split())]
+    assert [word for word in first_words if word in names] == names
+
+
+@pytest.mark.parametrize(
+    ("arguments", "remedy"),
+    [
+        ([], "or --standard for all of them"),
+        (["package.module:hook", "--standard"], "or --standard for all of them"),
+        (["package.module.hook"], "such as my_package.hooks:my_hook"),
+        (["package.module:hook", "--state", "state"], "such as my_package.hooks:my_hook"),
+        (["package.module:hook", "--ranks", "0"], "2 to see what is averaged"),
+    ],
+)
+def test_check_names_what_it_cannot_check(arguments: list[str], remedy: str) -> None:
+    """One line on standard error, exit code 2, before any process starts."""
+    result = call("check", *arguments)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("hooktrace check: ")
+    assert len(result.stderr.splitlines()) == 1
+    assert result.stderr.rstrip().endswith(remedy)

@@ -1,0 +1,51 @@
+"""Reports as text and as markdown."""
+
+from __future__ import annotations
+
+import math
+
+from hooktrace.testing.check.report import CaseResult, CheckReport, Finding, Measured, status_of
+from hooktrace.testing.check.table import as_markdown, as_text
+
+
+def finding(case: str, kind: str, message: str, rank: int | None = None) -> Finding:
+    return Finding(case=case, status=status_of(kind), kind=kind, message=message, rank=rank)
+
+
+SUM = "hook 'h', bucket {}, step 11: a sum; divide"
+REPORT = CheckReport(
+    hook="pkg:h",
+    ranks=2,
+    cases=(
+        CaseResult(case="many", findings=(finding("many", "not_averaged", SUM.format(0)),)),
+        CaseResult(case="odd", findings=(finding("odd", "not_averaged", SUM.format(2)),)),
+        CaseResult(case="nan", findings=(finding("nan", "nan_hidden", "hidden; look", 1),)),
+        CaseResult(case="join", note="said", seconds=1.25),
+    ),
+    measured=Measured(error=0.0123, sum_error=0.0, ratio=math.inf),
+    stacks={"many": "Thread 0x1"},
+)
+
+
+def test_a_report_says_everything_once() -> None:
+    """What a case shares with one before it is named, not repeated; stacks come last."""
+    lines = [line.rstrip() for line in as_text(REPORT).splitlines()]
+    text = "\n".join(lines)
+    assert "many   fail   0.0   not_averaged: hook 'h', bucket 0, step 11: a sum; divide" in text
+    assert "odd    fail   0.0   not_averaged: as in 'many'" in text
+    assert "nan    warn   0.0   nan_hidden: rank 1: hidden; look" in text
+    assert "join   pass   1.2   said" in text
+    assert (
+        "pkg:h on 2 gloo ranks: fail; 2 failed, 1 warned, 1 passed; relative error of a step "
+        "0.012, of their sum exact; compression nothing sent"
+    ) in lines
+    assert lines[-1] == "Thread 0x1"
+
+
+def test_an_overview_is_a_row_a_hook() -> None:
+    """Each different finding with its cases, without hook, bucket and remedy."""
+    row = as_markdown([REPORT]).splitlines()[-1]
+    assert row == (
+        "| `pkg:h` | fail | 0.012 | exact | nothing sent | not_averaged (many, odd): a sum; "
+        "nan_hidden (nan): hidden |"
+    )
