@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter, OrderedDict
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from ..records import AnomalyRecord, Batch, BucketRecord, RunInfo, SkewRecord, StepRecord
 from ..records.trace_format import trace_path

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 __all__ = ["AnomalyRecord"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnomalyRecord:
+class AnomalyRecord(
+    msgspec.Struct,
+    frozen=True,
+    kw_only=True,
+    tag_field="kind",
+    tag="anomaly",
+    omit_defaults=True,
+    rename={"kind": "name"},
+):
     """Something that went wrong in a hook: ``message`` names it and ends in what to do.
 
     ``rank``: of the process that saw it.  ``parameter``: the one that it is about, if it is about

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
 
 from .anomaly import AnomalyRecord
 from .bucket import BucketRecord
@@ -14,8 +14,7 @@ from .step import StepRecord
 __all__ = ["Batch"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
     """What the drain hands to each exporter: whole steps with their buckets, in order.
 
     ``losses`` are the totals so far of everything that was lost, by reason; ``failures`` the
@@ -28,5 +27,5 @@ class Batch:
     anomalies: tuple[AnomalyRecord, ...] = ()
     clocks: tuple[ClockRecord, ...] = ()
     skews: tuple[SkewRecord, ...] = ()
-    losses: dict[str, int] = field(default_factory=dict)
-    failures: dict[str, int] = field(default_factory=dict)
+    losses: dict[str, int] = msgspec.field(default_factory=dict)
+    failures: dict[str, int] = msgspec.field(default_factory=dict)

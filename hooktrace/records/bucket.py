@@ -7,8 +7,9 @@ step was ready on that device, measured with device events.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 __all__ = [
     "STAGES",
@@ -35,8 +36,7 @@ Scope = Literal["global", "local"]
 rank's own, which compress and decompress would give back if they lost nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stage:
+class Stage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One stretch of a bucket's time, ``[start_ns, end_ns]``, in the clock of its owner.
 
     ``derived`` marks times that come from the queue model and not from a stamp.  ``collective``
@@ -58,8 +58,7 @@ class Stage:
         return self.end_ns - self.start_ns
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transfer:
+class Transfer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What went to collectives of one kind and dtype: the bytes of this rank's payloads."""
 
     collective: str
@@ -67,8 +66,7 @@ class Transfer:
     wire_bytes: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceSpan:
+class DeviceSpan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A bucket's times on its device, in ns since the first bucket of the step was ready there."""
 
     ready_ns: int
@@ -76,8 +74,7 @@ class DeviceSpan:
     stages: tuple[Stage, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParameterError:
+class ParameterError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The error of one parameter's part of a bucket; numbers as in ``ErrorRecord``."""
 
     name: str
@@ -86,8 +83,7 @@ class ParameterError:
     max_absolute: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorRecord:
+class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How far a hook's result is from the lossless average of the same gradients.
 
     With x the result and r the average: ``relative_l2`` is |x - r| / |r| (inf where only r is 0),
@@ -108,8 +104,9 @@ class ErrorRecord:
     scope: Scope = "global"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BucketRecord:
+class BucketRecord(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="bucket", omit_defaults=True
+):
     """One call of a hook for one bucket.
 
     ``ready_ns``: the hook was called.  ``launched_ns``: it returned.  ``done_ns``: its result was

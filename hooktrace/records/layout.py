@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 __all__ = ["BucketLayout", "LayoutRecord"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BucketLayout:
+class BucketLayout(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One bucket of a layout.
 
     ``parameters`` holds (name, shape); without ``instrument()`` the name is ``index.position``.
@@ -22,8 +21,9 @@ class BucketLayout:
     parameters: tuple[tuple[str, tuple[int, ...]], ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayoutRecord:
+class LayoutRecord(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="layout", omit_defaults=True
+):
     """The buckets of one generation: DDP rebuilds them after the first backward, in a new order."""
 
     model: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 __all__ = ["CLOCK_DRIFT", "SCHEMA_VERSION", "ClockRecord", "RunInfo"]
 
@@ -14,8 +14,9 @@ CLOCK_DRIFT = 50e-6
 """Parts by which two hosts' clocks may drift apart, which is more than they do under NTP."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunInfo:
+class RunInfo(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="run", omit_defaults=True
+):
     """Who recorded: this process in its job, and its clock's anchor to wall-clock time.
 
     ``wall_anchor_ns`` (``time.time_ns``) and ``host_anchor_ns`` (``time.perf_counter_ns``) were
@@ -38,8 +39,9 @@ class RunInfo:
         return self.wall_anchor_ns + (host_ns - self.host_anchor_ns)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClockRecord:
+class ClockRecord(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="clock", omit_defaults=True
+):
     """One measurement of this rank's host clock against rank 0's.
 
     When this rank's clock showed ``time_ns``, rank 0's showed ``time_ns + offset_ns``, give or take

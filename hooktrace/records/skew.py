@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 __all__ = ["SkewRecord", "late_rank"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SkewRecord:
+class SkewRecord(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="skew", omit_defaults=True
+):
     """When each rank had one bucket ready, of a step in which the ranks told each other.
 
     ``arrivals_ns``: of each of ``ranks``, ns after the first one.  ``uncertainty_ns``: of the

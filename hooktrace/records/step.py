@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from .bucket import Clock, Transfer
 from .intervals import overlap_ratio
@@ -10,8 +10,9 @@ from .intervals import overlap_ratio
 __all__ = ["StepRecord"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepRecord:
+class StepRecord(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="step", omit_defaults=True
+):
     """One backward pass that communicated, of one model.
 
     ``first_ready_ns``, ``last_ready_ns`` and ``done_ns`` are host times.  ``busy_ns``,

@@ -14,7 +14,8 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ..capture.calls import BucketCall
 from ..capture.ring import Ring

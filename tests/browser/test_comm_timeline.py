@@ -240,7 +240,7 @@ def test_names_do_no_harm_and_broken_files_are_named(
     site: Path, open_timeline: Any, tmp_path: Path
 ) -> None:
     """Markup in names is text; what cannot be read is told beside what can."""
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from hooktrace.records.trace_format import TraceEncoder
 

@@ -7,7 +7,7 @@ expected times can be written down as integers.  A step lasts 10 ms; bucket ``i`
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from hooktrace.records import (
     AnomalyRecord,
@@ -71,7 +71,7 @@ def make_stages(start_ns: int) -> tuple[Stage, ...]:
 
 
 def make_bucket(step: int = 0, bucket: int = 0, *, bucket_count: int = 2) -> BucketRecord:
-    """Return one fp16 bucket of a sample step; change fields with ``dataclasses.replace``."""
+    """Return one fp16 bucket of a sample step; change fields with ``msgspec.structs.replace``."""
     ready_ns = HOST_ANCHOR_NS + step * STEP_NS + bucket * 1_000_000
     return BucketRecord(
         model=MODEL,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from hooktrace.exporters.retention import DetailPolicy, Retention, Verdict
 from hooktrace.records import BucketRecord, StepRecord

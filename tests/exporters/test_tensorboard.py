@@ -14,11 +14,11 @@ import urllib.parse
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from hooktrace.exporters.tensorboard import MAX_ANOMALIES, TensorBoardExporter

@@ -14,10 +14,10 @@ import sys
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hooktrace.analysis.timeline import read_track
 from hooktrace.exporters.append_file import AppendFile

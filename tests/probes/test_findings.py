@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from msgspec.structs import replace
 
 from hooktrace.probes.findings import Diagnosis, error_record, skew_record, weights
 from hooktrace.probes.probe import Outcome

@@ -6,9 +6,9 @@ import re
 import shutil
 import subprocess
 from collections import Counter
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 

@@ -7,13 +7,13 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 import hooktrace
 from hooktrace.records import (
@@ -60,7 +60,7 @@ def records(cls: type, **given_fields: st.SearchStrategy[Any]) -> st.SearchStrat
     kinds["Scope"] = st.sampled_from(["global", "local"])
     transfer = st.builds(Transfer, collective=TEXTS, dtype=TEXTS, wire_bytes=INTS)
     kinds["tuple[Transfer, ...] | None"] = st.none() | st.lists(transfer, max_size=2).map(tuple)
-    annotated = {f.name: str(f.type) for f in fields(cls)}
+    annotated = cls.__annotations__
     missing = {name: kinds[kind] for name, kind in annotated.items() if name not in given_fields}
     return st.builds(cls, **missing, **given_fields)
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import gzip
 import json
 import tempfile
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -93,10 +94,10 @@ TYPES = {"str": str, "int": int, "bool": bool, "Clock": str, "Scope": str, "floa
 
 def check_types(value: Any, kind: str) -> None:
     """Check that a value, or each field of a record, is what its annotation says, of 64 bits."""
-    if is_dataclass(value):
+    if isinstance(value, msgspec.Struct):
         assert type(value).__name__ == kind.removesuffix(" | None")
-        for f in fields(value):
-            check_types(getattr(value, f.name), str(f.type))
+        for name, annotation in type(value).__annotations__.items():
+            check_types(getattr(value, name), annotation)
     elif isinstance(value, tuple):
         assert kind.startswith("tuple")
         for item in value:

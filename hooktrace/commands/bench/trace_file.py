@@ -13,9 +13,10 @@ import random
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from ...exporters import TraceFileExporter
 from ...records import Batch, BucketRecord, ErrorRecord, RunInfo, Stage, StepRecord

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from functools import lru_cache
 from json.encoder import encode_basestring_ascii
 from types import MappingProxyType
 from typing import Any
+
+from msgspec.structs import asdict
 
 from ..anomaly import AnomalyRecord
 from ..bucket import BucketRecord, ErrorRecord, Stage, Transfer
@@ -107,7 +108,7 @@ class TraceEncoder:
     def layout(self, record: LayoutRecord) -> str:
         """Return the line of a layout: an instant on the row of the steps."""
         lines, tid = self._row_of_steps(record.model)
-        args = asdict(record)
+        args = {**asdict(record), "buckets": [asdict(bucket) for bucket in record.buckets]}
         return (
             f'{lines}{{"cat":"hooktrace.layout","ph":"i","s":"t",'
             f'"name":"bucket layout, generation {record.generation}",'
@@ -335,5 +336,5 @@ def _step_args(r: StepRecord) -> str:
     return _json(values)
 
 
-_STEP_FIELDS = tuple(StepRecord.__dataclass_fields__)
+_STEP_FIELDS = tuple(StepRecord.__struct_fields__)
 _TRUE_UNLESS_SAID = ("complete", "detail_kept")

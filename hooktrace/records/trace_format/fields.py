@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from types import NoneType
 from typing import Any
 
@@ -56,7 +55,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 def _types_of(cls: type) -> dict[str, tuple[type, ...]]:
     """Return the types of the fields that need no reading of their own, by name."""
-    return {f.name: _TYPES[str(f.type)] for f in fields(cls) if str(f.type) in _TYPES}
+    return {n: _TYPES[t] for n, t in cls.__annotations__.items() if t in _TYPES}
 
 
 def _check(args: Mapping[str, Any], types: Mapping[str, tuple[type, ...]]) -> None:

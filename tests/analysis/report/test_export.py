@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from hooktrace.analysis.report.export import Merged, export
 from hooktrace.analysis.timeline import find_traces, load
@@ -67,7 +68,7 @@ def test_ranks_that_are_seconds_apart_are_in_one_clock(tmp_path: Path) -> None:
 
 def test_a_rank_whose_clock_is_unknown_says_so(tmp_path: Path) -> None:
     """In its name, its label and the file's data; it is placed by its wall clock."""
-    write_job(replace(JOB, clocks=False), tmp_path)
+    write_job(dataclasses.replace(JOB, clocks=False), tmp_path)
     _, events, other = exported(tmp_path)
     names = [e["args"]["name"] for e in events if e["name"] == "process_name"]
     assert names == [

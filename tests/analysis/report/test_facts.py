@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from hooktrace.analysis.report import build_facts
 from hooktrace.analysis.report.facts import ModelFacts, RunFacts
@@ -57,7 +58,7 @@ def test_a_steps_times_are_those_of_its_records(tmp_path: Path) -> None:
 
 def test_transfer_is_wire_time_without_the_wait(tmp_path: Path) -> None:
     """4 MB at 1 GB/s take 4.2 ms, however long the others wait for rank 2."""
-    job = replace(QUIET, late_ms={2: 7.0}, late_from=3)
+    job = dataclasses.replace(QUIET, late_ms={2: 7.0}, late_from=3)
     for bucket in model_of(job, tmp_path).buckets:
         assert bucket.transfer_ns == pytest.approx(4.2 * MS, rel=0.1)
         waits = 7 * MS if bucket.bucket >= 3 else 0.0
@@ -66,7 +67,9 @@ def test_transfer_is_wire_time_without_the_wait(tmp_path: Path) -> None:
 
 def test_a_late_rank_is_found_with_its_bucket(tmp_path: Path) -> None:
     """Rank 2 falls behind at bucket 3 by 7 ms; the clocks are known to 20 us each."""
-    model = model_of(replace(QUIET, late_ms={2: 7.0}, late_from=3, jitter_ms=0.2), tmp_path)
+    model = model_of(
+        dataclasses.replace(QUIET, late_ms={2: 7.0}, late_from=3, jitter_ms=0.2), tmp_path
+    )
     (late,) = model.late
     assert (late.rank, late.since, late.share) == (2, 3, 1.0)
     assert not late.is_late_from_the_start
@@ -80,12 +83,12 @@ def test_a_late_rank_is_found_with_its_bucket(tmp_path: Path) -> None:
 @pytest.mark.parametrize("ranks", [2, 4])
 def test_ranks_that_take_turns_are_not_late(tmp_path: Path, ranks: int) -> None:
     """One of them is always last: of two each in half of the steps."""
-    assert model_of(replace(QUIET, ranks=ranks, jitter_ms=5.0), tmp_path).late == ()
+    assert model_of(dataclasses.replace(QUIET, ranks=ranks, jitter_ms=5.0), tmp_path).late == ()
 
 
 def test_nobody_is_late_by_an_unknown_clock(tmp_path: Path) -> None:
     """It is said that the clocks are missing instead."""
-    write_job(replace(QUIET, late_ms={2: 7.0}, clocks=False), tmp_path)
+    write_job(dataclasses.replace(QUIET, late_ms={2: 7.0}, clocks=False), tmp_path)
     facts = facts_of(tmp_path)
     (model,) = facts.models
     assert model.late == ()

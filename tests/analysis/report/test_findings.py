@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import dataclasses
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hooktrace.analysis.report import Finding, build_facts, findings
 from hooktrace.analysis.timeline import find_traces, load
@@ -53,7 +54,7 @@ def test_hidden_communication_is_the_only_thing_said(tmp_path: Path) -> None:
 
 def test_a_large_last_bucket(tmp_path: Path) -> None:
     """16 MB take 16.2 ms after backward; a bucket of 4 MB has been seen to take 4.2."""
-    job = replace(HIDDEN, bucket_bytes=(4_000_000,) * 7 + (16_000_000,))
+    job = dataclasses.replace(HIDDEN, bucket_bytes=(4_000_000,) * 7 + (16_000_000,))
     all_found = found(job, tmp_path)
     exposed = one(all_found, "Exposed communication is")
     assert gain_ms(exposed) == pytest.approx(16.4, rel=0.05)
@@ -82,7 +83,7 @@ def test_small_buckets(tmp_path: Path) -> None:
 
 def test_a_queue(tmp_path: Path) -> None:
     """40 ms of transfers are asked for within 10 ms, two at a time."""
-    job = replace(HIDDEN, backward_ms=10.0, bucket_bytes=(4_000_000,) * 10)
+    job = dataclasses.replace(HIDDEN, backward_ms=10.0, bucket_bytes=(4_000_000,) * 10)
     finding = one(found(job, tmp_path), "Collectives queue behind each other")
     assert gain_ms(finding) == pytest.approx(10 / 2 * 4.2 - 10 - 4.2, rel=0.3)
     assert "2 at a time on gloo" in finding.evidence[1]
@@ -103,13 +104,13 @@ def test_compression_that_costs_more_than_it_saves(tmp_path: Path) -> None:
 
 def test_compression_that_pays_is_not_blamed(tmp_path: Path) -> None:
     """0.1 ms to save 2."""
-    job = replace(HIDDEN, hook="fp16_compress_hook", wire_share=0.5, codec_ms=0.05)
+    job = dataclasses.replace(HIDDEN, hook="fp16_compress_hook", wire_share=0.5, codec_ms=0.05)
     assert not [f for f in found(job, tmp_path) if "costs more" in f.sentence]
 
 
 def test_a_hook_that_sends_as_much_as_it_gets(tmp_path: Path) -> None:
     """Its name says that it compresses."""
-    job = replace(HIDDEN, hook="fp16_compress_hook", codec_ms=0.5)
+    job = dataclasses.replace(HIDDEN, hook="fp16_compress_hook", codec_ms=0.5)
     finding = one(found(job, tmp_path), "fp16_compress_hook sends as much as it gets")
     assert gain_ms(finding) == pytest.approx(8)
 
@@ -117,7 +118,7 @@ def test_a_hook_that_sends_as_much_as_it_gets(tmp_path: Path) -> None:
 @pytest.mark.parametrize("since", [0, 4])
 def test_a_late_rank(tmp_path: Path, since: int) -> None:
     """The one, its host, the bucket, the gain, and where to look."""
-    job = replace(HIDDEN, late_ms={1: 6.0}, late_from=since)
+    job = dataclasses.replace(HIDDEN, late_ms={1: 6.0}, late_from=since)
     finding = one(found(job, tmp_path), "Rank 1 (host-0) is late")
     assert gain_ms(finding) == pytest.approx(6, rel=0.1)
     where = "data loading" if since == 0 else "before bucket 4, layers.4.weight"
@@ -126,7 +127,7 @@ def test_a_late_rank(tmp_path: Path, since: int) -> None:
 
 def test_waiting_is_seen_without_clocks(tmp_path: Path) -> None:
     """By durations alone: no rank is named."""
-    job = replace(HIDDEN, late_ms={1: 6.0}, clocks=False)
+    job = dataclasses.replace(HIDDEN, late_ms={1: 6.0}, clocks=False)
     all_found = found(job, tmp_path)
     finding = one(all_found, "Ranks wait for each other")
     assert gain_ms(finding) == pytest.approx(6, rel=0.1)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from hooktrace.analysis.tensorboard_plugin.detail import bucket_detail
 from hooktrace.analysis.tensorboard_plugin.lod import MAX_BARS, MAX_BINS, MAX_STEPS, picture

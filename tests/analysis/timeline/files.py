@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from hooktrace.records import BucketRecord, ClockRecord, RunInfo, StepRecord
 from hooktrace.records.trace_format import TraceEncoder

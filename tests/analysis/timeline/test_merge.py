@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from hooktrace.analysis.timeline import Timeline, arrivals, find_traces, load
 from hooktrace.analysis.timeline.clock import RankClock
