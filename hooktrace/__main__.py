@@ -182,3 +182,7 @@ def bench(
         quick=quick, json_path=json_path, hooks=hooks, timeline=timeline, report=report
     )
     raise typer.Exit(code)
+
+
+if __name__ == "__main__":
+    main(prog_name="hooktrace")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -116,3 +118,10 @@ def test_check_names_what_it_cannot_check(arguments: list[str], remedy: str) -> 
     assert result.stderr.startswith("hooktrace check: ")
     assert len(result.stderr.splitlines()) == 1
     assert result.stderr.rstrip().endswith(remedy)
+
+
+def test_the_module_is_the_command() -> None:
+    """``python -m hooktrace`` works where the script is not on the PATH."""
+    command = [sys.executable, "-m", "hooktrace", "--help"]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    assert "Usage: hooktrace" in shown
