@@ -11,7 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..records import Batch
+from ..records import Batch, LayoutRecord
 from ..records.metrics import BUCKET_SIZE, METRICS, Metric, Observation, observe
 
 __all__ = ["Aggregates", "Distribution", "Family"]
@@ -67,7 +67,7 @@ class Aggregates:
     def add(self, batch: Batch) -> None:
         """Add everything that a batch observes; a snapshot sees all of it or nothing."""
         observations = list(observe(batch))
-        models = {(layout.model, layout.hook) for layout in batch.layouts}
+        models = {(layout.model, layout.hook) for layout in batch.of(LayoutRecord)}
         with self._lock:
             self._forget_layouts(models)
             for observation in observations:

@@ -170,7 +170,7 @@ class OpenTelemetryExporter:
         run = batch.run
         present = {(step.model, step.step) for step, _ in batch.steps}
         anomalies: defaultdict[StepKey, list[AnomalyRecord]] = defaultdict(list)
-        for anomaly in batch.anomalies:
+        for anomaly in batch.of(AnomalyRecord):
             key = (anomaly.model, anomaly.step)
             if key in present:
                 anomalies[key].append(anomaly)

@@ -36,7 +36,7 @@ class Instruments:
     def record(self, batch: Batch) -> None:
         """Record everything that a batch observes."""
         pending: dict[tuple[str, Labels], tuple[Metric, float]] = {}
-        for layout in batch.layouts:
+        for layout in batch.of(LayoutRecord):
             self._forget_buckets(layout)
         for observation in observe(batch):
             metric, labels, value = observation.metric, observation.labels, observation.value

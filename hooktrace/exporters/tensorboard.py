@@ -118,14 +118,14 @@ class TensorBoardExporter:
         if file is None or batch.run != self._run:
             self.close()
             file = self._open(batch)
-        for layout in batch.layouts:
+        for layout in batch.of(LayoutRecord):
             self._model(layout.model).layout(file, batch.run, layout)
-        for skew in batch.skews:
+        for skew in batch.of(SkewRecord):
             if skew.uncertainty_ns is not None:
                 self._model(skew.model).skews.append(skew)
         for step, buckets in batch.steps:
             self._step(file, batch.run, step, buckets)
-        for anomaly in batch.anomalies:
+        for anomaly in batch.of(AnomalyRecord):
             self._model(anomaly.model).anomaly(anomaly)
         for model in self._models.values():
             model.write_anomalies(file, batch.run)
@@ -162,8 +162,8 @@ class TensorBoardExporter:
     def _open(self, batch: Batch) -> EventFile:
         steps = [
             *(step.step for step, _ in batch.steps),
-            *(layout.step for layout in batch.layouts),
-            *(anomaly.step for anomaly in batch.anomalies),
+            *(layout.step for layout in batch.of(LayoutRecord)),
+            *(anomaly.step for anomaly in batch.of(AnomalyRecord)),
         ]
         directory: Path = writable_directory(self._logdir / f"rank{batch.run.rank}")
         first_step = min(steps, default=0)

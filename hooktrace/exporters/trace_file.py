@@ -14,15 +14,23 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ..records import AnomalyRecord, Batch, BucketRecord, RunInfo, SkewRecord, StepRecord
+from ..records import (
+    AnomalyRecord,
+    Batch,
+    BucketRecord,
+    ClockRecord,
+    CompletedStep,
+    LayoutRecord,
+    RunInfo,
+    SkewRecord,
+    StepRecord,
+)
 from ..records.trace_format import trace_path
 from .append_file import writable_directory
 from .retention import MOST_MODELS, DetailPolicy, Retention, Verdict
 from .trace_parts import LEAST_BYTES, Counts, TraceParts, move_away
 
 __all__ = ["TraceFileExporter", "trace_path"]
-
-CompletedStep = tuple[StepRecord, tuple[BucketRecord, ...]]
 
 
 class TraceFileExporter:
@@ -140,16 +148,16 @@ class _Writer:
 
     def write(self, batch: Batch) -> None:
         """Add a batch and write it."""
-        for clock in batch.clocks:
+        for clock in batch.of(ClockRecord):
             self._parts.clock(clock)
-        for layout in batch.layouts:
+        for layout in batch.of(LayoutRecord):
             self._parts.layout(layout)
-        self._policy.expect(batch.anomalies)
+        self._policy.expect(batch.of(AnomalyRecord))
         for step, buckets in batch.steps:
             self._step(step, buckets)
-        for anomaly in batch.anomalies:
+        for anomaly in batch.of(AnomalyRecord):
             self._anomaly(anomaly)
-        for skew in batch.skews:
+        for skew in batch.of(SkewRecord):
             self._skew(skew)
         self._parts.flush()
 

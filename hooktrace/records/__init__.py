@@ -15,7 +15,7 @@ bytes.  Nothing here imports torch.
 from __future__ import annotations
 
 from .anomaly import AnomalyRecord
-from .batch import Batch
+from .batch import Batch, CompletedStep
 from .bucket import (
     STAGES,
     BucketRecord,
@@ -42,6 +42,7 @@ __all__ = [
     "BucketRecord",
     "Clock",
     "ClockRecord",
+    "CompletedStep",
     "DeviceSpan",
     "ErrorRecord",
     "LayoutRecord",

@@ -17,8 +17,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from .anomaly import AnomalyRecord
 from .batch import Batch
 from .bucket import BucketRecord, ErrorRecord
+from .layout import LayoutRecord
+from .run import ClockRecord
+from .skew import SkewRecord
 from .step import StepRecord
 
 __all__ = ["MAX_BUCKET_LABELS", "METRICS", "Metric", "Observation", "bucket_label", "observe"]
@@ -362,7 +366,7 @@ def observe(batch: Batch) -> Iterator[Observation]:
     """Yield every observation of a batch, steps in order, totals of losses and failures last."""
     run = batch.run
     yield Observation(RUN, (run.run_id, str(run.world_size), run.backend, run.torch_version), 1.0)
-    for layout in batch.layouts:
+    for layout in batch.of(LayoutRecord):
         model = (layout.model, layout.hook)
         yield Observation(GENERATION, model, layout.generation)
         for entry in layout.buckets:
@@ -374,12 +378,12 @@ def observe(batch: Batch) -> Iterator[Observation]:
         yield from _observe_sent(step, buckets)
         for bucket in buckets:
             yield from _observe_bucket(bucket, timed=step.counts)
-    for anomaly in batch.anomalies:
+    for anomaly in batch.of(AnomalyRecord):
         yield Observation(ANOMALIES, (anomaly.model, anomaly.hook, anomaly.kind), 1)
-    for skew in batch.skews:
+    for skew in batch.of(SkewRecord):
         if skew.uncertainty_ns is not None:
             yield Observation(ARRIVAL_LAG, (skew.model, skew.hook), skew.lag_ns / 1e9)
-    for clock in batch.clocks[-1:]:
+    for clock in batch.of(ClockRecord)[-1:]:
         yield Observation(CLOCK_OFFSET, (), clock.offset_ns / 1e9)
         yield Observation(CLOCK_UNCERTAINTY, (), clock.uncertainty_ns / 1e9)
     for reason, count in batch.losses.items():

@@ -28,14 +28,12 @@ from ..probes import (
     error_record,
     skew_record,
 )
-from ..records import AnomalyRecord, BucketRecord, ErrorRecord, SkewRecord, StepRecord
+from ..records import AnomalyRecord, CompletedStep, ErrorRecord, SkewRecord, StepRecord
 from ..records.intervals import fifo_starts
 from .call_records import Sent, bucket_record, hook_exception, step_record
 from .stage_times import Times, host_times, launched, times_of
 
-__all__ = ["Assembler", "CompletedStep"]
-
-CompletedStep = tuple[StepRecord, tuple[BucketRecord, ...]]
+__all__ = ["Assembler"]
 
 _WARMUP_STEPS = 2
 """Generation 0 is left after one step, or two under ``static_graph``.  Where it is never left

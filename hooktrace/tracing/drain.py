@@ -1,6 +1,6 @@
 """The drain: one daemon thread that turns stamps into records and feeds the exporters.
 
-    ring --pop--> Assembler --steps--> Store (memory) and exporters, a few steps at a time
+    ring --pop--> Assembler --steps--> RecentRecords (memory) and exporters, a few steps at a time
 
 It shares the interpreter lock with the training thread, so it works in small portions and sleeps
 between them.  Everything that can fail fails here: an exporter that raises is closed, disabled,
@@ -21,9 +21,9 @@ from ..capture.calls import BucketCall
 from ..capture.ring import Ring
 from ..exporters.base import Exporter
 from ..probes import Outcome, WireSample
-from ..records import AnomalyRecord, Batch, ClockRecord, LayoutRecord, RunInfo
-from .assembler import Assembler, CompletedStep
-from .recent import Store
+from ..records import AnomalyRecord, Batch, ClockRecord, CompletedStep, LayoutRecord, RunInfo
+from .assembler import Assembler
+from .recent import RecentRecords
 
 __all__ = ["Drain", "Entry"]
 
@@ -51,7 +51,7 @@ class Drain:
         self,
         ring: Ring[Entry],
         assembler: Assembler,
-        store: Store,
+        recent: RecentRecords,
         exporters: Sequence[Exporter],
         *,
         run_info: Callable[[], RunInfo],
@@ -61,7 +61,7 @@ class Drain:
     ) -> None:
         self._ring = ring
         self._assembler = assembler
-        self._store = store
+        self._recent = recent
         self._exporters = list(exporters)
         self._all_exporters = tuple(exporters)
         self._run_info = run_info
@@ -241,15 +241,12 @@ class Drain:
             losses, failures = self._totals()
             batch = Batch(
                 run=self._run,
-                layouts=tuple(layouts) if first else (),
                 steps=tuple(portion),
-                anomalies=tuple(now),
-                clocks=tuple(clocks) if first else (),
-                skews=tuple(skews) if first else (),
+                records=(*layouts, *clocks, *skews, *now) if first else tuple(now),
                 losses=losses,
                 failures=failures,
             )
-            self._store.add(batch)
+            self._recent.add(batch)
             if self._disabled:
                 self._lost["not_exported"] += self._disabled * _bucket_count(batch)
             for exporter in list(self._exporters):

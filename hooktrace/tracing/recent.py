@@ -3,50 +3,40 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import defaultdict, deque
+from typing import Any, TypeVar
 
-from ..records import (
-    AnomalyRecord,
-    Batch,
-    BucketRecord,
-    ClockRecord,
-    LayoutRecord,
-    SkewRecord,
-    StepRecord,
-)
+from ..records import Batch, CompletedStep
 
-__all__ = ["Store"]
+__all__ = ["RecentRecords"]
 
-_KEPT_LAYOUTS = 64
-_KEPT_ANOMALIES = 1000
-_KEPT_CLOCKS = 1000
-_KEPT_SKEWS = 1000
+_KEPT_OF_A_KIND = 1000
+
+R = TypeVar("R")
 
 
-class Store:
-    """Keeps the last steps, a bounded number of buckets, and all that is rare.
+class RecentRecords:
+    """Keeps the last steps with their buckets, and the last records of each other kind.
 
-    ``max_steps`` and ``max_buckets`` bound the memory; the older of the two limits wins.
+    ``max_steps`` and ``max_buckets`` bound the memory: the oldest step goes when either is passed.
+    Safe from several threads.
     """
 
     def __init__(self, max_steps: int, max_buckets: int) -> None:
         self._max_steps = max_steps
         self._max_buckets = max_buckets
-        self._steps: deque[tuple[StepRecord, tuple[BucketRecord, ...]]] = deque()
+        self._steps: deque[CompletedStep] = deque()
         self._bucket_count = 0
-        self._layouts: deque[LayoutRecord] = deque(maxlen=_KEPT_LAYOUTS)
-        self._anomalies: deque[AnomalyRecord] = deque(maxlen=_KEPT_ANOMALIES)
-        self._clocks: deque[ClockRecord] = deque(maxlen=_KEPT_CLOCKS)
-        self._skews: deque[SkewRecord] = deque(maxlen=_KEPT_SKEWS)
+        self._records: defaultdict[type, deque[Any]] = defaultdict(
+            lambda: deque(maxlen=_KEPT_OF_A_KIND)
+        )
         self._lock = threading.Lock()
 
     def add(self, batch: Batch) -> None:
         """Keep a batch, and let go of what no longer fits."""
         with self._lock:
-            self._layouts.extend(batch.layouts)
-            self._anomalies.extend(batch.anomalies)
-            self._clocks.extend(batch.clocks)
-            self._skews.extend(batch.skews)
+            for record in batch.records:
+                self._records[type(record)].append(record)
             for completed in batch.steps:
                 self._steps.append(completed)
                 self._bucket_count += len(completed[1])
@@ -55,27 +45,12 @@ class Store:
             ):
                 self._bucket_count -= len(self._steps.popleft()[1])
 
-    def completed(self) -> list[tuple[StepRecord, tuple[BucketRecord, ...]]]:
+    def steps(self) -> list[CompletedStep]:
         """Return the kept steps with their buckets, oldest first."""
         with self._lock:
             return list(self._steps)
 
-    def layouts(self) -> list[LayoutRecord]:
-        """Return the kept layouts, oldest first."""
+    def of(self, kind: type[R]) -> list[R]:
+        """Return the kept records of a kind that is no step or bucket, oldest first."""
         with self._lock:
-            return list(self._layouts)
-
-    def anomalies(self) -> list[AnomalyRecord]:
-        """Return the kept anomalies, oldest first."""
-        with self._lock:
-            return list(self._anomalies)
-
-    def clocks(self) -> list[ClockRecord]:
-        """Return the kept measurements of the clock, oldest first."""
-        with self._lock:
-            return list(self._clocks)
-
-    def skews(self) -> list[SkewRecord]:
-        """Return the kept arrivals of probed buckets, oldest first."""
-        with self._lock:
-            return list(self._skews)
+            return list(self._records.get(kind, ()))

@@ -18,7 +18,7 @@ import time
 import weakref
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
 import torch
 
@@ -42,13 +42,15 @@ from ..records.errors import AnomalyError
 from ..records.summary import ModelSummary, summarize
 from .assembler import Assembler
 from .drain import Drain, Entry
-from .recent import Store
+from .recent import RecentRecords
 
 __all__ = ["Tracer", "default_tracer"]
 
 logger = logging.getLogger("hooktrace")
 
 OnAnomaly = Literal["record", "warn", "raise"]
+
+R = TypeVar("R")
 
 _ERROR_EVERY = 100
 
@@ -138,7 +140,7 @@ class Tracer:
         """Takes a probe's outcome, before the call that it belongs to."""
         self.push_sample = self._ring.push
         """Takes the mark of a step whose collectives are to be looked up."""
-        self._store = Store(*self._keep)
+        self._recent = RecentRecords(*self._keep)
         self._clocks: ClockSync | None = None
         self.started = False
         """Whether the drain's thread runs."""
@@ -146,7 +148,7 @@ class Tracer:
         self._drain = Drain(
             self._ring,
             Assembler(self.event_pool),
-            self._store,
+            self._recent,
             self._exporters,
             run_info=self.run_info,
             in_flight=self._count_in_flight,
@@ -237,38 +239,39 @@ class Tracer:
     def steps(self, model: str | None = None) -> list[StepRecord]:
         """Return the last steps, oldest first, of one model or of all."""
         self.flush()
-        return [s for s, _ in self._store.completed() if model in (None, s.model)]
+        return [s for s, _ in self._recent.steps() if model in (None, s.model)]
 
     def buckets(self, model: str | None = None) -> list[BucketRecord]:
         """Return the buckets of the last steps, oldest first, of one model or of all."""
         self.flush()
-        completed = self._store.completed()
+        completed = self._recent.steps()
         return [b for s, buckets in completed if model in (None, s.model) for b in buckets]
+
+    def records(self, kind: type[R]) -> list[R]:
+        """Return the last records of a kind that is no step or bucket, oldest first."""
+        self.flush()
+        return self._recent.of(kind)
 
     def layouts(self) -> list[LayoutRecord]:
         """Return the bucket layouts, oldest first: one a generation."""
-        self.flush()
-        return self._store.layouts()
+        return self.records(LayoutRecord)
 
     def anomalies(self) -> list[AnomalyRecord]:
         """Return what went wrong in hooks, oldest first."""
-        self.flush()
-        return self._store.anomalies()
+        return self.records(AnomalyRecord)
 
     def skews(self) -> list[SkewRecord]:
         """Return when the ranks had probed buckets ready, oldest first."""
-        self.flush()
-        return self._store.skews()
+        return self.records(SkewRecord)
 
     def clocks(self) -> list[ClockRecord]:
         """Return this rank's measurements of its clock against rank 0's, oldest first."""
-        self.flush()
-        return self._store.clocks()
+        return self.records(ClockRecord)
 
     def summary(self) -> list[ModelSummary]:
         """Return percentiles of the kept steps, one summary a model."""
         self.flush()
-        return summarize(self._store.completed())
+        return summarize(self._recent.steps())
 
     def losses(self) -> dict[str, int]:
         """Return how many records were lost, by reason; empty when none was.

@@ -31,7 +31,7 @@ def _run(hook: Hook, rank: int, state: object = None, **options: Any) -> tuple[l
             backward(ddp, rank, step)
             seen.append(gradients(ddp).clone())
         tracer.flush()
-        found = tracer._store.anomalies()
+        found = tracer.anomalies()
     dist.barrier()
     return found, torch.stack(seen)
 
@@ -162,7 +162,7 @@ def silent(rank: int) -> dict[str, list[tuple[str, int, int]]]:
                 else:
                     called(inputs).sum().backward()
             tracer.flush()
-            found[name] = [(a.kind, a.step, a.bucket) for a in tracer._store.anomalies()]
+            found[name] = [(a.kind, a.step, a.bucket) for a in tracer.anomalies()]
     return found
 
 
@@ -218,7 +218,7 @@ def not_finite(rank: int) -> dict[str, list[tuple[str, int, int, str | None, int
                 (loss * scale if scale and step >= 3 else loss).backward()
             tracer.flush()
             found[name] = [
-                (a.kind, a.step, a.bucket, a.parameter, a.rank) for a in tracer._store.anomalies()
+                (a.kind, a.step, a.bucket, a.parameter, a.rank) for a in tracer.anomalies()
             ]
         dist.barrier()
     return found

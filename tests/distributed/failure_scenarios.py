@@ -182,8 +182,8 @@ def failures(rank: int) -> dict[str, tuple[str, str, list[tuple[str, str]], list
                 raised = (type(error).__name__, str(error))
         facts[name] = (
             *raised,
-            [(a.stage, a.message) for a in tracer._store.anomalies()],
-            [b.exception for _, buckets in tracer._store.completed() for b in buckets],
+            [(a.stage, a.message) for a in tracer.anomalies()],
+            [b.exception for _, buckets in tracer._recent.steps() for b in buckets],
         )
         dist.barrier()
     return facts

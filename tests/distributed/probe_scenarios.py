@@ -55,11 +55,11 @@ def known_errors(rank: int) -> dict[str, list[tuple[int, int, float, float, floa
         tracer, _ = _train(hook, rank)
         facts[name] = [
             (b.step, b.bucket, e.relative_l2, e.cosine, e.max_absolute, e.flipped_share)
-            for _, buckets in tracer._store.completed()
+            for _, buckets in tracer._recent.steps()
             for b in buckets
             if (e := b.error) is not None
         ]
-        facts[f"{name}: anomalies"] = [a.kind for a in tracer._store.anomalies()]
+        facts[f"{name}: anomalies"] = [a.kind for a in tracer.anomalies()]
     return facts
 
 
@@ -75,7 +75,7 @@ def untouched(rank: int) -> dict[str, bool]:
         _, plain = _train(hook, rank, state(), error_all_buckets=False)
         reference = train(hook, rank, steps=STEPS, state=state(), bucket_cap_mb=CAP_MB)
         tracer, probed = _train(hook, rank, state(), error_all_buckets=True)
-        found = sum(b.error is not None for _, bs in tracer._store.completed() for b in bs)
+        found = sum(b.error is not None for _, bs in tracer._recent.steps() for b in bs)
         facts[name] = torch.equal(probed, reference) and torch.equal(plain, reference)
         facts[f"{name}: probes"] = found >= 5 * (STEPS - 11)
     for dtype in (torch.float64, torch.bfloat16):
@@ -93,7 +93,7 @@ def untouched(rank: int) -> dict[str, bool]:
                     seen.append(gradients(ddp).clone())
         half = len(seen) // 2
         facts[str(dtype)] = all(map(torch.equal, seen[:half], seen[half:]))
-        facts[f"{dtype}: probes"] = len(tracer._store.skews()) >= STEPS - 12
+        facts[f"{dtype}: probes"] = len(tracer.skews()) >= STEPS - 12
     return facts
 
 
@@ -149,7 +149,7 @@ def diagnoses(rank: int) -> dict[str, list[tuple[str, str]]]:
     facts = {}
     for name, function in (*WRONG.items(), *RIGHT.items()):
         tracer, _ = _train(_hook(function), rank)
-        facts[name] = [(a.kind, a.message) for a in tracer._store.anomalies()]
+        facts[name] = [(a.kind, a.message) for a in tracer.anomalies()]
     return facts
 
 

@@ -36,7 +36,7 @@ def _run(
             ddp.zero_grad()
             backward(ddp, rank, step)
         tracer.flush()
-        completed = tracer._store.completed()
+        completed = tracer._recent.steps()
     dist.barrier()
 
     def plain(sent: Any) -> Sent | None:
@@ -165,7 +165,7 @@ def _anomalies(hook: Callable[..., Any], rank: int) -> list[Any]:
             ddp.zero_grad()
             backward(ddp, rank, step)
         tracer.flush()
-        return tracer._store.anomalies()
+        return tracer.anomalies()
 
 
 def fp16_compress_hook(state: Any, bucket: Any) -> Any:

@@ -267,7 +267,7 @@ def make_batch(
     """Return a batch of complete steps with a layout and nothing lost."""
     return Batch(
         run=run or make_run(rank),
-        layouts=(make_layout(bucket_count=bucket_count),),
+        records=(make_layout(bucket_count=bucket_count),),
         steps=tuple(make_step(first_step + i, bucket_count=bucket_count) for i in range(steps)),
     )
 
@@ -280,7 +280,6 @@ def full_batch(rank: int = 0) -> Batch:
     failed = (replace(failed_buckets[0], exception="ValueError: boom"),)
     return Batch(
         run=make_run(rank),
-        layouts=(make_layout(),),
         steps=(
             (
                 replace(warmup_step, warmup=True),
@@ -294,9 +293,7 @@ def full_batch(rank: int = 0) -> Batch:
             ),
             (replace(failed_step, complete=False), failed),
         ),
-        anomalies=(make_anomaly(4),),
-        clocks=(make_clock(),),
-        skews=(make_skew(1),),
+        records=(make_layout(), make_anomaly(4), make_clock(), make_skew(1)),
         losses={"ring_full": 3},
         failures={"trace_file": 1},
     )

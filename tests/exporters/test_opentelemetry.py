@@ -186,7 +186,7 @@ def test_anomalies_say_rank_and_parameter(export: Export) -> None:
     """Where they are known."""
     for rank, parameter in ((3, "layer0.bias"), (None, None)):
         anomaly = replace(make_anomaly(0), rank=rank, parameter=parameter)
-        spans = export(replace(make_batch(steps=1), anomalies=(anomaly,)))
+        spans = export(replace(make_batch(steps=1), records=(anomaly,)))
         (event,) = [e for s in spans for e in s.events if e.name == "hooktrace.anomaly"]
         found = dict(event.attributes or {})
         assert found.get("hooktrace.rank") == rank
@@ -252,7 +252,7 @@ def test_exceptions_and_anomalies_are_events(export: Export) -> None:
     record, buckets = make_step(0)
     step = (record, (replace(buckets[0], exception="ValueError: boom"),))
     anomalies = (make_anomaly(0, 0, kind="nan"), make_anomaly(0, 1, kind="lost"))
-    spans = export(replace(make_batch(), steps=(step,), anomalies=anomalies))
+    spans = export(replace(make_batch(), steps=(step,), records=anomalies))
     bucket, whole = named(spans, "bucket 0"), named(spans, "ddp step")
     assert [event.name for event in bucket.events] == ["hooktrace.anomaly", "exception"]
     assert bucket.events[0].timestamp == WALL_ANCHOR_NS + 1_200_000
@@ -268,7 +268,7 @@ def test_exceptions_and_anomalies_are_events(export: Export) -> None:
 
 def test_late_anomaly_joins_the_trace_of_its_step(export: Export) -> None:
     """An anomaly that comes after its step is a span of no length below the step's root."""
-    spans = export(replace(make_batch(), steps=(), anomalies=(make_anomaly(7),)))
+    spans = export(replace(make_batch(), steps=(), records=(make_anomaly(7),)))
     [span] = spans
     ids = StepIds.of("sample", MODEL, 7)
     assert span.name == "anomaly hook_exception"
@@ -360,7 +360,7 @@ def test_metrics_have_the_records_values() -> None:
     exposed = found["hooktrace.exposed", (HOOK, 0, MODEL)]
     assert (exposed.count, exposed.explicit_bounds) == (4, EXPOSED.buckets)
     assert exposed.sum == pytest.approx(4 * 0.002)
-    exporter.export(replace(make_batch(), layouts=(make_layout(2, bucket_count=1),)))
+    exporter.export(replace(make_batch(), records=(make_layout(2, bucket_count=1),)))
     found = points(reader)
     assert found["hooktrace.bucket.size", ("0", HOOK, 0, MODEL)].value == 4000
     assert found["hooktrace.bucket.size", ("1", HOOK, 0, MODEL)].value == 0

@@ -102,8 +102,8 @@ def test_totals_so_far_are_not_added_up(make: Make) -> None:
 def test_rebuild_forgets_buckets_that_are_gone(make: Make) -> None:
     """After a rebuild to fewer buckets only the sizes of the new ones remain."""
     exporter = make()
-    exporter.export(replace(make_batch(), layouts=(make_layout(0, bucket_count=3),)))
-    exporter.export(replace(make_batch(), layouts=(make_layout(1, bucket_count=1),)))
+    exporter.export(replace(make_batch(), records=(make_layout(0, bucket_count=3),)))
+    exporter.export(replace(make_batch(), records=(make_layout(1, bucket_count=1),)))
     sizes = [key for key in samples(get(exporter.url)) if key[0] == "hooktrace_bucket_size_bytes"]
     assert [dict(labels)["bucket"] for _, labels in sizes] == ["0"]
 

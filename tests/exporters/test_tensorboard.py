@@ -143,7 +143,8 @@ def test_the_lag_of_a_step_is_its_largest(tmp_path: Path) -> None:
         sample.make_skew(4, uncertainty_ns=None),
         sample.make_skew(5, arrivals_ns=(7_000_000, 0)),
     )
-    early = replace(sample.make_batch(steps=3), skews=skews)
+    early = sample.make_batch(steps=3)
+    early = replace(early, records=(*early.records, *skews))
     events = write(tmp_path, early, sample.make_batch(steps=4, first_step=3))
     lags = [(e.step, e.value) for e in events.Scalars(f"{GROUP}/arrival_lag_ms")]
     assert lags == [(3, 5.0), (5, 7.0)]
@@ -156,7 +157,7 @@ def test_layout_table_per_generation(tmp_path: Path) -> None:
     wide = replace(layout.buckets[0], parameters=(("w|<b>_x_", (2, 3)), *[("p", ())] * 60))
     batch = replace(
         sample.make_batch(),
-        layouts=(
+        records=(
             sample.make_layout(0),
             replace(layout, step=1, buckets=(wide,) * 250),
         ),
@@ -177,7 +178,7 @@ def test_layout_table_per_generation(tmp_path: Path) -> None:
 def test_anomalies_stay_bounded_and_counted(tmp_path: Path) -> None:
     """A thousand anomalies give a few dozen tables; the last has the total and the latest."""
     anomalies = [replace(sample.make_anomaly(i), message=f"m{i}|") for i in range(1000)]
-    batches = [Batch(run=sample.make_run(), anomalies=(a,)) for a in anomalies]
+    batches = [Batch(run=sample.make_run(), records=(a,)) for a in anomalies]
 
     events = write(tmp_path, *batches)
 
@@ -200,7 +201,7 @@ def test_each_model_has_its_group(tmp_path: Path) -> None:
 def test_a_restarted_run_overtakes_the_earlier_one(tmp_path: Path) -> None:
     """Steps that a later run in the same directory makes again are shown once."""
     write(tmp_path, sample.make_batch(steps=5))
-    restarted = replace(sample.make_batch(first_step=3, steps=3), layouts=())
+    restarted = replace(sample.make_batch(first_step=3, steps=3), records=())
     events = write(tmp_path, restarted)
     assert [e.step for e in events.Scalars(f"{GROUP}/exposed_ms")] == [0, 1, 2, 3, 4, 5]
 

@@ -23,7 +23,7 @@ from hooktrace.analysis.timeline import read_track
 from hooktrace.exporters.append_file import AppendFile
 from hooktrace.exporters.retention import Retention
 from hooktrace.exporters.trace_file import TraceFileExporter, trace_path
-from hooktrace.records import Batch, ClockRecord
+from hooktrace.records import AnomalyRecord, Batch, ClockRecord, LayoutRecord
 from hooktrace.records.trace_format import (
     Trace,
     decode_trace,
@@ -69,8 +69,8 @@ def test_a_closed_file_is_strict_json_and_gives_the_records_back(tmp_path: Path)
     assert trace.run == batch.run
     assert trace.steps == [step for step, _ in batch.steps]
     assert trace.buckets == [bucket for _, buckets in batch.steps for bucket in buckets]
-    assert trace.layouts == list(batch.layouts)
-    assert trace.anomalies == list(batch.anomalies)
+    assert trace.layouts == list(batch.of(LayoutRecord))
+    assert trace.anomalies == list(batch.of(AnomalyRecord))
     assert (trace.skipped, trace.lost, trace.closed) == ([], {}, True)
     assert {event["pid"] for event in json.loads(exporter.path.read_text())} == {3}
 
@@ -249,7 +249,8 @@ def test_every_part_is_a_trace_of_its_own(tmp_path: Path) -> None:
     """Strict JSON that names its rows, the run, the last layout and clock, and what went so far."""
     batches = [sample.make_batch(first_step=i * 10, steps=10) for i in range(10)]
     clock = ClockRecord(time_ns=1, offset_ns=2, uncertainty_ns=3, round_trip_ns=6, pings=4)
-    write(tmp_path, replace(batches[0], clocks=(clock,)), *batches[1:], max_bytes=MIN_BYTES)
+    batches[0] = replace(batches[0], records=(*batches[0].records, clock))
+    write(tmp_path, *batches, max_bytes=MIN_BYTES)
     *paths, last = parts_of(tmp_path)
     for path in [*paths, last]:
         events = json.loads(path.read_text())
@@ -276,7 +277,7 @@ def test_what_no_part_can_hold_is_lost_and_counted(
     """
     huge = replace(sample.make_anomaly(), message="x" * MIN_BYTES)
     large = replace(sample.make_anomaly(), message="x" * 6700)
-    batch = replace(sample.make_batch(bucket_count=20), layouts=(), anomalies=(huge, large))
+    batch = replace(sample.make_batch(bucket_count=20), records=(huge, large))
     with caplog.at_level(logging.WARNING):
         exporter = write(tmp_path, *[batch] * 9, sample.make_batch(), max_bytes=MIN_BYTES)
     trace = read_parts(parts_of(tmp_path))
@@ -336,9 +337,8 @@ def test_files_and_memory_are_flat(tmp_path: Path) -> None:
         coming = [replace(sample.make_anomaly(step=10**6 + number + i), model=name) for i in (0, 1)]
         batch = Batch(
             run=sample.make_run(),
-            layouts=(layout,),
             steps=((replace(step, model=name), tuple(replace(b, model=name) for b in buckets)),),
-            anomalies=tuple(coming),
+            records=(layout, *coming),
         )
         exporter.export(batch)
 

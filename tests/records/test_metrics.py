@@ -136,8 +136,10 @@ def test_a_lag_is_observed_where_the_clocks_are_known() -> None:
     """This rank's own; of clocks the last measurement counts."""
     batch = Batch(
         run=make_run(),
-        clocks=(make_clock(1), make_clock(-2_000_000_000, 5_000)),
-        skews=(make_skew(rank=0), make_skew(rank=1), make_skew(uncertainty_ns=None)),
+        records=(
+            *(make_clock(1), make_clock(-2_000_000_000, 5_000)),
+            *(make_skew(rank=0), make_skew(rank=1), make_skew(uncertainty_ns=None)),
+        ),
     )
     names = ("arrival_lag", "clock_offset", "clock_uncertainty")
     found = [

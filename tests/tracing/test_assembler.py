@@ -233,7 +233,7 @@ def test_device_times_that_never_come_are_counted(monkeypatch: pytest.MonkeyPatc
         trace(hook_of([operation]), tracer=tracer)(None, bucket)
         operation.complete()
         tracer.close()
-        ((step, (record,)),) = tracer._store.completed()
+        ((step, (record,)),) = tracer._recent.steps()
     assert record.duration_ns is None
     assert (step.busy_ns, step.exposed_ns, step.overlap_ratio) == (None, None, None)
     assert tracer.losses() == {"device_unresolved": 1}

@@ -14,7 +14,7 @@ import torch
 
 from hooktrace import Tracer, trace
 from hooktrace.probes import WireSample
-from hooktrace.records import Batch
+from hooktrace.records import AnomalyRecord, Batch
 from hooktrace.records.errors import HookError
 from hooktrace.testing import FakeBucket
 from hooktrace.tracing import settings
@@ -112,9 +112,9 @@ def test_an_anomaly_comes_with_the_batch_of_its_step() -> None:
                     job.step()
         finally:
             release.set()
-    first, second = (batch for batch in exporter.batches if batch.anomalies)
+    first, second = (batch for batch in exporter.batches if batch.of(AnomalyRecord))
     for batch in (first, second):
-        (anomaly,) = batch.anomalies
+        (anomaly,) = batch.of(AnomalyRecord)
         assert (anomaly.model, anomaly.step) in {(s.model, s.step) for s, _ in batch.steps}
 
 
@@ -176,7 +176,7 @@ def test_calls_in_flight_at_close_are_counted(caplog: pytest.LogCaptureFixture) 
     tracer.close()
     assert tracer.losses() == {"unfinished": 1}
     assert "close it after the last backward pass has returned" in caplog.text
-    ((step, buckets),) = tracer._store.completed()
+    ((step, buckets),) = tracer._recent.steps()
     assert (step.complete, len(buckets)) == (False, 1)
 
 

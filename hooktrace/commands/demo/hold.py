@@ -46,9 +46,8 @@ def read_batch(paths: Sequence[Path]) -> Batch:
         raise ValueError(f"{paths[0]} holds no run; run the demo again")
     return Batch(
         run=trace.run,
-        layouts=tuple(trace.layouts),
         steps=tuple((step, tuple(buckets)) for step, buckets in _by_step(trace)),
-        anomalies=tuple(trace.anomalies),
+        records=(*trace.layouts, *trace.anomalies),
     )
 
 
