@@ -61,7 +61,7 @@ class Sampler(Protocol):
     def next_step(self) -> int:
         """The next step at which there is anything to do."""
 
-    def enter(self, occasion: Any, sink: Any) -> Any:
+    def enter(self, start: Any, sink: Any) -> Any:
         """Look at a bucket of a step at or after ``next_step``."""
 
     def leave(self) -> None:

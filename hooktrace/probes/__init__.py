@@ -1,17 +1,23 @@
-"""Probes: on agreed steps one bucket's result is compared with a lossless average.
+"""Probes: what is looked at on some steps only, and what that says of the hook.
 
-    every hook call     step >= model.sample_step?           one comparison, else nothing
-      sampling.py       what is wanted of this step:
-      agreement.py      all ranks trace this model: from which step on do they probe it?
-      schedule.py       which steps, and which bucket of them
-      probe.py          clone -> lossless average on a group of hooktrace's own --+
-                        the hook itself ------------------------------------------+--> compare.py
-                                                                                  |
-                        DDP gets the hook's result when both are there <----------+
-      local.py          the same without other ranks: compress -> decompress against the gradients
-      wire.py           which collectives an opaque hook issues
-      watch.py          debug mode: finite values, memory held or changed, on every step
-    drain               findings.py: numbers -> ErrorRecord and anomalies
+In: a hook call that is about to begin (``CallStart``), and its future.  Out: ``ProbeResult`` and
+``WireSample`` for the ring, of which the drain makes an ``ErrorRecord``, a ``SkewRecord``, wire
+bytes and anomalies.
+
+    every hook call        step >= model.sample_step?           one comparison, else nothing
+      step_sampler.py      which of these looks at this call:
+        model.py           the error against other ranks
+          agreement.py       from which step on?  once all ranks trace the model
+          schedule.py        which steps, and which bucket of them
+          probe.py           clone -> lossless average on a group of its own --+
+                             the hook itself ----------------------------------+--> compare.py
+                             DDP gets the hook's result when both are there <--+
+        local.py           the error without other ranks: compress -> decompress
+        wire.py            which collectives an opaque hook issues
+        debug_checks.py    finite values, memory held or changed (memory_holders.py), on every step
+    drain
+      result_records.py    ProbeResult -> ErrorRecord, SkewRecord
+      diagnosis.py         ProbeResult, BucketRecord -> anomalies
 
 The only collectives that hooktrace adds are here: on a probed step, for the probed bucket, an
 all-reduce of its size and an all-gather of 16 kB, which also carries when this rank had the bucket
@@ -22,32 +28,27 @@ too.  The result is not touched.
 
 from __future__ import annotations
 
-from .findings import Diagnosis, error_record, skew_record
+from .call_start import CallStart
+from .debug_checks import DebugChecks
+from .diagnosis import Diagnosis
 from .local import LocalProbes
 from .model import ModelProbes
-from .probe import Outcome
-from .sampling import Sampled, Sampling
-from .schedule import Occasion
-from .watch import Watch
-from .wire import (
-    CallWindow,
-    FlightRecorder,
-    WireSample,
-    WireSampler,
-    attribute,
-)
+from .probe_result import ProbeResult
+from .result_records import error_record, skew_record
+from .step_sampler import SampledCall, StepSampler
+from .wire import CallWindow, FlightRecorder, WireSample, WireSampler, attribute
 
 __all__ = [
+    "CallStart",
     "CallWindow",
+    "DebugChecks",
     "Diagnosis",
     "FlightRecorder",
     "LocalProbes",
     "ModelProbes",
-    "Occasion",
-    "Outcome",
-    "Sampled",
-    "Sampling",
-    "Watch",
+    "ProbeResult",
+    "SampledCall",
+    "StepSampler",
     "WireSample",
     "WireSampler",
     "attribute",

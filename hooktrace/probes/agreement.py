@@ -12,28 +12,15 @@ it hears of it, and if it has ended by then the others wait for the timeout, onc
 
 from __future__ import annotations
 
-from typing import Protocol
+from ..ranks.store import KeyValueStore
 
-__all__ = ["NEVER", "Agreement", "KeyValueStore"]
+__all__ = ["NEVER", "Agreement"]
 
 NEVER = -1
 
 _AHEAD = 8
 _PATIENT_STEPS = 64
 """After which a rank asks only at every doubling of the steps."""
-
-
-class KeyValueStore(Protocol):
-    """What is needed of ``torch.distributed.Store``."""
-
-    def set(self, key: str, value: str) -> None:
-        """Set a key."""
-
-    def get(self, key: str) -> bytes:
-        """Return a key's value, which is there."""
-
-    def check(self, keys: list[str]) -> bool:
-        """Return whether all keys are there, at once."""
 
 
 class Agreement:

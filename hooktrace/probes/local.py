@@ -3,7 +3,7 @@
     bucket --clone--> the hook's generator, on a copy of its state --payload--> Operation.echo()
                                    ^                                                |
                                    +------ as if all ranks had given the same ------+
-    result against the bucket --compare--> Outcome --> ring
+    result against the bucket --compare--> ProbeResult --> ring
 
 Nothing is sent and no other rank is asked, so it also works where only some ranks trace, or on one.
 What the hook keeps between calls (error feedback, a warm start, random numbers) is copied for the
@@ -25,9 +25,11 @@ import torch.distributed as dist
 
 from ..capture.layout import BucketSlot, GradBucketLike
 from ..staging.chain import Steps
+from .call_start import CallStart
 from .compare import finite_parts, first_overflow, lengths_of, measure
-from .probe import Outcome, Sink, residual_of
-from .schedule import OFF, Occasion, Schedule
+from .probe import ProbeSink, residual_of
+from .probe_result import ProbeResult
+from .schedule import OFF, Schedule
 
 __all__ = ["LocalProbes"]
 
@@ -51,12 +53,12 @@ class LocalProbes:
         self._schedule = Schedule(every, every, all_buckets=all_buckets)
         self.next_step = self._schedule.next_after(0)
 
-    def enter(self, occasion: Occasion, sink: Sink) -> None:
+    def enter(self, start: CallStart, sink: ProbeSink) -> None:
         """Measure a bucket, if it is its turn; raises nothing."""
-        slot, step = occasion.slot, occasion.step
+        slot, step = start.slot, start.step
         if self._schedule.takes(step, slot.index, len(slot.model.slots)):
             try:
-                sink.push_outcome(self._outcome(occasion, sink))
+                sink.push(self._trial(start, sink))
             except Exception as error:  # the trial's trouble must not become training's
                 self.stop(slot, f"{type(error).__name__}: {error}")
         if slot.is_last and self.next_step != OFF:
@@ -72,19 +74,19 @@ class LocalProbes:
     def leave(self) -> None:
         """Do nothing: no other rank waits for this one."""
 
-    def _outcome(self, occasion: Occasion, sink: Sink) -> Outcome:
-        slot, step, ready, bucket, state = occasion
+    def _trial(self, start: CallStart, sink: ProbeSink) -> ProbeResult:
+        slot, step, ready, bucket, state = start
         own = bucket.buffer().detach()
         lengths = lengths_of(slot.parameters)
-        outcome = Outcome(slot, step, rank=0, local=True, scope="local", ready=ready)
-        outcome.finite = finite_parts(own, lengths)
+        probed = ProbeResult(slot, step, rank=0, local=True, scope="local", ready=ready)
+        probed.finite = finite_parts(own, lengths)
         with _random_state_kept(), torch.no_grad():
             result = _echoed(self._steps(_copied(state), _BucketCopy(bucket))).flatten()
-        outcome.time_ns = sink.clock()
-        outcome.sums = measure(result, own, lengths)
-        outcome.overflow = first_overflow(result, own, outcome.sums, lengths)
-        outcome.residual_l2 = residual_of(state, slot.index)
-        return outcome
+        probed.time_ns = sink.clock()
+        probed.sums = measure(result, own, lengths)
+        probed.overflow = first_overflow(result, own, probed.sums, lengths)
+        probed.residual_l2 = residual_of(state, slot.index)
+        return probed
 
 
 class _BucketCopy:

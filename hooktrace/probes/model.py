@@ -10,18 +10,20 @@ import logging
 import zlib
 from collections import Counter
 from datetime import timedelta
-from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import PrefixStore
 
 from ..capture.layout import BucketSlot
 from ..ranks.job import restart_count
+from ..ranks.private_group import PrivateGroup
+from ..ranks.store import job_store
 from ..staging.groups import group_timeout
 from .agreement import NEVER, Agreement
-from .probe import Digests, Outcome, Probe, ReferenceGroup, Sink
-from .schedule import OFF, Occasion, Schedule
+from .call_start import CallStart
+from .probe import Probe, ProbeSink
+from .probe_result import ProbeResult, StepChecksums
+from .schedule import OFF, Schedule
 
 __all__ = ["ModelProbes"]
 
@@ -50,39 +52,38 @@ class ModelProbes:
         all_buckets: bool,
         local: bool,
     ) -> None:
-        store: Any = dist.distributed_c10d._get_default_store()
         self._rank, self._size = group.rank(), group.size()
         self._ranks = tuple(dist.get_process_group_ranks(group))
         key = f"hooktrace/probes/{restart_count()}/{_signature(group, slot, parameters):08x}"
         # Two models that are alike in all this begin in the same order on all ranks.
         _agreements[key] += 1
         key += f"/{_agreements[key]}"
-        self._store = store
+        self._store = job_store()
         self._key = key
         self._timeout = min(_TIMEOUT, group_timeout(group) / 4)
-        self._agreement = Agreement(store, key, self._rank, self._size, every)
+        self._agreement = Agreement(self._store, key, self._rank, self._size, every)
         self._every = every
         self._local = local
         self._all_buckets = all_buckets
         self._schedule: Schedule | None = None
-        self._group: ReferenceGroup | None = None
-        self._digests = Digests(-1, {})
+        self._group: PrivateGroup | None = None
+        self._checksums = StepChecksums(-1, {})
         self._stopped = False
         self.next_step = self._agreement.next_step
 
-    def enter(self, occasion: Occasion, sink: Sink) -> Probe | None:
+    def enter(self, start: CallStart, sink: ProbeSink) -> Probe | None:
         """Return the probe for a bucket of a step at or after ``next_step``, if it is probed.
 
         Raises nothing: whatever goes wrong here ends the probes, and not training.
         """
         try:
-            return self._enter(occasion, sink)
+            return self._enter(start, sink)
         except Exception as error:
-            self.stop(occasion.slot, f"{type(error).__name__}: {error}")
+            self.stop(start.slot, f"{type(error).__name__}: {error}")
             return None
 
-    def _enter(self, occasion: Occasion, sink: Sink) -> Probe | None:
-        slot, step = occasion.slot, occasion.step
+    def _enter(self, start: CallStart, sink: ProbeSink) -> Probe | None:
+        slot, step = start.slot, start.step
         model = slot.model
         if self._schedule is None:
             self._prepare(slot, step)
@@ -93,27 +94,27 @@ class ModelProbes:
             if self._store.check([f"{self._key}/stopped"]):
                 self.stop(slot, "another rank has stopped; its log says why")
                 return None
-            outcome = Outcome(slot, step, self._rank, self._local, ready=occasion.ready)
-            outcome.ranks = self._ranks
-            outcome.before = self._turn_to(step)
+            probed = ProbeResult(slot, step, self._rank, self._local, ready=start.ready)
+            probed.ranks = self._ranks
+            probed.before = self._turn_to(step)
             probe = Probe(
-                occasion.bucket,
-                outcome,
+                start.bucket,
+                probed,
                 self._group,
                 sink,
-                state=occasion.state,
-                digests=self._digests,
+                state=start.state,
+                checksums=self._checksums,
                 stop=self.stop,
             )
         if slot.is_last and not self._stopped:
             self.next_step = self._schedule.next_after(step)
         return probe
 
-    def _turn_to(self, step: int) -> Digests | None:
+    def _turn_to(self, step: int) -> StepChecksums | None:
         """Begin a probed step; return the checksums of the one before at its first probe."""
-        if self._digests.step == step:
+        if self._checksums.step == step:
             return None
-        before, self._digests = self._digests, Digests(step, {})
+        before, self._checksums = self._checksums, StepChecksums(step, {})
         return before
 
     def stop(self, slot: BucketSlot, why: str) -> None:
@@ -158,8 +159,7 @@ class ModelProbes:
             self._meet(slot, step)
 
     def _meet(self, slot: BucketSlot, step: int) -> None:
-        store = PrefixStore(f"{self._key}/group", self._store)
-        self._group = ReferenceGroup(store, self._rank, self._size, self._timeout)
+        self._group = PrivateGroup(f"{self._key}/group", self._rank, self._size, self._timeout)
         last = self._group.latest(step)
         self._schedule = Schedule(
             (last // self._every + 1) * self._every, self._every, all_buckets=self._all_buckets

@@ -7,24 +7,11 @@ a rank without data counts the shadows), so the count decides.
 from __future__ import annotations
 
 import sys
-from typing import Any, NamedTuple
 
-from ..capture.layout import BucketSlot, GradBucketLike
-
-__all__ = ["OFF", "Occasion", "Schedule"]
+__all__ = ["OFF", "Schedule"]
 
 OFF = sys.maxsize
 """No step is ever as late as this."""
-
-
-class Occasion(NamedTuple):
-    """A hook call that is about to begin; ``ready``: host ns at which DDP made it."""
-
-    slot: BucketSlot
-    step: int
-    ready: int
-    bucket: GradBucketLike
-    state: Any
 
 
 class Schedule:

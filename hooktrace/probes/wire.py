@@ -111,8 +111,9 @@ class WireSink(Protocol):
 
     clock: Clock
 
-    def push_sample(self, sample: WireSample) -> None:
-        """Take a sample; the calls of its step are pushed later."""
+    @property
+    def push(self) -> Callable[[WireSample], None]:
+        """Takes a sample; the calls of its step are pushed later."""
 
     def wake(self) -> None:
         """Let the drain work now."""
@@ -144,7 +145,7 @@ class WireSampler:
         now, wall = sink.clock(), time.time_ns()
         if now < self._rested_ns:
             return
-        sink.push_sample(WireSample(slot.model.name, step, threading.get_ident(), now, wall))
+        sink.push(WireSample(slot.model.name, step, threading.get_ident(), now, wall))
         self._rested_ns = now + (_REST_NS if self._every >= _USUAL else 0)
         self._sampled = step
         self.next_step = step + 1

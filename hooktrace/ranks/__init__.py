@@ -1,4 +1,10 @@
-"""This process among the job's ranks: who it is, and how its clock stands to rank 0's.
+"""This process among the job's ranks: who it is, what it tells the others, how its clock stands.
 
-torch's store --> job: run id, rank          TCP pings --> clock_sync: ClockRecord
+In: torch's process group and the launcher's environment.  Out: ``RunInfo``, ``ClockRecord``.
+
+    store.py           the job's key-value store
+      job.py             rank, run id, restarts --> RunInfo; how a process ends well
+      private_group.py   a process group that no hook meets --> probes, the check of a hook
+      clock_sync.py      rank 0: clock_server.py <--TCP pings-- others: clock_client.py
+                                                                  --> ClockRecord
 """

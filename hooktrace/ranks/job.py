@@ -11,13 +11,13 @@ import logging
 import os
 import socket
 import uuid
-from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from ..capture.clocks import WallAnchor
 from ..records import RunInfo
+from .store import job_store
 
 __all__ = ["describe_run", "local_rank", "loopback", "restart_count", "shutdown"]
 
@@ -96,9 +96,8 @@ def _agreed_run_id(initialised: bool) -> str:
     if not initialised:
         return own
     try:
-        store: Any = dist.distributed_c10d._get_default_store()
         # Sets the key if it is missing and returns its value: the first rank to ask decides.
-        return bytes(store.compare_set(_RUN_ID_KEY, "", own)).decode()
+        return bytes(job_store().compare_set(_RUN_ID_KEY, "", own)).decode()
     except Exception as error:  # a private function of torch and a network request
         logger.warning(
             "the ranks could not agree on a run id (%s: %s), so this rank's records carry one of "

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import torch
 
-from .check import CheckReport, check_hook
+from .check import CheckResult, check_hook
 
-__all__ = ["CheckReport", "FakeBucket", "FakeClock", "check_hook"]
+__all__ = ["CheckResult", "FakeBucket", "FakeClock", "check_hook"]
 
 
 class FakeClock:

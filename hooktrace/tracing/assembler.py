@@ -2,7 +2,7 @@
 
     BucketCall --add--> pending steps --last bucket there--> StepRecord + BucketRecords --take-->
                  +-> QueueModel of the call's group: when did each collective really start?
-    Outcome, WireSample --> the records of their step, and anomalies, each kind once a bucket
+    ProbeResult, WireSample --> the records of their step, and anomalies, each kind once a bucket
 
 Runs in the drain thread only.  A step is complete when its last bucket and all before it are
 there.  A step that stays incomplete (its backward pass failed, or a record was lost) is closed
@@ -22,7 +22,7 @@ from ..probes import (
     CallWindow,
     Diagnosis,
     FlightRecorder,
-    Outcome,
+    ProbeResult,
     WireSample,
     attribute,
     error_record,
@@ -103,7 +103,7 @@ class Assembler:
         self._samples: dict[tuple[str, int], WireSample] = {}
         self._reported: set[tuple[str, str, int, int]] = set()
 
-    def add_outcome(self, outcome: Outcome) -> None:
+    def add_outcome(self, outcome: ProbeResult) -> None:
         """Take a probe's outcome; its call comes next."""
         slot = outcome.slot
         error = error_record(outcome)
@@ -113,7 +113,7 @@ class Assembler:
         skew = skew_record(outcome)
         if skew is not None:
             self.skews.append(skew)
-        for anomaly in self._diagnosis.of_outcome(outcome):
+        for anomaly in self._diagnosis.of_probe(outcome):
             self.report(anomaly)
 
     def add_sample(self, sample: WireSample) -> None:

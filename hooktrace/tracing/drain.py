@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from ..capture.calls import BucketCall
 from ..capture.ring import Ring
 from ..exporters.base import Exporter
-from ..probes import Outcome, WireSample
+from ..probes import ProbeResult, WireSample
 from ..records import AnomalyRecord, Batch, ClockRecord, CompletedStep, LayoutRecord, RunInfo
 from .assembler import Assembler
 from .recent import RecentRecords
@@ -36,7 +36,7 @@ _BREATH_S = 0.0002
 gets it at once instead of after the switch interval of 5 ms."""
 
 
-Entry = BucketCall | LayoutRecord | AnomalyRecord | ClockRecord | Outcome | WireSample
+Entry = BucketCall | LayoutRecord | AnomalyRecord | ClockRecord | ProbeResult | WireSample
 """What may be in the ring."""
 
 
@@ -195,7 +195,7 @@ class Drain:
             self._assembler.report(entry)
         elif isinstance(entry, ClockRecord):
             self._clocks.append(entry)
-        elif isinstance(entry, Outcome):
+        elif isinstance(entry, ProbeResult):
             self._assembler.add_outcome(entry)
         elif isinstance(entry, WireSample):
             self._assembler.add_sample(entry)

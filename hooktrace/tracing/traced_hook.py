@@ -27,11 +27,11 @@ import torch.distributed as dist
 from ..capture.calls import BucketCall, DeviceCall
 from ..capture.layout import BucketSlot, LayoutTracker
 from ..probes import (
+    CallStart,
+    DebugChecks,
     LocalProbes,
     ModelProbes,
-    Occasion,
-    Sampling,
-    Watch,
+    StepSampler,
     WireSampler,
 )
 from ..records import AnomalyRecord
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from torch.nn.parallel import DistributedDataParallel
 
     from ..capture.calls import Recorder
-    from ..probes import Sampled
+    from ..probes import SampledCall
     from .tracer import Tracer
 
 __all__ = ["TracedHook", "instrument", "trace"]
@@ -187,10 +187,10 @@ class TracedHook:
         call_type = DeviceCall if slot.has_events else BucketCall
         model = slot.model
         step = model.enter(slot.index)
-        sampled: Sampled | None = None
+        sampled: SampledCall | None = None
         recorder: Recorder = tracer
         if step >= model.sample_step and model.sampling is not None:
-            sampled = model.sampling.enter(Occasion(slot, step, ready, bucket, state), tracer)
+            sampled = model.sampling.enter(CallStart(slot, step, ready, bucket, state), tracer)
             if sampled is not None:
                 recorder = sampled.recorder(tracer)
             model.sample_step = model.sampling.next_step
@@ -222,9 +222,9 @@ class TracedHook:
         every, opaque = self._tracer.error_every, self._staged is None or self._staged.has_opaque
         comparison = self._comparison(state, slot, bucket) if every else None
         wire = WireSampler(every) if every and opaque else None
-        watch = Watch() if self._tracer.debug else None
-        if comparison is not None or wire is not None or watch is not None:
-            slot.model.sampling = Sampling(comparison=comparison, wire=wire, watch=watch)
+        debug = DebugChecks() if self._tracer.debug else None
+        if comparison is not None or wire is not None or debug is not None:
+            slot.model.sampling = StepSampler(comparison=comparison, wire=wire, debug=debug)
             slot.model.sample_step = slot.model.sampling.next_step
 
     def _comparison(

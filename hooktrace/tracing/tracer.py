@@ -135,11 +135,7 @@ class Tracer:
         self.event_pool = EventPool(lambda: torch.cuda.Event(enable_timing=True))
         self._ring: Ring[Entry] = Ring(self._ring_capacity)
         self.push = self._ring.push
-        """Takes one ended call; called by hooks, never blocks."""
-        self.push_outcome = self._ring.push
-        """Takes a probe's outcome, before the call that it belongs to."""
-        self.push_sample = self._ring.push
-        """Takes the mark of a step whose collectives are to be looked up."""
+        """Takes one ended call, or what a probe has found; never blocks."""
         self._recent = RecentRecords(*self._keep)
         self._clocks: ClockSync | None = None
         self.started = False

@@ -10,13 +10,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch._C._distributed_c10d import PrefixStore
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 from torch.nn.parallel import DistributedDataParallel
 
 import hooktrace
 from hooktrace import Tracer, hooks
-from hooktrace.probes.probe import ReferenceGroup
+from hooktrace.ranks.private_group import PrivateGroup
 from tests.distributed.models import backward, gradients, make_ddp, train
 
 STEPS = 20
@@ -330,8 +329,7 @@ def subgroups(rank: int) -> dict[str, tuple[list[float | None], list[str]]]:
 
 def drifted(rank: int) -> int:
     """Return the step after which ranks that meet at steps 10 and 17 begin to probe."""
-    store = PrefixStore("drifted", dist.distributed_c10d._get_default_store())
-    group = ReferenceGroup(store, rank, dist.get_world_size(), timedelta(seconds=30))
+    group = PrivateGroup("drifted", rank, dist.get_world_size(), timedelta(seconds=30))
     return group.latest(10 + 7 * rank)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from hooktrace.records.errors import UsageError
 from hooktrace.testing import check_hook
-from hooktrace.testing.check import CheckReport
+from hooktrace.testing.check import CheckResult
 from hooktrace.testing.check.launch import check
 from hooktrace.testing.check.spec import HookSpec
 from tests.distributed import check_hooks
@@ -53,8 +53,8 @@ FORMS = {
 }
 
 
-def checked(names: Iterable[str], *cases: str) -> dict[str, CheckReport]:
-    """Return the reports of hooks, made in one run."""
+def checked(names: Iterable[str], *cases: str) -> dict[str, CheckResult]:
+    """Return the results of hooks, made in one run."""
     specs = [
         HookSpec(
             name=name,
@@ -63,37 +63,37 @@ def checked(names: Iterable[str], *cases: str) -> dict[str, CheckReport]:
         )
         for name in names
     ]
-    reports = check(specs, cases=cases)
-    return {report.hook: report for report in reports}
+    results = check(specs, cases=cases)
+    return {result.hook: result for result in results}
 
 
-def found(report: CheckReport) -> list[tuple[str, str, str]]:
-    return [(f.case, f.status, f.kind) for f in report.findings]
+def found(result: CheckResult) -> list[tuple[str, str, str]]:
+    return [(f.case, f.status, f.kind) for f in result.problems]
 
 
 @pytest.fixture(scope="module")
-def in_training() -> dict[str, CheckReport]:
+def in_training() -> dict[str, CheckResult]:
     """Hooks that go wrong in ordinary training."""
     return checked(IN_TRAINING, "many-buckets")
 
 
 @pytest.mark.parametrize("name", IN_TRAINING)
 def test_what_goes_wrong_in_training_is_named(
-    in_training: dict[str, CheckReport], name: str
+    in_training: dict[str, CheckResult], name: str
 ) -> None:
     """The first cause and nothing else, on the rank that it is of."""
     expected = IN_TRAINING[name]
-    report = in_training[name]
+    result = in_training[name]
     if expected is None:
-        assert (report.findings, report.measured.error) == ((), 0.0)
+        assert (result.problems, result.measured.error) == ((), 0.0)
         return
     kind, rank, message = expected
-    (finding,) = report.findings
-    assert (finding.status, finding.kind, finding.rank) == ("fail", kind, rank)
-    assert message in finding.message
+    (problem,) = result.problems
+    assert (problem.status, problem.kind, problem.rank) == ("fail", kind, rank)
+    assert message in problem.message
 
 
-def test_ranks_do_not_wait_for_one_that_is_gone(in_training: dict[str, CheckReport]) -> None:
+def test_ranks_do_not_wait_for_one_that_is_gone(in_training: dict[str, CheckResult]) -> None:
     """Whatever they stand in, a few seconds after it they are ended."""
     (case,) = in_training["leaves_one_behind"].cases
     assert case.seconds < 12
@@ -102,16 +102,16 @@ def test_ranks_do_not_wait_for_one_that_is_gone(in_training: dict[str, CheckRepo
 def test_a_hang_costs_its_deadline_and_leaves_its_stacks() -> None:
     """Of all threads of all ranks; the next case is run as if nothing had been."""
     spec = HookSpec(name="stands_still", hook=f"{HOOKS}:stands_still")
-    (report,) = check([spec], cases=["many-buckets", "unused"], timeout_s=DEADLINE_S)
-    hung, after = report.cases
+    (result,) = check([spec], cases=["many-buckets", "unused"], timeout_s=DEADLINE_S)
+    hung, after = result.cases
     assert DEADLINE_S <= hung.seconds < DEADLINE_S + 3
-    (finding,) = hung.findings
-    assert (finding.status, finding.kind, finding.rank) == ("fail", "hang", None)
-    assert finding.message.startswith(
+    (problem,) = hung.problems
+    assert (problem.status, problem.kind, problem.rank) == ("fail", "hang", None)
+    assert problem.message.startswith(
         "not done after 5 s; rank 0: backward() waits for the hook's future; "
         "rank 1: stands_still (check_hooks.py:"
     )
-    stacks = report.stacks[hung.case]
+    stacks = result.stacks[hung.case]
     assert stacks.count("_engine_run_backward") == 2
     assert "rank 0:" in stacks
     assert "in stands_still" in stacks
@@ -120,23 +120,23 @@ def test_a_hang_costs_its_deadline_and_leaves_its_stacks() -> None:
 
 def test_odd_values_are_followed_through_the_state() -> None:
     """Zeros that become NaN, NaN that is hidden, NaN that stays."""
-    reports = checked(ODD_VALUES, "zeros", "nan")
-    assert {name: found(report) for name, report in reports.items()} == ODD_VALUES
-    (finding,) = reports["divides_by_norm"].findings
-    assert finding.message == "gradients of zeros gave NaN or inf"
+    results = checked(ODD_VALUES, "zeros", "nan")
+    assert {name: found(result) for name, result in results.items()} == ODD_VALUES
+    (problem,) = results["divides_by_norm"].problems
+    assert problem.message == "gradients of zeros gave NaN or inf"
 
 
 def test_odd_forms_of_hooks_are_told() -> None:
     """Right ones that DDP refuses, that do not pickle, that take float32 only."""
-    reports = checked(FORMS, "registration", "float16", "pickling")
-    assert {name: found(report) for name, report in reports.items()} == FORMS
+    results = checked(FORMS, "registration", "float16", "pickling")
+    assert {name: found(result) for name, result in results.items()} == FORMS
 
 
 def test_check_hook_returns_or_raises() -> None:
-    """A report where nothing fails, and else an assertion with the table."""
+    """A result where nothing fails, and else an assertion with the table."""
     cases = ["many-buckets", "odd-sizes", "join", "no-sync", "unused"]
-    report = check_hook(check_hooks.averages, cases=cases)
-    assert [(case.case, case.status) for case in report.cases] == [
+    result = check_hook(check_hooks.averages, cases=cases)
+    assert [(case.case, case.status) for case in result.cases] == [
         ("many buckets, delays", "pass"),
         ("odd sizes", "pass"),
         ("no_sync", "pass"),
@@ -148,7 +148,7 @@ def test_check_hook_returns_or_raises() -> None:
 
 
 def test_a_state_that_cannot_be_made_is_nobodys_fault() -> None:
-    """No finding, but an error that says what to pass."""
+    """No problem, but an error that says what to pass."""
     with pytest.raises(UsageError, match=r"ValueError: no state today\); name a function that"):
         check_hook(check_hooks.averages, check_hooks.no_state)
 

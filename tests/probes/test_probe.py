@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from hooktrace.probes import probe as probe_module
-from hooktrace.probes.probe import Digests, Outcome, Probe
+from hooktrace.probes.probe import Probe
+from hooktrace.probes.probe_result import ProbeResult, StepChecksums
 
 
 class Group:
@@ -40,7 +41,7 @@ class Sink:
 
     def __init__(self) -> None:
         self.seen: list[tuple[str, bool]] = []
-        self.outcomes: list[Outcome] = []
+        self.results: list[ProbeResult] = []
 
     def clock(self) -> int:
         """Return a time."""
@@ -50,14 +51,13 @@ class Sink:
         """Return an offset of 100 ns, known to 7."""
         return 100, 7
 
-    def push_outcome(self, outcome: Outcome) -> None:
-        """Note whether there are numbers."""
-        self.seen.append(("outcome", outcome.sums is not None))
-        self.outcomes.append(outcome)
-
-    def push(self, call: Any) -> None:
-        """Note a call."""
-        self.seen.append(("call", True))
+    def push(self, entry: Any) -> None:
+        """Note a call, or a result and whether it has numbers."""
+        if not isinstance(entry, ProbeResult):
+            self.seen.append(("call", True))
+            return
+        self.seen.append(("result", entry.sums is not None))
+        self.results.append(entry)
 
 
 class Bucket:
@@ -99,11 +99,11 @@ class Probed:
         bucket: Any = Bucket()
         self.probe: Any = Probe(
             bucket,
-            Outcome(slot, 0, 0, False, ready=ready),
+            ProbeResult(slot, 0, 0, False, ready=ready),
             group,
             sink,
             state=None,
-            digests=Digests(0, {}),
+            checksums=StepChecksums(0, {}),
             stop=lambda _, why: self.stopped.append(why),
         )
         self.call: Any = Call(slot)
@@ -128,7 +128,7 @@ def test_numbers_come_before_the_call_and_both_before_ddp() -> None:
     assert probed.call.slot.in_flight is probed.call  # closing now would count it
     probed.complete()
     assert probed.call.slot.in_flight is None
-    assert probed.sink.seen == [("outcome", True), ("call", True)]
+    assert probed.sink.seen == [("result", True), ("call", True)]
     assert probed.future.value() is result
 
 
@@ -139,7 +139,7 @@ def test_an_overflow_is_of_the_parameter_that_holds_it(place: int, part: int) ->
     result[place] = math.inf
     probed = Probed(result)
     probed.complete()
-    assert probed.sink.outcomes[0].overflow == (part, 1.0)
+    assert probed.sink.results[0].overflow == (part, 1.0)
 
 
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
@@ -156,7 +156,7 @@ def test_ddp_gets_its_result_whatever_the_comparison_does(
     probed = Probed(result)
     probed.complete()
     assert probed.future.value() is result
-    assert probed.sink.seen == [("outcome", False), ("call", True)]
+    assert probed.sink.seen == [("result", False), ("call", True)]
     assert probed.stopped == (["MemoryError: boom"] if error is MemoryError else [])
 
 
@@ -168,7 +168,7 @@ def test_a_failed_reference_ends_the_probes_and_not_training() -> None:
     probed.group.futures[1].set_result(None)
     assert probed.future.value() is result
     assert probed.stopped == ["RuntimeError: timed out"]
-    assert probed.sink.seen == [("outcome", False), ("call", True)]
+    assert probed.sink.seen == [("result", False), ("call", True)]
 
 
 def test_the_copy_goes_when_it_was_compared() -> None:
@@ -187,11 +187,11 @@ def test_the_arrival_travels_with_the_samples(known: bool, monkeypatch: pytest.M
         monkeypatch.setattr(Sink, "clock_offset", lambda self, host_ns: None)
     probed = Probed(torch.ones(6), ready=10**15)
     probed.complete()
-    (outcome,) = probed.sink.outcomes
-    assert outcome.arrivals is not None
+    (found,) = probed.sink.results
+    assert found.arrivals is not None
     expected = [10**15 + 100, 7] if known else [10**15, -1]
-    assert outcome.arrivals.tolist() == [expected, expected]
-    assert outcome.samples is not None
-    assert outcome.samples.tolist() == [[1.0] * 6] * 2
-    assert outcome.checksums is not None
-    assert outcome.checksums.tolist() == [[0, 0]] * 2
+    assert found.arrivals.tolist() == [expected, expected]
+    assert found.samples is not None
+    assert found.samples.tolist() == [[1.0] * 6] * 2
+    assert found.checksums is not None
+    assert found.checksums.tolist() == [[0, 0]] * 2

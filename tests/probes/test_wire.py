@@ -255,7 +255,7 @@ class _Sink:
     def clock(self) -> int:
         return self.now
 
-    def push_sample(self, sample: WireSample) -> None:
+    def push(self, sample: WireSample) -> None:
         self.samples.append(sample)
 
     def wake(self) -> None:

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from hooktrace.ranks import clock_sync as clocks
-from hooktrace.ranks.clock_sync import ClockClient, ClockServer, measure
+from hooktrace.ranks import clock_client
+from hooktrace.ranks.clock_client import ClockClient, measure
+from hooktrace.ranks.clock_server import ANSWER, PING, ClockServer
 from hooktrace.records import ClockRecord, SkewRecord, late_rank
 
 S = 1_000_000_000
@@ -87,7 +88,7 @@ def test_the_shortest_round_trip_counts() -> None:
     def answer() -> None:
         for at in (1004, 1100, 1202):
             far.recv(8)
-            far.sendall(clocks._ANSWER.pack((at - 1000) // 100, at, at))
+            far.sendall(ANSWER.pack((at - 1000) // 100, at, at))
 
     thread = threading.Thread(target=answer)
     thread.start()
@@ -116,9 +117,9 @@ def test_many_clients_at_once_and_one_that_leaves(server: Server) -> None:
     silent = server.connect()
     leaving = server.connect()
     leaving.close()
-    for byte in clocks._PING.pack(5):
+    for byte in PING.pack(5):
         first.sendall(bytes([byte]))
-    answered, _, _ = clocks._ANSWER.unpack(clocks._receive(first, clocks._ANSWER.size))
+    answered, _, _ = ANSWER.unpack(clock_client._receive(first, ANSWER.size))
     assert answered == 5
     with server.connect() as other:
         measure(other, time.perf_counter_ns)
@@ -136,7 +137,7 @@ def wait_for(reached: Callable[[], bool]) -> bool:
 
 def test_a_client_goes_on_when_its_server_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """It waits for an address, measures, and finds the next one by asking again."""
-    monkeypatch.setattr(clocks, "_PAUSES_S", (0.02,))
+    monkeypatch.setattr(clock_client, "_PAUSES_S", (0.02,))
     addresses: list[str | None] = [None]
     found: list[ClockRecord] = []
     client = ClockClient(lambda: addresses[-1], time.perf_counter_ns, found.append)

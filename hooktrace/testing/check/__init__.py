@@ -1,14 +1,14 @@
 """``hooktrace check``: what is wrong with a DDP communication hook, found by running it.
 
     spec.py      a hook and its state, by name or by pickle --> HookSpec
-    launch.py    starts one host, reads outcomes, makes a CheckReport a hook
+    launch.py    starts one host, reads outcomes, makes a CheckResult a hook
       host.py      has imported the hooks; forks the ranks of each case, waits for them, ends them
         rank.py      one rank in one case, on a real gloo process group
           cases.py, odd_values.py     what is tried, with a model from
           training.py, gradients.py   whose gradients are known beforehand (context.py, names.py)
         outcome.py   how the ranks ended --> the first cause; stacks.py reads where they stood
-    report.py    what findings mean: pass, warn, fail
-    table.py     reports --> tables
+    results.py   what problems mean: pass, warn, fail
+    table.py     results --> tables
     standard.py  all standard hooks, and torch's own
 
 No case can hang the check: its ranks have a deadline, after which they are asked for their stacks
@@ -20,9 +20,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .report import CaseResult, CheckReport, Finding
+from .results import CaseResult, CheckResult, Problem
 
-__all__ = ["CaseResult", "CheckReport", "Finding", "check_hook"]
+__all__ = ["CaseResult", "CheckResult", "Problem", "check_hook"]
 
 
 def check_hook(
@@ -33,7 +33,7 @@ def check_hook(
     local: bool = False,
     timeout_s: float = 20.0,
     cases: Sequence[str] = (),
-) -> CheckReport:
+) -> CheckResult:
     """Run a DDP communication hook through all cases on real gloo ranks; for tests.
 
     ``hook``: the hook, importable from its module, or ``"package.module:attribute"``.
@@ -43,8 +43,8 @@ def check_hook(
     long one case may take; a hang takes that long, once.  ``cases``: the keys of some cases only
     (``hooktrace.testing.check.cases``).
 
-    Returns the report where nothing failed, warnings included.  Raises ``AssertionError`` with the
-    report as a table where anything did, ``TypeError`` for a hook that cannot be handed to another
+    Returns the result where nothing failed, warnings included.  Raises ``AssertionError`` with the
+    result as a table where anything did, ``TypeError`` for a hook that cannot be handed to another
     process, ``UsageError`` for one that is not there or a state that cannot be made.  It takes
     about ten seconds, and leaves no process.
     """
@@ -59,7 +59,7 @@ def check_hook(
         make_state=None if make_state is None else source_of(make_state, "state"),
         local=local,
     )
-    (report,) = check([spec], ranks=ranks, timeout_s=timeout_s, cases=cases)
-    if report.failed:
-        raise AssertionError(as_text(report))
-    return report
+    (result,) = check([spec], ranks=ranks, timeout_s=timeout_s, cases=cases)
+    if result.failed:
+        raise AssertionError(as_text(result))
+    return result

@@ -1,4 +1,4 @@
-"""The cases: each is run by every rank, in processes of its own, and puts findings on record.
+"""The cases: each is run by every rank, in processes of its own, and puts problems on record.
 
 They come in this order.  The first ordinary one, ``many buckets``, says how much a hook loses; the
 others take that as usual.  Values that are not ordinary are in ``odd_values.py``.
@@ -19,7 +19,7 @@ from .context import Context, Known
 from .gradients import KnownGradients, Values
 from .names import refused_by_name
 from .odd_values import huge, nan, zeros
-from .report import Measured
+from .results import Measured
 from .training import MANY, Step, Training
 
 __all__ = ["CASES", "Case"]
@@ -72,7 +72,7 @@ def many_buckets(context: Context) -> None:
     """Train with delays: while the tracer watches, and then without it."""
     training = Training(context)
     steps = training.settle(longest_s=_DELAY_S)
-    training.report_anomalies()
+    training.collect_anomalies()
     ratio = training.ratio()
     training.tracer.close()
     # Nothing keeps the ranks together now but the hook.
@@ -109,7 +109,7 @@ def odd_sizes(context: Context) -> None:
     """Train parameters of 1 element, of prime lengths, and an empty one."""
     training = Training(context, _ODD)
     training.judge(training.settle())
-    training.report_anomalies()
+    training.collect_anomalies()
 
 
 def float16(context: Context) -> None:
@@ -125,7 +125,7 @@ def bfloat16(context: Context) -> None:
 def _in_dtype(context: Context, dtype: torch.dtype) -> None:
     training = Training(context, dtype=dtype)
     training.judge(training.settle())
-    training.report_anomalies()
+    training.collect_anomalies()
 
 
 def no_sync(context: Context) -> None:
@@ -142,7 +142,7 @@ def no_sync(context: Context) -> None:
         both = [training.ordinary, lambda rank, n: training.ordinary(rank, n + 1)]
         steps.append(Step(number, training.result(), training.reference(both, number)))
     training.judge(steps)
-    training.report_anomalies()
+    training.collect_anomalies()
 
 
 def join(context: Context) -> None:
@@ -161,7 +161,7 @@ def join(context: Context) -> None:
             reference = training.reference([training.ordinary], number, active)
             steps.append(Step(number, training.result(), reference))
     training.judge(steps, compare_ranks=False)
-    training.report_anomalies()
+    training.collect_anomalies()
 
 
 def unused(context: Context) -> None:
@@ -176,7 +176,7 @@ def unused(context: Context) -> None:
 
     training = Training(context, find_unused_parameters=True)
     training.judge([training.step(some) for _ in range(6)])
-    training.report_anomalies()
+    training.collect_anomalies()
 
 
 def pickling(context: Context) -> None:
@@ -196,7 +196,7 @@ def pickling(context: Context) -> None:
     training.ddp = copied
     training.register(copied)
     training.judge([training.step() for _ in range(3)])
-    training.report_anomalies()
+    training.collect_anomalies()
 
 
 def _pickles(context: Context, what: str, value: Any, remedy: str) -> Any:

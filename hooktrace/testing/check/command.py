@@ -11,7 +11,7 @@ from ...records.errors import UsageError
 from .launch import check
 from .outcome import CaseOutcome
 from .spec import HookSpec, source_of
-from .table import as_markdown, print_overview, print_report
+from .table import as_markdown, print_overview, print_result
 
 __all__ = ["run"]
 
@@ -55,11 +55,11 @@ def run(
             done = f"{specs[outcome.hook].name}, {outcome.result.case}: {outcome.result.status}"
             status.update(done)
 
-        reports = check(specs, ranks=ranks, timeout_s=timeout_s, cases=cases, seen=seen)
+        results = check(specs, ranks=ranks, timeout_s=timeout_s, cases=cases, seen=seen)
     if markdown:
-        console.print(as_markdown(reports), markup=False, soft_wrap=True)
+        console.print(as_markdown(results), markup=False, soft_wrap=True)
     elif hook is None:
-        print_overview(console, reports)
+        print_overview(console, results)
     else:
-        print_report(console, reports[0])
-    return 1 if any(report.failed for report in reports) else 0
+        print_result(console, results[0])
+    return 1 if any(result.failed for result in results) else 0

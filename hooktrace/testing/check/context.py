@@ -1,7 +1,7 @@
 """What a case has on its rank: the hook, the other ranks, and a place for what it finds.
 
 The check's own few collectives go over connections that neither the hook nor torch.distributed
-knows of (``ReferenceGroup``), so they cannot pair up with the hook's.
+knows of (``PrivateGroup``), so they cannot pair up with the hook's.
 """
 
 from __future__ import annotations
@@ -13,13 +13,12 @@ from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import PrefixStore
 
 from ...probes.compare import digest
-from ...probes.probe import ReferenceGroup
+from ...ranks.private_group import PrivateGroup
 from ...records import AnomalyRecord
 from ...tracing.tracer import Tracer
-from .report import Finding, Measured, Status, status_of
+from .results import Measured, Problem, Status, status_of
 from .spec import Loaded
 
 __all__ = ["Context", "Known", "SetupError"]
@@ -54,8 +53,8 @@ class TracedTraining(Protocol):
 
     tracer: Tracer
 
-    def report_anomalies(self, ignore: Sequence[str] = ()) -> list[AnomalyRecord]:
-        """Turn what the tracer saw into findings, except kinds to ignore; return all it saw."""
+    def collect_anomalies(self, ignore: Sequence[str] = ()) -> list[AnomalyRecord]:
+        """Turn what the tracer saw into problems, except kinds to ignore; return all it saw."""
 
 
 @dataclass(slots=True)
@@ -68,13 +67,13 @@ class Context:
     size: int
     timeout_s: float
     known: Known
-    findings: list[Finding] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
     note: str = ""
     measured: Measured = field(default_factory=Measured)
     stop: bool = False
     """Set by a case after which no other one can say anything."""
     trainings: list[TracedTraining] = field(default_factory=list)
-    _group: ReferenceGroup | None = None
+    _group: PrivateGroup | None = None
 
     @property
     def local(self) -> bool:
@@ -82,9 +81,9 @@ class Context:
         return self.loaded.local
 
     def find(self, kind: str, message: str, status: Status | None = None) -> None:
-        """Put a finding of this rank on record; its status is its kind's unless one is given."""
-        self.findings.append(
-            Finding(
+        """Put a problem of this rank on record; its status is its kind's unless one is given."""
+        self.problems.append(
+            Problem(
                 case=self.case,
                 status=status or status_of(kind),
                 kind=kind,
@@ -122,13 +121,8 @@ class Context:
         self._others().gather(own, rows).wait()
         return [float(row) for row in rows]
 
-    def _others(self) -> ReferenceGroup:
+    def _others(self) -> PrivateGroup:
         if self._group is None:
-            store: Any = dist.distributed_c10d._get_default_store()
-            self._group = ReferenceGroup(
-                PrefixStore("hooktrace/check", store),
-                self.rank,
-                self.size,
-                timedelta(seconds=2 * self.timeout_s),
-            )
+            timeout = timedelta(seconds=2 * self.timeout_s)
+            self._group = PrivateGroup("hooktrace/check", self.rank, self.size, timeout)
         return self._group

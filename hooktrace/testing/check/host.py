@@ -32,7 +32,7 @@ from .cases import CASES, Case
 from .context import Known
 from .outcome import CaseOutcome, RankEnd, RankResult, judge
 from .rank import OUTPUT, RESULT, STACKS, run_rank
-from .report import CaseResult
+from .results import CaseResult
 from .spec import Done, Job, Loaded, Usage
 
 __all__ = ["main"]

@@ -1,6 +1,6 @@
 """The asking side: starts the host, reads its outcomes as they come, and leaves no process.
 
-    check(specs) --Job--> host (a process in a session of its own) --outcomes--> CheckReport a hook
+    check(specs) --Job--> host (a process in a session of its own) --outcomes--> CheckResult a hook
 
 The host's standard input is a pipe from here: when this process ends, whichever way, the host sees
 its end, ends its ranks and itself.
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from ...records.errors import UsageError
 from .outcome import CaseOutcome
-from .report import CheckReport, Measured
+from .results import CheckResult, Measured
 from .spec import Done, HookSpec, Job, Usage
 
 __all__ = ["check"]
@@ -39,8 +39,8 @@ def check(
     timeout_s: float = 20.0,
     cases: Sequence[str] = (),
     seen: Callable[[CaseOutcome], None] = lambda outcome: None,
-) -> list[CheckReport]:
-    """Run the cases over each hook and return a report for each.
+) -> list[CheckResult]:
+    """Run the cases over each hook and return a result for each.
 
     ``ranks``: gloo processes on this machine.  ``timeout_s``: of one case.  ``cases``: their keys,
     all by default.  ``seen``: called with each outcome.
@@ -63,11 +63,11 @@ def check(
     for outcome in _outcomes(job):
         outcomes[outcome.hook].append(outcome)
         seen(outcome)
-    return [_report(spec.name, ranks, found) for spec, found in zip(specs, outcomes, strict=True)]
+    return [_result(spec.name, ranks, found) for spec, found in zip(specs, outcomes, strict=True)]
 
 
-def _report(hook: str, ranks: int, outcomes: list[CaseOutcome]) -> CheckReport:
-    return CheckReport(
+def _result(hook: str, ranks: int, outcomes: list[CaseOutcome]) -> CheckResult:
+    return CheckResult(
         hook=hook,
         ranks=ranks,
         cases=tuple(outcome.result for outcome in outcomes),

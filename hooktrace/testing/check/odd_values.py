@@ -27,7 +27,7 @@ def zeros(context: Context) -> None:
     training = Training(context)
     training.judge(training.settle())
     _train_on_zeros(training, 3)
-    training.report_anomalies()
+    training.collect_anomalies()
     # Error feedback has nothing to hand on yet, so that zeros are all that is compressed.
     _train_on_zeros(Training(context), _FIRST_STEPS)
 
@@ -70,7 +70,7 @@ def huge(context: Context) -> None:
         training.judge(steps)
     _judge_what_follows(training, "gradients of 1e5", "nan_stays_in_state")
     # A NaN that the hook made of them was reported above, and its bits may differ between ranks.
-    training.report_anomalies([*_NOT_FINITE, *(["replicas_diverge"] if bad else [])])
+    training.collect_anomalies([*_NOT_FINITE, *(["replicas_diverge"] if bad else [])])
 
 
 def nan(context: Context) -> None:
@@ -88,7 +88,7 @@ def nan(context: Context) -> None:
     step = training.step(broken)
     _judge_nan(context, step)
     _judge_what_follows(training, "a NaN", "nan_stays_in_state")
-    training.report_anomalies(["nonfinite_gradient", *_NOT_FINITE, "replicas_diverge"])
+    training.collect_anomalies(["nonfinite_gradient", *_NOT_FINITE, "replicas_diverge"])
 
 
 def _judge_nan(context: Context, step: Step) -> None:
@@ -110,7 +110,7 @@ def _judge_nan(context: Context, step: Step) -> None:
 
 
 def _judge_what_follows(training: Training, after: str, kind: str) -> None:
-    """Judge ordinary steps after odd ones; ``kind``: of the finding where they are not finite."""
+    """Judge ordinary steps after odd ones; ``kind``: of the problem where they are not finite."""
     context = training.context
     steps = [training.step() for _ in range(_AFTER)]
     if all(step.is_finite for step in steps):

@@ -1,6 +1,6 @@
-"""From how each rank's process ended to findings: the first cause, and not what it led to.
+"""From how each rank's process ended to problems: the first cause, and not what it led to.
 
-    RankEnd of every rank --judge--> findings, note, facts of one case
+    RankEnd of every rank --judge--> problems, note, facts of one case
 
 When one rank raises or dies, its connections close, and the others fail or hang because of that.
 So an error that only says that a connection is gone counts where there is no other, a crash where
@@ -15,7 +15,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from .report import CaseResult, Finding, Measured, merge, status_of
+from .results import CaseResult, Measured, Problem, merge, status_of
 from .stacks import describe
 
 __all__ = ["CaseOutcome", "RankEnd", "RankResult", "is_consequence", "judge"]
@@ -36,7 +36,7 @@ class RankResult:
     because of another rank.  ``usage``: the check cannot be made at all, and why.
     """
 
-    findings: tuple[Finding, ...] = ()
+    problems: tuple[Problem, ...] = ()
     note: str = ""
     measured: Measured = field(default_factory=Measured)
     stop: bool = False
@@ -75,7 +75,7 @@ class RankEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseOutcome:
-    """One case of one hook, for the report.
+    """One case of one hook, for the result.
 
     ``stop``: no other case can say anything.
     """
@@ -90,12 +90,12 @@ class CaseOutcome:
     @property
     def hung(self) -> bool:
         """Whether ranks hung."""
-        return any(finding.kind == "hang" for finding in self.result.findings)
+        return any(problem.kind == "hang" for problem in self.result.problems)
 
     @property
     def broken(self) -> bool:
         """Whether ranks hung or crashed."""
-        return self.hung or any(finding.kind == "crash" for finding in self.result.findings)
+        return self.hung or any(problem.kind == "crash" for problem in self.result.problems)
 
 
 def judge(
@@ -113,20 +113,20 @@ def judge(
         key=lambda end: end.ended_at,
     )
     late = {end.rank: end.stacks for end in ends if end.result is None and not end.died}
-    found = [f for result in results if not result.consequence for f in result.findings]
+    found = [f for result in results if not result.consequence for f in result.problems]
     found += [_crash(case, end) for end in crashed[:1]]
     explained = bool(crashed) or raised_first is not None
     if late and not explained:
         where = describe(late)
-        found.append(_finding(case, "hang", f"not done after {deadline_s:g} s; {where}"))
-    if not any(finding.status == "fail" for finding in found):
-        found += [f for result in results if result.consequence for f in result.findings]
+        found.append(_problem(case, "hang", f"not done after {deadline_s:g} s; {where}"))
+    if not any(problem.status == "fail" for problem in found):
+        found += [f for result in results if result.consequence for f in result.problems]
     shown = {end.rank: end.stacks for end in crashed} if crashed else {} if explained else late
     first = results[0] if results else RankResult()
     return CaseOutcome(
         hook=hook,
         result=CaseResult(
-            case=case, findings=merge(found, len(ends)), seconds=seconds, note=first.note
+            case=case, problems=merge(found, len(ends)), seconds=seconds, note=first.note
         ),
         stacks="\n".join(f"rank {rank}:\n{_only_frames(text)}" for rank, text in shown.items()),
         # All ranks must take the same for known, and a local hook's results differ.
@@ -148,7 +148,7 @@ def _only_frames(stacks: str) -> str:
     return stacks.partition("\nExtension modules:")[0].strip()
 
 
-def _crash(case: str, end: RankEnd) -> Finding:
+def _crash(case: str, end: RankEnd) -> Problem:
     assert end.code is not None
     if end.code < 0:
         how = f"rank {end.rank} was ended by {signal.Signals(-end.code).name}"
@@ -161,8 +161,8 @@ def _crash(case: str, end: RankEnd) -> Finding:
         parts.append(f"its last words: {words[:_WORDS]}")
     if end.stacks:
         parts.append(describe({end.rank: end.stacks}))
-    return _finding(case, "crash", "; ".join(parts), end.rank)
+    return _problem(case, "crash", "; ".join(parts), end.rank)
 
 
-def _finding(case: str, kind: str, message: str, rank: int | None = None) -> Finding:
-    return Finding(case=case, status=status_of(kind), kind=kind, message=message, rank=rank)
+def _problem(case: str, kind: str, message: str, rank: int | None = None) -> Problem:
+    return Problem(case=case, status=status_of(kind), kind=kind, message=message, rank=rank)

@@ -106,11 +106,11 @@ def _run(case: Case, context: Context) -> RankResult:
         raised_at = time.monotonic()
         traceback.print_exc()
         consequence = is_consequence(str(error))
-        _report_exception(context, error)
+        _note_exception(context, error)
     finally:
         _close(context)
     return RankResult(
-        findings=tuple(context.findings),
+        problems=tuple(context.problems),
         note=context.note,
         measured=context.measured,
         stop=context.stop,
@@ -119,11 +119,11 @@ def _run(case: Case, context: Context) -> RankResult:
     )
 
 
-def _report_exception(context: Context, error: Exception) -> None:
+def _note_exception(context: Context, error: Exception) -> None:
     """Put what a hook raised on record, in the tracer's words where it has any."""
     kind, message = "exception", f"{type(error).__name__}: {error}"
     for training in context.trainings[-1:]:
-        for anomaly in training.report_anomalies(ignore=["hook_exception"]):
+        for anomaly in training.collect_anomalies(ignore=["hook_exception"]):
             if anomaly.kind == "hook_exception":
                 kind, message = anomaly.kind, anomaly.message
                 break

@@ -46,7 +46,7 @@ class Loaded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookSpec:
-    """A hook to check.  ``name``: how the report calls it.  ``local``: see ``trace``."""
+    """A hook to check.  ``name``: how the result calls it.  ``local``: see ``trace``."""
 
     name: str
     hook: Source

@@ -12,9 +12,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .report import CaseResult, CheckReport, Finding
+from .results import CaseResult, CheckResult, Problem
 
-__all__ = ["as_markdown", "as_text", "print_overview", "print_report"]
+__all__ = ["as_markdown", "as_text", "print_overview", "print_result"]
 
 _STYLES = {"pass": "green", "warn": "yellow", "fail": "red", "skip": "dim"}
 _WIDTH = 120
@@ -23,88 +23,88 @@ _SHORT = 160
 _PREFIX = re.compile(r"^hook '.*?', bucket \d+, step \d+: (the hook raised in stage \w+: )?")
 
 
-def print_report(console: Console, report: CheckReport, *, stacks: bool = True) -> None:
+def print_result(console: Console, result: CheckResult, *, stacks: bool = True) -> None:
     """Print a hook's cases with the reasons, a line that sums up, and stacks where ranks hung."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in ("case", "", "s"):
         table.add_column(column, no_wrap=True, justify="right" if column == "s" else "left")
     table.add_column("what was found")
-    for case, reasons in _reasons(report):
+    for case, reasons in _reasons(result):
         style = _STYLES[case.status]
         seconds = "" if case.skipped else f"{case.seconds:.1f}"
         found = Text("\n".join([*reasons, case.note]).strip("\n"))
         table.add_row(case.case, Text(case.status, style=style), seconds, found)
     console.print(table)
-    console.print(_summary(report), markup=False, soft_wrap=True)
+    console.print(_summary(result), markup=False, soft_wrap=True)
     if stacks:
-        for name, text in report.stacks.items():
+        for name, text in result.stacks.items():
             console.print(f"\nstacks, {name}:\n{text.strip()}", markup=False, soft_wrap=True)
 
 
-def as_text(report: CheckReport) -> str:
-    """Return what ``print_report`` prints, without colours."""
+def as_text(result: CheckResult) -> str:
+    """Return what ``print_result`` prints, without colours."""
     console = Console(width=_WIDTH, no_color=True, highlight=False, force_terminal=False)
     with console.capture() as captured:
-        print_report(console, report)
+        print_result(console, result)
     return captured.get()
 
 
-def print_overview(console: Console, reports: Sequence[CheckReport]) -> None:
-    """Print one line a finding of many hooks."""
+def print_overview(console: Console, results: Sequence[CheckResult]) -> None:
+    """Print one line a problem of many hooks."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in ("hook", "verdict", "error", "of sum", "ratio"):
         table.add_column(column, no_wrap=column != "hook")
     table.add_column("what was found")
-    for report in reports:
-        verdict = Text(report.verdict, style=_STYLES[report.verdict])
-        found = Text("\n".join(_in_short(report)))
-        table.add_row(report.hook, verdict, _error(report), _of_sum(report), _ratio(report), found)
+    for result in results:
+        verdict = Text(result.verdict, style=_STYLES[result.verdict])
+        found = Text("\n".join(_in_short(result)))
+        table.add_row(result.hook, verdict, _error(result), _of_sum(result), _ratio(result), found)
     console.print(table)
 
 
-def as_markdown(reports: Sequence[CheckReport]) -> str:
+def as_markdown(results: Sequence[CheckResult]) -> str:
     """Return the overview as a markdown table."""
     lines = [
         "| hook | verdict | error of a step | of their sum | ratio | what was found |",
         f"|{' --- |' * 6}",
     ]
-    for report in reports:
-        found = "; ".join(_in_short(report)).replace("|", "\\|")
+    for result in results:
+        found = "; ".join(_in_short(result)).replace("|", "\\|")
         cells = (
-            f"`{report.hook}`",
-            report.verdict,
-            _error(report),
-            _of_sum(report),
-            _ratio(report),
+            f"`{result.hook}`",
+            result.verdict,
+            _error(result),
+            _of_sum(result),
+            _ratio(result),
             found,
         )
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
-def _reasons(report: CheckReport) -> Iterator[tuple[CaseResult, list[str]]]:
-    """Yield each case with its findings in words; what was said before is not said again."""
+def _reasons(result: CheckResult) -> Iterator[tuple[CaseResult, list[str]]]:
+    """Yield each case with its problems in words; what was said before is not said again."""
     said: dict[str, str] = {}
-    for case in report.cases:
+    for case in result.cases:
         reasons = []
-        for finding in case.findings:
-            before = said.setdefault(_key(finding), case.case)
-            named = finding.rank is None or finding.message.startswith("rank ")
-            where = "" if named else f"rank {finding.rank}: "
+        for problem in case.problems:
+            before = said.setdefault(_key(problem), case.case)
+            named = problem.rank is None or problem.message.startswith("rank ")
+            where = "" if named else f"rank {problem.rank}: "
             if before == case.case:
-                reasons.append(f"{finding.kind}: {where}{finding.message}")
+                reasons.append(f"{problem.kind}: {where}{problem.message}")
             else:
-                reasons.append(f"{finding.kind}: as in {before!r}")
+                reasons.append(f"{problem.kind}: as in {before!r}")
         yield case, reasons
 
 
-def _in_short(report: CheckReport) -> list[str]:
-    """Return a line for each different finding: its kind, the cases, and the beginning of why."""
-    lines: dict[str, tuple[Finding, list[str]]] = {}
-    for finding in report.findings:
-        lines.setdefault(_key(finding), (finding, []))[1].append(finding.case)
+def _in_short(result: CheckResult) -> list[str]:
+    """Return a line for each different problem: its kind, the cases, and the beginning of why."""
+    lines: dict[str, tuple[Problem, list[str]]] = {}
+    for problem in result.problems:
+        lines.setdefault(_key(problem), (problem, []))[1].append(problem.case)
     return [
-        f"{finding.kind} ({_names(cases)}): {_short(finding)}" for finding, cases in lines.values()
+        f"{problem.kind} ({_names(cases)}): {_short(problem)}" for problem, cases in lines.values()
     ]
 
 
@@ -112,31 +112,31 @@ def _names(cases: list[str]) -> str:
     return f"{len(cases)} cases" if len(cases) > _MANY else ", ".join(cases)
 
 
-def _key(finding: Finding) -> str:
-    """Return what findings have in common that say the same of different buckets and steps."""
-    return f"{finding.kind} {re.sub(r'[0-9.e+-]+', '#', finding.message)}"
+def _key(problem: Problem) -> str:
+    """Return what problems have in common that say the same of different buckets and steps."""
+    return f"{problem.kind} {re.sub(r'[0-9.e+-]+', '#', problem.message)}"
 
 
-def _short(finding: Finding) -> str:
+def _short(problem: Problem) -> str:
     """Return why without the remedy, or where the ranks stand."""
-    said = _PREFIX.sub("", finding.message)
-    if finding.kind not in ("hang", "crash"):
+    said = _PREFIX.sub("", problem.message)
+    if problem.kind not in ("hang", "crash"):
         said = said.partition("; ")[0]
     return textwrap.shorten(said, _SHORT, placeholder=" ...")
 
 
-def _summary(report: CheckReport) -> str:
-    cases = [case for case in report.cases if not case.skipped]
+def _summary(result: CheckResult) -> str:
+    cases = [case for case in result.cases if not case.skipped]
     counts = [
         f"{n} {word}"
         for status, word in (("fail", "failed"), ("warn", "warned"), ("pass", "passed"))
         if (n := sum(case.status == status for case in cases))
     ]
-    facts = [f"{report.hook} on {_ranks(report.ranks)}: {report.verdict}", ", ".join(counts)]
-    if report.measured.error is not None:
-        facts.append(f"relative error of a step {_error(report)}, of their sum {_of_sum(report)}")
-    if report.measured.ratio is not None:
-        facts.append(f"compression {_ratio(report)}")
+    facts = [f"{result.hook} on {_ranks(result.ranks)}: {result.verdict}", ", ".join(counts)]
+    if result.measured.error is not None:
+        facts.append(f"relative error of a step {_error(result)}, of their sum {_of_sum(result)}")
+    if result.measured.ratio is not None:
+        facts.append(f"compression {_ratio(result)}")
     return "; ".join(facts)
 
 
@@ -144,16 +144,16 @@ def _ranks(number: int) -> str:
     return f"{number} gloo rank{'' if number == 1 else 's'}"
 
 
-def _error(report: CheckReport) -> str:
-    return _number(report.measured.error, "exact", 2)
+def _error(result: CheckResult) -> str:
+    return _number(result.measured.error, "exact", 2)
 
 
-def _of_sum(report: CheckReport) -> str:
-    return _number(report.measured.sum_error, "exact", 2)
+def _of_sum(result: CheckResult) -> str:
+    return _number(result.measured.sum_error, "exact", 2)
 
 
-def _ratio(report: CheckReport) -> str:
-    return _number(report.measured.ratio, "", 3)
+def _ratio(result: CheckResult) -> str:
+    return _number(result.measured.ratio, "", 3)
 
 
 def _number(value: float | None, zero: str, digits: int) -> str:

@@ -2,9 +2,9 @@
 
     step() --> forward, backward --> Step(result, reference)        what DDP gave, what was due
     settle() --> steps until the tracer probes each of them         so that it can name wrong sums
-    judge(steps) --> findings: not finite, not the same on all ranks, far from the average
+    judge(steps) --> problems: not finite, not the same on all ranks, far from the average
 
-What the tracer itself names (``AnomalyRecord.kind``) becomes findings under the same names.
+What the tracer itself names (``AnomalyRecord.kind``) becomes problems under the same names.
 """
 
 from __future__ import annotations
@@ -200,8 +200,8 @@ class Training:
             f"norm (cosine {worst.cosine:.2g}), where {usual:.2g} is usual",
         )
 
-    def report_anomalies(self, ignore: Sequence[str] = ()) -> list[AnomalyRecord]:
-        """Turn what the tracer saw into findings, except kinds to ignore; return all it saw."""
+    def collect_anomalies(self, ignore: Sequence[str] = ()) -> list[AnomalyRecord]:
+        """Turn what the tracer saw into problems, except kinds to ignore; return all it saw."""
         seen = self.tracer.anomalies()
         for anomaly in seen:
             if anomaly.kind not in ignore:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from hooktrace.testing.check.outcome import CaseOutcome, RankEnd, RankResult, is_consequence, judge
-from hooktrace.testing.check.report import (
+from hooktrace.testing.check.results import (
     CaseResult,
-    CheckReport,
-    Finding,
+    CheckResult,
     Measured,
+    Problem,
     merge,
     status_of,
 )
@@ -26,16 +26,16 @@ WORDS = """terminate called after throwing an instance of 'gloo::EnforceNotMet'
 """
 
 
-def finding(kind: str, rank: int | None = 0, message: str = "m", **options: Any) -> Finding:
-    return Finding(
+def problem(kind: str, rank: int | None = 0, message: str = "m", **options: Any) -> Problem:
+    return Problem(
         case="c", status=status_of(kind), kind=kind, message=message, rank=rank, **options
     )
 
 
 def ended(rank: int, *kinds: str, **options: Any) -> RankEnd:
-    """Return a rank that left a result with findings of these kinds."""
-    found = tuple(finding(kind, rank) for kind in kinds)
-    return RankEnd(rank=rank, code=0, result=RankResult(findings=found, **options))
+    """Return a rank that left a result with problems of these kinds."""
+    found = tuple(problem(kind, rank) for kind in kinds)
+    return RankEnd(rank=rank, code=0, result=RankResult(problems=found, **options))
 
 
 def judged(*ends: RankEnd) -> CaseOutcome:
@@ -43,7 +43,7 @@ def judged(*ends: RankEnd) -> CaseOutcome:
 
 
 def kinds(outcome: CaseOutcome) -> list[str]:
-    return [f.kind for f in outcome.result.findings]
+    return [f.kind for f in outcome.result.problems]
 
 
 def test_ranks_that_end_well_pass() -> None:
@@ -59,7 +59,7 @@ def test_ranks_that_end_well_pass() -> None:
 def test_ranks_at_the_deadline_hang() -> None:
     """The reason says where they stand, and the stacks are kept."""
     outcome = judged(RankEnd(rank=0), RankEnd(rank=1, stacks=STANDS))
-    (found,) = outcome.result.findings
+    (found,) = outcome.result.problems
     assert found.message == (
         "not done after 20 s; rank 0: no Python code runs; rank 1: stands_still (hooks.py:7)"
     )
@@ -75,7 +75,7 @@ def test_a_rank_that_raises_is_the_cause_of_what_follows() -> None:
     crashed = RankEnd(rank=0, code=-signal.SIGABRT, ended_at=5.2)
     for other in (broken, crashed, RankEnd(rank=0)):
         outcome = judged(other, raising)
-        assert [(f.kind, f.rank) for f in outcome.result.findings] == [("hook_exception", 1)]
+        assert [(f.kind, f.rank) for f in outcome.result.problems] == [("hook_exception", 1)]
         assert outcome.stacks == ""
 
 
@@ -89,7 +89,7 @@ def test_a_crash_before_all_else_is_the_cause() -> None:
         output=WORDS,
     )
     outcome = judged(ended(0, "exception", raised_at=4.1, consequence=True), crash)
-    (found,) = outcome.result.findings
+    (found,) = outcome.result.problems
     assert (found.kind, found.rank) == ("crash", 1)
     assert found.message == (
         "rank 1 was ended by SIGSEGV; its last words: pair.cc:456 too long; "
@@ -101,12 +101,12 @@ def test_a_crash_before_all_else_is_the_cause() -> None:
 def test_the_first_of_two_crashes_counts() -> None:
     """By time, not by rank."""
     ends = [RankEnd(rank=r, code=-signal.SIGABRT, ended_at=9.0 - r) for r in range(2)]
-    assert [f.rank for f in judged(*ends).result.findings] == [1]
+    assert [f.rank for f in judged(*ends).result.problems] == [1]
 
 
 def test_an_exit_is_a_crash() -> None:
     """A hook has no business ending its process."""
-    (found,) = judged(ended(0), RankEnd(rank=1, code=3)).result.findings
+    (found,) = judged(ended(0), RankEnd(rank=1, code=3)).result.problems
     assert found.message == "rank 1 ended with exit code 3"
 
 
@@ -132,7 +132,7 @@ def test_lost_connections_are_known_by_their_message(message: str, expected: boo
 def test_findings_of_ranks_and_buckets_become_one_a_kind() -> None:
     """The lowest rank speaks; a rank is named only where not all saw it."""
     merged = merge(
-        [finding("hang", 1, "one"), finding("hang", 0, "zero"), finding("precision", 1)], 2
+        [problem("hang", 1, "one"), problem("hang", 0, "zero"), problem("precision", 1)], 2
     )
     assert [(f.kind, f.rank, f.message) for f in merged] == [
         ("hang", None, "zero"),
@@ -142,18 +142,18 @@ def test_findings_of_ranks_and_buckets_become_one_a_kind() -> None:
 
 def test_a_named_sum_is_not_called_wrong_once_more() -> None:
     """``not_averaged`` says all that ``wrong_gradients`` could."""
-    assert [f.kind for f in merge([finding("wrong_gradients"), finding("not_averaged")], 2)] == [
+    assert [f.kind for f in merge([problem("wrong_gradients"), problem("not_averaged")], 2)] == [
         "not_averaged"
     ]
 
 
 def test_the_worst_finding_decides() -> None:
-    """A case's and a report's; a kind that nobody knows warns."""
-    warning = CaseResult(case="a", findings=(finding("of_tomorrow"),))
-    failure = CaseResult(case="b", findings=(finding("precision"), finding("hang")))
+    """A case's and a result's; a kind that nobody knows warns."""
+    warning = CaseResult(case="a", problems=(problem("of_tomorrow"),))
+    failure = CaseResult(case="b", problems=(problem("precision"), problem("hang")))
     assert (warning.status, failure.status) == ("warn", "fail")
-    assert CheckReport(hook="h", ranks=2, cases=(warning,)).verdict == "warn"
-    assert CheckReport(hook="h", ranks=2, cases=(warning, failure)).verdict == "fail"
+    assert CheckResult(hook="h", ranks=2, cases=(warning,)).verdict == "warn"
+    assert CheckResult(hook="h", ranks=2, cases=(warning, failure)).verdict == "fail"
     skipped = CaseResult(case="c", skipped=True)
     assert skipped.status == "skip"
-    assert CheckReport(hook="h", ranks=2, cases=(skipped,)).verdict == "pass"
+    assert CheckResult(hook="h", ranks=2, cases=(skipped,)).verdict == "pass"

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import math
 
-from hooktrace.testing.check.report import CaseResult, CheckReport, Finding, Measured, status_of
+from hooktrace.testing.check.results import CaseResult, CheckResult, Measured, Problem, status_of
 from hooktrace.testing.check.table import as_markdown, as_text
 
 
-def finding(case: str, kind: str, message: str, rank: int | None = None) -> Finding:
-    return Finding(case=case, status=status_of(kind), kind=kind, message=message, rank=rank)
+def problem(case: str, kind: str, message: str, rank: int | None = None) -> Problem:
+    return Problem(case=case, status=status_of(kind), kind=kind, message=message, rank=rank)
 
 
 SUM = "hook 'h', bucket {}, step 11: a sum; divide"
-REPORT = CheckReport(
+RESULT = CheckResult(
     hook="pkg:h",
     ranks=2,
     cases=(
-        CaseResult(case="many", findings=(finding("many", "not_averaged", SUM.format(0)),)),
-        CaseResult(case="odd", findings=(finding("odd", "not_averaged", SUM.format(2)),)),
-        CaseResult(case="nan", findings=(finding("nan", "nan_hidden", "hidden; look", 1),)),
+        CaseResult(case="many", problems=(problem("many", "not_averaged", SUM.format(0)),)),
+        CaseResult(case="odd", problems=(problem("odd", "not_averaged", SUM.format(2)),)),
+        CaseResult(case="nan", problems=(problem("nan", "nan_hidden", "hidden; look", 1),)),
         CaseResult(case="join", note="said", seconds=1.25),
     ),
     measured=Measured(error=0.0123, sum_error=0.0, ratio=math.inf),
@@ -29,7 +29,7 @@ REPORT = CheckReport(
 
 def test_a_report_says_everything_once() -> None:
     """What a case shares with one before it is named, not repeated; stacks come last."""
-    lines = [line.rstrip() for line in as_text(REPORT).splitlines()]
+    lines = [line.rstrip() for line in as_text(RESULT).splitlines()]
     text = "\n".join(lines)
     assert "many   fail   0.0   not_averaged: hook 'h', bucket 0, step 11: a sum; divide" in text
     assert "odd    fail   0.0   not_averaged: as in 'many'" in text
@@ -43,8 +43,8 @@ def test_a_report_says_everything_once() -> None:
 
 
 def test_an_overview_is_a_row_a_hook() -> None:
-    """Each different finding with its cases, without hook, bucket and remedy."""
-    row = as_markdown([REPORT]).splitlines()[-1]
+    """Each different problem with its cases, without hook, bucket and remedy."""
+    row = as_markdown([RESULT]).splitlines()[-1]
     assert row == (
         "| `pkg:h` | fail | 0.012 | exact | nothing sent | not_averaged (many, odd): a sum; "
         "nan_hidden (nan): hidden |"

@@ -1,8 +1,8 @@
-"""What a check found: findings, one result a case, one report a hook.  Values only, no torch.
+"""What a check found: problems, one result a case, one result a hook.  Values only, no torch.
 
-    findings of each rank --merge--> CaseResult --> CheckReport --table.py--> a table
+    problems of each rank --merge--> CaseResult --> CheckResult --table.py--> a table
 
-Which findings fail a hook, and which only warn, is decided here (``STATUS``):
+Which problems fail a hook, and which only warn, is decided here (``STATUS``):
 
 *fail*: training with the hook ends, or goes wrong.  It hangs, crashes or raises; the replicas get
 different gradients; gradients are wrong (a sum, a part of the ranks, NaN or inf out of ordinary
@@ -26,9 +26,9 @@ from typing import Literal
 __all__ = [
     "STATUS",
     "CaseResult",
-    "CheckReport",
-    "Finding",
+    "CheckResult",
     "Measured",
+    "Problem",
     "Status",
     "merge",
     "status_of",
@@ -78,12 +78,12 @@ _SAID_BETTER = {
 
 
 def status_of(kind: str) -> Status:
-    """Return what a finding of this kind means for its hook."""
+    """Return what a problem of this kind means for its hook."""
     return STATUS.get(kind, "warn")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Problem:
     """Something wrong with a hook: ``message`` says what, and where it can, what to do.
 
     ``kind``: a key of ``STATUS``, or another kind of ``AnomalyRecord``.  ``rank``: the one that saw
@@ -102,17 +102,17 @@ class CaseResult:
     """How a hook did in one case.  ``note``: what was measured, or why the case was skipped."""
 
     case: str
-    findings: tuple[Finding, ...] = ()
+    problems: tuple[Problem, ...] = ()
     seconds: float = 0.0
     note: str = ""
     skipped: bool = False
 
     @property
     def status(self) -> Status:
-        """The worst of the findings'."""
+        """The worst of the problems'."""
         if self.skipped:
             return "skip"
-        found = {finding.status for finding in self.findings}
+        found = {problem.status for problem in self.problems}
         return "fail" if "fail" in found else "warn" if "warn" in found else "pass"
 
 
@@ -131,7 +131,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckReport:
+class CheckResult:
     """Everything that was found out about one hook.
 
     ``stacks``: of all threads of all ranks where a rank hung or crashed, by case.
@@ -144,19 +144,19 @@ class CheckReport:
     stacks: dict[str, str] = field(default_factory=dict)
 
     @property
-    def findings(self) -> tuple[Finding, ...]:
-        """All findings, in the order of the cases."""
-        return tuple(finding for case in self.cases for finding in case.findings)
+    def problems(self) -> tuple[Problem, ...]:
+        """All problems, in the order of the cases."""
+        return tuple(problem for case in self.cases for problem in case.problems)
 
     @property
-    def failed(self) -> tuple[Finding, ...]:
-        """The findings that fail the hook."""
-        return tuple(finding for finding in self.findings if finding.status == "fail")
+    def failed(self) -> tuple[Problem, ...]:
+        """The problems that fail the hook."""
+        return tuple(problem for problem in self.problems if problem.status == "fail")
 
     @property
-    def warned(self) -> tuple[Finding, ...]:
-        """The findings that only warn."""
-        return tuple(finding for finding in self.findings if finding.status == "warn")
+    def warned(self) -> tuple[Problem, ...]:
+        """The problems that only warn."""
+        return tuple(problem for problem in self.problems if problem.status == "warn")
 
     @property
     def verdict(self) -> Status:
@@ -164,19 +164,19 @@ class CheckReport:
         return "fail" if self.failed else "warn" if self.warned else "pass"
 
 
-def merge(findings: Sequence[Finding], ranks: int) -> tuple[Finding, ...]:
-    """Return one finding a kind of what the ranks found in one case, buckets and ranks together.
+def merge(problems: Sequence[Problem], ranks: int) -> tuple[Problem, ...]:
+    """Return one problem a kind of what the ranks found in one case, buckets and ranks together.
 
     The lowest rank's first message stands for all; ``rank`` is ``None`` where all ranks agree.
     What another kind says better is left out.
     """
-    kinds = {finding.kind for finding in findings}
+    kinds = {problem.kind for problem in problems}
     merged = []
-    for kind in dict.fromkeys(finding.kind for finding in findings):
+    for kind in dict.fromkeys(problem.kind for problem in problems):
         if kinds & _SAID_BETTER.get(kind, set()):
             continue
-        same = [finding for finding in findings if finding.kind == kind]
-        seen_by = {finding.rank for finding in same if finding.rank is not None}
+        same = [problem for problem in problems if problem.kind == kind]
+        seen_by = {problem.rank for problem in same if problem.rank is not None}
         first = min(same, key=lambda f: -1 if f.rank is None else f.rank)
         everyone = not seen_by or len(seen_by) == ranks
         merged.append(replace(first, rank=None if everyone else first.rank))

@@ -1,4 +1,4 @@
-"""What a probe's numbers mean: an ``ErrorRecord``, and anomalies where the hook is wrong.
+"""What is wrong with a hook, from the numbers of its probes: anomalies.
 
 Runs in the drain.  A lossless or nearly lossless hook's result is a weighted sum of the ranks' own
 gradients, and the weights say what it did.  They are fitted, by least squares, to samples x of the
@@ -25,13 +25,11 @@ from typing import NamedTuple
 import torch
 
 from ..capture.layout import BucketSlot, anomaly_of
-from ..records import AnomalyRecord, BucketRecord, ErrorRecord, ParameterError, SkewRecord
-from .compare import lengths_of, numbers
-from .probe import Outcome
+from ..records import AnomalyRecord, BucketRecord
+from .probe_result import ProbeResult
 
-__all__ = ["Diagnosis", "Finding", "error_record", "nonfinite_gradient", "skew_record"]
+__all__ = ["AnomalyDraft", "Diagnosis", "nonfinite_gradient", "weights"]
 
-_WORST = 3
 _UNEXPLAINED = 1e-3
 _TOLERANCE = 0.02
 _ALIKE = 0.05
@@ -46,65 +44,7 @@ _WARM_UP = 2000
 """Steps for which a hook may lose nothing while it says that it compresses: twice PowerSGD's."""
 
 
-def error_record(outcome: Outcome) -> ErrorRecord | None:
-    """Return the numbers of a probe; ``None`` where it failed or its call did."""
-    if outcome.sums is None:
-        return None
-    slot = outcome.slot
-    rows = outcome.sums.tolist()
-    whole = numbers(rows, slot.numel)
-    lengths = lengths_of(slot.parameters)
-    parts = [
-        (name, numbers([row], length))
-        for (name, _), length, row in zip(slot.parameters, lengths, rows, strict=True)
-    ]
-    worst = sorted(
-        (p for p in parts if p[1].relative_l2 is not None and p[1].reference_l2),
-        key=lambda p: -(p[1].relative_l2 or 0.0),
-    )
-    return ErrorRecord(
-        relative_l2=whole.relative_l2,
-        cosine=whole.cosine,
-        max_absolute=whole.max_absolute,
-        flipped_share=whole.flipped_share,
-        reference_l2=whole.reference_l2,
-        residual_l2=outcome.residual_l2,
-        scope=outcome.scope,
-        worst=tuple(
-            ParameterError(
-                name=name,
-                relative_l2=error.relative_l2,
-                cosine=error.cosine,
-                max_absolute=error.max_absolute,
-            )
-            for name, error in worst[:_WORST]
-        ),
-    )
-
-
-def skew_record(outcome: Outcome) -> SkewRecord | None:
-    """Return when each rank had a probed bucket ready; ``None`` where the probe failed."""
-    if outcome.arrivals is None:
-        return None
-    slot = outcome.slot
-    times, uncertainties = zip(*outcome.arrivals.tolist(), strict=True)
-    known = min(uncertainties) >= 0
-    return SkewRecord(
-        model=slot.model.name,
-        hook=slot.model.hook,
-        generation=slot.generation,
-        step=outcome.step,
-        bucket=slot.index,
-        time_ns=outcome.ready,
-        rank=outcome.named(outcome.rank),
-        ranks=tuple(outcome.named(place) for place in range(len(times))),
-        arrivals_ns=tuple(time - min(times) for time in times),
-        # Of the two clocks that are known worst.
-        uncertainty_ns=sum(sorted(uncertainties)[-2:]) if known else None,
-    )
-
-
-class Finding(NamedTuple):
+class AnomalyDraft(NamedTuple):
     """What is wrong with one bucket of one step."""
 
     kind: str
@@ -121,20 +61,20 @@ class Diagnosis:
         self._exact_since: dict[str, int] = {}
         self._compressed: set[str] = set()
 
-    def of_outcome(self, outcome: Outcome) -> Iterator[AnomalyRecord]:
+    def of_probe(self, probed: ProbeResult) -> Iterator[AnomalyRecord]:
         """Yield what is wrong with a probed result; of a local hook the weights say nothing."""
-        if outcome.sums is None:
+        if probed.sums is None:
             return
-        found = list(_not_finite(outcome))
-        if not outcome.local:
-            found += [*self._wrong_sum(outcome), *_diverged(outcome)]
+        found = list(_not_finite(probed))
+        if not probed.local:
+            found += [*self._wrong_sum(probed), *_diverged(probed)]
         for kind, stage, message, parameter in found:
             yield anomaly_of(
-                outcome.slot,
+                probed.slot,
                 kind,
-                step=outcome.step,
+                step=probed.step,
                 stage=stage,
-                time_ns=outcome.time_ns,
+                time_ns=probed.time_ns,
                 message=message,
                 parameter=parameter,
             )
@@ -169,11 +109,11 @@ class Diagnosis:
             ),
         )
 
-    def _wrong_sum(self, outcome: Outcome) -> Iterator[Finding]:
-        found = weights(outcome)
+    def _wrong_sum(self, probed: ProbeResult) -> Iterator[AnomalyDraft]:
+        found = weights(probed)
         if found is None or len(found) == 1:
             return
-        size, rank = len(found), outcome.rank
+        size, rank = len(found), probed.rank
         scaled = [weight * size for weight in found]
 
         def all_near(target: float) -> bool:
@@ -181,40 +121,40 @@ class Diagnosis:
 
         others = [weight for r, weight in enumerate(scaled) if r != rank]
         scale = sum(scaled) / size
-        scales = self._scales.setdefault(outcome.slot.model.name, deque(maxlen=_SAME_SCALES))
+        scales = self._scales.setdefault(probed.slot.model.name, deque(maxlen=_SAME_SCALES))
         scales.append(scale if all_near(scale) else math.nan)
         if all_near(1.0):
             return
         if all_near(size):
-            yield Finding(
+            yield AnomalyDraft(
                 "not_averaged", "hook",
                 f"the result is {size} times the average: a sum; divide by the world size",
             )  # fmt: skip
         elif all_near(1 / size):
-            yield Finding(
+            yield AnomalyDraft(
                 "averaged_twice", "hook",
                 f"the result is the average over {size} once more; divide by the world size once",
             )  # fmt: skip
         elif max(scaled) < 0:
-            yield Finding(
+            yield AnomalyDraft(
                 "wrong_sign", "hook",
                 "the result points away from the average; look for a minus sign",
             )  # fmt: skip
         elif all(abs(weight) <= _TOLERANCE for weight in others):
-            yield Finding(
+            yield AnomalyDraft(
                 "not_communicated", "hook",
-                f"the result is rank {outcome.named(rank)}'s own gradient; average it over the "
+                f"the result is rank {probed.named(rank)}'s own gradient; average it over the "
                 "ranks, or declare the hook local: @staged(local=True), trace(hook, local=True)",
             )  # fmt: skip
         elif missing := [r for r, weight in enumerate(scaled) if abs(weight) <= _TOLERANCE]:
-            ranks = ", ".join(str(outcome.named(r)) for r in missing)
-            yield Finding(
+            ranks = ", ".join(str(probed.named(r)) for r in missing)
+            yield AnomalyDraft(
                 "ranks_missing", "hook",
                 f"the gradients of rank(s) {ranks} are not in the result; look at the process "
                 "group that the hook uses",
             )  # fmt: skip
         elif len(scales) == _SAME_SCALES and max(scales) - min(scales) <= _SAME * scale:
-            yield Finding(
+            yield AnomalyDraft(
                 "wrong_scale", "hook",
                 f"the result is {scale:.4g} times the average, in {_SAME_SCALES} probes one after "
                 "another; look at what it divides by: the world size is "
@@ -222,17 +162,17 @@ class Diagnosis:
             )  # fmt: skip
 
 
-def _not_finite(outcome: Outcome) -> Iterator[Finding]:
-    names = [name for name, _ in outcome.slot.parameters]
-    assert outcome.finite is not None
-    for name, finite in zip(names, outcome.finite.tolist(), strict=True):
+def _not_finite(probed: ProbeResult) -> Iterator[AnomalyDraft]:
+    names = [name for name, _ in probed.slot.parameters]
+    assert probed.finite is not None
+    for name, finite in zip(names, probed.finite.tolist(), strict=True):
         if not finite:
             yield nonfinite_gradient(name)
             return
-    if outcome.overflow is not None:
-        part, value = outcome.overflow
-        of = "average" if outcome.scope == "global" else "gradient"
-        yield Finding(
+    if probed.overflow is not None:
+        part, value = probed.overflow
+        of = "average" if probed.scope == "global" else "gradient"
+        yield AnomalyDraft(
             "nonfinite_result", "hook",
             f"the hook made NaN or inf of {names[part]}, where the {of} is {value:.6g}; a cast to "
             "float16 ends at 65504: use bf16_compress_hook, or scale the gradients",
@@ -240,9 +180,9 @@ def _not_finite(outcome: Outcome) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def nonfinite_gradient(name: str) -> Finding:
+def nonfinite_gradient(name: str) -> AnomalyDraft:
     """Return what is to be said of a parameter whose gradient came in with NaN or inf."""
-    return Finding(
+    return AnomalyDraft(
         "nonfinite_gradient", "ready",
         f"the gradient of {name} had NaN or inf before the hook; look at the loss and the backward "
         "pass of this rank, not at the hook",
@@ -250,34 +190,34 @@ def nonfinite_gradient(name: str) -> Finding:
     )  # fmt: skip
 
 
-def _diverged(outcome: Outcome) -> Iterator[Finding]:
-    if outcome.before is None or outcome.checksums is None or not outcome.before.sums:
+def _diverged(probed: ProbeResult) -> Iterator[AnomalyDraft]:
+    if probed.before is None or probed.checksums is None or not probed.before.sums:
         return
     ranks: dict[tuple[int, ...], list[int]] = {}
-    for rank, sums in enumerate(outcome.checksums.tolist()):
-        ranks.setdefault(tuple(sums), []).append(outcome.named(rank))
+    for rank, sums in enumerate(probed.checksums.tolist()):
+        ranks.setdefault(tuple(sums), []).append(probed.named(rank))
     if len(ranks) == 1:
         return
     groups = " and ".join(f"[{', '.join(map(str, group))}]" for group in ranks.values())
-    buckets = ", ".join(map(str, sorted(outcome.before.sums)))
-    yield Finding(
+    buckets = ", ".join(map(str, sorted(probed.before.sums)))
+    yield AnomalyDraft(
         "replicas_diverge", "hook",
-        f"at step {outcome.before.step} the results of bucket(s) {buckets} were not the same on "
+        f"at step {probed.before.step} the results of bucket(s) {buckets} were not the same on "
         f"ranks {groups}; give all ranks the same bits: look for random numbers, for state and "
         "for sums in an order of the rank's own",
     )  # fmt: skip
 
 
-def weights(outcome: Outcome) -> list[float] | None:
+def weights(probed: ProbeResult) -> list[float] | None:
     """Return the weight of each rank's gradient in the result; ``None`` where it cannot be told."""
-    if outcome.samples is None or outcome.result_sample is None:
+    if probed.samples is None or probed.result_sample is None:
         return None
-    gradients, result = outcome.samples.double().T, outcome.result_sample.double()
+    gradients, result = probed.samples.double().T, probed.result_sample.double()
     if not (gradients.isfinite().all() and result.isfinite().all()):
         return None
     norms = gradients.norm(dim=0)
     # A gradient that rounding swallows cannot be told from one that is missing.
-    least = _ROUNDING * torch.finfo(outcome.slot.torch_dtype).eps * norms.max()
+    least = _ROUNDING * torch.finfo(probed.slot.torch_dtype).eps * norms.max()
     if not (norms > least).all() or result.norm() == 0 or len(result) < 4 * len(norms):
         return None
     unit = gradients / norms

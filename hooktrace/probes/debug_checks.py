@@ -1,70 +1,60 @@
-"""Debug mode: every bucket of every step is looked at on its own rank; nothing is sent.
+"""Debug mode: every bucket of every step is looked at on its own rank.
 
-    hook is called    are the gradients finite?  who holds the bucket's memory since before?
+    hook is called    are the gradients finite?  who keeps the bucket's memory (memory_holders.py)?
     hook's future     is the result finite?  its checksum
     backward is over  has the checksum changed?
 
-DDP uses the memory of a bucket again in each step.  A hook that keeps it, or a view of it, sees it
-change: a residual must be a copy.  Memory is told by reference counts against those of the bucket's
-first call, when no hook had seen it; while a step's last callbacks end they are higher for a
-moment, so what counts is the lowest of some steps.
+Nothing is sent, and nothing waits.
 """
 
 from __future__ import annotations
 
-import gc
 import logging
-import sys
-from collections import deque
-from collections.abc import Iterator
-from types import FrameType
 from typing import Any, Protocol
 
 import torch
 
 from ..capture.calls import Recorder
-from ..capture.layout import BucketSlot, GradBucketLike, anomaly_of, in_backward
+from ..capture.layout import BucketSlot, anomaly_of, in_backward
 from ..records import AnomalyRecord
+from .call_start import CallStart
 from .compare import digest, finite_parts, lengths_of
-from .findings import Finding, nonfinite_gradient
-from .schedule import Occasion
+from .diagnosis import AnomalyDraft, nonfinite_gradient
+from .memory_holders import MemoryHolders
 
-__all__ = ["Watch", "Watched"]
+__all__ = ["CheckedCall", "DebugChecks", "DebugSink"]
 
 logger = logging.getLogger("hooktrace")
 
 Future = Any  # torch.futures.Future or torch._C.Future
 
-_CALLS = 8
-"""In as many calls one after another memory must be held to count."""
 
-
-class WatchSink(Recorder, Protocol):
-    """What watching needs of a tracer."""
+class DebugSink(Recorder, Protocol):
+    """What the checks need of a tracer."""
 
     def note(self, anomaly: AnomalyRecord) -> None:
         """Take an anomaly."""
 
 
-class Watch:
+class DebugChecks:
     """Looks at one model's buckets in every step; on the thread of its backward pass."""
 
     next_step = 0
 
     def __init__(self) -> None:
-        self._memory: dict[BucketSlot, _Memory] = {}
-        self._step: list[Watched] = []
+        self._memory: dict[BucketSlot, MemoryHolders] = {}
+        self._step: list[CheckedCall] = []
         self._failed = False
 
-    def enter(self, occasion: Occasion, sink: WatchSink) -> Watched | None:
+    def enter(self, start: CallStart, sink: DebugSink) -> CheckedCall | None:
         """Look at a bucket before its hook does; raises nothing."""
-        slot = occasion.slot
+        slot = start.slot
         if self._failed or not slot.is_dense or slot.device_type != "cpu":
             return None
         if sum(lengths_of(slot.parameters)) != slot.numel:
             return None  # complex gradients, which are two real ones each
         try:
-            return self._enter(occasion, sink)
+            return self._enter(start, sink)
         except Exception:
             self.fail(slot)
             return None
@@ -75,44 +65,44 @@ class Watch:
             self._failed = True
             logger.exception("debug checks of %s end here; training goes on", slot.model.name)
 
-    def _enter(self, occasion: Occasion, sink: WatchSink) -> Watched:
-        slot, step, bucket = occasion.slot, occasion.step, occasion.bucket
-        watched = Watched(self, slot, step, sink)
-        watched.parameter = bucket.parameters()[0]
+    def _enter(self, start: CallStart, sink: DebugSink) -> CheckedCall:
+        slot, step, bucket = start.slot, start.step, start.bucket
+        call = CheckedCall(self, slot, step, sink)
+        call.parameter = bucket.parameters()[0]
         if not in_backward(bucket):  # a shadow, whose bucket is made for the call
-            watched.look_at_gradients(bucket.buffer().detach())
-            return watched
+            call.look_at_gradients(bucket.buffer().detach())
+            return call
         if slot not in self._memory:
             self._memory = {s: m for s, m in self._memory.items() if _together(s, slot)}
-            self._memory[slot] = _Memory(slot)
+            self._memory[slot] = MemoryHolders(slot)
         holder = self._memory[slot].holder(bucket)
         if holder is not None:
-            watched.note(_held_by(holder))
-        watched.look_at_gradients(bucket.buffer().detach())
+            call.note(_held_by(holder))
+        call.look_at_gradients(bucket.buffer().detach())
         # Those of a backward pass that failed are let go of.
-        self._step = [*(w for w in self._step if w.step == step), watched]
+        self._step = [*(other for other in self._step if other.step == step), call]
         if slot.is_last:
             self._ask_at_the_end()
-        return watched
+        return call
 
     def _ask_at_the_end(self) -> None:
         # DDP's own callback, which waits for the results and reads them, is queued after this
         # hook's: to come after that one, a callback has to be queued by a callback.
         engine: Any = torch.autograd.Variable._execution_engine
-        watched, self._step = self._step, []
+        calls, self._step = self._step, []
 
         def compare() -> None:
-            for one in watched:
-                one.look_again()
+            for call in calls:
+                call.look_again()
 
         engine.queue_callback(lambda: engine.queue_callback(compare))
 
 
-class Watched:
+class CheckedCall:
     """One call that is looked at."""
 
-    def __init__(self, watch: Watch, slot: BucketSlot, step: int, sink: WatchSink) -> None:
-        self._watch = watch
+    def __init__(self, checks: DebugChecks, slot: BucketSlot, step: int, sink: DebugSink) -> None:
+        self._checks = checks
         self._slot = slot
         self.step = step
         self._sink = sink
@@ -121,7 +111,7 @@ class Watched:
         self._result: torch.Tensor | None = None
         self._digest: torch.Tensor | None = None
 
-    def note(self, found: Finding) -> None:
+    def note(self, found: AnomalyDraft) -> None:
         """Record an anomaly of this call."""
         self._sink.note(
             anomaly_of(
@@ -152,7 +142,7 @@ class Watched:
             if isinstance(value, torch.Tensor):
                 self._look_at_result(value)
         except Exception:  # what DDP waits for comes in any case
-            self._watch.fail(self._slot)
+            self._checks.fail(self._slot)
         return value
 
     def _look_at_result(self, value: torch.Tensor) -> None:
@@ -174,7 +164,7 @@ class Watched:
             if not torch.equal(digest(result.detach().flatten()), self._digest):
                 self.note(_CHANGED)
         except Exception:
-            self._watch.fail(self._slot)
+            self._checks.fail(self._slot)
 
     def _is_gradient(self, result: torch.Tensor) -> bool:
         """Return whether the gradients are views of the result (``gradient_as_bucket_view``)."""
@@ -191,7 +181,7 @@ class Watched:
         return self._slot.parameters[finite.index(False)][0]
 
 
-_CHANGED = Finding(
+_CHANGED = AnomalyDraft(
     "changed_after_completion", "hook",
     "the result changed between the completion of the hook's future and the end of the backward "
     "pass, when DDP may have read it already; complete the future when the last collective has, as "
@@ -199,16 +189,16 @@ _CHANGED = Finding(
 )  # fmt: skip
 
 
-def _held_by(holder: str) -> Finding:
-    return Finding(
+def _held_by(holder: str) -> AnomalyDraft:
+    return AnomalyDraft(
         "holds_memory", "hook",
         f"{holder} holds the bucket's memory from step to step, and DDP writes the next gradients "
         "to it; keep a copy: bucket.buffer().clone()",
     )  # fmt: skip
 
 
-def _nonfinite_average(name: str) -> Finding:
-    return Finding(
+def _nonfinite_average(name: str) -> AnomalyDraft:
+    return AnomalyDraft(
         "nonfinite_average", "hook",
         f"the result of {name} has NaN or inf, and this rank's gradients had none; the rank that "
         "reports nonfinite_gradient had it, and where none does, the hook made it: look at its "
@@ -219,56 +209,3 @@ def _nonfinite_average(name: str) -> Finding:
 
 def _together(one: BucketSlot, other: BucketSlot) -> bool:
     return one.generation == other.generation and one.model is other.model
-
-
-class _Memory:
-    """Who holds one bucket's memory: reference counts of its last calls, before each."""
-
-    def __init__(self, slot: BucketSlot) -> None:
-        self._parameters = len(slot.parameters)
-        self._limits: tuple[int, int, int] | None = None
-        self._found = False
-        self._seen: deque[tuple[int, int, int]] = deque(maxlen=_CALLS)
-
-    def holder(self, bucket: GradBucketLike) -> str | None:
-        """Return who holds the memory since the call before, once; ``None`` if nobody does."""
-        if self._found:
-            return None
-        holder = self._holder(bucket)
-        self._found = holder is not None
-        return holder
-
-    def _holder(self, bucket: GradBucketLike) -> str | None:
-        counts = _references(bucket.buffer())
-        if self._limits is None:
-            storage, tensor, python = counts
-            # DDP itself adds a view for each parameter after the first call, and the tensor's
-            # Python object is then kept by the tensor.
-            self._limits = storage + self._parameters, tensor + self._parameters, python + 1
-            return None
-        self._seen.append(counts)
-        if len(self._seen) < _CALLS:
-            return None
-        storage, tensor, python = (
-            min(counts) > limit
-            for counts, limit in zip(zip(*self._seen, strict=True), self._limits, strict=True)
-        )
-        if storage:
-            return "a view (the hook's, or with gradient_as_bucket_view the training loop's)"
-        if tensor:
-            return "a GradBucket, or a future, that the hook keeps"
-        return _container(bucket.buffer()) if python else None
-
-
-def _references(tensor: torch.Tensor) -> tuple[int, int, int]:
-    """Return the references to a tensor's storage, to the tensor, and to its Python object."""
-    storage = torch._C._storage_Use_Count(tensor.untyped_storage()._cdata)
-    return storage, tensor._use_count(), sys.getrefcount(tensor)  # type: ignore[attr-defined]
-
-
-def _container(tensor: torch.Tensor) -> str | None:
-    """Return what a tensor's Python object is kept in, ``None`` where running code only has it."""
-    for referrer in gc.get_referrers(tensor):
-        if not isinstance(referrer, FrameType) and not isinstance(referrer, Iterator):
-            return f"a {type(referrer).__name__}"
-    return None

@@ -8,8 +8,9 @@ import pytest
 import torch
 from msgspec.structs import replace
 
-from hooktrace.probes.findings import Diagnosis, error_record, skew_record, weights
-from hooktrace.probes.probe import Outcome
+from hooktrace.probes.diagnosis import Diagnosis, weights
+from hooktrace.probes.probe_result import ProbeResult
+from hooktrace.probes.result_records import error_record, skew_record
 from hooktrace.records import ErrorRecord
 from tests.exporters.records_sample import make_bucket
 
@@ -17,14 +18,14 @@ RANKS, COUNT = 4, 512
 
 
 class Model:
-    """What findings read of a model."""
+    """What a diagnosis reads of a model."""
 
     name = "net"
     hook = "my_hook"
 
 
 class Slot:
-    """What findings read of a slot."""
+    """What a diagnosis reads of a slot."""
 
     model = Model()
     generation = 1
@@ -34,18 +35,18 @@ class Slot:
     parameters = (("a.weight", (2, 2)), ("a.bias", (2,)))
 
 
-def outcome(result: torch.Tensor, gradients: torch.Tensor, *, local: bool = False) -> Outcome:
-    """Return rank 1's outcome of a finite probe."""
+def probed(result: torch.Tensor, gradients: torch.Tensor, *, local: bool = False) -> ProbeResult:
+    """Return rank 1's probed of a finite probe."""
     slot: Any = Slot()
-    made = Outcome(slot, 7, 1, local)
+    made = ProbeResult(slot, 7, 1, local)
     made.sums = torch.ones(2, 6, dtype=torch.float64)
     made.finite = torch.tensor([True, True])
     made.samples, made.result_sample = gradients, result
     return made
 
 
-def replace_result(made: Outcome, result: torch.Tensor) -> Outcome:
-    """Return the outcome with another result."""
+def replace_result(made: ProbeResult, result: torch.Tensor) -> ProbeResult:
+    """Return the probed with another result."""
     made.result_sample = result
     return made
 
@@ -77,10 +78,10 @@ def test_weights_name_the_mistake(case: str) -> None:
     exact = torch.tensor(expected) @ samples
     step = (exact.max() - exact.min()) / 255
     for result in (exact, (exact / step).round() * step):
-        made = outcome(result, samples)
+        made = probed(result, samples)
         assert weights(made) == pytest.approx(expected, abs=0.01)
-        assert [a.kind for a in Diagnosis().of_outcome(made)] == ([] if kind is None else [kind])
-        assert list(Diagnosis().of_outcome(outcome(result, samples, local=True))) == []
+        assert [a.kind for a in Diagnosis().of_probe(made)] == ([] if kind is None else [kind])
+        assert list(Diagnosis().of_probe(probed(result, samples, local=True))) == []
 
 
 @pytest.mark.parametrize(
@@ -102,9 +103,7 @@ def test_a_scale_is_wrong_when_it_is_the_same_again_and_again(
     kinds = []
     for probe, scale in enumerate(scales):
         samples = gradients(probe)
-        kinds.append(
-            [a.kind for a in diagnosis.of_outcome(outcome(scale * samples.mean(0), samples))]
-        )
+        kinds.append([a.kind for a in diagnosis.of_probe(probed(scale * samples.mean(0), samples))])
     assert kinds == [["wrong_scale"] if i in found else [] for i in range(len(scales))]
 
 
@@ -173,21 +172,21 @@ def test_a_gradient_that_rounding_swallows_is_not_called_missing() -> None:
     """Of one rank with a masked batch nothing is left in a float32 sum."""
     samples = gradients()
     samples[2] *= 1e-9
-    assert weights(outcome(samples.mean(0), samples)) is None
+    assert weights(probed(samples.mean(0), samples)) is None
 
 
 def test_ranks_of_a_subgroup_have_their_names_in_the_job() -> None:
     """In what is said, and in the record of arrivals."""
     samples = gradients()
-    made = outcome(samples[1], samples)
+    made = probed(samples[1], samples)
     made.ranks = (4, 5, 6, 7)
     made.arrivals = torch.tensor([[10, 0], [90, 1], [0, 1], [5, 1]])
-    (found,) = Diagnosis().of_outcome(made)
+    (found,) = Diagnosis().of_probe(made)
     assert "is rank 5's own gradient" in found.message
     skew = skew_record(made)
     assert skew is not None
     assert (skew.rank, skew.ranks, skew.late_rank, skew.lag_ns) == (5, (4, 5, 6, 7), 5, 90)
-    (missing,) = Diagnosis().of_outcome(replace_result(made, samples[0] + samples[3]))
+    (missing,) = Diagnosis().of_probe(replace_result(made, samples[0] + samples[3]))
     assert "rank(s) 5, 6 are not in the result" in missing.message
 
 
@@ -196,7 +195,7 @@ def test_ranks_of_a_subgroup_have_their_names_in_the_job() -> None:
 )
 def test_when_the_ranks_were_ready(uncertainties: tuple[int, ...], expected: int | None) -> None:
     """After the first of them; the two worst clocks say how far two times may be off."""
-    made = outcome(torch.ones(1), torch.ones(RANKS, 1))
+    made = probed(torch.ones(1), torch.ones(RANKS, 1))
     assert skew_record(made) is None
     made.ready = 10**15 + 5
     times = [10**15 + late for late in (5, 900, 0, 30)]
@@ -217,14 +216,14 @@ def test_nothing_is_said_of_lossy_results() -> None:
     mean = samples.mean(0)
     sparse = torch.where(mean.abs() > mean.abs().quantile(0.9), samples.sum(0), 0.0)
     for result in (mean.sign(), sparse):
-        assert weights(outcome(result, samples)) is None
-        assert list(Diagnosis().of_outcome(outcome(result, samples))) == []
+        assert weights(probed(result, samples)) is None
+        assert list(Diagnosis().of_probe(probed(result, samples))) == []
 
 
 def test_nothing_is_said_of_gradients_that_are_alike() -> None:
     """Ranks with the same data cannot be told apart."""
     samples = torch.randn(COUNT).repeat(RANKS, 1)
-    assert weights(outcome(samples[0], samples)) is None
+    assert weights(probed(samples[0], samples)) is None
 
 
 @pytest.mark.parametrize("broken", ["nan", "zero rank", "zero result", "few samples"])
@@ -240,13 +239,13 @@ def test_what_cannot_be_fitted(broken: str) -> None:
         result = torch.zeros(COUNT)
     else:
         samples, result = samples[:, :8], result[:8]
-    assert weights(outcome(result, samples)) is None
+    assert weights(probed(result, samples)) is None
 
 
 def test_messages_name_hook_bucket_step_and_remedy() -> None:
     """As all anomalies do."""
     samples = gradients()
-    (found,) = Diagnosis().of_outcome(outcome(samples.sum(0), samples))
+    (found,) = Diagnosis().of_probe(probed(samples.sum(0), samples))
     assert (found.model, found.hook, found.generation, found.step, found.bucket) == (
         "net", "my_hook", 1, 7, 3,
     )  # fmt: skip
@@ -258,7 +257,7 @@ def test_messages_name_hook_bucket_step_and_remedy() -> None:
 
 def test_the_worst_parameters_come_first() -> None:
     """By relative error; one without a reference has none."""
-    made = outcome(torch.ones(1), torch.ones(RANKS, 1))
+    made = probed(torch.ones(1), torch.ones(RANKS, 1))
     made.sums = torch.tensor(
         [[1.0, 4.0, 4.0, 3.0, 0.5, 1.0], [9.0, 9.0, 1.0, 0.0, 3.0, 2.0]], dtype=torch.float64
     )
@@ -269,4 +268,4 @@ def test_the_worst_parameters_come_first() -> None:
     assert (record.max_absolute, record.flipped_share) == (3.0, 0.5)
     made.sums = None
     assert error_record(made) is None
-    assert list(Diagnosis().of_outcome(made)) == []
+    assert list(Diagnosis().of_probe(made)) == []

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from hooktrace.capture.layout import BucketSlot, ModelState
-from hooktrace.probes.schedule import Occasion
-from hooktrace.probes.watch import Watch
+from hooktrace.probes.call_start import CallStart
+from hooktrace.probes.debug_checks import DebugChecks
 from hooktrace.testing import FakeBucket
 
 
@@ -43,10 +43,10 @@ def slot_of(bucket: FakeBucket) -> BucketSlot:
 def test_results_of_a_backward_pass_that_failed_are_let_go_of() -> None:
     """Its last bucket never comes, and the next step must not hold it or speak of it."""
     bucket = FakeBucket([torch.zeros(3)], is_last=False)
-    slot, watch, sink = slot_of(bucket), Watch(), Sink()
+    slot, checks, sink = slot_of(bucket), DebugChecks(), Sink()
     for step in range(3):
-        watch.enter(Occasion(slot, step, 0, bucket, None), sink)
-    assert [watched.step for watched in watch._step] == [2]
+        checks.enter(CallStart(slot, step, 0, bucket, None), sink)
+    assert [checked.step for checked in checks._step] == [2]
 
 
 def test_trouble_ends_debug_mode_and_not_training(
@@ -54,12 +54,12 @@ def test_trouble_ends_debug_mode_and_not_training(
 ) -> None:
     """It is logged once, and nothing is looked at from then on."""
     bucket = FakeBucket([torch.zeros(3)], is_last=False)
-    slot, watch, sink = slot_of(bucket), Watch(), Sink()
-    monkeypatch.setattr("hooktrace.probes.watch._references", lambda tensor: 1 / 0)
+    slot, checks, sink = slot_of(bucket), DebugChecks(), Sink()
+    monkeypatch.setattr("hooktrace.probes.memory_holders.references", lambda tensor: 1 / 0)
     with caplog.at_level(logging.ERROR):
-        assert watch.enter(Occasion(slot, 0, 0, bucket, None), sink) is None
+        assert checks.enter(CallStart(slot, 0, 0, bucket, None), sink) is None
     monkeypatch.undo()
-    assert watch.enter(Occasion(slot, 1, 0, bucket, None), sink) is None
+    assert checks.enter(CallStart(slot, 1, 0, bucket, None), sink) is None
     assert [r.getMessage() for r in caplog.records] == [
         "debug checks of net end here; training goes on"
     ]
@@ -69,11 +69,11 @@ def test_a_bucket_without_elements_is_looked_at() -> None:
     """All its parameters are empty."""
     bucket = FakeBucket([torch.zeros(0)], is_last=False)
     slot, sink = slot_of(bucket), Sink()
-    watched = Watch().enter(Occasion(slot, 0, 0, bucket, None), sink)
-    assert watched is not None
+    checked = DebugChecks().enter(CallStart(slot, 0, 0, bucket, None), sink)
+    assert checked is not None
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-    joined = watched.join(future)
+    joined = checked.join(future)
     future.set_result(bucket.buffer())
-    watched.look_again()
+    checked.look_again()
     assert joined.value() is bucket.buffer()
     assert sink.kinds == []
