@@ -6,6 +6,7 @@
     intervals    exposed, busy, queue, bandwidth: the one place where these words get their meaning
     metrics      the one table of metrics; how a batch becomes observations
     summary      percentiles of kept records
+    units        numbers as people read them: ms, MB, percent
     errors       what hooktrace raises
 
 What enters are integers and names; what leaves are frozen values with integer nanoseconds and

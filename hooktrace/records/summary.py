@@ -5,14 +5,14 @@ Warm-up, shadow and incomplete steps are left out.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from .bucket import BucketRecord, Clock
 from .step import StepRecord
+from .units import megabytes, milliseconds, ms
 
-__all__ = ["BucketSummary", "ModelSummary", "megabytes", "percentile", "summarize"]
+__all__ = ["BucketSummary", "ModelSummary", "percentile", "summarize"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +38,10 @@ class BucketSummary:
 
     def __str__(self) -> str:
         wire = "?" if self.wire_bytes is None else megabytes(self.wire_bytes)
-        stages = ", ".join(f"{name} {ns / 1e6:.2f}" for name, ns in self.stage_p50_ns.items())
+        stages = ", ".join(f"{name} {milliseconds(ns)}" for name, ns in self.stage_p50_ns.items())
         return (
             f"bucket {self.bucket}: {megabytes(self.gradient_bytes)} MB, {wire} on the wire, "
-            f"{self.duration_p50_ns / 1e6:.2f} ms: {stages}"
+            f"{ms(self.duration_p50_ns)}: {stages}"
             + ("" if self.error_p50 is None else f"; error {self.error_p50:.2g}")
         )
 
@@ -70,9 +70,9 @@ class ModelSummary:
     def __str__(self) -> str:
         head = f"{self.model}: {self.hook}, medians of {self.steps} steps"
         if self.period_p50_ns is not None:
-            head += f" of {self.period_p50_ns / 1e6:.1f} ms"
+            head += f" of {ms(self.period_p50_ns)}"
         if self.exposed_p50_ns is not None:
-            head += f", {self.exposed_p50_ns / 1e6:.1f} ms exposed"
+            head += f", {ms(self.exposed_p50_ns)} exposed"
         return "\n".join([head, *(f"  {bucket}" for bucket in self.buckets)])
 
     @property
@@ -81,13 +81,6 @@ class ModelSummary:
         if self.exposed_p50_ns is None or not self.period_p50_ns:
             return None
         return self.exposed_p50_ns / self.period_p50_ns
-
-
-def megabytes(count: float) -> str:
-    """Return bytes in MB: two digits after the point, or as many as a small number needs."""
-    size = count / 1e6
-    digits = 2 if size == 0 or size >= 0.1 else 1 - math.floor(math.log10(size))
-    return f"{size:.{digits}f}"
 
 
 def percentile(values: Sequence[float], share: float) -> float:

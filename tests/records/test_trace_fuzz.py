@@ -116,7 +116,7 @@ def read_both(data: bytes) -> tuple[Trace, RankTrack]:
         path.write_bytes(data)
         trace = read_trace(path)
         timeline = load({0: [path], 1: [path]}, processes=1)
-    (track, *_) = [*timeline.tracks, *timeline.strangers]
+    (track, *_) = [*timeline.tracks, *timeline.other_runs]
     for model in timeline.models:
         arrivals(timeline, model).late()
     assert [line for line, _ in trace.skipped] == sorted({line for line, _ in trace.skipped})

@@ -11,10 +11,10 @@ Neither torch nor a backend's library is imported, so this runs where the files 
 
 from __future__ import annotations
 
+from .build_facts import build_facts
 from .facts import RunFacts
 from .finding import Finding
 from .findings import findings
-from .gather import build_facts
 from .read import ReportError
 
 __all__ = ["Finding", "ReportError", "RunFacts", "build_facts", "findings"]

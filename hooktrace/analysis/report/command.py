@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.text import Text
 
 from ..timeline import Timeline
+from .build_facts import build_facts
 from .export import Merged, export
-from .gather import build_facts
-from .html import page
+from .page import page
 from .read import ReportError, check_writable, progress_bar, read_run
 from .terminal import print_facts
 

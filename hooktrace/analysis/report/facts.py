@@ -13,8 +13,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...records import AnomalyRecord, RunInfo
-from .grid import Floats, Grid
-from .lateness import Lateness
+from .late_ranks import Lateness
+from .step_arrays import Floats, Grid
 from .tails import SlowSteps
 
 __all__ = [

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ...records import RunInfo
+from ...records.units import listed
 from .facts import AnomalyFacts, ModelFacts
 from .finding import Finding
-from .missing import numbers
 from .rules_compression import (
     error_is_large,
     hook_sends_what_it_gets,
@@ -81,9 +81,9 @@ def anomaly_findings(anomalies: tuple[AnomalyFacts, ...]) -> list[Finding]:
         evidence = [f"first at {where}: {one.first.message}"]
         if one.count > 1:
             evidence.append(
-                f"on rank {numbers(one.ranks)}, in bucket {numbers(one.buckets)}"
+                f"on rank {listed(one.ranks)}, in bucket {listed(one.buckets)}"
                 if one.buckets
-                else f"on rank {numbers(one.ranks)}"
+                else f"on rank {listed(one.ranks)}"
             )
         found.append(
             Finding(

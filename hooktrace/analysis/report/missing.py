@@ -2,25 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
+from ...records.units import listed
 from ..timeline import BUCKET_FLAGS, STEP_FLAGS, RankTrack, Timeline
 
-__all__ = ["missing", "numbers"]
-
-
-def numbers(values: Iterable[int], *, most: int = 8) -> str:
-    """Return a list for a sentence: ``0-3, 7 and 12 more``."""
-    ordered = sorted(set(values))
-    runs: list[list[int]] = []
-    for value in ordered:
-        if runs and value == runs[-1][-1] + 1:
-            runs[-1].append(value)
-        else:
-            runs.append([value])
-    shown, left = runs[:most], sum(len(run) for run in runs[most:])
-    parts = [str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in shown]
-    return ", ".join(parts) + (f" and {left} more" if left else "")
+__all__ = ["missing"]
 
 
 def missing(timeline: Timeline) -> list[str]:
@@ -31,22 +16,22 @@ def missing(timeline: Timeline) -> list[str]:
     absent = set(range(size)) - ranks
     if absent:
         found.append(
-            f"rank {numbers(absent)}: no trace file; the run has {size} ranks, so whoever is late "
+            f"rank {listed(absent)}: no trace file; the run has {size} ranks, so whoever is late "
             "among them is not seen"
         )
     if timeline.unaligned:
         found.append(
-            f"rank {numbers(timeline.unaligned)}: the clock was not measured against rank 0's; it "
+            f"rank {listed(timeline.unaligned)}: the clock was not measured against rank 0's; it "
             "is placed by its wall clock, and no rank is called late by it"
         )
-    if timeline.strangers:
-        ranks_of = numbers(track.rank for track in timeline.strangers)
+    if timeline.other_runs:
+        ranks_of = listed(track.rank for track in timeline.other_runs)
         found.append(f"rank {ranks_of}: the file is of another run and was left out")
     by_text: dict[str, list[int]] = {}
     for track in timeline.tracks:
         for text in _of_track(track):
             by_text.setdefault(text, []).append(track.rank)
-    return found + [f"rank {numbers(ranks)}: {text}" for text, ranks in by_text.items()]
+    return found + [f"rank {listed(ranks)}: {text}" for text, ranks in by_text.items()]
 
 
 def _of_track(track: RankTrack) -> list[str]:

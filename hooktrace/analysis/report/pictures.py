@@ -9,11 +9,11 @@ from math import ceil, floor, isnan, log10
 
 import numpy as np
 
+from ...records.units import bandwidth, mb, milliseconds, ms
 from .facts import BucketFacts, ModelFacts
-from .grid import Floats
+from .step_arrays import Floats
 from .svg import Scale, Svg
 from .tables import stages_of
-from .words import gigabytes_per_second, mb, ms, plain_ms
 
 __all__ = ["WIDTH", "error_picture", "lag_picture", "overlap_picture", "stages_picture"]
 
@@ -107,7 +107,7 @@ def stages_picture(model: ModelFacts) -> str:
         sent = "" if bucket.wire_bytes is None else f" → {mb(bucket.wire_bytes)}"
         rate = bucket.busbw_bytes_per_second
         text = f"{mb(bucket.gradient_bytes)}{sent}"
-        text += "" if rate is None else f", {gigabytes_per_second(rate)}"
+        text += "" if rate is None else f", {bandwidth(rate)}"
         svg.text(right + 12, top + height * 0.7, text, "tick")
     return str(svg)
 
@@ -185,11 +185,11 @@ def lag_picture(model: ModelFacts) -> str:
                 svg.rect(x, y, width, cell_height - 1, "unknown", tip=f"{where}: unknown")
                 continue
             strength = 0.03 + 0.97 * (value / most if most > 0 else 0.0)
-            tip = f"{where}: {plain_ms(value * 1e6)} ms after the first rank"
+            tip = f"{where}: {milliseconds(value * 1e6)} ms after the first rank"
             svg.rect(x, y, width, cell_height - 1, "lag", tip=tip, opacity=strength)
             if cell_width >= 40 and cell_height >= 18:
                 cls = "on-lag" if strength > 0.55 else "tick"
-                svg.text(x + width / 2, y + 13, plain_ms(value * 1e6), cls, "middle")
+                svg.text(x + width / 2, y + 13, milliseconds(value * 1e6), cls, "middle")
     bottom = top + ranks * cell_height + 12
     for i in range(40):
         svg.rect(left + 4.0 * i, bottom, 4.2, 10, "lag", opacity=0.03 + 0.97 * i / 39)

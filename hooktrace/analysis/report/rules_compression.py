@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...records import RunInfo
+from ...records.units import mb, ms, percent
 from .facts import ModelFacts
 from .finding import Finding
 from .rules_time import HIDDEN
-from .words import mb, ms, percent
 
 __all__ = ["error_is_large", "hook_sends_what_it_gets", "saves_less_than_it_costs"]
 

@@ -7,13 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...records import RunInfo
+from ...records.units import listed, ms, percent
 from .facts import ModelFacts, RankFacts
 from .finding import Finding
-from .lateness import Lateness
-from .missing import numbers
+from .late_ranks import Lateness
 from .rules_time import HIDDEN
 from .tails import SLOW
-from .words import ms, percent
 
 __all__ = ["ranks_wait", "slow_steps_cost"]
 
@@ -101,7 +100,7 @@ def slow_steps_cost(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]
         f"more: that costs {ms(slow.excess_ns)} a step, mostly {cause}.",
         gain_ns=slow.excess_ns,
         evidence=(
-            f"the slowest takes {ms(slow.slowest_ns)}; {noun} {numbers(slow.steps, most=6)}",
+            f"the slowest takes {ms(slow.slowest_ns)}; {noun} {listed(slow.steps, most=6)}",
             f"of the excess {percent(share)} is exposed communication, {percent(backward)} between "
             "the first and the last gradient of backward, the rest outside of both",
         ),

@@ -11,10 +11,10 @@ from math import ceil
 import numpy as np
 
 from ...records import RunInfo
+from ...records.units import bandwidth, mb, milliseconds, ms, percent
 from .facts import BucketFacts, ModelFacts
 from .finding import Finding
-from .grid import middle
-from .words import gigabytes_per_second, mb, ms, percent, plain_ms
+from .step_arrays import middle
 
 __all__ = [
     "bucket_is_slow",
@@ -54,8 +54,9 @@ def communication_is_exposed(model: ModelFacts, run: RunInfo | None) -> Iterator
         )
     else:
         sentence = (
-            f"Exposed communication is {percent(share)} of the step: {plain_ms(exposed.p50)} of "
-            f"{ms(model.period.p50)} go by after the last gradient is ready."
+            f"Exposed communication is {percent(share)} of the step: "
+            f"{milliseconds(exposed.p50)} of {ms(model.period.p50)} go by after the last gradient "
+            "is ready."
         )
     yield Finding(sentence=sentence, gain_ns=exposed.p50, evidence=tuple(evidence), is_kept=True)
 
@@ -95,7 +96,7 @@ def last_bucket_is_large(model: ModelFacts, run: RunInfo | None) -> Iterator[Fin
         f"{ms(last.transfer_ns)} on the wire.",
         gain_ns=min(adds, excess),
         evidence=(
-            f"it adds {plain_ms(adds)} of the {ms(model.exposed.p50)} that are exposed "
+            f"it adds {milliseconds(adds)} of the {ms(model.exposed.p50)} that are exposed "
             f"({percent(last.charged)})",
             f"the quickest bucket takes {ms(min(times))}",
             contents,
@@ -199,8 +200,8 @@ def bucket_is_slow(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
         adds = one.charged * (model.exposed.p50 if model.exposed else 0.0)
         yield Finding(
             sentence=f"Bucket {one.bucket} is slow on the wire: {mb(one.wire_bytes)} at "
-            f"{gigabytes_per_second(rates[one.bucket])}, where buckets of its size reach "
-            f"{gigabytes_per_second(usual)}.",
+            f"{bandwidth(rates[one.bucket])}, where buckets of its size reach "
+            f"{bandwidth(usual)}.",
             gain_ns=min(adds, excess),
             evidence=(
                 f"its transfer takes {ms(one.transfer_ns)}, {ms(excess)} more than at their rate",

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...records.units import ms
 from ..timeline import STAGE_NAMES, Ints, Timeline
 from .facts import ModelFacts
-from .grid import Floats, Grid, middle
+from .step_arrays import Floats, Grid, middle
 from .svg import Scale, Svg
-from .words import ms
 
 __all__ = ["StepPicture", "step_pictures"]
 

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...records import STAGES
-from ...records.summary import megabytes
+from ...records.units import megabytes, milliseconds, percent
 from .facts import BucketFacts, ModelFacts, RankFacts
-from .words import percent, plain_ms
 
 __all__ = ["Columns", "bucket_columns", "rank_columns", "stages_of"]
 
@@ -39,12 +38,12 @@ def _bucket_row(b: BucketFacts, stages: list[str]) -> list[str]:
     return [
         str(b.bucket),
         megabytes(b.gradient_bytes),
-        "-" if b.wire_bytes is None else megabytes(b.wire_bytes),
-        plain_ms(b.ready_ns),
-        plain_ms(b.duration.p50 if b.duration else None),
-        plain_ms(b.duration.p95 if b.duration else None),
-        *(plain_ms(b.stages.get(name)) for name in stages),
-        plain_ms(b.wait_ns),
+        megabytes(b.wire_bytes),
+        milliseconds(b.ready_ns),
+        milliseconds(b.duration.p50 if b.duration else None),
+        milliseconds(b.duration.p95 if b.duration else None),
+        *(milliseconds(b.stages.get(name)) for name in stages),
+        milliseconds(b.wait_ns),
         percent(b.charged),
         "-" if busbw is None else f"{busbw / 1e6:,.0f}",
         "-" if b.error is None else f"{b.error.p50:.2g}",
@@ -60,10 +59,10 @@ def rank_columns(ranks: Sequence[RankFacts]) -> Columns:
                 str(r.rank),
                 r.host or "-",
                 f"{r.steps:,}",
-                plain_ms(r.period_ns),
-                plain_ms(r.exposed_ns),
+                milliseconds(r.period_ns),
+                milliseconds(r.exposed_ns),
                 percent(r.overlap),
-                plain_ms(r.lag_ns),
+                milliseconds(r.lag_ns),
             ]
             for r in ranks
         ],

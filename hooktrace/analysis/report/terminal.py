@@ -7,11 +7,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from ...records.units import bandwidth, mb, ms, percent
 from .facts import ModelFacts, RunFacts
 from .finding import Finding
 from .findings import anomaly_findings, findings
 from .tables import bucket_columns, rank_columns
-from .words import gigabytes_per_second, mb, ms, percent
 
 __all__ = ["headline", "print_facts"]
 
@@ -61,7 +61,7 @@ def describe(model: ModelFacts) -> str:
         f"{ms(model.exposed.p50 if model.exposed else None)} exposed",
         f"overlap {percent(model.overlap)}",
         f"{mb(model.wire_bytes)} sent of {mb(model.gradient_bytes)}",
-        f"busbw {gigabytes_per_second(model.busbw_bytes_per_second)}",
+        f"busbw {bandwidth(model.busbw_bytes_per_second)}",
     ]
     return ", ".join(parts)
 

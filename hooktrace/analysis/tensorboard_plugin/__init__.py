@@ -1,13 +1,16 @@
 """Comm Timeline: a tab of TensorBoard with every rank's buckets in one clock.
 
-    browser (static/)                 TensorBoard's process, without torch
-    main.js: view, keys, canvas  <--  plugin.py: routes, JSON
-                                        runs.py:   which runs there are, and that files are inside
-                                        cache.py:  a run's files -> Timeline, read as they grow
-                                        scene.py:  one model of a Timeline -> sorted arrays, rows.py
-                                        lod.py:    a stretch of time and a width -> what to draw
-                                        detail.py: all numbers of one bucket
-                                        steps.py:  slowest steps, anomalies, rebuilds, late ranks
+In go the record files under TensorBoard's logdir; out come JSON answers that the page draws.
+
+    browser (static/)                TensorBoard's process, without torch
+    main.js: view, keys, canvas <--- plugin.py           routes, JSON
+                                       runs.py             which runs there are; files are inside
+                                       cache.py            a run's files -> Timeline, as they grow
+                                       scene.py            one model of a Timeline -> sorted arrays
+                                         stacking.py         the row of each bucket in its lane
+                                       level_of_detail.py  a stretch and a width -> what to draw
+                                       bucket_detail.py    all numbers of one bucket
+                                       run_summary.py      slow steps, anomalies, late ranks
 
 TensorBoard finds it by the entry point group ``tensorboard_plugins``.
 """

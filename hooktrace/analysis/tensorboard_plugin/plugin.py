@@ -2,10 +2,10 @@
 
     GET runs                               -> names
     GET run?run                            -> models, ranks, what could not be read, how far it is
-    GET view?run&model&t0&t1&width         -> what to draw (lod.py)
-    GET summary?run&model                  -> overview and lists (steps.py)
+    GET view?run&model&t0&t1&width         -> what to draw (level_of_detail.py)
+    GET summary?run&model                  -> overview and lists (run_summary.py)
     GET step?run&model&step                -> where a step is
-    GET bucket?run&model&rank&id           -> all numbers of one bucket (detail.py)
+    GET bucket?run&model&rank&id           -> all numbers of one bucket (bucket_detail.py)
 
 Anything that names nothing is answered with 404, a number that is none with 400; ``error`` says
 why.  Answers hold names from files as they are: the page writes them as text, never as markup.
@@ -22,11 +22,11 @@ from tensorboard.backend import http_util
 from tensorboard.plugins import base_plugin
 from werkzeug import wrappers
 
+from .bucket_detail import bucket_detail
 from .cache import RunCache, Snapshot
-from .detail import bucket_detail
-from .lod import picture
+from .level_of_detail import picture
+from .run_summary import step_of, summary_of
 from .runs import NotThereError, Runs
-from .steps import step_of, summary_of
 
 __all__ = ["CommTimeline"]
 
@@ -105,7 +105,7 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
                 }
                 for track in timeline.tracks
             ],
-            "strangers": [track.rank for track in timeline.strangers],
+            "other_runs": [track.rank for track in timeline.other_runs],
             "errors": [[name, why] for name, why in snapshot.errors.items()],
         }
 

@@ -24,7 +24,7 @@ from ..timeline import (
     Timeline,
 )
 from ..timeline import arrivals as arrivals_of
-from .rows import rows_of
+from .stacking import rows_of
 
 __all__ = ["LATE", "RankScene", "Scene", "scene_of"]
 

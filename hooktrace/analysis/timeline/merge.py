@@ -31,12 +31,12 @@ __all__ = ["Arrivals", "Timeline", "arrivals", "find_traces", "load", "timeline_
 class Timeline:
     """The ranks of one run, in ascending order, each with its clock.
 
-    ``strangers``: tracks of another run than most of the ranks', which are not among ``tracks``.
+    ``other_runs``: tracks of another run than most of the ranks', which are not among ``tracks``.
     """
 
     tracks: list[RankTrack]
     clocks: list[RankClock]
-    strangers: list[RankTrack]
+    other_runs: list[RankTrack]
 
     @property
     def run(self) -> RunInfo | None:
@@ -138,7 +138,7 @@ _WORTH_IT = 32 << 20
 
 
 def timeline_of(tracks: Sequence[RankTrack]) -> Timeline:
-    """Put tracks side by side; those of another run than most go to ``strangers``."""
+    """Put tracks side by side; those of another run than most go to ``other_runs``."""
     runs = [t.trace.run.run_id for t in tracks if t.trace.run is not None]
     common = max(dict.fromkeys(runs), key=runs.count, default=None)
     ours = [t for t in tracks if t.trace.run is None or t.trace.run.run_id == common]
@@ -147,7 +147,7 @@ def timeline_of(tracks: Sequence[RankTrack]) -> Timeline:
     return Timeline(
         tracks=ours,
         clocks=[RankClock(t.trace.run, t.trace.clocks, reference) for t in ours],
-        strangers=[t for t in tracks if all(t is not one for one in ours)],
+        other_runs=[t for t in tracks if all(t is not one for one in ours)],
     )
 
 

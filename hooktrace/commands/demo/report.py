@@ -11,9 +11,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from ...records.summary import BucketSummary, ModelSummary, megabytes
+from ...records.summary import BucketSummary, ModelSummary
+from ...records.units import megabytes, milliseconds
 from .options import DemoOptions, sends_opentelemetry
-from .screen import milliseconds
 from .train import RankResult
 
 __all__ = ["print_report"]
@@ -83,7 +83,7 @@ def _bucket_row(bucket: BucketSummary) -> list[str]:
     return [
         str(bucket.bucket),
         megabytes(bucket.gradient_bytes),
-        "-" if bucket.wire_bytes is None else megabytes(bucket.wire_bytes),
+        megabytes(bucket.wire_bytes),
         milliseconds(bucket.duration_p50_ns),
         milliseconds(bucket.duration_p95_ns),
         *(milliseconds(ns) for ns in stages),

@@ -8,8 +8,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from ...records import Batch, StepRecord
+from ...records.units import ms
 
-__all__ = ["Screen", "milliseconds"]
+__all__ = ["Screen"]
 
 _PLAIN_LINES = 8
 """How many progress lines a run prints where standard output is no terminal."""
@@ -86,14 +87,6 @@ def _timings(step: StepRecord | None) -> list[str]:
     if step is None or step.period_ns is None or step.exposed_ns is None:
         return []
     return [
-        f"{milliseconds(step.period_ns)} ms a step",
-        f"{milliseconds(step.exposed_ns)} ms exposed",
+        f"{ms(step.period_ns)} a step",
+        f"{ms(step.exposed_ns)} exposed",
     ]
-
-
-def milliseconds(ns: int | None) -> str:
-    """Write a time with about three digits, without its unit; ``-`` where it is unknown."""
-    if ns is None:
-        return "-"
-    ms = ns / 1e6
-    return f"{ms:.0f}" if ms >= 100 else f"{ms:.1f}" if ms >= 10 else f"{ms:.2f}"

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from hooktrace.analysis.report import build_facts, findings
 from hooktrace.analysis.report.export import export
-from hooktrace.analysis.report.html import page
+from hooktrace.analysis.report.page import page
 from hooktrace.analysis.timeline import find_traces, load
 from tests.analysis.report.test_command import Page
 from tests.analysis.report.trace_events import read, validate

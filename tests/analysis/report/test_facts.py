@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from hooktrace.analysis.report import build_facts
 from hooktrace.analysis.report.facts import ModelFacts, RunFacts
-from hooktrace.analysis.report.grid import build_grid
+from hooktrace.analysis.report.step_arrays import build_grid
 from hooktrace.analysis.report.tails import tails
 from hooktrace.analysis.timeline import find_traces, load
 from hooktrace.commands.bench.synthetic import SyntheticJob, write_job

@@ -132,14 +132,14 @@ def test_a_rank_that_lacks_a_bucket_names_nobody(tmp_path: Path) -> None:
     assert set(found.late()[0]) == {UNKNOWN}
 
 
-def test_files_of_another_run_are_strangers(tmp_path: Path) -> None:
+def test_files_of_another_run_are_set_apart(tmp_path: Path) -> None:
     """A rank that was left over from an earlier, larger job."""
     other = run_of(2, run_id="older")
     texts = {rank: text_of(run_of(rank), steps_of(1)) for rank in range(2)}
     write_ranks(tmp_path, {**texts, 2: text_of(other, steps_of(1))})
     timeline = load(find_traces(tmp_path))
     assert [t.rank for t in timeline.tracks] == [0, 1]
-    assert [t.rank for t in timeline.strangers] == [2]
+    assert [t.rank for t in timeline.other_runs] == [2]
 
 
 def test_which_files_are_found(tmp_path: Path) -> None:

@@ -96,10 +96,10 @@ function noteLines(info) {
     if (lost) lines.push(`Rank ${r.rank} reached its file's limit; not written: ${lost}.`);
   }
   for (const [name, why] of info.errors) lines.push(`${name} cannot be read: ${why}.`);
-  if (info.strangers.length) {
-    lines.push(`Files of another run are left out: rank ${info.strangers.join(", ")}.`);
+  if (info.other_runs.length) {
+    lines.push(`Files of another run are left out: rank ${info.other_runs.join(", ")}.`);
   }
-  if (info.world_size && info.world_size > info.ranks.length + info.strangers.length) {
+  if (info.world_size && info.world_size > info.ranks.length + info.other_runs.length) {
     lines.push(`${info.ranks.length} of ${info.world_size} ranks have a file here.`);
   }
   return lines;

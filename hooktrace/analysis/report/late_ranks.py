@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .grid import Floats, Grid, middle
+from .step_arrays import Floats, Grid, middle
 
 __all__ = ["Lateness", "lags", "lateness"]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
+from ...records.units import bandwidth, mb, ms, percent
 from ..timeline import Timeline
 from .facts import ModelFacts, RunFacts
 from .finding import Finding
@@ -17,7 +18,6 @@ from .step_picture import step_pictures
 from .style import STYLE
 from .tables import Columns, bucket_columns, rank_columns, stages_of
 from .terminal import headline
-from .words import gigabytes_per_second, mb, ms, percent
 
 __all__ = ["page"]
 
@@ -62,7 +62,7 @@ def _tiles(model: ModelFacts) -> str:
         (ms(exposed), f"exposed, {percent(model.exposed_share)} of the step"),
         (percent(model.overlap), "overlap with backward"),
         (mb(model.wire_bytes), f"sent a step, of {mb(model.gradient_bytes)}"),
-        (gigabytes_per_second(model.busbw_bytes_per_second), "bus bandwidth (nccl-tests)"),
+        (bandwidth(model.busbw_bytes_per_second), "bus bandwidth (nccl-tests)"),
     ]
     inner = "".join(
         f"<div class=tile><b>{escape(value)}</b><span>{escape(name)}</span></div>"

@@ -9,12 +9,17 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from hooktrace.analysis.tensorboard_plugin.detail import bucket_detail
-from hooktrace.analysis.tensorboard_plugin.lod import MAX_BARS, MAX_BINS, MAX_STEPS, picture
-from hooktrace.analysis.tensorboard_plugin.rows import MAX_ROWS, rows_of
+from hooktrace.analysis.tensorboard_plugin.bucket_detail import bucket_detail
+from hooktrace.analysis.tensorboard_plugin.level_of_detail import (
+    MAX_BARS,
+    MAX_BINS,
+    MAX_STEPS,
+    picture,
+)
+from hooktrace.analysis.tensorboard_plugin.run_summary import step_of, summary_of
 from hooktrace.analysis.tensorboard_plugin.runs import NotThereError
 from hooktrace.analysis.tensorboard_plugin.scene import LATE, Scene, scene_of
-from hooktrace.analysis.tensorboard_plugin.steps import step_of, summary_of
+from hooktrace.analysis.tensorboard_plugin.stacking import MAX_ROWS, rows_of
 from hooktrace.analysis.timeline import find_traces, load
 from hooktrace.commands.bench.long_run import write_run
 from tests.analysis.timeline.files import Completed, run_of, steps_of, text_of, write_ranks
@@ -87,9 +92,9 @@ def test_every_bucket_is_there_once_and_the_picture_is_bounded(tmp_path: Path, s
 
 def test_limits_hold_where_they_bite(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Fewer bars and wider bins, but no bucket is lost; steps all or none."""
-    monkeypatch.setattr("hooktrace.analysis.tensorboard_plugin.lod.MAX_STEPS", 49)
-    monkeypatch.setattr("hooktrace.analysis.tensorboard_plugin.lod.MAX_BARS", 10)
-    monkeypatch.setattr("hooktrace.analysis.tensorboard_plugin.lod.MAX_BINS", 12)
+    monkeypatch.setattr("hooktrace.analysis.tensorboard_plugin.level_of_detail.MAX_STEPS", 49)
+    monkeypatch.setattr("hooktrace.analysis.tensorboard_plugin.level_of_detail.MAX_BARS", 10)
+    monkeypatch.setattr("hooktrace.analysis.tensorboard_plugin.level_of_detail.MAX_BINS", 12)
     made = scene(tmp_path, steps_of(50))
     found = picture(made, 0, 50 * STEP_NS, 5000)
     assert count(found, "bars") <= 10

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from ...records import ErrorRecord, LayoutRecord
-from ..timeline import BUCKET_FLAGS, STAGE_NAMES
+from ...records.units import exact_ms, size
+from ..timeline import BUCKET_FLAGS, STAGE_NAMES, UNKNOWN
 from .runs import NotThereError
 from .scene import RankScene, Scene
 
@@ -18,8 +19,6 @@ __all__ = ["MAX_NAMES", "bucket_detail"]
 
 MAX_NAMES = 40
 """Parameter names in a detail; the number of the others is told."""
-
-_UNKNOWN = -1
 
 
 def bucket_detail(scene: Scene, rank: int, row: int) -> dict[str, Any]:
@@ -68,8 +67,8 @@ def bucket_detail(scene: Scene, rank: int, row: int) -> dict[str, Any]:
 def _times(own: RankScene, at: int, row: int) -> list[list[str]]:
     columns = own.track.buckets
     return [
-        ["ready to done", _ms(int(own.end[at] - own.start[at]))],
-        ["hook's call", _ms(int(columns.launched[row] - columns.called[row]))],
+        ["ready to done", exact_ms(int(own.end[at] - own.start[at]))],
+        ["hook's call", exact_ms(int(columns.launched[row] - columns.called[row]))],
         ["ready at", f"{own.start[at] / 1e9:,.6f} s"],
     ]
 
@@ -81,7 +80,7 @@ def _stages(own: RankScene, row: int) -> list[list[Any]]:
         [
             int(stages.name[i]),
             STAGE_NAMES[int(stages.name[i])],
-            _ms(int(stages.end[i] - stages.start[i])),
+            exact_ms(int(stages.end[i] - stages.start[i])),
             "derived" if stages.derived[i] else "",
         ]
         for i in range(first, first + int(columns.stages[row]))
@@ -91,16 +90,16 @@ def _stages(own: RankScene, row: int) -> list[list[Any]]:
 def _bytes(own: RankScene, row: int) -> list[list[str]]:
     columns, stages = own.track.buckets, own.track.stages
     gradient, wire = int(columns.gradient_bytes[row]), int(columns.wire_bytes[row])
-    found = [["gradients", _size(gradient)]]
-    if wire == _UNKNOWN:
+    found = [["gradients", size(gradient)]]
+    if wire == UNKNOWN:
         return [*found, ["on the wire", "unknown"]]
     ratio = f" ({gradient / wire:.3g} times less)" if wire and wire != gradient else ""
-    found.append(["on the wire", _size(wire) + ratio])
+    found.append(["on the wire", size(wire) + ratio])
     first = int(columns.first_stage[row])
     own_stages = slice(first, first + int(columns.stages[row]))
     on_wire = stages.name[own_stages] == STAGE_NAMES.index("wire")
     wire_ns = int((stages.end - stages.start)[own_stages][on_wire].sum())
-    if columns.bus_bytes[row] != _UNKNOWN and wire_ns:
+    if columns.bus_bytes[row] != UNKNOWN and wire_ns:
         found.append(["bus bandwidth", f"{columns.bus_bytes[row] / wire_ns:.3g} GB/s"])
     return found
 
@@ -116,14 +115,14 @@ def _lateness(scene: Scene, own: RankScene, at: int) -> list[list[str]]:
         return []
     key = int(found[0])
     ready = arrivals.ready[:, key]
-    lag = int(ready[index] - ready[ready != _UNKNOWN].min())
+    lag = int(ready[index] - ready[ready != UNKNOWN].min())
     uncertainty = int(arrivals.uncertainty[index, key])
-    known = "by wall clock" if uncertainty == _UNKNOWN else f"± {_ms(uncertainty)}"
-    rows = [["after the first rank", f"{_ms(lag)} ({known})"]]
+    known = "by wall clock" if uncertainty == UNKNOWN else f"± {exact_ms(uncertainty)}"
+    rows = [["after the first rank", f"{exact_ms(lag)} ({known})"]]
     late = int(scene.late[key])
-    if late != _UNKNOWN:
+    if late != UNKNOWN:
         rows.append(
-            ["last of all", f"rank {arrivals.ranks[late]}, by {_ms(int(scene.margin[key]))}"]
+            ["last of all", f"rank {arrivals.ranks[late]}, by {exact_ms(int(scene.margin[key]))}"]
         )
     return rows
 
@@ -154,14 +153,3 @@ def _parameters(layout: LayoutRecord | None, bucket: int) -> list[str]:
 
 def _number(value: float | None) -> str:
     return "not a number" if value is None else f"{value:.4g}"
-
-
-def _ms(ns: int) -> str:
-    return f"{ns / 1e6:,.3f} ms"
-
-
-def _size(count: int) -> str:
-    for limit, unit in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
-        if count >= limit:
-            return f"{count / limit:.3g} {unit}"
-    return f"{count} B"

@@ -22,9 +22,9 @@ from .facts import (
     RunFacts,
     Spread,
 )
-from .grid import Floats, Grid, build_grid, middle
-from .lateness import lags, lateness
+from .late_ranks import lags, lateness
 from .missing import missing
+from .step_arrays import Floats, Grid, build_grid, middle
 from .tails import charged_share, slow_steps
 
 __all__ = ["build_facts"]

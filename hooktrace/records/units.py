@@ -1,0 +1,93 @@
+"""Numbers as people read them: the one place where ns, bytes and shares become text.
+
+Functions of their input; ``None`` and NaN are what nobody knows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import floor, isnan, log10
+
+__all__ = [
+    "bandwidth",
+    "exact_ms",
+    "listed",
+    "mb",
+    "megabytes",
+    "milliseconds",
+    "ms",
+    "percent",
+    "size",
+]
+
+
+def milliseconds(ns: float | None) -> str:
+    """Return ns in ms with three digits or so: ``0.42``, ``12.3``, ``1,240``; ``-`` if unknown."""
+    if ns is None or isnan(ns):
+        return "-"
+    value = ns / 1e6
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+
+
+def ms(ns: float | None) -> str:
+    """Return ns in ms with the unit; ``unknown`` if it is."""
+    return "unknown" if ns is None or isnan(ns) else f"{milliseconds(ns)} ms"
+
+
+def exact_ms(ns: int) -> str:
+    """Return ns in ms to the microsecond, with the unit."""
+    return f"{ns / 1e6:,.3f} ms"
+
+
+def megabytes(count: float | None) -> str:
+    """Return bytes in MB: two digits after the point, or as many as a small number needs."""
+    if count is None or isnan(count):
+        return "-"
+    value = count / 1e6
+    digits = 2 if value == 0 or value >= 0.1 else 1 - floor(log10(value))
+    return f"{value:.{digits}f}"
+
+
+def mb(count: float | None) -> str:
+    """Return bytes in MB with the unit; ``unknown`` if it is."""
+    return "unknown" if count is None else f"{megabytes(count)} MB"
+
+
+def size(count: int) -> str:
+    """Return bytes in the largest unit of which there is one: ``2.1 MB``."""
+    for limit, unit in ((10**9, "GB"), (10**6, "MB"), (10**3, "kB")):
+        if count >= limit:
+            return f"{count / limit:.3g} {unit}"
+    return f"{count} B"
+
+
+def percent(share: float | None) -> str:
+    """Return a share in percent, one digit after the point below 10; ``-`` if unknown."""
+    if share is None or isnan(share):
+        return "-"
+    value = share * 100
+    return f"{value:.0f} %" if abs(value) >= 10 or value == 0 else f"{value:.1f} %"
+
+
+def bandwidth(bytes_per_second: float | None) -> str:
+    """Return a bandwidth in GB/s, or in MB/s below 1; ``-`` if unknown."""
+    if bytes_per_second is None or isnan(bytes_per_second):
+        return "-"
+    if bytes_per_second >= 1e9:
+        return f"{bytes_per_second / 1e9:.2f} GB/s"
+    return f"{bytes_per_second / 1e6:.0f} MB/s"
+
+
+def listed(values: Iterable[int], *, most: int = 8) -> str:
+    """Return whole numbers for a sentence: ``0-3, 7 and 12 more``."""
+    runs: list[list[int]] = []
+    for value in sorted(set(values)):
+        if runs and value == runs[-1][-1] + 1:
+            runs[-1].append(value)
+        else:
+            runs.append([value])
+    shown, left = runs[:most], sum(len(run) for run in runs[most:])
+    parts = [str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in shown]
+    return ", ".join(parts) + (f" and {left} more" if left else "")
