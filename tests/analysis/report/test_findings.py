@@ -70,7 +70,7 @@ def test_a_large_last_bucket(tmp_path: Path) -> None:
 
 def test_small_buckets(tmp_path: Path) -> None:
     """2 ms of latency each, 50 to 400 kB at 1 GB/s: one bucket would do in place of 30."""
-    job = replace(
+    job = dataclasses.replace(
         HIDDEN, latency_ms=2.0, backward_ms=10.0, bucket_bytes=(50_000, 200_000, 400_000) * 10
     )
     finding = one(found(job, tmp_path), "The 30 buckets are too small")
@@ -91,7 +91,7 @@ def test_a_queue(tmp_path: Path) -> None:
 
 def test_compression_that_costs_more_than_it_saves(tmp_path: Path) -> None:
     """8 buckets: 3 ms to compress and 3 to decompress each, to save half of 4.2."""
-    job = replace(
+    job = dataclasses.replace(
         HIDDEN, hook="fp16_compress_hook", wire_share=0.5, codec_ms=3.0,
         bucket_bytes=(4_000_000,) * 8,
     )  # fmt: skip
