@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from .quantities import Count, Ns
+
 __all__ = ["AnomalyRecord"]
 
 
@@ -25,11 +27,11 @@ class AnomalyRecord(
     kind: str
     model: str
     hook: str
-    generation: int
-    step: int
-    bucket: int
+    generation: Count
+    step: Count
+    bucket: Count
     stage: str
-    time_ns: int
+    time_ns: Ns
     message: str
     parameter: str | None = None
-    rank: int | None = None
+    rank: Count | None = None

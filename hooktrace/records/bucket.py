@@ -7,12 +7,17 @@ step was ready on that device, measured with device events.
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import msgspec
+from msgspec.structs import force_setattr
+
+from .quantities import Count, Ns
 
 __all__ = [
     "STAGES",
+    "BucketCall",
     "BucketRecord",
     "Clock",
     "DeviceSpan",
@@ -36,7 +41,7 @@ Scope = Literal["global", "local"]
 rank's own, which compress and decompress would give back if they lost nothing."""
 
 
-class Stage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Stage(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
     """One stretch of a bucket's time, ``[start_ns, end_ns]``, in the clock of its owner.
 
     ``derived`` marks times that come from the queue model and not from a stamp.  ``collective``
@@ -45,11 +50,11 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """
 
     name: str
-    start_ns: int
-    end_ns: int
+    start_ns: Ns
+    end_ns: Ns
     derived: bool = False
     collective: str | None = None
-    wire_bytes: int | None = None
+    wire_bytes: Count | None = None
     dtype: str | None = None
 
     @property
@@ -63,14 +68,14 @@ class Transfer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     collective: str
     dtype: str
-    wire_bytes: int
+    wire_bytes: Count
 
 
 class DeviceSpan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A bucket's times on its device, in ns since the first bucket of the step was ready there."""
 
-    ready_ns: int
-    done_ns: int
+    ready_ns: Ns
+    done_ns: Ns
     stages: tuple[Stage, ...]
 
 
@@ -82,6 +87,9 @@ class ParameterError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     cosine: float | None
     max_absolute: float | None
 
+    def __post_init__(self) -> None:
+        _restore_infinity(self)
+
 
 class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How far a hook's result is from the lossless average of the same gradients.
@@ -92,6 +100,9 @@ class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     meaningless.  ``residual_l2``: the norm of what error feedback keeps of the bucket, where the
     hook's state has an ``error_dict`` as PowerSGD's.  ``worst``: the parameters with the largest
     relative errors, worst first.  ``scope``: ``local`` where r is the rank's own gradients.
+
+    JSON has no word for infinity: a file says null, and where ``max_absolute`` is known a
+    ``relative_l2`` that is not is infinite.
     """
 
     relative_l2: float | None
@@ -103,11 +114,17 @@ class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     worst: tuple[ParameterError, ...] = ()
     scope: Scope = "global"
 
+    def __post_init__(self) -> None:
+        _restore_infinity(self)
 
-class BucketRecord(
-    msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="bucket", omit_defaults=True
-):
-    """One call of a hook for one bucket.
+
+def _restore_infinity(error: ErrorRecord | ParameterError) -> None:
+    if error.relative_l2 is None and error.max_absolute is not None:
+        force_setattr(error, "relative_l2", math.inf)
+
+
+class BucketCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What differs from call to call of a hook for one bucket; ``BucketRecord`` says the rest.
 
     ``ready_ns``: the hook was called.  ``launched_ns``: it returned.  ``done_ns``: its result was
     there; for a bucket on a device this is only when the work was enqueued, and the truth is in
@@ -119,28 +136,40 @@ class BucketRecord(
     """
 
     model: str
-    hook: str
-    generation: int
-    step: int
-    bucket: int
-    is_last: bool
-    dtype: str
-    device_type: str
-    numel: int
-    gradient_bytes: int
-    parameter_count: int
-    ready_ns: int
-    launched_ns: int
-    done_ns: int
+    generation: Count
+    step: Count
+    bucket: Count
+    ready_ns: Ns
+    launched_ns: Ns
+    done_ns: Ns
     stages: tuple[Stage, ...]
     device: DeviceSpan | None = None
-    wire_bytes: int | None = None
+    wire_bytes: Count | None = None
     bus_bytes: float | None = None
     shadow: bool = False
     warmup: bool = False
     exception: str | None = None
     error: ErrorRecord | None = None
     sent: tuple[Transfer, ...] | None = None
+
+
+class BucketRecord(
+    BucketCall, frozen=True, kw_only=True, tag_field="kind", tag="bucket", omit_defaults=True
+):
+    """One call of a hook for one bucket.
+
+    What it adds to ``BucketCall`` is the same in all steps of a generation: files say it once, in
+    the generation's ``LayoutRecord``.  ``is_last``: the bucket whose gradients come last.
+    ``numel``: elements; ``parameter_count``: parameters that share the bucket.
+    """
+
+    hook: str
+    is_last: bool
+    dtype: str
+    device_type: str
+    numel: Count
+    gradient_bytes: Count
+    parameter_count: Count
 
     @property
     def transfers(self) -> tuple[Transfer, ...]:

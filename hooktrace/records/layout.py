@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from .quantities import Count, Ns
+
 __all__ = ["BucketLayout", "LayoutRecord"]
 
 
@@ -13,12 +15,12 @@ class BucketLayout(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     ``parameters`` holds (name, shape); without ``instrument()`` the name is ``index.position``.
     """
 
-    bucket: int
+    bucket: Count
     dtype: str
     device_type: str
-    numel: int
-    gradient_bytes: int
-    parameters: tuple[tuple[str, tuple[int, ...]], ...]
+    numel: Count
+    gradient_bytes: Count
+    parameters: tuple[tuple[str, tuple[Count, ...]], ...]
 
 
 class LayoutRecord(
@@ -28,7 +30,7 @@ class LayoutRecord(
 
     model: str
     hook: str
-    generation: int
-    step: int
-    time_ns: int
+    generation: Count
+    step: Count
+    time_ns: Ns
     buckets: tuple[BucketLayout, ...]

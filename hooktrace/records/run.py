@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import msgspec
 
+from .quantities import Count, Ns
+
 __all__ = ["CLOCK_DRIFT", "SCHEMA_VERSION", "ClockRecord", "RunInfo"]
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """Version of the record fields; a file that holds records says which one it was written with."""
 
 
@@ -24,15 +26,15 @@ class RunInfo(
     """
 
     run_id: str
-    rank: int
-    local_rank: int
-    world_size: int
+    rank: Count
+    local_rank: Count
+    world_size: Count
     host: str
-    pid: int
+    pid: Count
     torch_version: str
     backend: str
-    host_anchor_ns: int
-    wall_anchor_ns: int
+    host_anchor_ns: Ns
+    wall_anchor_ns: Count
 
     def wall_ns(self, host_ns: int) -> int:
         """Turn a record's host time into ns since the Unix epoch."""
@@ -49,8 +51,8 @@ class ClockRecord(
     that moment the uncertainty grows by ``CLOCK_DRIFT`` of the distance.
     """
 
-    time_ns: int
-    offset_ns: int
-    uncertainty_ns: int
-    round_trip_ns: int
-    pings: int
+    time_ns: Ns
+    offset_ns: Ns
+    uncertainty_ns: Ns
+    round_trip_ns: Ns
+    pings: Count

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from .quantities import Count, Ns
+
 __all__ = ["SkewRecord", "late_rank"]
 
 
@@ -21,14 +23,18 @@ class SkewRecord(
 
     model: str
     hook: str
-    generation: int
-    step: int
-    bucket: int
-    time_ns: int
-    rank: int
-    ranks: tuple[int, ...]
-    arrivals_ns: tuple[int, ...]
-    uncertainty_ns: int | None
+    generation: Count
+    step: Count
+    bucket: Count
+    time_ns: Ns
+    rank: Count
+    ranks: tuple[Count, ...]
+    arrivals_ns: tuple[Ns, ...]
+    uncertainty_ns: Ns | None
+
+    def __post_init__(self) -> None:
+        if self.rank not in self.ranks or len(self.ranks) != len(self.arrivals_ns):
+            raise ValueError("ranks and arrivals_ns do not belong together")
 
     @property
     def lag_ns(self) -> int:

@@ -6,6 +6,7 @@ import msgspec
 
 from .bucket import Clock, Transfer
 from .intervals import overlap_ratio
+from .quantities import Count, Ns
 
 __all__ = ["StepRecord"]
 
@@ -27,20 +28,20 @@ class StepRecord(
 
     model: str
     hook: str
-    generation: int
-    step: int
+    generation: Count
+    step: Count
     clock: Clock
-    first_ready_ns: int
-    last_ready_ns: int
-    done_ns: int
-    busy_ns: int | None
-    exposed_ns: int | None
-    wire_busy_ns: int | None
-    period_ns: int | None
-    gradient_bytes: int
-    wire_bytes: int | None
+    first_ready_ns: Ns
+    last_ready_ns: Ns
+    done_ns: Ns
+    busy_ns: Ns | None
+    exposed_ns: Ns | None
+    wire_busy_ns: Ns | None
+    period_ns: Ns | None
+    gradient_bytes: Count
+    wire_bytes: Count | None
     bus_bytes: float | None
-    bucket_count: int
+    bucket_count: Count
     shadow: bool = False
     warmup: bool = False
     complete: bool = True

@@ -88,7 +88,9 @@ def test_errors_are_observed_as_distribution_and_by_bucket() -> None:
     assert [(o.labels[2:], o.value) for o in found] == [((), 0.25), (("0",), 0.25), (("0",), 0.75)]
     step, (bucket, *others) = probed(make_step(1))
     assert bucket.error is not None
-    unknown = replace(bucket, error=replace(bucket.error, relative_l2=None, cosine=None))
+    unknown = replace(
+        bucket, error=replace(bucket.error, relative_l2=None, cosine=None, max_absolute=None)
+    )
     batch = Batch(run=make_run(), steps=((step, (unknown, *others)),))
     assert not [o for o in observe(batch) if o.metric.name in wanted]
 

@@ -54,13 +54,23 @@ SPAN = st.builds(DeviceSpan, ready_ns=TIMES, done_ns=TIMES, stages=STAGES)
 
 def records(cls: type, **given_fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """Return a strategy for ``cls`` that fills every field by its annotation."""
-    kinds = {"str": TEXTS, "int": INTS, "bool": st.booleans(), "float | None": st.none() | FLOATS}
-    kinds |= {"int | None": st.none() | INTS, "str | None": st.none() | TEXTS}
+    kinds = {
+        "str": TEXTS,
+        "Count": INTS,
+        "Ns": INTS,
+        "bool": st.booleans(),
+        "float | None": st.none() | FLOATS,
+    }
+    kinds |= {
+        "Count | None": st.none() | INTS,
+        "Ns | None": st.none() | INTS,
+        "str | None": st.none() | TEXTS,
+    }
     kinds["Clock"] = st.sampled_from(["host", "device"])
     kinds["Scope"] = st.sampled_from(["global", "local"])
     transfer = st.builds(Transfer, collective=TEXTS, dtype=TEXTS, wire_bytes=INTS)
     kinds["tuple[Transfer, ...] | None"] = st.none() | st.lists(transfer, max_size=2).map(tuple)
-    annotated = cls.__annotations__
+    annotated = {n: t for c in cls.__mro__ for n, t in getattr(c, "__annotations__", {}).items()}
     missing = {name: kinds[kind] for name, kind in annotated.items() if name not in given_fields}
     return st.builds(cls, **missing, **given_fields)
 

@@ -89,19 +89,35 @@ def by_kind(records: list[Any]) -> list[Any]:
     return sorted(records, key=lambda r: [*few, BucketRecord, StepRecord].index(type(r)))
 
 
-TYPES = {"str": str, "int": int, "bool": bool, "Clock": str, "Scope": str, "float": float}
+TYPES = {
+    "str": str,
+    "int": int,
+    "Ns": int,
+    "Count": int,
+    "bool": bool,
+    "Clock": str,
+    "Scope": str,
+    "float": float,
+}
+
+
+def _annotations(cls: type) -> dict[str, str]:
+    return {n: t for c in cls.__mro__ for n, t in getattr(c, "__annotations__", {}).items()}
 
 
 def check_types(value: Any, kind: str) -> None:
     """Check that a value, or each field of a record, is what its annotation says, of 64 bits."""
     if isinstance(value, msgspec.Struct):
         assert type(value).__name__ == kind.removesuffix(" | None")
-        for name, annotation in type(value).__annotations__.items():
+        for name, annotation in _annotations(type(value)).items():
             check_types(getattr(value, name), annotation)
     elif isinstance(value, tuple):
         assert kind.startswith("tuple")
         for item in value:
-            check_types(item, "int" if kind == "tuple[int, ...]" else type(item).__name__)
+            check_types(
+                item,
+                "int" if kind in ("tuple[Ns, ...]", "tuple[Count, ...]") else type(item).__name__,
+            )
     elif value is None:
         assert kind.endswith("| None") or kind == "NoneType"
     else:

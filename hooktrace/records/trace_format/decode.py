@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ..run import SCHEMA_VERSION, RunInfo
+from ..run import RunInfo
 from .fields import (
     UNREADABLE,
     Fields,
@@ -33,6 +33,7 @@ from .trace import SkippedLine, Trace
 
 __all__ = ["TraceDecoder", "decode_trace", "read_lines", "read_parts", "read_trace"]
 
+SCHEMA_VERSION = 1
 _LONGEST_LINE = 64 << 20
 """Bytes.  A line of another tool may be gigabytes, which must not get into memory."""
 _LONGEST_REASON = 300

@@ -15,12 +15,13 @@ from msgspec.structs import asdict
 from ..anomaly import AnomalyRecord
 from ..bucket import BucketRecord, ErrorRecord, Stage, Transfer
 from ..layout import LayoutRecord
-from ..run import SCHEMA_VERSION, ClockRecord, RunInfo
+from ..run import ClockRecord, RunInfo
 from ..skew import SkewRecord
 from ..step import StepRecord
 
 __all__ = ["TraceEncoder"]
 
+SCHEMA_VERSION = 1
 _DAY_NS = 86_400 * 10**9
 _WEEK_NS = 7 * _DAY_NS
 _TIDS_PER_MODEL = 10_000

@@ -45,17 +45,20 @@ _INT64 = 1 << 63
 
 _TYPES: dict[str, tuple[type, ...]] = {
     "str": (str,),
-    "int": (int,),
+    "Ns": (int,),
+    "Count": (int,),
     "bool": (bool,),
     "str | None": (str, NoneType),
-    "int | None": (int, NoneType),
+    "Ns | None": (int, NoneType),
+    "Count | None": (int, NoneType),
     "Clock": (str,),
 }
 
 
 def _types_of(cls: type) -> dict[str, tuple[type, ...]]:
     """Return the types of the fields that need no reading of their own, by name."""
-    return {n: _TYPES[t] for n, t in cls.__annotations__.items() if t in _TYPES}
+    annotated = {n: t for c in cls.__mro__ for n, t in getattr(c, "__annotations__", {}).items()}
+    return {n: _TYPES[t] for n, t in annotated.items() if t in _TYPES}
 
 
 def _check(args: Mapping[str, Any], types: Mapping[str, tuple[type, ...]]) -> None:

@@ -1,0 +1,94 @@
+"""What was read from record files: one file's content, and the parts of a run put together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+from .anomaly import AnomalyRecord
+from .bucket import BucketRecord
+from .layout import LayoutRecord
+from .run import ClockRecord, RunInfo
+from .skew import SkewRecord
+from .step import StepRecord
+
+__all__ = ["MOST_NAMED", "RankRecords", "SkippedLine"]
+
+MOST_NAMED = 100
+"""Skipped lines that are named; the rest is counted."""
+
+_Record = TypeVar("_Record", LayoutRecord, ClockRecord)
+
+
+class SkippedLine(NamedTuple):
+    """A line that was not read: its number, from 1, and why."""
+
+    line: int
+    reason: str
+
+
+@dataclass(slots=True)
+class RankRecords:
+    """What the record files of one rank hold, in the files' order.
+
+    ``run`` is ``None`` when even the first line is gone.  ``closed`` says that the writer ended
+    in order; a killed one leaves false.  ``skipped`` names at most ``MOST_NAMED`` lines that could
+    not be read, ``unnamed`` counts the others.
+
+    Of what is not there, the file's last word, by kind: ``lost`` counts the records that could not
+    be written, ``left_out`` those that the writer's retention did not keep (``slow_steps``: slow
+    ones beyond the share that is kept), ``removed`` those that went with the oldest parts.
+
+    A step is whole when as many of ``buckets`` have its model and step as its ``bucket_count``
+    says.  One whose ``detail_kept`` is false was written without its buckets on purpose.
+    """
+
+    run: RunInfo | None = None
+    steps: list[StepRecord] = field(default_factory=list)
+    buckets: list[BucketRecord] = field(default_factory=list)
+    layouts: list[LayoutRecord] = field(default_factory=list)
+    anomalies: list[AnomalyRecord] = field(default_factory=list)
+    clocks: list[ClockRecord] = field(default_factory=list)
+    skews: list[SkewRecord] = field(default_factory=list)
+    skipped: list[SkippedLine] = field(default_factory=list)
+    unnamed: int = 0
+    lost: dict[str, int] = field(default_factory=dict)
+    left_out: dict[str, int] = field(default_factory=dict)
+    removed: dict[str, int] = field(default_factory=dict)
+    closed: bool = False
+
+    def skip(self, line: int, reason: str) -> None:
+        """Name a line that was not read, or count it where many were named."""
+        if len(self.skipped) < MOST_NAMED:
+            self.skipped.append(SkippedLine(line, reason))
+        else:
+            self.unnamed += 1
+
+    def join(self, part: RankRecords, name: str | None) -> None:
+        """Add the next part of the same run; skipped lines of it are named with ``name``.
+
+        A part repeats the layouts and the clock before it, so that it can be read alone: they are
+        taken once.  Counts stand for the whole run so far, so the larger one holds.
+        """
+        self.run = self.run or part.run
+        self.steps += part.steps
+        self.buckets += part.buckets
+        self.anomalies += part.anomalies
+        self.skews += part.skews
+        _add_new(self.layouts, part.layouts)
+        _add_new(self.clocks, part.clocks)
+        for line, reason in part.skipped:
+            self.skip(line, reason if name is None else f"{name}: {reason}")
+        self.unnamed += part.unnamed
+        for mine, other in (
+            (self.lost, part.lost),
+            (self.left_out, part.left_out),
+            (self.removed, part.removed),
+        ):
+            mine.update({kind: max(n, mine.get(kind, 0)) for kind, n in other.items()})
+        self.closed = part.closed
+
+
+def _add_new(records: list[_Record], more: list[_Record]) -> None:
+    known = set(records)
+    records += [record for record in more if record not in known]

@@ -1,0 +1,207 @@
+"""What stands in a record file and nowhere else: three kinds of line, as they are read.
+
+All other lines are the records themselves.  A bucket's line leaves out what the layout of its
+generation says, and counts stage times from the moment the bucket was ready.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import NamedTuple, cast
+
+import msgspec
+from msgspec.structs import asdict, replace
+
+from .bucket import BucketCall, BucketRecord, Stage
+from .layout import LayoutRecord
+from .quantities import Count
+from .run import SCHEMA_VERSION, RunInfo
+
+__all__ = ["BucketFacts", "BucketLine", "Losses", "RunLine", "layout_facts"]
+
+_FARTHEST_NS = 1 << 61
+
+
+class RunLine(RunInfo, frozen=True, kw_only=True, tag_field="kind", tag="run"):
+    """The first line of a file: the run, and the version of the records that follow."""
+
+    schema: Count
+
+    @classmethod
+    def of(cls, run: RunInfo) -> RunLine:
+        """Return the line of a run."""
+        return cls(schema=SCHEMA_VERSION, **asdict(run))
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.wall_anchor_ns < 2 * _FARTHEST_NS:
+            raise ValueError("the wall clock's anchor is no time")
+        if self.rank < 0:
+            raise ValueError("the rank is negative")
+
+    def record(self) -> RunInfo:
+        """Return the run."""
+        return RunInfo(**{name: getattr(self, name) for name in RunInfo.__struct_fields__})
+
+
+class Losses(
+    msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="losses", omit_defaults=True
+):
+    """What is not in the files so far, by kind of record; ``closed``: the part was ended in order.
+
+    ``lost``: could not be written.  ``left_out``: by the writer's retention.  ``removed``: with
+    older parts.
+    """
+
+    lost: dict[str, Count] = {}
+    left_out: dict[str, Count] = {}
+    removed: dict[str, Count] = {}
+    closed: bool = False
+
+
+class BucketFacts(NamedTuple):
+    """What a layout says of each of its buckets' calls; the fields are ``BucketRecord``'s."""
+
+    hook: str
+    is_last: bool
+    dtype: str
+    device_type: str
+    numel: int
+    gradient_bytes: int
+    parameter_count: int
+
+
+_UNKNOWN = BucketFacts("unknown", False, "unknown", "cpu", 0, 0, 0)
+
+
+def layout_facts(layout: LayoutRecord) -> dict[int, BucketFacts]:
+    """Return what a layout says of its buckets, by their index."""
+    last = max((bucket.bucket for bucket in layout.buckets), default=-1)
+    return {
+        b.bucket: BucketFacts(
+            hook=layout.hook,
+            is_last=b.bucket == last,
+            dtype=b.dtype,
+            device_type=b.device_type,
+            numel=b.numel,
+            gradient_bytes=b.gradient_bytes,
+            parameter_count=len(b.parameters),
+        )
+        for b in layout.buckets
+    }
+
+
+class BucketLine(
+    BucketCall, frozen=True, kw_only=True, tag_field="kind", tag="bucket", omit_defaults=True
+):
+    """A bucket as it stands in a file.
+
+    ``stages`` are ns after ``ready_ns``, those of ``device`` after the device's.  The other fields
+    are ``BucketRecord``'s: all of them where they are not what the layout says, else none.
+    """
+
+    hook: str | None = None
+    is_last: bool | None = None
+    dtype: str | None = None
+    device_type: str | None = None
+    numel: Count | None = None
+    gradient_bytes: Count | None = None
+    parameter_count: Count | None = None
+
+    @classmethod
+    def of(cls, record: BucketRecord, layout: BucketFacts | None) -> BucketLine:
+        """Return the line of a record; ``layout``: what the file says of the bucket already."""
+        own = facts_of(record)
+        said = own._asdict() if own != layout else {}
+        device = record.device
+        return cls(
+            model=record.model,
+            generation=record.generation,
+            step=record.step,
+            bucket=record.bucket,
+            ready_ns=record.ready_ns,
+            launched_ns=record.launched_ns,
+            done_ns=record.done_ns,
+            stages=_shortened(record.stages, record.ready_ns),
+            device=device and replace(device, stages=_shortened(device.stages, device.ready_ns)),
+            wire_bytes=record.wire_bytes,
+            bus_bytes=record.bus_bytes,
+            shadow=record.shadow,
+            warmup=record.warmup,
+            exception=record.exception,
+            error=record.error,
+            sent=record.sent,
+            **said,
+        )
+
+    def facts(self, layout: BucketFacts | None) -> BucketFacts:
+        """Return what the line does not say: its own fields, or what ``layout`` has."""
+        if self.hook is None:
+            return layout or _UNKNOWN
+        return BucketFacts(*[getattr(self, name) for name in BucketFacts._fields])
+
+    def record(self, layout: BucketFacts | None) -> BucketRecord:
+        """Return the record; unknown of a bucket whose layout cannot be read are its sizes."""
+        facts = self.facts(layout)
+        device = self.device
+        return BucketRecord(
+            model=sys.intern(self.model),  # a few names stand in millions of records
+            generation=self.generation,
+            step=self.step,
+            bucket=self.bucket,
+            ready_ns=self.ready_ns,
+            launched_ns=self.launched_ns,
+            done_ns=self.done_ns,
+            stages=_moved(self.stages, self.ready_ns),
+            device=device and replace(device, stages=_moved(device.stages, device.ready_ns)),
+            wire_bytes=self.wire_bytes,
+            bus_bytes=self.bus_bytes,
+            shadow=self.shadow,
+            warmup=self.warmup,
+            exception=self.exception,
+            error=self.error,
+            sent=self.sent,
+            **facts._asdict(),
+        )
+
+
+def facts_of(record: BucketRecord) -> BucketFacts:
+    """Return what a layout would say of the record."""
+    return BucketFacts(
+        record.hook,
+        record.is_last,
+        record.dtype,
+        record.device_type,
+        record.numel,
+        record.gradient_bytes,
+        record.parameter_count,
+    )
+
+
+def _shortened(stages: Iterable[Stage], zero_ns: int) -> tuple[Stage, ...]:
+    """Return stages as arrays for the encoder: ns after ``zero_ns``, unknown ends left out."""
+    rows: list[tuple[object, ...]] = []
+    for s in stages:
+        row = (s.name, s.start_ns - zero_ns, s.end_ns - zero_ns)
+        if s.collective is not None or s.wire_bytes is not None or s.dtype is not None:
+            rows.append((*row, s.derived, s.collective, s.wire_bytes, s.dtype))
+        else:
+            rows.append((*row, True) if s.derived else row)
+    return cast(tuple[Stage, ...], tuple(rows))
+
+
+def _moved(stages: Iterable[Stage], zero_ns: int) -> tuple[Stage, ...]:
+    return tuple(
+        [
+            Stage(
+                name=sys.intern(s.name),
+                start_ns=zero_ns + s.start_ns,
+                end_ns=zero_ns + s.end_ns,
+                derived=s.derived,
+                collective=s.collective,
+                wire_bytes=s.wire_bytes,
+                dtype=s.dtype,
+            )
+            for s in stages
+        ]
+    )
