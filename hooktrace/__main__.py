@@ -161,6 +161,10 @@ def check(
 @main.command()
 def bench(
     *,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this group, such as per-bucket; may be repeated."),
+    ] = None,
     hooks: Annotated[
         bool, typer.Option("--hooks", help="The standard hooks beside torch's own instead.")
     ] = False,
@@ -176,11 +180,16 @@ def bench(
     ] = None,
 ) -> None:
     """Measure what tracing costs on this machine, or how fast the hooks or the views are."""
-    from .commands.bench import main as run_bench
+    from .commands.bench import run
+    from .records.errors import UsageError
 
-    code = run_bench(
-        quick=quick, json_path=json_path, hooks=hooks, timeline=timeline, report=report
-    )
+    flags = {"hooks": hooks, "timeline": timeline, "report": report}
+    groups = [*(only or []), *(name for name, is_on in flags.items() if is_on)]
+    try:
+        code = run(groups, quick=quick, json_path=json_path)
+    except UsageError as error:
+        typer.echo(f"hooktrace bench: {error}", err=True)
+        code = 2
     raise typer.Exit(code)
 
 

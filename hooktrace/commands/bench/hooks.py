@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from .peers import PEERS, Peer
 from .ranks import run_ranks
-from .rows import Row, row_of
+from .table import Row, row_of
 
 __all__ = ["run"]
 

@@ -19,7 +19,7 @@ from ...testing import FakeBucket
 from ...tracing.traced_hook import trace
 from ...tracing.tracer import Tracer
 from .ranks import run_ranks
-from .rows import Row, row_of
+from .table import Row, row_of
 
 __all__ = ["resident_bytes", "run"]
 

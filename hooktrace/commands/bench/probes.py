@@ -17,7 +17,7 @@ from ... import hooks
 from ...tracing.traced_hook import trace
 from ...tracing.tracer import Tracer
 from .ranks import run_ranks
-from .rows import Row, row_of
+from .table import Row, row_of
 
 __all__ = ["run"]
 

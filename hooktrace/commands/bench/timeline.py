@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from .long_run import write_run
-from .rows import Row, row_of
+from .table import Row, row_of
 
 __all__ = ["run"]
 

@@ -22,7 +22,7 @@ from ...exporters import TraceFileExporter
 from ...records import Batch, BucketRecord, ErrorRecord, RunInfo, Stage, StepRecord
 from .memory import resident_bytes
 from .ranks import run_ranks
-from .rows import Row, row_of
+from .table import Row, row_of
 
 __all__ = ["run"]
 

@@ -26,7 +26,7 @@ from ...tracing.traced_hook import trace
 from ...tracing.tracer import Tracer
 from .backends import all_exporters, otlp_sink
 from .ranks import run_ranks
-from .rows import Row, row_of
+from .table import Row, row_of
 
 __all__ = ["run"]
 

@@ -25,7 +25,7 @@ from ...records.summary import percentile
 from ...tracing.traced_hook import trace
 from ...tracing.tracer import Tracer
 from .ranks import run_ranks
-from .rows import Row, row_of
+from .table import Row, row_of
 
 __all__ = ["WireComparison", "compare_on_two_ranks", "run"]
 

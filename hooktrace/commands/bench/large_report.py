@@ -14,8 +14,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from .rows import Row, row_of
 from .synthetic import SyntheticJob, write_job
+from .table import Row, row_of
 
 __all__ = ["large_job", "run"]
 

@@ -1,4 +1,10 @@
-"""What a benchmark gives: rows of one number with its spread and its budget."""
+"""The rows of a benchmark, and the table that they are printed in.
+
+    samples --row_of--> Row: median, its 95 % interval, budget --line_of--> one line of text
+
+Machines are shared and noisy, so a sample is a ratio or a difference of two things measured side by
+side in one run, and a row says how well its median is known.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +14,12 @@ import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date
+from importlib.metadata import version
 from pathlib import Path
-
-import torch
 
 from ...records.summary import percentile
 
-__all__ = ["Row", "machine_facts", "row_of"]
+__all__ = ["HEADING", "Row", "interval_of_median", "line_of", "machine_facts", "row_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +57,7 @@ def row_of(
     what: str, values: Sequence[float], unit: str, *, budget: float | None = None, note: str = ""
 ) -> Row:
     """Return the row of at least one measurement."""
-    least, most = _interval_of_median(values)
+    least, most = interval_of_median(values)
     return Row(
         what=what,
         value=percentile(values, 0.5),
@@ -67,26 +72,50 @@ def row_of(
     )
 
 
-def _interval_of_median(values: Sequence[float]) -> tuple[float, float]:
-    """Return the 95 % confidence interval of the median, whatever the distribution.
+def interval_of_median(values: Sequence[float], deviations: float = 1.96) -> tuple[float, float]:
+    """Return the confidence interval of the median, whatever the distribution.
 
-    A value is below the median with probability 1/2, so the number of those below it is binomial:
-    between n/2 - 1.96 sqrt(n)/2 and n/2 + 1.96 sqrt(n)/2 of n in 95 cases of 100 (H. A. David,
-    H. N. Nagaraja, Order Statistics, 2003, section 7.1).  The samples are taken as independent.
+    ``deviations``: 1.96 for 95 %, 2.58 for 99 %.  A value is below the median with probability 1/2,
+    so the number of those below it is binomial: for 95 % between n/2 - 1.96 sqrt(n)/2 and
+    n/2 + 1.96 sqrt(n)/2 of n (H. A. David, H. N. Nagaraja, Order Statistics, 2003, section 7.1).
+    The samples are taken as independent.
     """
     ordered = sorted(values)
-    below = max(0, math.floor((len(ordered) - 1.96 * math.sqrt(len(ordered))) / 2) - 1)
+    spread = deviations * math.sqrt(len(ordered))
+    below = max(0, math.floor((len(ordered) - spread) / 2) - 1)
     return ordered[below], ordered[len(ordered) - 1 - below]
 
 
+_COLUMNS = "{:<62}{:>8}{:>18}{:>8}  {:<10}{:<6}{}"
+HEADING = _COLUMNS.format("what", "median", "its 95 %", "budget", "unit", "", "").rstrip()
+
+
+def line_of(row: Row) -> str:
+    """Return the row as one line."""
+    return _COLUMNS.format(
+        row.what,
+        _number(row.value),
+        f"{_number(row.least)} to {_number(row.most)}",
+        "" if row.budget is None else _number(row.budget),
+        row.unit,
+        row.verdict,
+        row.note,
+    ).rstrip()
+
+
+def _number(value: float) -> str:
+    """Return three digits, and of a larger number all before the point."""
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+
+
 def machine_facts() -> dict[str, str]:
-    """Return where and when the numbers were measured."""
+    """Return where and when the numbers were measured; ``load`` is that of the minute before."""
     return {
         "cpu": _cpu_model(),
         "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0),
         "load": f"{os.getloadavg()[0]:.1f}",
         "python": platform.python_version(),
-        "torch": str(torch.__version__),
+        "torch": version("torch"),
         "date": date.today().isoformat(),
     }
 

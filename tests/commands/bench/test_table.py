@@ -7,8 +7,7 @@ import statistics
 
 import pytest
 
-from hooktrace.commands.bench import _number
-from hooktrace.commands.bench.rows import row_of
+from hooktrace.commands.bench.table import _number, row_of
 
 
 def test_the_interval_covers_the_median_in_95_cases_of_100() -> None:
