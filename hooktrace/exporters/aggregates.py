@@ -1,7 +1,9 @@
-"""Running totals of the metrics table: the drain adds batches, a scrape reads snapshots.
+"""Running totals of the metrics table: the drain adds observations, others read snapshots.
 
-Only the drain pays for aggregation and only the scraping thread pays for formatting; the training
-thread has no part in either.
+    observe(batch) --add--> one series of values a metric --snapshot--> Prometheus, OpenTelemetry
+
+The drain pays for aggregation, whoever reads pays for formatting; the training thread has no part
+in either.
 """
 
 from __future__ import annotations
@@ -9,12 +11,13 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Protocol
 
-from ..records import Batch, LayoutRecord
-from ..records.metrics import BUCKET_SIZE, METRICS, Metric, Observation, observe
+from ..records.metrics import BUCKET_SIZE, GENERATION, METRICS, Metric
+from .observations import Observation
 
-__all__ = ["Aggregates", "Distribution", "Family"]
+__all__ = ["Aggregates", "Distribution", "Family", "Labels"]
 
 Labels = tuple[str, ...]
 
@@ -24,11 +27,14 @@ class Distribution:
     """A histogram's state.
 
     ``counts[i]`` observations were at most ``metric.buckets[i]`` and more than the bound before;
-    the last count is of those above every bound.  ``total`` is their sum in the base unit.
+    the last count is of those above every bound.  ``total`` is their sum, ``least`` and ``most``
+    the extremes, in the base unit.
     """
 
     counts: tuple[int, ...]
     total: float
+    least: float
+    most: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +45,92 @@ class Family:
     """
 
     metric: Metric
-    values: dict[Labels, float]
-    distributions: dict[Labels, Distribution]
+    values: dict[Labels, float] = field(default_factory=dict)
+    distributions: dict[Labels, Distribution] = field(default_factory=dict)
+
+
+class _Series(Protocol):
+    """All series of one metric."""
+
+    def add(self, labels: Labels, value: float) -> None:
+        """Take one observation."""
+
+    def family(self, metric: Metric) -> Family:
+        """Return a copy."""
+
+
+class _Latest:
+    """The last value of each series: gauges, and counters that are observed as totals so far."""
+
+    def __init__(self) -> None:
+        self._values: dict[Labels, float] = {}
+
+    def add(self, labels: Labels, value: float) -> None:
+        self._values[labels] = value
+
+    def forget(self, prefix: Labels) -> None:
+        """Forget the series whose labels begin so."""
+        for labels in [labels for labels in self._values if labels[: len(prefix)] == prefix]:
+            del self._values[labels]
+
+    def family(self, metric: Metric) -> Family:
+        return Family(metric, values=dict(self._values))
+
+
+class _Sum(_Latest):
+    def add(self, labels: Labels, value: float) -> None:
+        values = self._values
+        values[labels] = values.get(labels, 0.0) + value
+
+
+class _Info(_Latest):
+    """One series at a time."""
+
+    def add(self, labels: Labels, value: float) -> None:
+        if labels not in self._values:
+            self._values.clear()
+        self._values[labels] = value
 
 
 class _Histogram:
-    __slots__ = ("counts", "total")
+    """Per series the counts of each bound, the total, the least and the most, in one list each."""
 
-    def __init__(self, bounds: int) -> None:
-        self.counts = [0] * (bounds + 1)
-        self.total = 0.0
+    def __init__(self, bounds: tuple[float, ...]) -> None:
+        self._bounds = bounds
+        self._counts: dict[Labels, list[int]] = {}
+        self._numbers: dict[Labels, list[float]] = {}
+
+    def add(self, labels: Labels, value: float) -> None:
+        counts = self._counts.get(labels)
+        if counts is None:
+            counts = self._counts[labels] = [0] * (len(self._bounds) + 1)
+            self._numbers[labels] = [0.0, value, value]
+        counts[bisect_left(self._bounds, value)] += 1
+        numbers = self._numbers[labels]
+        numbers[0] += value
+        if value < numbers[1]:
+            numbers[1] = value
+        elif value > numbers[2]:
+            numbers[2] = value
+
+    def family(self, metric: Metric) -> Family:
+        found = {
+            labels: Distribution(tuple(counts), *self._numbers[labels])
+            for labels, counts in self._counts.items()
+        }
+        return Family(metric, distributions=found)
+
+
+def _series_of(metric: Metric) -> _Series:
+    if metric.kind == "histogram":
+        return _Histogram(metric.buckets)
+    if metric.kind == "info":
+        return _Info()
+    return _Sum() if metric.kind == "counter" and not metric.cumulative else _Latest()
 
 
 class Aggregates:
-    """Totals per metric and label values.  ``add`` and ``snapshot`` are safe from any thread.
+    """Totals per metric and label values.  All methods are safe from any thread.
 
     The number of series is bounded by the labels of the table: models, hooks, bucket labels,
     stages, exporters and reasons, never steps.
@@ -60,51 +138,27 @@ class Aggregates:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        # Keyed by name: hashing a Metric hashes all of its bounds.
-        self._values: dict[str, dict[Labels, float]] = {m.name: {} for m in METRICS}
-        self._histograms: dict[str, dict[Labels, _Histogram]] = {m.name: {} for m in METRICS}
+        self._bucket_sizes = _Latest()
+        self._series = {metric: _series_of(metric) for metric in METRICS}
+        self._series[BUCKET_SIZE] = self._bucket_sizes
 
-    def add(self, batch: Batch) -> None:
-        """Add everything that a batch observes; a snapshot sees all of it or nothing."""
-        observations = list(observe(batch))
-        models = {(layout.model, layout.hook) for layout in batch.of(LayoutRecord)}
+    def add(self, observations: Iterable[Observation]) -> None:
+        """Add a batch's observations; a reader sees all of them or none."""
+        series = self._series
         with self._lock:
-            self._forget_layouts(models)
-            for observation in observations:
-                self._add(observation)
+            for metric, labels, value in observations:
+                if metric is GENERATION:
+                    # A rebuild may leave fewer buckets; the sizes of the old ones would stay.
+                    self._bucket_sizes.forget(labels)
+                series[metric].add(labels, value)
 
-    def _forget_layouts(self, models: Iterable[Labels]) -> None:
-        # A rebuild may leave fewer buckets; the sizes of the old ones would stay for ever.
-        sizes = self._values[BUCKET_SIZE.name]
-        for model in models:
-            for labels in [labels for labels in sizes if labels[:2] == model]:
-                del sizes[labels]
-
-    def _add(self, observation: Observation) -> None:
-        metric, labels, value = observation.metric, observation.labels, observation.value
-        if metric.kind == "histogram":
-            series = self._histograms[metric.name]
-            state = series.get(labels)
-            if state is None:
-                state = series[labels] = _Histogram(len(metric.buckets))
-            state.counts[bisect_left(metric.buckets, value)] += 1
-            state.total += value
-            return
-        values = self._values[metric.name]
-        if metric.kind == "counter" and not metric.cumulative:
-            values[labels] = values.get(labels, 0.0) + value
-            return
-        if metric.kind == "info":
-            values.clear()
-        values[labels] = value
+    def family(self, metric: Metric) -> Family:
+        """Return a copy of one metric, which may not have been observed yet."""
+        with self._lock:
+            return self._series[metric].family(metric)
 
     def snapshot(self) -> list[Family]:
         """Return a consistent copy of every metric that has been observed, in table order."""
         with self._lock:
-            values = {name: dict(series) for name, series in self._values.items()}
-            distributions = {
-                name: {k: Distribution(tuple(h.counts), h.total) for k, h in series.items()}
-                for name, series in self._histograms.items()
-            }
-        families = (Family(m, values[m.name], distributions[m.name]) for m in METRICS)
+            families = [series.family(metric) for metric, series in self._series.items()]
         return [family for family in families if family.values or family.distributions]

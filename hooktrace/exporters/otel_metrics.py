@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ..records import Batch, LayoutRecord
-from ..records.metrics import BUCKET_SIZE, METRICS, Metric, bucket_label, observe
+from ..records.metrics import BUCKET_SIZE, METRICS, Metric, bucket_label
+from .observations import observe
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from ..records import Batch, RunInfo
 from ..records.metrics import METRICS, Metric
 from .aggregates import Aggregates, Family
+from .observations import observe
 
 if TYPE_CHECKING:
     from wsgiref.simple_server import WSGIServer
@@ -102,7 +103,7 @@ class PrometheusExporter:
 
     def export(self, batch: Batch) -> None:
         """Add a batch to the totals that the next scrape reads."""
-        self._aggregates.add(batch)
+        self._aggregates.add(observe(batch))
         if self._file_sd is not None:
             self._announce(self._file_sd, batch.run)
 
@@ -212,7 +213,7 @@ class _Collector:
 
     def describe(self) -> Iterator[MetricFamily]:
         for metric in METRICS:
-            yield _to_family(Family(metric, {}, {}))
+            yield _to_family(Family(metric))
 
     def collect(self) -> Iterator[MetricFamily]:
         for family in self._aggregates.snapshot():

@@ -1,0 +1,141 @@
+"""Batches of records as values of the metrics table.
+
+    Batch --observe--> Observation, Observation, ... --> Aggregates (aggregates.py)
+
+Warm-up steps, shadow calls and incomplete steps are counted, but give no timings.  A bucket gives
+about seven observations, so what is made for each is a tuple.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ..records import (
+    AnomalyRecord,
+    Batch,
+    BucketRecord,
+    ClockRecord,
+    ErrorRecord,
+    LayoutRecord,
+    SkewRecord,
+    StepRecord,
+)
+from ..records import metrics as m
+
+__all__ = ["Observation", "observe"]
+
+
+class Observation(NamedTuple):
+    """One value of one metric; ``labels`` are in the order of ``metric.labels``."""
+
+    metric: m.Metric
+    labels: tuple[str, ...]
+    value: float
+
+
+def observe(batch: Batch) -> Iterator[Observation]:
+    """Yield every observation of a batch, steps in order, totals of losses and failures last."""
+    yield from _observe_run(batch)
+    for step, buckets in batch.steps:
+        yield from _observe_step(step)
+        yield from _observe_sent(step, buckets)
+        for bucket in buckets:
+            yield from _observe_bucket(bucket, timed=step.counts)
+    yield from _observe_events(batch)
+    for reason, count in batch.losses.items():
+        yield Observation(m.RECORDS_LOST, (reason,), count)
+    for exporter, count in batch.failures.items():
+        yield Observation(m.EXPORTER_FAILURES, (exporter,), count)
+
+
+def _observe_run(batch: Batch) -> Iterator[Observation]:
+    run = batch.run
+    labels = (run.run_id, str(run.world_size), run.backend, run.torch_version)
+    yield Observation(m.RUN, labels, 1.0)
+    for layout in batch.of(LayoutRecord):
+        model = (layout.model, layout.hook)
+        yield Observation(m.GENERATION, model, layout.generation)
+        for entry in layout.buckets:
+            if entry.bucket < m.MAX_BUCKET_LABELS:
+                bucket = (*model, m.bucket_label(entry.bucket))
+                yield Observation(m.BUCKET_SIZE, bucket, entry.gradient_bytes)
+
+
+def _observe_events(batch: Batch) -> Iterator[Observation]:
+    for anomaly in batch.of(AnomalyRecord):
+        yield Observation(m.ANOMALIES, (anomaly.model, anomaly.hook, anomaly.kind), 1)
+    for skew in batch.of(SkewRecord):
+        if skew.uncertainty_ns is not None:
+            yield Observation(m.ARRIVAL_LAG, (skew.model, skew.hook), skew.lag_ns / 1e9)
+    for clock in batch.of(ClockRecord)[-1:]:
+        yield Observation(m.CLOCK_OFFSET, (), clock.offset_ns / 1e9)
+        yield Observation(m.CLOCK_UNCERTAINTY, (), clock.uncertainty_ns / 1e9)
+
+
+def _observe_step(step: StepRecord) -> Iterator[Observation]:
+    labels = (step.model, step.hook)
+    yield Observation(m.STEPS, labels, 1)
+    for metric, applies in (
+        (m.WARMUP_STEPS, step.warmup),
+        (m.SHADOW_STEPS, step.shadow),
+        (m.INCOMPLETE_STEPS, not step.complete),
+    ):
+        if applies:
+            yield Observation(metric, labels, 1)
+    if not step.counts:
+        return
+    for metric, ns in (
+        (m.STEP_PERIOD, step.period_ns),
+        (m.EXPOSED, step.exposed_ns),
+        (m.BUSY, step.busy_ns),
+    ):
+        if ns is not None:
+            yield Observation(metric, labels, ns / 1e9)
+    for metric, value in (
+        (m.OVERLAP, step.overlap_ratio),
+        (m.BUSBW, step.busbw_bytes_per_second),
+    ):
+        if value is not None:
+            yield Observation(metric, labels, value)
+
+
+def _observe_sent(step: StepRecord, buckets: tuple[BucketRecord, ...]) -> Iterator[Observation]:
+    if step.wire_bytes is None or not step.counts:
+        return
+    labels = (step.model, step.hook)
+    if step.compression_ratio is not None:
+        yield Observation(m.COMPRESSION_RATIO, labels, step.compression_ratio)
+    sums: Counter[tuple[str, str]] = Counter()
+    for transfer in step.sent or [t for bucket in buckets for t in bucket.transfers]:
+        sums[transfer.collective, transfer.dtype] += transfer.wire_bytes
+    for kind, size in sums.items():
+        yield Observation(m.STEP_WIRE_BYTES, (*labels, *kind), size)
+
+
+def _observe_bucket(bucket: BucketRecord, *, timed: bool) -> Iterator[Observation]:
+    model = (bucket.model, bucket.hook)
+    labels = (*model, m.bucket_label(bucket.bucket))
+    yield Observation(m.GRADIENT_BYTES, labels, bucket.gradient_bytes)
+    if bucket.wire_bytes is not None and bucket.sent is None:  # a counter has to see all steps
+        yield Observation(m.WIRE_BYTES, labels, bucket.wire_bytes)
+    if bucket.error is not None and not bucket.shadow:
+        yield from _observe_error(bucket.error, labels)
+    interval = bucket.interval_ns
+    if not timed or interval is None or bucket.exception is not None:
+        return
+    yield Observation(m.BUCKET_DURATION, labels, (interval[1] - interval[0]) / 1e9)
+    totals: dict[str, int] = {}
+    for stage in bucket.timed_stages:
+        totals[stage.name] = totals.get(stage.name, 0) + stage.end_ns - stage.start_ns
+    for name, ns in totals.items():
+        yield Observation(m.STAGE_DURATION, (*model, name), ns / 1e9)
+
+
+def _observe_error(error: ErrorRecord, labels: tuple[str, str, str]) -> Iterator[Observation]:
+    if error.relative_l2 is not None:
+        yield Observation(m.COMPRESSION_ERROR, labels[:2], error.relative_l2)
+        yield Observation(m.BUCKET_ERROR, labels, error.relative_l2)
+    if error.cosine is not None:
+        yield Observation(m.BUCKET_COSINE, labels, error.cosine)
