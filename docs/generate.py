@@ -1,0 +1,90 @@
+"""Fills the parts of the docs that follow a table in the code: ``python docs/generate.py``.
+
+    records/metrics.py    METRICS     --> metrics.md
+    __main__.py           the options --> command-line.md
+
+A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``; what is around it is
+written by hand.  ``tests/docs/test_generated.py`` holds the files equal to what this makes of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from hooktrace.__main__ import main as command_line
+from hooktrace.records.metrics import METRICS, Metric, markdown_table
+
+__all__ = ["DOCS", "PARTS", "filled", "promql"]
+
+DOCS = Path(__file__).parent
+
+_PART = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def filled(text: str) -> str:
+    """Return a page with its generated parts made anew; raises ``KeyError`` for an unknown one."""
+    return _PART.sub(lambda part: f"{part[1]}\n{PARTS[part[2]]().strip()}\n\n{part[3]}", text)
+
+
+def promql(metric: Metric) -> str:
+    """Return a query that shows the metric: a rate, a 95th percentile, or the value by rank."""
+    if metric.kind == "counter":
+        return f"sum by ({_labels(metric)}) (rate({metric.prometheus_name}[5m]))"
+    if metric.kind == "histogram":
+        within = _labels(metric, "le")
+        return f"histogram_quantile(0.95, sum by ({within}) (rate({metric.name}_bucket[5m])))"
+    if metric.kind == "info":
+        return metric.prometheus_name
+    return f"max by ({_labels(metric, 'rank')}) ({metric.name})"
+
+
+def _labels(metric: Metric, *first: str) -> str:
+    kept = [label for label in metric.labels if label != "hook"]
+    return ", ".join([*first, *kept]) or "rank"
+
+
+def _queries() -> str:
+    rows = (f"| `{metric.prometheus_name}` | `{promql(metric)}` |" for metric in METRICS)
+    return "\n".join(["| metric | query |", "| --- | --- |", *rows])
+
+
+def _commands() -> str:
+    group: Any = typer.main.get_command(command_line)
+    return "\n".join(line for name in group.commands for line in _command(group.commands[name]))
+
+
+def _command(command: Any) -> Iterator[str]:
+    arguments = [p for p in command.params if p.param_type_name == "argument"]
+    options = [p for p in command.params if p.param_type_name == "option"]
+    shown = " ".join(p.name.upper() if p.required else f"[{p.name.upper()}]" for p in arguments)
+    yield f"## `hooktrace {command.name}{' ' if shown else ''}{shown}`\n"
+    yield f"{' '.join(command.help.split())}\n"
+    if not command.params:
+        return
+    yield "| option | default | |\n| --- | --- | --- |"
+    for parameter in arguments:
+        yield f"| `{parameter.name.upper()}` | | {parameter.help} |"
+    for option in options:
+        yield f"| `{', '.join(option.opts)}` | {_default(option)} | {option.help} |"
+    yield ""
+
+
+def _default(option: Any) -> str:
+    return "" if option.default in (None, False, []) else f"`{option.default}`"
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "metrics": markdown_table,
+    "queries": _queries,
+    "commands": _commands,
+}
+
+
+if __name__ == "__main__":
+    for page in sorted(DOCS.glob("*.md")):
+        page.write_text(filled(page.read_text("utf-8")), "utf-8")

@@ -1,0 +1,37 @@
+"""Links of the docs lead somewhere, and the README stays short."""
+
+from __future__ import annotations
+
+import pytest
+
+from ..distributed.harness import REPOSITORY
+from .pages import PAGES, Page
+
+
+@pytest.mark.parametrize("page", PAGES, ids=repr)
+def test_links_lead_somewhere(page: Page) -> None:
+    """Each relative link is to a file that is there, each anchor to one of its headings."""
+    dead = [link for link in page.links if not link.startswith("http") and not _leads(page, link)]
+    assert not dead
+
+
+def _leads(page: Page, link: str) -> bool:
+    name, _, anchor = link.partition("#")
+    target = (page.path.parent / name).resolve() if name else page.path
+    return target.is_file() and (not anchor or anchor in Page(target).anchors)
+
+
+@pytest.mark.parametrize("link", ["no-such-file.md", "quickstart.md#no-such-heading", "#neither"])
+def test_dead_links_are_found(link: str) -> None:
+    """A missing file and a missing heading are both dead ends."""
+    assert not _leads(Page(REPOSITORY / "docs" / "hooks.md"), link)
+
+
+def test_readme_is_short() -> None:
+    """A stranger reads 150 lines at most, of ordinary length, and finds the way to every page."""
+    readme = Page(REPOSITORY / "README.md")
+    lines = readme.text.splitlines()
+    assert len(lines) <= 150
+    assert not [line for line in lines if len(line) > 120]
+    linked = {link.partition("#")[0] for link in readme.links}
+    assert not {f"docs/{p.name}" for p in (REPOSITORY / "docs").glob("*.md")} - linked
