@@ -20,6 +20,7 @@ class AnomalyRecord(
 ):
     """Something that went wrong in a hook: ``message`` names it and ends in what to do.
 
+    ``kind``: one of ``anomalies.ANOMALIES``, called ``name`` in files, whose ``kind`` is anomaly.
     ``rank``: of the process that saw it.  ``parameter``: the one that it is about, if it is about
     one.  ``bucket`` is -1 where it is about the whole model.
     """

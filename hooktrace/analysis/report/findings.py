@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from ...records import RunInfo
+from ...records.anomalies import anomaly_kind
 from ...records.units import listed
 from .facts import AnomalyFacts, ModelFacts
 from .finding import Finding
@@ -69,9 +70,10 @@ def _rank(finding: Finding) -> tuple[bool, float]:
 
 
 def anomaly_findings(anomalies: tuple[AnomalyFacts, ...]) -> list[Finding]:
-    """Return a finding for each kind of anomaly; no time is gained by what must be put right."""
+    """Return a finding for each kind of anomaly; no time is to be gained by any."""
     found = []
     for one in anomalies:
+        kind = anomaly_kind(one.kind)
         where = f"step {one.first.step}"
         if one.first.bucket >= 0:
             where += f", bucket {one.first.bucket}"
@@ -87,29 +89,9 @@ def anomaly_findings(anomalies: tuple[AnomalyFacts, ...]) -> list[Finding]:
             )
         found.append(
             Finding(
-                sentence=f"{_KINDS.get(one.kind, one.kind.replace('_', ' ').capitalize())}: seen "
-                f"{times}, first at {where}.",
+                sentence=f"{kind.sentence}: seen {times}, first at {where}.",
                 evidence=tuple(evidence),
-                is_wrong=True,
+                is_wrong=kind.gradients_wrong,
             )
         )
     return found
-
-
-_KINDS = {
-    "not_averaged": "The hook returns the sum of the gradients, not their average",
-    "averaged_twice": "The hook divides by the world size twice",
-    "wrong_sign": "The hook returns the average with the opposite sign",
-    "wrong_scale": "The hook returns the average times a factor",
-    "not_communicated": "The hook returns this rank's own gradients: nothing was communicated",
-    "ranks_missing": "The hook returns an average without some of the ranks",
-    "replicas_diverge": "The ranks train on different gradients",
-    "nonfinite_gradient": "A gradient came in with NaN or inf",
-    "nonfinite_result": "The hook made NaN or inf of finite gradients",
-    "nonfinite_average": "NaN or inf came with the average",
-    "no_compression": "The hook says that it compresses, and sends as many bytes as it gets",
-    "not_synchronised": "Backward passes do not call the hook",
-    "hook_exception": "The hook raised, or DDP could not have read its result",
-    "holds_memory": "The hook keeps the bucket's memory from step to step",
-    "changed_after_completion": "A result changed after its future had completed",
-}

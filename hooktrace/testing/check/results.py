@@ -2,7 +2,7 @@
 
     problems of each rank --merge--> CaseResult --> CheckResult --table.py--> a table
 
-Which problems fail a hook, and which only warn, is decided here (``STATUS``):
+Which problems fail a hook, and which only warn, stands in ``records.anomalies``:
 
 *fail*: training with the hook ends, or goes wrong.  It hangs, crashes or raises; the replicas get
 different gradients; gradients are wrong (a sum, a part of the ranks, NaN or inf out of ordinary
@@ -13,8 +13,8 @@ NaN of one rank is hidden from the others, or stays in the state once it is over
 model do not pickle; a dtype is refused with an error that names it; bucket memory is held; nothing
 is compressed; DDP refuses the hook until ``hooktrace.trace`` wraps it.
 
-A kind that is not in ``STATUS`` warns.  What a case does on purpose is judged by that case: a hook
-that raises on NaN says so, and only warns.
+What a case does on purpose is judged by that case: a hook that raises on NaN says so, and only
+warns.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from ...records.anomalies import anomaly_kind
+
 __all__ = [
-    "STATUS",
     "CaseResult",
     "CheckResult",
     "Measured",
@@ -35,37 +36,6 @@ __all__ = [
 ]
 
 Status = Literal["pass", "warn", "fail", "skip"]
-
-STATUS: dict[str, Status] = {
-    # Of AnomalyRecord.kind.
-    "not_averaged": "fail",
-    "averaged_twice": "fail",
-    "wrong_scale": "fail",
-    "wrong_sign": "fail",
-    "not_communicated": "fail",
-    "ranks_missing": "fail",
-    "replicas_diverge": "fail",
-    "nonfinite_result": "fail",
-    "nonfinite_average": "fail",
-    "not_synchronised": "fail",
-    "hook_exception": "fail",
-    "changed_after_completion": "fail",
-    "holds_memory": "warn",
-    "no_compression": "warn",
-    # Of the check itself.
-    "hang": "fail",
-    "crash": "fail",
-    "exception": "fail",
-    "wrong_gradients": "fail",
-    "registration": "fail",
-    "needs_trace": "warn",
-    "precision": "warn",
-    "overflow": "warn",
-    "not_supported": "warn",
-    "nan_hidden": "warn",
-    "nan_stays_in_state": "warn",
-    "not_picklable": "warn",
-}
 
 _SAID_BETTER = {
     "wrong_gradients": {
@@ -79,14 +49,14 @@ _SAID_BETTER = {
 
 def status_of(kind: str) -> Status:
     """Return what a problem of this kind means for its hook."""
-    return STATUS.get(kind, "warn")
+    return anomaly_kind(kind).severity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """Something wrong with a hook: ``message`` says what, and where it can, what to do.
 
-    ``kind``: a key of ``STATUS``, or another kind of ``AnomalyRecord``.  ``rank``: the one that saw
+    ``kind``: of ``records.anomalies``.  ``rank``: the one that saw
     it, ``None`` where all did or where it is nobody's own.
     """
 

@@ -231,5 +231,5 @@ def _counts(bucket: BucketRecord) -> bool:
 
 def _bad(tensor: torch.Tensor) -> str:
     count = int((~tensor.isfinite()).sum())
-    kind = "NaN" if tensor.isnan().any() else "inf"
-    return f"{kind} in {count} of {tensor.numel()} elements"
+    what = "NaN" if tensor.isnan().any() else "inf"
+    return f"{what} in {count} of {tensor.numel()} elements"

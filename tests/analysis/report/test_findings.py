@@ -9,6 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from hooktrace.analysis.report import Finding, build_facts, findings
+from hooktrace.analysis.report.facts import AnomalyFacts
+from hooktrace.analysis.report.findings import anomaly_findings
 from hooktrace.analysis.timeline import find_traces, load
 from hooktrace.commands.bench.synthetic import SyntheticJob, write_job
 from hooktrace.records import AnomalyRecord
@@ -203,3 +205,15 @@ def test_what_is_wrong_comes_first(tmp_path: Path) -> None:
     assert "seen 4 times, first at step 1, bucket 0, rank 1" in first.sentence
     assert first.evidence[0].endswith("divide on 1")
     assert first.evidence[1] == "on rank 0-1, in bucket 0-1"
+
+
+def test_an_anomaly_that_leaves_gradients_right_is_not_called_wrong() -> None:
+    """A compiled hook cannot be timed: the sentence says so, and nothing is wrong."""
+    record = AnomalyRecord(
+        kind="compiled_reducer", model=MODEL, hook=HOOK, generation=0, step=0, bucket=-1,
+        stage="hook", time_ns=0, message="set optimize_ddp = True", rank=0,
+    )  # fmt: skip
+    facts = AnomalyFacts(kind=record.kind, count=1, first=record, ranks=(0,), buckets=())
+    (finding,) = anomaly_findings((facts,))
+    assert not finding.is_wrong
+    assert finding.sentence.startswith("The hook runs inside a compiled graph")

@@ -1,0 +1,244 @@
+"""The one table of what can be wrong with a hook; report, check, metrics and docs follow it.
+
+    AnomalyRecord.kind --ANOMALIES--> what it means, what to do, whether gradients are wrong
+
+The record's own message names the hook, the bucket and the numbers; what stands here is what holds
+for every record of the kind.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+__all__ = ["ANOMALIES", "AnomalyKind", "Severity", "anomaly_kind", "markdown_table"]
+
+Severity = Literal["warn", "fail"]
+
+Seen = Literal[
+    "on sampled steps",
+    "on every call",
+    "with debug=True",
+    "with instrument()",
+    "by check_hook",
+]
+
+
+class AnomalyKind(NamedTuple):
+    """One kind: ``sentence`` says what is the case, ``remedy`` what to do.
+
+    ``gradients_wrong``: DDP trains on gradients that are not what they should be.  ``severity``:
+    what the check of a hook makes of it; *fail* where training ends or goes wrong, *warn* where the
+    hook is right in ordinary training and there is something to know.  ``seen``: when it is looked
+    for.
+    """
+
+    name: str
+    sentence: str
+    remedy: str
+    gradients_wrong: bool
+    severity: Severity
+    seen: Seen
+
+
+def _wrong(name: str, sentence: str, remedy: str, seen: Seen = "on sampled steps") -> AnomalyKind:
+    return AnomalyKind(name, sentence, remedy, True, "fail", seen)
+
+
+def _right(
+    name: str, sentence: str, remedy: str, seen: Seen, severity: Severity = "warn"
+) -> AnomalyKind:
+    return AnomalyKind(name, sentence, remedy, False, severity, seen)
+
+
+_KINDS = (
+    _wrong(
+        "not_averaged",
+        "The hook returns the sum of the gradients, not their average",
+        "divide by the world size",
+    ),
+    _wrong(
+        "averaged_twice",
+        "The hook divides by the world size twice",
+        "divide by the world size once",
+    ),
+    _wrong(
+        "wrong_sign",
+        "The hook returns the average with the opposite sign",
+        "look for a minus sign",
+    ),
+    _wrong(
+        "wrong_scale",
+        "The hook returns the average times a factor, the same in three probes in a row",
+        "look at what it divides by",
+    ),
+    _wrong(
+        "not_communicated",
+        "The hook returns this rank's own gradients: nothing was communicated",
+        "average over the ranks, or declare the hook local: trace(hook, local=True)",
+    ),
+    _wrong(
+        "ranks_missing",
+        "The hook returns an average without some of the ranks",
+        "look at the process group that the hook uses",
+    ),
+    _wrong(
+        "replicas_diverge",
+        "The ranks train on different gradients, by a checksum of their bits",
+        "look for random numbers, for state and for sums in an order of the rank's own",
+    ),
+    AnomalyKind(
+        "nonfinite_gradient",
+        "A gradient came in with NaN or inf",
+        "look at the loss and the backward pass of this rank, not at the hook",
+        True,
+        "warn",
+        "on sampled steps",
+    ),
+    _wrong(
+        "nonfinite_result",
+        "The hook made NaN or inf of finite gradients",
+        "a cast to float16 ends at 65504: use bf16_compress_hook, or scale the gradients",
+    ),
+    _wrong(
+        "nonfinite_average",
+        "NaN or inf came with the average",
+        "look at the rank that reports nonfinite_gradient; where none does, at the hook's casts "
+        "and divisions",
+        "with debug=True",
+    ),
+    _wrong(
+        "changed_after_completion",
+        "A result changed after its future had completed",
+        "complete the future when the last collective has: work.get_future().then(...)",
+        "with debug=True",
+    ),
+    _wrong(
+        "not_synchronised",
+        "Backward passes do not call the hook, so the ranks train apart",
+        "call ddp(...) and not ddp.module(...); run the last micro-batch's forward outside "
+        "no_sync()",
+        "with instrument()",
+    ),
+    _wrong(
+        "hook_exception",
+        "The hook raised, or DDP could not have read its result",
+        "fix the hook and make the DDP model anew: a raising hook leaves its reducer broken",
+        "on every call",
+    ),
+    _right(
+        "no_compression",
+        "The hook says that it compresses, and sends as many bytes as it gets",
+        "look at which tensor it gives to the collective, and at its dtype",
+        "on sampled steps",
+    ),
+    _right(
+        "holds_memory",
+        "The hook keeps the bucket's memory from step to step",
+        "keep a copy: bucket.buffer().clone()",
+        "with debug=True",
+    ),
+    _right(
+        "compiled_reducer",
+        "The hook runs inside a compiled graph, where no call can be timed",
+        "set torch._dynamo.config.optimize_ddp = True to time its buckets",
+        "on every call",
+    ),
+    _right(
+        "hang",
+        "The hook did not end in time",
+        "look at the stacks of all ranks: one of them waits for a collective that another one "
+        "does not start",
+        "by check_hook",
+        "fail",
+    ),
+    _right(
+        "crash",
+        "A rank's process ended",
+        "look at its last words and at the stack of the call",
+        "by check_hook",
+        "fail",
+    ),
+    _right(
+        "exception",
+        "The case raised outside the hook",
+        "look at the message: the hook's state, or DDP, refuses what the case does",
+        "by check_hook",
+        "fail",
+    ),
+    _wrong(
+        "wrong_gradients",
+        "The result is not the average, nor near it",
+        "compare one bucket's result with the mean of the gradients",
+        "by check_hook",
+    ),
+    _right(
+        "registration",
+        "DDP refuses the hook even when it is traced",
+        "follow what DDP says: the hook's name, or its signature",
+        "by check_hook",
+        "fail",
+    ),
+    _right(
+        "needs_trace",
+        "DDP refuses the hook as it is",
+        "register hooktrace.trace(hook), which it takes",
+        "by check_hook",
+    ),
+    _right(
+        "precision",
+        "Little is left of the average",
+        "raise the rank, the bits or the share that is sent",
+        "by check_hook",
+    ),
+    _right(
+        "overflow",
+        "Gradients of up to 1e5 give NaN or inf",
+        "use bfloat16, or scale the gradients",
+        "by check_hook",
+    ),
+    _right(
+        "not_supported",
+        "The hook refuses a dtype, with an error that names it",
+        "use it for the other dtypes",
+        "by check_hook",
+    ),
+    _right(
+        "nan_hidden",
+        "A NaN of one rank does not come out: neither a loss scaler nor the loss shows it",
+        "hand NaN on",
+        "by check_hook",
+    ),
+    _right(
+        "nan_stays_in_state",
+        "NaN or inf stay in the hook's state when the gradients are finite again",
+        "keep what is not finite out of the state",
+        "by check_hook",
+    ),
+    _right(
+        "not_picklable",
+        "The hook, its state or the model does not pickle",
+        "define the hook at a module's top level, and keep handles out of its state",
+        "by check_hook",
+    ),
+)
+
+ANOMALIES: dict[str, AnomalyKind] = {kind.name: kind for kind in _KINDS}
+"""All kinds by name, in the order in which docs list them."""
+
+
+def anomaly_kind(name: str) -> AnomalyKind:
+    """Return what is known of a kind; of one that a newer hooktrace wrote, its name in words."""
+    sentence = name.replace("_", " ").capitalize()
+    unknown = AnomalyKind(name, sentence, "", False, "warn", "on every call")
+    return ANOMALIES.get(name, unknown)
+
+
+def markdown_table() -> str:
+    """Return the table as Markdown, a kind a line, for the docs."""
+    rows = [
+        f"| `{k.name}` | {k.sentence} | {'wrong' if k.gradients_wrong else 'right'} | {k.remedy} "
+        f"| {k.seen} | {k.severity} |"
+        for k in ANOMALIES.values()
+    ]
+    head = "| kind | what is the case | gradients | what to do | looked for | in a check |"
+    return "\n".join([head, "| --- | --- | --- | --- | --- | --- |", *rows]) + "\n"

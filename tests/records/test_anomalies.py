@@ -1,0 +1,93 @@
+"""The table of anomalies, the code that finds them and what follows the table agree."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import hooktrace
+from hooktrace.exporters.observations import observe
+from hooktrace.records import Batch
+from hooktrace.records.anomalies import ANOMALIES, anomaly_kind, markdown_table
+from hooktrace.records.metrics import ANOMALIES as METRIC
+from hooktrace.testing.check.results import status_of
+from tests.exporters.records_sample import make_anomaly, make_run
+
+_KIND_AT = {
+    "AnomalyDraft": 0,
+    "_note": 0,
+    "find": 0,
+    "anomaly_of": 1,
+    "_problem": 1,
+    "_judge_what_follows": 2,
+}
+"""Which argument of these calls is the kind."""
+
+
+def _texts(node: ast.expr) -> Iterator[str]:
+    nodes = [node.body, node.orelse] if isinstance(node, ast.IfExp) else [node]
+    for one in nodes:
+        if isinstance(one, ast.Tuple):
+            yield from _texts(one.elts[0])
+        if isinstance(one, ast.Constant) and re.fullmatch(r"[a-z_]+", str(one.value)):
+            yield str(one.value)
+
+
+def _emitted(tree: ast.Module) -> Iterator[str]:
+    """Yield the kinds that a module's code names where it reports something."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            if name in _KIND_AT and len(node.args) > _KIND_AT[name]:
+                yield from _texts(node.args[_KIND_AT[name]])
+        if isinstance(node, ast.Assign):
+            (target,) = node.targets[:1]
+            first = target.elts[0] if isinstance(target, ast.Tuple) else target
+            if isinstance(first, ast.Name) and first.id == "kind":
+                yield from _texts(node.value)
+
+
+def test_each_kind_is_emitted_somewhere_and_each_emitted_one_is_in_the_table() -> None:
+    """Also those of the check of a hook."""
+    found: set[str] = set()
+    root = Path(hooktrace.__file__).parent
+    for package in ("probes", "tracing", "testing"):
+        for path in (root / package).rglob("*.py"):
+            found |= set(_emitted(ast.parse(path.read_text())))
+    assert found == set(ANOMALIES)
+
+
+def test_a_kind_says_what_is_the_case_and_what_to_do() -> None:
+    """A sentence without its full stop, and a remedy in lower case."""
+    for kind in ANOMALIES.values():
+        assert re.fullmatch(r"[A-Z].*[^.]", kind.sentence), kind
+        assert re.fullmatch(r"[a-z].*[^.]", kind.remedy), kind
+
+
+def test_wrong_gradients_fail_a_check_but_for_those_that_came_in_wrong() -> None:
+    """NaN in a gradient is no fault of the hook's."""
+    wrong = {name for name, kind in ANOMALIES.items() if kind.gradients_wrong}
+    assert {name for name in wrong if status_of(name) != "fail"} == {"nonfinite_gradient"}
+
+
+def test_the_metric_counts_each_kind_by_its_name() -> None:
+    """As a label."""
+    for name in ANOMALIES:
+        batch = Batch(run=make_run(), records=(make_anomaly(kind=name),))
+        (found,) = [o for o in observe(batch) if o.metric is METRIC]
+        assert found.labels[-1] == name
+
+
+def test_the_table_for_the_docs_has_a_line_a_kind() -> None:
+    """With the words of the table."""
+    lines = markdown_table().splitlines()
+    assert len(lines) == 2 + len(ANOMALIES)
+    assert lines[2].startswith("| `not_averaged` | The hook returns the sum")
+    assert {line.count("|") for line in lines} == {7}
+
+
+def test_a_kind_of_another_version_is_named_in_words() -> None:
+    """Nothing is claimed of its gradients."""
+    assert anomaly_kind("brand_new")[:4] == ("brand_new", "Brand new", "", False)
