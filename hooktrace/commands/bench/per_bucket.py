@@ -33,7 +33,7 @@ _RATIOS = (("allreduce", "torch's allreduce"), ("fp16", "torch's fp16"))
 
 def run(*, quick: bool) -> Iterator[Row]:
     """Yield the rows by the clock, then those of processor time."""
-    rounds = 20 if quick else 120
+    rounds = 150 if quick else 600
     (costs,) = run_ranks(1, _measure, rounds, deadline_s=900)
     yield from _rows(costs, "wall", "clock", _BUDGET_US)
     yield from _rows(costs, "process", "processor time", None)

@@ -1,10 +1,11 @@
-"""Variants of one training step side by side: they take turns, step by step, in one process.
+"""Variants of a hook side by side: they take turns, step by step, on one model.
 
-    hooks --shuffled, step by step--> medians of a round --> Cost --> differences, ratios
+    hooks --shuffled, step by step--> Cost of each step --> differences, ratios of a round
 
-In a round each variant has a few steps, in an order that is drawn anew each time, so that whatever
-else the machine does falls on all of them.  A sample is the difference or ratio of two variants in
-one round.  The drains sleep during the steps and are called at the round's end.
+In a round each variant has one step, in an order that is drawn anew each time, so that whatever
+else the machine does falls on all of them.  All of them share one DDP model, whose hook calls the
+variant whose turn it is: two models of the same layers differ by some µs a bucket.  A sample is the
+difference or ratio of two variants in one round.  The drains sleep, and are called now and then.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping
-from statistics import median
 from typing import Any, NamedTuple
 
 import torch
@@ -27,19 +27,19 @@ __all__ = ["BUCKETS", "Cost", "Costs", "added_us", "measure_sides", "ratios"]
 BUCKETS = 40
 _WIDTH = 64
 _BATCH = 8
-_STEPS = 8
-_WARMUP_ROUNDS = 2
+_WARMUP_ROUNDS = 20
+_ROUNDS_A_DRAIN = 8
 _ASLEEP_S = 3600.0
 
 Hook = Callable[..., Any]
 
 
 class Cost(NamedTuple):
-    """What a step took in one round, in ns.
+    """What one step took, in ns.
 
     ``wall``: forward and backward by the clock.  ``own``: processor time of the training thread in
-    backward.  ``process``: processor time of all threads in forward and backward, and of the
-    drain's work for the step.  All are medians of the round's steps, but the drain's part a mean.
+    backward.  ``process``: processor time of all threads in forward and backward, and the step's
+    share of what its tracer's drain does afterwards.
     """
 
     wall: float
@@ -64,67 +64,70 @@ def measure_sides(
     not traced too.  Each traced hook has a tracer of its own with what ``exporters`` returns, and
     no probes: one would fall into few of the rounds, and has a row elsewhere.
     """
-    sides = [_Side(name, hook, None) for name, hook in {**hooks, **(untraced or {})}.items()]
+    sides = [_Side(name, hook) for name, hook in {**hooks, **(untraced or {})}.items()]
     for name, hook in hooks.items():
         tracer = Tracer(exporters(), error_every=0, align_clocks=False, interval_s=_ASLEEP_S)
         sides.append(_Side(f"traced {name}", trace(hook, tracer=tracer), tracer))
     try:
-        return _interleave(sides, rounds)
+        _interleave(sides, _WARMUP_ROUNDS + rounds)
     finally:
         for side in sides:
             side.close()
+    return {side.name: side.costs[_WARMUP_ROUNDS:] for side in sides}
 
 
-def _interleave(sides: list[_Side], rounds: int) -> Costs:
+def _interleave(sides: list[_Side], rounds: int) -> None:
+    def hook(state, bucket):  # type: ignore[no-untyped-def]  # DDP refuses string annotations
+        return turn.hook(state, bucket)
+
+    model = linear_stack(_WIDTH, BUCKETS, hook)
+    data = torch.randn(_BATCH, _WIDTH)
     source = random.Random(0)  # the same order on all ranks
-    costs: Costs = {side.name: [] for side in sides}
-    for count in range(_WARMUP_ROUNDS + rounds):
-        for _ in range(_STEPS):
-            for side in source.sample(sides, len(sides)):
-                side.step()
-        for side in sides:
-            cost = side.cost()
-            if count >= _WARMUP_ROUNDS:
-                costs[side.name].append(cost)
-    return costs
+    for count in range(1, rounds + 1):
+        for turn in source.sample(sides, len(sides)):  # the hook reads it
+            turn.step(model, data)
+        if count % _ROUNDS_A_DRAIN == 0 or count == rounds:
+            for side in sides:
+                side.drain()
 
 
 class _Side:
-    """One variant: its model, and what its steps took since the last ``cost()``."""
+    """One variant, and what its steps took."""
 
-    def __init__(self, name: str, hook: Hook, tracer: Tracer | None) -> None:
+    def __init__(self, name: str, hook: Hook, tracer: Tracer | None = None) -> None:
         self.name = name
+        self.hook = hook
+        self.costs: list[Cost] = []
         self._tracer = tracer
-        self._model = linear_stack(_WIDTH, BUCKETS, hook)
-        self._data = torch.randn(_BATCH, _WIDTH)
-        self._steps: list[tuple[int, int, int]] = []
+        self._drained = 0
 
-    def step(self) -> None:
-        """Run a step; the clocks of the calling thread are read inside those of all threads."""
+    def step(self, model: Callable[..., Any], data: torch.Tensor) -> None:
+        """Run a step of the model, whose hook must call this side's."""
         process = time.process_time_ns()
         wall = time.perf_counter_ns()
-        loss = self._model(self._data).sum()
+        loss = model(data).sum()
         own = time.thread_time_ns()
         loss.backward()
         own = time.thread_time_ns() - own
         wall = time.perf_counter_ns() - wall
-        self._steps.append((wall, own, time.process_time_ns() - process))
+        self.costs.append(Cost(wall, own, time.process_time_ns() - process))
 
-    def cost(self) -> Cost:
-        """Let the drain take what it has and return the steps' cost.
+    def drain(self) -> None:
+        """Let the drain take what it has, and spread its processor time over the steps since.
 
         Raises ``RuntimeError`` where DDP cut the model into other buckets, or records were lost.
         """
+        if self._tracer is None:
+            return
         process = time.process_time_ns()
-        if self._tracer is not None:
-            self._tracer.flush()
-            process = time.process_time_ns() - process
-            _check(self._tracer)
-        else:
-            process = 0
-        steps, self._steps = self._steps, []
-        wall, own, all_threads = (median(values) for values in zip(*steps, strict=True))
-        return Cost(wall, own, all_threads + process / len(steps))
+        self._tracer.flush()
+        process = time.process_time_ns() - process
+        _check(self._tracer)
+        new = self.costs[self._drained :]
+        self.costs[self._drained :] = [
+            cost._replace(process=cost.process + process / len(new)) for cost in new
+        ]
+        self._drained = len(self.costs)
 
     def close(self) -> None:
         """Close the tracer."""
@@ -133,8 +136,8 @@ class _Side:
 
 
 def _check(tracer: Tracer) -> None:
-    settled = {len(layout.buckets) for layout in tracer.layouts() if layout.generation}
-    if settled != {BUCKETS}:
+    settled = len(tracer.layouts()[-1].buckets)
+    if settled != BUCKETS:
         raise RuntimeError(
             f"DDP made {settled} buckets where {BUCKETS} were meant; this version of torch "
             "cuts buckets in another way: adapt the model"

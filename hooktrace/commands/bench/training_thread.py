@@ -32,7 +32,7 @@ _BUDGETS_US = {"staged": 5.0, "opaque": 10.0}
 
 def run(*, quick: bool) -> Iterator[Row]:
     """Yield the rows of all hooks, with a tracer in memory and with all exporters."""
-    rounds = 12 if quick else 60
+    rounds = 100 if quick else 500
     with otlp_sink() as endpoint:
         for name in _PAIRS:
             for where, suffix in (("", ""), (endpoint, ", all exporters")):
