@@ -12,7 +12,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 
 import hooktrace
 from hooktrace import Tracer, hooks
-from hooktrace.probes import watch
+from hooktrace.probes import debug_checks
 from tests.distributed.models import backward, gradients, make_ddp, train
 
 STEPS = 16
@@ -170,7 +170,7 @@ def joined_while_watched(rank: int) -> tuple[list[Any], int, int]:
     """Return anomalies, steps and complaints where rank 1 has half the data."""
     ddp = make_ddp(CAP_MB)
     with (
-        mock.patch.object(watch.logger, "exception") as complaints,
+        mock.patch.object(debug_checks.logger, "exception") as complaints,
         Tracer(debug=True, error_every=0) as tracer,
     ):
         hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
