@@ -1,6 +1,7 @@
 """Fills the parts of the docs that follow a table in the code: ``python docs/generate.py``.
 
     records/metrics.py    METRICS     --> metrics.md
+    records/anomalies.py  ANOMALIES   --> errors-and-anomalies.md
     __main__.py           the options --> command-line.md
 
 A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``; what is around it is
@@ -17,7 +18,8 @@ from typing import Any
 import typer
 
 from hooktrace.__main__ import main as command_line
-from hooktrace.records.metrics import METRICS, Metric, markdown_table
+from hooktrace.records import anomalies, metrics
+from hooktrace.records.metrics import METRICS, Metric
 
 __all__ = ["DOCS", "PARTS", "filled", "promql"]
 
@@ -79,7 +81,8 @@ def _default(option: Any) -> str:
 
 
 PARTS: dict[str, Callable[[], str]] = {
-    "metrics": markdown_table,
+    "anomalies": anomalies.markdown_table,
+    "metrics": metrics.markdown_table,
     "queries": _queries,
     "commands": _commands,
 }
