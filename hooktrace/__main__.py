@@ -67,12 +67,15 @@ def report(
         Path | None, typer.Option(help="Write it as one HTML file with pictures too.")
     ] = None,
     model: Annotated[str | None, typer.Option(help="Of this model only.")] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print findings and facts as JSON, for programs.")
+    ] = False,
 ) -> None:
     """Say what is exposed and why, who is late, what is lost: findings from a run's trace files."""
     from .analysis.report.command import run_report
 
     with _saying("report"):
-        run_report(run, html=html, model=model)
+        run_report(run, html=html, model=model, as_json=as_json)
 
 
 @main.command()

@@ -8,26 +8,37 @@ from rich.console import Console
 from rich.text import Text
 
 from ..timeline import Timeline
-from .build_facts import build_facts
+from .as_json import report_json
 from .export import Merged, export
-from .page import page
 from .read import ReportError, check_writable, progress_bar, read_run
-from .terminal import print_facts
+from .run_report import build_report
+from .terminal import print_report
 
 __all__ = ["run_export", "run_report"]
 
 
-def run_report(run: Path, *, html: Path | None = None, model: str | None = None) -> None:
-    """Print the report of a run, and write it as one HTML file; raises ``ReportError``."""
+def run_report(
+    run: Path, *, html: Path | None = None, model: str | None = None, as_json: bool = False
+) -> None:
+    """Print the report of a run, and write it as one HTML file; raises ``ReportError``.
+
+    ``as_json``: print it for programs, and nothing else.
+    """
     console = Console(highlight=False, markup=False)
     if html is not None:
         check_writable(html)
     timeline = read_run(run, Console(stderr=True))
     _check_model(timeline, model)
-    facts = build_facts(timeline, model=model)
-    print_facts(console, facts)
+    report = build_report(timeline, model=model)
+    if as_json:
+        console.file.write(report_json(report))
+    else:
+        print_report(console, report)
     if html is not None:
-        _write(html, page(facts, timeline))
+        from .page import page  # Jinja2, which a report in the terminal does without
+
+        _write(html, page(report))
+    if html is not None and not as_json:
         console.print()
         console.print(Text(f"with pictures: {html}"), soft_wrap=True)
 

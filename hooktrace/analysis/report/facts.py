@@ -1,43 +1,39 @@
 """What the records of all ranks amount to: numbers a model, before anyone judges them.
 
-    gather.py --> RunFacts --> findings.py, terminal.py, html.py
-                  a ModelFacts for each model
-                      a BucketFacts for each bucket, a RankFacts for each rank
+    build_facts.py --> ModelFacts of each model: BucketFacts a bucket, RankFacts a rank
+                           --> rules, terminal.py, page.py, as_json.py
 
-Times are ns, sizes bytes; ``None`` where nothing was measured.  Medians are over all ranks and
-settled steps unless they say otherwise.
+Times are ns, sizes bytes, shares from 0 to 1; ``None`` where nothing was measured.  Medians are
+over all ranks and settled steps unless they say otherwise.  ``hooktrace report --json`` writes
+these fields as they are.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
-from ...records import AnomalyRecord, RunInfo
-from .late_ranks import Lateness
-from .step_arrays import Floats, Grid
-from .tails import SlowSteps
+from ...records import AnomalyRecord
 
 __all__ = [
     "AnomalyFacts",
     "BucketError",
     "BucketFacts",
+    "LateRank",
     "ModelFacts",
     "RankFacts",
-    "RunFacts",
+    "SlowSteps",
     "Spread",
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Spread:
+class Spread(msgspec.Struct, frozen=True):
     """Median and 95th percentile."""
 
     p50: float
     p95: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BucketError:
+class BucketError(msgspec.Struct, frozen=True, kw_only=True):
     """Relative L2 errors of ``count`` probes of one bucket; ``worst`` names a parameter."""
 
     p50: float
@@ -48,15 +44,15 @@ class BucketError:
     is_local: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BucketFacts:
+class BucketFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One bucket.
 
     ``ready_ns``: after the first bucket of the step.  ``transfer_ns``: the wire time of the rank
     that waited least, which is what the collective takes once all ranks are there; the median of
-    ``stages["wire"]`` has the waiting in it.  ``charged``: the share of the exposed time that went
-    by until this bucket was done, after the others before it.  ``largest``: of the parameter with
-    the most elements its name and its share of the bucket.
+    ``stages["wire"]`` has the waiting in it, and ``wait_ns``, at least 0, is how much that is.
+    ``tail_share``: the share of the exposed time that went by until this bucket was done, after the
+    others before it.  ``largest``: of the parameter with the most elements its name and its share
+    of the bucket.
     """
 
     bucket: int
@@ -70,21 +66,13 @@ class BucketFacts:
     call_ns: float | None
     stages: dict[str, float]
     transfer_ns: float | None
+    wait_ns: float | None
     busbw_bytes_per_second: float | None
-    charged: float
+    tail_share: float
     error: BucketError | None
 
-    @property
-    def wait_ns(self) -> float | None:
-        """Wire time that goes by waiting for other ranks, at the median; at least 0."""
-        wire = self.stages.get("wire")
-        if wire is None or self.transfer_ns is None:
-            return None
-        return max(0.0, wire - self.transfer_ns)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankFacts:
+class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One rank; ``lag_ns``: median, of the last bucket, after the first rank."""
 
     rank: int
@@ -96,8 +84,43 @@ class RankFacts:
     lag_ns: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AnomalyFacts:
+class LateRank(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank that is ready last.
+
+    ``bucket``: where it is furthest behind the next rank; of the steps, ``share`` have it last
+    there.  ``margin_ns``: by how much it is later than the next rank, the mean over all steps,
+    those in which it is not last counting as 0: what all ranks wait for.  ``uncertainty_ns``: of
+    the difference of two ranks' times.  ``lag_ns``: after the median rank, at that bucket.
+    ``since``: the bucket at which it falls behind; the first one where it comes late already.
+    """
+
+    rank: int
+    bucket: int
+    share: float
+    margin_ns: float
+    uncertainty_ns: float
+    lag_ns: float
+    since: int
+    is_late_from_the_start: bool
+
+
+class SlowSteps(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps that take much longer than the median period, the slowest first.
+
+    ``excess_ns``: what they take beyond the median, a step of all steps.  ``exposed_excess_ns``:
+    as much of it as is exposed communication beyond its median; ``backward_excess_ns``: the same of
+    the time from the first to the last bucket that is ready.  ``periods``: all that are known.
+    """
+
+    steps: tuple[int, ...]
+    periods: int
+    slowest_ns: float
+    excess_ns: float
+    exposed_excess_ns: float
+    backward_excess_ns: float
+
+
+class AnomalyFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Anomalies of one kind: how many, since when, where, and the first one's message."""
 
     kind: str
@@ -107,12 +130,12 @@ class AnomalyFacts:
     buckets: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelFacts:
+class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One model's last generation.
 
-    ``grid`` and ``lags`` (ranks, buckets; median ns after the first rank, NaN where unknown) are
-    what pictures are drawn from.
+    ``exposed_share``: exposed communication as a share of the step's period, both medians.
+    ``queued_ns``: of what is exposed, the queueing of the bucket that ends the step.
+    ``is_order_known``: whether the clocks tell which rank came after which.
     """
 
     model: str
@@ -121,41 +144,23 @@ class ModelFacts:
     steps: int
     period: Spread | None
     exposed: Spread | None
+    exposed_share: float | None
     overlap: float | None
     busy_ns: float | None
     wire_busy_ns: float | None
+    queued_ns: float | None
     gradient_bytes: int
     wire_bytes: float | None
     busbw_bytes_per_second: float | None
     is_32_bit: bool
+    is_order_known: bool
     buckets: tuple[BucketFacts, ...]
     ranks: tuple[RankFacts, ...]
-    late: tuple[Lateness, ...]
+    late: tuple[LateRank, ...]
     slow: SlowSteps | None
     anomalies: tuple[AnomalyFacts, ...]
-    grid: Grid
-    lags: Floats
-
-    @property
-    def exposed_share(self) -> float | None:
-        """Exposed communication as a share of the step's period, both medians."""
-        if self.exposed is None or self.period is None or not self.period.p50:
-            return None
-        return self.exposed.p50 / self.period.p50
 
     @property
     def last(self) -> BucketFacts | None:
         """The bucket whose gradients come last."""
         return next((b for b in self.buckets if b.is_last), None)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunFacts:
-    """A run: what is known of it, a model each, and what is missing, in sentences."""
-
-    run: RunInfo | None
-    ranks: int
-    models: tuple[ModelFacts, ...]
-    missing: tuple[str, ...]
-    unaligned: tuple[int, ...]
-    anomalies: tuple[AnomalyFacts, ...]

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from msgspec.structs import replace
+
 from ...records import RunInfo
 from ...records.anomalies import anomaly_kind
 from ...records.units import listed
@@ -54,19 +56,16 @@ LEAST = 0.005
 
 
 def findings(model: ModelFacts, run: RunInfo | None = None) -> list[Finding]:
-    """Return what is to be said of a model: what is wrong first, then the largest gains."""
-    found = anomaly_findings(model.anomalies)
-    period = model.period.p50 if model.period is not None else 0.0
-    for rule in RULES:
-        found += [
-            one for one in rule(model, run) if one.gain_ns is None or one.is_kept
-            or one.gain_ns >= LEAST * period
-        ]  # fmt: skip
-    return sorted(found, key=_rank)
-
-
-def _rank(finding: Finding) -> tuple[bool, float]:
-    return not finding.is_wrong, -(finding.gain_ns or 0.0)
+    """Return what is to be said of a model: anomalies, what is wrong first, then gains by size."""
+    least = LEAST * model.period.p50 if model.period is not None else 0.0
+    found = [
+        replace(one, rule=rule.__name__)
+        for rule in RULES
+        for one in rule(model, run)
+        if one.gain_ns is None or one.is_kept or one.gain_ns >= least
+    ]
+    found.sort(key=lambda one: -(one.gain_ns or 0.0))
+    return [*anomaly_findings(model.anomalies), *found]
 
 
 def anomaly_findings(anomalies: tuple[AnomalyFacts, ...]) -> list[Finding]:
@@ -89,9 +88,12 @@ def anomaly_findings(anomalies: tuple[AnomalyFacts, ...]) -> list[Finding]:
             )
         found.append(
             Finding(
+                rule=one.kind,
+                bucket=one.first.bucket if one.first.bucket >= 0 else None,
+                rank=one.first.rank,
                 sentence=f"{kind.sentence}: seen {times}, first at {where}.",
                 evidence=tuple(evidence),
                 is_wrong=kind.gradients_wrong,
             )
         )
-    return found
+    return sorted(found, key=lambda one: not one.is_wrong)

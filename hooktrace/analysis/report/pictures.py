@@ -1,6 +1,6 @@
 """Pictures of one model: overlap over time, stages and error of each bucket, lag of each rank.
 
-ModelFacts --> Svg as text, 1000 units wide; "" or a sentence where there is nothing to draw
+ModelFacts, StepArrays --> Svg as text, 1000 units wide; "" where there is nothing to draw
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 
 from ...records.units import bandwidth, mb, milliseconds, ms
 from .facts import BucketFacts, ModelFacts
-from .step_arrays import Floats
+from .step_arrays import Floats, StepArrays
 from .svg import Scale, Svg
 from .tables import stages_of
 
@@ -22,17 +22,15 @@ _MOST_COLUMNS = 300
 _MOST_BARS = 120
 
 
-def overlap_picture(model: ModelFacts) -> str:
+def overlap_picture(arrays: StepArrays) -> str:
     """Return overlap and exposed time of each step: median of the ranks, least and most."""
-    grid = model.grid
-    busy = np.where(grid.busy > 0, grid.busy, np.nan)
-    overlap = _columns(100 * (1 - grid.exposed / busy))
-    exposed = _columns(grid.exposed / 1e6)
+    overlap = _columns(100 * (1 - arrays.exposed / arrays.busy))
+    exposed = _columns(arrays.exposed / 1e6)
     if np.isnan(overlap[1]).all():
         return ""
     svg = Svg(WIDTH, 330, "overlap and exposed time by step")
     left, right = 56.0, WIDTH - 12
-    first, last = float(grid.steps[0]), float(grid.steps[-1])
+    first, last = float(arrays.steps[0]), float(arrays.steps[-1])
     across = Scale(0, max(1, overlap.shape[1] - 1), left, right)
     for values, top, bottom, high, unit, name in (
         (overlap, 22.0, 150.0, 100.0, " %", "overlap: share of communication behind backward"),
@@ -157,9 +155,9 @@ def error_picture(model: ModelFacts) -> str:
     return str(svg)
 
 
-def lag_picture(model: ModelFacts) -> str:
-    """Return a map, rank by bucket, of the median time after the first rank."""
-    lags = model.lags / 1e6
+def lag_picture(arrays: StepArrays, lags: Floats) -> str:
+    """Return a map, rank by bucket, of ``lags``, the median ns after the first rank."""
+    lags = lags / 1e6
     if np.isnan(lags).all():
         return ""
     ranks, buckets = lags.shape
@@ -171,16 +169,16 @@ def lag_picture(model: ModelFacts) -> str:
     shown = max(1, ceil(28 / cell_width))
     for b in range(0, buckets, shown):
         x = left + (b + 0.5) * cell_width
-        svg.text(x, top - 8, str(int(model.grid.buckets[b])), "tick", "middle")
+        svg.text(x, top - 8, str(int(arrays.buckets[b])), "tick", "middle")
     every = max(1, ceil(13 / cell_height))
-    for i, rank in enumerate(model.grid.ranks):
+    for i, rank in enumerate(arrays.ranks):
         y = top + i * cell_height
         if i % every == 0:
             svg.text(left - 8, y + cell_height / 2 + 4, f"rank {rank}", "tick", "end")
         for b in range(buckets):
             value = float(lags[i, b])
             x, width = left + b * cell_width, cell_width - 1
-            where = f"rank {rank}, bucket {int(model.grid.buckets[b])}"
+            where = f"rank {rank}, bucket {int(arrays.buckets[b])}"
             if isnan(value):
                 svg.rect(x, y, width, cell_height - 1, "unknown", tip=f"{where}: unknown")
                 continue

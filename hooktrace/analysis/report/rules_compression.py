@@ -109,6 +109,7 @@ def error_is_large(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
     yield Finding(
         sentence=f"{model.hook} loses {percent(p50)} of bucket {bucket.bucket}'s gradients "
         "(relative L2 error).",
+        bucket=bucket.bucket,
         evidence=tuple(evidence),
         remedy=""
         if error.has_feedback

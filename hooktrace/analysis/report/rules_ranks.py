@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from ...records import RunInfo
 from ...records.units import listed, ms, percent
-from .facts import ModelFacts, RankFacts
+from .facts import LateRank, ModelFacts, RankFacts
 from .finding import Finding
-from .late_ranks import Lateness
 from .rules_time import HIDDEN
-from .tails import SLOW
+from .slow_steps import SLOW
 
 __all__ = ["ranks_wait", "slow_steps_cost"]
 
@@ -46,12 +43,12 @@ def ranks_wait(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
 
 
 def _why_no_name(model: ModelFacts) -> str:
-    if np.isnan(model.lags).all():
+    if not model.is_order_known:
         return "the ranks' clocks are not known to each other, so no rank is named"
     return "no rank is last often enough, and by more than the clocks may be off, to be named"
 
 
-def _late_rank(model: ModelFacts, late: Lateness) -> Finding:
+def _late_rank(model: ModelFacts, late: LateRank) -> Finding:
     rank = next((r for r in model.ranks if r.rank == late.rank), None)
     if late.is_late_from_the_start:
         since = "it is late at the first bucket already"
@@ -65,6 +62,8 @@ def _late_rank(model: ModelFacts, late: Lateness) -> Finding:
         sentence=f"Rank {late.rank}{_host(rank)} is late: at bucket {late.bucket} it is last in "
         f"{percent(late.share)} of the steps, and all others wait for it, {ms(late.margin_ns)} a "
         "step in the mean.",
+        bucket=late.bucket,
+        rank=late.rank,
         gain_ns=late.margin_ns,
         evidence=(
             f"clocks are known to {ms(late.uncertainty_ns)}; {since}",

@@ -14,7 +14,6 @@ from ...records import RunInfo
 from ...records.units import bandwidth, mb, milliseconds, ms, percent
 from .facts import BucketFacts, ModelFacts
 from .finding import Finding
-from .step_arrays import middle
 
 __all__ = [
     "bucket_is_slow",
@@ -43,9 +42,9 @@ def communication_is_exposed(model: ModelFacts, run: RunInfo | None) -> Iterator
         f"buckets are under way for {ms(model.busy_ns)} of the step, {percent(model.overlap)} of "
         "it behind the backward pass",
     ]
-    charged = sorted((b for b in model.buckets if b.charged >= 0.05), key=lambda b: -b.charged)
-    if charged:
-        parts = ", ".join(f"{percent(b.charged)} {_name(b)}" for b in charged[:4])
+    tails = sorted((b for b in model.buckets if b.tail_share >= 0.05), key=lambda b: -b.tail_share)
+    if tails:
+        parts = ", ".join(f"{percent(b.tail_share)} {_name(b)}" for b in tails[:4])
         evidence.append(f"what backward leaves over: {parts}")
     if share < HIDDEN:
         sentence = (
@@ -68,16 +67,16 @@ def _name(bucket: BucketFacts) -> str:
 def last_bucket_is_large(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
     """Gain: the smaller of what the last bucket adds to the exposed time and its transfer's excess.
 
-    What it adds is its charged share of the median exposed time; the excess is its transfer time
+    What it adds is its share of the median exposed time; the excess is its transfer time
     less that of the quickest bucket, as no bucket has been seen to take less.
     """
     last = model.last
     if last is None or model.exposed is None or (model.exposed_share or 0) < HIDDEN:
         return
     times = [b.transfer_ns for b in model.buckets if b.transfer_ns]
-    if last.transfer_ns is None or len(times) < 2 or last.charged < 0.25:
+    if last.transfer_ns is None or len(times) < 2 or last.tail_share < 0.25:
         return
-    adds = last.charged * model.exposed.p50
+    adds = last.tail_share * model.exposed.p50
     excess = last.transfer_ns - min(times)
     if excess < 0.25 * last.transfer_ns:
         return
@@ -94,10 +93,11 @@ def last_bucket_is_large(model: ModelFacts, run: RunInfo | None) -> Iterator[Fin
         sentence=f"Bucket {last.bucket}, the last, is too large to hide: its "
         f"{mb(last.gradient_bytes)} are ready when backward ends, and then take "
         f"{ms(last.transfer_ns)} on the wire.",
+        bucket=last.bucket,
         gain_ns=min(adds, excess),
         evidence=(
             f"it adds {milliseconds(adds)} of the {ms(model.exposed.p50)} that are exposed "
-            f"({percent(last.charged)})",
+            f"({percent(last.tail_share)})",
             f"the quickest bucket takes {ms(min(times))}",
             contents,
         ),
@@ -149,14 +149,8 @@ def workers_are_busy(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding
 
     Time in the queue costs nothing where it is hidden; what ends the step has waited for it.
     """
-    queue = model.grid.stages.get("queue")
-    if queue is None or (model.exposed_share or 0) < HIDDEN:
-        return
-    done = np.where(np.isnan(model.grid.done), -np.inf, model.grid.done)
-    at = np.argmax(done, axis=2)[..., None]
-    waited = np.take_along_axis(queue, at, axis=2)[..., 0]
-    gain = middle(np.minimum(waited, model.grid.exposed))
-    if np.isnan(gain) or gain <= 0:
+    gain = model.queued_ns
+    if not gain or (model.exposed_share or 0) < HIDDEN:
         return
     worst = max(model.buckets, key=lambda b: b.stages.get("queue", 0.0))
     is_gloo = run is not None and "gloo" in run.backend
@@ -197,11 +191,12 @@ def bucket_is_slow(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
         if rates[one.bucket] >= 0.5 * usual:
             continue
         excess = one.transfer_ns - one.wire_bytes * 1e9 / usual
-        adds = one.charged * (model.exposed.p50 if model.exposed else 0.0)
+        adds = one.tail_share * (model.exposed.p50 if model.exposed else 0.0)
         yield Finding(
             sentence=f"Bucket {one.bucket} is slow on the wire: {mb(one.wire_bytes)} at "
             f"{bandwidth(rates[one.bucket])}, where buckets of its size reach "
             f"{bandwidth(usual)}.",
+            bucket=one.bucket,
             gain_ns=min(adds, excess),
             evidence=(
                 f"its transfer takes {ms(one.transfer_ns)}, {ms(excess)} more than at their rate",

@@ -1,77 +1,28 @@
 """One model's settled steps as dense arrays: (rank, step) and (rank, step, bucket).
 
-    Timeline --rows of the last generation that count--> Grid: ns as float64, NaN where unknown
+    Timeline --rows of the last generation that count--> StepArrays: float64, NaN where unknown
 
 Only steps that enter statistics are here: complete, not warm-up, not a shadow.  Times of day count
-from ``origin_ns`` of their step, in rank 0's clock, so that a double holds them to the nanosecond.
+from the first bucket of their step on any rank, in rank 0's clock, so that a double holds them to
+the nanosecond.  An array is made when it is first asked for, and those that few ask for are not
+kept.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ...records import ErrorRecord
-from ..timeline import (
-    BUCKET_FLAGS,
-    STAGE_NAMES,
-    UNKNOWN,
-    Ints,
-    RankClock,
-    RankTrack,
-    Timeline,
-)
+from ..timeline import STAGE_NAMES, UNKNOWN, Ints, RankClock, RankTrack, Timeline
 
-__all__ = ["Floats", "Grid", "build_grid", "middle"]
+__all__ = ["Floats", "StepArrays", "middle", "settled_steps"]
 
 Floats = npt.NDArray[np.float64]
-
-
-@dataclass(slots=True)
-class Grid:
-    """What was measured of one model, in ns and bytes; R ranks, S steps, B buckets.
-
-    ``period`` to ``step_gradient_bytes``: (R, S), as ``StepRecord`` has them.  B is 0, or some
-    steps have no buckets, where the file's limit left them out.
-    ``called``: when the hook was called, after ``origin_ns``; ``uncertainty``: of that time in rank
-    0's clock.  ``ready``, ``done``: in the clock that tells the truth for the bucket.  ``call``:
-    how long the hook itself took.  ``stages``: by name, only those that occur; 0 where a bucket
-    went without.  All (R, S, B).  ``errors``: rank, step, bucket and what its probe found.
-    """
-
-    model: str
-    hook: str
-    generation: int
-    on_device: bool
-    ranks: list[int]
-    steps: Ints
-    buckets: Ints
-    origin_ns: Ints
-    period: Floats
-    exposed: Floats
-    busy: Floats
-    wire_busy: Floats
-    sent_bytes: Floats
-    step_bus_bytes: Floats
-    step_gradient_bytes: Floats
-    called: Floats
-    uncertainty: Floats
-    call: Floats
-    ready: Floats
-    done: Floats
-    wire_bytes: Floats
-    bus_bytes: Floats
-    stages: dict[str, Floats]
-    gradient_bytes: Ints
-    last: int
-    errors: list[tuple[int, int, int, ErrorRecord]]
-
-    @property
-    def duration(self) -> Floats:
-        """From ready to done, (R, S, B)."""
-        return self.done - self.ready
 
 
 def middle(values: Floats, share: float = 0.5) -> float:
@@ -80,51 +31,198 @@ def middle(values: Floats, share: float = 0.5) -> float:
     return float(np.quantile(known, share)) if known.size else float("nan")
 
 
-def build_grid(timeline: Timeline, model: str) -> Grid | None:
-    """Return the grid of a model's last generation; ``None`` where no step of it counts."""
-    settled = [_settled(track, model) for track in timeline.tracks]
-    generations = [int(t.steps.generation[s].max()) for t, s in _pairs(timeline, settled) if len(s)]
-    if not generations:
+class _Rows(NamedTuple):
+    """The rows of one rank that count, and where they stand in the arrays."""
+
+    track: RankTrack
+    clock: RankClock
+    steps: Ints
+    buckets: Ints
+    step_at: Ints
+    bucket_at: tuple[Ints, Ints]
+
+
+class StepArrays:
+    """What was measured of one model, in ns and bytes; R ranks, S steps, B buckets.
+
+    B is 0, or some steps have no buckets, where the file's limit left them out.  Of ``ranks``,
+    ``steps`` and ``buckets`` the arrays' axes are made; ``last`` is the bucket whose gradients come
+    last; ``gradient_bytes`` has an entry a bucket.
+    """
+
+    def __init__(
+        self,
+        names: tuple[str, str],
+        generation: int,
+        steps: Ints,
+        buckets: Ints,
+        rows: Sequence[_Rows],
+    ) -> None:
+        self.model, self.hook = names
+        self.generation = generation
+        self.ranks = [own.track.rank for own in rows]
+        self.steps = steps
+        self.buckets = buckets
+        self.gradient_bytes = np.zeros(len(buckets), np.int64)
+        self.last = int(buckets[-1]) if len(buckets) else 0
+        self.is_on_device = False
+        self._rows = rows
+        for own in rows:
+            columns = own.track.buckets
+            self.gradient_bytes[own.bucket_at[1]] = columns.gradient_bytes[own.buckets]
+            last = columns.bucket[own.buckets[columns.having("is_last")[own.buckets]]]
+            self.last = int(last[-1]) if len(last) else self.last
+            on_device = columns.having("device") | columns.having("untimed")
+            self.is_on_device |= bool(on_device[own.buckets].any())
+
+    def by_step(self, column: str) -> Floats:
+        """Return a column of the steps, (R, S)."""
+        found = np.full((len(self.ranks), len(self.steps)), np.nan)
+        for i, own in enumerate(self._rows):
+            found[i, own.step_at] = _known(getattr(own.track.steps, column)[own.steps])
+        return found
+
+    def by_bucket(self, values: Callable[[_Rows], Ints | Floats]) -> Floats:
+        """Return what ``values`` gives for the bucket rows of each rank, (R, S, B)."""
+        found = np.full((len(self.ranks), len(self.steps), len(self.buckets)), np.nan)
+        for i, own in enumerate(self._rows):
+            found[i, *own.bucket_at] = values(own)
+        return found
+
+    @cached_property
+    def period(self) -> Floats:
+        """Since the previous step's first bucket, (R, S)."""
+        return self.by_step("period")
+
+    @cached_property
+    def exposed(self) -> Floats:
+        """Communication that backward did not hide, (R, S)."""
+        return self.by_step("exposed")
+
+    @cached_property
+    def busy(self) -> Floats:
+        """With at least one bucket under way, (R, S); NaN where nothing was."""
+        busy = self.by_step("busy")
+        return np.where(busy > 0, busy, np.nan)
+
+    @cached_property
+    def called(self) -> Floats:
+        """When the hook was called, (R, S, B)."""
+        origin = np.full(len(self.steps), np.iinfo(np.int64).max)
+        for own in self._rows:
+            first = own.clock.common(own.track.steps.first_ready[own.steps])
+            np.minimum.at(origin, own.step_at, first)
+        return self.by_bucket(
+            lambda own: (
+                own.clock.common(own.track.buckets.called[own.buckets]) - origin[own.bucket_at[0]]
+            )
+        )
+
+    @cached_property
+    def uncertainty(self) -> Floats:
+        """By how much ``called`` may be off beside another rank's, (R, S, B)."""
+        return self.by_bucket(
+            lambda own: _known(own.clock.uncertainty(own.track.buckets.called[own.buckets]))
+        )
+
+    @cached_property
+    def ready(self) -> Floats:
+        """When the gradients were there, in the clock that tells the truth of them, (R, S, B)."""
+        return self.called + self._since_called("ready")
+
+    @cached_property
+    def done(self) -> Floats:
+        """When the result was there, by the clock of ``ready``, (R, S, B)."""
+        return self.called + self._since_called("done")
+
+    def _since_called(self, column: str) -> Floats:
+        def since(own: _Rows) -> Floats:
+            columns = own.track.buckets
+            spent = getattr(columns, column)[own.buckets] - columns.called[own.buckets]
+            return np.where(columns.having("untimed")[own.buckets], np.nan, spent)
+
+        return self.by_bucket(since)
+
+    def column(self, name: str) -> Floats:
+        """Return a column of the buckets, bytes, (R, S, B)."""
+        return self.by_bucket(lambda own: _known(getattr(own.track.buckets, name)[own.buckets]))
+
+    def call(self) -> Floats:
+        """Return how long the hook itself took, (R, S, B)."""
+        return self.by_bucket(
+            lambda own: (own.track.buckets.launched - own.track.buckets.called)[own.buckets]
+        )
+
+    @cached_property
+    def stages(self) -> dict[str, Floats]:
+        """Time in each stage that occurs, (R, S, B); 0 where a bucket went without."""
+        found = {}
+        sums = {own.track.rank: own.track.time_in_stages() for own in self._rows}
+        for at in sorted({at for own in self._rows for at in _stages_of(own)}):
+            values = self.by_bucket(lambda own, at=at: sums[own.track.rank][own.buckets, at])  # type: ignore[misc]
+            values[np.isnan(self.done)] = np.nan
+            found[STAGE_NAMES[at]] = values
+        return found
+
+    @cached_property
+    def errors(self) -> list[tuple[int, ErrorRecord]]:
+        """The bucket and what was found, for each probe."""
+        return [
+            (int(own.track.buckets.bucket[row]), own.track.errors[row])
+            for own in self._rows
+            for row in sorted(set(own.buckets.tolist()) & own.track.errors.keys())
+        ]
+
+    def rows_of_step(self, i: int, s: int) -> tuple[RankTrack, list[tuple[int, int]]]:
+        """Return the track of the ``i``-th rank, and row and place of each bucket of a step."""
+        own = self._rows[i]
+        step, bucket = own.bucket_at
+        at = np.flatnonzero(step == s)
+        return own.track, list(zip(own.buckets[at].tolist(), bucket[at].tolist(), strict=True))
+
+
+def settled_steps(timeline: Timeline, model: str) -> StepArrays | None:
+    """Return the arrays of a model's last generation; ``None`` where no step of it counts."""
+    ranks = list(zip(timeline.tracks, timeline.clocks, strict=True))
+    settled = [np.flatnonzero(t.is_of(t.steps, model) & t.steps.counts) for t, _ in ranks]
+    last = max((t.steps.generation[own].max(initial=-1) for (t, _), own in
+                zip(ranks, settled, strict=True)), default=-1)  # fmt: skip
+    if last < 0:
         return None
-    last = max(generations)
-    of_step = [s[t.steps.generation[s] == last] for t, s in _pairs(timeline, settled)]
-    steps = np.unique(np.concatenate([t.steps.step[s] for t, s in _pairs(timeline, of_step)]))
-    of_bucket = [
-        _rows_of_steps(t, t.steps.step[s], model, last) for t, s in _pairs(timeline, of_step)
+    of_steps = [
+        own[t.steps.generation[own] == last] for (t, _), own in zip(ranks, settled, strict=True)
     ]
-    every = [t.buckets.bucket[rows] for t, rows in _pairs(timeline, of_bucket)]
-    buckets = np.unique(np.concatenate(every))
-    grid = _empty(timeline, model, last, steps, buckets)
-    ordered = list(zip(timeline.tracks, timeline.clocks, strict=True))
-    for i, (track, clock) in enumerate(ordered):
-        _fill_steps(grid, i, track, clock, of_step[i])
-    for i, (track, clock) in enumerate(ordered):
-        _fill_buckets(grid, i, track, clock, of_bucket[i])
-    for sums in grid.stages.values():
-        sums[np.isnan(grid.done)] = np.nan
-    return grid
-
-
-def _pairs(timeline: Timeline, rows: list[Ints]) -> list[tuple[RankTrack, Ints]]:
-    return list(zip(timeline.tracks, rows, strict=True))
-
-
-def _ids(track: RankTrack, model: str) -> list[int]:
-    return [i for i, (name, _) in enumerate(track.models) if name == model]
-
-
-def _settled(track: RankTrack, model: str) -> Ints:
-    found: Ints = np.flatnonzero(
-        np.isin(track.steps.model, _ids(track, model)) & track.steps.counts
+    every = [t.steps.step[own] for (t, _), own in zip(ranks, of_steps, strict=True)]
+    of_buckets = [
+        _rows_of_steps(t, own, model, int(last)) for (t, _), own in zip(ranks, every, strict=True)
+    ]
+    steps = np.unique(np.concatenate(every))
+    buckets = np.unique(
+        np.concatenate([t.buckets.bucket[b] for (t, _), b in zip(ranks, of_buckets, strict=True)])
     )
-    return found
+    rows = [
+        _Rows(
+            track=track,
+            clock=clock,
+            steps=own,
+            buckets=rows,
+            step_at=np.searchsorted(steps, track.steps.step[own]),
+            bucket_at=(
+                np.searchsorted(steps, track.buckets.step[rows]),
+                np.searchsorted(buckets, track.buckets.bucket[rows]),
+            ),
+        )
+        for (track, clock), own, rows in zip(ranks, of_steps, of_buckets, strict=True)
+    ]
+    names = [names for track, _ in ranks for names in track.models if names[0] == model]
+    return StepArrays(names[-1], int(last), steps, buckets, rows)
 
 
 def _rows_of_steps(track: RankTrack, steps: Ints, model: str, generation: int) -> Ints:
     columns = track.buckets
     odd = columns.having("shadow") | columns.having("warmup") | columns.having("exception")
     found: Ints = np.flatnonzero(
-        np.isin(columns.model, _ids(track, model))
+        track.is_of(columns, model)
         & (columns.generation == generation)
         & ~odd
         & np.isin(columns.step, steps)
@@ -132,108 +230,14 @@ def _rows_of_steps(track: RankTrack, steps: Ints, model: str, generation: int) -
     return found
 
 
-def _empty(timeline: Timeline, model: str, generation: int, steps: Ints, buckets: Ints) -> Grid:
-    ranks = [track.rank for track in timeline.tracks]
-    by_step = (len(ranks), len(steps))
-    by_bucket = (*by_step, len(buckets))
-
-    def unknown(shape: tuple[int, ...]) -> Floats:
-        return np.full(shape, np.nan)
-
-    names = [n for t in timeline.tracks for n, h in t.models if n == model]
-    hooks = [h for t in timeline.tracks for n, h in t.models if n == model]
-    return Grid(
-        model=names[-1],
-        hook=hooks[-1],
-        generation=generation,
-        on_device=False,
-        ranks=ranks,
-        steps=steps,
-        buckets=buckets,
-        origin_ns=np.full(len(steps), np.iinfo(np.int64).max),
-        period=unknown(by_step),
-        exposed=unknown(by_step),
-        busy=unknown(by_step),
-        wire_busy=unknown(by_step),
-        sent_bytes=unknown(by_step),
-        step_bus_bytes=unknown(by_step),
-        step_gradient_bytes=unknown(by_step),
-        called=unknown(by_bucket),
-        uncertainty=unknown(by_bucket),
-        call=unknown(by_bucket),
-        ready=unknown(by_bucket),
-        done=unknown(by_bucket),
-        wire_bytes=unknown(by_bucket),
-        bus_bytes=unknown(by_bucket),
-        stages={},
-        gradient_bytes=np.zeros(len(buckets), np.int64),
-        last=int(buckets[-1]) if len(buckets) else 0,
-        errors=[],
-    )
+def _stages_of(own: _Rows) -> list[int]:
+    """Return which stages the buckets of a rank go through."""
+    counts = np.zeros(len(own.track.buckets), bool)
+    counts[own.buckets] = True
+    found: list[int] = np.unique(own.track.stages.name[counts[own.track.stages.bucket]]).tolist()
+    return found
 
 
 def _known(values: Ints) -> Floats:
     found: Floats = np.where(values == UNKNOWN, np.nan, values.astype(np.float64))
     return found
-
-
-def _fill_steps(grid: Grid, i: int, track: RankTrack, clock: RankClock, rows: Ints) -> None:
-    at = np.searchsorted(grid.steps, track.steps.step[rows])
-    for name in ("period", "exposed", "busy", "wire_busy"):
-        getattr(grid, name)[i, at] = _known(getattr(track.steps, name)[rows])
-    for name, column in (
-        ("sent_bytes", track.steps.wire_bytes),
-        ("step_bus_bytes", track.steps.bus_bytes),
-        ("step_gradient_bytes", track.steps.gradient_bytes),
-    ):
-        getattr(grid, name)[i, at] = _known(column[rows])
-    np.minimum.at(grid.origin_ns, at, clock.common(track.steps.first_ready[rows]))
-
-
-def _fill_buckets(grid: Grid, i: int, track: RankTrack, clock: RankClock, rows: Ints) -> None:
-    columns = track.buckets
-    step = np.searchsorted(grid.steps, columns.step[rows])
-    bucket = np.searchsorted(grid.buckets, columns.bucket[rows])
-    origin = grid.origin_ns[step]
-    called = columns.called[rows]
-    # What the clock adds to a host time of that moment, which device times are moved by too.
-    shift = clock.common(called) - called
-    grid.called[i, step, bucket] = called + shift - origin
-    grid.uncertainty[i, step, bucket] = _known(clock.uncertainty(called))
-    grid.call[i, step, bucket] = columns.launched[rows] - called
-    timed = (columns.flags[rows] & _UNTIMED) == 0
-    for name in ("ready", "done"):
-        values = (getattr(columns, name)[rows] + shift - origin).astype(np.float64)
-        getattr(grid, name)[i, step, bucket] = np.where(timed, values, np.nan)
-    grid.wire_bytes[i, step, bucket] = _known(columns.wire_bytes[rows])
-    grid.bus_bytes[i, step, bucket] = _known(columns.bus_bytes[rows])
-    grid.gradient_bytes[bucket] = columns.gradient_bytes[rows]
-    last = columns.bucket[rows][columns.having("is_last")[rows]]
-    grid.last = int(last[-1]) if len(last) else grid.last
-    grid.on_device |= bool((columns.flags[rows] & _ON_DEVICE).any())
-    _fill_stages(grid, i, track, rows, (step, bucket))
-    own = set(rows.tolist()) & track.errors.keys()
-    grid.errors += [
-        (track.rank, int(columns.step[row]), int(columns.bucket[row]), track.errors[row])
-        for row in sorted(own)
-    ]
-
-
-def _fill_stages(grid: Grid, i: int, track: RankTrack, rows: Ints, at: tuple[Ints, Ints]) -> None:
-    """Sum a bucket's stages of the same name."""
-    stages = track.stages
-    place = np.full(len(track.buckets), -1)
-    place[rows] = np.arange(len(rows))
-    own = place[stages.bucket] >= 0
-    for index in np.unique(stages.name[own]):
-        chosen = own & (stages.name == index)
-        lengths = (stages.end[chosen] - stages.start[chosen]).astype(np.float64)
-        sums = np.bincount(place[stages.bucket[chosen]], lengths, minlength=len(rows))
-        name = STAGE_NAMES[index]
-        if name not in grid.stages:
-            grid.stages[name] = np.zeros(grid.called.shape)
-        grid.stages[name][i, *at] = sums
-
-
-_UNTIMED = BUCKET_FLAGS["untimed"]
-_ON_DEVICE = BUCKET_FLAGS["device"] | BUCKET_FLAGS["untimed"]

@@ -44,7 +44,7 @@ def _bucket_row(b: BucketFacts, stages: list[str]) -> list[str]:
         milliseconds(b.duration.p95 if b.duration else None),
         *(milliseconds(b.stages.get(name)) for name in stages),
         milliseconds(b.wait_ns),
-        percent(b.charged),
+        percent(b.tail_share),
         "-" if busbw is None else f"{busbw / 1e6:,.0f}",
         "-" if b.error is None else f"{b.error.p50:.2g}",
     ]

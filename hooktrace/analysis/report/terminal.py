@@ -8,52 +8,41 @@ from rich.table import Table
 from rich.text import Text
 
 from ...records.units import bandwidth, mb, ms, percent
-from .facts import ModelFacts, RunFacts
+from .facts import ModelFacts
 from .finding import Finding
-from .findings import anomaly_findings, findings
+from .run_report import ModelReport, RunReport
 from .tables import bucket_columns, rank_columns
 
-__all__ = ["headline", "print_facts"]
+__all__ = ["print_report"]
 
 _MOST_RANKS = 16
 
 
-def print_facts(console: Console, facts: RunFacts) -> None:
-    """Print a report; a name from the trace is never taken as markup."""
-    console.print(Text(headline(facts), style="bold"))
-    for model in facts.models:
-        _print_model(console, model, facts)
-    if facts.anomalies:
-        _print_findings(console, anomaly_findings(facts.anomalies))
-    if facts.missing:
+def print_report(console: Console, report: RunReport) -> None:
+    """Print a report; a name from the files is never taken as markup."""
+    console.print(Text(report.headline, style="bold"))
+    for model in report.models:
+        _print_model(console, model)
+    _print_findings(console, report.findings)
+    if report.missing:
         console.print()
         console.print(Text("What is missing", style="bold"))
-        for line in facts.missing:
+        for line in report.missing:
             console.print(_item("-", Text(line, style="yellow")))
 
 
-def headline(facts: RunFacts) -> str:
-    """Return one line about the run."""
-    run = facts.run
-    if run is None:
-        return f"a run of {facts.ranks} ranks, of which no file has its first line"
-    return (
-        f"run {run.run_id}: {facts.ranks} of {run.world_size} ranks, {run.backend}, "
-        f"torch {run.torch_version}"
-    )
-
-
-def _print_model(console: Console, model: ModelFacts, facts: RunFacts) -> None:
+def _print_model(console: Console, model: ModelReport) -> None:
+    facts = model.facts
     console.print()
-    console.print(Text.assemble((model.model, "bold"), f": {describe(model)}"))
-    _print_findings(console, findings(model, facts.run))
+    console.print(Text.assemble((facts.model, "bold"), f": {_described(facts)}"))
+    _print_findings(console, model.findings)
     console.print()
-    console.print(_bucket_table(model))
+    console.print(_bucket_table(facts))
     console.print()
-    console.print(_rank_table(model))
+    console.print(_rank_table(facts))
 
 
-def describe(model: ModelFacts) -> str:
+def _described(model: ModelFacts) -> str:
     """Return what a model's steps are like, in a line."""
     period = model.period.p50 if model.period else None
     parts = [

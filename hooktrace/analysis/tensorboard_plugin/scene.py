@@ -16,12 +16,12 @@ import numpy.typing as npt
 from ...records import AnomalyRecord, LayoutRecord
 from ..timeline import (
     BUCKET_FLAGS,
-    STAGE_NAMES,
     Arrivals,
     Ints,
     RankClock,
     RankTrack,
     Timeline,
+    bucket_keys,
 )
 from ..timeline import arrivals as arrivals_of
 from .stacking import rows_of
@@ -117,16 +117,15 @@ def scene_of(timeline: Timeline, model: str) -> Scene:
 
 def _rank_scene(track: RankTrack, clock: RankClock, model: str) -> RankScene:
     columns, steps = track.buckets, track.steps
-    ids = [i for i, (name, _) in enumerate(track.models) if name == model]
     untimed = columns.having("untimed")
-    row = np.flatnonzero(np.isin(columns.model, ids) & ~untimed)
+    row = np.flatnonzero(track.is_of(columns, model) & ~untimed)
     common = clock.common(columns.ready[row])
     order = np.argsort(common, kind="stable")
     row, start = row[order], common[order]
     shift = start - columns.ready[row]
     end = np.maximum(start, columns.done[row] + shift)
     number, bucket = columns.step[row], columns.bucket[row]
-    of_steps = np.flatnonzero(np.isin(steps.model, ids))
+    of_steps = np.flatnonzero(track.is_of(steps, model))
     of_steps = of_steps[np.argsort(steps.first_ready[of_steps], kind="stable")]
     first = clock.common(steps.first_ready[of_steps])
     step_shift = first - steps.first_ready[of_steps]
@@ -176,16 +175,11 @@ def _step_ends(number: Ints, done: Ints, row: Ints, track: RankTrack, end: Ints)
 
 
 def _spent(track: RankTrack, row: Ints, duration: Ints) -> Floats:
-    """Return the ns of each bucket in each stage, (buckets, stages + 1)."""
-    kinds = len(STAGE_NAMES) + 1
-    stages = track.stages
-    length = np.clip(stages.end - stages.start, 0, None)
-    every = np.bincount(
-        stages.bucket * kinds + stages.name, weights=length, minlength=len(track.buckets) * kinds
-    )
-    spent: Floats = every.reshape(-1, kinds)[row].astype(np.float64)
-    spent[:, -1] = np.clip(duration - spent.sum(axis=1), 0, None)
-    return spent
+    """Return the ns of each bucket in each stage and, last, in none, (buckets, stages + 1)."""
+    spent = track.time_in_stages()[row]
+    rest = np.clip(duration - spent.sum(axis=1), 0, None)
+    found: Floats = np.column_stack([spent, rest]).astype(np.float64)
+    return found
 
 
 def _move(rank: RankScene, origin: int) -> None:
@@ -208,7 +202,7 @@ def _mark_late(ranks: list[RankScene], arrivals: Arrivals, late: Ints, margin: I
     periods = np.concatenate(known) if known else np.zeros(0, np.int64)
     least = _NOTABLE * float(np.median(periods)) if len(periods) else 0.0
     late[margin < least] = -1
-    keys = (arrivals.step << 20) | arrivals.bucket
+    keys = bucket_keys(arrivals.step, arrivals.bucket)
     for index, rank in enumerate(ranks):
         own = keys[late == index]
-        rank.flags[np.isin((rank.step << 20) | rank.bucket, own)] |= LATE
+        rank.flags[np.isin(bucket_keys(rank.step, rank.bucket), own)] |= LATE

@@ -4,13 +4,15 @@
     rank00001.trace.json ---> columns.py: numbers in arrays, one RankTrack a rank
             ...          --/       |
                                    +--> clock.py: host times of each rank --> rank 0's clock
-                                   +--> merge.py: Timeline: who was ready last, at which bucket
+                                   +--> merge.py: Timeline, the ranks side by side
+                                   +--> arrivals.py: who was ready last, at which bucket
 
 Functions of their input, without torch.  A million buckets are a few arrays, not a million objects.
 """
 
 from __future__ import annotations
 
+from .arrivals import Arrivals, arrivals, bucket_keys, last_rank
 from .clock import RankClock
 from .columns import (
     BUCKET_FLAGS,
@@ -26,9 +28,7 @@ from .columns import (
 )
 from .follow import TrackFollower
 from .merge import (
-    Arrivals,
     Timeline,
-    arrivals,
     find_traces,
     load,
     timeline_of,
@@ -49,7 +49,9 @@ __all__ = [
     "Timeline",
     "TrackFollower",
     "arrivals",
+    "bucket_keys",
     "find_traces",
+    "last_rank",
     "load",
     "read_track",
     "timeline_of",

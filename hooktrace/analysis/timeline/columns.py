@@ -157,6 +157,21 @@ class RankTrack:
         """The rank; 0 where even the first line is gone."""
         return self.trace.run.rank if self.trace.run is not None else 0
 
+    def is_of(self, columns: BucketColumns | StepColumns, model: str) -> npt.NDArray[np.bool_]:
+        """Return which rows are a model's, whatever hook it had."""
+        return np.isin(
+            columns.model, [i for i, (name, _) in enumerate(self.models) if name == model]
+        )
+
+    def time_in_stages(self) -> Ints:
+        """Return the ns that each bucket was in each of ``STAGE_NAMES``, (buckets, stages)."""
+        stages, kinds = self.stages, len(STAGE_NAMES)
+        length = np.clip(stages.end - stages.start, 0, None)
+        place = stages.bucket * kinds + stages.name
+        sums = np.bincount(place, weights=length, minlength=len(self.buckets) * kinds)
+        found: Ints = sums.astype(np.int64).reshape(-1, kinds)
+        return found
+
 
 def read_track(paths: Sequence[str | os.PathLike[str]]) -> RankTrack:
     """Read the trace files of one rank and run, oldest first.

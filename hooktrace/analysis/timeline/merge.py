@@ -1,11 +1,6 @@
-"""Ranks side by side in one clock, and who was ready last.
+"""Ranks side by side, each with its clock.
 
-    find_traces(logdir) --> files by rank --load--> Timeline --arrivals--> Arrivals of one model
-
-A bucket's *arrival* is the time at which its hook was called.  Durations cannot show a late rank:
-an all-reduce ends on all ranks at once, so the ranks that wait look as slow as the one they wait
-for.  Of a bucket's arrivals the last one is blamed only if it is later than the next by more than
-the two clocks may be off.
+find_traces(logdir) --> files by rank --load, a process a core--> Timeline
 """
 
 from __future__ import annotations
@@ -17,14 +12,12 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
-import numpy as np
-
 from ...records import RunInfo
 from ...records.trace_format import find_traces
 from .clock import RankClock
-from .columns import UNKNOWN, Ints, RankTrack, read_track
+from .columns import RankTrack, read_track
 
-__all__ = ["Arrivals", "Timeline", "arrivals", "find_traces", "load", "timeline_of"]
+__all__ = ["Timeline", "find_traces", "load", "timeline_of"]
 
 
 @dataclass(slots=True)
@@ -54,51 +47,6 @@ class Timeline:
         if len(self.tracks) < 2:
             return []
         return [t.rank for t, c in zip(self.tracks, self.clocks, strict=True) if not c.is_known]
-
-
-@dataclass(frozen=True, slots=True)
-class Arrivals:
-    """When each rank had each bucket of one model ready, in rank 0's clock.
-
-    ``ready`` and ``uncertainty`` have shape (ranks, keys); ``ready`` is ``UNKNOWN`` where a rank
-    has no such bucket in its file, ``uncertainty`` where its clock is unknown.  ``step`` and
-    ``bucket`` (keys,) ascend.  Shadows and buckets of device times that are unresolved count: they
-    were called on the host.
-    """
-
-    ranks: list[int]
-    step: Ints
-    bucket: Ints
-    ready: Ints
-    uncertainty: Ints
-
-    def lag(self) -> Ints:
-        """Return ns after the first rank that is known, (ranks, keys); ``UNKNOWN`` stays."""
-        known = self.ready != UNKNOWN
-        first = np.where(known, self.ready, np.iinfo(np.int64).max).min(axis=0, initial=2**62)
-        found: Ints = np.where(known, self.ready - first, UNKNOWN)
-        return found
-
-    def late(self) -> tuple[Ints, Ints]:
-        """Return the row of the last rank of each key and its margin to the next, ns.
-
-        The row is ``UNKNOWN`` where the clocks do not tell the two apart, or one is missing.
-        """
-        keys = self.ready.shape[1]
-        if len(self.ranks) < 2:
-            return np.full(keys, UNKNOWN), np.zeros(keys, np.int64)
-        order = np.argsort(self.ready, axis=0, kind="stable")
-        last, next_ = order[-1], order[-2]
-        column = np.arange(keys)
-        margin = self.ready[last, column] - self.ready[next_, column]
-        of_last, of_next = self.uncertainty[last, column], self.uncertainty[next_, column]
-        told = (
-            (self.ready != UNKNOWN).all(axis=0)
-            & (of_last != UNKNOWN)
-            & (of_next != UNKNOWN)
-            & (margin > of_last + of_next)
-        )
-        return np.where(told, last, UNKNOWN), margin
 
 
 def load(
@@ -149,32 +97,3 @@ def timeline_of(tracks: Sequence[RankTrack]) -> Timeline:
         clocks=[RankClock(t.trace.run, t.trace.clocks, reference) for t in ours],
         other_runs=[t for t in tracks if all(t is not one for one in ours)],
     )
-
-
-def arrivals(timeline: Timeline, model: str) -> Arrivals:
-    """Return when each rank had each bucket of a model ready."""
-    keys, ready, uncertainty = [], [], []
-    for track, clock in zip(timeline.tracks, timeline.clocks, strict=True):
-        ids = [i for i, (name, _) in enumerate(track.models) if name == model]
-        rows = np.isin(track.buckets.model, ids)
-        host = track.buckets.called[rows]
-        keys.append(track.buckets.step[rows] << _BITS | track.buckets.bucket[rows])
-        ready.append(clock.common(host))
-        uncertainty.append(clock.uncertainty(host))
-    every: Ints = np.unique(np.concatenate(keys)) if keys else np.zeros(0, np.int64)
-    shape = (len(timeline.tracks), len(every))
-    all_ready, all_uncertainty = np.full(shape, UNKNOWN), np.full(shape, UNKNOWN)
-    for i, own in enumerate(keys):
-        places = np.searchsorted(every, own)
-        all_ready[i, places], all_uncertainty[i, places] = ready[i], uncertainty[i]
-    return Arrivals(
-        ranks=[track.rank for track in timeline.tracks],
-        step=every >> _BITS,
-        bucket=every & ((1 << _BITS) - 1),
-        ready=all_ready,
-        uncertainty=all_uncertainty,
-    )
-
-
-_BITS = 20
-"""Of a key, for the bucket's index."""

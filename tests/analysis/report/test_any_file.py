@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -9,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from hooktrace.analysis.report import build_facts, findings
+from hooktrace.analysis.report import build_report
+from hooktrace.analysis.report.as_json import report_json
 from hooktrace.analysis.report.export import export
 from hooktrace.analysis.report.page import page
 from hooktrace.analysis.timeline import find_traces, load
@@ -53,11 +55,12 @@ def test_no_run_is_too_odd(
         made = [change(make_step(number)) for number, change in steps]
         write_ranks(folder, {rank: text_of(run_of(rank), made)})
     timeline = load(find_traces(folder))
-    facts = build_facts(timeline)
-    for model in facts.models:
-        for finding in findings(model, facts.run):
+    report = build_report(timeline)
+    for model in report.models:
+        for finding in model.findings:
             assert "nan" not in finding.sentence.split()
-    text = page(facts, timeline)
+    json.loads(report_json(report), parse_constant=pytest.fail)
+    text = page(report)
     Page(text)
     assert '"nan' not in text
     export(timeline, folder / "merged.json")

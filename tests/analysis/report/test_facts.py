@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from hooktrace.analysis.report import build_facts
-from hooktrace.analysis.report.facts import ModelFacts, RunFacts
-from hooktrace.analysis.report.step_arrays import build_grid
-from hooktrace.analysis.report.tails import tails
+from hooktrace.analysis.report import RunReport, build_report
+from hooktrace.analysis.report.exposed_tail import tails
+from hooktrace.analysis.report.facts import ModelFacts
+from hooktrace.analysis.report.step_arrays import settled_steps
 from hooktrace.analysis.timeline import find_traces, load
 from hooktrace.commands.bench.synthetic import SyntheticJob, write_job
 from tests.analysis.timeline.files import run_of, steps_of, text_of, write_ranks
@@ -24,22 +24,27 @@ MS = 1_000_000
 QUIET = SyntheticJob(ranks=3, steps=20, jitter_ms=0.0)
 
 
-def facts_of(folder: Path) -> RunFacts:
+def report_of(folder: Path) -> RunReport:
     """Read and sum up what lies in a folder."""
-    return build_facts(load(find_traces(folder)))
+    return build_report(load(find_traces(folder)))
+
+
+def facts_of(folder: Path) -> ModelFacts:
+    """Return the facts of the only model in a folder."""
+    (model,) = report_of(folder).models
+    return model.facts
 
 
 def model_of(job: SyntheticJob, folder: Path) -> ModelFacts:
     """Return the facts of a job's only model."""
     write_job(job, folder)
-    (model,) = facts_of(folder).models
-    return model
+    return facts_of(folder)
 
 
 def test_a_steps_times_are_those_of_its_records(tmp_path: Path) -> None:
     """A step of the sample: 10 ms, two buckets 1 ms apart of 2 ms each, so 2 ms are exposed."""
     write_ranks(tmp_path, {r: text_of(run_of(r), steps_of(9)) for r in range(2)})
-    (model,) = facts_of(tmp_path).models
+    model = facts_of(tmp_path)
     assert (model.steps, model.clock, model.exposed_share) == (9, "host", 0.2)
     assert model.period is not None
     assert model.exposed is not None
@@ -52,7 +57,7 @@ def test_a_steps_times_are_those_of_its_records(tmp_path: Path) -> None:
     }  # fmt: skip
     assert (first.ready_ns, last.ready_ns) == (0, 1 * MS)
     assert (first.is_last, last.is_last) == (False, True)
-    assert (first.charged, last.charged) == (0.5, 0.5)  # done 1 and 2 ms after backward
+    assert (first.tail_share, last.tail_share) == (0.5, 0.5)  # done 1 and 2 ms after backward
     assert first.busbw_bytes_per_second == pytest.approx(2_000 / 1e-3)
 
 
@@ -76,8 +81,9 @@ def test_a_late_rank_is_found_with_its_bucket(tmp_path: Path) -> None:
     assert late.margin_ns == pytest.approx(7 * MS, rel=0.05)
     assert late.lag_ns == pytest.approx(7 * MS, rel=0.05)
     assert 20_000 <= late.uncertainty_ns <= 40_000
-    assert model.lags[2, 3:] == pytest.approx(7 * MS, rel=0.05)
-    assert (model.lags[:2] < 0.3 * MS).all()
+    (report,) = report_of(tmp_path).models
+    assert report.lags[2, 3:] == pytest.approx(7 * MS, rel=0.05)
+    assert (report.lags[:2] < 0.3 * MS).all()
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
@@ -89,12 +95,13 @@ def test_ranks_that_take_turns_are_not_late(tmp_path: Path, ranks: int) -> None:
 def test_nobody_is_late_by_an_unknown_clock(tmp_path: Path) -> None:
     """It is said that the clocks are missing instead."""
     write_job(dataclasses.replace(QUIET, late_ms={2: 7.0}, clocks=False), tmp_path)
-    facts = facts_of(tmp_path)
-    (model,) = facts.models
-    assert model.late == ()
+    report = report_of(tmp_path)
+    (model,) = report.models
+    assert model.facts.late == ()
+    assert not model.facts.is_order_known
     assert np.isnan(model.lags).all()
-    assert facts.unaligned == (1, 2)
-    assert any("rank 1-2: the clock was not measured" in line for line in facts.missing)
+    assert report.unaligned == [1, 2]
+    assert any("rank 1-2: the clock was not measured" in line for line in report.missing)
 
 
 @settings(max_examples=25, deadline=None)
@@ -109,11 +116,11 @@ def test_what_buckets_add_is_what_is_exposed(
     """On every rank and step, whatever the buckets are like."""
     folder = tmp_path_factory.mktemp("job")
     write_job(SyntheticJob(ranks=ranks, steps=4, bucket_bytes=tuple(sizes), seed=seed), folder)
-    grid = build_grid(load(find_traces(folder)), "synthetic")
-    assert grid is not None
-    added = tails(grid)
+    arrays = settled_steps(load(find_traces(folder)), "synthetic")
+    assert arrays is not None
+    added = tails(arrays)
     assert (added >= 0).all()
-    assert np.abs(added.sum(axis=2) - grid.exposed).max() <= 2  # ns, of a double's rounding
+    assert np.abs(added.sum(axis=2) - arrays.exposed).max() <= 2  # ns, of a double's rounding
 
 
 def test_device_times_are_the_devices(tmp_path: Path) -> None:
@@ -121,22 +128,22 @@ def test_device_times_are_the_devices(tmp_path: Path) -> None:
     steps = [on_device(make_step(i)) for i in range(4)]
     steps.append(on_device(make_step(4), resolved=False))
     write_ranks(tmp_path, {0: text_of(run_of(0), steps)})
-    facts = facts_of(tmp_path)
-    (model,) = facts.models
+    report = report_of(tmp_path)
+    model = report.models[0].facts
     assert model.clock == "device"
     assert model.exposed is not None
     assert model.exposed.p50 == 4 * MS
     assert model.buckets[0].duration is not None
     assert model.buckets[0].duration.p50 == 4 * MS
     assert model.buckets[0].stages["wire"] == 2 * MS
-    assert "rank 0: buckets on a device that have no times: 2" in facts.missing
+    assert "rank 0: buckets on a device that have no times: 2" in report.missing
 
 
 def test_an_opaque_hook_leaves_unknown_what_it_does_not_tell(tmp_path: Path) -> None:
     """No stages, no bytes: None, and not 0."""
     steps = [opaque(make_step(i), sent=None) for i in range(3)]
     write_ranks(tmp_path, {0: text_of(run_of(0), steps)})
-    (model,) = facts_of(tmp_path).models
+    model = facts_of(tmp_path)
     bucket = model.buckets[0]
     assert (model.wire_bytes, model.busbw_bytes_per_second) == (None, None)
     assert (bucket.stages, bucket.transfer_ns, bucket.wait_ns, bucket.wire_bytes) == (
@@ -148,7 +155,7 @@ def test_errors_are_of_their_bucket(tmp_path: Path) -> None:
     """Probes of the sample: a quarter off, with error feedback, one parameter the worst."""
     steps = [probed(make_step(1)), make_step(2), probed(make_step(3))]
     write_ranks(tmp_path, {0: text_of(run_of(0), steps)})
-    first, second = facts_of(tmp_path).models[0].buckets
+    first, second = facts_of(tmp_path).buckets
     assert first.error is not None
     assert (first.error.p50, first.error.count, first.error.worst) == (0.25, 2, "layer0.bias")
     assert first.error.has_feedback
@@ -169,8 +176,7 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
         2: text_of(run_of(2, run_id="older"), steps_of(1)),
     }
     write_ranks(tmp_path, texts)
-    facts = facts_of(tmp_path)
-    said = "\n".join(facts.missing)
+    said = "\n".join(report_of(tmp_path).missing)
     assert "rank 2-4: no trace file; the run has 5 ranks" in said
     assert "rank 1: the file has no end" in said
     assert "rank 2: the file is of another run" in said
@@ -185,6 +191,6 @@ def test_a_model_that_never_settled_is_said(tmp_path: Path) -> None:
         for step, buckets in steps_of(2)
     ]
     write_ranks(tmp_path, {0: text_of(run_of(0), steps)})
-    facts = facts_of(tmp_path)
-    assert facts.models == ()
-    assert any(f"model {MODEL}: no step has settled" in line for line in facts.missing)
+    report = report_of(tmp_path)
+    assert report.models == []
+    assert any(f"model {MODEL}: no step has settled" in line for line in report.missing)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hooktrace.analysis.report import Finding, build_facts, findings
+from hooktrace.analysis.report import Finding, build_report
 from hooktrace.analysis.report.facts import AnomalyFacts
 from hooktrace.analysis.report.findings import anomaly_findings
 from hooktrace.analysis.timeline import find_traces, load
@@ -24,9 +24,8 @@ HIDDEN = SyntheticJob(ranks=3, steps=30, bucket_bytes=(4_000_000,) * 7 + (100_00
 
 def found_in(folder: Path) -> list[Finding]:
     """Return what is said of the only model in a folder."""
-    facts = build_facts(load(find_traces(folder)))
-    (model,) = facts.models
-    return findings(model, facts.run)
+    (model,) = build_report(load(find_traces(folder))).models
+    return model.findings
 
 
 def found(job: SyntheticJob, folder: Path) -> list[Finding]:

@@ -1,0 +1,69 @@
+"""What a CI job reads: findings and facts of a run, by the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from hooktrace.commands.bench.synthetic import SyntheticJob, write_job
+from tests.analysis.report.test_command import call
+
+JOB = SyntheticJob(ranks=3, steps=30, late_ms={1: 5.0}, anomaly_rank=2, clocks=True)
+
+
+def report_of(folder: Path, *options: object) -> dict[str, Any]:
+    """Return what the command prints, which is JSON and nothing else."""
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    result = call("report", folder, "--json", *options)
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout, parse_constant=refuse)
+    return found
+
+
+def test_a_job_can_assert_on_findings(tmp_path: Path) -> None:
+    """By rule, rank and gain; what is wrong by the kind of anomaly."""
+    write_job(JOB, tmp_path)
+    report = report_of(tmp_path)
+    (model,) = report["models"]
+    by_rule = {one["rule"]: one for one in model["findings"]}
+    late = by_rule["ranks_wait"]
+    assert (late["rank"], late["bucket"], late["is_wrong"]) == (1, 0, False)
+    assert 4e6 < late["gain_ns"] < 6e6
+    wrong = by_rule["nonfinite_gradient"]
+    assert (wrong["rank"], wrong["bucket"], wrong["is_wrong"]) == (2, 1, True)
+    assert wrong["gain_ns"] is None
+    exposed = by_rule["communication_is_exposed"]
+    assert exposed["gain_ns"] == model["facts"]["exposed"]["p50"]
+
+
+def test_facts_are_those_of_the_tables(tmp_path: Path) -> None:
+    """A bucket and a rank each, with what nobody knows as null."""
+    write_job(JOB, tmp_path)
+    report = report_of(tmp_path)
+    assert report["schema"] == 1
+    assert (report["ranks"], report["run"]["world_size"], report["missing"]) == (3, 3, [])
+    facts = report["models"][0]["facts"]
+    assert (facts["model"], facts["steps"], len(facts["buckets"])) == ("synthetic", 30, 8)
+    assert facts["buckets"][0]["stages"].keys() == {"compress", "wire", "decompress"}
+    assert facts["buckets"][0]["error"] is None
+    assert [rank["rank"] for rank in facts["ranks"]] == [0, 1, 2]
+    assert facts["exposed_share"] == facts["exposed"]["p50"] / facts["period"]["p50"]
+
+
+def test_the_page_is_written_beside_it(tmp_path: Path) -> None:
+    """Standard output holds the JSON alone."""
+    write_job(JOB, tmp_path)
+    out = tmp_path / "report.html"
+    assert report_of(tmp_path, "--html", out)["ranks"] == 3
+    assert out.read_text().startswith("<!doctype html>")
+
+
+def test_what_cannot_be_read_prints_no_json(tmp_path: Path) -> None:
+    """As without the option: one line on standard error, exit code 2."""
+    result = call("report", tmp_path, "--json")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert len(result.stderr.splitlines()) == 1
