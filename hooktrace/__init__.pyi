@@ -21,10 +21,10 @@ from .staging.operations import AllToAll as AllToAll
 from .staging.operations import Broadcast as Broadcast
 from .staging.operations import Operation as Operation
 from .staging.operations import ReduceScatter as ReduceScatter
+from .tracing.default import default_tracer as default_tracer
 from .tracing.traced_hook import TracedHook as TracedHook
 from .tracing.traced_hook import instrument as instrument
 from .tracing.traced_hook import trace as trace
 from .tracing.tracer import Tracer as Tracer
-from .tracing.tracer import default_tracer as default_tracer
 
 __version__: str

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hooktrace.tracing import tracer
+from hooktrace.tracing.process import open_tracers
 
 
 def pytest_configure() -> None:
@@ -19,9 +19,9 @@ def pytest_configure() -> None:
 @pytest.fixture(autouse=True)
 def no_tracer_left_open() -> Iterator[None]:
     """Fail a test that leaves a tracer open or a drain running."""
-    before = set(tracer._open_tracers)
+    before = set(open_tracers)
     yield
-    left = set(tracer._open_tracers) - before
+    left = set(open_tracers) - before
     for leak in left:
         leak.close(1)
     assert not left, "the test left a tracer open"

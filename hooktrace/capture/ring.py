@@ -47,6 +47,12 @@ class Ring(Generic[T]):
         except IndexError:
             return None
 
+    def clear(self) -> None:
+        """Begin anew in a forked child, where nobody else pushes yet."""
+        self._entries.clear()
+        self._dropped = 0
+        self._lock = threading.Lock()
+
     def __len__(self) -> int:
         """Number of entries waiting."""
         return len(self._entries)

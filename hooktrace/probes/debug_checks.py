@@ -10,11 +10,12 @@ Nothing is sent, and nothing waits.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
 
-from ..capture.calls import Recorder
+from ..capture.calls import BucketCall, Recorder
 from ..capture.layout import BucketSlot, anomaly_of, in_backward
 from ..records import AnomalyRecord
 from .call_start import CallStart
@@ -32,8 +33,9 @@ Future = Any  # torch.futures.Future or torch._C.Future
 class DebugSink(Recorder, Protocol):
     """What the checks need of a tracer."""
 
-    def note(self, anomaly: AnomalyRecord) -> None:
-        """Take an anomaly."""
+    @property
+    def push(self) -> Callable[[BucketCall | AnomalyRecord], None]:
+        """Takes an anomaly; never blocks."""
 
 
 class DebugChecks:
@@ -113,7 +115,7 @@ class CheckedCall:
 
     def note(self, found: AnomalyDraft) -> None:
         """Record an anomaly of this call."""
-        self._sink.note(
+        self._sink.push(
             anomaly_of(
                 self._slot,
                 found.kind,

@@ -4,11 +4,11 @@
         |---sample--> 4096 values, checksum --all-gather------> all ranks' samples ----+
         +--> hook -------------------------------------------> the hook's future ------+
                                                                                        |
-    ProbeResult, the held call --> ring        <--- compare, on the thread of the last ---+
+    ProbeResult with the held call --> ring    <--- compare, on the thread of the last ---+
     DDP             <--- the very same result or exception
 
-The probe stands in for the tracer as the call's recorder and holds the call back, so that the
-numbers are in the ring before it.  Beyond a copy of the bucket it needs a block's memory only.
+The probe stands in for the tracer as the call's recorder and holds the call back, so that it comes
+to the ring with the numbers.  Beyond a copy of the bucket it needs a block's memory only.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ProbeSink(Recorder, Protocol):
 
     @property
     def push(self) -> Callable[[BucketCall | ProbeResult], None]:
-        """Takes a result, and after it the call that it belongs to; never blocks."""
+        """Takes a result with the call that it belongs to; never blocks."""
 
     def clock_offset(self, host_ns: int) -> tuple[int, int] | None:
         """Return the offset to rank 0's clock and its uncertainty, ns; ``None`` if unknown."""
@@ -63,7 +63,6 @@ class Probe:
         self.event_pool = sink.event_pool
         self._sink = sink
         self._stop = stop
-        self._call: BucketCall | None = None
         buffer = bucket.buffer()
         self._lengths = lengths_of(probed.slot.parameters)
         self._probed = probed
@@ -89,7 +88,7 @@ class Probe:
 
     def push(self, call: BucketCall) -> None:
         """Hold the ended call until the comparison is made."""
-        self._call = call
+        self._probed.call = call
 
     def abandon(self) -> None:
         """Let go of the call of a hook that raised; its record is pushed without numbers."""
@@ -149,14 +148,12 @@ class Probe:
         return flat.detach()[:: self._stride][:_SAMPLES].clone().float()
 
     def _release(self) -> None:
+        call = self._probed.call
         self._sink.push(self._probed)
-        call = self._call
-        if call is not None:
-            self._sink.push(call)
-            if call.slot.in_flight is call:
-                call.slot.in_flight = None
+        if call is not None and call.slot.in_flight is call:
+            call.slot.in_flight = None
         # The call keeps its recorder, and waits for the drain: what is large must not.
-        del self._reference, self._messages, self._futures, self._result
+        del self._reference, self._messages, self._futures, self._result, self._probed
 
 
 def residual_of(state: Any, bucket: int) -> float | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
+from ..capture.calls import BucketCall
 from ..capture.layout import BucketSlot
 from ..records import Scope
 
@@ -28,7 +29,8 @@ class ProbeResult:
     the step probed before, and ``checksums`` its results' on each rank, (ranks, 2).  ``ready``:
     host ns at which the hook was called; ``arrivals``: that time on each rank in rank 0's clock and
     its uncertainty, -1 where that is unknown, (ranks, 2).  Without ``sums`` there was nothing to
-    compare.
+    compare.  ``call``: the one that was probed, after
+    its end; ``None`` where it was probed before its hook ran.
     """
 
     slot: BucketSlot
@@ -48,6 +50,7 @@ class ProbeResult:
     checksums: torch.Tensor | None = None
     arrivals: torch.Tensor | None = None
     residual_l2: float | None = None
+    call: BucketCall | None = None
 
     def named(self, place: int) -> int:
         """Return the rank in the job of a place in the group."""

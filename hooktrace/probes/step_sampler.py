@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from ..capture.calls import BucketCall, Recorder
+from ..records import AnomalyRecord
 from .call_start import CallStart
 from .debug_checks import CheckedCall, DebugChecks, DebugSink
 from .local import LocalProbes
@@ -33,7 +34,7 @@ class Sink(ProbeSink, DebugSink, WireSink, Protocol):
     """What looking at calls needs of a tracer."""
 
     @property
-    def push(self) -> Callable[[BucketCall | ProbeResult | WireSample], None]:
+    def push(self) -> Callable[[BucketCall | ProbeResult | WireSample | AnomalyRecord], None]:
         """Takes what was found, and ended calls; never blocks."""
 
 

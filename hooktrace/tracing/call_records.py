@@ -14,7 +14,7 @@ from ..records import (
     Transfer,
 )
 from ..records.intervals import bus_bytes, exposed_ns, union_ns
-from .stage_times import Times, launched
+from .stage_times import CallTimes, launched
 
 __all__ = ["Sent", "bucket_record", "hook_exception", "step_record"]
 
@@ -22,47 +22,51 @@ Sent = tuple[Transfer, ...] | None
 """What was sent, by collective and dtype; ``None`` where it is not known."""
 
 
-def _stages(call: BucketCall, times: Times) -> tuple[Stage, ...]:
-    if not call.staged:
-        if times.launched is None:
-            return (Stage(name="pending", start_ns=times.ready, end_ns=times.done),)
-        returned = min(times.launched, times.done)
-        return (
-            Stage(name="hook", start_ns=times.ready, end_ns=returned),
-            Stage(name="pending", start_ns=returned, end_ns=times.done),
-        )
+def _stages(call: BucketCall, times: CallTimes) -> tuple[Stage, ...]:
+    return _staged(times) if call.staged else _opaque(times)
+
+
+def _opaque(times: CallTimes) -> tuple[Stage, ...]:
+    if times.launched is None:
+        return (Stage(name="pending", start_ns=times.ready, end_ns=times.done),)
+    returned = min(times.launched, times.done)
+    return (
+        Stage(name="hook", start_ns=times.ready, end_ns=returned),
+        Stage(name="pending", start_ns=returned, end_ns=times.done),
+    )
+
+
+def _staged(times: CallTimes) -> tuple[Stage, ...]:
     stages: list[Stage] = []
     if times.started > times.ready:
         stages.append(Stage(name="queue", start_ns=times.ready, end_ns=times.started))
     at = times.started
-    for (kind, wire_bytes, dtype, _, _, _), (issued, arrived), start in zip(
-        call.rounds, times.rounds, times.starts, strict=True
-    ):
-        stages.append(Stage(name="compress", start_ns=at, end_ns=issued))
-        begun = issued if start is None else start
-        if begun > issued:
-            stages.append(Stage(name="queue", start_ns=issued, end_ns=begun, derived=True))
+    for one in times.collectives:
+        stages.append(Stage(name="compress", start_ns=at, end_ns=one.issued))
+        start = one.issued if one.start is None else one.start
+        if start > one.issued:
+            stages.append(Stage(name="queue", start_ns=one.issued, end_ns=start, derived=True))
         stages.append(
             Stage(
                 name="wire",
-                start_ns=begun,
-                end_ns=arrived,
-                derived=start is not None,
-                collective=kind,
-                wire_bytes=wire_bytes,
-                dtype=str(dtype).removeprefix("torch."),
+                start_ns=start,
+                end_ns=one.arrived,
+                derived=one.start is not None,
+                collective=one.kind,
+                wire_bytes=one.wire_bytes,
+                dtype=one.dtype,
             )
         )
-        at = arrived
-    name = "decompress" if call.rounds else "compress"
+        at = one.arrived
+    name = "decompress" if times.collectives else "compress"
     stages.append(Stage(name=name, start_ns=at, end_ns=times.done))
     return tuple(stages)
 
 
 def bucket_record(
     call: BucketCall,
-    host: Times,
-    device: Times | None,
+    host: CallTimes,
+    device: CallTimes | None,
     *,
     generation: int,
     warmup: bool,
@@ -72,10 +76,10 @@ def bucket_record(
     """Return the record of a call; ``host`` and ``device`` are its times in each clock."""
     slot = call.slot
     if call.staged:
-        wire_bytes: int | None = sum(r[1] for r in call.rounds)
+        wire_bytes: int | None = sum(one.wire_bytes for one in host.collectives)
     else:
         wire_bytes = None if sent is None else sum(t.wire_bytes for t in sent)
-    bus = [bus_bytes(kind, size, ranks) for kind, size, _, ranks, _, _ in call.rounds]
+    bus = [bus_bytes(one.kind, one.wire_bytes, one.ranks) for one in host.collectives]
     known = [b for b in bus if b is not None]
     span = None
     if device is not None:
@@ -92,9 +96,9 @@ def bucket_record(
         numel=slot.numel,
         gradient_bytes=slot.gradient_bytes,
         parameter_count=len(slot.parameters),
-        ready_ns=call.ready,
+        ready_ns=host.ready,
         launched_ns=launched(call),
-        done_ns=call.done,
+        done_ns=host.done,
         # On a device the host's stamps only say when work was enqueued: they are not stages.
         stages=_stages(call, host) if slot.device_type == "cpu" else (),
         device=span,

@@ -1,40 +1,93 @@
-"""Where one call's time went, in one clock: from the stamps or events of a ``BucketCall``."""
+"""Where one call's time went, in one clock: from the stamps or events of a ``BucketCall``.
+
+    BucketCall --host_times, device_times--> CallTimes --> queue_model, call_records
+
+The only module that reads a call's stamps, its rounds and its events.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from ..capture.calls import BucketCall
+from ..capture.clocks import DeviceEvent
 
-__all__ = ["Times", "host_times", "launched", "times_of"]
+__all__ = ["CallTimes", "TimedCollective", "device_times", "events_of", "host_times", "launched"]
 
 
-@dataclass
-class Times:
-    """One call's times in one clock, in ns; ``rounds`` are (issued, arrived)."""
+@dataclass(slots=True)
+class TimedCollective:
+    """One collective of a call; ``issued`` and ``arrived`` in ns.
+
+    ``queue``: names the backend that executes it, ``workers`` of them at once, 0 where that is not
+    known.  ``start``: when it began there (``queue_model``), ``None`` where that is not known.
+    """
+
+    kind: str
+    wire_bytes: int
+    dtype: str
+    ranks: int
+    queue: int
+    workers: int
+    issued: int
+    arrived: int
+    start: int | None = None
+
+
+@dataclass(slots=True)
+class CallTimes:
+    """One call's times in one clock, in ns.
+
+    ``ready``: the hook was called.  ``started``: it got its turn.  ``launched``: it had returned;
+    ``None`` on a device, which does not know.  ``done``: the bucket's result was there.
+    """
 
     ready: int
     started: int
-    rounds: list[tuple[int, int]]
+    launched: int | None
+    collectives: list[TimedCollective]
     done: int
-    launched: int | None = None
-    starts: list[int | None] = field(default_factory=list)
 
 
-def host_times(call: BucketCall) -> Times:
+def host_times(call: BucketCall) -> CallTimes:
     """Return what the host's stamps say."""
-    marks = call.marks if len(call.marks) % 2 == 0 else (*call.marks, call.done)
-    rounds = list(zip(marks[::2], marks[1::2], strict=True))
-    return Times(call.ready, call.started, rounds, call.done, launched(call))
+    collectives = _collectives(call, call.marks, call.done)
+    return CallTimes(call.ready, call.started, launched(call), collectives, call.done)
 
 
 def launched(call: BucketCall) -> int:
     """Return when the hook had returned, host ns."""
-    # The result was there first, and the hook is about to return.
+    # Without the stamp, the result was there first, and the hook is about to return.
     return call.done if call.launched is None else call.launched
 
 
-def times_of(at: list[int]) -> Times:
-    """Make times of device offsets: ready, two marks a round, done."""
-    marks = at[1:-1] if len(at) % 2 == 0 else [*at[1:-1], at[-1]]
-    return Times(at[0], at[0], list(zip(marks[::2], marks[1::2], strict=True)), at[-1])
+def device_times(call: BucketCall, origin: DeviceEvent) -> CallTimes:
+    """Return what the device's events say, which it has passed, in ns since ``origin``."""
+    ready, *marks, done = [round(origin.elapsed_time(e) * 1e6) for e in call.events or ()]
+    return CallTimes(ready, ready, None, _collectives(call, marks, done), done)
+
+
+def events_of(calls: Iterable[BucketCall]) -> list[DeviceEvent]:
+    """Return the device events of some calls, the first one's first."""
+    return [event for call in calls for event in call.events or ()]
+
+
+def _collectives(call: BucketCall, marks: Sequence[int], done: int) -> list[TimedCollective]:
+    # Of a call that failed the last collective may not have arrived.
+    marks = marks if len(marks) % 2 == 0 else [*marks, done]
+    return [
+        TimedCollective(
+            kind=kind,
+            wire_bytes=wire_bytes,
+            dtype=str(dtype).removeprefix("torch."),
+            ranks=ranks,
+            queue=queue,
+            workers=workers,
+            issued=issued,
+            arrived=arrived,
+        )
+        for (kind, wire_bytes, dtype, ranks, queue, workers), issued, arrived in zip(
+            call.rounds, marks[::2], marks[1::2], strict=True
+        )
+    ]

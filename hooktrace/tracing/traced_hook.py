@@ -39,6 +39,7 @@ from ..records.errors import HookError
 from ..staging.groups import group_of, only_default_group
 from ..staging.hook import HOOK_SIGNATURE, StagedHook
 from ..staging.result_check import no_future, wrong_result
+from .state import RECORDING
 from .unsynchronised import watch_for_silence
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def trace(
     if isinstance(hook, functools.partial) and isinstance(hook.func, StagedHook) and not hook.args:
         hook = hook.func.bind(**hook.keywords)
     if tracer is None:
-        from .tracer import default_tracer
+        from .default import default_tracer
 
         tracer = default_tracer()
     return TracedHook(hook, tracer, model, local or getattr(hook, "local", False))
@@ -139,11 +140,11 @@ class TracedHook:
         self._group: dist.ProcessGroup | None = None
         self._local = local
         self._compiled = False
-        self._first_name = tracer.name_model(model)
+        self._first_name = tracer.models.name(model)
         self._clock = tracer.clock
         label = self.__qualname__.split("<locals>.")[-1]
-        self._layout = LayoutTracker(label, self._name_model, tracer.announce, tracer.clock)
-        tracer.adopt(self._layout)
+        self._layout = LayoutTracker(label, self._name_model, tracer.push, tracer.clock)
+        tracer.models.register_layout(self._layout)
         self._key = id(self)
         _traced[self._key] = self
 
@@ -175,7 +176,7 @@ class TracedHook:
             _note_compiled(self._key)
             return self._hook(state, bucket)
         tracer = self._tracer
-        if not tracer.recording:
+        if tracer.state is not RECORDING:
             tracer.raise_alarm()
             return self._hook(state, bucket)
         ready = self._clock()
@@ -321,7 +322,7 @@ class TracedHook:
 
     def _name_model(self, position: int) -> str:
         # The first model's name was given by trace(), so that names follow the order in the code.
-        return self._first_name if position == 0 else self._tracer.name_model(self._first_name)
+        return self._first_name if position == 0 else self._tracer.models.name(self._first_name)
 
     def note_compiled(self) -> None:
         """Record, once, that this hook runs under the compiled python reducer."""
@@ -344,10 +345,12 @@ class TracedHook:
 
     def _note(self, kind: str, what: str) -> None:
         """Record an anomaly of the hook as a whole."""
-        if not self._tracer.recording:
+        tracer = self._tracer
+        if tracer.state is not RECORDING:
             return
+        tracer.start()
         last = self._layout.models[-1] if self._layout.models else None
-        self._tracer.note(
+        tracer.push(
             AnomalyRecord(
                 kind=kind,
                 model=self._first_name,

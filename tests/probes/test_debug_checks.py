@@ -18,7 +18,6 @@ class Sink:
     """Keeps the kinds that it is told."""
 
     event_pool: Any = None
-    push: Any = None
 
     def __init__(self) -> None:
         self.kinds: list[str] = []
@@ -27,7 +26,7 @@ class Sink:
         """Return a time."""
         return 0
 
-    def note(self, anomaly: Any) -> None:
+    def push(self, anomaly: Any) -> None:
         """Keep the kind."""
         self.kinds.append(anomaly.kind)
 

@@ -40,7 +40,7 @@ class Sink:
     event_pool: Any = None
 
     def __init__(self) -> None:
-        self.seen: list[tuple[str, bool]] = []
+        self.seen: list[tuple[Any, bool]] = []
         self.results: list[ProbeResult] = []
 
     def clock(self) -> int:
@@ -52,11 +52,8 @@ class Sink:
         return 100, 7
 
     def push(self, entry: Any) -> None:
-        """Note a call, or a result and whether it has numbers."""
-        if not isinstance(entry, ProbeResult):
-            self.seen.append(("call", True))
-            return
-        self.seen.append(("result", entry.sums is not None))
+        """Note a result's call, and whether it has numbers."""
+        self.seen.append((entry.call, entry.sums is not None))
         self.results.append(entry)
 
 
@@ -118,8 +115,8 @@ class Probed:
             future.set_result(None)
 
 
-def test_numbers_come_before_the_call_and_both_before_ddp() -> None:
-    """Once, in this order, and not before the reference is there."""
+def test_numbers_come_with_their_call_and_before_ddp() -> None:
+    """Once, and not before the reference is there."""
     result = torch.ones(6)
     probed = Probed(result)
     assert not probed.future.done()
@@ -128,7 +125,7 @@ def test_numbers_come_before_the_call_and_both_before_ddp() -> None:
     assert probed.call.slot.in_flight is probed.call  # closing now would count it
     probed.complete()
     assert probed.call.slot.in_flight is None
-    assert probed.sink.seen == [("result", True), ("call", True)]
+    assert probed.sink.seen == [(probed.call, True)]
     assert probed.future.value() is result
 
 
@@ -156,7 +153,7 @@ def test_ddp_gets_its_result_whatever_the_comparison_does(
     probed = Probed(result)
     probed.complete()
     assert probed.future.value() is result
-    assert probed.sink.seen == [("result", False), ("call", True)]
+    assert probed.sink.seen == [(probed.call, False)]
     assert probed.stopped == (["MemoryError: boom"] if error is MemoryError else [])
 
 
@@ -168,7 +165,7 @@ def test_a_failed_reference_ends_the_probes_and_not_training() -> None:
     probed.group.futures[1].set_result(None)
     assert probed.future.value() is result
     assert probed.stopped == ["RuntimeError: timed out"]
-    assert probed.sink.seen == [("result", False), ("call", True)]
+    assert probed.sink.seen == [(probed.call, False)]
 
 
 def test_the_copy_goes_when_it_was_compared() -> None:

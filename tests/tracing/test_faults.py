@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from hooktrace import Tracer, trace
+from hooktrace.capture.clocks import EventPool
 from hooktrace.probes import WireSample
 from hooktrace.records import AnomalyRecord, Batch
 from hooktrace.records.errors import HookError
@@ -334,7 +335,7 @@ def test_a_defect_in_the_drain_is_counted(
     with Tracer() as tracer:
         job = Job(tracer)
         with monkeypatch.context() as patch:
-            patch.setattr("hooktrace.tracing.assembler.Assembler.add", broken)
+            patch.setattr("hooktrace.tracing.steps.StepGatherer.add", broken)
             for _ in range(2):
                 job.step()
                 assert tracer.flush()
@@ -450,8 +451,8 @@ def test_the_environment_turns_debug_mode_on(
 
 def test_samples_of_steps_that_never_come_are_forgotten() -> None:
     """Their calls were lost."""
-    assembler = Assembler()
+    assembler = Assembler(lambda reason, count: None, EventPool(torch.cuda.Event))
     for step in range(5000):
-        assembler.add_sample(WireSample("net", step, 0, 0, 0))
+        assembler.add(WireSample("net", step, 0, 0, 0))
     assert len(assembler._samples) == 4096
     assert min(step for _, step in assembler._samples) == 5000 - 4096

@@ -1,0 +1,73 @@
+"""The ledger of what was lost: counts by reason, and one warning with a remedy for each.
+
+drain, assembler, exporters --add--> LossLedger --totals--> batches, tracer.losses(), warnings
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+__all__ = ["LossLedger"]
+
+logger = logging.getLogger("hooktrace")
+
+_REMEDIES = {
+    "ring_full": "the drain did not keep up; pass Tracer(ring_capacity=...) a larger number or "
+    "use fewer exporters",
+    "late": "a bucket completed after a later step had; look for a hook whose future "
+    "does not belong to its bucket",
+    "unfinished": "their futures had not completed when the tracer was closed; close it after the "
+    "last backward pass has returned",
+    "not_exported": "an exporter was disabled; its own message says why",
+    "device_unresolved": "the device had not passed their events; synchronise it before close()",
+}
+"""A reason that is missing here is told, with its remedy, by whoever counts it."""
+
+
+class LossLedger:
+    """Counts losses in the drain thread; ``published`` may be read by any.
+
+    ``elsewhere``: returns what others count for themselves, by reason.
+    """
+
+    def __init__(self, elsewhere: Callable[[], Mapping[str, int]]) -> None:
+        self._counts: Counter[str] = Counter()
+        self._elsewhere = elsewhere
+        self._told: set[str] = set()
+        self.published: dict[str, int] = {}
+        """The totals at the end of the last drain: replaced as a whole, never changed."""
+
+    def add(self, reason: str, count: int = 1) -> None:
+        """Count a loss."""
+        self._counts[reason] += count
+
+    def add_defect(self) -> None:
+        """Count the exception that is being handled, a defect of hooktrace; the first is logged."""
+        self.add("internal_error")
+        if "internal_error" not in self._told:
+            self._told.add("internal_error")
+            logger.exception(
+                "hooktrace could not make records of some hook calls; training is not "
+                "affected: please report this with the traceback"
+            )
+
+    def totals(self) -> dict[str, int]:
+        """Return everything lost so far, by reason."""
+        totals = self._counts + Counter(self._elsewhere())
+        return {reason: count for reason, count in totals.items() if count}
+
+    def publish(self) -> None:
+        """Let other threads see the totals, and warn of each reason once."""
+        self.published = self.totals()
+        for reason, count in self.published.items():
+            if reason in _REMEDIES and reason not in self._told:
+                self._told.add(reason)
+                logger.warning(
+                    "%d record(s) lost (%s): %s; further losses are only counted, in "
+                    "hooktrace_records_lost_total and tracer.losses()",
+                    count,
+                    reason,
+                    _REMEDIES[reason],
+                )

@@ -1,0 +1,55 @@
+"""The models that a tracer traces: their names, and their calls in flight."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import weakref
+
+from ..capture.layout import LayoutTracker, ModelState
+
+__all__ = ["TracedModels"]
+
+
+class TracedModels:
+    """Knows the layouts of all traced hooks that are alive; safe from several threads."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+        self._numbers = itertools.count()
+        self._layouts: weakref.WeakSet[LayoutTracker] = weakref.WeakSet()
+        self._lock = threading.Lock()
+
+    def name(self, wanted: str | None) -> str:
+        """Return a name for a model that no other one has."""
+        name = wanted or f"model{next(self._numbers)}"
+        candidates = itertools.chain([name], (f"{name}#{n}" for n in itertools.count(2)))
+        unique = next(c for c in candidates if c not in self._names)
+        self._names.add(unique)
+        return unique
+
+    def register_layout(self, layout: LayoutTracker) -> None:
+        """Take note of a traced hook's layout."""
+        with self._lock:
+            self._layouts.add(layout)
+
+    def count_in_flight(self) -> int:
+        """Return how many calls wait for their futures."""
+        return sum(1 for model in self._all() for _ in model.in_flight())
+
+    def leave_sampling(self) -> None:
+        """Tell the other ranks that these models are sampled no more."""
+        for model in self._all():
+            if model.sampling is not None:
+                model.sampling.leave()
+
+    def begin_in_child(self) -> None:
+        """Identify every bucket anew in a forked child."""
+        self._lock = threading.Lock()
+        for layout in list(self._layouts):
+            layout.recheck()
+
+    def _all(self) -> list[ModelState]:
+        with self._lock:
+            layouts = list(self._layouts)
+        return [model for layout in layouts for model in layout.models]

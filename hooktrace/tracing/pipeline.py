@@ -1,0 +1,148 @@
+"""What the drain does: entries of the ring become records, and batches of them go out.
+
+ring --pop--> Assembler --steps, records--> batches --> RecentRecords (memory), FanOut (exporters)
+LossLedger: what did not arrive
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from msgspec.structs import replace
+
+from ..capture.ring import Ring
+from ..records import AnomalyRecord, Batch, CompletedStep, RunInfo
+from .assembler import Assembler
+from .drain import give_way
+from .fan_out import FanOut
+from .losses import LossLedger
+from .recent import RecentRecords
+
+__all__ = ["Pipeline"]
+
+_ENTRIES_PER_PORTION = 16
+_BUCKETS_PER_BATCH = 32
+
+
+class Pipeline:
+    """The work of a drain; an exception in it is a defect of hooktrace, counted and survived.
+
+    ``run_info`` is asked once, when the thread begins.  ``in_flight`` tells how many calls are
+    unfinished at the end.  ``on_anomalies`` is told of anomalies before they go out.
+    """
+
+    def __init__(
+        self,
+        ring: Ring[object],
+        assembler: Assembler,
+        recent: RecentRecords,
+        exporters: FanOut,
+        losses: LossLedger,
+        *,
+        run_info: Callable[[], RunInfo],
+        in_flight: Callable[[], int],
+        on_anomalies: Callable[[Sequence[AnomalyRecord]], None],
+    ) -> None:
+        self._ring = ring
+        self._assembler = assembler
+        self._recent = recent
+        self._exporters = exporters
+        self._losses = losses
+        self._run_info = run_info
+        self._in_flight = in_flight
+        self._on_anomalies = on_anomalies
+        self._run: RunInfo | None = None
+        self._said: tuple[dict[str, int], dict[str, int]] = ({}, {})
+
+    def begin(self) -> None:
+        """Ask who this is, while the process group that the first hook ran on is there."""
+        self._run = self._run_info()
+
+    def cycle(self, *, last: bool) -> None:
+        """Empty the ring and send out what came of it."""
+        # What is pushed meanwhile belongs to the next cycle: a fast producer cannot hold one up.
+        for position in range(1, len(self._ring) + 1):
+            self._guarded(self._take)
+            if position % _ENTRIES_PER_PORTION == 0:
+                give_way()
+        if last:
+            while len(self._ring):
+                self._guarded(self._take)
+            self._guarded(self._assembler.finish)
+            self._guarded(self._count_unfinished)
+        self._guarded(self._send)
+        self._losses.publish()
+
+    def end(self) -> None:
+        """Close the exporters."""
+        self._exporters.close()
+        self._losses.add("unfinished", len(self._ring))
+        self._losses.publish()
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        """Do a piece of work; what it raises costs that piece only."""
+        try:
+            work()
+        except Exception:
+            self._losses.add_defect()
+
+    def _take(self) -> None:
+        entry = self._ring.pop()
+        if entry is not None:
+            self._assembler.add(entry)
+
+    def _count_unfinished(self) -> None:
+        self._losses.add("unfinished", self._in_flight())
+
+    def _send(self) -> None:
+        steps, records = self._assembler.take()
+        anomalies = [record for record in records if isinstance(record, AnomalyRecord)]
+        if anomalies:
+            self._on_anomalies(anomalies)
+        totals = self._losses.totals(), self._exporters.failures
+        if not (steps or records or totals != self._said):
+            return
+        self._said = totals
+        if self._run is None:
+            self._run = self._run_info()
+        records = [
+            replace(r, rank=self._run.rank) if isinstance(r, AnomalyRecord) else r for r in records
+        ]
+        for portion, with_it in _portions(steps, records):
+            batch = Batch(
+                run=self._run,
+                steps=tuple(portion),
+                records=tuple(with_it),
+                losses=self._losses.totals(),
+                failures=self._exporters.failures,
+            )
+            self._recent.add(batch)
+            self._exporters.export(batch)
+            give_way()
+
+
+def _portions(
+    steps: list[CompletedStep], records: list[object]
+) -> Iterator[tuple[list[CompletedStep], list[object]]]:
+    """Yield a few steps at a time, each with its anomalies; other records come with the first.
+
+    An exporter that keeps or drops a step's detail has to know what went wrong in it.
+    """
+    while True:
+        portion, steps = _split(steps)
+        later = {(step.model, step.step) for step, _ in steps}
+        waits = [isinstance(r, AnomalyRecord) and (r.model, r.step) in later for r in records]
+        yield portion, [r for r, wait in zip(records, waits, strict=True) if not wait]
+        if not steps:
+            return
+        records = [r for r, wait in zip(records, waits, strict=True) if wait]
+
+
+def _split(steps: list[CompletedStep]) -> tuple[list[CompletedStep], list[CompletedStep]]:
+    """Return as many steps as one batch takes, at least one where there are any, and the rest."""
+    buckets = 0
+    for count, (_, of_step) in enumerate(steps):
+        buckets += len(of_step)
+        if count and buckets > _BUCKETS_PER_BATCH:
+            return steps[:count], steps[count:]
+    return steps, []
