@@ -19,7 +19,40 @@ from ...exporters import (
     TraceFileExporter,
 )
 
-__all__ = ["all_exporters", "otlp_sink"]
+__all__ = ["EXPORTERS", "all_exporters", "make_exporter", "otlp_sink"]
+
+EXPORTERS = ("Prometheus", "TensorBoard", "trace files", "OpenTelemetry")
+"""What ``make_exporter`` makes."""
+
+
+def make_exporter(name: str, directory: Path, endpoint: str) -> Exporter:
+    """Return an exporter as a job would make it; ``name`` is one of ``EXPORTERS``.
+
+    Files go below ``directory``.  Spans and metrics go to ``endpoint``; where the ``otlp`` extra is
+    not installed they are made and then forgotten.
+    """
+    if name == "Prometheus":
+        return PrometheusExporter(port=0)
+    if name == "TensorBoard":
+        return TensorBoardExporter(directory / "tensorboard")
+    if name == "trace files":
+        return TraceFileExporter(directory / "trace")
+    os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = endpoint
+    return OpenTelemetryExporter(**_providers())
+
+
+def all_exporters(directory: Path, endpoint: str) -> list[Exporter]:
+    """Return one exporter of each kind; see ``make_exporter``."""
+    return [make_exporter(name, directory, endpoint) for name in EXPORTERS]
+
+
+def _providers() -> dict[str, Any]:
+    if find_spec("opentelemetry.exporter") is not None:
+        return {}
+    from opentelemetry.sdk.metrics import MeterProvider
+    from opentelemetry.sdk.trace import TracerProvider
+
+    return {"tracer_provider": TracerProvider(), "meter_provider": MeterProvider()}
 
 
 class _Sink(BaseHTTPRequestHandler):
@@ -48,24 +81,3 @@ def otlp_sink() -> Iterator[str]:
         server.shutdown()
         server.server_close()
         thread.join()
-
-
-def all_exporters(directory: str, endpoint: str) -> list[Exporter]:
-    """Return one exporter of each kind, as a job would make them.
-
-    Files go below ``directory``.  Spans and metrics go to ``endpoint``; where the ``otlp`` extra is
-    not installed they are made and then forgotten.
-    """
-    os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = endpoint
-    providers: dict[str, Any] = {}
-    if find_spec("opentelemetry.exporter") is None:
-        from opentelemetry.sdk.metrics import MeterProvider
-        from opentelemetry.sdk.trace import TracerProvider
-
-        providers = {"tracer_provider": TracerProvider(), "meter_provider": MeterProvider()}
-    return [
-        PrometheusExporter(port=0),
-        TensorBoardExporter(Path(directory, "tensorboard")),
-        TraceFileExporter(Path(directory, "trace")),
-        OpenTelemetryExporter(**providers),
-    ]

@@ -36,6 +36,7 @@ GROUPS = {
     "training-thread": Group(
         module="training_thread", what="processor time of the training thread in backward, 2 ranks"
     ),
+    "drain": Group(module="drain", what="processor time of the drain, 25 buckets a step"),
     "whole-step": Group(
         module="whole_step", what="a step of 12.6 M parameters, 2 ranks, all exporters"
     ),
@@ -43,6 +44,7 @@ GROUPS = {
     "probes": Group(module="probes", what="a probe of the error, an 8 MB bucket, 2 ranks"),
     "memory": Group(module="memory", what="a tracer that is left on"),
     "trace-file": Group(module="trace_file", what="trace files that are left on"),
+    "start-up": Group(module="start_up", what="import and commands, new interpreters"),
     "hooks": Group(
         module="hooks", what="step time with a standard hook / with torch's own", is_default=False
     ),

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from .models import linear_stack
 from .peers import PEERS, Peer
-from .ranks import run_ranks
+from .ranks import on_all_ranks, run_ranks
 from .table import Row, row_of
 
 __all__ = ["run"]
@@ -44,7 +44,10 @@ def _measure(index: int, rounds: int) -> dict[int, list[float]]:
 
 
 def _ratios(peer: Peer, width: int, layers: int, rounds: int) -> list[float]:
-    models = [_model(width, layers, *side()) for side in (peer.ours, peer.theirs)]
+    models = []
+    for make in (peer.ours, peer.theirs):
+        state, hook = make()
+        models.append(linear_stack(width, layers, hook, state))
     data = torch.randn(4, width)
     ratios: list[float] = []
     started = time.monotonic()
@@ -54,16 +57,11 @@ def _ratios(peer: Peer, width: int, layers: int, rounds: int) -> list[float]:
             seconds[side] = _step(models[side], data)
         if count >= _WARMUP_ROUNDS:
             ratios.append(seconds[0] / seconds[1])
-            if len(ratios) >= _LEAST_ROUNDS and _is_late(started):
+            if len(ratios) >= _LEAST_ROUNDS and on_all_ranks(
+                time.monotonic() - started > _LONGEST_S
+            ):
                 break
     return ratios
-
-
-def _is_late(started: float) -> bool:
-    """Return whether rank 0 has taken long enough; all ranks get the same answer, and must ask."""
-    late = torch.tensor([float(time.monotonic() - started > _LONGEST_S)])
-    torch.distributed.broadcast(late, 0)
-    return bool(late.item())
 
 
 def _step(model: DistributedDataParallel, data: torch.Tensor) -> float:
@@ -72,13 +70,3 @@ def _step(model: DistributedDataParallel, data: torch.Tensor) -> float:
     model.zero_grad()
     model(data).square().mean().backward()
     return time.perf_counter() - started
-
-
-def _model(width: int, layers: int, state: Any, hook: Any) -> DistributedDataParallel:
-    torch.manual_seed(0)
-    stack = [torch.nn.Linear(width, width, bias=False) for _ in range(layers)]
-    model = DistributedDataParallel(
-        torch.nn.Sequential(*stack), bucket_cap_mb=width * width * 4 / 2**20
-    )
-    model.register_comm_hook(state, hook)
-    return model

@@ -11,11 +11,11 @@ import time
 
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
 
 from ... import hooks
 from ...tracing.traced_hook import trace
 from ...tracing.tracer import Tracer
+from .models import linear_stack
 from .ranks import run_ranks
 from .table import Row, row_of
 
@@ -43,12 +43,11 @@ def run(*, quick: bool) -> list[Row]:
 
 def _measure(steps: int) -> list[float]:
     """Return step times in ms; those at odd positions are probed."""
-    layers = [torch.nn.Linear(_WIDTH, _WIDTH) for _ in range(_LAYERS)]
-    model = DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=8)
     data = torch.randn(_BATCH, _WIDTH)
     times = []
     with Tracer(error_every=2) as tracer:
-        model.register_comm_hook(None, trace(hooks.fp16_compress_hook, tracer=tracer))
+        hook = trace(hooks.fp16_compress_hook, tracer=tracer)
+        model = linear_stack(_WIDTH, _LAYERS, hook, cap_mb=8)
         for count in range(1 - _WARMUP_STEPS, steps + 1):
             dist.barrier()
             started = time.perf_counter()

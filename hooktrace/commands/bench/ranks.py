@@ -16,7 +16,7 @@ from torch.multiprocessing.spawn import spawn
 
 from ...ranks.job import loopback, shutdown
 
-__all__ = ["hold_to_one_core", "run_ranks"]
+__all__ = ["on_all_ranks", "run_ranks"]
 
 _GRACE_S = 5.0
 
@@ -42,13 +42,11 @@ def run_ranks(
         return [pickle.loads(_result_path(directory, r).read_bytes()) for r in range(ranks)]
 
 
-def hold_to_one_core() -> None:
-    """Let every thread of this process run on one core only; does nothing outside Linux."""
-    if not hasattr(os, "sched_setaffinity"):
-        return
-    core = max(os.sched_getaffinity(0))
-    for thread in os.listdir("/proc/self/task"):
-        os.sched_setaffinity(int(thread), {core})
+def on_all_ranks(answer: bool) -> bool:
+    """Return rank 0's ``answer`` on every rank; all of them must ask."""
+    answers = torch.tensor([float(answer)])
+    dist.broadcast(answers, 0)
+    return bool(answers.item())
 
 
 def _join(context: Any, deadline_s: float) -> None:

@@ -56,7 +56,7 @@ def _measure(name: str, rounds: int, endpoint: str) -> Costs:
         numbers = count()
 
         def exporters() -> list[Exporter]:
-            return all_exporters(str(Path(directory, str(next(numbers)))), endpoint)
+            return all_exporters(Path(directory, str(next(numbers))), endpoint)
 
         sides: dict[str, Callable[..., Any]] = {"opaque": opaque, "staged": staged}
         return measure_sides(sides, rounds, exporters=exporters if endpoint else list)

@@ -7,6 +7,9 @@ than the drain's interval, so that the drain's and the exporters' work of a trac
 it as it does in a long run; a traced block ends with a flush, so that none of it falls into the
 next.  A sample is the mean step time of a traced block over that of its untraced neighbour.
 
+There are as many samples as it takes for the median's 99 % interval to exclude 1.02, up to a limit
+of time.  (99 and not 95: who looks again and again stops at the first lucky look.)
+
 On a machine that others use, wall-clock ratios scatter by several per cent.  CPU time of the whole
 process, all threads, is much steadier; with as many ranks as cores what it grows by is what a step
 can lose at most, but for waits.
@@ -16,6 +19,9 @@ from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -25,8 +31,9 @@ from ... import hooks
 from ...tracing.traced_hook import trace
 from ...tracing.tracer import Tracer
 from .backends import all_exporters, otlp_sink
-from .ranks import run_ranks
-from .table import Row, row_of
+from .models import linear_stack
+from .ranks import on_all_ranks, run_ranks
+from .table import Row, interval_of_median, row_of
 
 __all__ = ["run"]
 
@@ -36,65 +43,88 @@ _BATCH = 64
 _LEAD_IN_STEPS = 4
 _TIMED_STEPS = 10
 _WARMUP_STEPS = 8
+_LEAST_PAIRS = 20
+_LOOK_EVERY = 10
+_LIMIT = 1.02
+_LONGEST_S = {True: 30.0, False: 480.0}
+"""By ``quick``."""
 
 
-def run(*, quick: bool) -> list[Row]:
-    """Return the ratio's row, and one with the step time for scale."""
-    pairs = 4 if quick else 40
+def run(*, quick: bool) -> Iterator[Row]:
+    """Yield the ratio, by the clock and of processor time, and the step time for scale."""
     with otlp_sink() as endpoint:
-        rank0, _ = run_ranks(2, _measure, pairs, endpoint, deadline_s=600)
-    what = "whole step, 2 ranks, 12.6 M parameters, all exporters: traced / untraced"
-    return [
-        row_of(what, [t[0] / u[0] for t, u in rank0], "ratio", budget=1.01),
-        row_of("the same, CPU time of all threads", [t[1] / u[1] for t, u in rank0], "ratio"),
-        row_of("the same step, untraced", [u[0] / 1e6 for _, u in rank0], "ms"),
-    ]
+        pairs, _ = run_ranks(2, _measure, _LONGEST_S[quick], endpoint, deadline_s=900)
+    note = f"{len(pairs)} pairs of blocks"
+    yield row_of("traced / untraced", _ratios(pairs), "ratio", budget=1.01, note=note)
+    shares = [traced.cpu_ns / untraced.cpu_ns for traced, untraced in pairs]
+    yield row_of("the same, processor time of all threads", shares, "ratio")
+    yield row_of("a step, untraced", [untraced.wall_ns / 1e6 for _, untraced in pairs], "ms")
 
 
-Block = tuple[float, float]
-"""Mean of a step in ns: wall-clock, and CPU time of the process."""
+class _Block(NamedTuple):
+    """Mean of a step: by the clock, and processor time of the process."""
+
+    wall_ns: float
+    cpu_ns: float
 
 
-def _measure(pairs: int, endpoint: str) -> list[tuple[Block, Block]]:
-    """Return each pair of blocks: traced, untraced."""
-    layers = [torch.nn.Linear(_WIDTH, _WIDTH) for _ in range(_LAYERS)]
-    model = DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=8)
+_Pair = tuple[_Block, _Block]
+"""Traced, untraced."""
+
+
+def _ratios(pairs: Sequence[_Pair]) -> list[float]:
+    return [traced.wall_ns / untraced.wall_ns for traced, untraced in pairs]
+
+
+def _measure(longest_s: float, endpoint: str) -> list[_Pair]:
     with (
         tempfile.TemporaryDirectory() as directory,
-        Tracer(all_exporters(directory, endpoint)) as tracer,
+        Tracer(all_exporters(Path(directory), endpoint)) as tracer,
     ):
-        model.register_comm_hook(None, trace(hooks.allreduce_hook, tracer=tracer))
-        optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
-        _steps(model, optimizer, _WARMUP_STEPS)
-        blocks = []
-        for count in range(pairs):
-            times = {
-                on: _block(tracer, model, optimizer, on) for on in (count % 2 > 0, not count % 2)
-            }
-            blocks.append((times[True], times[False]))
+        hook = trace(hooks.allreduce_hook, tracer=tracer)
+        trainer = _Trainer(tracer, linear_stack(_WIDTH, _LAYERS, hook, cap_mb=8))
+        trainer.steps(_WARMUP_STEPS)
+        end = time.monotonic() + longest_s
+        pairs: list[_Pair] = []
+        while not on_all_ranks(_is_enough(pairs) or time.monotonic() > end):
+            for count in range(_LOOK_EVERY):
+                order = (True, False) if count % 2 else (False, True)
+                blocks = {recording: trainer.block(recording) for recording in order}
+                pairs.append((blocks[True], blocks[False]))
         tracer.recording = True
-    return blocks
+    return pairs
 
 
-def _block(
-    tracer: Tracer,
-    model: DistributedDataParallel,
-    optimizer: torch.optim.Optimizer,
-    recording: bool,
-) -> Block:
-    tracer.recording = recording
-    dist.barrier()
-    _steps(model, optimizer, _LEAD_IN_STEPS)
-    cpu, wall = time.process_time_ns(), time.perf_counter_ns()
-    _steps(model, optimizer, _TIMED_STEPS)
-    wall, cpu = time.perf_counter_ns() - wall, time.process_time_ns() - cpu
-    tracer.flush()
-    return wall / _TIMED_STEPS, cpu / _TIMED_STEPS
+def _is_enough(pairs: Sequence[_Pair]) -> bool:
+    if len(pairs) < _LEAST_PAIRS:
+        return False
+    least, most = interval_of_median(_ratios(pairs), 2.58)
+    return most < _LIMIT or least > _LIMIT
 
 
-def _steps(model: DistributedDataParallel, optimizer: torch.optim.Optimizer, count: int) -> None:
-    data = torch.randn(_BATCH, _WIDTH)
-    for _ in range(count):
-        optimizer.zero_grad()
-        model(data).square().mean().backward()
-        optimizer.step()
+class _Trainer:
+    """Trains a model, in blocks of which some are recorded."""
+
+    def __init__(self, tracer: Tracer, model: DistributedDataParallel) -> None:
+        self._tracer = tracer
+        self._model = model
+        self._optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+        self._data = torch.randn(_BATCH, _WIDTH)
+
+    def block(self, recording: bool) -> _Block:
+        """Run a block and return what its timed steps took."""
+        self._tracer.recording = recording
+        dist.barrier()
+        self.steps(_LEAD_IN_STEPS)
+        cpu, wall = time.process_time_ns(), time.perf_counter_ns()
+        self.steps(_TIMED_STEPS)
+        wall, cpu = time.perf_counter_ns() - wall, time.process_time_ns() - cpu
+        self._tracer.flush()
+        return _Block(wall / _TIMED_STEPS, cpu / _TIMED_STEPS)
+
+    def steps(self, count: int) -> None:
+        """Train ``count`` steps."""
+        for _ in range(count):
+            self._optimizer.zero_grad()
+            self._model(self._data).square().mean().backward()
+            self._optimizer.step()

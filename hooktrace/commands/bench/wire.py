@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile
 
 from ... import hooks
@@ -24,6 +23,7 @@ from ...records import BucketRecord
 from ...records.summary import percentile
 from ...tracing.traced_hook import trace
 from ...tracing.tracer import Tracer
+from .models import linear_stack
 from .ranks import run_ranks
 from .table import Row, row_of
 
@@ -116,12 +116,10 @@ def _percent(values: Sequence[float]) -> list[float]:
 
 
 def _measure(steps: int) -> WireComparison:
-    layers = [torch.nn.Linear(1024, 1024) for _ in range(12)]
-    model = DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=8)
     data = torch.randn(32, 1024)
     # Without probes, whose all-reduces the profiler would count too.
     with Tracer(error_every=0) as tracer:
-        model.register_comm_hook(None, trace(hooks.allreduce_hook, tracer=tracer))
+        model = linear_stack(1024, 12, trace(hooks.allreduce_hook, tracer=tracer), cap_mb=8)
         for _ in range(_WARMUP_STEPS):
             model(data).sum().backward()
         dist.barrier()
