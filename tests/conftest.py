@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import signal
-import threading
 from collections.abc import Iterator
 
 import pytest
 
-from hooktrace.tracing.process import open_tracers
+from tests import leaks
+from tests.distributed.harness import launchers
 
 
 def pytest_configure() -> None:
@@ -17,13 +17,17 @@ def pytest_configure() -> None:
 
 
 @pytest.fixture(autouse=True)
-def no_tracer_left_open() -> Iterator[None]:
-    """Fail a test that leaves a tracer open or a drain running."""
-    before = set(open_tracers)
+def nothing_left_behind() -> Iterator[None]:
+    """Fail a test that leaves a tracer open, a drain running, or a process.
+
+    Groups of ranks are shared by many tests and end with the session.
+    """
+    tracers, children = leaks.open_tracers(), leaks.children()
     yield
-    left = set(open_tracers) - before
+    left = leaks.open_tracers() - tracers
     for leak in left:
         leak.close(1)
     assert not left, "the test left a tracer open"
-    drains = [t for t in threading.enumerate() if t.name == "hooktrace-drain"]
-    assert not drains, "the test left a drain running"
+    assert not leaks.drains(), "the test left a drain running"
+    processes = leaks.children() - children - launchers
+    assert not processes, [leaks.command(pid) for pid in processes]

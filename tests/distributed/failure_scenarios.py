@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 import hooktrace
 from hooktrace import AllReduce, ReduceScatter, Tracer, hooks, trace
 from hooktrace.exporters import OpenTelemetryExporter, TraceFileExporter
-from tests.distributed.harness import free_port
+from tests.distributed.harness import free_port, scenario
 from tests.distributed.models import backward, make_ddp, train
 
 
@@ -248,6 +248,7 @@ def faults(rank: int) -> dict[str, Any]:
     }
 
 
+@scenario(apart=True)
 def fork_and_exit(rank: int) -> tuple[int, int, bool]:
     """Fork with a live tracer; return the child's exit code, steps, and the parent's health."""
     tracer = Tracer()

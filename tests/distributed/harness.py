@@ -1,10 +1,13 @@
-"""Runs scenarios in real gloo ranks, started by torch's launcher, under a deadline.
+"""Real gloo ranks for tests: one launched group a world size runs the scenarios of all tests.
 
-    pytest -> launch({module: scenarios}, ranks) -> torchrun -> worker.py on each rank -> one result
-    file a scenario and rank -> Launch
+    test: two.run(scenario) --> Ranks, which keep results --> Group: torchrun --> worker.py, a rank
+                            <------ each rank's result, over a Unix socket <------
 
-One group of processes runs many scenarios, since starting one costs seconds.  A scenario that
-raises is reported by its own test; one that hangs is killed at the deadline with all its processes.
+A scenario is a function of the rank in one of this folder's modules.  Starting a group costs
+seconds, so it is started for the first test that asks, and serves the others.  A scenario runs when
+the first test asks for its result, under a deadline of its own.  One that raises, hangs or ends its
+process fails the tests that ask for it, and them alone: its group is killed with all processes, and
+the next scenario runs in a fresh one.
 """
 
 from __future__ import annotations
@@ -15,44 +18,251 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 REPOSITORY = Path(__file__).resolve().parents[2]
 WORKER = Path(__file__).with_name("worker.py")
+START_S = 90.0
+"""A group has that long to start: torch is imported twice, one after another, on a busy machine."""
+DEADLINE_S = 60.0
+GRACE_S = 5.0
+"""After the first rank failed in a scenario the others have that long: they may wait for it."""
+END_S = 30.0
+
+Scenario = Callable[[int], Any]
+"""Runs on every rank, which it is given; what it returns must pickle."""
+
+launchers: set[int] = set()
+"""Processes that the running groups were started by."""
 
 
-@dataclass
-class Launch:
-    """What the ranks of one launch left behind, by scenario; read when a test asks for it."""
+def scenario(
+    *, deadline_s: float = DEADLINE_S, apart: bool = False
+) -> Callable[[Scenario], Scenario]:
+    """Give a scenario more time, or a group of its own, where it leaves more than others behind."""
 
-    directory: Path
-    modules: dict[str, str]
-    """Each scenario's module."""
-    ranks: int
-    output: str
-    exit_code: int | None
+    def declared(function: Scenario) -> Scenario:
+        vars(function).update(deadline_s=deadline_s, apart=apart)
+        return function
 
-    def __getitem__(self, scenario: str) -> list[Any]:
-        """Return the scenario's result on each rank; fails the test where it raised or hung."""
-        name = f"{self.modules[scenario]}:{scenario}"
-        results = []
-        for rank in range(self.ranks):
-            path = self.directory / f"{name}.{rank}"
-            if not path.exists():
-                tail = self.output[-6000:]
-                raise AssertionError(
-                    f"rank {rank} did not finish {name} (exit code {self.exit_code}):\n{tail}"
+    return declared
+
+
+class ScenarioError(AssertionError):
+    """A scenario raised, hung or ended its process; the message has what the ranks said."""
+
+
+class Ranks:
+    """All scenarios on one number of ranks: each runs once, its result is kept for all tests."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._group: Group | None = None
+        self._results: dict[str, list[bytes]] = {}
+        self._failures: dict[str, str] = {}
+
+    def run(self, function: Scenario) -> list[Any]:
+        """Return the scenario's result on each rank, a copy for each caller.
+
+        Raises ``ScenarioError``, for the first caller and for all others.
+        """
+        name = f"{function.__module__}:{function.__qualname__}"
+        if name not in self._results and name not in self._failures:
+            try:
+                self._results[name] = self._run(
+                    name,
+                    deadline_s=getattr(function, "deadline_s", DEADLINE_S),
+                    apart=getattr(function, "apart", False),
                 )
-            failed, value = pickle.loads(path.read_bytes())
-            if failed:
-                raise AssertionError(f"rank {rank} failed in {name}:\n{value}")
-            results.append(value)
+            except ScenarioError as error:
+                self._failures[name] = str(error)
+        if name in self._failures:
+            raise ScenarioError(self._failures[name])
+        return [pickle.loads(result) for result in self._results[name]]
+
+    def forget(self) -> None:
+        """Let scenarios run again."""
+        self._results.clear()
+        self._failures.clear()
+
+    def close(self) -> None:
+        """End the group in order; ``ScenarioError`` where it does not end so."""
+        group, self._group = self._group, None
+        if group is not None:
+            group.end()
+
+    def _run(self, name: str, *, deadline_s: float, apart: bool) -> list[bytes]:
+        group = here(self.count) if apart else self._group or here(self.count)
+        try:
+            results = group.run(name, deadline_s)
+        except BaseException:  # of a test's own timeout, or Ctrl-C, too
+            group.kill()
+            self._group = self._group if apart else None
+            raise
+        if apart:
+            group.end()
+        else:
+            self._group = group
         return results
+
+
+class Group:
+    """Processes with one gloo group between them, started by one or several launchers."""
+
+    def __init__(
+        self, commands: Sequence[Sequence[str]], ranks: int, environment: Mapping[str, str]
+    ) -> None:
+        """Start the commands, each with the socket's path added, and wait for their ranks."""
+        self._directory = tempfile.TemporaryDirectory(prefix="hooktrace-ranks-")
+        self._log = Path(self._directory.name, "output.txt")
+        self._connections: list[Connection] = []
+        self._pids: list[int] = []
+        self._launchers: list[subprocess.Popen[bytes]] = []
+        control = Path(self._directory.name, "control")
+        with socket.socket(socket.AF_UNIX) as listener, self._log.open("wb") as log:
+            listener.bind(str(control))
+            listener.listen(ranks)
+            try:
+                for command in commands:
+                    process = subprocess.Popen(
+                        [*command, str(control)],
+                        env=environment,
+                        stdout=log,
+                        stderr=log,
+                        start_new_session=True,
+                    )
+                    self._launchers.append(process)
+                    launchers.add(process.pid)
+                self._accept(listener, ranks)
+            except BaseException:
+                self.kill()
+                raise
+
+    def run(self, name: str, deadline_s: float) -> list[bytes]:
+        """Run a scenario, ``module:function``, and return each rank's pickled result.
+
+        After a ``ScenarioError`` the group is good for nothing but to be killed.
+        """
+        start = self._log.stat().st_size
+        for connection in self._connections:
+            connection.send(name)
+        end = time.monotonic() + deadline_s
+        waiting, results, failed = dict(enumerate(self._connections)), {}, []
+        while waiting:
+            ready = wait(list(waiting.values()), max(0.0, end - time.monotonic()))
+            if not ready:
+                break
+            for rank, connection in [(r, c) for r, c in waiting.items() if c in ready]:
+                try:
+                    raised, value = connection.recv()
+                except (EOFError, ConnectionResetError):
+                    raised, value = True, "its process ended"
+                del waiting[rank]
+                results[rank] = value
+                if raised:
+                    failed.append(f"rank {rank} failed in {name}: {value}")
+                    end = min(end, time.monotonic() + GRACE_S)
+        if not waiting and not failed:
+            return [results[rank] for rank in range(len(results))]
+        if not failed:
+            failed.append(f"{name} was not done after {deadline_s:.0f} s on ranks {[*waiting]}")
+        raise ScenarioError("\n".join([*failed, self._stacks_and_output(waiting, start)]))
+
+    def end(self) -> None:
+        """Let the ranks end as a training job should; ``ScenarioError`` where they do not."""
+        try:
+            for connection in self._connections:
+                connection.send(None)
+            codes = [process.wait(END_S) for process in self._launchers]
+            if any(codes):
+                raise OSError(f"exit codes {codes}")
+        except BaseException as error:
+            output = self._output()
+            self.kill()
+            if not isinstance(error, subprocess.TimeoutExpired | OSError):
+                raise
+            raise ScenarioError(f"the ranks did not end in order: {error}\n{output}") from error
+        self._release()
+
+    def kill(self) -> None:
+        """Kill launchers and ranks, each with its session."""
+        for pid in [*(process.pid for process in self._launchers), *self._pids]:
+            with suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+        self._release()
+
+    def _release(self) -> None:
+        """Let go of processes that have ended, and remove what they wrote."""
+        for process in self._launchers:
+            process.wait()
+            launchers.discard(process.pid)
+        for connection in self._connections:
+            connection.close()
+        self._directory.cleanup()
+
+    def _accept(self, listener: socket.socket, ranks: int) -> None:
+        """Learn each rank's process; ``ScenarioError`` where they do not start."""
+        end = time.monotonic() + START_S
+        found: dict[int, tuple[int, Connection]] = {}
+        while len(found) < ranks:
+            listener.settimeout(0.2)
+            try:
+                accepted, _ = listener.accept()
+            except TimeoutError as error:
+                ended = [process.poll() for process in self._launchers if process.poll()]
+                if ended or time.monotonic() > end:
+                    said = f"a launcher ended with {ended}" if ended else f"not in {START_S:.0f} s"
+                    raise ScenarioError(f"no {ranks} ranks: {said}\n{self._output()}") from error
+                continue
+            accepted.setblocking(True)
+            connection = Connection(accepted.detach())
+            rank, pid = connection.recv()
+            found[rank] = pid, connection
+            self._pids.append(pid)
+            self._connections.append(connection)
+        self._connections = [found[rank][1] for rank in range(ranks)]
+
+    def _stacks_and_output(self, waiting: Mapping[int, Connection], start: int) -> str:
+        """Return what was printed since ``start``, and the stacks of ranks that are not done."""
+        for rank in waiting:
+            with suppress(OSError):
+                self._connections[rank].send("stacks")
+        wait(list(waiting.values()), 2.0)
+        return self._output(start)
+
+    def _output(self, start: int = 0) -> str:
+        with self._log.open("rb") as log:
+            log.seek(start)
+            return log.read().decode(errors="replace")[-12_000:]
+
+
+def here(ranks: int) -> Group:
+    """Start a group on this machine's loopback."""
+    command = [
+        *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "1"),
+        *("--nproc-per-node", str(ranks)),
+        *("--master-addr", "127.0.0.1", "--master-port", str(free_port())),
+        str(WORKER),
+    ]
+    return Group([command], ranks, environment(GLOO_SOCKET_IFNAME="lo"))
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Return the environment of a process that imports this repository's package, for tests."""
+    paths = [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]
+    return {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+        "PYTHONWARNINGS": "ignore",
+        **more,
+    }
 
 
 def free_port() -> int:
@@ -60,60 +270,3 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def launch(
-    factory: pytest.TempPathFactory,
-    scenarios: Mapping[str, Sequence[str]],
-    *,
-    ranks: int,
-    deadline_s: float = 150,
-) -> Launch:
-    """Run scenarios, functions by their module in this folder, in order on each of ``ranks`` ranks.
-
-    Raises ``ValueError`` where two modules have a scenario of one name.
-    """
-    pairs = [(module, name) for module, names in scenarios.items() for name in names]
-    modules = {name: module for module, name in pairs}
-    if len(modules) != len(pairs):
-        raise ValueError(f"two scenarios of one name in {pairs}; rename one of them")
-    directory = factory.mktemp("launch")
-    environment = {
-        **os.environ,
-        "GLOO_SOCKET_IFNAME": "lo",
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": f"{REPOSITORY}{os.pathsep}{os.environ.get('PYTHONPATH', '')}",
-        "PYTHONWARNINGS": "ignore",
-    }
-    command = [
-        *(sys.executable, "-m", "torch.distributed.run"),
-        *("--nnodes", "1", "--nproc-per-node", str(ranks)),
-        *("--master-addr", "127.0.0.1", "--master-port", str(free_port())),
-        *(str(WORKER), str(directory), *(f"{module}:{name}" for module, name in pairs)),
-    ]
-    process = subprocess.Popen(
-        command,
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        output, _ = process.communicate(timeout=deadline_s)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        output, _ = process.communicate()
-        output += f"\nkilled: not done after {deadline_s} s"
-    finally:
-        _kill_workers(directory)
-    return Launch(directory, modules, ranks, output, process.returncode)
-
-
-def _kill_workers(directory: Path) -> None:
-    """Kill ranks that outlived the launcher: each runs in a session of its own."""
-    for path in directory.glob("pid.*"):
-        try:
-            os.kill(int(path.read_text()), signal.SIGKILL)
-        except ProcessLookupError:
-            continue

@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 import hooktrace
 from hooktrace import Tracer, hooks
 from hooktrace.ranks.private_group import PrivateGroup
+from tests.distributed.harness import scenario
 from tests.distributed.models import backward, gradients, make_ddp, train
 
 STEPS = 20
@@ -170,6 +171,7 @@ def bad_gradient(rank: int) -> list[tuple[str, str, str | None, int | None]]:
         return [(a.kind, a.message, a.parameter, a.rank) for a in tracer.anomalies()]
 
 
+@scenario(apart=True)  # a rank that traces alone counts models that others do not
 def schedules(rank: int) -> dict[str, Any]:
     """Return which (step, bucket) are probed, with pauses, two models, and ranks that do not trace.
 

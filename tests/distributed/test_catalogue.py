@@ -1,4 +1,4 @@
-"""Every standard hook by name, on real gloo ranks: one launch of 2 ranks."""
+"""Every standard hook by name, on 2 real gloo ranks."""
 
 from __future__ import annotations
 
@@ -6,21 +6,8 @@ import pytest
 
 from hooktrace import hooks
 from hooktrace.hooks import DDPCommHookType, catalogue
-from tests.distributed import harness
-from tests.distributed.harness import Launch
-
-pytestmark = pytest.mark.timeout(900)  # of the first test, which waits for the launch
-
-SCENARIOS = {
-    "catalogue_scenarios": [
-        "paper_ratios",
-        "registered",
-        "refusals",
-        "encoded",
-        "resumed",
-        "compiled",
-    ]
-}
+from tests.distributed import catalogue_scenarios
+from tests.distributed.harness import Ranks
 
 CATALOGUE = {
     "ALLREDUCE": ("allreduce", hooks.allreduce_hook, "lossless"),
@@ -44,15 +31,9 @@ CATALOGUE = {
 """Each type's name on the command line, hook and kind."""
 
 
-@pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Launch:
-    """All scenarios on 2 ranks."""
-    return harness.launch(tmp_path_factory, SCENARIOS, ranks=2, deadline_s=420)
-
-
-def test_powersgd_gives_the_papers_compression(two: Launch) -> None:
+def test_powersgd_gives_the_papers_compression(two: Ranks) -> None:
     """243.3, 135.8 and 72.1 on the authors' ResNet-18, from measured wire bytes."""
-    for facts in two["paper_ratios"]:
+    for facts in two.run(catalogue_scenarios.paper_ratios):
         assert {count for count, _ in facts.values()} == {11_173_962}
         assert {rank: round(ratio, 1) for rank, (_, ratio) in facts.items()} == {
             1: 243.3,
@@ -62,7 +43,7 @@ def test_powersgd_gives_the_papers_compression(two: Launch) -> None:
 
 
 @pytest.mark.parametrize("member", DDPCommHookType)
-def test_each_hook_registers_by_its_type(two: Launch, member: DDPCommHookType) -> None:
+def test_each_hook_registers_by_its_type(two: Ranks, member: DDPCommHookType) -> None:
     """It is that type's hook, traced or not the gradients are the same, and the stages are its."""
     rounds = 0 if member is DDPCommHookType.NOOP else 2 if "SGD" in member.name else 1
     if member is DDPCommHookType.POST_LOCAL_SGD:
@@ -72,7 +53,7 @@ def test_each_hook_registers_by_its_type(two: Launch, member: DDPCommHookType) -
         expected[-1] = "decompress"
     _, hook, _ = CATALOGUE[member.name]
     columns = (2 if "RANK2" in member.name else 1) if "POWER" in member.name else None
-    for facts in two["registered"]:
+    for facts in two.run(catalogue_scenarios.registered):
         assert facts[member.name] == {
             "same": True,
             "finite": True,
@@ -94,33 +75,33 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("case", [*REFUSALS, *[f"{name} traced" for name in REFUSALS]])
-def test_what_cannot_work_is_refused_at_registration(two: Launch, case: str) -> None:
+def test_what_cannot_work_is_refused_at_registration(two: Ranks, case: str) -> None:
     """The error names the hook and the thing, and ends in what to do."""
-    for facts in two["refusals"]:
+    for facts in two.run(catalogue_scenarios.refusals):
         for part in REFUSALS[case.removesuffix(" traced")]:
             assert part in facts[case]
 
 
-def test_what_ddp_registers_is_refused_in_backward(two: Launch) -> None:
+def test_what_ddp_registers_is_refused_in_backward(two: Ranks) -> None:
     """Where hooktrace does not see the registration, the first call says the same."""
-    for facts in two["refusals"]:
+    for facts in two.run(catalogue_scenarios.refusals):
         where = "hook 'quantization_pertensor_hook', bucket 0, stage compress: TypeError"
         assert where in facts["in backward"]
         assert "bucket 0 are sparse; use allreduce_hook" in facts["in backward"]
 
 
-def test_encode_and_decode_make_a_hook(two: Launch) -> None:
+def test_encode_and_decode_make_a_hook(two: Ranks) -> None:
     """A bfloat16 encoding errs by its rounding, of a gradient and of the sum; it pickles."""
-    for facts in two["encoded"]:
+    for facts in two.run(catalogue_scenarios.encoded):
         assert set(facts) == {"mean", "sum"}
         for found in facts.values():
             assert 0 < found["error"] <= 2 * 2**-8
             assert found["names"] == {"encode_and_decode(halve, same)"}
 
 
-def test_a_resumed_run_goes_on(two: Launch) -> None:
+def test_a_resumed_run_goes_on(two: Ranks) -> None:
     """Bit for bit, though DDP begins with other buckets again; the square needs its buckets."""
-    for facts in two["resumed"]:
+    for facts in two.run(catalogue_scenarios.resumed):
         layered = {name: value for name, value in facts.items() if name.startswith("layered")}
         assert layered == dict.fromkeys(layered, 0.0)
         assert len(layered) == 3
@@ -131,9 +112,9 @@ QUANTISATION_ERROR = 0.02
 """Of one element at most half a step, 1/510 of the range; the norm's error is smaller than this."""
 
 
-def test_single_round_hooks_run_compiled(two: Launch) -> None:
+def test_single_round_hooks_run_compiled(two: Ranks) -> None:
     """The compiled python reducer gives the same gradients."""
-    for facts in two["compiled"]:
+    for facts in two.run(catalogue_scenarios.compiled):
         exact = {name: value for name, value in facts.items() if "QUANTIZE" not in name}
         assert exact == dict.fromkeys(exact, 0.0)
         assert len(exact) == 5

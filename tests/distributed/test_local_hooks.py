@@ -1,4 +1,4 @@
-"""Post-local SGD and gossip on real gloo ranks: one launch of 4 ranks, and the example's own."""
+"""Post-local SGD and gossip on 4 real gloo ranks, and the example's own."""
 
 from __future__ import annotations
 
@@ -11,32 +11,16 @@ from contextlib import suppress
 
 import pytest
 
-from tests.distributed import harness
-from tests.distributed.harness import Launch
+from tests.distributed import harness, local_scenarios
+from tests.distributed.harness import Ranks
 from tests.distributed.local_scenarios import START, STEPS
 
-SCENARIOS = {
-    "local_scenarios": [
-        "local_parity",
-        "local_resume",
-        "local_machine",
-        "gossip_exact",
-        "gossip_resume",
-        "gossip_overflow",
-    ],
-}
 DEADLINE_S = 120
 
 
-@pytest.fixture(scope="module")
-def four(tmp_path_factory: pytest.TempPathFactory) -> Launch:
-    """All scenarios on 4 ranks."""
-    return harness.launch(tmp_path_factory, SCENARIOS, ranks=4)
-
-
-def test_post_local_sgd_has_torch_s_bits(four: Launch) -> None:
+def test_post_local_sgd_has_torch_s_bits(four: Ranks) -> None:
     """Gradients and parameters of 30 steps with averaging, local SGD from the middle on."""
-    for facts in four["local_parity"]:
+    for facts in four.run(local_scenarios.local_parity):
         assert {name: case["same"] for name, case in facts.items()} == dict.fromkeys(facts, True)
         assert [case["iter"] for case in facts.values()] == [
             (START, START), (START, START), (START, START), (0, 0), (STEPS, STEPS),
@@ -51,14 +35,14 @@ def test_post_local_sgd_has_torch_s_bits(four: Launch) -> None:
         assert all(case["buckets"] >= 6 for case in facts.values())
 
 
-def test_post_local_sgd_resumes(four: Launch) -> None:
+def test_post_local_sgd_resumes(four: Ranks) -> None:
     """From a checkpoint on each rank, before and after the start, to the bit."""
-    assert four["local_resume"] == [{"step 5": True, "step 16": True}] * 4
+    assert four.run(local_scenarios.local_resume) == [{"step 5": True, "step 16": True}] * 4
 
 
-def test_a_machine_s_subgroup_is_made_on_a_cpu(four: Launch) -> None:
+def test_a_machine_s_subgroup_is_made_on_a_cpu(four: Ranks) -> None:
     """By the first backward pass, and again after unpickling; not for a part of the job."""
-    for rank, facts in enumerate(four["local_machine"]):
+    for rank, facts in enumerate(four.run(local_scenarios.local_machine)):
         refused = facts.pop("part of the job")
         assert facts == {
             "made in the first pass": True,
@@ -74,9 +58,9 @@ GOSSIP = ["four", "fixed", "view", "no_sync", "float64", "float16", "bfloat16", 
 
 
 @pytest.mark.parametrize("case", GOSSIP)
-def test_gossip_averages_with_one_partner(four: Launch, case: str) -> None:
+def test_gossip_averages_with_one_partner(four: Ranks, case: str) -> None:
     """(own + partner) / 2 to the bit in all buckets of all steps; one payload a rank."""
-    for facts in four["gossip_exact"]:
+    for facts in four.run(local_scenarios.gossip_exact):
         if facts[case] is None:
             assert case == "three"
             continue
@@ -92,34 +76,36 @@ def test_gossip_averages_with_one_partner(four: Launch, case: str) -> None:
 
 
 @pytest.mark.parametrize("case", ["four", "fixed", "view", "no_sync", "float64", "three"])
-def test_the_mean_of_gossip_is_the_mean_of_all(four: Launch, case: str) -> None:
+def test_the_mean_of_gossip_is_the_mean_of_all(four: Ranks, case: str) -> None:
     """Every gradient counts twice by a half, so nothing is lost on the whole."""
-    for facts in four["gossip_exact"]:
+    for facts in four.run(local_scenarios.gossip_exact):
         if facts[case] is not None:
             assert max(facts[case]["mean"]) < (1e-12 if case == "float64" else 1e-3)
 
 
-def test_gossip_partners_by_hand(four: Launch) -> None:
+def test_gossip_partners_by_hand(four: Ranks) -> None:
     """Distances 1 and 2 in turn; with rotation other partners come up as well."""
-    for rank, facts in enumerate(four["gossip_exact"]):
+    for rank, facts in enumerate(four.run(local_scenarios.gossip_exact)):
         assert facts["fixed"]["from"] == [(rank - (1, 2)[step % 2]) % 4 for step in range(10)]
         assert facts["four"]["from"][:2] == [(rank - 1) % 4, (rank - 2) % 4]
         assert set(facts["four"]["from"]) == set(range(4)) - {rank}
 
 
-def test_gossiping_replicas_differ(four: Launch) -> None:
+def test_gossiping_replicas_differ(four: Ranks) -> None:
     """From the first step on, as the docstring says."""
-    assert [facts["four"]["apart"] for facts in four["gossip_exact"]][1:] == [[True] * 10] * 3
+    assert [facts["four"]["apart"] for facts in four.run(local_scenarios.gossip_exact)][1:] == [
+        [True] * 10
+    ] * 3
 
 
-def test_gossip_resumes(four: Launch) -> None:
+def test_gossip_resumes(four: Ranks) -> None:
     """From a checkpoint on each rank in the middle of a round, to the bit."""
-    assert four["gossip_resume"] == [{"step": 7, "same": True}] * 4
+    assert four.run(local_scenarios.gossip_resume) == [{"step": 7, "same": True}] * 4
 
 
-def test_gossip_in_float16_does_not_overflow(four: Launch) -> None:
+def test_gossip_in_float16_does_not_overflow(four: Ranks) -> None:
     """The halves are added, not the gradients."""
-    assert four["gossip_overflow"] == [True] * 4
+    assert four.run(local_scenarios.gossip_overflow) == [True] * 4
 
 
 def test_the_example_averages_to_equal_replicas() -> None:

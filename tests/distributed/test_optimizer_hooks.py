@@ -1,98 +1,75 @@
-"""Optimizer overlap on real gloo ranks: one launch of 2 ranks runs all scenarios."""
+"""Optimizer overlap on 2 real gloo ranks."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from tests.distributed import harness
-from tests.distributed.harness import Launch
-
-SCENARIOS = {
-    "optimizer_scenarios": [
-        "overlap",
-        "functional",
-        "subset",
-        "groups_and_schedules",
-        "learning_rate",
-        "accumulation",
-        "resume",
-        "join",
-        "unused",
-        "channels_last",
-        "traced",
-        "pickled",
-        "refusals",
-    ],
-    "zero_scenarios": ["zero_errors", "zero_alone"],
-}
+from tests.distributed import optimizer_scenarios, zero_scenarios
+from tests.distributed.harness import Ranks
 
 
-@pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Launch:
-    """All scenarios on 2 ranks."""
-    return harness.launch(tmp_path_factory, SCENARIOS, ranks=2, deadline_s=280)
-
-
-def test_overlap_gives_the_bits_of_a_step_after_backward(two: Launch) -> None:
+def test_overlap_gives_the_bits_of_a_step_after_backward(two: Ranks) -> None:
     """Parameters and gradients of 20 steps: hooks, optimizers and their implementations, modes."""
-    for facts in two["overlap"]:
+    for facts in two.run(optimizer_scenarios.overlap):
         assert len(facts) == 28
         assert [case for case, same in facts.items() if not same] == []
 
 
-def test_functional_optimizers_step_as_torch_overlaps_them(two: Launch) -> None:
+def test_functional_optimizers_step_as_torch_overlaps_them(two: Ranks) -> None:
     """The same bits as torch's own overlap, and as the ordinary optimizer after backward."""
-    for facts in two["functional"]:
+    for facts in two.run(optimizer_scenarios.functional):
         assert len(facts) == 9
         assert set(facts.values()) == {(True, True)}
 
 
-def test_only_the_given_parameters_are_stepped(two: Launch) -> None:
+def test_only_the_given_parameters_are_stepped(two: Ranks) -> None:
     """The others keep their values."""
-    assert two["subset"] == [{"params": True, "of": True}] * 2
+    assert two.run(optimizer_scenarios.subset) == [{"params": True, "of": True}] * 2
 
 
-def test_groups_and_schedulers(two: Launch) -> None:
+def test_groups_and_schedulers(two: Ranks) -> None:
     """Options of parameter groups hold, and torch's schedulers drive the optimizers."""
-    assert two["groups_and_schedules"] == [True] * 2
+    assert two.run(optimizer_scenarios.groups_and_schedules) == [True] * 2
 
 
-def test_the_learning_rate_can_be_set(two: Launch) -> None:
+def test_the_learning_rate_can_be_set(two: Ranks) -> None:
     """By ``param_groups``, as with an ordinary optimizer."""
-    assert two["learning_rate"] == [True] * 2
+    assert two.run(optimizer_scenarios.learning_rate) == [True] * 2
 
 
-def test_accumulated_gradients_are_stepped_once(two: Launch) -> None:
+def test_accumulated_gradients_are_stepped_once(two: Ranks) -> None:
     """No step under no_sync, and one with the sum after it."""
-    assert two["accumulation"] == [(True, True)] * 2
+    assert two.run(optimizer_scenarios.accumulation) == [(True, True)] * 2
 
 
-def test_a_resumed_run_goes_on_with_the_same_bits(two: Launch) -> None:
+def test_a_resumed_run_goes_on_with_the_same_bits(two: Ranks) -> None:
     """A new model and a new state take over in the middle."""
-    assert two["resume"] == [{"SGD default": True, "AdamW default": True}] * 2
+    assert two.run(optimizer_scenarios.resume) == [{"SGD default": True, "AdamW default": True}] * 2
 
 
-def test_a_rank_without_data_keeps_step(two: Launch) -> None:
+def test_a_rank_without_data_keeps_step(two: Ranks) -> None:
     """Under join() its momentum, too, goes on as the others' does."""
-    (same0, momentum0), (same1, momentum1) = two["join"]
+    (same0, momentum0), (same1, momentum1) = two.run(optimizer_scenarios.join)
     assert (same0, same1) == (True, True)
     assert torch.equal(momentum0, momentum1)
 
 
-def test_unused_parameters_are_stepped_with_zeros(two: Launch) -> None:
+def test_unused_parameters_are_stepped_with_zeros(two: Ranks) -> None:
     """Weight decay moves them, though DDP leaves their ``grad`` alone."""
-    assert two["unused"] == [(True, True)] * 2
+    assert two.run(optimizer_scenarios.unused) == [(True, True)] * 2
 
 
-def test_channels_last_gradients_are_not_permuted(two: Launch) -> None:
+def test_channels_last_gradients_are_not_permuted(two: Ranks) -> None:
     """``bucket.gradients()`` reads them as contiguous; the step must not."""
-    assert two["channels_last"] == [{"view=False": True, "view=True": True}] * 2
+    assert (
+        two.run(optimizer_scenarios.channels_last) == [{"view=False": True, "view=True": True}] * 2
+    )
 
 
-def test_every_bucket_is_recorded(two: Launch) -> None:
+def test_every_bucket_is_recorded(two: Ranks) -> None:
     """A traced overlap has the inner hook's stages, and the same bits."""
-    for facts in two["traced"]:
+    for facts in two.run(optimizer_scenarios.traced):
         assert facts.pop("buckets") >= 6
         assert facts == {
             "same": True,
@@ -104,15 +81,15 @@ def test_every_bucket_is_recorded(two: Launch) -> None:
         }
 
 
-def test_a_model_pickles_with_its_optimizer(two: Launch) -> None:
+def test_a_model_pickles_with_its_optimizer(two: Ranks) -> None:
     """The copy's hook steps the copy's parameters."""
-    assert two["pickled"] == [True] * 2
+    assert two.run(optimizer_scenarios.pickled) == [True] * 2
 
 
-def test_what_cannot_be_stepped_is_named(two: Launch) -> None:
+def test_what_cannot_be_stepped_is_named(two: Ranks) -> None:
     """Errors out of backward name the hook and say what to do."""
     name = "hook_then_optimizer(allreduce_hook)"
-    for facts in two["refusals"]:
+    for facts in two.run(optimizer_scenarios.refusals):
         assert (
             f"hook '{name}', bucket 0, stage decompress: ArithmeticError: no step today"
             in facts["failing"]
@@ -135,11 +112,11 @@ ZERO_ERRORS = {
 
 
 @pytest.mark.parametrize("case", ZERO_ERRORS)
-def test_zero_is_refused_before_registration(two: Launch, case: str) -> None:
+def test_zero_is_refused_before_registration(two: Ranks, case: str) -> None:
     """Both hooks name themselves, what is wrong, and the remedy."""
     exception, reason = ZERO_ERRORS[case]
     hook = {"gloo": "fp16_compress_hook", "no hook": "int"}.get(case, "allreduce_hook")
-    for facts in two["zero_errors"]:
+    for facts in two.run(zero_scenarios.zero_errors):
         for factory, (raised, message) in zip(
             ("hook_with_zero_step", "hook_with_zero_step_interleaved"), facts[case], strict=True
         ):
@@ -148,9 +125,9 @@ def test_zero_is_refused_before_registration(two: Launch, case: str) -> None:
             assert reason in message
 
 
-def test_zero_steps_where_torch_lets_it(two: Launch) -> None:
+def test_zero_steps_where_torch_lets_it(two: Ranks) -> None:
     """On a backend that is not refused it trains as a step after backward does, from step 2 on."""
-    first, second = two["zero_alone"]
+    first, second = two.run(zero_scenarios.zero_alone)
     assert len(first) == len(second) == 8
     for name, found in first.items():
         assert name.startswith("hook_with_zero_step")

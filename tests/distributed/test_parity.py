@@ -15,58 +15,16 @@ import torch
 from torch.ao.quantization import MinMaxObserver, PerChannelMinMaxObserver
 from torch.distributed.algorithms.ddp_comm_hooks import quantization_hooks
 
-from tests.distributed import exact_scenarios, harness, mutants, oracles
-from tests.distributed.harness import Launch
-
-pytestmark = pytest.mark.timeout(900)  # of the first test of each launch, on a busy machine
-
-TWO_RANKS = {
-    "exact_scenarios": [
-        "default_hooks_agree",
-        "gathering_agrees",
-        "gathering_modes",
-        "gathering_alone",
-        "quantised_bytes",
-    ],
-    "power_scenarios": [
-        "power_each_step",
-        "power_30_steps",
-        "power_product",
-        "power_modes",
-        "power_accumulated",
-        "power_zeros",
-        "shared_state",
-    ],
-    "power_resume_scenarios": ["resume", "residuals_after_resume"],
-    "batched_power_scenarios": ["batched_agrees"],
-    "parity_scenarios": ["mutants_noticed"],
-}
-FOUR_RANKS = {
-    "exact_scenarios": ["default_hooks_agree", "gathering_agrees"],
-    "power_scenarios": ["power_each_step", "power_30_steps", "power_accumulated"],
-    "batched_power_scenarios": ["batched_agrees"],
-    "parity_scenarios": ["stress"],
-}
-DEADLINE_S = 420
-
-
-@pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Launch:
-    """All scenarios but the stress on 2 ranks."""
-    return harness.launch(tmp_path_factory, TWO_RANKS, ranks=2, deadline_s=DEADLINE_S)
-
-
-@pytest.fixture(scope="module")
-def four(tmp_path_factory: pytest.TempPathFactory) -> Launch:
-    """What depends on the number of ranks, and the stress, on 4."""
-    return harness.launch(tmp_path_factory, FOUR_RANKS, ranks=4, deadline_s=DEADLINE_S)
-
-
-@pytest.fixture(params=["two", "four"])
-def launch(request: pytest.FixtureRequest) -> Launch:
-    """Both launches, one after another."""
-    found: Launch = request.getfixturevalue(request.param)
-    return found
+from tests.distributed import (
+    batched_power_scenarios,
+    exact_scenarios,
+    mutants,
+    oracles,
+    parity_scenarios,
+    power_resume_scenarios,
+    power_scenarios,
+)
+from tests.distributed.harness import Ranks, Scenario
 
 
 def _over(ranks: list[dict[str, dict[str, float]]]) -> dict[str, dict[str, float]]:
@@ -84,45 +42,47 @@ def _unequal(ranks: list[dict[str, list[bool]]]) -> list[str]:
     return [case for facts in ranks for case, steps in facts.items() if not all(steps) or not steps]
 
 
-def test_default_hooks_and_wrappers_are_torch_s_to_the_bit(launch: Launch) -> None:
+def test_default_hooks_and_wrappers_are_torch_s_to_the_bit(world: Ranks) -> None:
     """30 steps of float32 and some of bfloat16 parameters; wrappers around staged and torch's."""
-    ranks = launch["default_hooks_agree"]
+    ranks = world.run(exact_scenarios.default_hooks_agree)
     assert {len(facts) for facts in ranks} == {18}
     assert _unequal(ranks) == []
 
 
-@pytest.mark.parametrize("scenario", ["power_each_step", "power_30_steps"])
-def test_powersgd_agrees_with_torch(launch: Launch, scenario: str) -> None:
+@pytest.mark.parametrize(
+    "scenario", [power_scenarios.power_each_step, power_scenarios.power_30_steps]
+)
+def test_powersgd_agrees_with_torch(world: Ranks, scenario: Scenario) -> None:
     """Gradients, residuals, P, Q, iteration, statistics and seeds, over 30 steps."""
-    ranks = launch[scenario]
+    ranks = world.run(scenario)
     assert min(len(facts) for facts in ranks) >= 3
     assert _over(ranks) == {}
 
 
-def test_powersgd_agrees_with_torch_in_the_whole_product(two: Launch) -> None:
+def test_powersgd_agrees_with_torch_in_the_whole_product(two: Ranks) -> None:
     """All 288 combinations of settings."""
-    ranks = two["power_product"]
+    ranks = two.run(power_scenarios.power_product)
     assert {len(facts) for facts in ranks} == {288}
     assert _over(ranks) == {}
 
 
-def test_powersgd_agrees_with_torch_in_every_mode(two: Launch) -> None:
+def test_powersgd_agrees_with_torch_in_every_mode(two: Ranks) -> None:
     """DDP's modes, mixed dtypes, groups other than the default one, wrappers around it."""
-    ranks = two["power_modes"]
+    ranks = two.run(power_scenarios.power_modes)
     assert {len(facts) for facts in ranks} == {8}
     assert _over(ranks) == {}
 
 
-def test_powersgd_agrees_with_torch_under_no_sync_and_join(launch: Launch) -> None:
+def test_powersgd_agrees_with_torch_under_no_sync_and_join(world: Ranks) -> None:
     """Likewise accumulated gradients, uneven inputs, and two models with a state each."""
-    for facts in launch["power_accumulated"]:
+    for facts in world.run(power_scenarios.power_accumulated):
         assert set(facts) == {"no_sync", "join", "join, residuals", "two models"}
         assert max(facts.values()) <= 1, facts
 
 
-def test_powersgd_survives_zero_gradients(two: Launch) -> None:
+def test_powersgd_survives_zero_gradients(two: Ranks) -> None:
     """Zeros give zeros, and what comes after them is not lost; torch gives NaN, or is dead."""
-    for facts in two["power_zeros"]:
+    for facts in two.run(power_scenarios.power_zeros):
         assert len(facts) == 12
         for case, found in facts.items():
             # An exact low-rank gradient comes back but for rounding: 1000 eps is 1e-4.
@@ -131,9 +91,9 @@ def test_powersgd_survives_zero_gradients(two: Launch) -> None:
             assert found["rest"] <= 1e-4, (case, found)
 
 
-def test_one_state_for_two_models_is_an_error(two: Launch) -> None:
+def test_one_state_for_two_models_is_an_error(two: Ranks) -> None:
     """Residuals and factors of two models would be mixed up."""
-    for facts in two["shared_state"]:
+    for facts in two.run(power_scenarios.shared_state):
         assert set(facts) == {"alike", "different"}
         for message in facts.values():
             assert "PowerSGDState belongs to another model" in message
@@ -142,50 +102,53 @@ def test_one_state_for_two_models_is_an_error(two: Launch) -> None:
 
 @pytest.mark.parametrize("mode", ["rebuilt buckets", "static_graph", "find_unused_parameters"])
 @pytest.mark.parametrize("hook", ["powerSGD", "powerSGD, stacked", "powerSGD, cold", "batched"])
-def test_a_resumed_run_is_the_uninterrupted_one(two: Launch, hook: str, mode: str) -> None:
+def test_a_resumed_run_is_the_uninterrupted_one(two: Ranks, hook: str, mode: str) -> None:
     """Saved at step 10 and loaded, step 20 has the same weights and counters to the bit.
 
     Or it gets there, where the hook's memory depends on DDP's buckets and these are others.
     """
-    assert [facts[f"{hook}, {mode}"] for facts in two["resume"]] == [True, True]
+    assert [facts[f"{hook}, {mode}"] for facts in two.run(power_resume_scenarios.resume)] == [
+        True,
+        True,
+    ]
 
 
 @pytest.mark.parametrize("hook", ["powerSGD_hook", "batched_powerSGD_hook"])
-def test_residuals_follow_their_parameters(two: Launch, hook: str) -> None:
+def test_residuals_follow_their_parameters(two: Ranks, hook: str) -> None:
     """A resumed run begins with buckets of another order, and adds no residual to another's."""
-    for facts in two["residuals_after_resume"]:
+    for facts in two.run(power_resume_scenarios.residuals_after_resume):
         assert facts[hook] <= 1
 
 
-def test_the_batched_hook_agrees_with_its_formulas(launch: Launch) -> None:
+def test_the_batched_hook_agrees_with_its_formulas(world: Ranks) -> None:
     """Ranks, warm start and error feedback over 30 steps, and 16-bit types."""
-    ranks = launch["batched_agrees"]
+    ranks = world.run(batched_power_scenarios.batched_agrees)
     assert {len(facts) for facts in ranks} == {17 if len(ranks) == 2 else 5}
     assert _over(ranks) == {}
 
 
-def test_gathering_hooks_give_their_formulas_bits(launch: Launch) -> None:
+def test_gathering_hooks_give_their_formulas_bits(world: Ranks) -> None:
     """Quantised in one and in many channels, gathered, and not communicated at all."""
-    ranks = launch["gathering_agrees"]
+    ranks = world.run(exact_scenarios.gathering_agrees)
     assert {len(facts) for facts in ranks} == {15}
     assert _unequal(ranks) == []
 
 
-def test_quantisation_gives_its_formulas_bits_in_every_mode(two: Launch) -> None:
+def test_quantisation_gives_its_formulas_bits_in_every_mode(two: Ranks) -> None:
     """DDP's modes, mixed dtypes, accumulated gradients and uneven inputs."""
-    ranks = two["gathering_modes"]
+    ranks = two.run(exact_scenarios.gathering_modes)
     assert {len(facts) for facts in ranks} == {18}
     assert _unequal(ranks) == []
 
 
-def test_gathering_in_a_group_of_one(two: Launch) -> None:
+def test_gathering_in_a_group_of_one(two: Ranks) -> None:
     """One rank's mean is its own gradient, quantised and back."""
-    assert _unequal(two["gathering_alone"]) == []
+    assert _unequal(two.run(exact_scenarios.gathering_alone)) == []
 
 
-def test_no_channel_more_than_there_must_be(two: Launch) -> None:
+def test_no_channel_more_than_there_must_be(two: Ranks) -> None:
     """A byte an element, and 5 for each channel of 128; torch adds a channel of padding."""
-    for sizes in two["quantised_bytes"]:
+    for sizes in two.run(exact_scenarios.quantised_bytes):
         assert [numel for numel, _ in sizes] == sorted(
             math.prod(shape) for shape in exact_scenarios.LENGTHS
         )
@@ -193,18 +156,18 @@ def test_no_channel_more_than_there_must_be(two: Launch) -> None:
             assert sent == numel + 5 * math.ceil(numel / 128)
 
 
-def test_comparisons_notice_mutants(two: Launch) -> None:
+def test_comparisons_notice_mutants(two: Ranks) -> None:
     """Each error is ten times over the tolerance on every rank; without one nothing is."""
-    for facts in two["mutants_noticed"]:
+    for facts in two.run(parity_scenarios.mutants_noticed):
         correct = {name: value for name, value in facts.items() if name.startswith("no mutant")}
         assert max(correct.values()) <= 1
         assert {name: v for name, v in facts.items() if v < 10 and name not in correct} == {}
         assert set(mutants.MUTANTS) | set(correct) == set(facts)
 
 
-def test_no_hook_hangs_or_aborts(four: Launch) -> None:
+def test_no_hook_hangs_or_aborts(four: Ranks) -> None:
     """100 steps with random delays: finite, and the same bits on all replicas."""
-    ranks = four["stress"]
+    ranks = four.run(parity_scenarios.stress)
     assert len(ranks[0]) == 13
     for name in ranks[0]:
         assert all(facts[name][0] for facts in ranks), name

@@ -1,54 +1,18 @@
-"""Compression error and diagnosis on real gloo ranks: one launch of 2 ranks, one of 4."""
+"""Compression error and diagnosis on 2 and on 4 real gloo ranks."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.distributed import harness, probe_scenarios
-from tests.distributed.harness import Launch
+from tests.distributed import probe_scenarios
+from tests.distributed.harness import Ranks
 
-TWO_RANKS = {
-    "probe_scenarios": [
-        "known_errors",
-        "untouched",
-        "diagnoses",
-        "bad_gradient",
-        "joined",
-        "alarms",
-        "residuals",
-        "odd_gradients",
-        "drifted",
-        "failing_probed",
-        "powersgd_against_svd",
-        "schedules",  # last: see the docstring of hooktrace/probes/model.py
-    ]
-}
-FOUR_RANKS = {"probe_scenarios": ["known_errors", "diagnoses", "subgroups"]}
 FIRST, STEPS = 11, probe_scenarios.STEPS
 
 
-@pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Launch:
-    """All scenarios on 2 ranks."""
-    return harness.launch(tmp_path_factory, TWO_RANKS, ranks=2)
-
-
-@pytest.fixture(scope="module")
-def four(tmp_path_factory: pytest.TempPathFactory) -> Launch:
-    """What depends on the number of ranks, on 4."""
-    return harness.launch(tmp_path_factory, FOUR_RANKS, ranks=4)
-
-
-@pytest.fixture(params=["two", "four"])
-def launch(request: pytest.FixtureRequest) -> Launch:
-    """Both launches, one after another."""
-    found: Launch = request.getfixturevalue(request.param)
-    return found
-
-
-def test_every_due_step_is_probed_one_bucket_in_turn(launch: Launch) -> None:
+def test_every_due_step_is_probed_one_bucket_in_turn(world: Ranks) -> None:
     """From the step that the ranks agree on, ranks in step meet at 10."""
-    for facts in launch["known_errors"]:
+    for facts in world.run(probe_scenarios.known_errors):
         steps = [(step, bucket) for step, bucket, *_ in facts["allreduce"]]
         buckets = max(bucket for _, bucket in steps) + 1
         assert buckets >= 5
@@ -56,9 +20,9 @@ def test_every_due_step_is_probed_one_bucket_in_turn(launch: Launch) -> None:
 
 
 @pytest.mark.parametrize("hook", ["allreduce", "torch's allreduce"])
-def test_a_lossless_hook_has_no_error_at_all(launch: Launch, hook: str) -> None:
+def test_a_lossless_hook_has_no_error_at_all(world: Ranks, hook: str) -> None:
     """Exactly: the reference rounds as it does."""
-    for facts in launch["known_errors"]:
+    for facts in world.run(probe_scenarios.known_errors):
         assert len(facts[hook]) == STEPS - FIRST
         for _, _, relative, cosine, largest, flips in facts[hook]:
             assert (relative, largest, flips) == (0.0, 0.0, 0.0)
@@ -66,44 +30,44 @@ def test_a_lossless_hook_has_no_error_at_all(launch: Launch, hook: str) -> None:
 
 
 @pytest.mark.parametrize(("hook", "digits"), [("fp16", 11), ("torch's fp16", 11), ("bf16", 8)])
-def test_a_cast_stays_within_its_rounding(launch: Launch, hook: str, digits: int) -> None:
+def test_a_cast_stays_within_its_rounding(world: Ranks, hook: str, digits: int) -> None:
     """Each of n summands and each of n - 1 sums is rounded once, by at most 2^-digits."""
-    ranks = len(launch["known_errors"])
-    for facts in launch["known_errors"]:
+    ranks = len(world.run(probe_scenarios.known_errors))
+    for facts in world.run(probe_scenarios.known_errors):
         assert len(facts[hook]) == STEPS - FIRST
         for *_, relative, cosine, _, _ in facts[hook]:
             assert 0 < relative <= 2 * ranks * 2.0**-digits
             assert cosine > 0.999
 
 
-def test_noop_has_the_error_of_the_local_gradient(launch: Launch) -> None:
+def test_noop_has_the_error_of_the_local_gradient(world: Ranks) -> None:
     """Large, and no anomaly: it is declared local."""
-    for facts in launch["known_errors"]:
+    for facts in world.run(probe_scenarios.known_errors):
         for *_, relative, cosine, _, _ in facts["noop"]:
             assert relative > 0.05
             assert cosine < 1
         assert [v for k, v in facts.items() if k.endswith("anomalies")] == [[]] * 7
 
 
-def test_powersgd_is_never_better_than_the_best_approximation(two: Launch) -> None:
+def test_powersgd_is_never_better_than_the_best_approximation(two: Ranks) -> None:
     """The bound is Eckart and Young's; 20 warm-started steps of one matrix come close to it."""
-    for facts in two["powersgd_against_svd"]:
+    for facts in two.run(probe_scenarios.powersgd_against_svd):
         for measured, best in facts:
             assert best <= measured * (1 + 1e-5)
             assert measured <= best * 1.05
 
 
-def test_probing_leaves_training_as_it_is(two: Launch) -> None:
+def test_probing_leaves_training_as_it_is(two: Ranks) -> None:
     """Bit for bit, one bucket in turn and all of them."""
-    for facts in two["untouched"]:
+    for facts in two.run(probe_scenarios.untouched):
         assert len(facts) == 12
         assert [name for name, fine in facts.items() if not fine] == []
 
 
 @pytest.mark.parametrize("kind", probe_scenarios.WRONG)
-def test_a_wrong_hook_is_named(launch: Launch, kind: str) -> None:
+def test_a_wrong_hook_is_named(world: Ranks, kind: str) -> None:
     """By what it does, once a bucket."""
-    ranks = launch["diagnoses"]
+    ranks = world.run(probe_scenarios.diagnoses)
     for rank, facts in enumerate(ranks):
         kinds = [k for k, _ in facts[kind]]
         expected = kind
@@ -121,9 +85,9 @@ def test_a_wrong_hook_is_named(launch: Launch, kind: str) -> None:
         assert "hook 'made', bucket " in facts[kind][0][1]
 
 
-def test_a_missing_rank_is_named(four: Launch) -> None:
+def test_a_missing_rank_is_named(four: Ranks) -> None:
     """By its number."""
-    for facts in four["diagnoses"][1:]:
+    for facts in four.run(probe_scenarios.diagnoses)[1:]:
         assert (
             "the gradients of rank(s) 1, 2, 3 are not in the result"
             in (facts["ranks_missing"][0][1])
@@ -131,17 +95,17 @@ def test_a_missing_rank_is_named(four: Launch) -> None:
 
 
 @pytest.mark.parametrize("name", probe_scenarios.RIGHT)
-def test_an_unusual_hook_raises_no_alarm(launch: Launch, name: str) -> None:
+def test_an_unusual_hook_raises_no_alarm(world: Ranks, name: str) -> None:
     """Lossy and clipped results are a hook's own business."""
-    for facts in launch["diagnoses"]:
+    for facts in world.run(probe_scenarios.diagnoses):
         assert facts[name] == []
 
 
-def test_an_overflow_is_told_from_a_bad_gradient(two: Launch) -> None:
+def test_an_overflow_is_told_from_a_bad_gradient(two: Ranks) -> None:
     """Who made the NaN: this rank's backward pass, or the hook."""
-    for facts in two["diagnoses"]:
+    for facts in two.run(probe_scenarios.diagnoses):
         assert "the hook made NaN or inf of " in facts["nonfinite_result"][0][1]
-    healthy, broken = two["bad_gradient"]
+    healthy, broken = two.run(probe_scenarios.bad_gradient)
     assert healthy == []
     ((kind, message, parameter, seen_by),) = broken
     assert kind == "nonfinite_gradient"
@@ -149,9 +113,9 @@ def test_an_overflow_is_told_from_a_bad_gradient(two: Launch) -> None:
     assert (parameter, seen_by) == ("2.bias", 1)
 
 
-def test_ranks_agree_on_what_is_probed(two: Launch) -> None:
+def test_ranks_agree_on_what_is_probed(two: Ranks) -> None:
     """Two models and no_sync: the same buckets on both ranks; nothing where they cannot agree."""
-    first, second = two["schedules"]
+    first, second = two.run(probe_scenarios.schedules)
     assert first == second
     assert [step for step, _ in first["model0"]] == [12, 15, 18, 21, 24, 27]
     assert [step for step, _ in first["model1"]] == [12, 15, 18, 21, 24, 27]
@@ -159,25 +123,25 @@ def test_ranks_agree_on_what_is_probed(two: Launch) -> None:
     assert first["different wishes"] == []
 
 
-def test_a_rank_without_data_is_probed_with_the_others(two: Launch) -> None:
+def test_a_rank_without_data_is_probed_with_the_others(two: Ranks) -> None:
     """Under join() it shadows the same steps and buckets."""
-    first, second = two["joined"]
+    first, second = two.run(probe_scenarios.joined)
     assert first["probed"] == second["probed"]
     assert len(first["probed"]) == STEPS - FIRST
     assert (first["shadows"], second["shadows"]) == (0, 6)
 
 
-def test_a_hook_that_fails_while_probed_is_named(two: Launch) -> None:
+def test_a_hook_that_fails_while_probed_is_named(two: Ranks) -> None:
     """The probe lets go, and the error is the hook's."""
-    for message, anomalies in two["failing_probed"]:
+    for message, anomalies in two.run(probe_scenarios.failing_probed):
         assert "ValueError: late boom" in message
         assert len(anomalies) == 1
         assert "late boom" in anomalies[0]
 
 
-def test_an_anomaly_is_recorded_logged_or_raised(two: Launch) -> None:
+def test_an_anomaly_is_recorded_logged_or_raised(two: Ranks) -> None:
     """As ``on_anomaly`` says; out of the next backward pass, with the record's message."""
-    for facts in two["alarms"]:
+    for facts in two.run(probe_scenarios.alarms):
         raised, logged, recorded, still = facts["record"]
         assert (raised, logged, recorded, still) == ("nothing", [], ["not_averaged"] * 6, True)
         raised, logged, recorded, still = facts["warn"]
@@ -188,27 +152,27 @@ def test_an_anomaly_is_recorded_logged_or_raised(two: Launch) -> None:
         assert (len(logged), recorded, still) == (1, ["not_averaged"], True)
 
 
-def test_the_residual_of_error_feedback_is_measured(two: Launch) -> None:
+def test_the_residual_of_error_feedback_is_measured(two: Ranks) -> None:
     """Of this PowerSGD and of torch's: the norm of what the state holds after the step."""
-    for facts in two["residuals"]:
+    for facts in two.run(probe_scenarios.residuals):
         assert [same for same, _ in facts] == [True, True]
         assert all(norm > 0 for _, norm in facts)
 
 
-def test_a_model_on_some_ranks_is_compared_on_these(four: Launch) -> None:
+def test_a_model_on_some_ranks_is_compared_on_these(four: Ranks) -> None:
     """The group is ``instrument``'s; where nobody says which it is, it is not guessed."""
-    for facts in four["subgroups"]:
+    for facts in four.run(probe_scenarios.subgroups):
         errors, anomalies = facts["instrument"]
         assert (errors, anomalies) == ([0.0] * (STEPS - FIRST), [])
         assert facts["trace"] == ([], [])
 
 
-def test_gradients_that_cannot_be_probed_are_left_alone(two: Launch) -> None:
+def test_gradients_that_cannot_be_probed_are_left_alone(two: Ranks) -> None:
     """Sparse ones have no flat form, complex ones come as pairs; training and records go on."""
-    for facts in two["odd_gradients"]:
+    for facts in two.run(probe_scenarios.odd_gradients):
         assert facts == {"sparse": (True, STEPS, []), "complex": (True, STEPS, [])}
 
 
-def test_ranks_that_drifted_begin_after_the_last_one(two: Launch) -> None:
+def test_ranks_that_drifted_begin_after_the_last_one(two: Ranks) -> None:
     """All learn the largest step at which one came to the meeting."""
-    assert two["drifted"] == [17, 17]
+    assert two.run(probe_scenarios.drifted) == [17, 17]

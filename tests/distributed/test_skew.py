@@ -6,13 +6,14 @@ import shutil
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
 from hooktrace.analysis.timeline import Arrivals, arrivals, find_traces, load
-from tests.distributed import harness
-from tests.distributed.harness import Launch
+from tests.distributed import skew_scenarios
+from tests.distributed.harness import Ranks
 from tests.distributed.skew_scenarios import FORWARD, LATE_S, LAYER
 
 RANKS, BUCKETS = 4, 6
@@ -21,24 +22,24 @@ BEHIND = [3, 4, 5]
 
 
 @pytest.fixture(scope="module")
-def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Launch]:
-    """One run on 4 ranks."""
-    launched = harness.launch(tmp_path_factory, {"skew_scenarios": ["late_ranks"]}, ranks=RANKS)
-    yield launched
-    shutil.rmtree(launched["late_ranks"][0]["directory"], ignore_errors=True)
+def seen(four: Ranks) -> Iterator[list[Any]]:
+    """What each of 4 ranks saw of one run."""
+    facts = four.run(skew_scenarios.late_ranks)
+    yield facts
+    shutil.rmtree(facts[0]["directory"], ignore_errors=True)
 
 
 @pytest.fixture(scope="module")
-def merged(four: Launch) -> Arrivals:
+def merged(seen: list[Any]) -> Arrivals:
     """The arrivals of all ranks' files."""
-    timeline = load(find_traces(four["late_ranks"][0]["directory"]))
+    timeline = load(find_traces(seen[0]["directory"]))
     assert timeline.unaligned == []
     return arrivals(timeline, "model0")
 
 
-def test_clocks_of_one_host_agree(four: Launch) -> None:
+def test_clocks_of_one_host_agree(seen: list[Any]) -> None:
     """The same clock is read everywhere, so the offset is all error, and within its bound."""
-    ranks = four["late_ranks"]
+    ranks = seen
     assert ranks[0]["clocks"] == []
     for facts in ranks[1:]:
         assert facts["clocks"]
@@ -58,10 +59,10 @@ def most(named: Iterable[int | None]) -> int | None:
 
 @pytest.mark.parametrize(("steps", "late", "buckets"), WINDOWS)
 def test_the_late_rank_is_named_online(
-    four: Launch, steps: range, late: int, buckets: list[int]
+    seen: list[Any], steps: range, late: int, buckets: list[int]
 ) -> None:
     """At each bucket that it was late for, by all ranks alike; its own lag is the delay."""
-    ranks = four["late_ranks"]
+    ranks = seen
     assert len({tuple(row[:3] for row in facts["skews"]) for facts in ranks}) == 1
     for rank, facts in enumerate(ranks):
         rows = [row for row in facts["skews"] if row[0] in steps]
@@ -76,11 +77,11 @@ def test_the_late_rank_is_named_online(
 
 @pytest.mark.parametrize(("steps", "late", "buckets"), WINDOWS)
 def test_the_late_rank_is_named_by_the_files(
-    four: Launch, merged: Arrivals, steps: range, late: int, buckets: list[int]
+    seen: list[Any], merged: Arrivals, steps: range, late: int, buckets: list[int]
 ) -> None:
     """The same, from the merged timeline."""
     named, margin = merged.late()
-    inside = np.isin(merged.step - four["late_ranks"][0]["first"], list(steps))
+    inside = np.isin(merged.step - seen[0]["first"], list(steps))
     for bucket in range(BUCKETS):
         here = inside & (merged.bucket == bucket)
         assert here.sum() == len(steps)
@@ -89,13 +90,13 @@ def test_the_late_rank_is_named_by_the_files(
             assert np.median(margin[here]) > LATE_S * 1e9 / 2
 
 
-def test_durations_would_blame_nobody(four: Launch) -> None:
+def test_durations_would_blame_nobody(seen: list[Any]) -> None:
     """An all-reduce ends on all ranks at once: the late rank's are the shortest."""
-    timeline = load(find_traces(four["late_ranks"][0]["directory"]))
+    timeline = load(find_traces(seen[0]["directory"]))
     medians = []
     for track in timeline.tracks:
         columns = track.buckets
-        inside = np.isin(columns.step - four["late_ranks"][0]["first"], list(FORWARD))
+        inside = np.isin(columns.step - seen[0]["first"], list(FORWARD))
         first = inside & (columns.bucket == 0)
         medians.append(float(np.median((columns.done - columns.ready)[first])))
     assert min(range(RANKS), key=medians.__getitem__) == 1

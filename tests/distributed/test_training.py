@@ -1,62 +1,25 @@
-"""Hooks and tracer on real gloo ranks: one launch of 2 ranks runs all scenarios, one of 4 a few."""
+"""Hooks and tracer on real gloo ranks: DDP's modes, records, failures, order."""
 
 from __future__ import annotations
 
 import pytest
 
 from hooktrace import BucketRecord
-from tests.distributed import harness, training_scenarios
-from tests.distributed.harness import Launch
-
-TWO_RANKS = {
-    "training_scenarios": [
-        "bit_identical",
-        "generations",
-        "one_bucket_rebuilt",
-        "no_sync",
-        "join",
-        "opaque_shapes",
-        "pickled_model",
-        "two_models",
-        "record_facts",
-        "other_group",
-        "compiled_reducer",
-        "multi_round",
-    ],
-    "failure_scenarios": [
-        "untraced_failures",
-        "failures",
-        "right_results",
-        "faults",
-        "fork_and_exit",
-    ],
-}
-FOUR_RANKS = {"training_scenarios": ["multi_round"]}
+from tests.distributed import failure_scenarios, training_scenarios
+from tests.distributed.harness import Ranks
 
 
-@pytest.fixture(scope="session")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Launch:
-    """All scenarios on 2 ranks."""
-    return harness.launch(tmp_path_factory, TWO_RANKS, ranks=2)
-
-
-@pytest.fixture(scope="session")
-def four(tmp_path_factory: pytest.TempPathFactory) -> Launch:
-    """The multi-round scenario on 4 ranks."""
-    return harness.launch(tmp_path_factory, FOUR_RANKS, ranks=4)
-
-
-def test_gradients_are_bit_identical(two: Launch) -> None:
+def test_gradients_are_bit_identical(two: Ranks) -> None:
     """Staged, traced staged and traced torch hooks all give torch's own bits, in every mode."""
-    for facts in two["bit_identical"]:
+    for facts in two.run(training_scenarios.bit_identical):
         wrong = [(case, k) for case, checks in facts.items() for k, ok in checks.items() if not ok]
         assert len(facts) == 12
         assert wrong == []
 
 
-def test_generations_follow_the_rebuilds(two: Launch) -> None:
+def test_generations_follow_the_rebuilds(two: Ranks) -> None:
     """Buckets are rebuilt at step 1, at 2 with a static graph, never with unused parameters."""
-    for facts in two["generations"]:
+    for facts in two.run(training_scenarios.generations):
         rebuilt = facts["plain"][-1][2]
         assert rebuilt > 1
         plain = [(0, 0, 1, True), *[(s, 1, rebuilt, False) for s in range(1, 5)]]
@@ -71,28 +34,28 @@ def test_generations_follow_the_rebuilds(two: Launch) -> None:
         assert facts["find_unused_parameters"] == [(s, 0, count, s < 2) for s in range(5)]
 
 
-def test_a_rebuild_of_one_bucket_is_seen(two: Launch) -> None:
+def test_a_rebuild_of_one_bucket_is_seen(two: Ranks) -> None:
     """The order of parameters changes although number, size and address may stay the same."""
-    for facts in two["one_bucket_rebuilt"]:
+    for facts in two.run(training_scenarios.one_bucket_rebuilt):
         assert facts == [(0, ("weight", "bias")), (1, ("bias", "weight"))]
 
 
-def test_no_sync_makes_no_steps(two: Launch) -> None:
+def test_no_sync_makes_no_steps(two: Ranks) -> None:
     """Backward passes under no_sync call no hook and count as no step."""
-    assert two["no_sync"] == [[0, 1], [0, 1]]
+    assert two.run(training_scenarios.no_sync) == [[0, 1], [0, 1]]
 
 
-def test_join_shadows_are_marked_and_counted(two: Launch) -> None:
+def test_join_shadows_are_marked_and_counted(two: Ranks) -> None:
     """A rank without data goes on counting steps, so that all ranks agree on the number."""
-    rank0, rank1 = two["join"]
+    rank0, rank1 = two.run(training_scenarios.join)
     assert [(step, shadow) for step, shadow, _ in rank1] == [(s, False) for s in range(5)]
     assert [(step, shadow) for step, shadow, _ in rank0] == [(s, s >= 3) for s in range(5)]
     assert [count for _, _, count in rank0] == [count for _, _, count in rank1]
 
 
-def test_hooks_of_any_shape_are_accepted(two: Launch) -> None:
+def test_hooks_of_any_shape_are_accepted(two: Ranks) -> None:
     """Functions, methods, partials, objects and lambdas work, keep a name, pickle if they can."""
-    for facts in two["opaque_shapes"]:
+    for facts in two.run(training_scenarios.opaque_shapes):
         assert facts == {
             "function": (True, "allreduce_hook", True),
             "annotated": (True, "annotated", True),
@@ -103,23 +66,23 @@ def test_hooks_of_any_shape_are_accepted(two: Launch) -> None:
         }
 
 
-def test_a_model_with_a_traced_hook_pickles(two: Launch) -> None:
+def test_a_model_with_a_traced_hook_pickles(two: Ranks) -> None:
     """The copy trains the same, and reports to the default tracer."""
-    assert two["pickled_model"] == [[True, True, True]] * 2
+    assert two.run(training_scenarios.pickled_model) == [[True, True, True]] * 2
 
 
-def test_models_are_kept_apart_by_name(two: Launch) -> None:
+def test_models_are_kept_apart_by_name(two: Ranks) -> None:
     """Two models on one traced hook, and two hooks, in one backward pass: four names."""
-    for facts in two["two_models"]:
+    for facts in two.run(training_scenarios.two_models):
         assert set(facts) == {"shared", "shared#2", "model0", "model1"}
         counts = set(map(tuple, facts.values()))
         assert len(counts) == 1
         assert len(counts.pop()) == 4
 
 
-def test_records_hold_together(two: Launch) -> None:
+def test_records_hold_together(two: Ranks) -> None:
     """Stages are contiguous and fill the bucket; step numbers follow from the buckets'."""
-    for rank, facts in enumerate(two["record_facts"]):
+    for rank, facts in enumerate(two.run(training_scenarios.record_facts)):
         start, end = facts["window"]
         assert facts["run"].rank == rank
         assert facts["run"].world_size == 2
@@ -158,21 +121,24 @@ def _check_bucket(bucket: BucketRecord, start: int, end: int) -> None:
     assert (wire.collective, wire.dtype, wire.derived) == ("all_reduce", "float16", True)
 
 
-def test_all_ranks_share_a_run_id(two: Launch) -> None:
+def test_all_ranks_share_a_run_id(two: Ranks) -> None:
     """The ranks agree without a collective, and a second tracer gets the same id."""
-    ids = {facts["run"].run_id for facts in two["record_facts"]}
+    ids = {facts["run"].run_id for facts in two.run(training_scenarios.record_facts)}
     assert len(ids) == 1
     assert len(ids.pop()) == 32
 
 
-def test_another_process_group(two: Launch) -> None:
+def test_another_process_group(two: Ranks) -> None:
     """A hook whose state is a group reduces over that group."""
-    assert two["other_group"] == [{"both": True, "alone": True, "the groups differ": True}] * 2
+    assert (
+        two.run(training_scenarios.other_group)
+        == [{"both": True, "alone": True, "the groups differ": True}] * 2
+    )
 
 
-def test_the_compiled_reducer(two: Launch) -> None:
+def test_the_compiled_reducer(two: Ranks) -> None:
     """A tuple in place of a bucket: results are right, and the tracer says what it cannot see."""
-    for facts in two["compiled_reducer"]:
+    for facts in two.run(training_scenarios.compiled_reducer):
         assert facts == {
             "staged": (0.0, ["compiled_reducer"]),
             "opaque": (0.0, ["compiled_reducer"]),
@@ -190,10 +156,10 @@ STAGED_FAILURES = {
 
 
 @pytest.mark.parametrize("hook", STAGED_FAILURES)
-def test_a_failing_staged_hook_is_named(two: Launch, hook: str) -> None:
+def test_a_failing_staged_hook_is_named(two: Ranks, hook: str) -> None:
     """Hook, bucket and stage are in the error out of backward(), and on the record."""
     stage, reason = STAGED_FAILURES[hook]
-    for facts in two["failures"]:
+    for facts in two.run(failure_scenarios.failures):
         exception, message, anomalies, on_records = facts[hook]
         assert exception in ("HookError", "RuntimeError")
         assert f"hook '{hook}', bucket 0, stage {stage}: " in message
@@ -202,7 +168,7 @@ def test_a_failing_staged_hook_is_named(two: Launch, hook: str) -> None:
         assert anomalies[0][1].endswith("since a raising hook leaves DDP's reducer broken")
         assert len(on_records) == 1
         assert reason in on_records[0]
-    for facts in two["untraced_failures"]:
+    for facts in two.run(failure_scenarios.untraced_failures):
         assert f"hook '{hook}', bucket 0, stage {stage}: " in facts[hook]
 
 
@@ -229,10 +195,10 @@ OPAQUE_FAILURES = {
 
 
 @pytest.mark.parametrize("hook", OPAQUE_FAILURES)
-def test_a_wrong_result_is_named_before_ddp_sees_it(two: Launch, hook: str) -> None:
+def test_a_wrong_result_is_named_before_ddp_sees_it(two: Ranks, hook: str) -> None:
     """Hook, bucket, what is wrong and the remedy; DDP would crash, or train on wrong gradients."""
     stage, reason = OPAQUE_FAILURES[hook]
-    for facts in two["failures"]:
+    for facts in two.run(failure_scenarios.failures):
         exception, message, anomalies, on_records = facts[hook]
         assert exception in ("HookError", "RuntimeError")
         assert f"hook '{hook}', bucket 0, stage {stage}: " in message
@@ -241,35 +207,34 @@ def test_a_wrong_result_is_named_before_ddp_sees_it(two: Launch, hook: str) -> N
         assert reason in on_records[0]
 
 
-def test_a_right_result_of_unusual_shape_passes(two: Launch) -> None:
+def test_a_right_result_of_unusual_shape_passes(two: Ranks) -> None:
     """DDP converts other floating-point dtypes and reads from the storage's beginning."""
-    for facts in two["right_results"]:
+    for facts in two.run(failure_scenarios.right_results):
         assert len(facts) == 7
         assert {name: alarms for name, (_, alarms) in facts.items()} == dict.fromkeys(facts, 0)
         assert {name for name, (difference, _) in facts.items() if difference > 0} == {"half"}
         assert facts["half"][0] <= 2**-11  # float16 has 11 bits
 
 
-def test_faults_leave_training_alone(two: Launch) -> None:
+def test_faults_leave_training_alone(two: Ranks) -> None:
     """With everything around it broken at once, training gets the same bits and ends in time."""
-    for facts in two["faults"]:
+    for facts in two.run(failure_scenarios.faults):
         assert facts["same"]
         assert facts["closed"]
         assert facts["failures"] == {"raising": 1, "trace_file": 1}
         assert set(facts["losses"]) == {"ring_full", "not_exported", "opentelemetry_spans"}
 
 
-def test_a_fork_leaves_the_parent_alone(two: Launch) -> None:
+def test_a_fork_leaves_the_parent_alone(two: Ranks) -> None:
     """The child begins with an empty tracer that closes at once; the parent's goes on."""
-    assert two["fork_and_exit"] == [(0, 2, True)] * 2
+    assert two.run(failure_scenarios.fork_and_exit) == [(0, 2, True)] * 2
 
 
-@pytest.mark.parametrize("launch", ["two", "four"])
-def test_multi_round_hooks_keep_their_order(launch: str, request: pytest.FixtureRequest) -> None:
+def test_multi_round_hooks_keep_their_order(world: Ranks) -> None:
     """Four rounds, many buckets, random delays: right results in every mode, on 2 and 4 ranks."""
-    for facts in request.getfixturevalue(launch)["multi_round"]:
+    for facts in world.run(training_scenarios.multi_round):
         # A sum of 4 ranks in another order may differ in the last bits of values of about 100.
-        bound = 0.0 if launch == "two" else 1e-4
+        bound = 0.0 if world.count == 2 else 1e-4
         assert set(facts["errors"]) == set(training_scenarios.MODES)
         assert max(facts["errors"].values()) <= bound
         assert facts["two models"] <= bound

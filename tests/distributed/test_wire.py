@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.distributed import harness, wire_scenarios
-from tests.distributed.harness import Launch
+from tests.distributed import wire_scenarios
+from tests.distributed.harness import Ranks
 
 NUMEL, BUCKETS = 32 * 32 + 32, 6
 PADDED = 3 * 512
@@ -29,17 +29,10 @@ SENT = {
 }
 
 
-@pytest.fixture(scope="module")
-def two(tmp_path_factory: pytest.TempPathFactory) -> Launch:
-    """All scenarios on 2 ranks."""
-    scenarios = {"wire_scenarios": ["torchs_hooks", "overlapping", "liars"]}
-    return harness.launch(tmp_path_factory, scenarios, ranks=2)
-
-
 @pytest.mark.parametrize("hook", SENT)
-def test_bytes_of_torchs_own_hooks(two: Launch, hook: str) -> None:
+def test_bytes_of_torchs_own_hooks(two: Ranks, hook: str) -> None:
     """By collective and dtype, for each bucket and for the step, on sampled steps only."""
-    for facts in two["torchs_hooks"]:
+    for facts in two.run(wire_scenarios.torchs_hooks):
         for step, gradient_bytes, wire_bytes, sent, of_buckets in facts[hook]:
             if step not in (2, 5):
                 assert (wire_bytes, sent) == (None, None)
@@ -52,9 +45,9 @@ def test_bytes_of_torchs_own_hooks(two: Launch, hook: str) -> None:
         assert [row[0] for row in facts[hook]] == list(range(wire_scenarios.STEPS))
 
 
-def test_what_no_bucket_can_be_told_to_have_sent_is_the_steps(two: Launch) -> None:
+def test_what_no_bucket_can_be_told_to_have_sent_is_the_steps(two: Ranks) -> None:
     """Two buckets under way, and a collective from a thread: unknown for both, known in sum."""
-    for rows in two["overlapping"]:
+    for rows in two.run(wire_scenarios.overlapping):
         rows_by_step: dict[int, Any] = {row[0]: row[1:] for row in rows}
         _, wire_bytes, sent, of_buckets = rows_by_step[2]
         assert sent == [("all_reduce", "float16", 6), ("all_reduce", "float32", 4 * NUMEL)]
@@ -62,9 +55,9 @@ def test_what_no_bucket_can_be_told_to_have_sent_is_the_steps(two: Launch) -> No
         assert of_buckets == [None, None, [], [], [], []]
 
 
-def test_a_hook_that_says_it_compresses_and_does_not_is_named(two: Launch) -> None:
+def test_a_hook_that_says_it_compresses_and_does_not_is_named(two: Ranks) -> None:
     """One that loses precision for nothing at once; one that loses nothing may begin later."""
-    for facts in two["liars"]:
+    for facts in two.run(wire_scenarios.liars):
         named = facts.pop("rounds to 16 bits, sends 32")
         assert named == [("no_compression", bucket) for bucket in range(BUCKETS)]
         assert set(facts) == {"compresses", "may be in its warm-up", "claims nothing", "staged"}
