@@ -1,4 +1,5 @@
-# make demo: the main job.  make test: all tests.  Both set up .venv first, once.
+# make demo: the main job.  make test: all tests.  make fast: those of a
+# developer's loop, under a minute.  Each sets up .venv first, once.
 # PYTHON is any Python from 3.11 on: make demo PYTHON=python3.12
 
 PYTHON ?= python3
@@ -6,13 +7,16 @@ VENV := .venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt
 INPUTS := pyproject.toml constraints.txt
 
-.PHONY: demo test clean
+.PHONY: demo test fast clean
 
 demo: $(VENV)/.installed
 	$(VENV)/bin/hooktrace demo
 
 test: $(VENV)/.installed-dev
 	$(VENV)/bin/python -m pytest
+
+fast: $(VENV)/.installed-dev
+	$(VENV)/bin/python -m pytest -m 'not slow and not browser'
 
 $(VENV)/.python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

@@ -20,6 +20,8 @@ from ..exporters.records_sample import make_anomaly, make_layout
 from ..timeline.files import run_of, steps_of, text_of, write_ranks
 from .servers import RANKS, STEPS, tensorboard
 
+pytestmark = pytest.mark.browser
+
 WIRE = "#0072b2"
 WIRE_DARK = "#2f8fd8"
 EVIL = "<script>window.top.harm=1</script><img src=x onerror='window.top.harm=1'>"

@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 import hooktrace
 from hooktrace import Tracer, hooks
 from hooktrace.hooks import DDPCommHookType
+from tests.distributed.harness import scenario
 from tests.distributed.models import backward, gradients, make_ddp, make_model
 
 
@@ -186,6 +187,7 @@ def encoded(rank: int) -> dict[str, Any]:
     return facts
 
 
+@scenario(deadline_s=240)
 def compiled(rank: int) -> dict[str, float]:
     """Return each single-round hook's difference under the compiled python reducer.
 

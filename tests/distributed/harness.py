@@ -30,7 +30,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 WORKER = Path(__file__).with_name("worker.py")
 START_S = 90.0
 """A group has that long to start: torch is imported twice, one after another, on a busy machine."""
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 GRACE_S = 5.0
 """After the first rank failed in a scenario the others have that long: they may wait for it."""
 END_S = 30.0
@@ -54,6 +54,11 @@ def scenario(
     return declared
 
 
+def name_of(function: Scenario) -> str:
+    """Return by what a rank finds a scenario."""
+    return f"{function.__module__}:{function.__qualname__}"
+
+
 class ScenarioError(AssertionError):
     """A scenario raised, hung or ended its process; the message has what the ranks said."""
 
@@ -72,7 +77,7 @@ class Ranks:
 
         Raises ``ScenarioError``, for the first caller and for all others.
         """
-        name = f"{function.__module__}:{function.__qualname__}"
+        name = name_of(function)
         if name not in self._results and name not in self._failures:
             try:
                 self._results[name] = self._run(

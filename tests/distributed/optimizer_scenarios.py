@@ -20,6 +20,7 @@ import hooktrace
 from hooktrace import Tracer
 from hooktrace.hooks.default import allreduce_hook, fp16_compress_hook
 from hooktrace.hooks.optimizer import OptimizerHookState, hook_then_optimizer
+from tests.distributed.harness import scenario
 from tests.distributed.models import backward
 from tests.distributed.optimizer_runs import (
     HOOKS,
@@ -36,6 +37,7 @@ from tests.distributed.optimizer_runs import (
 )
 
 
+@scenario(deadline_s=240)
 def overlap(rank: int) -> dict[str, bool]:
     """Compare both ways: every hook with SGD and AdamW, every optimizer, every mode."""
     cases = [(h, o, {}) for h in HOOKS for o in ("SGD default", "AdamW default")]

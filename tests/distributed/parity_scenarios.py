@@ -18,6 +18,7 @@ from tests.distributed import mutants
 from tests.distributed.batched_power_scenarios import compare_batched
 from tests.distributed.comparison import Given, Hook, Run, around, difference, drawn
 from tests.distributed.exact_scenarios import default_pairs, gather_cases
+from tests.distributed.harness import scenario
 from tests.distributed.power_pairs import FACTORS, Case, compare
 
 
@@ -47,6 +48,7 @@ def _family(name: str, rank: int) -> float:
     return worst
 
 
+@scenario(deadline_s=240)
 def mutants_noticed(rank: int) -> dict[str, float]:
     """Return by how much each mutant is over the tolerance, and each comparison without one."""
     facts = {}
@@ -79,6 +81,7 @@ def delayed(hook: Hook, rank: int) -> Hook:
     return around(steps, hook)
 
 
+@scenario(deadline_s=240)
 def stress(rank: int, steps: int = 100) -> dict[str, tuple[bool, str]]:
     """Run every hook with random delays; return (all finite, digest of all gradients)."""
     power_options = Case(ratio=0.5).options()

@@ -23,6 +23,7 @@ from tests.distributed.comparison import (
     require_buckets,
     tolerance,
 )
+from tests.distributed.harness import scenario
 from tests.distributed.power_pairs import (
     FACTORS,
     PRODUCT,
@@ -42,6 +43,7 @@ def power_each_step(rank: int) -> dict[str, dict[str, float]]:
     return {str(tuple(case)): compare(case, rank, steps=30, taught=True) for case in cases}
 
 
+@scenario(deadline_s=240)
 def power_30_steps(rank: int) -> dict[str, dict[str, float]]:
     """Compare the same settings over 30 steps, each side with its own memory.
 
@@ -55,6 +57,7 @@ def power_30_steps(rank: int) -> dict[str, dict[str, float]]:
     return {str(tuple(case)): compare(case, rank, steps=30, taught=False) for case in cases}
 
 
+@scenario(deadline_s=240)
 def power_product(rank: int) -> dict[str, dict[str, float]]:
     """Compare the whole product of settings: a random start and one step from it."""
     facts = {}

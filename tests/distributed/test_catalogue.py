@@ -9,6 +9,8 @@ from hooktrace.hooks import DDPCommHookType, catalogue
 from tests.distributed import catalogue_scenarios
 from tests.distributed.harness import Ranks
 
+pytestmark = pytest.mark.slow
+
 CATALOGUE = {
     "ALLREDUCE": ("allreduce", hooks.allreduce_hook, "lossless"),
     "FP16_COMPRESS": ("fp16", hooks.fp16_compress_hook, "cast"),

@@ -20,6 +20,8 @@ from hooktrace.testing.check.spec import HookSpec
 from tests.distributed import check_hooks
 from tests.distributed.harness import REPOSITORY
 
+pytestmark = pytest.mark.slow
+
 HOOKS = "tests.distributed.check_hooks"
 DEADLINE_S = 5.0
 

@@ -8,6 +8,8 @@ from tests.distributed import debug_scenarios, local_error_scenarios
 from tests.distributed.debug_scenarios import INNOCENT, KEEPING
 from tests.distributed.harness import Ranks
 
+pytestmark = pytest.mark.slow
+
 BUCKETS = 6
 
 

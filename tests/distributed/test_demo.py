@@ -20,6 +20,8 @@ from hooktrace.records.trace_format import read_trace
 from ..exporters.processes import get, until
 from .harness import REPOSITORY
 
+pytestmark = pytest.mark.slow
+
 STEPS = 24
 DEADLINE_S = 120
 

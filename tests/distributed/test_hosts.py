@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
-import signal
 import socket
 import statistics
 import subprocess
@@ -22,13 +21,14 @@ import numpy as np
 import pytest
 
 from hooktrace.analysis.timeline import arrivals, find_traces, load
-from tests.distributed.harness import REPOSITORY, WORKER
-from tests.distributed.host_scenarios import LATE, LATE_S
+from tests.distributed.harness import WORKER, Group, environment, name_of
+from tests.distributed.host_scenarios import LATE, LATE_S, far_apart
+
+pytestmark = pytest.mark.slow
 
 AHEAD_S = 1000
 OUT_MS, BACK_MS = 3, 1
 DEADLINE_S = 120
-SCENARIO = "host_scenarios:far_apart"
 
 
 def run(*command: str) -> None:
@@ -70,54 +70,27 @@ def hosts() -> Iterator[list[str]]:
 
 
 @pytest.fixture(scope="module")
-def far(hosts: list[str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Any]]:
+def far(hosts: list[str]) -> Iterator[list[Any]]:
     """What both ranks of one job saw, each started on its host by torch's launcher."""
-    directory = tmp_path_factory.mktemp("hosts")
-    environment = {
-        **os.environ,
-        "GLOO_SOCKET_IFNAME": "cable",
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(REPOSITORY),
-        "PYTHONWARNINGS": "ignore",
-    }
-    processes = []
+    commands = []
     for rank, name in enumerate(hosts):
         clock = ["unshare", "--time", "--fork", "--monotonic", str(AHEAD_S)] if rank else []
-        command = [
-            *("ip", "netns", "exec", name, *clock),
-            *(sys.executable, "-m", "torch.distributed.run"),
-            *("--nnodes", "2", "--node-rank", str(rank), "--nproc-per-node", "1"),
-            *("--master-addr", "10.77.0.1", "--master-port", "29400"),
-            *(str(WORKER), str(directory), SCENARIO),
-        ]
-        log = (directory / f"log.{rank}").open("wb")
-        processes.append(
-            subprocess.Popen(
-                command, env=environment, stdout=log, stderr=log, start_new_session=True
-            )
+        commands.append(
+            [
+                *("ip", "netns", "exec", name, *clock),
+                *(sys.executable, "-m", "torch.distributed.run"),
+                *("--nnodes", "2", "--node-rank", str(rank), "--nproc-per-node", "1"),
+                *("--master-addr", "10.77.0.1", "--master-port", "29400", str(WORKER)),
+            ]
         )
+    group = Group(commands, 2, environment(GLOO_SOCKET_IFNAME="cable"))
     try:
-        codes = [process.wait(DEADLINE_S) for process in processes]
-    except subprocess.TimeoutExpired:
-        codes = []
-    finally:
-        for process in processes:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-        for name in hosts:
-            pids = subprocess.run(
-                ["ip", "netns", "pids", name], capture_output=True, text=True, check=False
-            )
-            for pid in pids.stdout.split():
-                os.kill(int(pid), signal.SIGKILL)
-    said = "\n".join((directory / f"log.{rank}").read_text()[-3000:] for rank in range(2))
-    assert codes == [0, 0], said
-    facts = []
-    for rank in range(2):
-        failed, value = pickle.loads((directory / f"{SCENARIO}.{rank}").read_bytes())
-        assert not failed, value
-        facts.append(value)
+        results = group.run(name_of(far_apart), DEADLINE_S)
+    except BaseException:
+        group.kill()
+        raise
+    group.end()
+    facts = [pickle.loads(result) for result in results]
     yield facts
     shutil.rmtree(facts[0]["directory"], ignore_errors=True)
 

@@ -15,6 +15,8 @@ from tests.distributed import harness, local_scenarios
 from tests.distributed.harness import Ranks
 from tests.distributed.local_scenarios import START, STEPS
 
+pytestmark = pytest.mark.slow
+
 DEADLINE_S = 120
 
 

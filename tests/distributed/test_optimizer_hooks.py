@@ -8,6 +8,8 @@ import torch
 from tests.distributed import optimizer_scenarios, zero_scenarios
 from tests.distributed.harness import Ranks
 
+pytestmark = pytest.mark.slow
+
 
 def test_overlap_gives_the_bits_of_a_step_after_backward(two: Ranks) -> None:
     """Parameters and gradients of 20 steps: hooks, optimizers and their implementations, modes."""

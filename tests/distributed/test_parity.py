@@ -26,6 +26,8 @@ from tests.distributed import (
 )
 from tests.distributed.harness import Ranks, Scenario
 
+pytestmark = pytest.mark.slow
+
 
 def _over(ranks: list[dict[str, dict[str, float]]]) -> dict[str, dict[str, float]]:
     """Return the cases with a difference over its tolerance, on any rank."""

@@ -7,6 +7,8 @@ import pytest
 from tests.distributed import probe_scenarios
 from tests.distributed.harness import Ranks
 
+pytestmark = pytest.mark.slow
+
 FIRST, STEPS = 11, probe_scenarios.STEPS
 
 

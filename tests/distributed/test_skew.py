@@ -16,6 +16,8 @@ from tests.distributed import skew_scenarios
 from tests.distributed.harness import Ranks
 from tests.distributed.skew_scenarios import FORWARD, LATE_S, LAYER
 
+pytestmark = pytest.mark.slow
+
 RANKS, BUCKETS = 4, 6
 BEHIND = [3, 4, 5]
 """Buckets of what comes after layer 2's output in the backward pass: layers 2, 1 and 0."""

@@ -9,6 +9,15 @@ from tests.distributed import failure_scenarios, training_scenarios
 from tests.distributed.harness import Ranks
 
 
+def test_tracing_leaves_gradients_as_they_are(two: Ranks) -> None:
+    """Of a staged, a multi-round and an opaque hook, bit for bit."""
+    for facts in two.run(training_scenarios.traced_alike):
+        assert set(facts) == {"fp16_compress_hook", "every_collective", "allreduce_hook"}
+        for name, checks in facts.items():
+            assert checks == dict.fromkeys(checks, True), name
+
+
+@pytest.mark.slow
 def test_gradients_are_bit_identical(two: Ranks) -> None:
     """Staged, traced staged and traced torch hooks all give torch's own bits, in every mode."""
     for facts in two.run(training_scenarios.bit_identical):
@@ -136,6 +145,7 @@ def test_another_process_group(two: Ranks) -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_compiled_reducer(two: Ranks) -> None:
     """A tuple in place of a bucket: results are right, and the tracer says what it cannot see."""
     for facts in two.run(training_scenarios.compiled_reducer):
@@ -155,6 +165,7 @@ STAGED_FAILURES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hook", STAGED_FAILURES)
 def test_a_failing_staged_hook_is_named(two: Ranks, hook: str) -> None:
     """Hook, bucket and stage are in the error out of backward(), and on the record."""
@@ -194,6 +205,7 @@ OPAQUE_FAILURES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hook", OPAQUE_FAILURES)
 def test_a_wrong_result_is_named_before_ddp_sees_it(two: Ranks, hook: str) -> None:
     """Hook, bucket, what is wrong and the remedy; DDP would crash, or train on wrong gradients."""
@@ -207,6 +219,7 @@ def test_a_wrong_result_is_named_before_ddp_sees_it(two: Ranks, hook: str) -> No
         assert reason in on_records[0]
 
 
+@pytest.mark.slow
 def test_a_right_result_of_unusual_shape_passes(two: Ranks) -> None:
     """DDP converts other floating-point dtypes and reads from the storage's beginning."""
     for facts in two.run(failure_scenarios.right_results):
@@ -216,6 +229,7 @@ def test_a_right_result_of_unusual_shape_passes(two: Ranks) -> None:
         assert facts["half"][0] <= 2**-11  # float16 has 11 bits
 
 
+@pytest.mark.slow
 def test_faults_leave_training_alone(two: Ranks) -> None:
     """With everything around it broken at once, training gets the same bits and ends in time."""
     for facts in two.run(failure_scenarios.faults):
@@ -225,11 +239,13 @@ def test_faults_leave_training_alone(two: Ranks) -> None:
         assert set(facts["losses"]) == {"ring_full", "not_exported", "opentelemetry_spans"}
 
 
+@pytest.mark.slow
 def test_a_fork_leaves_the_parent_alone(two: Ranks) -> None:
     """The child begins with an empty tracer that closes at once; the parent's goes on."""
     assert two.run(failure_scenarios.fork_and_exit) == [(0, 2, True)] * 2
 
 
+@pytest.mark.slow
 def test_multi_round_hooks_keep_their_order(world: Ranks) -> None:
     """Four rounds, many buckets, random delays: right results in every mode, on 2 and 4 ranks."""
     for facts in world.run(training_scenarios.multi_round):

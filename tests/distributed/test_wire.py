@@ -9,6 +9,8 @@ import pytest
 from tests.distributed import wire_scenarios
 from tests.distributed.harness import Ranks
 
+pytestmark = pytest.mark.slow
+
 NUMEL, BUCKETS = 32 * 32 + 32, 6
 PADDED = 3 * 512
 """torch's per-channel hook fills a third chunk of 512."""

@@ -7,6 +7,8 @@ import pytest
 from hooktrace.commands.bench.wire import compare_on_two_ranks
 from hooktrace.records.summary import percentile
 
+pytestmark = pytest.mark.slow
+
 
 def test_wire_stages_match_the_profiler(capsys: pytest.CaptureFixture[str]) -> None:
     """The median difference is at most 2 % or 100 µs, and all are less than without the model."""

@@ -25,6 +25,7 @@ from hooktrace import (
     hooks,
     trace,
 )
+from tests.distributed.harness import scenario
 from tests.distributed.models import backward, gradients, make_ddp, train
 
 MODES: dict[str, dict[str, Any]] = {
@@ -66,6 +67,20 @@ def bit_identical(rank: int) -> dict[str, dict[str, bool]]:
                     "all steps recorded": len(tracer.steps()) == 10,
                     "nothing lost": tracer.losses() == {} and tracer.failures() == {},
                 }
+    return facts
+
+
+def traced_alike(rank: int) -> dict[str, dict[str, bool]]:
+    """Compare gradients traced and untraced: a staged, a multi-round and an opaque hook."""
+    facts = {}
+    for hook in (hooks.fp16_compress_hook, every_collective, default_hooks.allreduce_hook):
+        untraced = train(hook, rank, steps=3)
+        with Tracer() as tracer:
+            facts[hook.__name__] = {
+                "same": torch.equal(train(trace(hook, tracer=tracer), rank, steps=3), untraced),
+                "recorded": [s.step for s in tracer.steps() if s.complete] == [0, 1, 2],
+                "nothing lost": tracer.losses() == {} and tracer.failures() == {},
+            }
     return facts
 
 
@@ -238,6 +253,7 @@ def other_group(rank: int) -> dict[str, bool]:
     return facts
 
 
+@scenario(deadline_s=240)
 def compiled_reducer(rank: int) -> dict[str, tuple[float, list[str]]]:
     """Run hooks under the compiled python reducer; return (error, anomaly kinds) for each."""
     import torch._dynamo

@@ -94,6 +94,7 @@ def torchs_hooks(rank: int) -> dict[str, Any]:
         for name in ("pertensor", "perchannel"):
             hook = getattr(quantization_hooks, f"quantization_{name}_hook")
             facts[name] = _run(_serialised(hook), rank)
+    hooktrace.default_tracer().close()  # of the hook that was traced twice
     return facts
 
 
