@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ..timeline.files import run_of, steps_of, text_of, write_ranks
+from ..analysis.timeline.files import run_of, steps_of, text_of, write_ranks
 from .page import Timeline
 from .servers import build_site, real_run, tensorboard
 

@@ -16,8 +16,8 @@ from hooktrace.analysis.timeline import Timeline as Ranks
 from hooktrace.analysis.timeline import find_traces, load
 from hooktrace.commands.bench.long_run import write_run
 
+from ..analysis.timeline.files import run_of, steps_of, text_of, write_ranks
 from ..exporters.records_sample import make_anomaly, make_layout
-from ..timeline.files import run_of, steps_of, text_of, write_ranks
 from .servers import RANKS, STEPS, tensorboard
 
 pytestmark = pytest.mark.browser
