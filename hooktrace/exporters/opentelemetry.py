@@ -1,4 +1,10 @@
-"""Spans and metrics for OpenTelemetry backends."""
+"""Spans and metrics for OpenTelemetry backends.
+
+    Batch --+-- steps that retention.py keeps --> StepTraces (otel_spans.py) --> a tracer
+            +-- all of it --> aggregates or instruments (otel_metrics.py) --> readers
+
+Tracer and readers are the application's, or the ones that otel_pipeline.py makes.
+"""
 
 from __future__ import annotations
 
@@ -6,59 +12,63 @@ import importlib.metadata
 import logging
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from ..records import AnomalyRecord, Batch, BucketRecord, RunInfo, StepRecord
-from .otel_drafts import (
-    Attributes,
-    Draft,
-    StepIds,
-    draft_anomaly,
-    draft_buckets,
-    draft_step,
-)
-from .otel_metrics import Instruments
-from .otel_pipeline import (
-    MetricPipeline,
-    SpanPipeline,
-    find_exporters,
-    make_resource,
-    sdk_disabled,
-)
-from .otel_spans import ApiWriter, DirectWriter, SpanWriter
+from ..records import AnomalyRecord, Batch, CompletedStep, RunInfo
+from .aggregates import Aggregates
+from .observations import observe
+from .otel_attributes import of_run
+from .retention import MOST_MODELS, DetailPolicy, Retention, Verdict
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
 
-__all__ = ["OpenTelemetryExporter"]
+    from .otel_spans import StepTraces
+
+__all__ = ["SPAN_RETENTION", "OpenTelemetryExporter"]
 
 _log = logging.getLogger(__name__)
 
 StepKey = tuple[str, int]
 
+SPAN_RETENTION = Retention(first_steps=20, window_steps=1, window_every=20)
+"""Which steps get spans: a span takes about 50 µs of processor time, and a bucket has five."""
+
 
 class OpenTelemetryExporter:
-    """Sends a span for every step, bucket and stage, and the metrics table as instruments.
+    """Sends steps with their buckets and stages as spans, and the metrics table.
 
     A provider is, in this order: the argument, the application's global one, or a pipeline of
     hooktrace's own, configured by ``OTEL_*`` and made at the first export, when the rank is known.
     No global is ever set.  ``OTEL_SDK_DISABLED`` turns the own pipeline off.
 
+    *Which steps.*  Those that ``retention`` keeps: by default the first 20 of a generation, every
+    20th by number, and the probed, slow and broken ones; ``Retention(window_every=1)`` keeps all.
+    All ranks keep the same steps but for those that were slow or broken on one.  The others are
+    counted in ``left_out``, and in the attribute ``hooktrace.left_out.steps`` of every step span.
+    An anomaly always has an event or a span.
+
     *Traces.*  One step is one trace on all ranks: rank 0's step span is the root, the other ranks'
     step spans are its children, and each holds its buckets and their stages.  All ranks keep or
     drop the same steps when the sampler decides by trace id, as ``OTEL_TRACES_SAMPLER``'s ratios
-    do.  Where a backend lacks rank 0's span (it was lost) the others show as its orphans.
+    do.  Where a backend lacks rank 0's span (left out there, or lost) the others show as orphans.
     Durations of a bucket on a device are attributes, and its span is when the host enqueued it.
-    Anomalies are events of their bucket or step, or a span of no length when they come later.
+
+    *Metrics.*  In the own pipeline totals since the start, once an interval.  In the application's
+    provider counters and gauges are observable instruments; a histogram cannot be one, so each of
+    its values is recorded, at about 8 µs, five a bucket.
 
     *Where the rank stands.*  In the resource of the own pipeline; in the application's, whose
     resource is not ours, as the attribute ``hooktrace.rank`` of every span and metric.
 
-    *Losses.*  ``spans_lost`` counts the spans of the own pipeline that no backend got; ``close``
-    logs it once.  Spans given to the application's providers are counted by those, or not at all.
+    *Losses.*  ``lost`` counts the ``spans`` of the own pipeline that no backend got, and its
+    ``metric_exports`` that failed; what may still arrive is not counted before ``close``, which
+    logs it once.  What is given to the application's providers is counted by those, or not at all.
 
     ``close`` takes at most about ``close_seconds``.  It shuts the own pipeline down; the
     application's providers are only flushed.
@@ -76,150 +86,147 @@ class OpenTelemetryExporter:
         meter_provider: MeterProvider | None = None,
         spans: bool = True,
         metrics: bool = True,
+        retention: Retention = SPAN_RETENTION,
         close_seconds: float = 5.0,
     ) -> None:
+        from .otel_pipeline import Pipeline
+
         self._close_seconds = close_seconds
+        self._patience_ms = int(700 * close_seconds)
+        self._policy = DetailPolicy(retention)
         self._wanted = (spans, metrics)
-        self._tracer_provider = (tracer_provider or _global_tracers()) if spans else None
-        self._meter_provider = (meter_provider or _global_meters()) if metrics else None
-        own_spans = spans and self._tracer_provider is None and not sdk_disabled()
-        own_metrics = metrics and self._meter_provider is None and not sdk_disabled()
-        self._span_exporters = find_exporters("traces") if own_spans else []
-        self._metric_exporters = find_exporters("metrics") if own_metrics else []
-        self._spans: SpanPipeline | None = None
-        self._metrics: MetricPipeline | None = None
-        self._writer: SpanWriter | None = None
-        self._instruments: Instruments | None = None
-        self._step_common: Attributes = {}
-        self._common: Attributes = {}
+        self._tracer_provider = tracer_provider
+        self._meter_provider = meter_provider
+        self._find_providers()
+        self._own = Pipeline(
+            spans=spans and self._tracer_provider is None,
+            metrics=metrics and self._meter_provider is None,
+        )
+        self._traces: StepTraces | None = None
+        self._last_left: dict[str, CompletedStep] = {}
+        self._left_out = 0
+        self._add_metrics: Callable[[Batch], None] = _nothing
+        self._closers: list[Callable[[], object]] = []
         self._started = False
         self._closed = False
 
     @property
-    def spans_lost(self) -> int:
-        """Spans of the own pipeline that are not delivered: exact after ``close``."""
-        return self._spans.lost if self._spans is not None else 0
+    def left_out(self) -> Counter[str]:
+        """``steps`` that got no spans, with the ``slow_steps`` among them, beyond their share."""
+        return +Counter(steps=self._left_out, slow_steps=self._policy.slow_left_out)
 
     @property
     def lost(self) -> dict[str, int]:
-        """Spans that no backend got, once that is certain: after ``close``."""
-        return {"spans": self.spans_lost} if self._closed and self.spans_lost else {}
+        """What no backend got, by kind."""
+        lost = Counter[str]()
+        for backend in self._own.backends:
+            lost[backend.kind] += (
+                backend.begun - backend.arrived if self._closed else backend.refused
+            )
+        return dict(+lost)
 
     def export(self, batch: Batch) -> None:
-        """Make spans and measurements of a batch; sending them is left to other threads."""
+        """Make spans and add up metrics of a batch; sending them is left to other threads."""
         if not self._started:
-            self._start(batch.run)
-        if self._instruments is not None:
-            self._instruments.record(batch)
-        if self._writer is not None:
-            self._write(self._writer, batch)
+            self._started = True
+            self._find_providers()  # the application may have set them since
+            self._start_spans(batch.run)
+            self._start_metrics(batch.run)
+        self._add_metrics(batch)
+        if self._traces is not None:
+            self._write_spans(self._traces, batch)
 
     def close(self) -> None:
         """Send what waits, within the deadline.  May be called again."""
         if self._closed:
             return
-        self._closed = True
-        closers: list[Callable[[float], object]] = []
-        closers += [own.close for own in (self._spans, self._metrics) if own is not None]
-        theirs = (self._tracer_provider, self._meter_provider)
-        closers += [_flusher(p) for p in theirs if hasattr(p, "force_flush") and self._started]
-        threads = [
-            threading.Thread(
-                target=close, args=(self._close_seconds,), name="hooktrace-otel-close", daemon=True
-            )
-            for close in closers
-        ]
         deadline = time.monotonic() + self._close_seconds
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(max(0.0, deadline - time.monotonic()))
-        if self.spans_lost:
+        for backend in self._own.backends:
+            backend.last_try()
+        threads = [_in_thread(closer) for closer in self._closers]
+        _join(threads, deadline - 0.3 * self._close_seconds)
+        for backend in self._own.backends:
+            _in_thread(backend.shutdown)  # ends the retries of one that is still sending
+        _join(threads, deadline)
+        for backend in self._own.backends:
+            if backend.kind == "spans" and self._traces is not None:
+                backend.begun = self._traces.written  # those that a full queue dropped, too
+        self._closed = True
+        if spans := self.lost.get("spans"):
             _log.warning(
                 "%d OpenTelemetry spans were lost; check that the backend is up, raise "
                 "OTEL_BSP_MAX_QUEUE_SIZE, or keep fewer steps with OTEL_TRACES_SAMPLER",
-                self.spans_lost,
+                spans,
             )
 
-    def _start(self, run: RunInfo) -> None:
-        self._started = True
-        version = _version()
+    def _find_providers(self) -> None:
         spans, metrics = self._wanted
-        # The application may have set its providers since the exporter was made.
         if spans and self._tracer_provider is None:
             self._tracer_provider = _global_tracers()
         if metrics and self._meter_provider is None:
             self._meter_provider = _global_meters()
-        if self._tracer_provider is not None:
-            self._writer = ApiWriter(self._tracer_provider.get_tracer("hooktrace", version))
-            self._common = {"hooktrace.rank": run.rank}
-            self._step_common = _rank_attributes(run)
-        elif self._span_exporters:
-            self._spans = SpanPipeline(self._span_exporters, make_resource(run))
-            self._writer = DirectWriter(
-                self._spans.sampler, self._spans.resource, version, self._spans.emit
-            )
-        if self._meter_provider is not None:
-            meter = self._meter_provider.get_meter("hooktrace", version)
-            self._instruments = Instruments(meter, {"hooktrace.rank": run.rank})
-        elif self._metric_exporters:
-            self._metrics = MetricPipeline(self._metric_exporters, make_resource(run), version)
-            self._instruments = Instruments(self._metrics.meter, {})
 
-    def _write(self, writer: SpanWriter, batch: Batch) -> None:
-        run = batch.run
-        present = {(step.model, step.step) for step, _ in batch.steps}
+    def _start_spans(self, run: RunInfo) -> None:
+        from .otel_spans import StepTraces
+
+        if self._tracer_provider is not None:
+            tracer = self._tracer_provider.get_tracer("hooktrace", _version())
+            self._traces = StepTraces(tracer, run, of_run(run), {"hooktrace.rank": run.rank})
+            self._closers.append(self._flush_of(self._tracer_provider))
+        elif (own := self._own.make_tracer_provider(run)) is not None:
+            self._traces = StepTraces(own.get_tracer("hooktrace", _version()), run, {}, {})
+            self._closers.append(own.shutdown)
+
+    def _start_metrics(self, run: RunInfo) -> None:
+        from .otel_metrics import ObservedMetrics, give_metrics
+        from .otel_pipeline import make_resource
+
+        if self._meter_provider is not None:
+            self._add_metrics = ObservedMetrics(self._meter_provider, _version(), run.rank).add
+            self._closers.append(self._flush_of(self._meter_provider))
+            return
+        aggregates = Aggregates()
+        for reader in self._own.make_readers():
+            self._add_metrics = lambda batch: aggregates.add(observe(batch))
+            give_metrics(reader, aggregates, make_resource(run), _version())
+            self._closers.append(partial(reader.shutdown, timeout_millis=self._patience_ms))
+
+    def _flush_of(self, provider: Any) -> Callable[[], object]:
+        """Return what flushes a provider of the application, where it can be."""
+        flush = getattr(provider, "force_flush", _nothing)
+        return partial(flush, timeout_millis=self._patience_ms)
+
+    def _write_spans(self, traces: StepTraces, batch: Batch) -> None:
         anomalies: defaultdict[StepKey, list[AnomalyRecord]] = defaultdict(list)
         for anomaly in batch.of(AnomalyRecord):
-            key = (anomaly.model, anomaly.step)
-            if key in present:
-                anomalies[key].append(anomaly)
-            else:
-                self._write_anomaly(writer, run, anomaly)
-        for step, buckets in batch.steps:
-            found = anomalies.get((step.model, step.step), [])
-            self._write_step(writer, run, step, buckets, found)
+            anomalies[anomaly.model, anomaly.step].append(anomaly)
+        self._policy.expect(batch.of(AnomalyRecord))
+        for completed in batch.steps:
+            for chosen in self._choose(completed):
+                key = chosen[0].model, chosen[0].step
+                traces.write(chosen, anomalies.pop(key, []), self._left_out)
+        for anomaly in chain.from_iterable(anomalies.values()):
+            traces.write_anomaly(anomaly)
 
-    def _write_anomaly(self, writer: SpanWriter, run: RunInfo, anomaly: AnomalyRecord) -> None:
-        ids = StepIds.of(run.run_id, anomaly.model, anomaly.step)
-        draft = draft_anomaly(run, anomaly, self._step_common)
-        writer.write(ids, run.rank, draft, _no_children, detached=True)
-
-    def _write_step(
-        self,
-        writer: SpanWriter,
-        run: RunInfo,
-        step: StepRecord,
-        buckets: tuple[BucketRecord, ...],
-        anomalies: Iterable[AnomalyRecord],
-    ) -> None:
-        by_bucket: defaultdict[int, list[AnomalyRecord]] = defaultdict(list)
-        for anomaly in anomalies:
-            by_bucket[anomaly.bucket].append(anomaly)
-        indices = {bucket.bucket for bucket in buckets}
-        of_step = [a for index, found in by_bucket.items() if index not in indices for a in found]
-        draft = draft_step(run, step, self._step_common, of_step)
-        failed = [b.exception for b in buckets if b.exception is not None]
-        messages = [a.message for found in by_bucket.values() for a in found]
-        draft.error = next(iter(failed + messages), None)
-        ids = StepIds.of(run.run_id, step.model, step.step)
-        writer.write(
-            ids, run.rank, draft, lambda: draft_buckets(run, buckets, self._common, by_bucket)
-        )
+    def _choose(self, completed: CompletedStep) -> list[CompletedStep]:
+        """Return which steps get spans now: none, this one, or this and the model's last one."""
+        step, buckets = completed
+        verdict = self._policy.decide(step, buckets)
+        before = self._last_left.pop(step.model, None)
+        if verdict is Verdict.LEAVE:
+            self._left_out += 1
+            self._last_left[step.model] = completed
+            if len(self._last_left) > MOST_MODELS:
+                del self._last_left[next(iter(self._last_left))]
+            return []
+        if verdict is Verdict.KEEP or before is None:
+            return [completed]
+        self._left_out -= 1
+        return [before, completed]
 
 
-def _rank_attributes(run: RunInfo) -> Attributes:
-    return {
-        "hooktrace.rank": run.rank,
-        "hooktrace.local_rank": run.local_rank,
-        "hooktrace.world_size": run.world_size,
-        "hooktrace.run_id": run.run_id,
-        "host.name": run.host,
-    }
-
-
-def _no_children() -> tuple[Draft, ...]:
-    return ()
+def _nothing(*_: object, **_options: object) -> None:
+    """Do nothing."""
 
 
 def _global_tracers() -> TracerProvider | None:
@@ -240,14 +247,22 @@ def _global_meters() -> MeterProvider | None:
     return None if is_placeholder else provider
 
 
-def _flusher(provider: Any) -> Callable[[float], object]:
-    def flush(seconds: float) -> None:
+def _in_thread(work: Callable[[], object]) -> threading.Thread:
+    def guarded() -> None:
         try:
-            provider.force_flush(timeout_millis=int(1000 * seconds))
-        except Exception as error:
-            _log.warning("the application's %s did not flush: %s", type(provider).__name__, error)
+            work()
+        except Exception as error:  # a backend's failure must not reach training
+            _log.warning("OpenTelemetry was not flushed cleanly: %s", error)
 
-    return flush
+    thread = threading.Thread(target=guarded, name="hooktrace-otel-close", daemon=True)
+    thread.start()
+    return thread
+
+
+def _join(threads: Iterable[threading.Thread], deadline: float) -> None:
+    """Wait until a moment of ``time.monotonic``."""
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
 
 
 def _version() -> str:

@@ -1,89 +1,187 @@
-"""The metrics table as OpenTelemetry instruments."""
+"""Aggregates for OpenTelemetry: as whole ``MetricsData``, or by the application's instruments.
+
+    Aggregates --give_metrics: asked by a reader once an interval--> MetricsData --> its exporter
+    Aggregates --ObservedMetrics: observable counters and gauges--> the application's readers
+    values of histograms --recorded one by one--> the application's readers
+
+Recording costs about 8 µs a value in an SDK, and a bucket has a dozen; the aggregates cost a tenth.
+A histogram cannot be observed, so in an application's provider its values are recorded.  Importing
+this imports opentelemetry.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+import os
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+from weakref import WeakKeyDictionary
 
-from ..records import Batch, LayoutRecord
-from ..records.metrics import BUCKET_SIZE, METRICS, Metric, bucket_label
+from opentelemetry import metrics as api
+from opentelemetry.sdk.metrics import Counter
+from opentelemetry.sdk.metrics import export as sdk
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.util.instrumentation import InstrumentationScope
+
+from ..records import Batch
+from ..records.metrics import METRICS, Metric
+from .aggregates import Aggregates, Distribution, Family, Labels
 from .observations import observe
 
-if TYPE_CHECKING:
-    from opentelemetry.metrics import Meter
+__all__ = ["ObservedMetrics", "give_metrics"]
 
-__all__ = ["Instruments"]
-
-Labels = tuple[str, ...]
 Attributes = dict[str, str | int]
-Record = Callable[[float, Attributes], None]
+
+_DELTA = sdk.AggregationTemporality.DELTA
+_CUMULATIVE = sdk.AggregationTemporality.CUMULATIVE
 
 
-class Instruments:
-    """One instrument for each metric; ``record`` adds a batch to them.
+def give_metrics(
+    reader: sdk.MetricReader, aggregates: Aggregates, resource: Resource, version: str
+) -> None:
+    """Have the reader get what the aggregates hold whenever it asks: totals since now.
 
-    ``common`` are attributes on every measurement, next to the metric's labels.  A measurement
-    costs about 7 us in the SDK, so counters are added up per batch and of a gauge's values only
-    the last is set; every value of a histogram is recorded.
+    A reader that wants deltas, as ``OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE`` may say,
+    gets what was added since it last asked.  A forked child gets nothing: the metrics are its
+    parent's.
     """
+    # The attribute by which the SDK itself learns what an exporter wants.
+    wanted: dict[type, Any] = getattr(reader, "_preferred_temporality", None) or {}
+    interval = _Interval(wanted.get(Counter, _CUMULATIVE))
+    scope = InstrumentationScope("hooktrace", version)
+    pid = os.getpid()
 
-    def __init__(self, meter: Meter, common: Mapping[str, str | int]) -> None:
-        self._common = dict(common)
-        self._record = {metric.name: _create(meter, metric) for metric in METRICS}
-        self._attributes: dict[tuple[str, Labels], Attributes] = {}
-        self._totals: dict[tuple[str, Labels], float] = {}
-        self._bucket_counts: dict[Labels, int] = {}
+    def collect(*_: object, **_options: object) -> sdk.MetricsData | None:
+        if os.getpid() != pid:
+            return None
+        scopes = [sdk.ScopeMetrics(scope, interval.end(aggregates.snapshot()), schema_url="")]
+        return sdk.MetricsData([sdk.ResourceMetrics(resource, scopes, schema_url="")])
 
-    def record(self, batch: Batch) -> None:
-        """Record everything that a batch observes."""
-        pending: dict[tuple[str, Labels], tuple[Metric, float]] = {}
-        for layout in batch.of(LayoutRecord):
-            self._forget_buckets(layout)
-        for observation in observe(batch):
-            metric, labels, value = observation.metric, observation.labels, observation.value
-            key = (metric.name, labels)
-            if metric.kind == "histogram":
-                self._record[metric.name](value, self._attributes_of(metric, labels))
-            elif metric.kind == "counter" and not metric.cumulative:
-                pending[key] = (metric, pending[key][1] + value if key in pending else value)
-            else:
-                pending[key] = (metric, value)
-        for key, (metric, value) in pending.items():
-            amount = self._increase(key, value) if metric.cumulative else value
-            self._record[metric.name](amount, self._attributes_of(metric, key[1]))
+    # What a MeterProvider does with each of its readers; here the aggregates are the provider.
+    reader._set_collect_callback(collect)  # type: ignore[arg-type]
 
-    def _attributes_of(self, metric: Metric, labels: Labels) -> Attributes:
-        key = (metric.name, labels)
-        found = self._attributes.get(key)
-        if found is None:
-            found = {**self._common, **dict(zip(metric.labels, labels, strict=True))}
-            self._attributes[key] = found
+
+class _Interval:
+    """The time that a reader's next metrics are about, and the totals at its beginning."""
+
+    def __init__(self, temporality: sdk.AggregationTemporality) -> None:
+        self._temporality = temporality
+        self._start_ns = self._now_ns = time.time_ns()
+        self._before: dict[Metric, Family] = {}
+
+    def end(self, families: list[Family]) -> list[sdk.Metric]:
+        """Return metrics up to now; with deltas the next interval begins."""
+        self._now_ns = time.time_ns()
+        found = [self._metric(family) for family in families]
+        if self._temporality is _DELTA:
+            self._start_ns = self._now_ns
+            self._before = {family.metric: family for family in families}
         return found
 
-    def _increase(self, key: tuple[str, Labels], total: float) -> float:
-        before = self._totals.get(key, 0.0)
-        self._totals[key] = max(total, before)
-        return max(0.0, total - before)
+    def _metric(self, family: Family) -> sdk.Metric:
+        metric = family.metric
+        before = self._before.get(metric, Family(metric))
+        data: sdk.Sum | sdk.Gauge | sdk.Histogram
+        if metric.kind == "histogram":
+            points = [
+                self._histogram(metric, labels, state, before.distributions.get(labels))
+                for labels, state in family.distributions.items()
+            ]
+            data = sdk.Histogram(points, self._temporality)
+        elif metric.kind == "counter":
+            increases = {k: v - before.values.get(k, 0.0) for k, v in family.values.items()}
+            numbers = self._numbers(metric, increases)
+            data = sdk.Sum(numbers, self._temporality, is_monotonic=True)
+        else:
+            data = sdk.Gauge(self._numbers(metric, family.values))
+        return sdk.Metric(metric.otel_name, metric.help, metric.unit, data)
 
-    def _forget_buckets(self, layout: LayoutRecord) -> None:
-        # A gauge's series cannot be taken back: a bucket that a rebuild removed has size 0.
-        model = (layout.model, layout.hook)
-        count = len(layout.buckets)
-        for index in range(count, self._bucket_counts.get(model, 0)):
-            labels = (*model, bucket_label(index))
-            if (BUCKET_SIZE.name, labels) in self._attributes:
-                self._record[BUCKET_SIZE.name](0, self._attributes_of(BUCKET_SIZE, labels))
-        self._bucket_counts[model] = count
+    def _numbers(self, metric: Metric, values: dict[Labels, float]) -> list[sdk.NumberDataPoint]:
+        return [
+            sdk.NumberDataPoint(_attributes(metric, labels), self._start_ns, self._now_ns, value)
+            for labels, value in values.items()
+        ]
+
+    def _histogram(
+        self, metric: Metric, labels: Labels, state: Distribution, before: Distribution | None
+    ) -> sdk.HistogramDataPoint:
+        counts, total = state.counts, state.total
+        extremes: tuple[Any, Any] = (state.least, state.most)
+        if before is not None:
+            counts = tuple(a - b for a, b in zip(counts, before.counts, strict=True))
+            total, extremes = total - before.total, (None, None)  # of an interval: not known
+        return sdk.HistogramDataPoint(
+            _attributes(metric, labels), self._start_ns, self._now_ns,
+            sum(counts), total, counts, metric.buckets, *extremes,
+        )  # fmt: skip
 
 
-def _create(meter: Meter, metric: Metric) -> Record:
-    name, unit, text = metric.otel_name, metric.unit, metric.help
-    if metric.kind == "counter":
-        return meter.create_counter(name, unit, text).add
-    if metric.kind == "histogram":
-        bounds = list(metric.buckets)
-        histogram = meter.create_histogram(
-            name, unit, text, explicit_bucket_boundaries_advisory=bounds
-        )
-        return histogram.record
-    return meter.create_gauge(name, unit, text).set
+def _attributes(metric: Metric, labels: Labels) -> Attributes:
+    return dict(zip(metric.labels, labels, strict=True))
+
+
+class ObservedMetrics:
+    """One exporter's metrics in a provider of the application, with its rank as an attribute.
+
+    The instruments are made once a provider and shared by all exporters that use it: an SDK ignores
+    the callbacks of a second instrument of the same name.  Their counters are added up.
+    """
+
+    def __init__(self, provider: api.MeterProvider, version: str, rank: int) -> None:
+        if provider not in _instruments:
+            _instruments[provider] = _Instruments(provider.get_meter("hooktrace", version))
+        _instruments[provider].sources.append(self)
+        self._histograms = _instruments[provider].histograms
+        self._rank: Attributes = {"hooktrace.rank": rank}
+        self._attributes: dict[tuple[Metric, Labels], Attributes] = {}
+        self._aggregates = Aggregates()
+        self._pid = os.getpid()
+
+    def add(self, batch: Batch) -> None:
+        """Add up counters and gauges, record the values of histograms."""
+        observations = list(observe(batch))
+        self._aggregates.add(o for o in observations if o.metric not in self._histograms)
+        for metric, labels, value in observations:
+            if metric in self._histograms:
+                self._histograms[metric](value, self._attributes_of(metric, labels))
+
+    def observe(self, metric: Metric) -> Iterable[api.Observation]:
+        """Yield what a reader may see now; nothing in a forked child."""
+        if os.getpid() == self._pid:
+            for labels, value in self._aggregates.family(metric).values.items():
+                yield api.Observation(value, self._attributes_of(metric, labels))
+
+    def _attributes_of(self, metric: Metric, labels: Labels) -> Attributes:
+        key = (metric, labels)
+        found = self._attributes.get(key)
+        if found is None:
+            found = self._attributes[key] = self._rank | _attributes(metric, labels)
+        return found
+
+
+class _Instruments:
+    """The instruments of one provider; ``sources`` are the exporters that use it."""
+
+    def __init__(self, meter: api.Meter) -> None:
+        self.sources: list[ObservedMetrics] = []
+        self.histograms: dict[Metric, Callable[[float, Attributes], None]] = {}
+        for metric in METRICS:
+            name, unit, text = metric.otel_name, metric.unit, metric.help
+            callbacks = [self._callback(metric)]
+            if metric.kind == "histogram":
+                bounds = list(metric.buckets)
+                self.histograms[metric] = meter.create_histogram(
+                    name, unit, text, explicit_bucket_boundaries_advisory=bounds
+                ).record
+            elif metric.kind == "counter":
+                meter.create_observable_counter(name, callbacks, unit, text)
+            else:
+                meter.create_observable_gauge(name, callbacks, unit, text)
+
+    def _callback(
+        self, metric: Metric
+    ) -> Callable[[api.CallbackOptions], Iterable[api.Observation]]:
+        return lambda _: [found for source in self.sources for found in source.observe(metric)]
+
+
+_instruments: WeakKeyDictionary[api.MeterProvider, _Instruments] = WeakKeyDictionary()

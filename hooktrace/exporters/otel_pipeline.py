@@ -1,33 +1,35 @@
-"""hooktrace's own OpenTelemetry pipeline, set up from ``OTEL_*`` where the application set none.
+"""Where the application has no provider: the SDK's own parts, set up from ``OTEL_*``.
+
+    tracer --> TracerProvider --> BatchSpanProcessor --> Backend --> what OTEL_TRACES_EXPORTER names
+    aggregates --> PeriodicExportingMetricReader --> Backend --> what OTEL_METRICS_EXPORTER names
 
 Nothing here touches a global provider.  Spans and metrics leave in threads of the SDK; a backend
-that is down costs those threads time, never the drain.
+that is down costs those threads time, never the drain.  Importing this imports opentelemetry.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+from opentelemetry.sdk.metrics.export import (
+    MetricExportResult,
+    MetricReader,
+    PeriodicExportingMetricReader,
+)
+from opentelemetry.sdk.resources import OTELResourceDetector, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 
 from ..records import RunInfo
 
-if TYPE_CHECKING:
-    from opentelemetry.metrics import Meter
-    from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.trace import ReadableSpan
-    from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
-    from opentelemetry.sdk.trace.sampling import Sampler
-
-__all__ = ["MetricPipeline", "SpanPipeline", "find_exporters", "make_resource", "sdk_disabled"]
+__all__ = ["Backend", "Pipeline", "find_exporters", "make_resource"]
 
 _log = logging.getLogger(__name__)
-
-Signal = Literal["traces", "metrics"]
 
 _PROTOCOLS = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
 
@@ -35,125 +37,68 @@ _FIRST_PAUSE_SECONDS = 5.0
 _LONGEST_PAUSE_SECONDS = 60.0
 
 
-def sdk_disabled() -> bool:
-    """Whether ``OTEL_SDK_DISABLED`` is set."""
-    return os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+class Backend:
+    """The exporter of one backend, which counts what was ``begun``, ``arrived`` or ``refused``.
 
+    ``kind`` is what it counts, ``spans`` or ``metric_exports``.
 
-def find_exporters(signal: Signal) -> list[Callable[[], Any]]:
-    """Return the exporter classes that ``OTEL_TRACES_EXPORTER`` / ``OTEL_METRICS_EXPORTER`` name.
-
-    The names are entry points of ``opentelemetry_traces_exporter`` and
-    ``opentelemetry_metrics_exporter``, separated by commas; ``none`` is no exporter and ``otlp``
-    the default.  Its protocol is ``OTEL_EXPORTER_OTLP_PROTOCOL`` or the one of the signal, and
-    ``http/protobuf`` by default: the specification's default, and one that survives the forks of a
-    data loader, which gRPC may not.
-
-    Raises ``ImportError`` when an exporter is not installed and ``ValueError`` for an unknown
-    protocol.
-    """
-    variable = f"OTEL_{signal.upper()}_EXPORTER"
-    names = [name.strip() for name in (os.environ.get(variable) or "otlp").split(",")]
-    wanted = [name for name in names if name and name.lower() != "none"]
-    return [_load(signal, variable, _entry_point_name(signal, name)) for name in wanted]
-
-
-def _entry_point_name(signal: Signal, name: str) -> str:
-    if name != "otlp":
-        return name
-    variables = (f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-    for variable in variables:
-        protocol = os.environ.get(variable, "").strip()
-        if not protocol:
-            continue
-        if protocol not in _PROTOCOLS:
-            known = " or ".join(_PROTOCOLS)
-            raise ValueError(
-                f"{variable} is {protocol!r}, which is not supported; set it to {known}"
-            )
-        return _PROTOCOLS[protocol]
-    return _PROTOCOLS["http/protobuf"]
-
-
-def _load(signal: Signal, variable: str, name: str) -> Callable[[], Any]:
-    group = f"opentelemetry_{signal}_exporter"
-    for entry_point in entry_points(group=group, name=name):
-        found: Callable[[], Any] = entry_point.load()
-        return found
-    if name.startswith("otlp"):
-        raise ImportError(
-            f"the OpenTelemetry exporter {name!r} for {signal} is not installed: "
-            "pip install 'hooktrace[otlp]'"
-        )
-    raise ImportError(
-        f"{variable} names {name!r}, but no installed package offers it; "
-        "install that package, or set the variable to otlp, console or none"
-    )
-
-
-def make_resource(run: RunInfo) -> Resource:
-    """Return a resource that says which process of which job this is.
-
-    ``OTEL_SERVICE_NAME`` and ``OTEL_RESOURCE_ATTRIBUTES`` win over every attribute of it.
-    """
-    from opentelemetry.sdk.resources import OTELResourceDetector, Resource
-
-    ours = Resource.create(
-        {
-            "service.name": "hooktrace",
-            "service.instance.id": f"{run.run_id}/{run.rank}",
-            "host.name": run.host,
-            "process.pid": run.pid,
-            "hooktrace.run_id": run.run_id,
-            "hooktrace.rank": run.rank,
-            "hooktrace.local_rank": run.local_rank,
-            "hooktrace.world_size": run.world_size,
-            "hooktrace.backend": run.backend,
-            "hooktrace.torch_version": run.torch_version,
-        }
-    )
-    return ours.merge(OTELResourceDetector().detect())
-
-
-class _Deliveries:
-    """A ``SpanExporter`` around another: counts what arrived, and pauses while nothing does.
-
-    After a failure it drops spans for 5 s, then twice as long, up to 60 s, instead of letting
+    After a failure it drops what comes for 5 s, then twice as long, up to 60 s, instead of letting
     every batch wait for its own retries and write its own lines to the log.
     """
 
-    def __init__(self, exporter: SpanExporter, clock: Callable[[], float]) -> None:
-        from opentelemetry.sdk.trace.export import SpanExportResult
-
-        self._results = SpanExportResult
+    def __init__(
+        self,
+        exporter: Any,
+        kind: Literal["spans", "metric_exports"],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.kind = kind
         self._exporter = exporter
+        self._results: type[SpanExportResult | MetricExportResult] = (
+            SpanExportResult if kind == "spans" else MetricExportResult
+        )
         self._clock = clock
         self._pause_seconds = 0.0
         self._resume_at = 0.0
         self._stopped = False
-        self.delivered = 0
+        self.begun = self.arrived = self.refused = 0
 
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        if self._stopped or self._clock() < self._resume_at:
-            return self._results.FAILURE
-        try:
-            result = self._exporter.export(spans)
-        except Exception as error:  # an exporter may raise instead of returning FAILURE
-            self._pause(f" ({error})")
-            return self._results.FAILURE
+    def __getattr__(self, name: str) -> Any:
+        """What a reader asks its exporter for: the temporality, ``force_flush``."""
+        return getattr(self._exporter, name)
+
+    def export(self, data: Any, **options: Any) -> SpanExportResult | MetricExportResult:
+        """Hand on a sequence of spans, or all metrics as one; never raises."""
+        count = len(data) if isinstance(data, Sequence) else 1
+        self.begun += count
+        result: SpanExportResult | MetricExportResult = self._results.FAILURE
+        if not self._stopped and self._clock() >= self._resume_at:
+            result = self._try(data, options)
         if result is self._results.SUCCESS:
-            self.delivered += len(spans)
+            self.arrived += count
+        else:
+            self.refused += count
+        return result
+
+    def _try(self, data: Any, options: dict[str, Any]) -> Any:
+        reason, result = "", self._results.FAILURE
+        try:
+            result = self._exporter.export(data, **options)
+        except Exception as error:  # an exporter may raise instead of returning FAILURE
+            reason = f" ({error})"
+        if result is self._results.SUCCESS:
             self._pause_seconds = 0.0
         else:
-            self._pause("")
+            self._pause(reason)
         return result
 
     def _pause(self, reason: str) -> None:
         longer = max(_FIRST_PAUSE_SECONDS, 2 * self._pause_seconds)
         if not self._pause_seconds:
             _log.warning(
-                "the OpenTelemetry backend takes no spans%s; they are dropped and counted until "
+                "the OpenTelemetry backend takes no %s%s; they are dropped and counted until "
                 "it does: check OTEL_EXPORTER_OTLP_ENDPOINT",
+                self.kind.replace("_", " "),
                 reason,
             )
         self._pause_seconds = min(_LONGEST_PAUSE_SECONDS, longer)
@@ -163,101 +108,108 @@ class _Deliveries:
         """Let the next batch through even in a pause."""
         self._resume_at = 0.0
 
-    def shutdown(self) -> None:
+    def shutdown(self, **_options: Any) -> None:
         """Stop, and wake the exporter from its retries."""
         if not self._stopped:
             self._stopped = True
             self._exporter.shutdown()
 
-    def force_flush(self, timeout_millis: int = 30000) -> bool:
-        return self._exporter.force_flush(timeout_millis)
 
+class Pipeline:
+    """The providers and readers that hooktrace makes for itself, with a backend for each exporter.
 
-class SpanPipeline:
-    """Batches spans for each exporter in a thread of its own, as ``OTEL_BSP_*`` says.
-
-    ``lost`` counts spans that no backend got, per exporter and added up: dropped because the queue
-    was full, refused, or still unsent after ``close``.  Before ``close`` the spans that wait are
-    not lost yet.  What a backend throws away after it said yes cannot be known here.
+    What to send to is known at once, and raises as ``find_exporters`` does; who sends, only later.
     """
 
-    def __init__(
-        self,
-        factories: Sequence[Callable[[], Any]],
-        resource: Resource,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        from opentelemetry.sdk.trace import TracerProvider
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    def __init__(self, *, spans: bool, metrics: bool) -> None:
+        self._span_exporters = find_exporters("traces") if spans else []
+        self._metric_exporters = find_exporters("metrics") if metrics else []
+        self.backends: list[Backend] = []
 
-        # Only a provider reads OTEL_TRACES_SAMPLER; spans do not go through it.
-        provider = TracerProvider(resource=resource, shutdown_on_exit=False)
-        self.sampler: Sampler = provider.sampler
-        self.resource = resource
-        self._deliveries = [_Deliveries(factory(), clock) for factory in factories]
-        self._processors = [BatchSpanProcessor(d) for d in self._deliveries]  # type: ignore[arg-type]
-        self.emitted = 0
+    def make_tracer_provider(self, run: RunInfo) -> TracerProvider | None:
+        """Return a provider that batches spans for each backend, as ``OTEL_BSP_*`` says."""
+        if not self._span_exporters:
+            return None
+        provider = TracerProvider(resource=make_resource(run), shutdown_on_exit=False)
+        for make in self._span_exporters:
+            backend = Backend(make(), "spans")
+            self.backends.append(backend)
+            provider.add_span_processor(BatchSpanProcessor(backend))  # type: ignore[arg-type]
+        return provider
 
-    def emit(self, span: ReadableSpan) -> None:
-        """Queue a finished span for every exporter; never waits."""
-        self.emitted += 1
-        for processor in self._processors:
-            processor.on_end(span)
+    def make_readers(self) -> Iterator[MetricReader]:
+        """Yield readers that export every ``OTEL_METRIC_EXPORT_INTERVAL`` ms (60,000).
 
-    @property
-    def lost(self) -> int:
-        """Spans handed in and not delivered, over all exporters; exact after ``close``."""
-        return sum(self.emitted - d.delivered for d in self._deliveries)
-
-    def close(self, seconds: float) -> None:
-        """Send what waits, for at most about ``seconds``; the rest is lost and counted."""
-        for delivery in self._deliveries:
-            delivery.last_try()
-        threads = [_start(processor.shutdown) for processor in self._processors]
-        _join(threads, 0.7 * seconds)
-        for delivery in self._deliveries:
-            _start(delivery.shutdown)
-        _join(threads, 0.3 * seconds)
+        An exporter that is a reader itself, as OpenTelemetry's for Prometheus, asks when it will.
+        """
+        for make in self._metric_exporters:
+            exporter = make()
+            if isinstance(exporter, MetricReader):
+                yield exporter
+                continue
+            backend = Backend(exporter, "metric_exports")
+            self.backends.append(backend)
+            yield PeriodicExportingMetricReader(backend)  # type: ignore[arg-type]
 
 
-class MetricPipeline:
-    """A meter provider that exports every ``OTEL_METRIC_EXPORT_INTERVAL`` ms (60,000)."""
+def make_resource(run: RunInfo) -> Resource:
+    """Return a resource that says which process of which job this is.
 
-    def __init__(
-        self, factories: Sequence[Callable[[], Any]], resource: Resource, version: str
-    ) -> None:
-        from opentelemetry.sdk.metrics import MeterProvider
-        from opentelemetry.sdk.metrics.export import MetricReader, PeriodicExportingMetricReader
-
-        self._exporters = [factory() for factory in factories]
-        readers: list[MetricReader] = [
-            exporter
-            if isinstance(exporter, MetricReader)
-            else PeriodicExportingMetricReader(exporter)
-            for exporter in self._exporters
-        ]
-        self._provider = MeterProvider(readers, resource=resource, shutdown_on_exit=False)
-        self.meter: Meter = self._provider.get_meter("hooktrace", version)
-
-    def close(self, seconds: float) -> None:
-        """Export a last time, for at most about ``seconds``."""
-        thread = _start(lambda: self._provider.shutdown(timeout_millis=700 * seconds))
-        _join([thread], seconds)
+    ``OTEL_SERVICE_NAME`` and ``OTEL_RESOURCE_ATTRIBUTES`` win over every attribute of it.
+    """
+    fields = ("run_id", "rank", "local_rank", "world_size", "backend", "torch_version")
+    ours = Resource.create(
+        {
+            "service.name": "hooktrace",
+            "service.instance.id": f"{run.run_id}/{run.rank}",
+            "host.name": run.host,
+            "process.pid": run.pid,
+            **{f"hooktrace.{field}": getattr(run, field) for field in fields},
+        }
+    )
+    return ours.merge(OTELResourceDetector().detect())
 
 
-def _start(run: Callable[[], object]) -> threading.Thread:
-    def guarded() -> None:
-        try:
-            run()
-        except Exception as error:  # a backend's failure must not reach training
-            _log.warning("the OpenTelemetry pipeline did not shut down cleanly: %s", error)
+def find_exporters(signal: Literal["traces", "metrics"]) -> list[Callable[[], Any]]:
+    """Return the exporter classes that ``OTEL_TRACES_EXPORTER`` / ``OTEL_METRICS_EXPORTER`` name.
 
-    thread = threading.Thread(target=guarded, name="hooktrace-otel-close", daemon=True)
-    thread.start()
-    return thread
+    The names are entry points of ``opentelemetry_traces_exporter`` and
+    ``opentelemetry_metrics_exporter``, separated by commas; ``none`` is no exporter and ``otlp``
+    the default.  Its protocol is ``OTEL_EXPORTER_OTLP_PROTOCOL`` or the one of the signal, and
+    ``http/protobuf`` by default: the specification's default, and one that survives the forks of a
+    data loader, which gRPC may not.  With ``OTEL_SDK_DISABLED`` there is none.
+
+    Raises ``ImportError`` when an exporter is not installed and ``ValueError`` for an unknown
+    protocol.
+    """
+    if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return []
+    variable = f"OTEL_{signal.upper()}_EXPORTER"
+    names = [name.strip() for name in (os.environ.get(variable) or "otlp").split(",")]
+    wanted = [_otlp_name(signal) if name == "otlp" else name for name in names]
+    group = f"opentelemetry_{signal}_exporter"
+    return [_load(group, name, variable) for name in wanted if name and name.lower() != "none"]
 
 
-def _join(threads: Sequence[threading.Thread], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
-    for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
+def _otlp_name(signal: str) -> str:
+    variables = (f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+    for variable in variables:
+        protocol = os.environ.get(variable, "").strip()
+        if protocol and protocol not in _PROTOCOLS:
+            known = " or ".join(_PROTOCOLS)
+            raise ValueError(
+                f"{variable} is {protocol!r}, which is not supported; set it to {known}"
+            )
+        if protocol:
+            return _PROTOCOLS[protocol]
+    return _PROTOCOLS["http/protobuf"]
+
+
+def _load(group: str, name: str, variable: str) -> Callable[[], Any]:
+    for entry_point in entry_points(group=group, name=name):
+        found: Callable[[], Any] = entry_point.load()
+        return found
+    remedy = "install that package, or set the variable to otlp, console or none"
+    if name.startswith("otlp"):
+        remedy = "pip install 'hooktrace[otlp]'"
+    raise ImportError(f"{variable} asks for {name!r}, which no installed package offers; {remedy}")

@@ -1,239 +1,185 @@
-"""Writers that make spans of drafts, with ids that all ranks agree on.
+"""Steps as traces: one step of one model is one trace on all ranks.
 
-``DirectWriter`` is for a pipeline of hooktrace's own, ``ApiWriter`` for a provider of the
-application.
+    StepRecord, its buckets, its anomalies --StepTraces--> spans of a tracer, whoever made it
+
+The ids of the trace and of its root, rank 0's step span, are hashes of (run id, model, step); the
+step spans of other ranks are the root's children.  A bucket on a device has no stages here: its
+span shows when the host enqueued it.  Importing this imports opentelemetry.
 """
 
 from __future__ import annotations
 
 import copy
-import random
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Protocol
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
 
-from .otel_drafts import Draft, StepIds
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import Tracer as SdkTracer
+from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 
-if TYPE_CHECKING:
-    from opentelemetry.context import Context
-    from opentelemetry.sdk.resources import Resource
-    from opentelemetry.sdk.trace import ReadableSpan
-    from opentelemetry.sdk.trace.sampling import Sampler
-    from opentelemetry.trace import Span, SpanContext, Tracer
+from ..records import AnomalyRecord, BucketRecord, CompletedStep, RunInfo, Stage
+from . import otel_attributes
+from .otel_attributes import Attributes
 
-__all__ = ["ApiWriter", "DirectWriter", "SpanWriter"]
+__all__ = ["StepIds", "StepTraces"]
 
 _SAMPLED_RANDOM = 0x03
 """W3C trace flags: sampled, and a trace id whose low 56 bits are uniform, as a hash's are."""
 
 
-class SpanWriter(Protocol):
-    """Turns drafts into spans of one step's trace.
+@dataclass(frozen=True, slots=True)
+class StepIds:
+    """The ids that every rank computes for one step of one model: 128 and 64 bits, never 0."""
 
-    ``children`` is called only when the step is sampled.  ``rank`` 0 writes the root of the trace;
-    the spans of other ranks are children of that root.  With ``detached`` the draft is a child of
-    the root on every rank.
-    """
+    trace_id: int
+    root_span_id: int
 
-    def write(
-        self,
-        ids: StepIds,
-        rank: int,
-        draft: Draft,
-        children: Callable[[], Iterable[Draft]],
-        *,
-        detached: bool = False,
-    ) -> None:
-        """Write the draft and its children."""
+    @classmethod
+    def of(cls, run_id: str, model: str, step: int) -> StepIds:
+        """Hash (run id, model, step).  The same job run again under the same id gets the same."""
+        text = f"{run_id}\0{model}\0{step}".encode(errors="surrogateescape")
+        digest = blake2b(text, digest_size=24, person=b"hooktrace step").digest()
+        return cls(int.from_bytes(digest[:16]) or 1, int.from_bytes(digest[16:]) or 1)
 
 
-class DirectWriter:
-    """Makes finished spans for processors of hooktrace's own, at a tenth of the cost of a tracer.
+class _RootIds(RandomIdGenerator):
+    """Random ids, but the next span's are those of ``root``."""
 
-    A tracer's span is built to be changed while it is open (locks, limits, copies); these spans
-    are over before they are made.  The sampler is asked once a step, as for a root, so that all
-    ranks keep the same steps.  ``emit`` gets each ``ReadableSpan``.
+    root: StepIds | None = None
+
+    def generate_trace_id(self) -> int:
+        return super().generate_trace_id() if self.root is None else self.root.trace_id
+
+    def generate_span_id(self) -> int:
+        root, self.root = self.root, None  # the last of the two to be asked for
+        return super().generate_span_id() if root is None else root.root_span_id
+
+
+class StepTraces:
+    """Writes the steps of one process as spans of ``tracer``; ``written`` counts the sampled ones.
+
+    ``where`` are attributes of every step and late anomaly, ``rank`` of all other spans.  An SDK's
+    tracer is copied, so that the copy can be given the ids of roots and the application's keeps its
+    own generator.  Any other tracer gets the trace id by a remote parent; there the root is a span
+    that nobody exports.
     """
 
     def __init__(
-        self,
-        sampler: Sampler,
-        resource: Resource,
-        version: str,
-        emit: Callable[[ReadableSpan], None],
+        self, tracer: trace.Tracer, run: RunInfo, where: Attributes, rank: Attributes
     ) -> None:
-        from opentelemetry import context, trace
-        from opentelemetry.sdk import trace as sdk_trace
-        from opentelemetry.sdk.util.instrumentation import InstrumentationScope
-
-        self._trace = trace
-        self._sdk = sdk_trace
-        self._sampler = sampler
-        self._resource = resource
-        self._scope = InstrumentationScope("hooktrace", version)
-        self._emit = emit
-        self._no_parent = context.Context()
-        self._unset = trace.Status()
-        self._flags = trace.TraceFlags(_SAMPLED_RANDOM)
-
-    def write(
-        self,
-        ids: StepIds,
-        rank: int,
-        draft: Draft,
-        children: Callable[[], Iterable[Draft]],
-        *,
-        detached: bool = False,
-    ) -> None:
-        """Write the draft and its children, if the sampler keeps the step."""
-        result = self._sampler.should_sample(
-            self._no_parent, ids.trace_id, draft.name, self._trace.SpanKind.INTERNAL,
-            draft.attributes, (),
-        )  # fmt: skip
-        if not result.decision.is_sampled():
-            return
-        root = self._trace.SpanContext(
-            ids.trace_id, ids.root_span_id, rank != 0, self._flags, result.trace_state
-        )
-        if rank == 0 and not detached:
-            own, parent = root, None
-        else:
-            own, parent = self._child_of(root), root
-        for child in children():
-            self._write_tree(child, self._child_of(own), own)
-        self._write_span(draft, own, parent)
-
-    def _child_of(self, parent: SpanContext) -> SpanContext:
-        span_id = random.getrandbits(64) or 1
-        return self._trace.SpanContext(
-            parent.trace_id, span_id, False, self._flags, parent.trace_state
-        )
-
-    def _write_tree(self, draft: Draft, own: SpanContext, parent: SpanContext) -> None:
-        for child in draft.children:
-            self._write_tree(child, self._child_of(own), own)
-        self._write_span(draft, own, parent)
-
-    def _write_span(self, draft: Draft, own: SpanContext, parent: SpanContext | None) -> None:
-        status = self._unset
-        if draft.error is not None:
-            status = self._trace.Status(self._trace.StatusCode.ERROR, draft.error)
-        events = [
-            self._sdk.Event(event.name, event.attributes, event.time_ns) for event in draft.events
-        ]
-        self._emit(
-            self._sdk.ReadableSpan(
-                draft.name,
-                context=own,
-                parent=parent,
-                resource=self._resource,
-                attributes=draft.attributes,
-                events=events,
-                status=status,
-                start_time=draft.start_ns,
-                end_time=draft.end_ns,
-                instrumentation_scope=self._scope,
-            )
-        )
-
-
-class _GivenIds:
-    """An id generator that hands out the ids of a step's root first, and random ones after."""
-
-    def __init__(self) -> None:
-        self.trace_id = 0
-        self.span_id = 0
-
-    def generate_trace_id(self) -> int:
-        return self.trace_id
-
-    def generate_span_id(self) -> int:
-        span_id, self.span_id = self.span_id, 0
-        return span_id or random.getrandbits(64) or 1
-
-    def is_trace_id_random(self) -> bool:
-        return True
-
-
-class ApiWriter:
-    """Writes spans through a tracer of the application, so that all of its processors see them.
-
-    With the SDK's tracer the ids of a step's root are given to a private copy of that tracer, and
-    the application's keeps its own generator.  Any other tracer gets the trace id by a remote
-    parent; there the root is a span that nobody exports.
-    """
-
-    def __init__(self, tracer: Tracer) -> None:
-        from opentelemetry import context, trace
-        from opentelemetry.sdk.trace import Tracer as SdkTracer
-
-        self._trace = trace
-        self._no_parent = context.Context()
-        self._given = _GivenIds()
-        self._sampler: Sampler | None = None
+        self.written = 0
+        self._run = run
+        self._where = where
+        self._rank = rank
         self._tracer = tracer
-        if isinstance(tracer, SdkTracer):
-            own = copy.copy(tracer)
-            own.id_generator = self._given  # type: ignore[assignment]  # needs only its methods
-            self._sampler = own.sampler
-            self._tracer = own
+        self._ids = _RootIds()
+        self._sdk = copy.copy(tracer) if isinstance(tracer, SdkTracer) else None
+        if self._sdk is not None:
+            self._sdk.id_generator = self._ids
+            self._tracer = self._sdk
 
     def write(
-        self,
-        ids: StepIds,
-        rank: int,
-        draft: Draft,
-        children: Callable[[], Iterable[Draft]],
-        *,
-        detached: bool = False,
+        self, completed: CompletedStep, anomalies: Sequence[AnomalyRecord], left_out: int
     ) -> None:
-        """Write the draft; children only where the application's sampler records it."""
-        is_root = rank == 0 and not detached and self._sampler is not None
-        if is_root:
-            self._given.trace_id, self._given.span_id = ids.trace_id, ids.root_span_id
-            parent = self._no_parent
-        else:
-            self._given.span_id = 0
-            parent = self._remote_root(ids, draft)
-        span = self._start(draft, parent)
+        """Write a step with its buckets and stages; ``left_out`` steps had no spans so far."""
+        step, buckets = completed
+        ids = StepIds.of(self._run.run_id, step.model, step.step)
+        attributes = self._where | otel_attributes.of_step(step)
+        attributes["hooktrace.left_out.steps"] = left_out
+        parent = self._root_context(ids) if self._run.rank == 0 else self._below_root(ids)
+        span = self._start("ddp step", parent, step.first_ready_ns, attributes)
         if span.is_recording():
-            inside = self._trace.set_span_in_context(span, self._no_parent)
-            for child in children():
-                self._write_tree(child, inside)
-        span.end(draft.end_ns)
+            self._write_inside(span, buckets, anomalies)
+        self._end(span, step.done_ns)
 
-    def _remote_root(self, ids: StepIds, draft: Draft) -> Context:
+    def write_anomaly(self, anomaly: AnomalyRecord) -> None:
+        """Write a span of no length below the root: for an anomaly whose step is not at hand."""
+        ids = StepIds.of(self._run.run_id, anomaly.model, anomaly.step)
+        attributes = self._where | otel_attributes.of_anomaly(anomaly)
+        name = f"anomaly {anomaly.kind}"
+        span = self._start(name, self._below_root(ids), anomaly.time_ns, attributes)
+        _fail(span, [anomaly.message])
+        self._end(span, anomaly.time_ns)
+
+    def _write_inside(
+        self,
+        span: trace.Span,
+        buckets: Sequence[BucketRecord],
+        anomalies: Sequence[AnomalyRecord],
+    ) -> None:
+        inside = trace.set_span_in_context(span, Context())
+        by_bucket: defaultdict[int, list[AnomalyRecord]] = defaultdict(list)
+        for anomaly in anomalies:
+            by_bucket[anomaly.bucket].append(anomaly)
+        for bucket in buckets:
+            self._write_bucket(bucket, inside, by_bucket.pop(bucket.bucket, ()))
+        self._add_events(span, [a for missing in by_bucket.values() for a in missing])
+        exceptions = [b.exception for b in buckets if b.exception is not None]
+        _fail(span, exceptions + [a.message for a in anomalies])
+
+    def _write_bucket(
+        self, bucket: BucketRecord, parent: Context, anomalies: Sequence[AnomalyRecord]
+    ) -> None:
+        attributes = self._rank | otel_attributes.of_bucket(bucket)
+        span = self._start(f"bucket {bucket.bucket}", parent, bucket.ready_ns, attributes)
+        self._add_events(span, anomalies)
+        exceptions = [] if bucket.exception is None else [bucket.exception]
+        for text in exceptions:
+            at_ns = self._run.wall_ns(bucket.done_ns)
+            span.add_event("exception", otel_attributes.of_exception(text), at_ns)
+        _fail(span, exceptions + [a.message for a in anomalies])
+        if bucket.clock != "device":
+            self._write_stages(bucket.stages, trace.set_span_in_context(span, Context()))
+        self._end(span, bucket.done_ns)
+
+    def _write_stages(self, stages: Iterable[Stage], parent: Context) -> None:
+        for stage in stages:
+            attributes = self._rank | otel_attributes.of_stage(stage)
+            self._end(self._start(stage.name, parent, stage.start_ns, attributes), stage.end_ns)
+
+    def _start(
+        self, name: str, parent: Context, start_ns: int, attributes: Attributes
+    ) -> trace.Span:
+        wall_ns = self._run.wall_ns(start_ns)
+        span = self._tracer.start_span(name, parent, attributes=attributes, start_time=wall_ns)
+        self.written += span.get_span_context().trace_flags.sampled
+        return span
+
+    def _end(self, span: trace.Span, end_ns: int) -> None:
+        span.end(self._run.wall_ns(end_ns))
+
+    def _add_events(self, span: trace.Span, anomalies: Iterable[AnomalyRecord]) -> None:
+        for anomaly in anomalies:
+            at_ns = self._run.wall_ns(anomaly.time_ns)
+            span.add_event("hooktrace.anomaly", otel_attributes.of_anomaly(anomaly), at_ns)
+
+    def _root_context(self, ids: StepIds) -> Context:
+        """Return a context in which the next span is the root of the step's trace."""
+        if self._sdk is None:
+            return self._below_root(ids)
+        self._ids.root = ids
+        return Context()
+
+    def _below_root(self, ids: StepIds) -> Context:
         """Return a context in which rank 0's step span is the remote parent.
 
         A sampler follows its parent's decision, so the flag must be what rank 0's is.
         """
         flags, state = _SAMPLED_RANDOM, None
-        if self._sampler is not None:
-            result = self._sampler.should_sample(
-                self._no_parent, ids.trace_id, draft.name, self._trace.SpanKind.INTERNAL,
-                draft.attributes, (),
-            )  # fmt: skip
+        if self._sdk is not None:
+            result = self._sdk.sampler.should_sample(Context(), ids.trace_id, "ddp step")
             flags = _SAMPLED_RANDOM if result.decision.is_sampled() else _SAMPLED_RANDOM - 1
             state = result.trace_state
-        root = self._trace.SpanContext(
-            ids.trace_id, ids.root_span_id, True, self._trace.TraceFlags(flags), state
+        root = trace.SpanContext(
+            ids.trace_id, ids.root_span_id, True, trace.TraceFlags(flags), state
         )
-        return self._trace.set_span_in_context(self._trace.NonRecordingSpan(root), self._no_parent)
+        return trace.set_span_in_context(trace.NonRecordingSpan(root), Context())
 
-    def _write_tree(self, draft: Draft, parent: Context) -> None:
-        span = self._start(draft, parent)
-        if draft.children and span.is_recording():
-            inside = self._trace.set_span_in_context(span, self._no_parent)
-            for child in draft.children:
-                self._write_tree(child, inside)
-        span.end(draft.end_ns)
 
-    def _start(self, draft: Draft, parent: Context) -> Span:
-        span = self._tracer.start_span(
-            draft.name, parent, attributes=draft.attributes, start_time=draft.start_ns
-        )
-        for event in draft.events:
-            span.add_event(event.name, event.attributes, event.time_ns)
-        if draft.error is not None:
-            status = self._trace.Status(self._trace.StatusCode.ERROR, draft.error)
-            span.set_status(status)
-        return span
+def _fail(span: trace.Span, reasons: Sequence[str]) -> None:
+    """Set the status from the first reason, if there is one."""
+    if reasons:
+        span.set_status(trace.Status(trace.StatusCode.ERROR, reasons[0]))

@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
 from hooktrace.exporters import OpenTelemetryExporter, otel_pipeline
-from hooktrace.exporters.otel_drafts import StepIds
+from hooktrace.exporters.otel_spans import StepIds
 from tests.exporters.processes import free_port, get_json, running, until
 from tests.exporters.records_sample import MODEL, WALL_ANCHOR_NS, make_batch
 
@@ -47,7 +47,7 @@ class _Refusing(SpanExporter):
 def test_dead_backend_is_asked_less_and_less(caplog: pytest.LogCaptureFixture) -> None:
     """After a failure batches are dropped for 5, 10, 20 s; one warning an outage; it recovers."""
     backend, now = _Refusing(), [0.0]
-    deliveries = otel_pipeline._Deliveries(backend, lambda: now[0])
+    deliveries = otel_pipeline.Backend(backend, "spans", lambda: now[0])
     span = ReadableSpan("x")
     asked_at = []
     for second in range(40):
@@ -60,7 +60,7 @@ def test_dead_backend_is_asked_less_and_less(caplog: pytest.LogCaptureFixture) -
     backend.accepts, now[0] = True, 75.0
     assert deliveries.export([span, span]) is SpanExportResult.SUCCESS
     assert deliveries.export([span]) is SpanExportResult.SUCCESS
-    assert deliveries.delivered == 3
+    assert (deliveries.arrived, deliveries.refused) == (3, 40)
 
 
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
@@ -82,7 +82,7 @@ def test_close_is_bounded_when_the_backend_is_down(
         exporter.close()
         # The deadline is 0.5 s; without it the SDK's own 10 to 30 s would pass.
         assert time.monotonic() - start < 5
-    assert exporter.spans_lost == 11
+    assert exporter.lost == {"spans": 11, "metric_exports": 1}
     assert sum("spans were lost" in record.getMessage() for record in caplog.records) == 1
 
 
@@ -147,7 +147,7 @@ def test_receiver_gets_one_trace_of_two_ranks(
         batch = make_batch(rank, steps=3, first_step=5)
         exporter.export(replace(batch, run=replace(batch.run, run_id=run_id)))
         exporter.close()
-        assert exporter.spans_lost == 0
+        assert exporter.lost == {}
 
     def received(what: str, key: str) -> list[Any]:
         url = f"http://127.0.0.1:{http}/test/session/{what}"

@@ -1,0 +1,144 @@
+"""Metrics for OpenTelemetry: whole data for a reader, instruments in the application's provider."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from opentelemetry.sdk.metrics import Counter, Histogram, MeterProvider
+from opentelemetry.sdk.metrics.export import (
+    AggregationTemporality,
+    InMemoryMetricReader,
+    MetricsData,
+)
+from opentelemetry.sdk.resources import Resource
+
+from hooktrace.exporters import otel_metrics
+from hooktrace.exporters.aggregates import Aggregates
+from hooktrace.exporters.observations import observe
+from hooktrace.exporters.otel_metrics import ObservedMetrics, give_metrics
+from hooktrace.records import Batch
+from hooktrace.records.metrics import METRICS
+from tests.exporters.records_sample import HOOK, MODEL, full_batch, make_batch
+
+NET = (HOOK, MODEL)
+DELTA = AggregationTemporality.DELTA
+
+
+def own(reader: InMemoryMetricReader) -> Aggregates:
+    """Return aggregates that the reader gets."""
+    aggregates = Aggregates()
+    give_metrics(reader, aggregates, Resource.create({"hooktrace.rank": 1}), "1.0")
+    return aggregates
+
+
+def metrics_of(reader: InMemoryMetricReader) -> dict[str, Any]:
+    """Return what a reader collects, by name."""
+    data = reader.get_metrics_data()
+    assert data is not None
+    return {m.name: m for m in data.resource_metrics[0].scope_metrics[0].metrics}
+
+
+def point(found: dict[str, Any], name: str, *values: str) -> Any:
+    """Return the only point of a metric with these attribute values, in order of their keys."""
+    [one] = [
+        p
+        for p in found[name].data.data_points
+        if tuple(v for k, v in sorted(p.attributes.items()) if k != "hooktrace.rank") == values
+    ]
+    return one
+
+
+def test_a_reader_gets_what_an_sdk_would_have_made() -> None:
+    """Every name, unit, help, kind, attribute, count, bound, sum and extreme is the SDK's own."""
+    batches = [make_batch(steps=3), full_batch()]
+    mine, theirs = InMemoryMetricReader(), InMemoryMetricReader()
+    aggregates = own(mine)
+    observed = ObservedMetrics(MeterProvider([theirs]), "1.0", rank=0)
+    for batch in batches:
+        aggregates.add(observe(batch))
+        observed.add(batch)
+    ours, sdks = metrics_of(mine), metrics_of(theirs)
+    assert set(ours) == set(sdks) == {metric.otel_name for metric in METRICS}
+    for name, metric in ours.items():
+        assert _without_times(metric) == _without_times(sdks[name])
+
+
+def _without_times(metric: Any) -> tuple[Any, ...]:
+    points = []
+    for p in metric.data.data_points:
+        labels = {k: v for k, v in p.attributes.items() if k != "hooktrace.rank"}
+        numbers = (
+            [p.value]
+            if hasattr(p, "value")
+            else [p.count, p.sum, p.min, p.max, *p.bucket_counts, *p.explicit_bounds]
+        )
+        points.append((sorted(labels.items()), [round(number, 12) for number in numbers]))
+    data = metric.data
+    kind = (type(data).__name__, getattr(data, "is_monotonic", None))
+    temporality = getattr(data, "aggregation_temporality", None)
+    return metric.description, metric.unit, kind, temporality, sorted(points)
+
+
+def test_totals_begin_once_and_grow() -> None:
+    """Cumulative points share one start; resource and scope are said once."""
+    reader = InMemoryMetricReader()
+    aggregates = own(reader)
+    seen = []
+    for steps in (2, 3):
+        aggregates.add(observe(make_batch(steps=steps)))
+        seen.append(point(metrics_of(reader), "hooktrace.steps", *NET))
+    assert [p.value for p in seen] == [2, 5]
+    assert seen[0].start_time_unix_nano == seen[1].start_time_unix_nano
+    assert seen[0].time_unix_nano <= seen[1].time_unix_nano
+    data: MetricsData | None = reader.get_metrics_data()
+    assert data is not None
+    [resource] = data.resource_metrics
+    assert resource.resource.attributes["hooktrace.rank"] == 1
+    assert [(s.scope.name, s.scope.version) for s in resource.scope_metrics] == [
+        ("hooktrace", "1.0")
+    ]
+
+
+def test_a_reader_that_wants_deltas_gets_increases() -> None:
+    """Of counters and histograms, from where the last one ended; gauges stay as they are."""
+    reader = InMemoryMetricReader(preferred_temporality={Counter: DELTA, Histogram: DELTA})
+    aggregates = own(reader)
+    seen = []
+    for steps in (2, 3):
+        aggregates.add(observe(make_batch(steps=steps)))
+        seen.append(metrics_of(reader))
+    first, second = [point(found, "hooktrace.steps", *NET) for found in seen]
+    assert (first.value, second.value) == (2, 3)
+    assert first.time_unix_nano == second.start_time_unix_nano
+    exposed = point(seen[1], "hooktrace.exposed", *NET)
+    assert (exposed.count, sum(exposed.bucket_counts), exposed.min) == (3, 3, None)
+    assert exposed.sum == pytest.approx(3 * 0.002)
+    assert seen[1]["hooktrace.steps"].data.aggregation_temporality is DELTA
+    assert point(seen[1], "hooktrace.overlap.ratio", *NET).value == pytest.approx(1 / 3)
+
+
+def test_exporters_that_share_a_provider_are_added_up() -> None:
+    """Two tracers of one process: counters and histograms are their sum, nothing is ignored."""
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader])
+    for lost in (3, 4):
+        batch = replace(make_batch(steps=2), losses={"ring_full": lost})
+        ObservedMetrics(provider, "1.0", rank=0).add(batch)
+    found = metrics_of(reader)
+    assert point(found, "hooktrace.steps", *NET).value == 4
+    assert point(found, "hooktrace.records.lost", "ring_full").value == 7
+    assert point(found, "hooktrace.exposed", *NET).count == 4
+
+
+def test_a_forked_child_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its readers are restarted by the SDK, but what they would say is the parent's."""
+    mine, theirs = InMemoryMetricReader(), InMemoryMetricReader()
+    own(mine).add(observe(make_batch()))
+    ObservedMetrics(MeterProvider([theirs]), "1.0", rank=0).add(Batch(run=make_batch().run))
+    pid = os.getpid()
+    monkeypatch.setattr(otel_metrics.os, "getpid", lambda: pid + 1)
+    assert mine.get_metrics_data() is None
+    assert theirs.get_metrics_data() is None
