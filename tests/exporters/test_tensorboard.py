@@ -21,7 +21,8 @@ import pytest
 from msgspec.structs import replace
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from hooktrace.exporters.tensorboard import MAX_ANOMALIES, TensorBoardExporter
+from hooktrace.exporters.tensorboard import TensorBoardExporter
+from hooktrace.exporters.tensorboard_model import MAX_ANOMALIES
 from hooktrace.records import Batch, Transfer
 from tests.exporters import records_sample as sample
 from tests.exporters.test_trace_file import largest_file
