@@ -53,8 +53,7 @@ def powerSGD_hook(state: PowerSGDState, bucket: GradBucketLike) -> Steps:  # noq
     state.claim(bucket)
     group, buffer = group_of(state), bucket.buffer()
     if not state.compresses:
-        state.maybe_increase_iter(bucket)
-        return (yield AllReduce(buffer.div_(group.size()), group))
+        return (yield from _averaged(state, bucket))
 
     state.recall(bucket)
     residual = state.residual_for(bucket.index(), buffer, buffer.numel())
@@ -108,21 +107,21 @@ def batched_powerSGD_hook(state: PowerSGDState, bucket: GradBucketLike) -> Steps
     state.claim(bucket)
     group, buffer = group_of(state), bucket.buffer()
     if not state.compresses:
-        state.maybe_increase_iter(bucket)
-        return (yield AllReduce(buffer.div_(group.size()), group))
+        return (yield from _averaged(state, bucket))
 
     index, numel = bucket.index(), buffer.numel()
     side = math.isqrt(max(numel, 1) - 1) + 1
     rank = min(side, state.matrix_approximation_rank)
     if not state.knows_square(bucket, side):
-        state.maybe_increase_iter(bucket)
-        return (yield AllReduce(buffer.div_(group.size()), group))
+        return (yield from _averaged(state, bucket))
     residual = state.residual_for(index, buffer, side * side)
     padded = residual
     if padded is None:
         padded = torch.nn.functional.pad(buffer, (0, side * side - numel))
     matrix = padded.view(side, side)
-    p, q = state.square_factors(index, buffer, side, rank)
+    p, q, is_new = state.square_factors(index, buffer, side, rank)
+    if is_new:
+        state.randomize([q])
     state.count(numel, 2 * side * rank, bucket)
     orthogonalize(q[None], state.orthogonalization_epsilon, restart_like(q, side, rank))
     left(matrix, q, p)
@@ -146,6 +145,13 @@ def batched_powerSGD_hook(state: PowerSGDState, bucket: GradBucketLike) -> Steps
     state.forget_factors(index)
     state.maybe_increase_iter(bucket)
     return buffer
+
+
+def _averaged(state: PowerSGDState, bucket: GradBucketLike) -> Steps:
+    """Average a bucket as it is."""
+    group = group_of(state)
+    state.maybe_increase_iter(bucket)
+    return (yield AllReduce(bucket.buffer().div_(group.size()), group))
 
 
 def _drawn_together(state: PowerSGDState, group: MatrixGroup) -> list[torch.Tensor]:
