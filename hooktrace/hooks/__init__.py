@@ -1,50 +1,35 @@
-"""The standard DDP communication hooks under torch's names, staged, one family a file."""
+"""The standard DDP communication hooks under torch's names, staged, one family a file.
+
+In: a hook's state and a bucket of gradients, from DDP.  Out: operations for the driver
+(``staging``), and the bucket's result.
+
+    default.py, gather.py      averages, as they are or as 16-bit numbers
+    quantization.py            averages of bytes
+    powersgd.py                low-rank: lowrank.py, powersgd_factors.py; what it remembers:
+                               powersgd_state.py, powersgd_memory.py, parameter_order.py
+    local_sgd.py, gossip.py, debugging.py      not over all ranks
+      catalogue.py             all of these: one HookEntry (entry.py) each, registered by name
+    hooks made of others: wrappers.py (casts), encode.py (two functions), optimizer.py with
+    optimizer_state.py and zero.py (the optimizer's step in the callback)
+"""
 
 from __future__ import annotations
 
-from .catalogue import (
-    DDPCommHookType,
-    HookEntry,
-    catalogue,
-    register_ddp_comm_hook,
-)
-from .debugging import noop_hook
-from .default import allreduce_hook, bf16_compress_hook, fp16_compress_hook
+from .catalogue import *  # noqa: F403  # so that a new hook is named in the catalogue only
+from .catalogue import __all__ as _catalogued
 from .encode import encode_and_decode
-from .gather import allgather_then_aggregate_hook
-from .gossip import GossipGradState, gossip_grad_hook
-from .local_sgd import PostLocalSGDState, post_localSGD_hook
-from .optimizer import OptimizerHookState, hook_then_optimizer
-from .powersgd import batched_powerSGD_hook, powerSGD_hook
-from .powersgd_state import PowerSGDState
-from .quantization import quantization_perchannel_hook, quantization_pertensor_hook
+from .optimizer import hook_then_optimizer
+from .optimizer_state import OptimizerHookState
 from .wrappers import bf16_compress_wrapper, fp16_compress_wrapper
 from .zero import hook_with_zero_step, hook_with_zero_step_interleaved
 
 __all__ = [
-    "DDPCommHookType",
-    "GossipGradState",
-    "HookEntry",
     "OptimizerHookState",
-    "PostLocalSGDState",
-    "PowerSGDState",
-    "allgather_then_aggregate_hook",
-    "allreduce_hook",
-    "batched_powerSGD_hook",
-    "bf16_compress_hook",
     "bf16_compress_wrapper",
-    "catalogue",
     "encode_and_decode",
-    "fp16_compress_hook",
     "fp16_compress_wrapper",
-    "gossip_grad_hook",
     "hook_then_optimizer",
     "hook_with_zero_step",
     "hook_with_zero_step_interleaved",
-    "noop_hook",
-    "post_localSGD_hook",
-    "powerSGD_hook",
-    "quantization_perchannel_hook",
-    "quantization_pertensor_hook",
-    "register_ddp_comm_hook",
 ]
+__all__ += _catalogued  # noqa: PLE0605  # a list of names, though ruff cannot see it

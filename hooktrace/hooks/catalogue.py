@@ -1,26 +1,24 @@
-"""All standard hooks in one list, and registration by name.
+"""All standard hooks in one list, and registration by name: a hook is added here and nowhere else.
 
-    catalogue() --> HookEntry(name, hook, kind, state factory)      DDPCommHookType.X.value is one
-                      |
-                      +-- entry(model=ddp, state=..., tracer=...)   register_ddp_comm_hook
+    DDPCommHookType.X = HookEntry(name, hook, kind, what it does, how its state is made)
+                          |
+                          +--> hooktrace.hooks' names, ``hooktrace hooks``, the demo,
+                               ``hooktrace check --standard``
 
 What a hook demands of its state and of the model's gradients is checked before it is registered.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from ..staging.hook import StagedHook
-from ..tracing.traced_hook import instrument
 from .debugging import noop_hook
 from .default import allreduce_hook, bf16_compress_hook, fp16_compress_hook
+from .entry import HookEntry
 from .gather import allgather_then_aggregate_hook
 from .gossip import GossipGradState, gossip_grad_hook
 from .local_sgd import PostLocalSGDState, post_localSGD_hook
@@ -31,138 +29,28 @@ from .quantization import quantization_perchannel_hook, quantization_pertensor_h
 if TYPE_CHECKING:
     from ..tracing.tracer import Tracer
 
-__all__ = ["DDPCommHookType", "HookEntry", "Kind", "catalogue", "register_ddp_comm_hook"]
+__all__ = [
+    "DDPCommHookType",
+    "GossipGradState",
+    "HookEntry",
+    "PostLocalSGDState",
+    "PowerSGDState",
+    "allgather_then_aggregate_hook",
+    "allreduce_hook",
+    "batched_powerSGD_hook",
+    "bf16_compress_hook",
+    "catalogue",
+    "fp16_compress_hook",
+    "gossip_grad_hook",
+    "noop_hook",
+    "post_localSGD_hook",
+    "powerSGD_hook",
+    "quantization_perchannel_hook",
+    "quantization_pertensor_hook",
+    "register_ddp_comm_hook",
+]
 
-Kind: TypeAlias = Literal["lossless", "cast", "quantised", "low-rank", "local"]
-"""What a hook does to the gradients: averages them as they are; as 16-bit numbers; as bytes; as
-products of thin matrices; or does not average over all ranks."""
-
-
-def _the_group(process_group: dist.ProcessGroup | None) -> dist.ProcessGroup | None:
-    return process_group
-
-
-def _power_sgd(rank: int) -> Callable[..., PowerSGDState]:
-    def make_state(process_group: dist.ProcessGroup | None, **options: Any) -> PowerSGDState:
-        return PowerSGDState(process_group, matrix_approximation_rank=rank, **options)
-
-    return make_state
-
-
-def _post_local_sgd(
-    process_group: dist.ProcessGroup | None,
-    start_localSGD_iter: int = 1_000,  # noqa: N803
-) -> PostLocalSGDState:
-    return PostLocalSGDState(process_group, None, start_localSGD_iter)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HookEntry:
-    """One standard hook.
-
-    ``name``: on the command line.  ``make_state``: takes a process group (``None`` for the default
-    one), and options where the state has any, and returns what to register the hook with.
-    """
-
-    name: str
-    hook: StagedHook
-    kind: Kind
-    what: str
-    make_state: Callable[..., Any] = _the_group
-
-    @property
-    def is_single_round(self) -> bool:
-        """Whether the hook uses one collective a bucket."""
-        return self.hook.multi_round is False
-
-    def __call__(
-        self, model: DistributedDataParallel, state: Any = None, tracer: Tracer | None = None
-    ) -> None:
-        """Register the hook; see ``register_ddp_comm_hook``."""
-        if state is None or isinstance(state, dist.ProcessGroup):
-            state = self.make_state(state)
-        if tracer is not None:
-            instrument(model, self.hook, state, tracer=tracer)
-            return
-        self.hook.check_state(state)
-        self.hook.check_model(model.module)
-        model.register_comm_hook(state, self.hook)
-
-
-_ENTRIES = {
-    "ALLREDUCE": HookEntry(
-        name="allreduce", hook=allreduce_hook, kind="lossless", what="all-reduce, the default"
-    ),
-    "FP16_COMPRESS": HookEntry(
-        name="fp16", hook=fp16_compress_hook, kind="cast", what="all-reduce as float16"
-    ),
-    "BF16_COMPRESS": HookEntry(
-        name="bf16", hook=bf16_compress_hook, kind="cast", what="all-reduce as bfloat16"
-    ),
-    "QUANTIZE_PER_TENSOR": HookEntry(
-        name="quantize-per-tensor",
-        hook=quantization_pertensor_hook,
-        kind="quantised",
-        what="all-gather of bytes, one scale a bucket",
-    ),
-    "QUANTIZE_PER_CHANNEL": HookEntry(
-        name="quantize-per-channel",
-        hook=quantization_perchannel_hook,
-        kind="quantised",
-        what="all-gather of bytes, a scale for each 512 elements",
-    ),
-    "POWER_SGD": HookEntry(
-        name="powersgd",
-        hook=powerSGD_hook,
-        kind="low-rank",
-        what="products of thin matrices, rank 1",
-        make_state=_power_sgd(1),
-    ),
-    "POWER_SGD_RANK2": HookEntry(
-        name="powersgd-rank2",
-        hook=powerSGD_hook,
-        kind="low-rank",
-        what="products of thin matrices, rank 2",
-        make_state=_power_sgd(2),
-    ),
-    "BATCHED_POWER_SGD": HookEntry(
-        name="batched-powersgd",
-        hook=batched_powerSGD_hook,
-        kind="low-rank",
-        what="the whole bucket as one matrix, rank 1",
-        make_state=_power_sgd(1),
-    ),
-    "BATCHED_POWER_SGD_RANK2": HookEntry(
-        name="batched-powersgd-rank2",
-        hook=batched_powerSGD_hook,
-        kind="low-rank",
-        what="the whole bucket as one matrix, rank 2",
-        make_state=_power_sgd(2),
-    ),
-    "NOOP": HookEntry(
-        name="noop", hook=noop_hook, kind="local", what="no communication, for measuring"
-    ),
-    "ALLGATHER_THEN_AGGREGATE": HookEntry(
-        name="allgather",
-        hook=allgather_then_aggregate_hook,
-        kind="lossless",
-        what="all-gather, then a sum",
-    ),
-    "POST_LOCAL_SGD": HookEntry(
-        name="post-local-sgd",
-        hook=post_localSGD_hook,
-        kind="local",
-        what="all-reduce, later within a machine only",
-        make_state=_post_local_sgd,
-    ),
-    "GOSSIP_GRAD": HookEntry(
-        name="gossip",
-        hook=gossip_grad_hook,
-        kind="local",
-        what="average with one partner, another one each step",
-        make_state=GossipGradState,
-    ),
-}
+_EARLY_POWER_SGD = {"start_powerSGD_iter": 2}  # the earliest that torch allows
 
 
 class DDPCommHookType(Enum):
@@ -171,24 +59,88 @@ class DDPCommHookType(Enum):
     As there, ``DDPCommHookType.ALLREDUCE.value(model=ddp, state=process_group)`` registers one.
     """
 
-    ALLREDUCE = _ENTRIES["ALLREDUCE"]
-    FP16_COMPRESS = _ENTRIES["FP16_COMPRESS"]
-    BF16_COMPRESS = _ENTRIES["BF16_COMPRESS"]
-    QUANTIZE_PER_TENSOR = _ENTRIES["QUANTIZE_PER_TENSOR"]
-    QUANTIZE_PER_CHANNEL = _ENTRIES["QUANTIZE_PER_CHANNEL"]
-    POWER_SGD = _ENTRIES["POWER_SGD"]
-    POWER_SGD_RANK2 = _ENTRIES["POWER_SGD_RANK2"]
-    BATCHED_POWER_SGD = _ENTRIES["BATCHED_POWER_SGD"]
-    BATCHED_POWER_SGD_RANK2 = _ENTRIES["BATCHED_POWER_SGD_RANK2"]
-    NOOP = _ENTRIES["NOOP"]
-    ALLGATHER_THEN_AGGREGATE = _ENTRIES["ALLGATHER_THEN_AGGREGATE"]
-    POST_LOCAL_SGD = _ENTRIES["POST_LOCAL_SGD"]
-    GOSSIP_GRAD = _ENTRIES["GOSSIP_GRAD"]
+    ALLREDUCE = HookEntry(
+        name="allreduce", hook=allreduce_hook, kind="lossless", what="all-reduce, the default"
+    )
+    FP16_COMPRESS = HookEntry(
+        name="fp16", hook=fp16_compress_hook, kind="cast", what="all-reduce as float16"
+    )
+    BF16_COMPRESS = HookEntry(
+        name="bf16", hook=bf16_compress_hook, kind="cast", what="all-reduce as bfloat16"
+    )
+    QUANTIZE_PER_TENSOR = HookEntry(
+        name="quantize-per-tensor",
+        hook=quantization_pertensor_hook,
+        kind="quantised",
+        what="all-gather of bytes, one scale a bucket",
+    )
+    QUANTIZE_PER_CHANNEL = HookEntry(
+        name="quantize-per-channel",
+        hook=quantization_perchannel_hook,
+        kind="quantised",
+        what="all-gather of bytes, a scale for each 512 elements",
+    )
+    POWER_SGD = HookEntry(
+        name="powersgd",
+        hook=powerSGD_hook,
+        kind="low-rank",
+        what="products of thin matrices, rank 1",
+        make_state=partial(PowerSGDState, matrix_approximation_rank=1),
+        check_options=_EARLY_POWER_SGD,
+    )
+    POWER_SGD_RANK2 = HookEntry(
+        name="powersgd-rank2",
+        hook=powerSGD_hook,
+        kind="low-rank",
+        what="products of thin matrices, rank 2",
+        make_state=partial(PowerSGDState, matrix_approximation_rank=2),
+        check_options=_EARLY_POWER_SGD,
+    )
+    BATCHED_POWER_SGD = HookEntry(
+        name="batched-powersgd",
+        hook=batched_powerSGD_hook,
+        kind="low-rank",
+        what="the whole bucket as one matrix, rank 1",
+        make_state=partial(PowerSGDState, matrix_approximation_rank=1),
+        check_options=_EARLY_POWER_SGD,
+    )
+    BATCHED_POWER_SGD_RANK2 = HookEntry(
+        name="batched-powersgd-rank2",
+        hook=batched_powerSGD_hook,
+        kind="low-rank",
+        what="the whole bucket as one matrix, rank 2",
+        make_state=partial(PowerSGDState, matrix_approximation_rank=2),
+        check_options=_EARLY_POWER_SGD,
+    )
+    NOOP = HookEntry(
+        name="noop", hook=noop_hook, kind="local", what="no communication, for measuring"
+    )
+    ALLGATHER_THEN_AGGREGATE = HookEntry(
+        name="allgather",
+        hook=allgather_then_aggregate_hook,
+        kind="lossless",
+        what="all-gather, then a sum",
+    )
+    POST_LOCAL_SGD = HookEntry(
+        name="post-local-sgd",
+        hook=post_localSGD_hook,
+        kind="local",
+        what="all-reduce, later within a machine only",
+        make_state=partial(PostLocalSGDState, subgroup=None, start_localSGD_iter=1_000),
+        check_options={"start_localSGD_iter": 4},
+    )
+    GOSSIP_GRAD = HookEntry(
+        name="gossip",
+        hook=gossip_grad_hook,
+        kind="local",
+        what="average with one partner, another one each step",
+        make_state=GossipGradState,
+    )
 
 
 def catalogue() -> tuple[HookEntry, ...]:
     """Return all standard hooks that need no other hook."""
-    return tuple(_ENTRIES.values())
+    return tuple(member.value for member in DDPCommHookType)
 
 
 def register_ddp_comm_hook(

@@ -14,8 +14,8 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from hooktrace import AllGather, AllReduce
+from hooktrace.hooks import OptimizerHookState, hook_then_optimizer
 from hooktrace.hooks.default import allreduce_hook, fp16_compress_hook
-from hooktrace.hooks.optimizer import OptimizerHookState, hook_then_optimizer
 from hooktrace.staging.groups import group_of
 from hooktrace.staging.hook import staged
 from tests.distributed.models import backward, gradients, make_ddp

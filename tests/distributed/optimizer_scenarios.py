@@ -18,8 +18,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 import hooktrace
 from hooktrace import Tracer
+from hooktrace.hooks import OptimizerHookState, hook_then_optimizer
 from hooktrace.hooks.default import allreduce_hook, fp16_compress_hook
-from hooktrace.hooks.optimizer import OptimizerHookState, hook_then_optimizer
 from tests.distributed.harness import scenario
 from tests.distributed.models import backward
 from tests.distributed.optimizer_runs import (

@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 import hooktrace
+from hooktrace.hooks import OptimizerHookState, hook_then_optimizer
 from hooktrace.hooks.default import allreduce_hook
-from hooktrace.hooks.optimizer import OptimizerHookState, hook_then_optimizer
 from hooktrace.staging.hook import staged
 from hooktrace.testing import FakeBucket
 

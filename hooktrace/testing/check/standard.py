@@ -1,11 +1,13 @@
 """All standard hooks and torch's own, each with a state that works for it.
 
-PowerSGD begins to compress at its third step, the earliest that torch allows, so that the check
-sees it compress; the other states are what ``catalogue`` makes.
+Ours are the catalogue's, with states that do a hook's own work from its first steps on
+(``HookEntry.check_options``), so that the check sees it.
 """
 
 from __future__ import annotations
 
+import pickle
+from functools import partial
 from typing import Any
 
 import torch.distributed as dist
@@ -28,28 +30,6 @@ fp16_wrapped = hooks.fp16_compress_wrapper(hooks.allreduce_hook)
 bf16_wrapped = hooks.bf16_compress_wrapper(hooks.allreduce_hook)
 torch_fp16_wrapped = default_hooks.fp16_compress_wrapper(default_hooks.allreduce_hook)
 
-_STATES = {"post-local-sgd": "local_sgd_state", "gossip": "gossip_state"}
-
-
-def power_sgd_rank1(group: Any) -> hooks.PowerSGDState:
-    """Return a state of hooktrace's PowerSGD."""
-    return hooks.PowerSGDState(group, 1, 2)
-
-
-def power_sgd_rank2(group: Any) -> hooks.PowerSGDState:
-    """Return a state of hooktrace's PowerSGD."""
-    return hooks.PowerSGDState(group, 2, 2)
-
-
-def gossip_state(group: Any) -> hooks.GossipGradState:
-    """Return a state of ``gossip_grad_hook``."""
-    return hooks.GossipGradState(group)
-
-
-def local_sgd_state(group: Any) -> hooks.PostLocalSGDState:
-    """Return a state of hooktrace's post-local SGD that soon leaves the other machines alone."""
-    return hooks.PostLocalSGDState(group, None, 4)
-
 
 def torch_power_sgd(group: Any) -> Any:
     """Return a state of torch's PowerSGD."""
@@ -68,20 +48,15 @@ def standard_hooks() -> list[HookSpec]:
 
 
 def _ours() -> list[HookSpec]:
-    specs = []
-    for entry in catalogue():
-        state = _STATES.get(entry.name)
-        if entry.kind == "low-rank":
-            state = "power_sgd_rank2" if entry.name.endswith("rank2") else "power_sgd_rank1"
-        specs.append(
+    return [
+        *(
             HookSpec(
                 name=entry.name,
-                hook=f"hooktrace.hooks:{entry.hook.__qualname__}",
-                make_state=state and f"{_HERE}:{state}",
+                hook=pickle.dumps(entry.hook),
+                make_state=pickle.dumps(partial(entry.make_state, **entry.check_options)),
             )
-        )
-    return [
-        *specs,
+            for entry in catalogue()
+        ),
         HookSpec(name="fp16 wrapper(allreduce)", hook=f"{_HERE}:fp16_wrapped"),
         HookSpec(name="bf16 wrapper(allreduce)", hook=f"{_HERE}:bf16_wrapped"),
     ]
