@@ -61,6 +61,9 @@ class DebugChecks:
             self.fail(slot)
             return None
 
+    def leave(self) -> None:
+        """Do nothing: no other rank waits for this one."""
+
     def fail(self, slot: BucketSlot) -> None:
         """End the checks after an exception of their own, which is logged; training goes on."""
         if not self._failed:
@@ -103,6 +106,8 @@ class DebugChecks:
 class CheckedCall:
     """One call that is looked at."""
 
+    recorder = None
+
     def __init__(self, checks: DebugChecks, slot: BucketSlot, step: int, sink: DebugSink) -> None:
         self._checks = checks
         self._slot = slot
@@ -126,6 +131,9 @@ class CheckedCall:
                 parameter=found.parameter,
             )
         )
+
+    def abandon(self) -> None:
+        """Do nothing: a call without a result is let go of at the end of its step."""
 
     def look_at_gradients(self, flat: torch.Tensor) -> None:
         """Check what the hook is given."""

@@ -86,6 +86,11 @@ class Probe:
         # Issued before the hook's own, on the thread that runs backward: in one order everywhere.
         self._futures = (group.average(self._reference), group.gather(message, self._messages))
 
+    @property
+    def recorder(self) -> Recorder:
+        """What the call reports to: this probe, which holds it back."""
+        return self
+
     def push(self, call: BucketCall) -> None:
         """Hold the ended call until the comparison is made."""
         self._probed.call = call

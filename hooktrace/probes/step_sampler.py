@@ -12,20 +12,18 @@ A part that fails ends itself, and says so; training goes on.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from ..capture.calls import BucketCall, Recorder
 from ..records import AnomalyRecord
 from .call_start import CallStart
-from .debug_checks import CheckedCall, DebugChecks, DebugSink
-from .local import LocalProbes
-from .model import ModelProbes
-from .probe import Probe, ProbeSink
+from .debug_checks import DebugSink
+from .probe import ProbeSink
 from .probe_result import ProbeResult
-from .wire import WireSample, WireSampler, WireSink
+from .wire import WireSample, WireSink
 
-__all__ = ["SampledCall", "StepSampler"]
+__all__ = ["Part", "SampledCall", "StepSampler"]
 
 Future = Any  # torch.futures.Future or torch._C.Future
 
@@ -38,67 +36,82 @@ class Sink(ProbeSink, DebugSink, WireSink, Protocol):
         """Takes what was found, and ended calls; never blocks."""
 
 
-class StepSampler:
-    """Everything that is sampled of one model, each part where it is wanted."""
+class LookedAt(Protocol):
+    """One part's view of a call under way."""
 
-    def __init__(
-        self,
-        *,
-        comparison: ModelProbes | LocalProbes | None = None,
-        wire: WireSampler | None = None,
-        debug: DebugChecks | None = None,
-    ) -> None:
-        self._comparison = comparison
-        self._wire = wire
-        self._debug = debug
-        self.next_step = self._next_step()
+    @property
+    def recorder(self) -> Recorder | None:
+        """What the call has to report to instead of the tracer, ``None`` if that does not matter.
 
-    def enter(self, start: CallStart, sink: Sink) -> SampledCall | None:
-        """Look at a bucket of a step at or after ``next_step``.
-
-        Returns the call's part in it, ``None`` where nothing is to be done for this call.
+        Of all parts one only may have it.
         """
-        step = start.step
-        probe = checked = None
-        if self._wire is not None and step >= self._wire.next_step:
-            self._wire.enter(start.slot, step, sink)
-        if self._comparison is not None and step >= self._comparison.next_step:
-            probe = self._comparison.enter(start, sink)
-        if self._debug is not None:
-            checked = self._debug.enter(start, sink)
-        self.next_step = self._next_step()
-        return SampledCall(probe, checked) if probe is not None or checked is not None else None
+
+    def join(self, future: Future) -> Future:
+        """Return a future of the same result for DDP, complete once it was looked at."""
+
+    def abandon(self) -> None:
+        """Let go of the call: its hook raised."""
+
+
+class Part(Protocol):
+    """One thing that is looked at: whether, and on which steps, it decides itself."""
+
+    @property
+    def next_step(self) -> int:
+        """The next step at which there is anything to do."""
+
+    def enter(self, start: CallStart, sink: Sink) -> LookedAt | None:
+        """Look at a call of a step at or after ``next_step``; raises nothing.
+
+        Returns ``None`` where there is nothing to do when the call ends.
+        """
 
     def leave(self) -> None:
         """Let the other ranks know that this one samples no more."""
-        if self._comparison is not None:
-            self._comparison.leave()
 
-    def _next_step(self) -> int:
-        parts = (self._comparison, self._wire, self._debug)
-        return min(part.next_step for part in parts if part is not None)
+
+class StepSampler:
+    """Everything that is sampled of one model: ``parts``, asked in this order."""
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._parts = parts
+        self.next_step = min(part.next_step for part in parts)
+
+    def enter(self, start: CallStart, sink: Sink) -> SampledCall | None:
+        """Look at a call of a step at or after ``next_step``.
+
+        Returns what is to be asked when it ends, ``None`` where there is nothing.
+        """
+        due = [part for part in self._parts if start.step >= part.next_step]
+        looks = [look for part in due if (look := part.enter(start, sink)) is not None]
+        self.next_step = min(part.next_step for part in self._parts)
+        return SampledCall(looks) if looks else None
+
+    def leave(self) -> None:
+        """Let the other ranks know that this one samples no more."""
+        for part in self._parts:
+            part.leave()
 
 
 class SampledCall:
     """A call that is looked at: what it reports to, and what DDP gets of it."""
 
-    __slots__ = ("_checked", "_probe")
+    __slots__ = ("_looks",)
 
-    def __init__(self, probe: Probe | None, checked: CheckedCall | None) -> None:
-        self._probe = probe
-        self._checked = checked
+    def __init__(self, looks: Sequence[LookedAt]) -> None:
+        self._looks = looks
 
     def recorder(self, otherwise: Recorder) -> Recorder:
         """Return what the call reports to."""
-        return otherwise if self._probe is None else self._probe
+        return next((own for look in self._looks if (own := look.recorder)), otherwise)
 
     def abandon(self) -> None:
         """Let go of a call whose hook raised."""
-        if self._probe is not None:
-            self._probe.abandon()
+        for look in self._looks:
+            look.abandon()
 
     def join(self, future: Future) -> Future:
         """Return the future for DDP: the hook's own result, once it was looked at."""
-        if self._probe is not None:
-            future = self._probe.join(future)
-        return future if self._checked is None else self._checked.join(future)
+        for look in self._looks:
+            future = look.join(future)
+        return future

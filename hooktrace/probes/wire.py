@@ -29,8 +29,8 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from ..capture.clocks import Clock
-from ..capture.layout import BucketSlot
 from ..records import Transfer
+from .call_start import CallStart
 
 __all__ = [
     "CallWindow",
@@ -132,8 +132,9 @@ class WireSampler:
         self._rested_ns = 0
         self.next_step = _FIRST_STEP
 
-    def enter(self, slot: BucketSlot, step: int, sink: WireSink) -> None:
-        """Take note of a bucket of a step at or after ``next_step``."""
+    def enter(self, start: CallStart, sink: WireSink) -> None:
+        """Take note of a call of a step at or after ``next_step``."""
+        step = start.step
         if step == self._sampled:
             return
         if step == self._sampled + 1:
@@ -145,10 +146,13 @@ class WireSampler:
         now, wall = sink.clock(), time.time_ns()
         if now < self._rested_ns:
             return
-        sink.push(WireSample(slot.model.name, step, threading.get_ident(), now, wall))
+        sink.push(WireSample(start.slot.model.name, step, threading.get_ident(), now, wall))
         self._rested_ns = now + (_REST_NS if self._every >= _USUAL else 0)
         self._sampled = step
         self.next_step = step + 1
+
+    def leave(self) -> None:
+        """Do nothing: no other rank waits for this one."""
 
 
 class FlightRecorder:

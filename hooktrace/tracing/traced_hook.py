@@ -221,11 +221,14 @@ class TracedHook:
     def _begin_sampling(self, state: Any, slot: BucketSlot, bucket: Any) -> None:
         """Arrange for what is to be looked at on some steps of a new model."""
         every, opaque = self._tracer.error_every, self._staged is None or self._staged.has_opaque
-        comparison = self._comparison(state, slot, bucket) if every else None
-        wire = WireSampler(every) if every and opaque else None
-        debug = DebugChecks() if self._tracer.debug else None
-        if comparison is not None or wire is not None or debug is not None:
-            slot.model.sampling = StepSampler(comparison=comparison, wire=wire, debug=debug)
+        parts = [
+            WireSampler(every) if every and opaque else None,
+            self._comparison(state, slot, bucket) if every else None,
+            DebugChecks() if self._tracer.debug else None,
+        ]
+        wanted = [part for part in parts if part is not None]
+        if wanted:
+            slot.model.sampling = StepSampler(wanted)
             slot.model.sample_step = slot.model.sampling.next_step
 
     def _comparison(

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from hooktrace.probes.call_start import CallStart
 from hooktrace.probes.wire import (
     CallWindow,
     FlightRecorder,
@@ -221,10 +222,11 @@ def test_which_steps_are_sampled(every: int, steps: list[int]) -> None:
     sampler = WireSampler(every)
     sink: Any = _Sink()
     slot: Any = _Slot()
+    bucket: Any = None
     for step in range(9):
         for _ in range(2):
             if step >= sampler.next_step:
-                sampler.enter(slot, step, sink)
+                sampler.enter(CallStart(slot, step, 0, bucket, None), sink)
     assert [s.step for s in sink.samples] == steps
     assert sink.woken == sum(step < 8 for step in steps)
 
@@ -237,10 +239,11 @@ def test_samples_of_short_steps_are_further_apart(every: int, period_s: float, a
     sampler = WireSampler(every)
     sink: Any = _Sink()
     slot: Any = _Slot()
+    bucket: Any = None
     for step in range(1000):
         sink.now = int(step * period_s * 1e9)
         if step >= sampler.next_step:
-            sampler.enter(slot, step, sink)
+            sampler.enter(CallStart(slot, step, 0, bucket, None), sink)
     steps = [s.step for s in sink.samples]
     assert steps[:2] == [2, apart]
     assert {b - a for a, b in pairwise(steps[1:])} == {apart}
