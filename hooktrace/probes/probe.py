@@ -1,11 +1,11 @@
 """One probed call: the reference is averaged beside the hook, and both are compared when there.
 
     bucket --clone--> reference --all-reduce on PrivateGroup--> reference's future --+
-        |---sample--> 4096 values, checksum --all-gather------> all ranks' samples ----+
-        +--> hook -------------------------------------------> the hook's future ------+
-                                                                                       |
-    ProbeResult with the held call --> ring    <--- compare, on the thread of the last ---+
-    DDP             <--- the very same result or exception
+        |---sample--> 4096 values, checksum --all-gather----> all ranks' samples ----+
+        +--> hook -----------------------------------------> the hook's future ------+
+                                                                                     |
+    ProbeResult with the held call --> ring    <--- compare, on the thread of the last
+    DDP               <--- the very same result or exception
 
 The probe stands in for the tracer as the call's recorder and holds the call back, so that it comes
 to the ring with the numbers.  Beyond a copy of the bucket it needs a block's memory only.

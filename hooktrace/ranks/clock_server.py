@@ -8,18 +8,20 @@ their own and not over the process group.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import secrets
-import selectors
 import socket
 import struct
 import threading
-import time
 from contextlib import suppress
 from typing import Any
 
 from ..capture.clocks import Clock
 
 __all__ = ["ANSWER", "PING", "THREAD_NAME", "ClockServer"]
+
+logger = logging.getLogger("hooktrace")
 
 PING, ANSWER = struct.Struct("<q"), struct.Struct("<qqq")
 """A ping is its number; an answer the number, then the server's clock at arrival and at answer."""
@@ -28,7 +30,6 @@ THREAD_NAME = "hooktrace-clock"
 
 _TOKEN_BYTES = 16
 _END_S = 0.5
-_PAUSE_S = 1.0
 _MOST_WITHOUT_TOKEN = 64
 """Connections that have not shown the token; of more, the oldest are closed."""
 
@@ -41,96 +42,70 @@ class ClockServer:
     """
 
     def __init__(self, host: str, clock: Clock) -> None:
-        self._clock = clock
-        self._token = secrets.token_bytes(_TOKEN_BYTES)
-        self._listener = socket.create_server((host, 0), family=_family(host))
-        self._listener.setblocking(False)
-        self._paused_until: float | None = None
-        self._end, self._told_to_end = socket.socketpair()
-        self.address = f"{host} {self._listener.getsockname()[1]} {self._token.hex()}"
-        self._thread = threading.Thread(target=self._serve, name=THREAD_NAME, daemon=True)
+        self.clock = clock
+        self.token = secrets.token_bytes(_TOKEN_BYTES)
+        self.connections: list[_Connection] = []
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.create_server((host, 0), family=family)
+        self.address = f"{host} {listener.getsockname()[1]} {self.token.hex()}"
+        self._loop = asyncio.new_event_loop()
+        self._ended = asyncio.Event()
+        self._thread = threading.Thread(
+            target=self._run, args=(listener,), name=THREAD_NAME, daemon=True
+        )
         self._thread.start()
 
     def close(self) -> None:
         """End the thread and close all connections."""
-        with suppress(OSError):
-            self._end.send(b".")
+        with suppress(RuntimeError):  # it has ended already
+            self._loop.call_soon_threadsafe(self._ended.set)
         self._thread.join(_END_S)
 
-    def _serve(self) -> None:
-        with selectors.DefaultSelector() as selector, self._listener, self._told_to_end, self._end:
-            selector.register(self._listener, selectors.EVENT_READ)
-            selector.register(self._told_to_end, selectors.EVENT_READ)
-            open_: dict[socket.socket, bytearray] = {}
-            try:
-                while True:
-                    self._resume(selector)
-                    for key, _ in selector.select(None if self._paused_until is None else _PAUSE_S):
-                        now = self._clock()
-                        if key.fileobj is self._told_to_end:
-                            return
-                        if key.fileobj is self._listener:
-                            self._accept(selector, open_)
-                        else:
-                            self._answer(key.fileobj, now, selector, open_)
-            finally:
-                for connection in open_:
-                    connection.close()
-
-    def _accept(
-        self, selector: selectors.BaseSelector, open_: dict[socket.socket, bytearray]
-    ) -> None:
+    def _run(self, listener: socket.socket) -> None:
+        # What a connection raises, or accepting one where the process has no file descriptors left.
+        self._loop.set_exception_handler(lambda _, trouble: logger.debug("%s", trouble["message"]))
         try:
-            connection, _ = self._listener.accept()
-            connection.setblocking(False)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        except OSError:
-            # The process may be out of file descriptors: the listener would be ready again at once.
-            selector.unregister(self._listener)
-            self._paused_until = time.monotonic() + _PAUSE_S
+            self._loop.run_until_complete(self._serve(listener))
+        finally:
+            self._loop.close()
+
+    async def _serve(self, listener: socket.socket) -> None:
+        server = await self._loop.create_server(lambda: _Connection(self), sock=listener)
+        await self._ended.wait()
+        server.close()
+        for connection in self.connections:
+            connection.transport.abort()
+        await asyncio.sleep(0)  # aborted connections are closed in the loop's next round
+
+
+class _Connection(asyncio.Protocol):
+    """One connection: a token that must be right, and pings."""
+
+    transport: Any
+
+    def __init__(self, server: ClockServer) -> None:
+        self._server = server
+        self.received = bytearray()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = transport
+        known = self._server.connections
+        known.append(self)
+        silent = [one for one in known if len(one.received) < _TOKEN_BYTES]
+        for one in silent[:-_MOST_WITHOUT_TOKEN]:
+            one.transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._server.connections.remove(self)
+
+    def data_received(self, data: bytes) -> None:
+        now = self._server.clock()
+        received = self.received
+        received += data
+        if not self._server.token.startswith(bytes(received[:_TOKEN_BYTES])):
+            self.transport.abort()
             return
-        open_[connection] = bytearray()
-        selector.register(connection, selectors.EVENT_READ)
-        without_token = [c for c, got in open_.items() if len(got) < _TOKEN_BYTES]
-        for silent in without_token[:-_MOST_WITHOUT_TOKEN]:
-            self._drop(silent, selector, open_)
-
-    def _resume(self, selector: selectors.BaseSelector) -> None:
-        if self._paused_until is not None and time.monotonic() >= self._paused_until:
-            self._paused_until = None
-            selector.register(self._listener, selectors.EVENT_READ)
-
-    @staticmethod
-    def _drop(
-        connection: socket.socket,
-        selector: selectors.BaseSelector,
-        open_: dict[socket.socket, bytearray],
-    ) -> None:
-        selector.unregister(connection)
-        del open_[connection]
-        connection.close()
-
-    def _answer(
-        self,
-        connection: Any,
-        now: int,
-        selector: selectors.BaseSelector,
-        open_: dict[socket.socket, bytearray],
-    ) -> None:
-        got = open_[connection]
-        try:
-            data = connection.recv(64)
-            got += data
-            is_good = data and self._token.startswith(bytes(got[:_TOKEN_BYTES]))
-            while is_good and len(got) >= _TOKEN_BYTES + PING.size:
-                (number,) = PING.unpack_from(got, _TOKEN_BYTES)
-                del got[_TOKEN_BYTES : _TOKEN_BYTES + PING.size]
-                connection.send(ANSWER.pack(number, now, self._clock()))
-        except OSError:
-            is_good = False
-        if not is_good:
-            self._drop(connection, selector, open_)
-
-
-def _family(host: str) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in host else socket.AF_INET
+        while len(received) >= _TOKEN_BYTES + PING.size:
+            (number,) = PING.unpack_from(received, _TOKEN_BYTES)
+            del received[_TOKEN_BYTES : _TOKEN_BYTES + PING.size]
+            self.transport.write(ANSWER.pack(number, now, self._server.clock()))

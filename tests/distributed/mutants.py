@@ -71,9 +71,10 @@ _FEEDBACK = "residual[: buffer.numel()].add_(buffer)"
 _SEED = "manual_seed(int(self.rng.randint(1_000_000_000)))"
 _OTHER_SEED = "manual_seed(int(self.rng.randint(1_000_000_000)) + dist.get_rank())"
 
+_FILLED = "if is_new:\n        state.randomize([q for"
 MUTANTS: dict[str, Mutant] = {
     "error feedback dropped": Mutant(
-        "power", "powersgd_state", _FEEDBACK, _FEEDBACK.replace("add_", "copy_")
+        "power", "powersgd_memory", _FEEDBACK, _FEEDBACK.replace("add_", "copy_")
     ),
     "division of Q forgotten": Mutant("power", "powersgd", _DIVISION, "factors.q"),
     "ranks draw different seeds": Mutant("power", "powersgd_state", _SEED, _OTHER_SEED),
@@ -83,9 +84,9 @@ MUTANTS: dict[str, Mutant] = {
     "P not orthogonal": Mutant(
         "power", "powersgd", "orthogonalize(each.p, state.orthogonalization_epsilon)", "pass"
     ),
-    "warm start ignored": Mutant("power", "powersgd", "if is_new:", "if True:"),
+    "warm start ignored": Mutant("power", "powersgd", _FILLED, _FILLED.replace("is_new", "True")),
     "batched: error feedback dropped": Mutant(
-        "batched", "powersgd_state", _FEEDBACK, _FEEDBACK.replace("add_", "copy_")
+        "batched", "powersgd_memory", _FEEDBACK, _FEEDBACK.replace("add_", "copy_")
     ),
     "batched: division of Q forgotten": Mutant(
         "batched", "powersgd", "    q.div_(group.size())\n    #", "    #"
