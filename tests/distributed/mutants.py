@@ -70,8 +70,8 @@ _DIVISION = "factors.q.div_(group.size())"
 _FEEDBACK = "residual[: buffer.numel()].add_(buffer)"
 _SEED = "manual_seed(int(self.rng.randint(1_000_000_000)))"
 _OTHER_SEED = "manual_seed(int(self.rng.randint(1_000_000_000)) + dist.get_rank())"
-
 _FILLED = "if is_new:\n        state.randomize([q for"
+
 MUTANTS: dict[str, Mutant] = {
     "error feedback dropped": Mutant(
         "power", "powersgd_memory", _FEEDBACK, _FEEDBACK.replace("add_", "copy_")
