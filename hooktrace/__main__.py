@@ -61,7 +61,7 @@ def demo(
 
 @main.command()
 def report(
-    run: Annotated[Path, typer.Argument(help="The logdir of TraceFileExporter, as runs/demo.")],
+    run: Annotated[Path, typer.Argument(help="The logdir of RecordFileExporter, as runs/demo.")],
     *,
     html: Annotated[
         Path | None, typer.Option(help="Write it as one HTML file with pictures too.")
@@ -71,7 +71,7 @@ def report(
         bool, typer.Option("--json", help="Print findings and facts as JSON, for programs.")
     ] = False,
 ) -> None:
-    """Say what is exposed and why, who is late, what is lost: findings from a run's trace files."""
+    """Say what is exposed and why, who is late, what is lost: findings from record files."""
     from .analysis.report.command import run_report
 
     with _saying("report"):
@@ -80,7 +80,7 @@ def report(
 
 @main.command()
 def export(
-    run: Annotated[Path, typer.Argument(help="The logdir of TraceFileExporter, as runs/demo.")],
+    run: Annotated[Path, typer.Argument(help="The logdir of RecordFileExporter, as runs/demo.")],
     *,
     out: Annotated[Path, typer.Option(help="The file to write; .gz compresses it.")],
 ) -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from .base import Exporter
 from .opentelemetry import OpenTelemetryExporter
 from .prometheus import PrometheusExporter
+from .record_file import RecordFileExporter
 from .retention import Retention
 from .tensorboard import TensorBoardExporter
-from .trace_file import TraceFileExporter
 
 __all__ = [
     "Exporter",
     "OpenTelemetryExporter",
     "PrometheusExporter",
+    "RecordFileExporter",
     "Retention",
     "TensorBoardExporter",
-    "TraceFileExporter",
 ]

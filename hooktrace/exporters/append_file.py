@@ -1,4 +1,4 @@
-"""A file that only grows by whole blocks: what the trace file and the event file are written with.
+"""A file that only grows by whole blocks: what the record file and the event file are written with.
 
 Nothing is buffered in the process, so what was appended survives a ``kill -9``.  A block that does
 not fit on the disk is taken back, so that a reader never meets half of one.

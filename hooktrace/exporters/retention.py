@@ -1,4 +1,4 @@
-"""Which steps a trace file keeps in detail: with all their buckets and stages.
+"""Which steps a record file keeps in detail: with all their buckets and stages.
 
     StepRecord, its buckets, anomalies --> DetailPolicy.decide --> leave, keep, or keep both
 
@@ -44,7 +44,7 @@ _MOST_ANOMALIES = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retention:
-    """What a trace file keeps in detail; the module's docstring says when a step is slow.
+    """What a record file keeps in detail; the module's docstring says when a step is slow.
 
     ``window_every=1`` keeps every step, for as long as the file's size allows.  Raises
     ``ValueError`` for a number out of range.

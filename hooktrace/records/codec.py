@@ -12,7 +12,8 @@ One JSON object a line, ASCII or UTF-8, and nothing else in the file; fields tha
 are left out.  NaN and infinities are null (``ErrorRecord`` says how they come back).  A part of a
 run is a file of its own: it begins with the run, and repeats the layouts and the clock that hold.
 
-Nothing in a file makes reading it fail, and a line that is damaged takes no other with it.
+Nothing in a file makes reading it fail, and a line that is damaged takes no other with it; buckets
+whose layout is the damaged line are read without their sizes.
 """
 
 from __future__ import annotations
@@ -63,6 +64,9 @@ decode_line: Callable[[bytes], Line] = msgspec.json.Decoder(Line).decode
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError)
 """What reading a damaged line may raise."""
 
+_MOST_MODELS = 64
+"""Models whose layouts are remembered; buckets of others say everything themselves."""
+
 _encode = msgspec.json.Encoder().encode
 _Counts = Mapping[str, int]
 _NONE: _Counts = MappingProxyType({})
@@ -81,12 +85,19 @@ class RecordEncoder:
         if isinstance(record, RunInfo):
             return _line(RunLine.of(record))
         if isinstance(record, LayoutRecord):
+            self._facts.pop(record.model, None)
             self._facts[record.model] = record.generation, layout_facts(record)
+            if len(self._facts) > _MOST_MODELS:
+                del self._facts[next(iter(self._facts))]
         return _line(record)
 
     def buckets(self, records: Iterable[BucketRecord]) -> bytes:
         """Return the lines of buckets, without what the last layout of their model says."""
         return b"".join([_line(BucketLine.of(r, self._said(r))) for r in records])
+
+    def forget(self, model: str) -> None:
+        """Take it that the model's layout does not stand in the file after all."""
+        self._facts.pop(model, None)
 
     def losses(
         self,
@@ -171,24 +182,27 @@ class RecordReader:
     """Reads the lines of one file, in portions if it still grows.
 
     ``run``: of the parts before this one; a part of another run is not read.  ``bucket``, ``step``:
-    take each of these, in place of the lists, for a reader that has no use for a million records.
-    A ``ValueError`` that they raise skips the line.
+    take each of these, in place of the lists, for a reader that has no use for a million records; a
+    bucket comes with what its layout says.  A ``ValueError`` that they raise skips the line.
     """
 
     def __init__(
         self,
         *,
         run: RunInfo | None = None,
-        bucket: Callable[[BucketLine], None] | None = None,
+        bucket: Callable[[BucketLine, BucketFacts], None] | None = None,
         step: Callable[[StepRecord], None] | None = None,
     ) -> None:
         self._records = records = RankRecords(run=run)
-        self._lines: list[BucketLine] = []
+        self._facts: dict[tuple[str, int], dict[int, BucketFacts]] = {}
+        self._take_bucket = bucket or (
+            lambda line, facts: records.buckets.append(line.record(facts))
+        )
         self._take: dict[type, Callable[[Any], None]] = {
-            BucketLine: bucket or self._lines.append,
+            BucketLine: self._bucket,
             StepRecord: step or records.steps.append,
             RunLine: self._run,
-            LayoutRecord: records.layouts.append,
+            LayoutRecord: self._layout,
             AnomalyRecord: records.anomalies.append,
             ClockRecord: records.clocks.append,
             SkewRecord: records.skews.append,
@@ -225,13 +239,15 @@ class RecordReader:
         records = self._records
         if records.skipped and not self._is_ours:
             return replace(records, skipped=[SkippedLine(1, _foreign(self._head))], unnamed=0)
-        said = {(one.model, one.generation): layout_facts(one) for one in records.layouts}
-        records.buckets += [
-            line.record(said.get((line.model, line.generation), {}).get(line.bucket))
-            for line in self._lines
-        ]
-        self._lines.clear()
         return records
+
+    def _bucket(self, line: BucketLine) -> None:
+        said = self._facts.get((line.model, line.generation), {}).get(line.bucket)
+        self._take_bucket(line, line.facts(said))
+
+    def _layout(self, line: LayoutRecord) -> None:
+        self._records.layouts.append(line)
+        self._facts[line.model, line.generation] = layout_facts(line)
 
     def _run(self, line: RunLine) -> None:
         if line.schema != SCHEMA_VERSION:
@@ -321,7 +337,7 @@ def _foreign(head: bytes) -> str:
     remedy = "pass a rank<NNNNN>.jsonl that RecordFileExporter wrote"
     if b'"hooktrace_run"' in head:
         what = "it is a trace file of hooktrace before 0.1"
-        remedy = "read it with that version, or record the run again"
+        remedy = "open it in Perfetto as it is, or record the run again"
     elif head.startswith(b"\x1f\x8b"):
         what, remedy = "it is compressed by gzip", "unpack it, if one is inside"
     elif b'"traceEvents"' in head or b'"ph"' in head:

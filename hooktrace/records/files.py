@@ -15,7 +15,14 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["RecordFileName", "find_records", "part_path", "ranks_files", "record_path"]
+__all__ = [
+    "RecordFileName",
+    "find_records",
+    "has_old_traces",
+    "part_path",
+    "ranks_files",
+    "record_path",
+]
 
 _NAME = re.compile(r"rank(\d+)(?:\.(\d+))?(?:\.part(\d+))?\.jsonl", re.ASCII)
 
@@ -63,7 +70,7 @@ def find_records(logdir: str | os.PathLike[str]) -> dict[int, list[Path]]:
 
     ``logdir``: what was given to ``RecordFileExporter``, or the folder of the files itself.
     """
-    for folder in (Path(logdir) / "plugins" / "hooktrace", Path(logdir)):
+    for folder in _folders(logdir):
         found: dict[int, list[Path]] = {}
         for name, path in ranks_files(folder):
             if name.age == 0:
@@ -71,3 +78,12 @@ def find_records(logdir: str | os.PathLike[str]) -> dict[int, list[Path]]:
         if found:
             return found
     return {}
+
+
+def has_old_traces(logdir: str | os.PathLike[str]) -> bool:
+    """Return whether trace files lie there, which versions before 0.1 wrote."""
+    return any(any(folder.glob("rank*.trace*.json")) for folder in _folders(logdir))
+
+
+def _folders(logdir: str | os.PathLike[str]) -> tuple[Path, Path]:
+    return Path(logdir) / "plugins" / "hooktrace", Path(logdir)

@@ -135,14 +135,13 @@ class BucketLine(
         )
 
     def facts(self, layout: BucketFacts | None) -> BucketFacts:
-        """Return what the line does not say: its own fields, or what ``layout`` has."""
+        """Return those of the line itself, else what ``layout`` says, else that all is unknown."""
         if self.hook is None:
             return layout or _UNKNOWN
         return BucketFacts(*[getattr(self, name) for name in BucketFacts._fields])
 
-    def record(self, layout: BucketFacts | None) -> BucketRecord:
-        """Return the record; unknown of a bucket whose layout cannot be read are its sizes."""
-        facts = self.facts(layout)
+    def record(self, facts: BucketFacts) -> BucketRecord:
+        """Return the record; ``facts``: what ``facts()`` gave."""
         device = self.device
         return BucketRecord(
             model=sys.intern(self.model),  # a few names stand in millions of records

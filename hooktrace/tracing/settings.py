@@ -5,7 +5,7 @@
 | ``HOOKTRACE_RUN_ID`` | the run id, the same on all ranks |
 | ``HOOKTRACE_PROMETHEUS_PORT`` | serve metrics on this port + local rank; 0 for a free one |
 | ``HOOKTRACE_TENSORBOARD_DIR`` | write TensorBoard event files there |
-| ``HOOKTRACE_TRACE_DIR`` | write trace files there |
+| ``HOOKTRACE_RECORD_DIR`` | write record files there |
 | ``HOOKTRACE_ERROR_EVERY`` | steps between two probes of the compression error, 0 for none |
 | ``HOOKTRACE_DEBUG`` | 1: look at every bucket of every step; slow |
 | ``HOOKTRACE_OPENTELEMETRY`` | 1: export spans and metrics as the ``OTEL_*`` variables say |
@@ -24,8 +24,8 @@ from ..exporters import (
     Exporter,
     OpenTelemetryExporter,
     PrometheusExporter,
+    RecordFileExporter,
     TensorBoardExporter,
-    TraceFileExporter,
 )
 
 __all__ = [
@@ -49,7 +49,7 @@ def _opentelemetry(value: str) -> Exporter | None:
 _EXPORTERS: dict[str, Callable[[str], Exporter | None]] = {
     "HOOKTRACE_PROMETHEUS_PORT": lambda value: PrometheusExporter(port=int(value)),
     "HOOKTRACE_TENSORBOARD_DIR": TensorBoardExporter,
-    "HOOKTRACE_TRACE_DIR": TraceFileExporter,
+    "HOOKTRACE_RECORD_DIR": RecordFileExporter,
     "HOOKTRACE_OPENTELEMETRY": _opentelemetry,
 }
 

@@ -199,7 +199,7 @@ class Tracer(Queries):
         ``late``: completed steps after its own.  ``device_unresolved``: device times missing.
         ``internal_error``: a defect of hooktrace (drain cycles, not records).
         ``not_exported``: an exporter was disabled (once for each such exporter).  An exporter's
-        own losses follow its name: ``trace_file_buckets``, ``opentelemetry_spans``.
+        own losses follow its name: ``record_file_buckets``, ``opentelemetry_spans``.
         """
         return dict(self._losses.published)
 

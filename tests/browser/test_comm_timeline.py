@@ -1,6 +1,6 @@
 """Comm Timeline in Chromium, from a stock TensorBoard: what is drawn, told and done.
 
-Every test compares with the trace files themselves.
+Every test compares with the record files themselves.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from hooktrace.analysis.timeline import Timeline as Ranks
-from hooktrace.analysis.timeline import find_traces, load
+from hooktrace.analysis.timeline import find_records, load
 from hooktrace.commands.bench.long_run import write_run
 
 from ..analysis.timeline.files import run_of, steps_of, text_of, write_ranks
@@ -29,7 +29,7 @@ EVIL = "<script>window.top.harm=1</script><img src=x onerror='window.top.harm=1'
 
 @pytest.fixture(scope="module")
 def real(logdir: Path) -> Ranks:
-    return load(find_traces(logdir / "real"))
+    return load(find_records(logdir / "real"))
 
 
 def overlapping(ranks: Ranks, t0: float, t1: float) -> int:
@@ -225,7 +225,7 @@ def test_a_running_job_is_followed(site: Path, open_timeline: Any, tmp_path: Pat
     cut = text.index('"name":"step 9"')  # in the middle of a line
     with tensorboard(site, logs, tmp_path / "log") as address:
         timeline = open_timeline(address)
-        timeline.wait("s.notice.includes('no trace file')")
+        timeline.wait("s.notice.includes('no record file')")
         write_ranks(logs / "job", {0: text[:cut]})
         state = timeline.settle("job")
         assert state["drawn"]["steps"] == 9
@@ -244,7 +244,7 @@ def test_names_do_no_harm_and_broken_files_are_named(
     """Markup in names is text; what cannot be read is told beside what can."""
     from msgspec.structs import replace
 
-    from hooktrace.records.trace_format import TraceEncoder
+    from hooktrace.records.codec import RecordEncoder
 
     run = EVIL.replace("/", "")
     name = EVIL
@@ -254,18 +254,18 @@ def test_names_do_no_harm_and_broken_files_are_named(
     ]
     layout = make_layout()
     bucket = replace(layout.buckets[0], parameters=((name, (1, 2)),))
-    encoder = TraceEncoder(run_of(0))
+    encoder = RecordEncoder()
     text = "".join(
         [
             text_of(run_of(0), steps, ended=False),
-            encoder.layout(replace(layout, model=name, buckets=(bucket,))),
-            encoder.anomaly(replace(make_anomaly(2), model=name, kind=name, message=name)),
+            encoder.record(replace(layout, model=name, buckets=(bucket,))).decode(),
+            encoder.record(replace(make_anomaly(2), model=name, kind=name, message=name)).decode(),
             "rubbish\n",
         ]
     )
     logs = tmp_path / "logs"
     write_ranks(logs / run, {0: text, 1: "\x00\x01 not a trace\n" * 50})
-    (logs / run / "plugins/hooktrace/rank00002.trace.json").mkdir()
+    (logs / run / "plugins/hooktrace/rank00002.jsonl").mkdir()
     with tensorboard(site, logs, tmp_path / "log") as address:
         timeline = open_timeline(address)
         state = timeline.settle(run)
@@ -278,7 +278,7 @@ def test_names_do_no_harm_and_broken_files_are_named(
         assert name in timeline.text("#anomalies")
         notes = timeline.text("#notes")
         assert "Rank 0: 1 line not read" in notes
-        assert "rank00002.trace.json cannot be read: not a regular file" in notes
+        assert "rank00002.jsonl cannot be read: not a regular file" in notes
         # TensorBoard's policy would stop the script of markup, but there must be no markup at all.
         assert timeline.frame.locator("img").count() == 0
         assert timeline.page.evaluate("window.harm") is None

@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import hooktrace
 from hooktrace import AllReduce, ReduceScatter, Tracer, hooks, trace
-from hooktrace.exporters import OpenTelemetryExporter, TraceFileExporter
+from hooktrace.exporters import OpenTelemetryExporter, RecordFileExporter
 from tests.distributed.harness import free_port, scenario
 from tests.distributed.models import backward, make_ddp, train
 
@@ -227,7 +227,7 @@ def faults(rank: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as directory:
         exporters = [
             Raising(),
-            TraceFileExporter(directory),
+            RecordFileExporter(directory),
             OpenTelemetryExporter(close_seconds=2),
         ]
         tracer = Tracer(exporters, ring_capacity=1, interval_s=0.01)

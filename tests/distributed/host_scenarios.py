@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 import hooktrace
 from hooktrace import Tracer, hooks
-from hooktrace.exporters import TraceFileExporter
+from hooktrace.exporters import RecordFileExporter
 from tests.distributed.models import make_ddp
 
 LATE_S = 0.05
@@ -28,7 +28,7 @@ def far_apart(rank: int) -> dict[str, Any]:
         directory = [tempfile.mkdtemp(prefix="hooktrace-hosts-")]
     dist.broadcast_object_list(directory, 0)  # the hosts share a disk
     ddp = make_ddp()
-    exporter = TraceFileExporter(directory[0])
+    exporter = RecordFileExporter(directory[0])
     with Tracer([exporter], error_every=1) as tracer:
         hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
         first = 0

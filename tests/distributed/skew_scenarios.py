@@ -13,7 +13,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import hooktrace
 from hooktrace import Tracer, hooks
-from hooktrace.exporters import TraceFileExporter
+from hooktrace.exporters import RecordFileExporter
 
 LATE_S = 0.02
 FORWARD = range(15)
@@ -64,7 +64,7 @@ def late_ranks(rank: int) -> dict[str, Any]:
     dist.broadcast_object_list(directory, 0)
     model = Layers()
     ddp = DistributedDataParallel(model, bucket_cap_mb=0.004)
-    exporter = TraceFileExporter(directory[0])
+    exporter = RecordFileExporter(directory[0])
     with Tracer([exporter], error_every=1, error_all_buckets=True) as tracer:
         hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
         first = 0

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from hooktrace.records.trace_format import read_trace
+from hooktrace.records.codec import read_records
 
 from ..exporters.processes import get, until
 from .harness import REPOSITORY
@@ -135,14 +135,14 @@ def test_demo_trains_serves_and_reports(tmp_path: Path) -> None:
     assert re.search(r"bf16_compress_hook, \d+ steps of", report.stdout)
     assert (tmp_path / "run/report.html").read_text().count("<svg") >= 4
     for rank in range(2):
-        trace = read_trace(tmp_path / f"run/plugins/hooktrace/rank{rank:05d}.trace.json")
+        trace = read_records(tmp_path / f"run/plugins/hooktrace/rank{rank:05d}.jsonl")
         assert (len(trace.steps), trace.closed, trace.skipped) == (STEPS, True, [])
         assert trace.layouts[-1].buckets[0].parameters[0][0] == "logits.bias"
         assert list((tmp_path / f"run/rank{rank}").glob("events.out.tfevents.*"))
 
 
 def test_interrupted_demo_says_so_and_leaves_nothing_running(tmp_path: Path) -> None:
-    """Ctrl-C in the middle ends all ranks without a traceback; the trace file can be read."""
+    """Ctrl-C in the middle ends all ranks without a traceback; the record file can be read."""
     with demo(tmp_path / "run", "--ranks", "1", "--steps", "100000") as job:
         job.wait_for(lambda: bool(job.targets()))
         os.killpg(job.process.pid, signal.SIGINT)
@@ -150,14 +150,14 @@ def test_interrupted_demo_says_so_and_leaves_nothing_running(tmp_path: Path) -> 
         assert "hooktrace demo: ended by SIGINT; what was recorded" in job.printed()
         assert "Traceback" not in job.printed()
         assert job.targets() == []
-    assert read_trace(tmp_path / "run/plugins/hooktrace/rank00000.trace.json").run is not None
+    assert read_records(tmp_path / "run/plugins/hooktrace/rank00000.jsonl").run is not None
 
 
 def test_failed_rank_is_named_with_its_reason(tmp_path: Path) -> None:
     """A rank that raises ends the job with exit code 1, its error in one line, and its log."""
     out = tmp_path / "run"
     out.mkdir()
-    (out / "plugins").touch()  # the trace file's directory cannot be made
+    (out / "plugins").touch()  # the record file's directory cannot be made
     with demo(out, "--ranks", "1") as job:
         assert job.end() == 1
         assert re.search(

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hooktrace.analysis.timeline import arrivals, find_traces, load
+from hooktrace.analysis.timeline import arrivals, find_records, load
 from tests.distributed.harness import WORKER, Group, environment, name_of
 from tests.distributed.host_scenarios import LATE, LATE_S, far_apart
 
@@ -118,7 +118,7 @@ def test_the_late_host_is_named(far: list[Any]) -> None:
 
 def test_their_files_are_merged_into_one_time(far: list[Any]) -> None:
     """Each bucket is placed within some ms, though no clock is, and the late host is named."""
-    timeline = load(find_traces(far[0]["directory"]))
+    timeline = load(find_records(far[0]["directory"]))
     assert timeline.unaligned == []
     found = arrivals(timeline, "model0")
     late, margin = found.late()

@@ -1,4 +1,4 @@
-"""The late rank, told by its arrivals: online on 4 real gloo ranks, and from their trace files."""
+"""The late rank, told by its arrivals: online on 4 real gloo ranks, and from their record files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hooktrace.analysis.timeline import Arrivals, arrivals, find_traces, load
+from hooktrace.analysis.timeline import Arrivals, arrivals, find_records, load
 from tests.distributed import skew_scenarios
 from tests.distributed.harness import Ranks
 from tests.distributed.skew_scenarios import FORWARD, LATE_S, LAYER
@@ -34,7 +34,7 @@ def seen(four: Ranks) -> Iterator[list[Any]]:
 @pytest.fixture(scope="module")
 def merged(seen: list[Any]) -> Arrivals:
     """The arrivals of all ranks' files."""
-    timeline = load(find_traces(seen[0]["directory"]))
+    timeline = load(find_records(seen[0]["directory"]))
     assert timeline.unaligned == []
     return arrivals(timeline, "model0")
 
@@ -94,7 +94,7 @@ def test_the_late_rank_is_named_by_the_files(
 
 def test_durations_would_blame_nobody(seen: list[Any]) -> None:
     """An all-reduce ends on all ranks at once: the late rank's are the shortest."""
-    timeline = load(find_traces(seen[0]["directory"]))
+    timeline = load(find_records(seen[0]["directory"]))
     medians = []
     for track in timeline.tracks:
         columns = track.buckets

@@ -235,7 +235,7 @@ def test_faults_leave_training_alone(two: Ranks) -> None:
     for facts in two.run(failure_scenarios.faults):
         assert facts["same"]
         assert facts["closed"]
-        assert facts["failures"] == {"raising": 1, "trace_file": 1}
+        assert facts["failures"] == {"raising": 1, "record_file": 1}
         unsent = {"opentelemetry_spans", "opentelemetry_metric_exports"}
         assert set(facts["losses"]) == {"ring_full", "not_exported", *unsent}
 

@@ -295,5 +295,5 @@ def full_batch(rank: int = 0) -> Batch:
         ),
         records=(make_layout(), make_anomaly(4), make_clock(), make_skew(1)),
         losses={"ring_full": 3},
-        failures={"trace_file": 1},
+        failures={"record_file": 1},
     )

@@ -402,7 +402,7 @@ def test_metrics_have_the_records_values() -> None:
     assert found["hooktrace.steps", (HOOK, 0, MODEL)].value == 10
     assert found["hooktrace.gradient.io", ("0", HOOK, 0, MODEL)].value == 10 * 4000
     assert found["hooktrace.records.lost", (0, "ring_full")].value == 5
-    assert found["hooktrace.exporter.failures", ("trace_file", 0)].value == 1
+    assert found["hooktrace.exporter.failures", ("record_file", 0)].value == 1
     exposed = found["hooktrace.exposed", (HOOK, 0, MODEL)]
     assert (exposed.count, exposed.explicit_bounds) == (4, EXPOSED.buckets)
     assert exposed.sum == pytest.approx(4 * 0.002)

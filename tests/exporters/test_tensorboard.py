@@ -25,7 +25,7 @@ from hooktrace.exporters.tensorboard import TensorBoardExporter
 from hooktrace.exporters.tensorboard_model import MAX_ANOMALIES
 from hooktrace.records import Batch, Transfer
 from tests.exporters import records_sample as sample
-from tests.exporters.test_trace_file import largest_file
+from tests.exporters.test_record_file import largest_file
 
 GROUP = f"hooktrace.{sample.MODEL}"
 

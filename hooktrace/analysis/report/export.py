@@ -45,7 +45,7 @@ class Merged:
 def export(
     timeline: Timeline, out: Path, *, progress: Callable[[int], None] | None = None
 ) -> Merged:
-    """Write all ranks of a run as one trace file, compressed where ``out`` ends in ``.gz``.
+    """Write all ranks of a run as one file for Perfetto, compressed where ``out`` ends in ``.gz``.
 
     ``progress`` is told how many bytes of text have been written.  Raises ``OSError``.
     """

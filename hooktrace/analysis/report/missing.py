@@ -16,7 +16,7 @@ def missing(timeline: Timeline) -> list[str]:
     absent = set(range(size)) - ranks
     if absent:
         found.append(
-            f"rank {listed(absent)}: no trace file; the run has {size} ranks, so whoever is late "
+            f"rank {listed(absent)}: no record file; the run has {size} ranks, so whoever is late "
             "among them is not seen"
         )
     if timeline.unaligned:
@@ -45,7 +45,7 @@ def _of_track(track: RankTrack) -> list[str]:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(trace.lost.items()))
         found.append(
             f"{kinds} were not written, as the file was full; pass a larger max_bytes to "
-            "TraceFileExporter"
+            "RecordFileExporter"
         )
     if not trace.closed:
         found.append("the file has no end: the process was killed, or it still runs")

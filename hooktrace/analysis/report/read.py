@@ -1,4 +1,4 @@
-"""Finds and reads a run's trace files for the command line: a progress bar, and errors in words."""
+"""Finds and reads record files for the command line: a progress bar, and errors in words."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ..timeline import Timeline, find_traces, load
+from ...records.files import has_old_traces
+from ..timeline import Timeline, find_records, load
 
 __all__ = ["ReportError", "check_writable", "progress_bar", "read_run"]
 
@@ -30,17 +31,22 @@ def progress_bar(console: Console) -> Progress:
 
 
 def read_run(run: Path, console: Console) -> Timeline:
-    """Read the trace files under a logdir; the bar goes to ``console``.
+    """Read the record files under a logdir; the bar goes to ``console``.
 
     Raises ``ReportError`` where there is none, or nothing in them can be read.
     """
     if not run.exists():
-        raise ReportError(f"there is no {run}; pass the logdir that TraceFileExporter was given")
-    traces = find_traces(run)
+        raise ReportError(f"there is no {run}; pass the logdir that RecordFileExporter was given")
+    traces = find_records(run)
+    if not traces and has_old_traces(run):
+        raise ReportError(
+            f"the files in {run} are traces (rank*.trace.json) of hooktrace before 0.1, which this "
+            "version does not read; open them in Perfetto as they are, or record the run again"
+        )
     if not traces:
         raise ReportError(
-            f"there is no trace file in {run} or {run / 'plugins' / 'hooktrace'}; pass the logdir "
-            "that TraceFileExporter was given, or set HOOKTRACE_TRACE_DIR in the job"
+            f"there is no record file in {run} or {run / 'plugins' / 'hooktrace'}; pass the logdir "
+            "that RecordFileExporter was given, or set HOOKTRACE_RECORD_DIR in the job"
         )
     try:
         with progress_bar(console) as bar:
@@ -49,7 +55,7 @@ def read_run(run: Path, console: Console) -> Timeline:
             timeline = load(traces, progress=lambda done, _: bar.update(task, completed=done))
     except OSError as error:
         raise ReportError(
-            f"cannot read {error.filename}: {error.strerror}; make the trace files readable"
+            f"cannot read {error.filename}: {error.strerror}; make the record files readable"
         ) from error
     if not any(len(track.steps) or len(track.buckets) for track in timeline.tracks):
         raise ReportError(_nothing_read(timeline, run))
@@ -62,7 +68,7 @@ def _nothing_read(timeline: Timeline, run: Path) -> str:
             line, reason = track.trace.skipped[0]
             return f"nothing in {track.paths[0]} can be read: line {line}: {reason}"
     return (
-        f"the trace files in {run} hold no step; train with a traced hook for some steps, and end "
+        f"the record files in {run} hold no step; train with a traced hook for some steps, and end "
         "with tracer.close()"
     )
 

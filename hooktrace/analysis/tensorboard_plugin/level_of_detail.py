@@ -98,7 +98,7 @@ def _bars(rank: RankScene, at: Ints, t0: int) -> dict[str, Any]:
     index = columns.first_stage[row][of_bar] + np.arange(int(counts.sum())) - before[of_bar]
     start, end = rank.start[at], rank.end[at]
     shift = rank.shift[at][of_bar]
-    # Cut to the bucket, as in the trace file.
+    # Cut to the bucket, as in the Perfetto file.
     from_ns = np.clip(stages.start[index] + shift, start[of_bar], end[of_bar])
     to_ns = np.clip(stages.end[index] + shift, from_ns, end[of_bar])
     return {

@@ -67,7 +67,7 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
         return apps
 
     def is_active(self) -> bool:
-        """Return whether there is a trace file under the logdir."""
+        """Return whether there is a record file under the logdir."""
         return bool(self._runs.names())
 
     def frontend_metadata(self) -> base_plugin.FrontendMetadata:

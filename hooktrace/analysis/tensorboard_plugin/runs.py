@@ -1,6 +1,6 @@
 """Which runs lie under the logdir, and the files of one: never a file outside of it.
 
-    logdir --walk--> <run>/plugins/hooktrace/rank*.trace*.json --resolve--> {run's name: folder}
+    logdir --walk--> <run>/plugins/hooktrace/rank*.jsonl --resolve--> {run's name: folder}
 
 A request names a run; the name is looked up in what the walk found and never joined to a path.
 Links are followed only as far as their target is inside the logdir.
@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ..timeline import find_traces
+from ..timeline import find_records
 
 __all__ = ["NotThereError", "Runs"]
 
@@ -43,11 +43,11 @@ class Runs:
         self._found_at = -_FRESH_S
 
     def names(self) -> list[str]:
-        """Return the names of all runs that have trace files, sorted."""
+        """Return the names of all runs that have record files, sorted."""
         return sorted(self._look())
 
     def files(self, name: str) -> dict[int, list[Path]]:
-        """Return a run's files by rank, as ``find_traces`` does, those inside the logdir.
+        """Return a run's files by rank, as ``find_records`` does, those inside the logdir.
 
         Raises ``NotThereError`` for a name that no run has.
         """
@@ -57,7 +57,7 @@ class Runs:
         root = self._root_of(folder)
         found = {
             rank: [path for path in paths if root is not None and _is_inside(path, root)]
-            for rank, paths in find_traces(folder).items()
+            for rank, paths in find_records(folder).items()
         }
         return {rank: paths for rank, paths in found.items() if paths}
 
@@ -101,7 +101,7 @@ def _has_traces(folder: str) -> bool:
         names = os.listdir(folder)
     except OSError:
         return False
-    return any(name.startswith("rank") and ".trace" in name for name in names)
+    return any(name.startswith("rank") and name.endswith(".jsonl") for name in names)
 
 
 def _is_inside(path: str | Path, real_root: str) -> bool:

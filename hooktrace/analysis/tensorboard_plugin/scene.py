@@ -3,7 +3,7 @@
     Timeline --scene_of(model)--> Scene: a RankScene a rank, buckets and steps sorted by time
 
 The origin is the first time that any rank has, so that numbers stay small enough for a browser.
-A device bucket is where the trace file puts it: after its step's first ready bucket.
+A device bucket is where the Perfetto file puts it: after its step's first ready bucket.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""All ranks in one picture: trace files of many ranks, merged into aligned intervals.
+"""All ranks in one picture: record files of many ranks, merged into aligned intervals.
 
-    rank00000.trace.json --\
-    rank00001.trace.json ---> columns.py: numbers in arrays, one RankTrack a rank
+    rank00000.jsonl --\
+    rank00001.jsonl ---> columns.py: numbers in arrays, one RankTrack a rank
             ...          --/       |
                                    +--> clock.py: host times of each rank --> rank 0's clock
                                    +--> merge.py: Timeline, the ranks side by side
@@ -29,7 +29,7 @@ from .columns import (
 from .follow import TrackFollower
 from .merge import (
     Timeline,
-    find_traces,
+    find_records,
     load,
     timeline_of,
 )
@@ -50,7 +50,7 @@ __all__ = [
     "TrackFollower",
     "arrivals",
     "bucket_keys",
-    "find_traces",
+    "find_records",
     "last_rank",
     "load",
     "read_track",

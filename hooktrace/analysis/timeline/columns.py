@@ -1,11 +1,11 @@
-"""One rank's trace file as columns: int64 arrays in the file's order, in place of records.
+"""One rank's record files as columns: int64 arrays in the file's order, in place of records.
 
-    lines --decode_trace--> fields of a bucket or step --one row--> array('q') --> numpy columns
+    lines --RecordReader--> a bucket or a step --one row--> array('q') --> numpy columns
                             all else (layouts, anomalies, clocks, errors): records, they are few
 
 A bucket takes about 300 bytes with its stages, a fifth of its record.  What a file does not know
 (``None``) is ``UNKNOWN`` in a column.  A device bucket is put where its step's first bucket became
-ready on the host, plus its device times, as in the trace file.
+ready on the host, plus its device times, as the Perfetto file shows it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...records import STAGES, ErrorRecord, RunInfo
-from ...records.trace_format import Fields, Trace, TraceDecoder, decode_error, read_lines
+from ...records import STAGES, ErrorRecord, RunInfo, StepRecord
+from ...records.codec import RecordReader, read_lines
+from ...records.content import RankRecords
+from ...records.lines import BucketFacts, BucketLine
 
 __all__ = [
     "BUCKET_FLAGS",
@@ -135,7 +137,7 @@ class StepColumns:
 
 @dataclass(slots=True)
 class RankTrack:
-    """What one rank's trace files hold.
+    """What one rank's record files hold.
 
     ``models``: (model, hook), in order of appearance.  ``dtypes``: names, by a bucket's ``dtype``.
     ``errors``, ``exceptions``: by row in ``buckets``.  ``trace``: all else that the files hold: the
@@ -149,7 +151,7 @@ class RankTrack:
     steps: StepColumns
     errors: dict[int, ErrorRecord]
     exceptions: dict[int, str]
-    trace: Trace
+    trace: RankRecords
     paths: list[str] = field(default_factory=list)
 
     @property
@@ -174,22 +176,22 @@ class RankTrack:
 
 
 def read_track(paths: Sequence[str | os.PathLike[str]]) -> RankTrack:
-    """Read the trace files of one rank and run, oldest first.
+    """Read the record files of one rank and run, oldest first.
 
     Lines that cannot be read are skipped and named in ``trace.skipped``; raises ``OSError`` for a
     file that cannot be opened.
     """
     builder = Builder()
-    parts: list[Trace] = []
+    parts: list[RankRecords] = []
     for path in paths:
         run = next((part.run for part in parts if part.run is not None), None)
         parts.append(builder.read(read_lines(path), run))
     return builder.track(joined(parts, paths), [os.fspath(path) for path in paths])
 
 
-def joined(parts: Sequence[Trace], paths: Sequence[str | os.PathLike[str]]) -> Trace:
+def joined(parts: Sequence[RankRecords], paths: Sequence[str | os.PathLike[str]]) -> RankRecords:
     """Return what the parts of one run hold together, but for buckets and steps."""
-    whole = Trace()
+    whole = RankRecords()
     for part, path in zip(parts, paths, strict=True):
         whole.join(part, os.path.basename(path) if len(paths) > 1 else None)
     return whole
@@ -207,17 +209,17 @@ class Builder:
         self._errors: dict[int, ErrorRecord] = {}
         self._exceptions: dict[int, str] = {}
 
-    def read(self, lines: Iterable[bytes], run: RunInfo | None = None) -> Trace:
+    def read(self, lines: Iterable[bytes], run: RunInfo | None = None) -> RankRecords:
         """Take the lines of one file, a part of ``run`` where that is known."""
         decoder = self.decoder(run)
         decoder.feed(lines)
         return decoder.content()
 
-    def decoder(self, run: RunInfo | None = None) -> TraceDecoder:
+    def decoder(self, run: RunInfo | None = None) -> RecordReader:
         """Return what reads one file, in portions if need be."""
-        return TraceDecoder(run=run, bucket=self._bucket, step=self._step)
+        return RecordReader(run=run, bucket=self._bucket, step=self._step)
 
-    def track(self, trace: Trace, paths: list[str]) -> RankTrack:
+    def track(self, trace: RankRecords, paths: list[str]) -> RankTrack:
         """Return what was read."""
         buckets = BucketColumns(*_columns(self._buckets, BucketColumns))
         stages = StageColumns(*_columns(self._stages, StageColumns))
@@ -236,90 +238,87 @@ class Builder:
             paths=paths,
         )
 
-    def _model(self, fields: Fields) -> int:
-        names = _text(fields["model"]), _text(fields["hook"])
-        return self._models.setdefault(names, len(self._models))
+    def _model(self, model: str, hook: str) -> int:
+        return self._models.setdefault((model, hook), len(self._models))
 
-    def _bucket(self, fields: Fields) -> None:
-        get = fields.get
+    def _bucket(self, line: BucketLine, facts: BucketFacts) -> None:
         row = len(self._buckets) // _BUCKET_WIDTH
-        flags = sum(bit for name, bit in _OF_BUCKET if get(name))
-        called, launched, done = fields["ready_ns"], fields["launched_ns"], fields["done_ns"]
-        stages = fields["stages"]
-        ready = zero = called
-        device = get("device")
-        if device is not None:
-            ready, done, stages = device
-            zero = ready
-        elif fields["device_type"] != "cpu":
-            flags |= BUCKET_FLAGS["untimed"]
+        device = line.device
+        flags = sum(bit for name, bit in _OF_BUCKET if getattr(line, name))
+        flags |= BUCKET_FLAGS["is_last"] if facts.is_last else 0
+        flags |= BUCKET_FLAGS["untimed"] if device is None and facts.device_type != "cpu" else 0
+        timed = line if device is None else device
         rows = []
-        for stage in stages:
-            derived = len(stage) > 3 and stage[3] == 1
-            rows += [_STAGE_IDS[stage[0]], zero + stage[1], zero + stage[2], derived, row]
+        for s in timed.stages:
+            times = timed.ready_ns + s.start_ns, timed.ready_ns + s.end_ns
+            rows += [_stage_id(s.name), *times, s.derived, row]
         values = array(
             "q",
             (
-                self._model(fields),
-                fields["step"],
-                fields["bucket"],
-                fields["generation"],
-                called,
-                launched,
-                ready,
-                done,
-                fields["numel"],
-                fields["gradient_bytes"],
-                get("wire_bytes", UNKNOWN),
-                int(get("bus_bytes", UNKNOWN)),
+                self._model(line.model, facts.hook),
+                line.step,
+                line.bucket,
+                line.generation,
+                line.ready_ns,
+                line.launched_ns,
+                timed.ready_ns,
+                timed.done_ns,
+                facts.numel,
+                facts.gradient_bytes,
+                _or_unknown(line.wire_bytes),
+                _or_unknown(line.bus_bytes),
                 flags,
-                self._dtypes.setdefault(_text(fields["dtype"]), len(self._dtypes)),
+                self._dtypes.setdefault(facts.dtype, len(self._dtypes)),
                 len(self._stages) // _STAGE_WIDTH,
-                len(stages),
+                len(timed.stages),
             ),
         )
-        error = decode_error(fields["error"]) if "error" in fields else None
-        exception = _text(fields["exception"]) if "exception" in fields else None
         # Nothing of a line that cannot be read may stay behind.
         self._stages.extend(array("q", rows))
         self._buckets.extend(values)
-        if error is not None:
-            self._errors[row] = error
-        if exception is not None:
-            self._exceptions[row] = exception
+        if line.error is not None:
+            self._errors[row] = line.error
+        if line.exception is not None:
+            self._exceptions[row] = line.exception
 
-    def _step(self, fields: Fields) -> None:
-        get = fields.get
-        flags = sum(bit for name, bit in _OF_STEP if get(name))
-        if get("complete") is False:
-            flags |= STEP_FLAGS["incomplete"]
-        if get("detail_kept") is False:
-            flags |= STEP_FLAGS["detail_left_out"]
-        self._steps.extend(
-            array(
-                "q",
-                (
-                    self._model(fields),
-                    *(fields[name] for name in _STEP_NEEDED),
-                    *(int(get(name, UNKNOWN)) for name in _STEP_OPTIONAL),
-                    fields["bucket_count"],
-                    flags,
-                ),
-            )
+    def _step(self, step: StepRecord) -> None:
+        flags = sum(bit for name, bit in _OF_STEP if getattr(step, name))
+        flags |= 0 if step.complete else STEP_FLAGS["incomplete"]
+        flags |= 0 if step.detail_kept else STEP_FLAGS["detail_left_out"]
+        values = array(
+            "q",
+            (
+                self._model(step.model, step.hook),
+                step.step,
+                step.generation,
+                step.first_ready_ns,
+                step.last_ready_ns,
+                step.done_ns,
+                *(_or_unknown(getattr(step, name)) for name in _STEP_NUMBERS),
+                step.bucket_count,
+                flags,
+            ),
         )
+        self._steps.extend(values)
 
 
-def _text(value: Any) -> str:
-    if type(value) is not str:
-        raise TypeError(f"{value!r} is no text")
-    return value
+def _or_unknown(value: float | None) -> int:
+    return UNKNOWN if value is None else int(value)
+
+
+def _stage_id(name: str) -> int:
+    found = _STAGE_IDS.get(name)
+    if found is None:
+        raise ValueError(f"no stage is called {name!r}")
+    return found
 
 
 _STAGE_IDS = {name: index for index, name in enumerate(STAGE_NAMES)}
-_OF_BUCKET = tuple((name, bit) for name, bit in BUCKET_FLAGS.items() if name != "untimed")
+_OF_BUCKET = tuple(
+    (name, bit) for name, bit in BUCKET_FLAGS.items() if name not in {"is_last", "untimed"}
+)
 _OF_STEP = tuple((name, bit) for name, bit in STEP_FLAGS.items() if name in {"shadow", "warmup"})
-_STEP_NEEDED = ("step", "generation", "first_ready_ns", "last_ready_ns", "done_ns")
-_STEP_OPTIONAL = (
+_STEP_NUMBERS = (
     *("busy_ns", "exposed_ns", "wire_busy_ns", "period_ns"),
     *("gradient_bytes", "wire_bytes", "bus_bytes"),
 )

@@ -1,4 +1,4 @@
-"""A rank's trace files while they are being written: what is new is read, nothing twice.
+"""A rank's record files while they are being written: what is new is read, nothing twice.
 
     files --whole lines since the last call--> Builder (rows stay) --track--> RankTrack
 
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...records.trace_format import TraceDecoder
+from ...records.codec import RecordReader
 from .columns import Builder, RankTrack, joined
 
 __all__ = ["TrackFollower"]
@@ -22,7 +22,7 @@ __all__ = ["TrackFollower"]
 
 @dataclass(slots=True)
 class _File:
-    decoder: TraceDecoder
+    decoder: RecordReader
     inode: int
     size: int = 0
     position: int = 0

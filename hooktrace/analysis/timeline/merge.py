@@ -1,6 +1,6 @@
 """Ranks side by side, each with its clock.
 
-find_traces(logdir) --> files by rank --load, a process a core--> Timeline
+find_records(logdir) --> files by rank --load, a process a core--> Timeline
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from ...records import RunInfo
-from ...records.trace_format import find_traces
+from ...records.files import find_records
 from .clock import RankClock
 from .columns import RankTrack, read_track
 
-__all__ = ["Timeline", "find_traces", "load", "timeline_of"]
+__all__ = ["Timeline", "find_records", "load", "timeline_of"]
 
 
 @dataclass(slots=True)

@@ -15,8 +15,8 @@ from ...exporters import (
     Exporter,
     OpenTelemetryExporter,
     PrometheusExporter,
+    RecordFileExporter,
     TensorBoardExporter,
-    TraceFileExporter,
 )
 
 __all__ = ["EXPORTERS", "all_exporters", "make_exporter", "otlp_sink"]
@@ -36,7 +36,7 @@ def make_exporter(name: str, directory: Path, endpoint: str) -> Exporter:
     if name == "TensorBoard":
         return TensorBoardExporter(directory / "tensorboard")
     if name == "trace files":
-        return TraceFileExporter(directory / "trace")
+        return RecordFileExporter(directory / "trace")
     os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = endpoint
     return OpenTelemetryExporter(**_providers())
 

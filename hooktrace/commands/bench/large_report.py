@@ -45,7 +45,7 @@ def run(*, quick: bool) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         logdir = Path(folder)
         write_job(job, logdir, processes=len(os.sched_getaffinity(0)))
-        size = sum(path.stat().st_size for path in logdir.rglob("*.json"))
+        size = sum(path.stat().st_size for path in logdir.rglob("*.jsonl"))
         seconds, cpu, memory = _measure(logdir)
     what = f"report with page, {job.ranks} ranks x {job.steps:,} steps x {len(job.bucket_bytes)}"
     note = f"{size / 1e9:.2f} GB of files"

@@ -1,4 +1,4 @@
-"""Trace files of a long made-up run, for measurements of what reads them.
+"""Record files of a long made-up run, for measurements of what reads them.
 
 Every rank has the same steps up to noise; every 97th step is slow, rank 2 is late in every fifth.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from ...exporters.trace_file import trace_path
 from ...records import (
     BucketLayout,
     BucketRecord,
@@ -18,7 +17,8 @@ from ...records import (
     Stage,
     StepRecord,
 )
-from ...records.trace_format import TraceEncoder
+from ...records.codec import RecordEncoder
+from ...records.files import record_path
 
 __all__ = ["write_run"]
 
@@ -29,21 +29,21 @@ _STAGES = (("compress", 0.1), ("queue", 0.3), ("wire", 0.5), ("decompress", 0.1)
 def write_run(logdir: Path, *, ranks: int = 8, steps: int = 1250, buckets: int = 25) -> int:
     """Write a file for each rank under ``logdir``; returns the number of stages in all of them."""
     for rank in range(ranks):
-        path = trace_path(logdir, rank)
+        path = record_path(logdir, rank)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("w") as file:
-            encoder = TraceEncoder(_run(rank, ranks))
-            file.write(encoder.start())
-            file.write(encoder.layout(_layout(buckets)))
+        with path.open("wb") as file:
+            encoder = RecordEncoder()
+            file.write(encoder.record(_run(rank, ranks)))
+            file.write(encoder.record(_layout(buckets)))
             if rank:
                 for second in range(0, steps * _STEP_NS, 10**9):
-                    file.write(encoder.clock(_clock(10**9 + second)))
+                    file.write(encoder.record(_clock(10**9 + second)))
             noise = random.Random(rank)
             for number in range(steps):
                 step, records = _step(number, buckets, rank, noise)
-                file.write(encoder.buckets(step, records))
-                file.write(encoder.step(step, records))
-            file.write(encoder.end({}))
+                file.write(encoder.buckets(records))
+                file.write(encoder.record(step))
+            file.write(encoder.losses({}, closed=True))
     return ranks * steps * buckets * len(_STAGES)
 
 

@@ -1,6 +1,6 @@
-"""Trace files of a made-up job, of which one knows what a report must find.
+"""Record files of a made-up job, of which one knows what a report must find.
 
-    SyntheticJob --simulate--> times of one step on all ranks --records--> TraceEncoder --> files
+    SyntheticJob --simulate--> times of one step on all ranks --records--> RecordEncoder --> files
 
 A collective starts when its last rank has launched it and one of the backend's workers is free, and
 takes a latency plus its bytes over the bandwidth.  So a late rank makes all others wait, a last
@@ -29,8 +29,8 @@ from ...records import (
     Stage,
     StepRecord,
 )
+from ...records.codec import RecordEncoder
 from ...records.intervals import bus_bytes, exposed_ns, union_ns
-from ...records.trace_format import TraceEncoder
 
 __all__ = ["SyntheticJob", "write_job"]
 
@@ -99,7 +99,7 @@ class SyntheticJob:
 
 
 def write_job(job: SyntheticJob, logdir: Path, *, processes: int = 1) -> None:
-    """Write a trace file for each rank where an exporter would."""
+    """Write a record file for each rank where an exporter would."""
     folder = logdir / "plugins" / "hooktrace"
     folder.mkdir(parents=True, exist_ok=True)
     if processes < 2:
@@ -111,27 +111,24 @@ def write_job(job: SyntheticJob, logdir: Path, *, processes: int = 1) -> None:
 
 
 def _write(job: SyntheticJob, folder: Path, ranks: Sequence[int]) -> None:
-    files = [
-        (folder / f"rank{rank:05d}.trace.json").open("w", encoding="ascii", newline="\n")
-        for rank in ranks
-    ]
-    encoders = [TraceEncoder(_run(job, rank)) for rank in ranks]
+    files = [(folder / f"rank{rank:05d}.jsonl").open("wb") for rank in ranks]
+    encoders = [RecordEncoder() for _ in ranks]
     try:
         for rank, encoder, file in zip(ranks, encoders, files, strict=True):
-            file.write(encoder.start() + encoder.layout(job.layout()))
+            file.write(encoder.record(_run(job, rank)) + encoder.record(job.layout()))
             if job.clocks and rank:
-                file.write("".join(map(encoder.clock, _clocks(job, rank))))
+                file.write(b"".join(map(encoder.record, _clocks(job, rank))))
         previous: Times | None = None  # when each rank had the first bucket of the step before
         for step, times in enumerate(_simulate(job), 1):
             for rank, encoder, file in zip(ranks, encoders, files, strict=True):
                 since = None if previous is None else int(previous[rank])
                 record, buckets = _records(job, step, rank, times, since)
-                file.write(encoder.buckets(record, buckets) + encoder.step(record, buckets))
+                file.write(encoder.buckets(buckets) + encoder.record(record))
                 if step == 3 and rank == job.anomaly_rank:
-                    file.write(encoder.anomaly(_anomaly(job, record)))
+                    file.write(encoder.record(_anomaly(job, record)))
             previous = times.ready[:, 0]
         for encoder, file in zip(encoders, files, strict=True):
-            file.write(encoder.end({}))
+            file.write(encoder.losses({}, closed=True))
     finally:
         for file in files:
             file.close()

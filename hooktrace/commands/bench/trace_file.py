@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from ...exporters import TraceFileExporter
+from ...exporters import RecordFileExporter
 from ...records import Batch, BucketRecord, ErrorRecord, RunInfo, Stage, StepRecord
 from .memory import resident_bytes
 from .ranks import run_ranks
@@ -82,7 +82,7 @@ def _measure(steps: int) -> list[tuple[float, float, float]]:
     """Return the samples, as plain tuples, along the steps."""
     found = []
     with tempfile.TemporaryDirectory(prefix="hooktrace-bench-") as directory:
-        exporter = TraceFileExporter(directory, max_bytes=_MAX_BYTES)
+        exporter = RecordFileExporter(directory, max_bytes=_MAX_BYTES)
         folder = Path(directory, "plugins", "hooktrace")
         batches = _batches()
         for _ in range(_SAMPLES):

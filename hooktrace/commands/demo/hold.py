@@ -12,16 +12,18 @@ from rich.console import Console
 
 from ...exporters import PrometheusExporter
 from ...records import Batch, BucketRecord, StepRecord
-from ...records.trace_format import Trace, find_traces, read_parts, trace_path
+from ...records.codec import read_parts
+from ...records.content import RankRecords
+from ...records.files import find_records, record_path
 from .options import DemoOptions
 
 __all__ = ["hold", "read_batch"]
 
 
 def hold(console: Console, options: DemoOptions) -> None:
-    """Serve each rank's metrics, read back from its trace file, until Ctrl-C or SIGTERM."""
+    """Serve each rank's metrics, read back from its record file, until Ctrl-C or SIGTERM."""
     ended = threading.Event()
-    traces = find_traces(options.out)
+    traces = find_records(options.out)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
     with ExitStack() as stack:
@@ -30,14 +32,14 @@ def hold(console: Console, options: DemoOptions) -> None:
                 options.port, local_rank=rank, file_sd=options.out / "prometheus"
             )
             stack.callback(exporter.close)
-            exporter.export(read_batch(traces.get(rank, [trace_path(options.out, rank)])))
+            exporter.export(read_batch(traces.get(rank, [record_path(options.out, rank)])))
             console.print(f"holding the metrics of rank {rank}: {exporter.url}", soft_wrap=True)
         console.print("Ctrl-C ends it")
         ended.wait()
 
 
 def read_batch(paths: Sequence[Path]) -> Batch:
-    """Return all records of a rank's trace files as one batch.
+    """Return all records of a rank's record files as one batch.
 
     Raises ``OSError`` for a file that cannot be opened, ``ValueError`` where no run is in them.
     """
@@ -51,7 +53,7 @@ def read_batch(paths: Sequence[Path]) -> Batch:
     )
 
 
-def _by_step(trace: Trace) -> Iterator[tuple[StepRecord, list[BucketRecord]]]:
+def _by_step(trace: RankRecords) -> Iterator[tuple[StepRecord, list[BucketRecord]]]:
     buckets: dict[tuple[str, int], list[BucketRecord]] = {}
     for bucket in trace.buckets:
         buckets.setdefault((bucket.model, bucket.step), []).append(bucket)

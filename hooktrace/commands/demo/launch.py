@@ -14,7 +14,7 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalEx
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from ...records.trace_format import trace_path
+from ...records.files import record_path
 from .hold import hold
 from .options import HOOKS, DemoOptions
 from .report import print_report
@@ -136,9 +136,9 @@ def _print_failure(options: DemoOptions, error: ChildFailedError) -> None:
     )
     if logs:
         console.print(f"  its log and error: {logs[-1]}", soft_wrap=True)
-    trace = trace_path(options.out, rank)
+    trace = record_path(options.out, rank)
     if trace.exists():
-        console.print(f"  its trace until then: {trace}", soft_wrap=True)
+        console.print(f"  its records until then: {trace}", soft_wrap=True)
 
 
 def _reason(failure: ProcessFailure) -> str:

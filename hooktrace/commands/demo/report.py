@@ -42,7 +42,7 @@ def print_report(console: Console, options: DemoOptions, results: list[RankResul
         console.print(_error_line(summary), soft_wrap=True)
     for line in _troubles(results):
         console.print(line, style="yellow", soft_wrap=True)
-    _print_next(console, options, results)
+    _print_next(console, options)
 
 
 def _bucket_table(summary: ModelSummary) -> Table:
@@ -113,13 +113,16 @@ def _troubles(results: list[RankResult]) -> list[str]:
     return lines
 
 
-def _print_next(console: Console, options: DemoOptions, results: list[RankResult]) -> None:
-    page = str(options.out / "report.html")
+def _print_next(console: Console, options: DemoOptions) -> None:
+    page, events = str(options.out / "report.html"), str(options.out / "perfetto.json.gz")
     rows = [
         ("Report", shlex.join([_command("hooktrace"), "report", str(options.out), "--html", page])),
         ("TensorBoard", shlex.join([_command("tensorboard"), "--logdir", str(options.out)])),
-        ("Perfetto", "open https://ui.perfetto.dev and drop this file on it:"),
-        ("", str(results[0].trace_file)),
+        (
+            "Perfetto",
+            shlex.join([_command("hooktrace"), "export", str(options.out), "--out", events]),
+        ),
+        ("", "and drop that file on https://ui.perfetto.dev"),
         ("Prometheus", _prometheus_hint(options)),
     ]
     if sends_opentelemetry():

@@ -19,11 +19,10 @@ from ...exporters import (
     Exporter,
     OpenTelemetryExporter,
     PrometheusExporter,
+    RecordFileExporter,
     TensorBoardExporter,
-    TraceFileExporter,
 )
 from ...records.summary import ModelSummary
-from ...records.trace_format import trace_path
 from ...tracing.tracer import Tracer
 from .model import CharTransformer
 from .options import HOOKS, DemoOptions, sends_opentelemetry
@@ -56,7 +55,6 @@ class RankResult:
     rank: int
     summary: ModelSummary | None
     losses: list[float]
-    trace_file: Path
     log_file: Path
     lost: dict[str, int]
     failures: dict[str, int]
@@ -64,7 +62,7 @@ class RankResult:
 
 def train(options: DemoOptions) -> RankResult:
     """Run one rank to its end; the launcher has set ``RANK`` and its sisters."""
-    # Python's handler would print a traceback for each rank; every trace file is whole at any time.
+    # Python's handler would print a traceback for each rank; every file is whole at any time.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     warnings.filterwarnings("ignore", module=r"torch\.")
     warnings.filterwarnings("ignore", module=r"tensorboard\.")
@@ -86,7 +84,6 @@ def train(options: DemoOptions) -> RankResult:
         rank=rank,
         summary=summary,
         losses=losses,
-        trace_file=trace_path(options.out, rank),
         log_file=Path(os.environ["TORCHELASTIC_ERROR_FILE"]).with_name("stderr.log"),
         lost=tracer.losses(),
         failures=tracer.failures(),
@@ -122,7 +119,7 @@ def _train(
 
 
 def _exporters(options: DemoOptions) -> list[Exporter]:
-    exporters: list[Exporter] = [TensorBoardExporter(options.out), TraceFileExporter(options.out)]
+    exporters: list[Exporter] = [TensorBoardExporter(options.out), RecordFileExporter(options.out)]
     if sends_opentelemetry():
         exporters.append(OpenTelemetryExporter())
     return exporters

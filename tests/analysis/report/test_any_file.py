@@ -14,7 +14,7 @@ from hooktrace.analysis.report import build_report
 from hooktrace.analysis.report.as_json import report_json
 from hooktrace.analysis.report.export import export
 from hooktrace.analysis.report.page import page
-from hooktrace.analysis.timeline import find_traces, load
+from hooktrace.analysis.timeline import find_records, load
 from tests.analysis.report.test_command import Page
 from tests.analysis.report.trace_events import read, validate
 from tests.analysis.timeline.files import Completed, moved, run_of, text_of, write_ranks
@@ -54,7 +54,7 @@ def test_no_run_is_too_odd(
     for rank, steps in enumerate(ranks):
         made = [change(make_step(number)) for number, change in steps]
         write_ranks(folder, {rank: text_of(run_of(rank), made)})
-    timeline = load(find_traces(folder))
+    timeline = load(find_records(folder))
     report = build_report(timeline)
     for model in report.models:
         for finding in model.findings:

@@ -141,8 +141,8 @@ def test_one_model_only(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "problem", "remedy"),
     [
-        (None, "there is no trace file in", "set HOOKTRACE_TRACE_DIR in the job"),
-        ("rubbish\n", "no trace of hooktrace: no line of it is an event of hooktrace", ""),
+        (None, "there is no record file in", "set HOOKTRACE_RECORD_DIR in the job"),
+        ("rubbish\n", "no record file of hooktrace: no line of it is a record of hooktrace", ""),
         (text_of(run_of(0), []), "hold no step", "end with tracer.close()"),
     ],
     ids=["no file", "rubbish", "no step"],
@@ -163,6 +163,17 @@ def test_what_cannot_be_read_is_named(
 
 
 @pytest.mark.parametrize("command", ["report", "export"])
+def test_old_traces_are_told_in_one_sentence(tmp_path: Path, command: str) -> None:
+    """Which files they are, and what to do."""
+    (tmp_path / "rank00000.trace.json").write_text("[\n")
+    option = "--html" if command == "report" else "--out"
+    result = call(command, tmp_path, option, tmp_path / "out")
+    assert result.exit_code == 2
+    assert "traces (rank*.trace.json) of hooktrace before 0.1" in result.stderr
+    assert result.stderr.rstrip().endswith("or record the run again")
+
+
+@pytest.mark.parametrize("command", ["report", "export"])
 def test_where_it_cannot_write_it_says_so_first(tmp_path: Path, command: str) -> None:
     """Before anything is read; and a logdir that does not exist is named."""
     option = "--html" if command == "report" else "--out"
@@ -179,14 +190,14 @@ def test_part_of_the_data_is_reported_on(tmp_path: Path) -> None:
     """A file cut off in the middle of a line, and one rank without: both are said."""
     write_job(JOB, tmp_path)
     folder = tmp_path / "plugins" / "hooktrace"
-    first, last = folder / "rank00000.trace.json", folder / "rank00002.trace.json"
+    first, last = folder / "rank00000.jsonl", folder / "rank00002.jsonl"
     text = first.read_text()
     first.write_text(text[: text.rindex('"exposed_ns"')])
     last.unlink()
     result = call("report", tmp_path)
     assert result.exit_code == 0
     printed = " ".join(result.output.split())
-    assert "rank 2: no trace file; the run has 3 ranks" in printed
+    assert "rank 2: no record file; the run has 3 ranks" in printed
     assert "rank 0: line" in printed
     assert "the file ends in the middle of it" in printed
     assert "rank 0: the file has no end" in printed

@@ -14,7 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from hooktrace.analysis.report.export import Merged, export
-from hooktrace.analysis.timeline import find_traces, load
+from hooktrace.analysis.timeline import find_records, load
 from hooktrace.commands.bench.synthetic import SyntheticJob, write_job
 from tests.analysis.report.trace_events import Event, ns, read, validate
 from tests.analysis.timeline.files import moved, run_of, steps_of, text_of, write_ranks
@@ -26,7 +26,7 @@ JOB = SyntheticJob(ranks=3, steps=6, late_ms={1: 5.0}, late_from=2, anomaly_rank
 def exported(folder: Path, name: str = "merged.json.gz") -> tuple[Merged, list[Event], Any]:
     """Export what lies in a folder; return the count, the events and the other data."""
     out = folder / name
-    merged = export(load(find_traces(folder)), out)
+    merged = export(load(find_records(folder)), out)
     content = read(out)
     return merged, validate(content), content["otherData"]
 

@@ -15,7 +15,7 @@ from hooktrace.analysis.report import RunReport, build_report
 from hooktrace.analysis.report.exposed_tail import tails
 from hooktrace.analysis.report.facts import ModelFacts
 from hooktrace.analysis.report.step_arrays import settled_steps
-from hooktrace.analysis.timeline import find_traces, load
+from hooktrace.analysis.timeline import find_records, load
 from hooktrace.commands.bench.synthetic import SyntheticJob, write_job
 from tests.analysis.timeline.files import run_of, steps_of, text_of, write_ranks
 from tests.exporters.records_sample import MODEL, make_step, on_device, opaque, probed
@@ -26,7 +26,7 @@ QUIET = SyntheticJob(ranks=3, steps=20, jitter_ms=0.0)
 
 def report_of(folder: Path) -> RunReport:
     """Read and sum up what lies in a folder."""
-    return build_report(load(find_traces(folder)))
+    return build_report(load(find_records(folder)))
 
 
 def facts_of(folder: Path) -> ModelFacts:
@@ -116,7 +116,7 @@ def test_what_buckets_add_is_what_is_exposed(
     """On every rank and step, whatever the buckets are like."""
     folder = tmp_path_factory.mktemp("job")
     write_job(SyntheticJob(ranks=ranks, steps=4, bucket_bytes=tuple(sizes), seed=seed), folder)
-    arrays = settled_steps(load(find_traces(folder)), "synthetic")
+    arrays = settled_steps(load(find_records(folder)), "synthetic")
     assert arrays is not None
     added = tails(arrays)
     assert (added >= 0).all()
@@ -177,7 +177,7 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     }
     write_ranks(tmp_path, texts)
     said = "\n".join(report_of(tmp_path).missing)
-    assert "rank 2-4: no trace file; the run has 5 ranks" in said
+    assert "rank 2-4: no record file; the run has 5 ranks" in said
     assert "rank 1: the file has no end" in said
     assert "rank 2: the file is of another run" in said
     assert "rank 0: line 4 could not be read (not JSON" in said

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from hooktrace.analysis.report import Finding, build_report
 from hooktrace.analysis.report.facts import AnomalyFacts
 from hooktrace.analysis.report.findings import anomaly_findings
-from hooktrace.analysis.timeline import find_traces, load
+from hooktrace.analysis.timeline import find_records, load
 from hooktrace.commands.bench.synthetic import SyntheticJob, write_job
 from hooktrace.records import AnomalyRecord
-from hooktrace.records.trace_format import TraceEncoder
+from hooktrace.records.codec import RecordEncoder
 from tests.analysis.timeline.files import Completed, moved, run_of, steps_of, text_of, write_ranks
 from tests.exporters.records_sample import HOOK, MODEL, make_step, probed
 
@@ -24,7 +24,7 @@ HIDDEN = SyntheticJob(ranks=3, steps=30, bucket_bytes=(4_000_000,) * 7 + (100_00
 
 def found_in(folder: Path) -> list[Finding]:
     """Return what is said of the only model in a folder."""
-    (model,) = build_report(load(find_traces(folder))).models
+    (model,) = build_report(load(find_records(folder))).models
     return model.findings
 
 
@@ -185,7 +185,7 @@ def test_a_large_error_has_no_gain(tmp_path: Path) -> None:
 def test_what_is_wrong_comes_first(tmp_path: Path) -> None:
     """An anomaly of two ranks is one finding, with the first one's message."""
     for rank in range(2):
-        encoder = TraceEncoder(run_of(rank))
+        encoder = RecordEncoder()
         records = [
             AnomalyRecord(
                 kind="not_averaged", model=MODEL, hook=HOOK, generation=1, step=2 - rank,
@@ -194,8 +194,8 @@ def test_what_is_wrong_comes_first(tmp_path: Path) -> None:
             for b in range(2)
         ]  # fmt: skip
         text = text_of(run_of(rank), steps_of(3))
-        lines = "".join(map(encoder.anomaly, records))
-        end = '{"ph":"M","name":"hooktrace_end"'
+        lines = b"".join(map(encoder.record, records)).decode()
+        end = '{"kind":"losses"'
         write_ranks(tmp_path, {rank: text.replace(end, lines + end)})
     first = found_in(tmp_path)[0]
     assert first.is_wrong

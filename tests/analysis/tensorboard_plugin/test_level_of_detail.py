@@ -20,7 +20,7 @@ from hooktrace.analysis.tensorboard_plugin.run_summary import step_of, summary_o
 from hooktrace.analysis.tensorboard_plugin.runs import NotThereError
 from hooktrace.analysis.tensorboard_plugin.scene import LATE, Scene, scene_of
 from hooktrace.analysis.tensorboard_plugin.stacking import MAX_ROWS, rows_of
-from hooktrace.analysis.timeline import find_traces, load
+from hooktrace.analysis.timeline import find_records, load
 from hooktrace.commands.bench.long_run import write_run
 from tests.analysis.timeline.files import Completed, run_of, steps_of, text_of, write_ranks
 from tests.exporters.records_sample import MODEL, STEP_NS, on_device, probed
@@ -31,7 +31,7 @@ MS = 1_000_000
 def scene(folder: Path, steps: list[Completed]) -> Scene:
     """Return the scene of one rank with these steps."""
     write_ranks(folder, {0: text_of(run_of(0), steps)})
-    return scene_of(load(find_traces(folder)), MODEL)
+    return scene_of(load(find_records(folder)), MODEL)
 
 
 def count(found: dict[str, Any], what: str) -> int:
@@ -78,7 +78,7 @@ def test_narrow_buckets_are_merged_with_their_shares(tmp_path: Path) -> None:
 def test_every_bucket_is_there_once_and_the_picture_is_bounded(tmp_path: Path, share: int) -> None:
     """However many there are and wherever one looks."""
     write_run(tmp_path, ranks=3, steps=400, buckets=25)
-    made = scene_of(load(find_traces(tmp_path)), "net")
+    made = scene_of(load(find_records(tmp_path)), "net")
     t0, t1 = made.extent // 3, made.extent // 3 + made.extent // share
     found = picture(made, t0, t1, 1500)
     touching = sum(int(((r.end >= t0) & (r.start <= t1)).sum()) for r in made.ranks)
@@ -136,7 +136,7 @@ def test_many_buckets_take_free_rows() -> None:
 def test_the_late_rank_is_marked_and_counted(tmp_path: Path) -> None:
     """Rank 2 in every fifth step, by 2 ms; the slow step is the one most exposed."""
     write_run(tmp_path, ranks=4, steps=100, buckets=3)
-    made = scene_of(load(find_traces(tmp_path)), "net")
+    made = scene_of(load(find_records(tmp_path)), "net")
     for rank in made.ranks:
         late = sorted(set(rank.step[(rank.flags & LATE) != 0].tolist()))
         assert late == (list(range(0, 100, 5)) if rank.rank == 2 else [])

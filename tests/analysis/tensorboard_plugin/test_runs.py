@@ -37,11 +37,11 @@ def test_links_out_of_the_logdir_are_not_followed(tmp_path: Path) -> None:
     """Whichever part of the path is the link; links inside are."""
     logs = tmp_path / "logs"
     write_ranks(tmp_path / "secret", {0: TEXT})
-    outside = tmp_path / "secret/plugins/hooktrace/rank00000.trace.json"
+    outside = tmp_path / "secret/plugins/hooktrace/rank00000.jsonl"
     write_ranks(logs / "run", {0: TEXT})
     folder = logs / "run/plugins/hooktrace"
-    (folder / "rank00001.trace.json").symlink_to(outside)
-    (folder / "rank00002.trace.json").symlink_to(folder / "rank00000.trace.json")
+    (folder / "rank00001.jsonl").symlink_to(outside)
+    (folder / "rank00002.jsonl").symlink_to(folder / "rank00000.jsonl")
     (logs / "whole").symlink_to(tmp_path / "secret")
     (logs / "up").symlink_to(logs)
     (logs / "plugins").symlink_to(tmp_path / "secret/plugins")

@@ -1,4 +1,4 @@
-"""Trace files of made-up ranks, whose clocks are as wrong as a test wants them."""
+"""Record files of made-up ranks, whose clocks are as wrong as a test wants them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from hooktrace.records import BucketRecord, ClockRecord, RunInfo, StepRecord
-from hooktrace.records.trace_format import TraceEncoder
+from hooktrace.records.codec import RecordEncoder
 from tests.exporters.records_sample import make_run, make_step
 
 Completed = tuple[StepRecord, tuple[BucketRecord, ...]]
@@ -59,11 +59,11 @@ def text_of(
     ended: bool = True,
 ) -> str:
     """Return the content of a rank's file."""
-    encoder = TraceEncoder(run)
-    parts = [encoder.start(), *map(encoder.clock, clocks)]
+    encoder = RecordEncoder()
+    parts = [*map(encoder.record, [run, *clocks])]
     for record, buckets in steps:
-        parts += [encoder.buckets(record, buckets), encoder.step(record, buckets)]
-    return "".join([*parts, encoder.end({}) if ended else ""])
+        parts += [encoder.buckets(buckets), encoder.record(record)]
+    return b"".join([*parts, encoder.losses({}, closed=True) if ended else b""]).decode()
 
 
 def write_ranks(logdir: Path, texts: dict[int, str]) -> None:
@@ -71,7 +71,7 @@ def write_ranks(logdir: Path, texts: dict[int, str]) -> None:
     folder = logdir / "plugins" / "hooktrace"
     folder.mkdir(parents=True, exist_ok=True)
     for rank, text in texts.items():
-        (folder / f"rank{rank:05d}.trace.json").write_text(text)
+        (folder / f"rank{rank:05d}.jsonl").write_text(text)
 
 
 def steps_of(count: int, *, bucket_count: int = 2) -> list[Completed]:

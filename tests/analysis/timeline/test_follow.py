@@ -28,7 +28,7 @@ def test_portions_give_what_the_whole_file_gives(cuts: list[int], most: int) -> 
     """Wherever the writer was when the reader looked, and however little it reads at once."""
     text = text_of(run_of(0), steps_of(8)) + "rubbish\n"
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "rank00000.trace.json"
+        path = Path(folder) / "rank00000.jsonl"
         follower = TrackFollower()
         for cut in [*sorted(min(c, len(text)) for c in cuts), len(text)]:
             path.write_text(text[:cut])  # the same inode, longer
@@ -45,7 +45,7 @@ def test_only_what_is_new_is_read(tmp_path: Path) -> None:
     """And what was given out before stays as it was."""
     text = text_of(run_of(0), steps_of(4), ended=False)
     path = tmp_path / "file"
-    half = text.index('"name":"step 1"')
+    half = text.index('"kind":"step"', text.index('"kind":"step"') + 1)
     path.write_text(text[:half])
     follower = TrackFollower()
     follower.look([path])

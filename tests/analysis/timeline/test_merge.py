@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from hooktrace.analysis.timeline import Timeline, arrivals, find_traces, load
+from hooktrace.analysis.timeline import Timeline, arrivals, find_records, load
 from hooktrace.analysis.timeline.clock import RankClock
 from hooktrace.analysis.timeline.columns import UNKNOWN
 from hooktrace.records import CLOCK_DRIFT, ClockRecord
@@ -47,7 +47,7 @@ def test_a_rank_that_is_seconds_away_and_drifts_is_put_in_its_place(tmp_path: Pa
         tmp_path,
         {0: text_of(run_of(0), steps), 1: text_of(run_of(1), slow, clocks=measured)},
     )
-    timeline = load(find_traces(tmp_path))
+    timeline = load(find_records(tmp_path))
     assert timeline.unaligned == []
     found = arrivals(timeline, MODEL)
     assert found.ready.shape == (2, 400)
@@ -72,7 +72,7 @@ def test_the_last_rank_is_named_if_it_is_later_than_the_clocks_may_be_off(
         clocks = [clock(HOST_ANCHOR_NS + i * S - rank * S, rank * S) for i in range(2)]
         texts[rank] = text_of(run_of(rank), steps, clocks=clocks if rank else ())
     write_ranks(tmp_path, texts)
-    found = arrivals(load(find_traces(tmp_path)), MODEL)
+    found = arrivals(load(find_records(tmp_path)), MODEL)
     late, margin = found.late()
     at = np.flatnonzero((found.step == 1) & (found.bucket == 1))
     assert late[at].tolist() == [2 if named else UNKNOWN]
@@ -87,7 +87,7 @@ def test_a_clock_that_nobody_measured_is_said_to_be_unknown(tmp_path: Path) -> N
     run = run_of(1, offset_ns=5 * S, wall_error_ns=3 * MS)
     steps = [moved(s, lambda t: t - 5 * S + 2 * MS) for s in steps_of(2)]
     write_ranks(tmp_path, {0: text_of(run_of(0), steps_of(2)), 1: text_of(run, steps)})
-    timeline = load(find_traces(tmp_path))
+    timeline = load(find_records(tmp_path))
     assert timeline.unaligned == [1]
     found = arrivals(timeline, MODEL)
     assert set(found.ready[1] - found.ready[0]) == {5 * MS}
@@ -125,7 +125,7 @@ def test_a_rank_that_lacks_a_bucket_names_nobody(tmp_path: Path) -> None:
             1: text_of(run_of(1), steps_of(2), clocks=clocks),
         },
     )
-    found = arrivals(load(find_traces(tmp_path)), MODEL)
+    found = arrivals(load(find_records(tmp_path)), MODEL)
     assert found.ready[1, found.step == 2].tolist() == [UNKNOWN, UNKNOWN]
     assert found.lag()[1, found.step == 2].tolist() == [UNKNOWN, UNKNOWN]
     assert found.lag()[0, found.step == 2].tolist() == [0, 0]
@@ -137,7 +137,7 @@ def test_files_of_another_run_are_set_apart(tmp_path: Path) -> None:
     other = run_of(2, run_id="older")
     texts = {rank: text_of(run_of(rank), steps_of(1)) for rank in range(2)}
     write_ranks(tmp_path, {**texts, 2: text_of(other, steps_of(1))})
-    timeline = load(find_traces(tmp_path))
+    timeline = load(find_records(tmp_path))
     assert [t.rank for t in timeline.tracks] == [0, 1]
     assert [t.rank for t in timeline.other_runs] == [2]
 
@@ -146,19 +146,19 @@ def test_which_files_are_found(tmp_path: Path) -> None:
     """The logdir or the folder itself; parts in order; earlier runs and other files are not."""
     folder = tmp_path / "plugins" / "hooktrace"
     folder.mkdir(parents=True)
-    names = ["rank00001.trace.json", "rank00000.trace.part10.json", "rank00000.trace.part2.json"]
-    others = ["rank00000.trace.1.json", "rank0.json", "rankx.trace.json", "notes.txt"]
-    for name in [*names, *others, "rank00000.trace.json"]:
+    names = ["rank00001.jsonl", "rank00000.part10.jsonl", "rank00000.part2.jsonl"]
+    others = ["rank00000.1.jsonl", "rank0.json", "rankx.jsonl", "notes.txt"]
+    for name in [*names, *others, "rank00000.jsonl"]:
         (folder / name).write_text("")
     for where in (tmp_path, folder):
-        found = find_traces(where)
+        found = find_records(where)
         assert list(found) == [0, 1]
         assert [p.name for p in found[0]] == [
-            "rank00000.trace.json",
-            "rank00000.trace.part2.json",
-            "rank00000.trace.part10.json",
+            "rank00000.jsonl",
+            "rank00000.part2.jsonl",
+            "rank00000.part10.jsonl",
         ]
-    assert find_traces(tmp_path / "nowhere") == {}
+    assert find_records(tmp_path / "nowhere") == {}
 
 
 def test_no_files_make_an_empty_timeline() -> None:
@@ -172,7 +172,7 @@ def test_no_files_make_an_empty_timeline() -> None:
 def test_processes_read_the_same(tmp_path: Path) -> None:
     """Whether ranks are read here or in processes of their own."""
     write_ranks(tmp_path, {r: text_of(run_of(r), [make_step(1)]) for r in range(3)})
-    traces = find_traces(tmp_path)
+    traces = find_records(tmp_path)
     here = load(traces, processes=1)
     from hooktrace.analysis.timeline import merge
 

@@ -114,9 +114,9 @@ class App {
   }
 
   tellEmpty() {
-    this.say("There is no trace file under this logdir yet. A run writes them with "
-      + 'hooktrace.Tracer(exporters=[TraceFileExporter("<logdir>/<run>")]) or '
-      + "HOOKTRACE_TRACE_DIR=<logdir>/<run>; they appear here by themselves.");
+    this.say("There is no record file under this logdir yet. A run writes them with "
+      + 'hooktrace.Tracer(exporters=[RecordFileExporter("<logdir>/<run>")]) or '
+      + "HOOKTRACE_RECORD_DIR=<logdir>/<run>; they appear here by themselves.");
     this.touch();
   }
 

@@ -4,7 +4,7 @@
 
 import { element } from "./dom.js";
 
-// The stages by their number in the trace file; "other" is time in none of them.
+// The stages by their number in the record file; "other" is time in none of them.
 export const KINDS = ["compress", "queue", "wire", "decompress", "hook", "pending", "other"];
 
 const LIGHT = {

@@ -1,4 +1,4 @@
-"""Trace files on a real disk: whole after a kill, on a full disk, at their limit, across runs."""
+"""Record files on a real disk: whole after a kill, on a full disk, at their limit, across runs."""
 
 from __future__ import annotations
 
@@ -21,18 +21,12 @@ from msgspec.structs import replace
 
 from hooktrace.analysis.timeline import read_track
 from hooktrace.exporters.append_file import AppendFile
+from hooktrace.exporters.record_file import RecordFileExporter, record_path
 from hooktrace.exporters.retention import Retention
-from hooktrace.exporters.trace_file import TraceFileExporter, trace_path
 from hooktrace.records import AnomalyRecord, Batch, ClockRecord, LayoutRecord
-from hooktrace.records.trace_format import (
-    Trace,
-    decode_trace,
-    encode,
-    find_traces,
-    part_path,
-    read_parts,
-    read_trace,
-)
+from hooktrace.records.codec import decode_records, read_parts, read_records
+from hooktrace.records.content import RankRecords
+from hooktrace.records.files import find_records, part_path
 from tests.exporters import records_sample as sample
 
 MIN_BYTES = 1 << 16
@@ -49,40 +43,42 @@ def largest_file(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def write(logdir: Path, *batches: Batch, **options: int) -> TraceFileExporter:
+def write(logdir: Path, *batches: Batch, **options: int) -> RecordFileExporter:
     """Export batches to a file and end it."""
-    exporter = TraceFileExporter(logdir, **options)
+    exporter = RecordFileExporter(logdir, **options)
     for batch in batches:
         exporter.export(batch)
     exporter.close()
     return exporter
 
 
-def test_a_closed_file_is_strict_json_and_gives_the_records_back(tmp_path: Path) -> None:
-    """What was exported is what is read, and any JSON parser takes the file."""
+def test_each_line_is_strict_json_and_gives_the_records_back(tmp_path: Path) -> None:
+    """What was exported is what is read, and any JSON parser takes the lines."""
     batch = sample.full_batch(rank=3)
 
     exporter = write(tmp_path, batch)
 
-    assert exporter.path == tmp_path / "plugins" / "hooktrace" / "rank00003.trace.json"
-    trace = read_trace(exporter.path)
+    assert exporter.path == tmp_path / "plugins" / "hooktrace" / "rank00003.jsonl"
+    trace = read_records(exporter.path)
     assert trace.run == batch.run
     assert trace.steps == [step for step, _ in batch.steps]
     assert trace.buckets == [bucket for _, buckets in batch.steps for bucket in buckets]
     assert trace.layouts == list(batch.of(LayoutRecord))
     assert trace.anomalies == list(batch.of(AnomalyRecord))
     assert (trace.skipped, trace.lost, trace.closed) == ([], {}, True)
-    assert {event["pid"] for event in json.loads(exporter.path.read_text())} == {3}
+    lines = [json.loads(line) for line in exporter.path.read_text().splitlines()]
+    assert [line["kind"] for line in lines][:2] == ["run", "clock"]
+    assert lines[-1] == {"kind": "losses", "closed": True}
 
 
 def test_a_file_cut_at_any_byte_gives_whole_steps(tmp_path: Path) -> None:
     """Wherever the file ends, the steps before are whole and at most one line is skipped."""
     batch = sample.make_batch(steps=3)
     write(tmp_path, batch)
-    data = trace_path(tmp_path, 0).read_bytes()
+    data = record_path(tmp_path, 0).read_bytes()
     steps = [step for step, _ in batch.steps]
     for size in range(len(data)):
-        trace = decode_trace(data[:size].splitlines(keepends=True))
+        trace = decode_records(data[:size].splitlines(keepends=True))
         assert trace.steps == steps[: len(trace.steps)]
         for step in trace.steps:
             assert sum(b.step == step.step for b in trace.buckets) == step.bucket_count
@@ -93,12 +89,12 @@ def test_a_file_cut_at_any_byte_gives_whole_steps(tmp_path: Path) -> None:
 
 KILLED = """
 import os, sys
-from hooktrace.exporters.trace_file import TraceFileExporter
+from hooktrace.exporters.record_file import RecordFileExporter
 from tests.exporters import records_sample as sample
 for name in sys.argv[2:]:
     pid = os.fork()
     if pid == 0:
-        exporter, step = TraceFileExporter(name, max_bytes=int(sys.argv[1])), 0
+        exporter, step = RecordFileExporter(name, max_bytes=int(sys.argv[1])), 0
         while True:
             exporter.export(sample.make_batch(steps=3, bucket_count=9, first_step=step))
             step += 3
@@ -151,7 +147,7 @@ def check_killed(paths: list[Path], exported: int) -> None:
     assert numbers[gap:] == list(range(gap + missing, len(numbers) + missing))
     assert len(numbers) + missing >= exported
     # A part is counted before it goes: the kill may have come between.
-    going = len(read_trace(paths[1]).steps) if len(paths) > 1 else 0
+    going = len(read_records(paths[1]).steps) if len(paths) > 1 else 0
     assert trace.removed.get("steps", 0) in {missing, missing + going}
     assert trace.steps == [sample.make_step(i, bucket_count=9)[0] for i in numbers]
     for number in numbers:
@@ -162,31 +158,30 @@ def check_killed(paths: list[Path], exported: int) -> None:
 
 def test_a_full_disk_leaves_the_last_whole_batch(tmp_path: Path) -> None:
     """A write that fails half-way raises with its remedy and is cut off again; closing is quiet."""
-    exporter = TraceFileExporter(tmp_path)
+    exporter = RecordFileExporter(tmp_path)
     exporter.export(sample.make_batch(steps=2))
-    path = trace_path(tmp_path, 0)
+    path = record_path(tmp_path, 0)
     size = path.stat().st_size
 
     with largest_file(size + 1000):
-        with pytest.raises(OSError, match=r"rank00000.trace.json: File too large; .*ulimit -f"):
+        with pytest.raises(OSError, match=r"rank00000.jsonl: File too large; .*ulimit -f"):
             exporter.export(sample.make_batch(steps=2, first_step=2))
         assert path.stat().st_size == size
     with largest_file(size + 10):
         exporter.close()
 
-    trace = read_trace(path)
+    trace = read_records(path)
     assert [step.step for step in trace.steps] == [0, 1]
     assert (trace.skipped, trace.closed) == ([], False)
 
 
 def test_a_disk_that_is_full_at_the_first_write_leaves_a_valid_file(tmp_path: Path) -> None:
     """The file's beginning is not lost with the first batch: what follows it stays readable."""
-    exporter = TraceFileExporter(tmp_path)
+    exporter = RecordFileExporter(tmp_path)
     with largest_file(100), pytest.raises(OSError, match="File too large"):
         exporter.export(sample.make_batch())
     exporter.close()
-    json.loads(trace_path(tmp_path, 0).read_text())
-    assert read_trace(trace_path(tmp_path, 0)) == Trace(run=sample.make_run(), closed=True)
+    assert read_records(record_path(tmp_path, 0)) == RankRecords(run=sample.make_run(), closed=True)
 
 
 def test_no_space_left_is_cut_back_and_raised(tmp_path: Path) -> None:
@@ -211,7 +206,7 @@ def test_no_space_left_is_cut_back_and_raised(tmp_path: Path) -> None:
 
 def parts_of(logdir: Path) -> list[Path]:
     """Return the files of rank 0, in order."""
-    return find_traces(logdir)[0]
+    return find_records(logdir)[0]
 
 
 def size_of(logdir: Path) -> int:
@@ -223,7 +218,7 @@ def test_the_limit_takes_the_oldest_parts_and_counts_them(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The first steps and the last are there, the files never too large, what went is counted."""
-    exporter = TraceFileExporter(tmp_path, max_bytes=MIN_BYTES)
+    exporter = RecordFileExporter(tmp_path, max_bytes=MIN_BYTES)
     with caplog.at_level(logging.WARNING):
         for i in range(40):
             exporter.export(sample.make_batch(first_step=i * 10, steps=10))
@@ -245,18 +240,16 @@ def test_the_limit_takes_the_oldest_parts_and_counts_them(
     assert "pass a larger max_bytes" in caplog.text
 
 
-def test_every_part_is_a_trace_of_its_own(tmp_path: Path) -> None:
-    """Strict JSON that names its rows, the run, the last layout and clock, and what went so far."""
+def test_every_part_can_be_read_alone(tmp_path: Path) -> None:
+    """It says the run, the last layout and clock, and what went so far; its buckets say no more."""
     batches = [sample.make_batch(first_step=i * 10, steps=10) for i in range(10)]
     clock = ClockRecord(time_ns=1, offset_ns=2, uncertainty_ns=3, round_trip_ns=6, pings=4)
     batches[0] = replace(batches[0], records=(*batches[0].records, clock))
     write(tmp_path, *batches, max_bytes=MIN_BYTES)
     *paths, last = parts_of(tmp_path)
     for path in [*paths, last]:
-        events = json.loads(path.read_text())
-        named = {e["tid"] for e in events if e["name"] == "thread_name"}
-        assert {e["tid"] for e in events if e["ph"] == "X"} <= named
-        part = read_trace(path)
+        assert '"hook"' not in "".join(x for x in path.open() if '"kind":"bucket"' in x)
+        part = read_records(path)
         assert part.run == sample.make_run()
         assert set(part.layouts) == {sample.make_layout()}
         assert part.clocks == [clock]
@@ -264,7 +257,7 @@ def test_every_part_is_a_trace_of_its_own(tmp_path: Path) -> None:
         assert part.skipped == []
     # A kill leaves the last part without its end: the counts are in its beginning too.
     last.write_text("".join(last.read_text().splitlines(keepends=True)[:9]))
-    assert read_trace(last).removed["parts"] > 0
+    assert read_records(last).removed["parts"] > 0
     assert read_parts([paths[0], last]).clocks == [clock]
 
 
@@ -276,7 +269,7 @@ def test_what_no_part_can_hold_is_lost_and_counted(
     Also what would fit into a part that had no beginning.
     """
     huge = replace(sample.make_anomaly(), message="x" * MIN_BYTES)
-    large = replace(sample.make_anomaly(), message="x" * 6700)
+    large = replace(sample.make_anomaly(), message="x" * 6900)
     batch = replace(sample.make_batch(bucket_count=20), records=(huge, large))
     with caplog.at_level(logging.WARNING):
         exporter = write(tmp_path, *[batch] * 9, sample.make_batch(), max_bytes=MIN_BYTES)
@@ -292,16 +285,16 @@ def test_what_no_part_can_hold_is_lost_and_counted(
 def test_a_detail_that_was_left_out_is_no_missing_one(tmp_path: Path) -> None:
     """The step says so, the file counts it, and the last step before the end is there in full."""
     rules = Retention(first_steps=2, window_every=10, window_steps=1)
-    exporter = TraceFileExporter(tmp_path, retention=rules)
+    exporter = RecordFileExporter(tmp_path, retention=rules)
     exporter.export(sample.make_batch(steps=5))
     left = {"steps": 3, "buckets": 6}
     assert exporter.left_out == left
-    trace = read_trace(trace_path(tmp_path, 0))
+    trace = read_records(record_path(tmp_path, 0))
     assert [step.detail_kept for step in trace.steps] == [True, True, False, False, False]
     assert {bucket.step for bucket in trace.buckets} == {0, 1}
     exporter.export(sample.make_batch(steps=8, first_step=5))
     exporter.close()
-    trace = read_trace(trace_path(tmp_path, 0))
+    trace = read_records(record_path(tmp_path, 0))
     assert trace.left_out == exporter.left_out == {"steps": 9, "buckets": 18}
     assert {bucket.step for bucket in trace.buckets} == {0, 1, 10, 12}
     assert (trace.lost, trace.removed) == ({}, {})
@@ -309,14 +302,14 @@ def test_a_detail_that_was_left_out_is_no_missing_one(tmp_path: Path) -> None:
 
 def test_a_slow_step_brings_the_step_before_it(tmp_path: Path) -> None:
     """Its detail was still there; the view of columns knows that it is complete."""
-    exporter = TraceFileExporter(
+    exporter = RecordFileExporter(
         tmp_path, retention=Retention(first_steps=0, window_every=1000, window_steps=1)
     )
     steps = [sample.make_step(i) for i in range(1, 60)]
     steps[50] = (replace(steps[50][0], period_ns=2 * sample.STEP_NS), steps[50][1])
     exporter.export(Batch(run=sample.make_run(), steps=tuple(steps)))
     exporter.close()
-    trace = read_trace(trace_path(tmp_path, 0))
+    trace = read_records(record_path(tmp_path, 0))
     assert [b.step for b in trace.buckets] == [50, 50, 51, 51, 59, 59]
     track = read_track(parts_of(tmp_path))
     left = track.steps.step[track.steps.having("detail_left_out")].tolist()
@@ -327,7 +320,7 @@ def test_a_slow_step_brings_the_step_before_it(tmp_path: Path) -> None:
 def test_files_and_memory_are_flat(tmp_path: Path) -> None:
     """Also in a job that makes a model for each step and forgets it."""
     rules = Retention(first_steps=0, window_every=100, window_steps=2)
-    exporter = TraceFileExporter(tmp_path, max_bytes=4 * MIN_BYTES, retention=rules)
+    exporter = RecordFileExporter(tmp_path, max_bytes=4 * MIN_BYTES, retention=rules)
     sizes, held = [], []
 
     def export(number: int) -> None:
@@ -348,7 +341,6 @@ def test_files_and_memory_are_flat(tmp_path: Path) -> None:
             export(number)
             sizes.append(size_of(tmp_path))
             if number in {149, 299}:
-                encode._name.cache_clear()  # of 1024 names: it is bounded, but not full yet
                 gc.collect()
                 held.append(tracemalloc.get_traced_memory()[0])
     finally:
@@ -362,30 +354,30 @@ def test_files_and_memory_are_flat(tmp_path: Path) -> None:
 
 def test_all_parts_of_an_earlier_run_move_on(tmp_path: Path) -> None:
     """Together, and the oldest run goes with all of them."""
-    for run_id, count in (("a", 9), ("b", 5), ("c", 1)):
+    for run_id, count in (("a", 30), ("b", 17), ("c", 1)):
         run = sample.make_run(run_id=run_id)
         write(tmp_path, sample.make_batch(run=run, steps=count), max_bytes=MIN_BYTES, keep=1)
-    found = {p.name: read_trace(p).run for p in trace_path(tmp_path, 0).parent.iterdir()}
+    found = {p.name: read_records(p).run for p in record_path(tmp_path, 0).parent.iterdir()}
     assert {name: run and run.run_id for name, run in found.items()} == {
-        "rank00000.trace.json": "c",
-        "rank00000.trace.1.json": "b",
-        "rank00000.trace.1.part1.json": "b",
-        "rank00000.trace.1.part2.json": "b",
+        "rank00000.jsonl": "c",
+        "rank00000.1.jsonl": "b",
+        "rank00000.1.part1.jsonl": "b",
+        "rank00000.1.part2.jsonl": "b",
     }
 
 
 def test_two_jobs_with_one_logdir_take_nothing_from_each_other(tmp_path: Path) -> None:
     """The first one's next part is in the way of an error; its old parts are another's by now."""
     runs = [sample.make_run(run_id=run_id) for run_id in ("first", "second")]
-    first, second = (TraceFileExporter(tmp_path, max_bytes=MIN_BYTES) for _ in runs)
-    first.export(sample.make_batch(run=runs[0], steps=7))  # three parts
-    second.export(sample.make_batch(run=runs[1], steps=7))
+    first, second = (RecordFileExporter(tmp_path, max_bytes=MIN_BYTES) for _ in runs)
+    first.export(sample.make_batch(run=runs[0], steps=18))  # three parts
+    second.export(sample.make_batch(run=runs[1], steps=18))
     mine = {path: path.read_bytes() for path in parts_of(tmp_path)[:2]}
-    first.export(sample.make_batch(run=runs[0], steps=40))
+    first.export(sample.make_batch(run=runs[0], steps=120))
     assert first.removed["parts"] > 2
     assert {path: path.read_bytes() for path in mine} == mine
     with pytest.raises(FileExistsError, match="give each job a logdir of its own"):
-        second.export(sample.make_batch(run=runs[1], steps=40))
+        second.export(sample.make_batch(run=runs[1], steps=120))
     first.close()
     second.close()
 
@@ -395,12 +387,12 @@ def test_a_part_of_another_run_is_not_read_with_this_one(tmp_path: Path) -> None
     run = sample.make_run(run_id="other")
     write(tmp_path / "a", sample.make_batch(steps=1))
     write(tmp_path / "b", sample.make_batch(run=run, steps=1, first_step=7))
-    paths = [trace_path(tmp_path / name, 0) for name in "ab"]
+    paths = [record_path(tmp_path / name, 0) for name in "ab"]
     stray = part_path(paths[0], 3)
     paths[1].rename(stray)
     trace = read_parts(parts_of(tmp_path / "a"))
     assert [step.step for step in trace.steps] == [0]
-    assert "rank00000.trace.part3.json: a second run begins here" in trace.skipped[0].reason
+    assert "rank00000.part3.jsonl: a second run begins here" in trace.skipped[0].reason
     track = read_track(parts_of(tmp_path / "a"))
     assert track.steps.step.tolist() == [0]
     assert track.trace.skipped == trace.skipped
@@ -411,18 +403,18 @@ def test_runs_do_not_share_a_file(tmp_path: Path) -> None:
     for run_id in ("a", "b", "c", "d"):
         write(tmp_path, sample.make_batch(run=sample.make_run(run_id=run_id)), keep=2)
 
-    directory = trace_path(tmp_path, 0).parent
-    found = {path.name: read_trace(path).run for path in directory.iterdir()}
+    directory = record_path(tmp_path, 0).parent
+    found = {path.name: read_records(path).run for path in directory.iterdir()}
     assert {name: run and run.run_id for name, run in found.items()} == {
-        "rank00000.trace.json": "d",
-        "rank00000.trace.1.json": "c",
-        "rank00000.trace.2.json": "b",
+        "rank00000.jsonl": "d",
+        "rank00000.1.jsonl": "c",
+        "rank00000.2.jsonl": "b",
     }
 
 
 def test_a_forked_child_leaves_its_parents_file_alone(tmp_path: Path) -> None:
     """A child that closes the exporter it inherited writes nothing into the parent's file."""
-    exporter = TraceFileExporter(tmp_path)
+    exporter = RecordFileExporter(tmp_path)
     exporter.export(sample.make_batch(steps=1))
     pid = os.fork()
     if pid == 0:
@@ -431,14 +423,15 @@ def test_a_forked_child_leaves_its_parents_file_alone(tmp_path: Path) -> None:
     assert os.waitpid(pid, 0)[1] == 0
     exporter.export(sample.make_batch(steps=1, first_step=1))
     exporter.close()
-    trace = read_trace(trace_path(tmp_path, 0))
+    trace = read_records(record_path(tmp_path, 0))
     assert [step.step for step in trace.steps] == [0, 1]
-    json.loads(trace_path(tmp_path, 0).read_text())  # a second end would be no JSON
+    assert trace.closed
+    assert record_path(tmp_path, 0).read_text().count('"closed":true') == 1
 
 
 def test_a_forked_child_removes_none_of_its_parents_parts(tmp_path: Path) -> None:
     """Whatever it exports, and when it closes."""
-    exporter = TraceFileExporter(tmp_path, max_bytes=MIN_BYTES)
+    exporter = RecordFileExporter(tmp_path, max_bytes=MIN_BYTES)
     for i in range(8):
         exporter.export(sample.make_batch(steps=4, first_step=4 * i))
     before = {path: path.read_bytes() for path in parts_of(tmp_path)}
@@ -455,9 +448,9 @@ def test_a_forked_child_removes_none_of_its_parents_parts(tmp_path: Path) -> Non
 
 def test_a_deleted_file_is_an_error(tmp_path: Path) -> None:
     """A file that was deleted would swallow everything silently, so export raises."""
-    exporter = TraceFileExporter(tmp_path)
+    exporter = RecordFileExporter(tmp_path)
     exporter.export(sample.make_batch())
-    trace_path(tmp_path, 0).unlink()
+    record_path(tmp_path, 0).unlink()
     with pytest.raises(FileNotFoundError, match="was deleted while it was being written; keep"):
         exporter.export(sample.make_batch(first_step=2))
     exporter.close()
@@ -467,9 +460,9 @@ def test_a_directory_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> N
     """The constructor names what is wrong with the path and what to do."""
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="a part of the path is a file; pass another logdir") as info:
-        TraceFileExporter(tmp_path / "file" / "logs")
+        RecordFileExporter(tmp_path / "file" / "logs")
     assert info.value.errno == errno.ENOTDIR
     with pytest.raises(ValueError, match="'s3://bucket/logs' is not a local path"):
-        TraceFileExporter("s3://bucket/logs")
+        RecordFileExporter("s3://bucket/logs")
     with pytest.raises(ValueError, match="max_bytes is 100; pass at least 65536"):
-        TraceFileExporter(tmp_path, max_bytes=100)
+        RecordFileExporter(tmp_path, max_bytes=100)

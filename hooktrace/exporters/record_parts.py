@@ -1,12 +1,12 @@
-"""The files of one run's trace: parts of bounded size, all of them together under a cap.
+"""The files of one run's records: parts of bounded size, all of them together under a cap.
 
-    encode(TraceEncoder) -> lines --add--> held --flush--> the newest part
+    encode(RecordEncoder) -> lines --add--> held --flush--> the newest part
                                     |
                                     +-- the part is full: end it, remove the oldest but the first
                                         where there are ``PARTS``, begin the next one
 
-Each part is a whole trace file: it begins with the run, the layouts that hold and the last clock,
-names its own rows, and ends as JSON does.  The first part stays, with the first steps of the run.
+Each part can be read alone: it begins with the run, the layouts that hold and the last clock, and
+ends with the counts of what is not there.  The first part stays, with the first steps of the run.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..records import ClockRecord, LayoutRecord, RunInfo
-from ..records.trace_format import TraceEncoder, TraceName, part_path
+from ..records.codec import RecordEncoder
+from ..records.files import RecordFileName, part_path, ranks_files
 from .append_file import AppendFile, disk_error
 from .retention import MOST_MODELS
 
-__all__ = ["LEAST_BYTES", "Counts", "TraceParts", "move_away"]
+__all__ = ["LEAST_BYTES", "Counts", "RecordParts", "move_away"]
 
 _log = logging.getLogger(__name__)
 
@@ -36,12 +37,12 @@ _RESERVE = 1024
 _BLOCK = 1 << 20
 """Bytes after which what was encoded is written, so that a long batch is not held twice."""
 
-Encode = Callable[[TraceEncoder], str]
+Encode = Callable[[RecordEncoder], bytes]
 
 
 @dataclass(slots=True)
 class Counts:
-    """What is not in the files, by kind; ``Trace`` says what each of these means."""
+    """What is not in the files, by kind; ``Losses`` says what each of these means."""
 
     lost: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
@@ -61,8 +62,8 @@ class _Part:
     written: Counter[str] = field(default_factory=Counter)
 
 
-class TraceParts:
-    """Writes the parts of ``run``'s trace, the first one to ``path``.
+class RecordParts:
+    """Writes the parts of ``run``'s records, the first one to ``path``.
 
     ``max_bytes``: of all of them together.  ``counts.lost`` and ``counts.removed`` are kept here.
     ``failed``: a write failed.  Raises ``OSError`` when a file cannot be made, written or removed.
@@ -80,12 +81,13 @@ class TraceParts:
         self._layouts: OrderedDict[str, LayoutRecord] = OrderedDict()
         self._clock: ClockRecord | None = None
         self.failed = False
+        self._start = b""
         self._begin()
 
     def clock(self, record: ClockRecord) -> None:
         """Add a measurement of the clock; the last one stands in every later part too."""
         self._clock = record
-        if not self.add(lambda encoder: encoder.clock(record), clocks=1):
+        if not self.add(lambda encoder: encoder.record(record), clocks=1):
             self.lose(clocks=1)
 
     def layout(self, record: LayoutRecord) -> None:
@@ -94,7 +96,8 @@ class TraceParts:
         self._layouts.move_to_end(record.model)
         if len(self._layouts) > MOST_MODELS:
             self._layouts.popitem(last=False)
-        if not self.add(lambda encoder: encoder.layout(record), layouts=1):
+        if not self.add(lambda encoder: encoder.record(record), layouts=1):
+            self._encoder.forget(record.model)
             self.lose(layouts=1)
 
     def add(self, encode: Encode, **kinds: int) -> bool:
@@ -107,7 +110,7 @@ class TraceParts:
             if len(lines) >= self._too_large:
                 return False
             self._next()
-            lines = encode(self._encoder)  # a new part has to name its rows again
+            lines = encode(self._encoder)  # a new part may not have the layout
             if not self._fits(lines):
                 self._too_large = len(lines)  # else each such record would begin a part
                 return False
@@ -122,24 +125,25 @@ class TraceParts:
         """Count what no part could hold; the first time is said in the log."""
         if not self.counts.lost:
             _log.warning(
-                "records (%s) are too large for the trace file %s and are not written, only "
-                "counted; pass a larger max_bytes to TraceFileExporter",
+                "records (%s) are too large for the record file %s and are not written, only "
+                "counted; pass a larger max_bytes to RecordFileExporter",
                 ", ".join(kinds),
                 self._kept[-1].path,
             )
         self.counts.lost.update(kinds)
 
     def flush(self) -> None:
-        """Write what was added, as one block of whole lines (they are ASCII)."""
+        """Write what was added, as one block of whole lines."""
         if not self._lines:
             return
-        start = self._start if self._file.size == 0 else ""  # again where the first write failed
-        block = (start + "".join(self._lines)).encode("ascii")
+        start = self._start if self._file.size == 0 else b""  # again where the first write failed
+        block = start + b"".join(self._lines)
         self._lines.clear()
         try:
             self._file.append(block)
         except OSError:
             self.failed = True
+            self._encoder = RecordEncoder()  # the layouts that it remembers may not be there
             raise
         finally:
             self._held = 0 if self._file.size else len(self._start)
@@ -155,7 +159,7 @@ class TraceParts:
         finally:
             self._file.close()
 
-    def _fits(self, lines: str) -> bool:
+    def _fits(self, lines: bytes) -> bool:
         return self._file.size + self._held + len(lines) <= self._limit
 
     def _next(self) -> None:
@@ -170,7 +174,7 @@ class TraceParts:
         self._begin()
 
     def _end(self) -> None:
-        self._lines.append(self._encoder.end(*self.counts.said()))
+        self._lines.append(self._encoder.losses(*self.counts.said(), closed=True))
         self.flush()
 
     def _begin(self) -> None:
@@ -178,35 +182,34 @@ class TraceParts:
         try:
             self._file = AppendFile(path)
         except FileExistsError as error:
-            what = f"cannot make {path}: another process writes the same rank's trace"
+            what = f"cannot make {path}: another process writes the same rank's records"
             remedy = "give each job a logdir of its own"
             raise FileExistsError(errno.EEXIST, f"{what}; {remedy}") from error
         self._kept.append(_Part(path, _identity(path)))
-        self._encoder = TraceEncoder(self._run)
-        self._start = self._encoder.start()
+        self._encoder = RecordEncoder()
+        self._start = self._encoder.record(self._run)
         if self._number:
-            self._start += self._encoder.so_far(*self.counts.said()) + self._carried()
-        self._lines: list[str] = []
+            self._start += self._encoder.losses(*self.counts.said()) + self._carried()
+        self._lines: list[bytes] = []
         self._held = len(self._start)
 
-    def _carried(self) -> str:
+    def _carried(self) -> bytes:
         """Return the lines that a part repeats of those before, in at most a quarter of it."""
-        found = [self._encoder.clock(self._clock)] if self._clock is not None else []
+        found = [self._encoder.record(self._clock)] if self._clock is not None else []
         size = 0
         for record in reversed(self._layouts.values()):
-            lines = self._encoder.layout(record)
-            size += len(lines)
+            size += len(RecordEncoder().record(record))
             if size > self._limit // 4:
                 break
-            found.append(lines)
-        return "".join(found)
+            found.append(self._encoder.record(record))
+        return b"".join(found)
 
     def _count_oldest(self) -> None:
         if not self.counts.removed:
             _log.warning(
-                "the trace file %s has reached its size limit; from now on its oldest parts but "
+                "the record file %s has reached its size limit; from now on its oldest parts but "
                 "the first are removed, and counted, as new ones are written; pass a larger "
-                "max_bytes to TraceFileExporter to keep more",
+                "max_bytes to RecordFileExporter to keep more",
                 self._first,
             )
         self._leaving = self._kept[1]
@@ -236,9 +239,8 @@ def move_away(path: Path, keep: int) -> None:
 
     ``keep``: how many earlier runs are kept.  Raises ``OSError`` when a file cannot be moved.
     """
-    own = TraceName.of(path)
-    found = [(TraceName.of(other), other) for other in path.parent.glob("rank*.trace*.json")]
-    ours = [(n, p) for n, p in found if n is not None and own is not None and n.rank == own.rank]
+    own = RecordFileName.of(path)
+    ours = [(n, p) for n, p in ranks_files(path.parent) if own is not None and n.rank == own.rank]
     if not any(name.age == 0 for name, _ in ours):
         return
     # Oldest first, of each run its first part last: then no part stays behind another run's file.

@@ -1,9 +1,9 @@
-"""The trace file exporter: Chrome trace-event files of each rank, for Perfetto and the report.
+"""The record file exporter: the files that report, export and the TensorBoard tab read.
 
-    Batch --retention.py: which steps in detail?--> lines of trace_format --trace_parts.py--> files
+    Batch --retention.py: which steps in detail?--> lines of codec --record_parts.py--> files
 
-``trace_format`` defines what stands in the files, ``retention`` which steps are kept in detail,
-``trace_parts`` how the files are kept within a size; none of them is ever shared by two runs.
+``records.codec`` defines what stands in the files, ``retention`` which steps are kept in detail,
+``record_parts`` how the files are kept within a size; none of them is ever shared by two runs.
 """
 
 from __future__ import annotations
@@ -25,39 +25,39 @@ from ..records import (
     SkewRecord,
     StepRecord,
 )
-from ..records.trace_format import trace_path
+from ..records.files import record_path
 from .append_file import writable_directory
+from .record_parts import LEAST_BYTES, Counts, RecordParts, move_away
 from .retention import MOST_MODELS, DetailPolicy, Retention, Verdict
-from .trace_parts import LEAST_BYTES, Counts, TraceParts, move_away
 
-__all__ = ["TraceFileExporter", "trace_path"]
+__all__ = ["RecordFileExporter", "record_path"]
 
 
-class TraceFileExporter:
-    """Writes ``<logdir>/plugins/hooktrace/rank<NNNNN>.trace.json``; opens in Perfetto as it is.
+class RecordFileExporter:
+    """Writes ``<logdir>/plugins/hooktrace/rank<NNNNN>.jsonl``: one record a line, as JSON.
 
     Every export appends whole lines with one unbuffered write, so a killed process leaves a file
-    that can be read, and ``trace_format.read_parts`` gives the records back.
+    that can be read, and ``records.codec.read_parts`` gives the records back.
 
     It can be left on: all steps, layouts and anomalies are written, but the buckets and stages only
     of the steps that ``retention`` says.  A step without them has ``detail_kept`` false.
 
     ``max_bytes`` bounds all files of a run together.  They are parts of an eighth of it, the next
-    ones called ``rank<NNNNN>.trace.part1.json`` and so on, each a trace of its own.  When the
-    limit is reached the oldest goes, but never the first; that is said once in the log.  ``lost``
-    counts, by kind, the records that are too large for a part, ``left_out`` and ``removed`` what
-    the retention and the limit took; the files end with the same counts.
+    ones called ``rank<NNNNN>.part1.jsonl`` and so on, each readable by itself.  When the limit is
+    reached the oldest goes, but never the first; that is said once in the log.  ``lost`` counts, by
+    kind, the records that are too large for a part, ``left_out`` and ``removed`` what the retention
+    and the limit took; the files end with the same counts.
 
-    The files of an earlier run are kept: they become ``rank<NNNNN>.trace.1.json`` (and
-    ``.1.part1.json``), older ones ``.2.json`` and so on; ``keep`` is how many runs are kept.  Each
-    run has files to itself.
+    The files of an earlier run are kept: they become ``rank<NNNNN>.1.jsonl`` (and
+    ``.1.part1.jsonl``), older ones ``.2.jsonl`` and so on; ``keep`` is how many runs are kept.
+    Each run has files to itself.
 
     Raises ``OSError`` when the directory cannot be made or written, and from ``export`` when a
     write fails; the file then ends at the last whole block.  ``ValueError`` for a ``logdir`` that
     is a URL, or a ``max_bytes`` or ``keep`` out of range.
     """
 
-    name = "trace_file"
+    name = "record_file"
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class TraceFileExporter:
         self._keep = keep
         self._retention = retention or Retention()
         self._logdir = writable_directory(logdir)
-        writable_directory(trace_path(logdir, 0).parent)
+        writable_directory(record_path(logdir, 0).parent)
         self._run: RunInfo | None = None
         self._writer: _Writer | None = None
         self._pid = os.getpid()
@@ -84,7 +84,7 @@ class TraceFileExporter:
     @property
     def path(self) -> Path | None:
         """The run's first file; ``None`` before the first export, which tells the rank."""
-        return None if self._run is None else trace_path(self._logdir, self._run.rank)
+        return None if self._run is None else record_path(self._logdir, self._run.rank)
 
     @property
     def lost(self) -> Counter[str]:
@@ -116,7 +116,7 @@ class TraceFileExporter:
         writer.write(batch)
 
     def close(self) -> None:
-        """End the file, so that it is strict JSON, and let go of it."""
+        """End the file with what is not in it, by kind, and let go of it."""
         writer, self._writer = self._writer, None
         if writer is None:
             return
@@ -130,15 +130,15 @@ class TraceFileExporter:
     def _open(self, run: RunInfo) -> _Writer:
         self._run = run
         self._pid = os.getpid()
-        path = trace_path(self._logdir, run.rank)
+        path = record_path(self._logdir, run.rank)
         move_away(path, self._keep)
-        return _Writer(TraceParts(path, run, self._max_bytes), DetailPolicy(self._retention))
+        return _Writer(RecordParts(path, run, self._max_bytes), DetailPolicy(self._retention))
 
 
 class _Writer:
     """One run: asks the policy about each step and hands lines to the parts."""
 
-    def __init__(self, parts: TraceParts, policy: DetailPolicy) -> None:
+    def __init__(self, parts: RecordParts, policy: DetailPolicy) -> None:
         self.counts = parts.counts
         self._parts = parts
         self._policy = policy
@@ -171,11 +171,11 @@ class _Writer:
             self._parts.close()
 
     def _anomaly(self, record: AnomalyRecord) -> None:
-        if not self._parts.add(lambda encoder: encoder.anomaly(record), anomalies=1):
+        if not self._parts.add(lambda encoder: encoder.record(record), anomalies=1):
             self._parts.lose(anomalies=1)
 
     def _skew(self, record: SkewRecord) -> None:
-        if not self._parts.add(lambda encoder: encoder.skew(record), skews=1):
+        if not self._parts.add(lambda encoder: encoder.record(record), skews=1):
             self._parts.lose(skews=1)
 
     def _step(self, step: StepRecord, buckets: tuple[BucketRecord, ...]) -> None:
@@ -186,7 +186,7 @@ class _Writer:
         self._left.pop(step.model, None)
         if verdict is not Verdict.LEAVE:
             if self._parts.add(
-                lambda encoder: encoder.buckets(step, buckets) + encoder.step(step, buckets),
+                lambda encoder: encoder.buckets(buckets) + encoder.record(step),
                 steps=1,
                 buckets=len(buckets),
             ):
@@ -198,15 +198,15 @@ class _Writer:
             self._left[step.model] = step, buckets
             if len(self._left) > MOST_MODELS:
                 self._left.popitem(last=False)
-        if not self._parts.add(lambda encoder: encoder.step(step, buckets), steps=1):
+        if not self._parts.add(lambda encoder: encoder.record(step), steps=1):
             self._parts.lose(steps=1)
 
     def _keep_left(self, model: str) -> None:
         """Write the buckets of the model's last step after all: they stand behind its line."""
         if model not in self._left:
             return
-        step, buckets = self._left.pop(model)
+        _, buckets = self._left.pop(model)
         count = len(buckets)
         self.counts.left_out.subtract({"steps": 1, "buckets": count})
-        if not self._parts.add(lambda encoder: encoder.buckets(step, buckets), buckets=count):
+        if not self._parts.add(lambda encoder: encoder.buckets(buckets), buckets=count):
             self._parts.lose(buckets=count)

@@ -1,0 +1,295 @@
+"""The codec alone: every record comes back, every damage is named, a bucket's line is short."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+import hooktrace
+from hooktrace.records import (
+    AnomalyRecord,
+    BucketLayout,
+    BucketRecord,
+    ClockRecord,
+    DeviceSpan,
+    ErrorRecord,
+    LayoutRecord,
+    ParameterError,
+    RunInfo,
+    SkewRecord,
+    Stage,
+    StepRecord,
+    Transfer,
+)
+from hooktrace.records.codec import RecordEncoder, decode_line, decode_records, read_parts
+from hooktrace.records.content import RankRecords, SkippedLine
+from hooktrace.records.lines import BucketLine
+from tests.exporters import records_sample as sample
+
+NS = st.integers(min_value=-(2**61), max_value=2**61)
+COUNTS = st.integers(min_value=-(2**63), max_value=2**63 - 1)
+TIMES = st.integers(min_value=0, max_value=2**50)
+FLOATS = st.floats(allow_nan=False, allow_infinity=False) | st.integers(0, 2**53).map(float)
+TEXTS = st.text() | st.sampled_from(['"</script>', "a\nb\u2028", "\\", ""])
+NAMES = st.sampled_from(["net", "other"])
+STAGE = st.builds(
+    Stage,
+    name=TEXTS,
+    start_ns=TIMES,
+    end_ns=TIMES,
+    derived=st.booleans(),
+    collective=st.none() | TEXTS,
+    wire_bytes=st.none() | COUNTS,
+    dtype=st.none() | TEXTS,
+)
+STAGES = st.lists(STAGE, max_size=3).map(tuple)
+SPAN = st.builds(DeviceSpan, ready_ns=TIMES, done_ns=TIMES, stages=STAGES)
+
+
+def records(cls: type, **given_fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Return a strategy for ``cls`` that fills every field by its annotation."""
+    kinds = {"str": TEXTS, "Count": COUNTS, "Ns": NS, "bool": st.booleans(), "float": FLOATS}
+    kinds["Clock"] = st.sampled_from(["host", "device"])
+    kinds["Scope"] = st.sampled_from(["global", "local"])
+    transfer = st.builds(Transfer, collective=TEXTS, dtype=TEXTS, wire_bytes=COUNTS)
+    kinds["tuple[Transfer, ...]"] = st.lists(transfer, max_size=2).map(tuple)
+    kinds |= {f"{name} | None": st.none() | kind for name, kind in kinds.items()}
+    annotated: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        annotated |= getattr(base, "__annotations__", {})
+    names = [name for name in cls.__struct_fields__ if name not in given_fields]  # type: ignore[attr-defined]
+    return st.builds(cls, **{name: kinds[annotated[name]] for name in names}, **given_fields)
+
+
+PARAMETER_ERROR = records(ParameterError)
+BUCKET = records(
+    BucketRecord,
+    model=NAMES,
+    generation=st.integers(0, 2),
+    error=st.none() | records(ErrorRecord, worst=st.lists(PARAMETER_ERROR, max_size=2).map(tuple)),
+    bucket=st.integers(0, 3),
+    ready_ns=TIMES,
+    done_ns=TIMES,
+    stages=STAGES,
+    device=st.none() | SPAN,
+)
+STEP = records(StepRecord, first_ready_ns=TIMES, last_ready_ns=TIMES, done_ns=TIMES)
+SHAPE = st.lists(st.integers(0, 9), max_size=3).map(tuple)
+ENTRY = records(
+    BucketLayout,
+    bucket=st.integers(0, 3),
+    parameters=st.lists(st.tuples(TEXTS, SHAPE), max_size=2).map(tuple),
+)
+LAYOUT = records(
+    LayoutRecord,
+    model=NAMES,
+    generation=st.integers(0, 2),
+    buckets=st.lists(ENTRY, max_size=2).map(tuple),
+)
+RUN = records(
+    RunInfo,
+    rank=st.integers(0, 99_999),
+    wall_anchor_ns=st.integers(2**60, 2**62 - 1),
+)
+ARRIVALS = st.lists(NS, min_size=3, max_size=3).map(tuple)
+SKEW = records(SkewRecord, rank=st.integers(0, 2), ranks=st.just((0, 1, 2)), arrivals_ns=ARRIVALS)
+STEPS = st.lists(st.tuples(STEP, st.lists(BUCKET, max_size=3).map(tuple)), max_size=3)
+FEW = {
+    "layouts": st.lists(LAYOUT, max_size=2),
+    "anomalies": st.lists(records(AnomalyRecord), max_size=2),
+    "clocks": st.lists(records(ClockRecord), max_size=2),
+    "skews": st.lists(SKEW, max_size=2),
+}
+COUNTED = st.dictionaries(TEXTS, COUNTS, max_size=2)
+
+
+def encode(
+    run: RunInfo,
+    steps: Iterable[tuple[StepRecord, tuple[BucketRecord, ...]]],
+    *before: Any,
+) -> bytes:
+    """Return the lines of a file that was not ended; ``before``: records before the steps."""
+    encoder = RecordEncoder()
+    lines = [encoder.record(record) for record in (run, *before)]
+    for step, buckets in steps:
+        lines += [encoder.buckets(buckets), encoder.record(step)]
+    return b"".join(lines)
+
+
+def decode(data: bytes) -> RankRecords:
+    """Decode a whole file's content."""
+    return decode_records(data.splitlines(keepends=True))
+
+
+@given(RUN, STEPS, st.fixed_dictionaries(FEW), st.tuples(COUNTED, COUNTED, COUNTED))
+def test_records_come_back_equal(
+    run: RunInfo,
+    steps: list[tuple[StepRecord, tuple[BucketRecord, ...]]],
+    few: dict[str, list[Any]],
+    counts: tuple[dict[str, int], ...],
+) -> None:
+    """Whatever they hold and whatever the layouts before them say; each line is strict JSON."""
+    data = encode(run, steps, *(record for kind in few.values() for record in kind))
+    data += RecordEncoder().losses(*counts, closed=True)
+
+    assert decode(data) == RankRecords(
+        run=run,
+        steps=[step for step, _ in steps],
+        buckets=[bucket for _, buckets in steps for bucket in buckets],
+        **few,
+        lost=counts[0],
+        left_out=counts[1],
+        removed=counts[2],
+        closed=True,
+    )
+    for line in data.removesuffix(b"\n").split(b"\n"):
+        assert json.loads(line, parse_constant=pytest.fail)["kind"]
+
+
+def test_what_the_layout_says_is_said_once() -> None:
+    """Of another generation, model or shape a bucket says everything itself."""
+    layout = sample.make_layout()
+    step, (bucket, other) = sample.make_step()
+    odd = [
+        replace(bucket, generation=2),
+        replace(bucket, model="another"),
+        replace(bucket, dtype="float64"),
+        replace(bucket, is_last=True),
+    ]
+    data = encode(sample.make_run(), [(step, (bucket, other, *odd))], layout)
+    lines = [line for line in map(decode_line, data.splitlines()) if isinstance(line, BucketLine)]
+    assert [line.hook for line in lines] == [None, None, *[sample.HOOK] * 4]
+    assert decode(data).buckets == [bucket, other, *odd]
+
+
+def test_buckets_outlive_their_layout() -> None:
+    """A damaged layout takes no bucket with it: its sizes are unknown, its times are there."""
+    step, buckets = sample.make_step()
+    data = encode(sample.make_run(), [(step, buckets)], sample.make_layout())
+    found = decode(data.replace(b'"kind":"layout"', b'"kind":"lay\x00ut"'))
+    assert [line for line, _ in found.skipped] == [2]
+    unknown = {"hook": "unknown", "dtype": "unknown", "is_last": False}
+    unknown |= dict.fromkeys(("numel", "gradient_bytes", "parameter_count"), 0)
+    assert found.buckets == [replace(b, **unknown) for b in buckets]
+
+
+def test_a_bucket_with_three_stages_takes_at_most_350_bytes() -> None:
+    """With clocks of a host that has been up for 100 days, and a model with a name."""
+    up_ns = 100 * 86_400 * 10**9
+    bucket = sample.make_bucket(step=123_456, bucket=24, bucket_count=25)
+    compress, _, wire, decompress = bucket.stages
+    stages = [replace(s, end_ns=s.end_ns + 123_456_789) for s in (compress, wire, decompress)]
+    stages[1] = replace(stages[1], wire_bytes=26_214_400)
+    late = replace(
+        bucket,
+        model="char_transformer",
+        ready_ns=bucket.ready_ns + up_ns,
+        launched_ns=bucket.launched_ns + up_ns,
+        done_ns=bucket.done_ns + up_ns,
+        stages=tuple(
+            replace(s, start_ns=s.start_ns + up_ns, end_ns=s.end_ns + up_ns) for s in stages
+        ),
+        wire_bytes=26_214_400,
+        bus_bytes=39_321_600.0,
+    )
+    encoder = RecordEncoder()
+    layout = sample.make_layout(bucket_count=25)
+    encoder.record(replace(layout, model=late.model))
+    line = encoder.buckets([late])
+    assert len(line) <= 350, line
+
+
+def test_infinity_and_what_is_not_finite() -> None:
+    """JSON has no word for them: an error that is infinite comes back, what is NaN is unknown."""
+    error = ErrorRecord(
+        relative_l2=float("inf"), cosine=0.0, max_absolute=2.0, flipped_share=0.0,
+        reference_l2=0.0, residual_l2=float("nan"),
+    )  # fmt: skip
+    bucket = replace(sample.make_bucket(), error=error)
+    (found,) = decode(encode(sample.make_run(), [(sample.make_step()[0], (bucket,))])).buckets
+    assert found.error == replace(error, residual_l2=None)
+
+
+def test_half_a_surrogate_pair_does_not_end_the_writing() -> None:
+    """As in the name of a file that is not in UTF-8, which Python hands on in this way."""
+    record = replace(sample.make_anomaly(), message="open \udcff: é")
+    (found,) = decode(RecordEncoder().record(record)).anomalies
+    assert found == replace(record, message="open ?: é")
+
+
+def test_what_cannot_be_read_is_named() -> None:
+    """Cut, foreign, corrupt and incomplete lines are named by number and reason, others read."""
+    step, buckets = sample.make_step()
+    lines = encode(sample.make_run(), [(step, buckets)]).splitlines()
+    where = 1
+    lines.insert(where, b'{"kind":"metric","name":"main","ts":1}')
+    lines.insert(where, b"\x00\x00\x00")
+    lines.insert(where, b'{"kind":"step","model":"m"}')
+    lines.insert(where, b"[" * 100_000)
+    lines.insert(where, b"17")
+
+    trace = decode(b"\n".join(lines) + b'\n{"kind":"buck')
+
+    assert (trace.steps, trace.buckets) == ([step], list(buckets))
+    reasons = {skipped.line - where: skipped.reason for skipped in trace.skipped}
+    assert list(reasons) == [1, 2, 3, 4, 5, len(lines) + 1 - where]
+    assert reasons[1] == "Expected `object`, got `int`"
+    assert reasons[2] == "Expected `object`, got `array`"
+    assert "missing required field" in reasons[3]
+    assert reasons[4].startswith("not JSON")
+    assert reasons[5] == "Invalid value 'metric' - at `$.kind`"
+    assert trace.skipped[-1].reason == "the line is cut off: the file ends in the middle of it"
+
+
+def test_another_schema_or_run_is_not_read_as_this_one() -> None:
+    """An unknown schema version and a second run in the file are named and end the reading."""
+    run = sample.make_run()
+    first = encode(run, [sample.make_step(0)])
+
+    other_fields = b'{"kind":"run","schema":99,"who":"somebody"}\n'
+    for data in (first.replace(b'"schema":2', b'"schema":99'), other_fields + first):
+        newer = decode(data)
+        assert newer == RankRecords(skipped=[SkippedLine(1, newer.skipped[0].reason)])
+        assert "schema version 99" in newer.skipped[0].reason
+        assert "use the version of hooktrace that wrote it" in newer.skipped[0].reason
+
+    both = decode(first + encode(sample.make_run(1), [sample.make_step(1)]))
+    assert both.run == run
+    assert [step.step for step in both.steps] == [0]
+    assert "a second run begins here" in both.skipped[0].reason
+
+
+def test_parts_are_put_together(tmp_path: Path) -> None:
+    """Layouts and clocks that a part repeats are there once; skipped lines say their part."""
+    first, second = tmp_path / "a", tmp_path / "b"
+    before = (sample.make_layout(), sample.make_clock())
+    first.write_bytes(encode(sample.make_run(), [sample.make_step(0)], *before) + b"x\n")
+    second.write_bytes(encode(sample.make_run(), [sample.make_step(1)], *before))
+    whole = read_parts([first, second])
+    assert [step.step for step in whole.steps] == [0, 1]
+    assert (whole.layouts, whole.clocks) == ([before[0]], [before[1]])
+    assert [reason.partition(":")[0] for _, reason in whole.skipped] == ["a"]
+
+
+def test_reading_needs_no_torch() -> None:
+    """Nor numpy: the codec imports msgspec and the records only."""
+    package = Path(hooktrace.__file__).parent
+    code = (
+        "import sys, types; p = types.ModuleType('hooktrace'); "
+        f"p.__path__ = [{str(package)!r}]; sys.modules['hooktrace'] = p; "
+        "import hooktrace.records.codec; "
+        "print([m for m in ('torch', 'numpy', 'tensorboard') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "[]\n"
