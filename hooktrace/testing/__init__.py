@@ -1,76 +1,15 @@
-"""Parts for tests of hooks: ``check_hook`` runs one on real ranks, the rest needs none.
+"""Parts for tests of hooks, and of what reads their records.
 
-``FakeBucket`` and ``FakeClock`` are told what to be, without a process group.  What DDP does with a
-hook shows only in real processes, and that is what ``check_hook`` looks at.
+    check/        ``check_hook`` runs a hook on real ranks and says what is wrong with it
+    fakes.py      ``FakeBucket`` and ``FakeClock`` are told what to be, without a process group
+    synthetic/    records and files of a made-up job, without torch
+
+What DDP does with a hook shows only in real processes, and that is what ``check_hook`` looks at.
+The names are imported when they are first used, so that ``synthetic`` needs no torch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import lazy_loader
 
-import torch
-
-from .check import CheckResult, check_hook
-
-__all__ = ["CheckResult", "FakeBucket", "FakeClock", "check_hook"]
-
-
-class FakeClock:
-    """A clock that counts: each reading is ``step_ns`` after the one before."""
-
-    def __init__(self, start_ns: int = 0, step_ns: int = 1) -> None:
-        self.now_ns = start_ns
-        self.step_ns = step_ns
-
-    def __call__(self) -> int:
-        """Return the time and go on by a step."""
-        now = self.now_ns
-        self.now_ns += self.step_ns
-        return now
-
-    def advance(self, ns: int) -> None:
-        """Let ``ns`` pass."""
-        self.now_ns += ns
-
-
-class FakeBucket:
-    """A ``GradBucket`` with given parameters, whose gradients are all zero.
-
-    ``torch.distributed.GradBucket`` has no constructor.  ``parameters``: tensors of one dtype and
-    device; the buffer is as long as all of them and the gradients are views of it.
-    """
-
-    def __init__(
-        self, parameters: Sequence[torch.Tensor], index: int = 0, *, is_last: bool = True
-    ) -> None:
-        self._parameters = list(parameters)
-        self._index = index
-        self._is_last = is_last
-        first = self._parameters[0]
-        numel = sum(p.numel() for p in self._parameters)
-        self._buffer = torch.zeros(numel, dtype=first.dtype, device=first.device)
-
-    def index(self) -> int:
-        """Return the bucket's index."""
-        return self._index
-
-    def is_last(self) -> bool:
-        """Return whether this is the last bucket of the backward pass."""
-        return self._is_last
-
-    def buffer(self) -> torch.Tensor:
-        """Return the flat gradients, shape (numel,)."""
-        return self._buffer
-
-    def set_buffer(self, tensor: torch.Tensor) -> None:
-        """Replace the flat gradients; as in DDP, only this Python object sees it."""
-        self._buffer = tensor
-
-    def parameters(self) -> list[torch.Tensor]:
-        """Return the parameters."""
-        return self._parameters
-
-    def gradients(self) -> list[torch.Tensor]:
-        """Return views of the buffer in the parameters' shapes."""
-        parts = self._buffer.split([p.numel() for p in self._parameters])
-        return [part.view(p.shape) for part, p in zip(parts, self._parameters, strict=True)]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
