@@ -117,7 +117,7 @@ def hooks() -> None:
         table.add_column(column, no_wrap=column != "what it does")
     for entry in catalogue():
         rounds = "1" if entry.is_single_round else "several"
-        table.add_row(entry.name, entry.hook.__qualname__, entry.kind, rounds, entry.what)
+        table.add_row(entry.name, entry.hook_name, entry.kind, rounds, entry.what)
     Console(highlight=False).print(table)
 
 

@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from hooktrace.__main__ import main
+from hooktrace.commands.bench.synthetic import SyntheticJob, write_job
 from hooktrace.hooks import catalogue
 
 
@@ -124,3 +125,18 @@ def test_the_module_is_the_command() -> None:
     command = [sys.executable, "-m", "hooktrace", "--help"]
     shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     assert "Usage: hooktrace" in shown
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", [["--help"], ["hooks"], ["report", "--json"]])
+def test_what_answers_at_once_imports_no_torch(arguments: list[str], tmp_path: Path) -> None:
+    """Importing torch takes seconds, which help, a list and a report of files do without."""
+    if "report" in arguments:
+        write_job(SyntheticJob(ranks=2, steps=5), tmp_path)
+        arguments = [*arguments, str(tmp_path)]
+    code = (
+        "import sys\nfrom hooktrace.__main__ import main\n"
+        f"main({arguments!r}, standalone_mode=False)\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], timeout=60, check=True, stdout=subprocess.DEVNULL)

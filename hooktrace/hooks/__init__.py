@@ -1,7 +1,8 @@
 """The standard DDP communication hooks under torch's names, staged, one family a file.
 
 In: a hook's state and a bucket of gradients, from DDP.  Out: operations for the driver
-(``staging``), and the bucket's result.
+(``staging``), and the bucket's result.  The names are in ``__init__.pyi``; a hook, and torch, is
+imported when it is first used.
 
     default.py, gather.py      averages, as they are or as 16-bit numbers
     quantization.py            averages of bytes
@@ -15,21 +16,9 @@ In: a hook's state and a bucket of gradients, from DDP.  Out: operations for the
 
 from __future__ import annotations
 
-from .catalogue import *  # noqa: F403  # so that a new hook is named in the catalogue only
-from .catalogue import __all__ as _catalogued
-from .encode import encode_and_decode
-from .optimizer import hook_then_optimizer
-from .optimizer_state import OptimizerHookState
-from .wrappers import bf16_compress_wrapper, fp16_compress_wrapper
-from .zero import hook_with_zero_step, hook_with_zero_step_interleaved
+import lazy_loader
 
-__all__ = [
-    "OptimizerHookState",
-    "bf16_compress_wrapper",
-    "encode_and_decode",
-    "fp16_compress_wrapper",
-    "hook_then_optimizer",
-    "hook_with_zero_step",
-    "hook_with_zero_step_interleaved",
-]
-__all__ += _catalogued  # noqa: PLE0605  # a list of names, though ruff cannot see it
+# At once: the catalogue needs no torch, and its function has the name of its module.
+from .catalogue import catalogue as catalogue
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -1,9 +1,8 @@
-"""All standard hooks in one list, and registration by name: a hook is added here and nowhere else.
+"""All standard hooks in one list, and registration by name.  It needs no torch until then.
 
-    DDPCommHookType.X = HookEntry(name, hook, kind, what it does, how its state is made)
+    DDPCommHookType.X = HookEntry(name, where the hook is, kind, what it does, its state)
                           |
-                          +--> hooktrace.hooks' names, ``hooktrace hooks``, the demo,
-                               ``hooktrace check --standard``
+                          +--> ``hooktrace hooks``, the demo, ``hooktrace check --standard``
 
 What a hook demands of its state and of the model's gradients is checked before it is registered.
 """
@@ -11,44 +10,16 @@ What a hook demands of its state and of the model's gradients is checked before 
 from __future__ import annotations
 
 from enum import Enum
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from torch.nn.parallel import DistributedDataParallel
-
-from .debugging import noop_hook
-from .default import allreduce_hook, bf16_compress_hook, fp16_compress_hook
 from .entry import HookEntry
-from .gather import allgather_then_aggregate_hook
-from .gossip import GossipGradState, gossip_grad_hook
-from .local_sgd import PostLocalSGDState, post_localSGD_hook
-from .powersgd import batched_powerSGD_hook, powerSGD_hook
-from .powersgd_state import PowerSGDState
-from .quantization import quantization_perchannel_hook, quantization_pertensor_hook
 
 if TYPE_CHECKING:
+    from torch.nn.parallel import DistributedDataParallel
+
     from ..tracing.tracer import Tracer
 
-__all__ = [
-    "DDPCommHookType",
-    "GossipGradState",
-    "HookEntry",
-    "PostLocalSGDState",
-    "PowerSGDState",
-    "allgather_then_aggregate_hook",
-    "allreduce_hook",
-    "batched_powerSGD_hook",
-    "bf16_compress_hook",
-    "catalogue",
-    "fp16_compress_hook",
-    "gossip_grad_hook",
-    "noop_hook",
-    "post_localSGD_hook",
-    "powerSGD_hook",
-    "quantization_perchannel_hook",
-    "quantization_pertensor_hook",
-    "register_ddp_comm_hook",
-]
+__all__ = ["DDPCommHookType", "HookEntry", "catalogue", "register_ddp_comm_hook"]
 
 _EARLY_POWER_SGD = {"start_powerSGD_iter": 2}  # the earliest that torch allows
 
@@ -60,81 +31,99 @@ class DDPCommHookType(Enum):
     """
 
     ALLREDUCE = HookEntry(
-        name="allreduce", hook=allreduce_hook, kind="lossless", what="all-reduce, the default"
+        name="allreduce",
+        hook_at="default:allreduce_hook",
+        kind="lossless",
+        what="all-reduce, the default",
     )
     FP16_COMPRESS = HookEntry(
-        name="fp16", hook=fp16_compress_hook, kind="cast", what="all-reduce as float16"
+        name="fp16", hook_at="default:fp16_compress_hook", kind="cast", what="all-reduce as float16"
     )
     BF16_COMPRESS = HookEntry(
-        name="bf16", hook=bf16_compress_hook, kind="cast", what="all-reduce as bfloat16"
+        name="bf16",
+        hook_at="default:bf16_compress_hook",
+        kind="cast",
+        what="all-reduce as bfloat16",
     )
     QUANTIZE_PER_TENSOR = HookEntry(
         name="quantize-per-tensor",
-        hook=quantization_pertensor_hook,
+        hook_at="quantization:quantization_pertensor_hook",
         kind="quantised",
         what="all-gather of bytes, one scale a bucket",
     )
     QUANTIZE_PER_CHANNEL = HookEntry(
         name="quantize-per-channel",
-        hook=quantization_perchannel_hook,
+        hook_at="quantization:quantization_perchannel_hook",
         kind="quantised",
         what="all-gather of bytes, a scale for each 512 elements",
     )
     POWER_SGD = HookEntry(
         name="powersgd",
-        hook=powerSGD_hook,
+        hook_at="powersgd:powerSGD_hook",
         kind="low-rank",
         what="products of thin matrices, rank 1",
-        make_state=partial(PowerSGDState, matrix_approximation_rank=1),
+        is_single_round=False,
+        state_at="powersgd_state:PowerSGDState",
+        state_options={"matrix_approximation_rank": 1},
         check_options=_EARLY_POWER_SGD,
     )
     POWER_SGD_RANK2 = HookEntry(
         name="powersgd-rank2",
-        hook=powerSGD_hook,
+        hook_at="powersgd:powerSGD_hook",
         kind="low-rank",
         what="products of thin matrices, rank 2",
-        make_state=partial(PowerSGDState, matrix_approximation_rank=2),
+        is_single_round=False,
+        state_at="powersgd_state:PowerSGDState",
+        state_options={"matrix_approximation_rank": 2},
         check_options=_EARLY_POWER_SGD,
     )
     BATCHED_POWER_SGD = HookEntry(
         name="batched-powersgd",
-        hook=batched_powerSGD_hook,
+        hook_at="powersgd:batched_powerSGD_hook",
         kind="low-rank",
         what="the whole bucket as one matrix, rank 1",
-        make_state=partial(PowerSGDState, matrix_approximation_rank=1),
+        is_single_round=False,
+        state_at="powersgd_state:PowerSGDState",
+        state_options={"matrix_approximation_rank": 1},
         check_options=_EARLY_POWER_SGD,
     )
     BATCHED_POWER_SGD_RANK2 = HookEntry(
         name="batched-powersgd-rank2",
-        hook=batched_powerSGD_hook,
+        hook_at="powersgd:batched_powerSGD_hook",
         kind="low-rank",
         what="the whole bucket as one matrix, rank 2",
-        make_state=partial(PowerSGDState, matrix_approximation_rank=2),
+        is_single_round=False,
+        state_at="powersgd_state:PowerSGDState",
+        state_options={"matrix_approximation_rank": 2},
         check_options=_EARLY_POWER_SGD,
     )
     NOOP = HookEntry(
-        name="noop", hook=noop_hook, kind="local", what="no communication, for measuring"
+        name="noop",
+        hook_at="debugging:noop_hook",
+        kind="local",
+        what="no communication, for measuring",
     )
     ALLGATHER_THEN_AGGREGATE = HookEntry(
         name="allgather",
-        hook=allgather_then_aggregate_hook,
+        hook_at="gather:allgather_then_aggregate_hook",
         kind="lossless",
         what="all-gather, then a sum",
     )
     POST_LOCAL_SGD = HookEntry(
         name="post-local-sgd",
-        hook=post_localSGD_hook,
+        hook_at="local_sgd:post_localSGD_hook",
         kind="local",
         what="all-reduce, later within a machine only",
-        make_state=partial(PostLocalSGDState, subgroup=None, start_localSGD_iter=1_000),
+        state_at="local_sgd:PostLocalSGDState",
+        state_options={"subgroup": None, "start_localSGD_iter": 1_000},
         check_options={"start_localSGD_iter": 4},
     )
     GOSSIP_GRAD = HookEntry(
         name="gossip",
-        hook=gossip_grad_hook,
+        hook_at="gossip:gossip_grad_hook",
         kind="local",
         what="average with one partner, another one each step",
-        make_state=GossipGradState,
+        state_at="gossip:GossipGradState",
     )
 
 

@@ -1,21 +1,19 @@
-"""What the catalogue says of one hook, and how it is registered by that.
+"""What the catalogue says of one hook, and how it is registered by that.  Torch is imported then.
 
-HookEntry(model=ddp, state=..., tracer=...) --checked--> ddp.register_comm_hook
+HookEntry(model=ddp, state=..., tracer=...) --resolved, checked--> ddp.register_comm_hook
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
-
-from ..staging.hook import StagedHook
-from ..tracing.traced_hook import instrument
-
 if TYPE_CHECKING:
+    from torch.nn.parallel import DistributedDataParallel
+
+    from ..staging.hook import StagedHook
     from ..tracing.tracer import Tracer
 
 __all__ = ["HookEntry", "Kind"]
@@ -25,37 +23,54 @@ Kind: TypeAlias = Literal["lossless", "cast", "quantised", "low-rank", "local"]
 products of thin matrices; or does not average over all ranks."""
 
 
-def _the_group(process_group: dist.ProcessGroup | None) -> dist.ProcessGroup | None:
-    return process_group
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookEntry:
     """One standard hook.
 
-    ``name``: on the command line.  ``make_state``: takes a process group (``None`` for the default
-    one), and options where the state has any, and returns what to register the hook with.
-    ``check_options``: with which ``hooktrace check --standard`` makes the state, so that a hook
-    that begins as a plain average does its own work within a few steps.
+    ``name``: on the command line.  ``hook_at`` and ``state_at`` say where hook and state's class
+    are, as ``module:name`` in this package, so that the list is there without torch; without
+    ``state_at`` the state is the process group.  ``state_options``: what the class is given.
+    ``is_single_round``: whether the hook uses one collective a bucket.  ``check_options``: with
+    which ``hooktrace check --standard`` makes the state, so that a hook that begins as a plain
+    average does its own work within a few steps.
     """
 
     name: str
-    hook: StagedHook
+    hook_at: str
     kind: Kind
     what: str
-    make_state: Callable[..., Any] = _the_group
+    is_single_round: bool = True
+    state_at: str | None = None
+    state_options: Mapping[str, Any] = field(default_factory=dict)
     check_options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def is_single_round(self) -> bool:
-        """Whether the hook uses one collective a bucket."""
-        return self.hook.multi_round is False
+    def hook_name(self) -> str:
+        """The hook's name in ``hooktrace.hooks``."""
+        return self.hook_at.partition(":")[2]
+
+    @property
+    def hook(self) -> StagedHook:
+        """The hook; the first use imports torch."""
+        hook: StagedHook = _named(self.hook_at)
+        return hook
+
+    def make_state(self, process_group: Any = None, **options: Any) -> Any:
+        """Return what to register the hook with, for a group (``None``: the default one)."""
+        if self.state_at is None:
+            return process_group
+        make: Callable[..., Any] = _named(self.state_at)
+        return make(process_group, **{**self.state_options, **options})
 
     def __call__(
         self, model: DistributedDataParallel, state: Any = None, tracer: Tracer | None = None
     ) -> None:
         """Register the hook; see ``register_ddp_comm_hook``."""
-        if state is None or isinstance(state, dist.ProcessGroup):
+        from torch.distributed import ProcessGroup
+
+        from ..tracing.traced_hook import instrument
+
+        if state is None or isinstance(state, ProcessGroup):
             state = self.make_state(state)
         if tracer is not None:
             instrument(model, self.hook, state, tracer=tracer)
@@ -63,3 +78,8 @@ class HookEntry:
         self.hook.check_state(state)
         self.hook.check_model(model.module)
         model.register_comm_hook(state, self.hook)
+
+
+def _named(path: str) -> Any:
+    module, _, name = path.partition(":")
+    return getattr(import_module(f".{module}", __package__), name)

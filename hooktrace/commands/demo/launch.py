@@ -35,7 +35,7 @@ def run(options: DemoOptions) -> int:
     console = Console(highlight=False, markup=False)
     console.print(
         f"hooktrace demo: {_count(options.ranks, 'rank')}, "
-        f"{HOOKS[options.hook].hook.__qualname__}, {_count(options.steps, 'step')}, "
+        f"{HOOKS[options.hook].hook_name}, {_count(options.steps, 'step')}, "
         f"files in {options.out}",
         soft_wrap=True,
     )

@@ -1,0 +1,40 @@
+"""The catalogue says of each hook what the hook itself says, and says it without torch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from hooktrace import hooks
+from hooktrace.hooks import DDPCommHookType, HookEntry, catalogue
+
+
+@pytest.mark.parametrize("entry", catalogue(), ids=lambda entry: entry.name)
+def test_an_entry_says_what_its_hook_is(entry: HookEntry) -> None:
+    """Its public name, and whether one collective a bucket is all."""
+    assert entry.hook is getattr(hooks, entry.hook_name)
+    assert entry.hook.__qualname__ == entry.hook_name
+    assert entry.is_single_round == (entry.hook.multi_round is False)
+
+
+def test_the_state_is_the_group_or_made_with_the_entry_s_options() -> None:
+    """Options given win over the entry's."""
+    assert DDPCommHookType.ALLREDUCE.value.make_state("group") == "group"
+    state = DDPCommHookType.POWER_SGD_RANK2.value.make_state(None, start_powerSGD_iter=7)
+    assert (state.matrix_approximation_rank, state.start_powerSGD_iter) == (2, 7)
+
+
+@pytest.mark.slow
+def test_the_catalogue_needs_no_torch() -> None:
+    """``hooktrace hooks`` answers without it."""
+    code = (
+        "import sys\n"
+        "from hooktrace.hooks import catalogue\n"
+        "print(len([entry.name for entry in catalogue()]), 'torch' in sys.modules)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert run.stdout.split() == ["13", "False"]
