@@ -12,8 +12,8 @@ import importlib.metadata
 import logging
 import threading
 import time
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -34,9 +34,7 @@ __all__ = ["SPAN_RETENTION", "OpenTelemetryExporter"]
 
 _log = logging.getLogger(__name__)
 
-StepKey = tuple[str, int]
-
-SPAN_RETENTION = Retention(first_steps=20, window_steps=1, window_every=20)
+SPAN_RETENTION = Retention(first_steps=20, window_steps=1, window_every=50)
 """Which steps get spans: a span takes about 50 µs of processor time, and a bucket has five."""
 
 
@@ -48,7 +46,7 @@ class OpenTelemetryExporter:
     No global is ever set.  ``OTEL_SDK_DISABLED`` turns the own pipeline off.
 
     *Which steps.*  Those that ``retention`` keeps: by default the first 20 of a generation, every
-    20th by number, and the probed, slow and broken ones; ``Retention(window_every=1)`` keeps all.
+    50th by number, and the probed, slow and broken ones; ``Retention(window_every=1)`` keeps all.
     All ranks keep the same steps but for those that were slow or broken on one.  The others are
     counted in ``left_out``, and in the attribute ``hooktrace.left_out.steps`` of every step span.
     An anomaly always has an event or a span.
@@ -93,7 +91,7 @@ class OpenTelemetryExporter:
 
         self._close_seconds = close_seconds
         self._patience_ms = int(700 * close_seconds)
-        self._policy = DetailPolicy(retention)
+        self._choice = _StepChoice(retention)
         self._wanted = (spans, metrics)
         self._tracer_provider = tracer_provider
         self._meter_provider = meter_provider
@@ -103,8 +101,6 @@ class OpenTelemetryExporter:
             metrics=metrics and self._meter_provider is None,
         )
         self._traces: StepTraces | None = None
-        self._last_left: dict[str, CompletedStep] = {}
-        self._left_out = 0
         self._add_metrics: Callable[[Batch], None] = _nothing
         self._closers: list[Callable[[], object]] = []
         self._started = False
@@ -112,18 +108,15 @@ class OpenTelemetryExporter:
 
     @property
     def left_out(self) -> Counter[str]:
-        """``steps`` that got no spans, with the ``slow_steps`` among them, beyond their share."""
-        return +Counter(steps=self._left_out, slow_steps=self._policy.slow_left_out)
+        """``steps`` that got no spans, and how many ``slow_steps`` are beyond their share."""
+        return self._choice.left_out
 
     @property
     def lost(self) -> dict[str, int]:
         """What no backend got, by kind."""
-        lost = Counter[str]()
-        for backend in self._own.backends:
-            lost[backend.kind] += (
-                backend.begun - backend.arrived if self._closed else backend.refused
-            )
-        return dict(+lost)
+        if not self._closed:
+            return self._own.refused()
+        return self._own.undelivered(0 if self._traces is None else self._traces.written)
 
     def export(self, batch: Batch) -> None:
         """Make spans and add up metrics of a batch; sending them is left to other threads."""
@@ -148,9 +141,6 @@ class OpenTelemetryExporter:
         for backend in self._own.backends:
             _in_thread(backend.shutdown)  # ends the retries of one that is still sending
         _join(threads, deadline)
-        for backend in self._own.backends:
-            if backend.kind == "spans" and self._traces is not None:
-                backend.begun = self._traces.written  # those that a full queue dropped, too
         self._closed = True
         if spans := self.lost.get("spans"):
             _log.warning(
@@ -197,32 +187,52 @@ class OpenTelemetryExporter:
         return partial(flush, timeout_millis=self._patience_ms)
 
     def _write_spans(self, traces: StepTraces, batch: Batch) -> None:
-        anomalies: defaultdict[StepKey, list[AnomalyRecord]] = defaultdict(list)
-        for anomaly in batch.of(AnomalyRecord):
+        found = batch.of(AnomalyRecord)
+        anomalies: defaultdict[tuple[str, int], list[AnomalyRecord]] = defaultdict(list)
+        for anomaly in found:
             anomalies[anomaly.model, anomaly.step].append(anomaly)
-        self._policy.expect(batch.of(AnomalyRecord))
-        for completed in batch.steps:
-            for chosen in self._choose(completed):
-                key = chosen[0].model, chosen[0].step
-                traces.write(chosen, anomalies.pop(key, []), self._left_out)
+        for completed in self._choice.choose(batch.steps, found):
+            of_step = anomalies.pop((completed[0].model, completed[0].step), [])
+            traces.write(completed, of_step, self.left_out["steps"])
         for anomaly in chain.from_iterable(anomalies.values()):
             traces.write_anomaly(anomaly)
 
-    def _choose(self, completed: CompletedStep) -> list[CompletedStep]:
-        """Return which steps get spans now: none, this one, or this and the model's last one."""
-        step, buckets = completed
-        verdict = self._policy.decide(step, buckets)
-        before = self._last_left.pop(step.model, None)
-        if verdict is Verdict.LEAVE:
-            self._left_out += 1
-            self._last_left[step.model] = completed
-            if len(self._last_left) > MOST_MODELS:
-                del self._last_left[next(iter(self._last_left))]
-            return []
-        if verdict is Verdict.KEEP or before is None:
-            return [completed]
-        self._left_out -= 1
-        return [before, completed]
+
+class _StepChoice:
+    """Which steps get spans, as a retention says."""
+
+    def __init__(self, retention: Retention) -> None:
+        self._policy = DetailPolicy(retention)
+        self._last_left: OrderedDict[str, CompletedStep] = OrderedDict()
+        self._left_out = 0
+
+    @property
+    def left_out(self) -> Counter[str]:
+        """``steps`` that were not chosen, with the ``slow_steps`` among them."""
+        return +Counter(steps=self._left_out, slow_steps=self._policy.slow_left_out)
+
+    def choose(
+        self, steps: Iterable[CompletedStep], anomalies: Iterable[AnomalyRecord]
+    ) -> Iterator[CompletedStep]:
+        """Yield what gets spans: of these steps, and a model's last one where it was slow."""
+        self._policy.expect(anomalies)
+        for completed in steps:
+            model = completed[0].model
+            verdict = self._policy.decide(*completed)
+            before = self._last_left.pop(model, None)
+            if verdict is Verdict.LEAVE:
+                self._leave(model, completed)
+                continue
+            if verdict is Verdict.KEEP_BOTH and before is not None:
+                self._left_out -= 1
+                yield before
+            yield completed
+
+    def _leave(self, model: str, completed: CompletedStep) -> None:
+        self._left_out += 1
+        self._last_left[model] = completed
+        if len(self._last_left) > MOST_MODELS:
+            self._last_left.popitem(last=False)
 
 
 def _nothing(*_: object, **_options: object) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import entry_points
 from typing import Any, Literal
@@ -150,6 +151,20 @@ class Pipeline:
             backend = Backend(exporter, "metric_exports")
             self.backends.append(backend)
             yield PeriodicExportingMetricReader(backend)  # type: ignore[arg-type]
+
+    def refused(self) -> dict[str, int]:
+        """Return what backends did not take, by kind."""
+        return self._sum(lambda backend: backend.refused)
+
+    def undelivered(self, spans_written: int) -> dict[str, int]:
+        """Return the same with what is under way or was dropped because a queue was full."""
+        return self._sum(lambda b: (spans_written if b.kind == "spans" else b.begun) - b.arrived)
+
+    def _sum(self, count: Callable[[Backend], int]) -> dict[str, int]:
+        sums: Counter[str] = Counter()
+        for backend in self.backends:
+            sums[backend.kind] += count(backend)
+        return dict(+sums)
 
 
 def make_resource(run: RunInfo) -> Resource:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
@@ -61,6 +62,49 @@ def test_dead_backend_is_asked_less_and_less(caplog: pytest.LogCaptureFixture) -
     assert deliveries.export([span, span]) is SpanExportResult.SUCCESS
     assert deliveries.export([span]) is SpanExportResult.SUCCESS
     assert (deliveries.arrived, deliveries.refused) == (3, 40)
+
+
+class _Collector(MetricExporter):
+    """Takes metrics, or raises, as told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.accepts = False
+        self.taken: list[MetricsData] = []
+
+    def export(
+        self, metrics_data: MetricsData, timeout_millis: float = 10_000, **_: Any
+    ) -> MetricExportResult:
+        if not self.accepts:
+            raise OSError("boom")
+        self.taken.append(metrics_data)
+        return MetricExportResult.SUCCESS
+
+    def force_flush(self, timeout_millis: float = 10_000) -> bool:
+        return True
+
+    def shutdown(self, timeout_millis: float = 30_000, **_: Any) -> None:
+        pass
+
+
+@pytest.mark.parametrize("accepts", [False, True])
+def test_exports_of_metrics_that_fail_are_counted(
+    accepts: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The last one, which ``close`` makes, is told from one that arrived; nothing is raised."""
+    collector = _Collector()
+    collector.accepts = accepts
+    monkeypatch.setattr(otel_pipeline, "find_exporters", lambda _: [lambda: collector])
+    exporter = OpenTelemetryExporter(spans=False)
+    exporter.export(make_batch(steps=3))
+    assert exporter.lost == {}
+    exporter.close()
+    assert exporter.lost == ({} if accepts else {"metric_exports": 1})
+    assert len(collector.taken) == accepts
+    warned = [r.getMessage() for r in caplog.records]
+    assert [text for text in warned if "takes no metric exports (boom)" in text] == (
+        [] if accepts else warned
+    )
 
 
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
