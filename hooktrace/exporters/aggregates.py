@@ -92,31 +92,37 @@ class _Info(_Latest):
         self._values[labels] = value
 
 
-class _Histogram:
-    """Per series the counts of each bound, the total, the least and the most, in one list each."""
+class _Cell:
+    """One series of a histogram."""
 
+    __slots__ = ("counts", "least", "most", "total")
+
+    def __init__(self, bounds: int, first: float) -> None:
+        self.counts = [0] * (bounds + 1)
+        self.total = 0.0
+        self.least = self.most = first
+
+
+class _Histogram:
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self._bounds = bounds
-        self._counts: dict[Labels, list[int]] = {}
-        self._numbers: dict[Labels, list[float]] = {}
+        self._cells: dict[Labels, _Cell] = {}
 
     def add(self, labels: Labels, value: float) -> None:
-        counts = self._counts.get(labels)
-        if counts is None:
-            counts = self._counts[labels] = [0] * (len(self._bounds) + 1)
-            self._numbers[labels] = [0.0, value, value]
-        counts[bisect_left(self._bounds, value)] += 1
-        numbers = self._numbers[labels]
-        numbers[0] += value
-        if value < numbers[1]:
-            numbers[1] = value
-        elif value > numbers[2]:
-            numbers[2] = value
+        cell = self._cells.get(labels)
+        if cell is None:
+            cell = self._cells[labels] = _Cell(len(self._bounds), value)
+        cell.counts[bisect_left(self._bounds, value)] += 1
+        cell.total += value
+        if value < cell.least:
+            cell.least = value
+        elif value > cell.most:
+            cell.most = value
 
     def family(self, metric: Metric) -> Family:
         found = {
-            labels: Distribution(tuple(counts), *self._numbers[labels])
-            for labels, counts in self._counts.items()
+            labels: Distribution(tuple(c.counts), c.total, c.least, c.most)
+            for labels, c in self._cells.items()
         }
         return Family(metric, distributions=found)
 

@@ -2,15 +2,13 @@
 
     Batch --observe--> Observation, Observation, ... --> Aggregates (aggregates.py)
 
-Warm-up steps, shadow calls and incomplete steps are counted, but give no timings.  A bucket gives
-about seven observations, so what is made for each is a tuple.
+Warm-up steps, shadow calls and incomplete steps are counted, but give no timings.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from ..records import (
     AnomalyRecord,
@@ -27,12 +25,12 @@ from ..records import metrics as m
 __all__ = ["Observation", "observe"]
 
 
-class Observation(NamedTuple):
-    """One value of one metric; ``labels`` are in the order of ``metric.labels``."""
+Observation = tuple[m.Metric, tuple[str, ...], float]
+"""A metric, label values in the order of ``metric.labels``, and one value.
 
-    metric: m.Metric
-    labels: tuple[str, ...]
-    value: float
+A bucket gives about seven of them, so they are plain tuples: making a named one costs as much again
+as all else that becomes of it.
+"""
 
 
 def observe(batch: Batch) -> Iterator[Observation]:
@@ -45,45 +43,45 @@ def observe(batch: Batch) -> Iterator[Observation]:
             yield from _observe_bucket(bucket, timed=step.counts)
     yield from _observe_events(batch)
     for reason, count in batch.losses.items():
-        yield Observation(m.RECORDS_LOST, (reason,), count)
+        yield (m.RECORDS_LOST, (reason,), count)
     for exporter, count in batch.failures.items():
-        yield Observation(m.EXPORTER_FAILURES, (exporter,), count)
+        yield (m.EXPORTER_FAILURES, (exporter,), count)
 
 
 def _observe_run(batch: Batch) -> Iterator[Observation]:
     run = batch.run
     labels = (run.run_id, str(run.world_size), run.backend, run.torch_version)
-    yield Observation(m.RUN, labels, 1.0)
+    yield (m.RUN, labels, 1.0)
     for layout in batch.of(LayoutRecord):
         model = (layout.model, layout.hook)
-        yield Observation(m.GENERATION, model, layout.generation)
+        yield (m.GENERATION, model, layout.generation)
         for entry in layout.buckets:
             if entry.bucket < m.MAX_BUCKET_LABELS:
                 bucket = (*model, m.bucket_label(entry.bucket))
-                yield Observation(m.BUCKET_SIZE, bucket, entry.gradient_bytes)
+                yield (m.BUCKET_SIZE, bucket, entry.gradient_bytes)
 
 
 def _observe_events(batch: Batch) -> Iterator[Observation]:
     for anomaly in batch.of(AnomalyRecord):
-        yield Observation(m.ANOMALIES, (anomaly.model, anomaly.hook, anomaly.kind), 1)
+        yield (m.ANOMALIES, (anomaly.model, anomaly.hook, anomaly.kind), 1)
     for skew in batch.of(SkewRecord):
         if skew.uncertainty_ns is not None:
-            yield Observation(m.ARRIVAL_LAG, (skew.model, skew.hook), skew.lag_ns / 1e9)
+            yield (m.ARRIVAL_LAG, (skew.model, skew.hook), skew.lag_ns / 1e9)
     for clock in batch.of(ClockRecord)[-1:]:
-        yield Observation(m.CLOCK_OFFSET, (), clock.offset_ns / 1e9)
-        yield Observation(m.CLOCK_UNCERTAINTY, (), clock.uncertainty_ns / 1e9)
+        yield (m.CLOCK_OFFSET, (), clock.offset_ns / 1e9)
+        yield (m.CLOCK_UNCERTAINTY, (), clock.uncertainty_ns / 1e9)
 
 
 def _observe_step(step: StepRecord) -> Iterator[Observation]:
     labels = (step.model, step.hook)
-    yield Observation(m.STEPS, labels, 1)
+    yield (m.STEPS, labels, 1)
     for metric, applies in (
         (m.WARMUP_STEPS, step.warmup),
         (m.SHADOW_STEPS, step.shadow),
         (m.INCOMPLETE_STEPS, not step.complete),
     ):
         if applies:
-            yield Observation(metric, labels, 1)
+            yield (metric, labels, 1)
     if not step.counts:
         return
     for metric, ns in (
@@ -92,13 +90,13 @@ def _observe_step(step: StepRecord) -> Iterator[Observation]:
         (m.BUSY, step.busy_ns),
     ):
         if ns is not None:
-            yield Observation(metric, labels, ns / 1e9)
+            yield (metric, labels, ns / 1e9)
     for metric, value in (
         (m.OVERLAP, step.overlap_ratio),
         (m.BUSBW, step.busbw_bytes_per_second),
     ):
         if value is not None:
-            yield Observation(metric, labels, value)
+            yield (metric, labels, value)
 
 
 def _observe_sent(step: StepRecord, buckets: tuple[BucketRecord, ...]) -> Iterator[Observation]:
@@ -106,36 +104,36 @@ def _observe_sent(step: StepRecord, buckets: tuple[BucketRecord, ...]) -> Iterat
         return
     labels = (step.model, step.hook)
     if step.compression_ratio is not None:
-        yield Observation(m.COMPRESSION_RATIO, labels, step.compression_ratio)
+        yield (m.COMPRESSION_RATIO, labels, step.compression_ratio)
     sums: Counter[tuple[str, str]] = Counter()
     for transfer in step.sent or [t for bucket in buckets for t in bucket.transfers]:
         sums[transfer.collective, transfer.dtype] += transfer.wire_bytes
     for kind, size in sums.items():
-        yield Observation(m.STEP_WIRE_BYTES, (*labels, *kind), size)
+        yield (m.STEP_WIRE_BYTES, (*labels, *kind), size)
 
 
 def _observe_bucket(bucket: BucketRecord, *, timed: bool) -> Iterator[Observation]:
     model = (bucket.model, bucket.hook)
     labels = (*model, m.bucket_label(bucket.bucket))
-    yield Observation(m.GRADIENT_BYTES, labels, bucket.gradient_bytes)
+    yield (m.GRADIENT_BYTES, labels, bucket.gradient_bytes)
     if bucket.wire_bytes is not None and bucket.sent is None:  # a counter has to see all steps
-        yield Observation(m.WIRE_BYTES, labels, bucket.wire_bytes)
+        yield (m.WIRE_BYTES, labels, bucket.wire_bytes)
     if bucket.error is not None and not bucket.shadow:
         yield from _observe_error(bucket.error, labels)
     interval = bucket.interval_ns
     if not timed or interval is None or bucket.exception is not None:
         return
-    yield Observation(m.BUCKET_DURATION, labels, (interval[1] - interval[0]) / 1e9)
+    yield (m.BUCKET_DURATION, labels, (interval[1] - interval[0]) / 1e9)
     totals: dict[str, int] = {}
     for stage in bucket.timed_stages:
         totals[stage.name] = totals.get(stage.name, 0) + stage.end_ns - stage.start_ns
     for name, ns in totals.items():
-        yield Observation(m.STAGE_DURATION, (*model, name), ns / 1e9)
+        yield (m.STAGE_DURATION, (*model, name), ns / 1e9)
 
 
 def _observe_error(error: ErrorRecord, labels: tuple[str, str, str]) -> Iterator[Observation]:
     if error.relative_l2 is not None:
-        yield Observation(m.COMPRESSION_ERROR, labels[:2], error.relative_l2)
-        yield Observation(m.BUCKET_ERROR, labels, error.relative_l2)
+        yield (m.COMPRESSION_ERROR, labels[:2], error.relative_l2)
+        yield (m.BUCKET_ERROR, labels, error.relative_l2)
     if error.cosine is not None:
-        yield Observation(m.BUCKET_COSINE, labels, error.cosine)
+        yield (m.BUCKET_COSINE, labels, error.cosine)

@@ -140,7 +140,7 @@ class ObservedMetrics:
     def add(self, batch: Batch) -> None:
         """Add up counters and gauges, record the values of histograms."""
         observations = list(observe(batch))
-        self._aggregates.add(o for o in observations if o.metric not in self._histograms)
+        self._aggregates.add(o for o in observations if o[0] not in self._histograms)
         for metric, labels, value in observations:
             if metric in self._histograms:
                 self._histograms[metric](value, self._attributes_of(metric, labels))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from hooktrace.exporters.observations import observe
 from hooktrace.records import Batch, Transfer
-from hooktrace.records.metrics import METRICS
+from hooktrace.records.metrics import METRICS, Metric
 from tests.exporters.records_sample import (
     full_batch,
     make_clock,
@@ -20,9 +21,20 @@ from tests.exporters.records_sample import (
 )
 
 
+class Seen(NamedTuple):
+    metric: Metric
+    labels: tuple[str, ...]
+    value: float
+
+
+def seen(batch: Batch) -> list[Seen]:
+    """Return a batch's observations with names to read."""
+    return [Seen(*observation) for observation in observe(batch)]
+
+
 def test_full_batch_observes_every_metric() -> None:
     """The sample batch exercises the whole table, with as many labels as the table says."""
-    observations = list(observe(full_batch()))
+    observations = seen(full_batch())
     assert {observation.metric for observation in observations} == set(METRICS)
     for observation in observations:
         assert len(observation.labels) == len(observation.metric.labels)
@@ -30,7 +42,7 @@ def test_full_batch_observes_every_metric() -> None:
 
 def test_unsettled_steps_give_counts_but_no_timings() -> None:
     """Warm-up, shadow and incomplete steps are counted; only the two whole steps are timed."""
-    counts = Counter(observation.metric.name for observation in observe(full_batch()))
+    counts = Counter(observation.metric.name for observation in seen(full_batch()))
     assert counts["hooktrace_steps"] == 5
     assert counts["hooktrace_warmup_steps"] == 1
     assert counts["hooktrace_shadow_steps"] == 1
@@ -44,7 +56,7 @@ def test_errors_are_observed_as_distribution_and_by_bucket() -> None:
     """A probed bucket gives one observation of each; an error that has no number gives none."""
     names = ("compression_error", "bucket_error", "bucket_cosine")
     wanted = {f"hooktrace_{name}_ratio" for name in names}
-    found = [o for o in observe(full_batch()) if o.metric.name in wanted]
+    found = [o for o in seen(full_batch()) if o.metric.name in wanted]
     assert [(o.labels[2:], o.value) for o in found] == [((), 0.25), (("0",), 0.25), (("0",), 0.75)]
     step, (bucket, *others) = probed(make_step(1))
     assert bucket.error is not None
@@ -52,7 +64,7 @@ def test_errors_are_observed_as_distribution_and_by_bucket() -> None:
         bucket, error=replace(bucket.error, relative_l2=None, cosine=None, max_absolute=None)
     )
     batch = Batch(run=make_run(), steps=((step, (unknown, *others)),))
-    assert not [o for o in observe(batch) if o.metric.name in wanted]
+    assert not [o for o in seen(batch) if o.metric.name in wanted]
 
 
 SENT = (
@@ -69,7 +81,7 @@ def test_what_an_opaque_hook_sent_is_a_gauge_and_no_counter() -> None:
     batch = Batch(run=make_run(), steps=((step, buckets), (warmup, buckets), unknown))
     found = {
         (o.metric.name, *o.labels[2:]): o.value
-        for o in observe(batch)
+        for o in seen(batch)
         if "wire_bytes" in o.metric.name or "compression_ratio" in o.metric.name
     }
     assert found == {
@@ -84,7 +96,7 @@ def test_what_a_staged_hook_sent_is_both() -> None:
     batch = Batch(run=make_run(), steps=(make_step(1),))
     found = [
         (o.metric.name, *o.labels[2:], o.value)
-        for o in observe(batch)
+        for o in seen(batch)
         if "wire_bytes" in o.metric.name
     ]
     assert found == [
@@ -106,7 +118,7 @@ def test_a_lag_is_observed_where_the_clocks_are_known() -> None:
     names = ("arrival_lag", "clock_offset", "clock_uncertainty")
     found = [
         (o.metric.name.removeprefix("hooktrace_"), o.value)
-        for o in observe(batch)
+        for o in seen(batch)
         if any(name in o.metric.name for name in names)
     ]
     assert found == [
