@@ -83,12 +83,13 @@ def export(
     run: Annotated[Path, typer.Argument(help="The logdir of RecordFileExporter, as runs/demo.")],
     *,
     out: Annotated[Path, typer.Option(help="The file to write; .gz compresses it.")],
+    rank: Annotated[int | None, typer.Option(help="Only this rank, not all.")] = None,
 ) -> None:
     """Put all ranks into one trace for Perfetto, with arrows between the ranks of a bucket."""
     from .analysis.report.command import run_export
 
     with _saying("export"):
-        run_export(run, out=out)
+        run_export(run, out=out, rank=rank)
 
 
 @contextmanager

@@ -7,9 +7,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from ..perfetto import Exported, export
 from ..timeline import Timeline
 from .as_json import report_json
-from .export import Merged, export
 from .read import ReportError, check_writable, progress_bar, read_run
 from .run_report import build_report
 from .terminal import print_report
@@ -57,22 +57,23 @@ def _write(path: Path, text: str) -> None:
         raise ReportError(f"cannot write {path}: {error.strerror}; pass another file") from error
 
 
-def run_export(run: Path, *, out: Path) -> None:
-    """Write all ranks of a run as one trace; raises ``ReportError``."""
+def run_export(run: Path, *, out: Path, rank: int | None = None) -> None:
+    """Write all ranks of a run, or one, as one trace; raises ``ReportError``."""
     console = Console(highlight=False, markup=False)
     check_writable(out)
-    timeline = read_run(run, Console(stderr=True))
+    timeline = read_run(run, Console(stderr=True), rank)
     try:
         with progress_bar(Console(stderr=True)) as bar:
             task = bar.add_task("writing", total=None)
-            merged: Merged = export(
+            exported: Exported = export(
                 timeline, out, progress=lambda done: bar.update(task, completed=done)
             )
     except OSError as error:
         raise ReportError(f"cannot write {out}: {error.strerror}; pass another file") from error
     console.print(
-        f"{out}: {merged.ranks} ranks, {merged.slices:,} slices, {merged.arrows:,} arrows between "
-        f"ranks, {out.stat().st_size / 1e6:.1f} MB; open https://ui.perfetto.dev and drop it there",
+        f"{out}: {exported.ranks} ranks, {exported.slices:,} slices, {exported.arrows:,} arrows "
+        f"between ranks, {out.stat().st_size / 1e6:.1f} MB; open https://ui.perfetto.dev and drop it "
+        "there",
         soft_wrap=True,
     )
     if timeline.unaligned:

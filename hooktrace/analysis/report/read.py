@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ...records.files import has_old_traces
+from ...records.units import listed
 from ..timeline import Timeline, find_records, load
 
 __all__ = ["ReportError", "check_writable", "progress_bar", "read_run"]
@@ -30,8 +31,8 @@ def progress_bar(console: Console) -> Progress:
     )
 
 
-def read_run(run: Path, console: Console) -> Timeline:
-    """Read the record files under a logdir; the bar goes to ``console``.
+def read_run(run: Path, console: Console, rank: int | None = None) -> Timeline:
+    """Read the record files under a logdir, or those of one rank; the bar goes to ``console``.
 
     Raises ``ReportError`` where there is none, or nothing in them can be read.
     """
@@ -48,6 +49,10 @@ def read_run(run: Path, console: Console) -> Timeline:
             f"there is no record file in {run} or {run / 'plugins' / 'hooktrace'}; pass the logdir "
             "that RecordFileExporter was given, or set HOOKTRACE_RECORD_DIR in the job"
         )
+    if rank is not None and rank not in traces:
+        raise ReportError(f"no file of rank {rank} is there; pass --rank one of {listed(traces)}")
+    if rank is not None:
+        traces = {rank: traces[rank]}
     try:
         with progress_bar(console) as bar:
             size = sum(path.stat().st_size for paths in traces.values() for path in paths)

@@ -13,17 +13,25 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hooktrace.analysis.report.export import Merged, export
+from hooktrace.analysis.perfetto import Exported, export
 from hooktrace.analysis.timeline import find_records, load
 from hooktrace.commands.bench.synthetic import SyntheticJob, write_job
-from tests.analysis.report.trace_events import Event, ns, read, validate
+from hooktrace.records.codec import RecordEncoder
+from tests.analysis.perfetto.trace_events import Event, ns, read, validate
 from tests.analysis.timeline.files import moved, run_of, steps_of, text_of, write_ranks
-from tests.exporters.records_sample import make_step, on_device
+from tests.exporters.records_sample import (
+    STEP_NS,
+    make_layout,
+    make_skew,
+    make_step,
+    on_device,
+    probed,
+)
 
 JOB = SyntheticJob(ranks=3, steps=6, late_ms={1: 5.0}, late_from=2, anomaly_rank=2)
 
 
-def exported(folder: Path, name: str = "merged.json.gz") -> tuple[Merged, list[Event], Any]:
+def exported(folder: Path, name: str = "merged.json.gz") -> tuple[Exported, list[Event], Any]:
     """Export what lies in a folder; return the count, the events and the other data."""
     out = folder / name
     merged = export(load(find_records(folder)), out)
@@ -42,7 +50,7 @@ def test_a_merged_trace_is_valid_and_counted(tmp_path: Path) -> None:
     buckets = [e for e in slices if e["cat"] == "bucket"]
     assert len(buckets) == 3 * 6 * 8
     assert sum(e["cat"] == "step" for e in slices) == 3 * 6
-    assert [e["name"] for e in events if e["ph"] == "i"] == ["nonfinite_gradient"]
+    assert [e["name"] for e in events if e.get("s") == "p"] == ["nonfinite_gradient"]
     assert other == {"run_id": "synthetic", "world_size": 3, "ranks_with_unknown_clock": []}
 
 
@@ -111,6 +119,38 @@ def test_names_may_hold_anything(tmp_path: Path) -> None:
     _, events, _ = exported(tmp_path)
     rows = {e["args"]["name"] for e in events if e["name"] == "thread_name"}
     assert rows == {f"{name}: steps", f"{name}: bucket 0", f"{name}: bucket 1"}
+
+
+def test_marks_and_counters(tmp_path: Path) -> None:
+    """The layout, a skew and the last bucket stand on the row of the steps, an error on its own."""
+    steps = [probed(make_step(0)), make_step(1)]
+    encoder = RecordEncoder()
+    records = [run_of(0), make_layout(), make_skew(1)]
+    data = b"".join(map(encoder.record, records))
+    for step, buckets in steps:
+        data += encoder.buckets(buckets) + encoder.record(step)
+    write_ranks(tmp_path, {0: data.decode()})
+    _, events, _ = exported(tmp_path)
+    rows = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    assert [(rows[e["tid"]], e["name"], ns(e["ts"])) for e in events if e["ph"] == "i"] == [
+        ("net: steps", "last bucket ready", 1_000_000),
+        ("net: steps", "last bucket ready", STEP_NS + 1_000_000),
+        ("net: bucket 0", "error 0.25", 2_000_000),
+        ("net: steps", "bucket layout, generation 1", 0),
+        ("net: steps", "bucket 0: ready 3.000 ms after the first rank", STEP_NS),
+    ]
+    counters = [(e["name"], e["args"]) for e in events if e["ph"] == "C"]
+    assert counters == [("net exposed", {"ms": 2.0}), ("net busbw", {"GB/s": 0.002})] * 2
+    derived = {e["name"] for e in events if e.get("cat") == "derived"}
+    assert derived == {"queue", "wire"}
+
+
+def test_one_rank_alone(tmp_path: Path) -> None:
+    """No other one's file is read."""
+    write_job(JOB, tmp_path)
+    merged = export(load({2: find_records(tmp_path)[2]}), tmp_path / "two.json")
+    assert (merged.ranks, merged.arrows) == (1, 0)
+    assert {e["pid"] for e in validate(read(tmp_path / "two.json"))} == {2}
 
 
 ASKED = {

@@ -1,98 +1,35 @@
-"""All ranks in one trace, for Perfetto: ``hooktrace export``.
+"""Events of one rank: rows, slices, arrows, counters and marks.
 
-    Timeline --arrows.py: who passes which bucket on to whom--> phases
-             --one rank after another, one event a line-------> file, gzip as it is written
-
-Chrome trace-event JSON, object form, strict.  ``pid`` is the rank, rows are as in a rank's own
-file; ``ts`` are microseconds of rank 0's clock since the first event.  The calls of one bucket in
-one step are tied by a flow, from the rank that is ready first to the one that is ready last, so
-that the length of the arrows is the wait.  A rank whose clock nobody measured says so in its label.
-
-No more than a block of text is held; the columns of the timeline are, about 300 bytes a bucket.
+Each bucket index has a row of its own, its stages nested in it, and the steps have a row with the
+exposed time nested at the end.  Perfetto drops a slice that overlaps another one of its row without
+nesting; such a slice goes to a second row.  A device bucket is drawn where its step's first bucket
+became ready on the host plus its device times, since no clock ties the two.
 """
 
 from __future__ import annotations
 
-import gzip
 import json
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
-from ..timeline import STAGE_NAMES, UNKNOWN, Ints, RankClock, RankTrack, Timeline
-from .arrows import Arrows, arrows
+from ...records import LayoutRecord, SkewRecord
+from ..timeline import STAGE_NAMES, UNKNOWN, Ints, RankClock, RankTrack
+from .arrows import Arrows
 
-__all__ = ["Merged", "export"]
+__all__ = ["RankEvents"]
 
-_BLOCK = 1 << 20
 _ROWS_PER_MODEL = 10_000
 _ROWS_PER_OVERLAP = 1_000_000
 
 
 @dataclass(slots=True)
-class Merged:
-    """What was written: ranks, slices (events with a duration) and arrows between two ranks."""
+class RankEvents:
+    """Events of one rank; remembers where the rows it has named end.
 
-    ranks: int = 0
-    slices: int = 0
-    arrows: int = 0
-
-
-def export(
-    timeline: Timeline, out: Path, *, progress: Callable[[int], None] | None = None
-) -> Merged:
-    """Write all ranks of a run as one file for Perfetto, compressed where ``out`` ends in ``.gz``.
-
-    ``progress`` is told how many bytes of text have been written.  Raises ``OSError``.
+    ``index``: of the rank in ``arrows``.  ``slices`` counts those that were yielded.
     """
-    merged = Merged(ranks=len(timeline.tracks))
-    with ExitStack() as stack:
-        raw = stack.enter_context(out.open("wb"))
-        file: BinaryIO | gzip.GzipFile = raw
-        if out.suffix == ".gz":
-            file = stack.enter_context(
-                gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=4, mtime=0)
-            )
-        done, held, parts = 0, 0, []
-        for text in _pieces(timeline, merged):
-            parts.append(text)
-            held += len(text)
-            if held >= _BLOCK:
-                file.write("".join(parts).encode("ascii"))
-                done, held, parts = done + held, 0, []
-                if progress is not None:
-                    progress(done)
-        file.write("".join(parts).encode("ascii"))
-    return merged
-
-
-def _pieces(timeline: Timeline, merged: Merged) -> Iterator[str]:
-    run = timeline.run
-    other = {
-        "run_id": None if run is None else run.run_id,
-        "world_size": None if run is None else run.world_size,
-        "ranks_with_unknown_clock": timeline.unaligned,
-    }
-    yield f'{{"displayTimeUnit":"ms","otherData":{json.dumps(other)},"traceEvents":[\n'
-    found = arrows(timeline)
-    merged.arrows = found.count
-    separator = ""
-    for i, (track, clock) in enumerate(zip(timeline.tracks, timeline.clocks, strict=True)):
-        writer = _RankWriter(track, clock, found, i)
-        for event in writer.events():
-            yield f"{separator}{event}"
-            separator = ",\n"
-        merged.slices += writer.slices
-    yield "\n]}\n"
-
-
-@dataclass(slots=True)
-class _RankWriter:
-    """Events of one rank; remembers where the rows it has named end."""
 
     track: RankTrack
     clock: RankClock
@@ -125,7 +62,7 @@ class _RankWriter:
 
     def _row(self, model: int, row: int, start: int, end: int) -> tuple[int, list[str]]:
         """Return the tid for a slice, one more where it would overlap, and lines that name it."""
-        tid = self.track.rank + 1 + model * _ROWS_PER_MODEL + row
+        tid = self._first_row(model) + row
         overlap = 0
         while tid in self._ends and self._ends[tid] > start:
             tid += _ROWS_PER_OVERLAP
@@ -142,6 +79,20 @@ class _RankWriter:
         self._ends[tid] = end
         return tid, lines
 
+    def _instant(self, cat: str, name: str, tid: int, common_ns: int, args: str = "") -> str:
+        scope = "t" if tid else "p"  # of the row, or of all rows of the rank
+        return (
+            f'{{"cat":"{cat}","ph":"i","s":"{scope}","name":{json.dumps(name)},'
+            f'"pid":{self.track.rank},"tid":{tid},"ts":{self._ts(common_ns)}{args}}}'
+        )
+
+    def _counter(self, model: int, name: str, unit: str, common_ns: int, value: float) -> str:
+        title = json.dumps(f"{self.track.models[model][0]} {name}")
+        return (
+            f'{{"cat":"counter","ph":"C","name":{title},"pid":{self.track.rank},'
+            f'"ts":{self._ts(common_ns)},"args":{{"{unit}":{value:.6g}}}}}'
+        )
+
     def _slice(self, cat: str, name: str, tid: int, span: tuple[int, int], args: str = "") -> str:
         self.slices += 1
         start, end = span
@@ -154,12 +105,15 @@ class _RankWriter:
         steps = self.track.steps
         starts = self.clock.common(steps.first_ready)
         ends = self._ends_of_steps(starts)
+        is_known = (steps.bus_bytes != UNKNOWN) & (steps.wire_busy > 0)
+        busbw = np.where(is_known, steps.bus_bytes / np.where(is_known, steps.wire_busy, 1), 0.0)
         rows = zip(
             *(c.tolist() for c in (steps.model, steps.step, starts, ends, steps.exposed)),
             *(c.tolist() for c in (steps.wire_bytes, steps.gradient_bytes)),
+            *(c.tolist() for c in (steps.last_ready - steps.first_ready, busbw)),
             strict=True,
         )
-        for model, step, start, end, exposed, sent, gradients in rows:
+        for model, step, start, end, exposed, sent, gradients, last_ready, rate in rows:
             tid, lines = self._row(model, 0, start, end)
             yield from lines
             args = {"gradient_bytes": gradients}
@@ -169,12 +123,12 @@ class _RankWriter:
             yield self._slice("step", f"step {step}", tid, (start, end), text)
             if exposed > 0:
                 yield self._slice("exposed", "exposed", tid, (max(start, end - exposed), end))
+            if 0 <= last_ready <= end - start:
+                yield self._instant("mark", "last bucket ready", tid, start + last_ready)
             if exposed != UNKNOWN:
-                name = json.dumps(f"{self.track.models[model][0]} exposed")
-                yield (
-                    f'{{"cat":"counter","ph":"C","name":{name},"pid":{self.track.rank},'
-                    f'"ts":{self._ts(start)},"args":{{"ms":{exposed / 1e6:.6g}}}}}'
-                )
+                yield self._counter(model, "exposed", "ms", start, exposed / 1e6)
+            if rate:
+                yield self._counter(model, "busbw", "GB/s", start, rate)
 
     def _ends_of_steps(self, starts: Ints) -> Ints:
         """Return when steps end: on a device with their last bucket, as the host does not know."""
@@ -197,8 +151,14 @@ class _RankWriter:
         starts, ends = self.arrows.starts[self.index], self.arrows.ends[self.index]
         shifts = starts - buckets.ready
         names = stages.name.tolist()
+        kinds = ["derived" if derived else "stage" for derived in stages.derived.tolist()]
         begins, finishes = stages.start.tolist(), stages.end.tolist()
         untimed = buckets.having("untimed").tolist()
+        errors = {
+            row: f"error {error.relative_l2:.3g}"
+            for row, error in self.track.errors.items()
+            if error.relative_l2 is not None
+        }
         order = np.lexsort((starts, buckets.bucket, buckets.model))
         columns = (
             *(buckets.model, buckets.step, buckets.bucket, buckets.gradient_bytes),
@@ -224,8 +184,10 @@ class _RankWriter:
                 begin = max(cursor, begins[at] + shift)
                 finish = min(end, finishes[at] + shift)
                 if finish > begin:
-                    yield self._slice("stage", STAGE_NAMES[names[at]], tid, (begin, finish))
+                    yield self._slice(kinds[at], STAGE_NAMES[names[at]], tid, (begin, finish))
                     cursor = finish
+            if row in errors:
+                yield self._instant("mark", errors[row], tid, end)
 
     def _arrow(self, phase: str, flow: int, tid: int, start: int) -> str:
         bind = "" if phase == "s" else ',"bp":"e"'
@@ -235,13 +197,38 @@ class _RankWriter:
         )
 
     def _marks(self) -> Iterator[str]:
-        for record in self.track.trace.anomalies:
-            at = int(self.clock.common(np.array([record.time_ns]))[0])
-            args = {"message": record.message, "step": record.step, "bucket": record.bucket}
-            yield (
-                f'{{"cat":"anomaly","ph":"i","s":"p","name":{json.dumps(record.kind)},'
-                f'"pid":{self.track.rank},"tid":0,"ts":{self._ts(at)},"args":{json.dumps(args)}}}'
-            )
+        records = self.track.trace
+        for anomaly in records.anomalies:
+            args = {"message": anomaly.message, "step": anomaly.step, "bucket": anomaly.bucket}
+            text = f',"args":{json.dumps(args)}'
+            yield self._instant("anomaly", anomaly.kind, 0, self._common(anomaly.time_ns), text)
+        for layout in records.layouts:
+            name = f"bucket layout, generation {layout.generation}"
+            yield from self._mark_of_model("layout", name, layout)
+        for skew in records.skews:
+            name = f"bucket {skew.bucket}: ready {skew.lag_ns / 1e6:.3f} ms after the first rank"
+            yield from self._mark_of_model("skew", name, skew)
+
+    def _mark_of_model(
+        self, cat: str, name: str, record: LayoutRecord | SkewRecord
+    ) -> Iterator[str]:
+        """Yield an instant on the row of a model's steps, where there is one."""
+        model = (record.model, record.hook)
+        if model not in self.track.models:
+            return
+        tid = self._first_row(self.track.models.index(model))
+        if tid in self._ends:
+            # The layout of a removed part may be older than all that is drawn.
+            at = max(self._common(record.time_ns), self.arrows.origin_ns)
+            yield self._instant(cat, name, tid, at)
+
+    def _common(self, host_ns: int) -> int:
+        return int(self.clock.common(np.array([host_ns]))[0])
+
+    def _first_row(self, model: int) -> int:
+        # Perfetto shows threads in the order of their tids.  They start above the pid: a thread
+        # whose tid is its pid counts as the process's main thread.
+        return self.track.rank + 1 + model * _ROWS_PER_MODEL
 
 
 def _us(ns: int) -> str:

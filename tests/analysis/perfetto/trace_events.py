@@ -23,6 +23,9 @@ _FIELDS: dict[str, dict[str, Any]] = {
 _META = {"process_name", "process_sort_index", "process_labels", "thread_name", "thread_sort_index"}
 
 
+_STAGES = {"stage", "derived"}
+
+
 def _reject(word: str) -> None:
     raise AssertionError(f"not strict JSON: {word}")
 
@@ -95,7 +98,7 @@ def _validate_flows(flows: list[Event], rows: dict[tuple[int, int], list[Event]]
             start, end = ns(e["ts"]), ns(e["ts"] + e["dur"])
             if e["cat"] == "bucket":
                 spans[key][start] = max(end, spans[key].get(start, end))
-    within = {key: {ns(e["ts"]) for e in row if e["cat"] == "stage"} for key, row in rows.items()}
+    within = {key: {ns(e["ts"]) for e in row if e["cat"] in _STAGES} for key, row in rows.items()}
     by_id: dict[int, list[tuple[int, int, Event]]] = defaultdict(list)
     for position, event in enumerate(flows):
         at = ns(event["ts"])
