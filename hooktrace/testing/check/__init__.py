@@ -1,12 +1,12 @@
 """``hooktrace check``: what is wrong with a DDP communication hook, found by running it.
 
     spec.py      a hook and its state, by name or by pickle --> HookSpec
-    launch.py    starts one host, reads outcomes, makes a CheckResult a hook
+    launch.py    starts one host, reads messages, makes a CheckResult a hook
       host.py      has imported the hooks; forks the ranks of each case, waits for them, ends them
         rank.py      one rank in one case, on a real gloo process group
           cases.py, odd_values.py     what is tried, with a model from
           training.py, gradients.py   whose gradients are known beforehand (context.py, names.py)
-        outcome.py   how the ranks ended --> the first cause; stacks.py reads where they stood
+        judge.py     how the ranks ended --> the first cause; stacks.py reads where they stood
     results.py   what problems mean: pass, warn, fail
     table.py     results --> tables
     standard.py  all standard hooks, and torch's own

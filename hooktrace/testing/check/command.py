@@ -9,7 +9,7 @@ from rich.console import Console
 
 from ...records.errors import UsageError
 from .launch import check
-from .outcome import CaseOutcome
+from .results import CaseResult
 from .spec import HookSpec, source_of
 from .table import as_markdown, print_overview, print_result
 
@@ -51,9 +51,8 @@ def run(
     waiting = Console(stderr=True, highlight=False)
     with waiting.status("starting") as status:
 
-        def seen(outcome: CaseOutcome) -> None:
-            done = f"{specs[outcome.hook].name}, {outcome.result.case}: {outcome.result.status}"
-            status.update(done)
+        def seen(spec: HookSpec, result: CaseResult) -> None:
+            status.update(f"{spec.name}, {result.case}: {result.status}")
 
         results = check(specs, ranks=ranks, timeout_s=timeout_s, cases=cases, seen=seen)
     if markdown:

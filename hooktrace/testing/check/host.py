@@ -2,7 +2,7 @@
 
     launch.py --Job--> host --fork--> rank 0 ... rank n-1        a fresh process for every case
                          |  waits for them until the deadline, asks for stacks, ends them
-                         +--CaseOutcome, a file a case--> launch.py
+                         +--Message, a file a case--> launch.py
 
 A fork costs some milliseconds where a new process would cost seconds, so no case sees what another
 one left behind: broken reducers, stuck threads, half a collective.  The host itself never trains
@@ -20,7 +20,9 @@ import select
 import shutil
 import signal
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -30,10 +32,10 @@ from ...ranks.job import loopback
 from ...records.errors import UsageError
 from .cases import CASES, Case
 from .context import Known
-from .outcome import CaseOutcome, RankEnd, RankResult, judge
+from .judge import RankEnd, RankResult, judge
 from .rank import OUTPUT, RESULT, STACKS, run_rank
 from .results import CaseResult
-from .spec import Done, Job, Loaded, Usage
+from .spec import Job, Loaded, Message
 
 __all__ = ["main"]
 
@@ -47,7 +49,7 @@ _IMPORT_S = 120.0
 
 
 def main(directory: Path) -> int:
-    """Do the job in ``directory / "job"``; outcomes are files there, numbered from 0."""
+    """Do the job in ``directory / "job"``; messages are files there, numbered from 0."""
     faulthandler.dump_traceback_later(_IMPORT_S, exit=True)
     job: Job = pickle.loads((directory / "job").read_bytes())
     sys.path[:] = job.sys_path
@@ -55,51 +57,54 @@ def main(directory: Path) -> int:
     os.environ["GLOO_SOCKET_IFNAME"] = loopback()
     number = 0
 
-    def tell(outcome: CaseOutcome | Usage | Done) -> None:
+    def tell(message: Message) -> None:
         nonlocal number
         partial = directory / "partial"
-        partial.write_bytes(pickle.dumps(outcome))
-        partial.rename(directory / f"outcome.{number}")
+        partial.write_bytes(pickle.dumps(message))
+        partial.rename(directory / f"message.{number}")
         number += 1
 
     try:
         cases = _chosen(job.cases)
         loaded = [spec.load() for spec in job.hooks]
+        faulthandler.cancel_dump_traceback_later()
+        for index, hook in enumerate(loaded):
+            for result in _results(hook, cases, job, directory):
+                tell((index, result))
     except UsageError as error:
-        tell(Usage(str(error)))
+        tell(error)
         return 2
-    faulthandler.cancel_dump_traceback_later()
-    for index, hook in enumerate(loaded):
-        known = Known()
-        stopped, hangs = "", 0
-        for case in cases:
-            if stopped:
-                result = CaseResult(case=case.name, note=stopped, skipped=True)
-                tell(CaseOutcome(hook=index, result=result))
-                continue
-            scratch = directory / f"case.{number}"
-            scratch.mkdir()
-            began = time.monotonic()
-            ends = _wait(_fork(hook, case, known, job, scratch), scratch, began + job.timeout_s)
-            outcome = judge(
-                index, case.name, ends,
-                seconds=time.monotonic() - began, deadline_s=job.timeout_s,
-            )  # fmt: skip
-            shutil.rmtree(scratch, ignore_errors=True)
-            tell(Usage(outcome.usage) if outcome.usage else outcome)
-            if outcome.usage:
-                return 2
-            hangs += outcome.hung
-            if outcome.stop:
-                stopped = "not run: the hook cannot be registered"
-            elif hangs == _HANGS:
-                stopped = f"not run: {hangs} cases hung before it"
-            known = Known(
-                error=known.error if outcome.measured.error is None else outcome.measured.error,
-                one_bucket=known.one_bucket or outcome.broken,
-            )
-    tell(Done())
+    tell(None)
     return 0
+
+
+def _results(hook: Loaded, cases: list[Case], job: Job, directory: Path) -> Iterator[CaseResult]:
+    """Run the cases one after another; raises ``UsageError`` where the state cannot be made."""
+    known = Known()
+    stopped, hangs = "", 0
+    for case in cases:
+        if stopped:
+            yield CaseResult(case=case.name, note=stopped, skipped=True)
+            continue
+        scratch = Path(tempfile.mkdtemp(dir=directory))
+        began = time.monotonic()
+        ends = _wait(_fork(hook, case, known, job, scratch), scratch, began + job.timeout_s)
+        shutil.rmtree(scratch, ignore_errors=True)
+        for end in ends:
+            if end.result is not None and end.result.usage is not None:
+                raise UsageError(end.result.usage)
+        seconds = time.monotonic() - began
+        result = judge(case.name, ends, seconds=seconds, deadline_s=job.timeout_s)
+        yield result
+        hangs += result.hung
+        if result.stop:
+            stopped = "not run: the hook cannot be registered"
+        elif hangs == _HANGS:
+            stopped = f"not run: {hangs} cases hung before it"
+        known = Known(
+            error=known.error if result.measured.error is None else result.measured.error,
+            one_bucket=known.one_bucket or result.broken,
+        )
 
 
 def _chosen(keys: tuple[str, ...]) -> list[Case]:

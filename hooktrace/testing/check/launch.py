@@ -1,6 +1,6 @@
-"""The asking side: starts the host, reads its outcomes as they come, and leaves no process.
+"""The asking side: starts the host, reads its messages as they come, and leaves no process.
 
-    check(specs) --Job--> host (a process in a session of its own) --outcomes--> CheckResult a hook
+    check(specs) --Job--> host (a process in a session of its own) --Message--> CheckResult a hook
 
 The host's standard input is a pipe from here: when this process ends, whichever way, the host sees
 its end, ends its ranks and itself.
@@ -21,9 +21,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from ...records.errors import UsageError
-from .outcome import CaseOutcome
-from .results import CheckResult, Measured
-from .spec import Done, HookSpec, Job, Usage
+from .results import CaseResult, CheckResult
+from .spec import HookSpec, Job, Message
 
 __all__ = ["check"]
 
@@ -38,12 +37,12 @@ def check(
     ranks: int = 2,
     timeout_s: float = 20.0,
     cases: Sequence[str] = (),
-    seen: Callable[[CaseOutcome], None] = lambda outcome: None,
+    seen: Callable[[HookSpec, CaseResult], None] = lambda spec, result: None,
 ) -> list[CheckResult]:
     """Run the cases over each hook and return a result for each.
 
     ``ranks``: gloo processes on this machine.  ``timeout_s``: of one case.  ``cases``: their keys,
-    all by default.  ``seen``: called with each outcome.
+    all by default.  ``seen``: called with each result.
 
     Raises ``UsageError`` for what cannot be checked: a hook that is not there, a state that cannot
     be made, options out of range.
@@ -59,24 +58,18 @@ def check(
         timeout_s=timeout_s,
         sys_path=tuple(os.path.abspath(entry) for entry in sys.path),
     )
-    outcomes: list[list[CaseOutcome]] = [[] for _ in specs]
-    for outcome in _outcomes(job):
-        outcomes[outcome.hook].append(outcome)
-        seen(outcome)
-    return [_result(spec.name, ranks, found) for spec, found in zip(specs, outcomes, strict=True)]
+    results: list[list[CaseResult]] = [[] for _ in specs]
+    for hook, result in _results(job):
+        results[hook].append(result)
+        seen(specs[hook], result)
+    return [
+        CheckResult(hook=spec.name, ranks=ranks, cases=tuple(cases))
+        for spec, cases in zip(specs, results, strict=True)
+    ]
 
 
-def _result(hook: str, ranks: int, outcomes: list[CaseOutcome]) -> CheckResult:
-    return CheckResult(
-        hook=hook,
-        ranks=ranks,
-        cases=tuple(outcome.result for outcome in outcomes),
-        measured=next((o.measured for o in outcomes if o.measured != Measured()), Measured()),
-        stacks={o.result.case: o.stacks for o in outcomes if o.stacks},
-    )
-
-
-def _outcomes(job: Job) -> Iterator[CaseOutcome]:
+def _results(job: Job) -> Iterator[tuple[int, CaseResult]]:
+    """Yield each case's result with the number of its hook."""
     with tempfile.TemporaryDirectory(prefix="hooktrace-check-") as name:
         directory = Path(name)
         (directory / "job").write_bytes(pickle.dumps(job))
@@ -92,21 +85,19 @@ def _outcomes(job: Job) -> Iterator[CaseOutcome]:
         try:
             for number in itertools.count():
                 wait_s = job.timeout_s + (_SLACK_S if number else _START_S)
-                outcome = _next(host, directory, number, wait_s)
-                if isinstance(outcome, Done):
+                message = _next(host, directory, number, wait_s)
+                if message is None:
                     break
-                if isinstance(outcome, Usage):
-                    raise UsageError(outcome.message)
-                yield outcome
+                if isinstance(message, UsageError):
+                    raise message
+                yield message
         finally:
             _end(host)
 
 
-def _next(
-    host: subprocess.Popen[bytes], directory: Path, number: int, wait_s: float
-) -> CaseOutcome | Usage | Done:
-    """Wait for an outcome of the host."""
-    path = directory / f"outcome.{number}"
+def _next(host: subprocess.Popen[bytes], directory: Path, number: int, wait_s: float) -> Message:
+    """Wait for a message of the host."""
+    path = directory / f"message.{number}"
     deadline = time.monotonic() + wait_s
     while not path.exists():
         ended = host.poll() is not None
@@ -120,9 +111,9 @@ def _next(
                 f"is imported. The end of its output: {said[-2000:] or 'none'}"
             )
         time.sleep(_POLL_S)
-    outcome: CaseOutcome | Usage | Done = pickle.loads(path.read_bytes())
+    message: Message = pickle.loads(path.read_bytes())
     path.unlink()
-    return outcome
+    return message
 
 
 def _environment(job: Job) -> dict[str, str]:

@@ -25,7 +25,7 @@ import torch.distributed as dist
 
 from .cases import Case
 from .context import Context, Known, SetupError
-from .outcome import RankResult, is_consequence
+from .judge import RankResult, is_consequence
 from .spec import Loaded
 from .stacks import place_of
 

@@ -56,8 +56,8 @@ def status_of(kind: str) -> Status:
 class Problem:
     """Something wrong with a hook: ``message`` says what, and where it can, what to do.
 
-    ``kind``: of ``records.anomalies``.  ``rank``: the one that saw
-    it, ``None`` where all did or where it is nobody's own.
+    ``kind``: of ``records.anomalies``.  ``rank``: the one that saw it, ``None`` where all did or
+    where it is nobody's own.
     """
 
     case: str
@@ -65,25 +65,6 @@ class Problem:
     kind: str
     message: str
     rank: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaseResult:
-    """How a hook did in one case.  ``note``: what was measured, or why the case was skipped."""
-
-    case: str
-    problems: tuple[Problem, ...] = ()
-    seconds: float = 0.0
-    note: str = ""
-    skipped: bool = False
-
-    @property
-    def status(self) -> Status:
-        """The worst of the problems'."""
-        if self.skipped:
-            return "skip"
-        found = {problem.status for problem in self.problems}
-        return "fail" if "fail" in found else "warn" if "warn" in found else "pass"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,17 +82,53 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckResult:
-    """Everything that was found out about one hook.
+class CaseResult:
+    """How a hook did in one case.
 
-    ``stacks``: of all threads of all ranks where a rank hung or crashed, by case.
+    ``note``: what was measured, or why the case was skipped.  ``stacks``: of all threads of all
+    ranks where one hung or crashed.  ``stop``: no other case can say anything.
     """
+
+    case: str
+    problems: tuple[Problem, ...] = ()
+    seconds: float = 0.0
+    note: str = ""
+    skipped: bool = False
+    measured: Measured = field(default_factory=Measured)
+    stacks: str = ""
+    stop: bool = False
+
+    @property
+    def status(self) -> Status:
+        """The worst of the problems'."""
+        if self.skipped:
+            return "skip"
+        found = {problem.status for problem in self.problems}
+        return "fail" if "fail" in found else "warn" if "warn" in found else "pass"
+
+    @property
+    def hung(self) -> bool:
+        """Whether ranks hung."""
+        return any(problem.kind == "hang" for problem in self.problems)
+
+    @property
+    def broken(self) -> bool:
+        """Whether ranks hung or crashed."""
+        return any(problem.kind in ("hang", "crash") for problem in self.problems)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResult:
+    """Everything that was found out about one hook."""
 
     hook: str
     ranks: int
     cases: tuple[CaseResult, ...]
-    measured: Measured = field(default_factory=Measured)
-    stacks: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def measured(self) -> Measured:
+        """What the case of ordinary steps measured."""
+        return next((c.measured for c in self.cases if c.measured != Measured()), Measured())
 
     @property
     def problems(self) -> tuple[Problem, ...]:

@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from ...records.errors import UsageError
+from .results import CaseResult
 
-__all__ = ["Done", "HookSpec", "Job", "Loaded", "MakeState", "Source", "Usage", "source_of"]
+__all__ = ["HookSpec", "Job", "Loaded", "MakeState", "Message", "Source", "source_of"]
 
 MakeState: TypeAlias = Callable[..., Any]
 """Makes a state: without arguments, or with the process group where it asks for one."""
@@ -85,16 +86,9 @@ class Job:
     sys_path: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """The host's answer where the check cannot be made: why, and what to do."""
-
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """The host's last answer."""
+Message: TypeAlias = tuple[int, CaseResult] | UsageError | None
+"""What the host answers: the result of a case with the number of its hook, or why the check cannot
+be made; ``None`` when it is done."""
 
 
 def source_of(given: object, what: str) -> Source:

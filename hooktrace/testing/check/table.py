@@ -37,8 +37,10 @@ def print_result(console: Console, result: CheckResult, *, stacks: bool = True) 
     console.print(table)
     console.print(_summary(result), markup=False, soft_wrap=True)
     if stacks:
-        for name, text in result.stacks.items():
-            console.print(f"\nstacks, {name}:\n{text.strip()}", markup=False, soft_wrap=True)
+        for case in result.cases:
+            if case.stacks:
+                text = f"\nstacks, {case.case}:\n{case.stacks.strip()}"
+                console.print(text, markup=False, soft_wrap=True)
 
 
 def as_text(result: CheckResult) -> str:

@@ -17,13 +17,16 @@ RESULT = CheckResult(
     hook="pkg:h",
     ranks=2,
     cases=(
-        CaseResult(case="many", problems=(problem("many", "not_averaged", SUM.format(0)),)),
+        CaseResult(
+            case="many",
+            problems=(problem("many", "not_averaged", SUM.format(0)),),
+            measured=Measured(error=0.0123, sum_error=0.0, ratio=math.inf),
+            stacks="Thread 0x1",
+        ),
         CaseResult(case="odd", problems=(problem("odd", "not_averaged", SUM.format(2)),)),
         CaseResult(case="nan", problems=(problem("nan", "nan_hidden", "hidden; look", 1),)),
         CaseResult(case="join", note="said", seconds=1.25),
     ),
-    measured=Measured(error=0.0123, sum_error=0.0, ratio=math.inf),
-    stacks={"many": "Thread 0x1"},
 )
 
 

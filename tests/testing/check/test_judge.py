@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hooktrace.testing.check.outcome import CaseOutcome, RankEnd, RankResult, is_consequence, judge
+from hooktrace.testing.check.judge import RankEnd, RankResult, is_consequence, judge
 from hooktrace.testing.check.results import (
     CaseResult,
     CheckResult,
@@ -38,34 +38,34 @@ def ended(rank: int, *kinds: str, **options: Any) -> RankEnd:
     return RankEnd(rank=rank, code=0, result=RankResult(problems=found, **options))
 
 
-def judged(*ends: RankEnd) -> CaseOutcome:
-    return judge(0, "c", ends, seconds=1.0, deadline_s=20.0)
+def judged(*ends: RankEnd) -> CaseResult:
+    return judge("c", ends, seconds=1.0, deadline_s=20.0)
 
 
-def kinds(outcome: CaseOutcome) -> list[str]:
-    return [f.kind for f in outcome.result.problems]
+def kinds(result: CaseResult) -> list[str]:
+    return [f.kind for f in result.problems]
 
 
 def test_ranks_that_end_well_pass() -> None:
     """With the first rank's note and the largest error of all."""
-    outcome = judged(
+    result = judged(
         ended(0, note="n", measured=Measured(error=0.1)),
         ended(1, note="other", measured=Measured(error=0.2)),
     )
-    assert (outcome.result.status, outcome.result.note) == ("pass", "n")
-    assert outcome.measured.error == 0.2
+    assert (result.status, result.note) == ("pass", "n")
+    assert result.measured.error == 0.2
 
 
 def test_ranks_at_the_deadline_hang() -> None:
     """The reason says where they stand, and the stacks are kept."""
-    outcome = judged(RankEnd(rank=0), RankEnd(rank=1, stacks=STANDS))
-    (found,) = outcome.result.problems
+    result = judged(RankEnd(rank=0), RankEnd(rank=1, stacks=STANDS))
+    (found,) = result.problems
     assert found.message == (
         "not done after 20 s; rank 0: no Python code runs; rank 1: stands_still (hooks.py:7)"
     )
     assert found.status == "fail"
-    assert outcome.hung
-    assert "stands_still" in outcome.stacks
+    assert result.hung
+    assert "stands_still" in result.stacks
 
 
 def test_a_rank_that_raises_is_the_cause_of_what_follows() -> None:
@@ -74,9 +74,9 @@ def test_a_rank_that_raises_is_the_cause_of_what_follows() -> None:
     broken = ended(0, "exception", raised_at=5.1, consequence=True)
     crashed = RankEnd(rank=0, code=-signal.SIGABRT, ended_at=5.2)
     for other in (broken, crashed, RankEnd(rank=0)):
-        outcome = judged(other, raising)
-        assert [(f.kind, f.rank) for f in outcome.result.problems] == [("hook_exception", 1)]
-        assert outcome.stacks == ""
+        result = judged(other, raising)
+        assert [(f.kind, f.rank) for f in result.problems] == [("hook_exception", 1)]
+        assert result.stacks == ""
 
 
 def test_a_crash_before_all_else_is_the_cause() -> None:
@@ -88,25 +88,25 @@ def test_a_crash_before_all_else_is_the_cause() -> None:
         stacks=f"{STANDS}\nExtension modules: a",
         output=WORDS,
     )
-    outcome = judged(ended(0, "exception", raised_at=4.1, consequence=True), crash)
-    (found,) = outcome.result.problems
+    result = judged(ended(0, "exception", raised_at=4.1, consequence=True), crash)
+    (found,) = result.problems
     assert (found.kind, found.rank) == ("crash", 1)
     assert found.message == (
         "rank 1 was ended by SIGSEGV; its last words: pair.cc:456 too long; "
         "rank 1: stands_still (hooks.py:7)"
     )
-    assert outcome.stacks == f"rank 1:\n{STANDS.strip()}"
+    assert result.stacks == f"rank 1:\n{STANDS.strip()}"
 
 
 def test_the_first_of_two_crashes_counts() -> None:
     """By time, not by rank."""
     ends = [RankEnd(rank=r, code=-signal.SIGABRT, ended_at=9.0 - r) for r in range(2)]
-    assert [f.rank for f in judged(*ends).result.problems] == [1]
+    assert [f.rank for f in judged(*ends).problems] == [1]
 
 
 def test_an_exit_is_a_crash() -> None:
     """A hook has no business ending its process."""
-    (found,) = judged(ended(0), RankEnd(rank=1, code=3)).result.problems
+    (found,) = judged(ended(0), RankEnd(rank=1, code=3)).problems
     assert found.message == "rank 1 ended with exit code 3"
 
 

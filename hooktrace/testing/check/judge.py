@@ -1,6 +1,6 @@
-"""From how each rank's process ended to problems: the first cause, and not what it led to.
+"""From how each rank's process ended to a result: the first cause, and not what it led to.
 
-    RankEnd of every rank --judge--> problems, note, facts of one case
+    RankEnd of every rank --judge--> CaseResult
 
 When one rank raises or dies, its connections close, and the others fail or hang because of that.
 So an error that only says that a connection is gone counts where there is no other, a crash where
@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from .results import CaseResult, Measured, Problem, merge, status_of
 from .stacks import describe
 
-__all__ = ["CaseOutcome", "RankEnd", "RankResult", "is_consequence", "judge"]
+__all__ = ["RankEnd", "RankResult", "is_consequence", "judge"]
 
 _PEER_IS_GONE = re.compile(
     r"Connection (closed|reset|refused)|Broken pipe|[Tt]imed out|[Tt]imeout|Socket closed"
@@ -73,34 +73,7 @@ class RankEnd:
         return self.result is None and self.code is not None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CaseOutcome:
-    """One case of one hook, for the result.
-
-    ``stop``: no other case can say anything.
-    """
-
-    hook: int
-    result: CaseResult
-    stacks: str = ""
-    measured: Measured = field(default_factory=Measured)
-    stop: bool = False
-    usage: str | None = None
-
-    @property
-    def hung(self) -> bool:
-        """Whether ranks hung."""
-        return any(problem.kind == "hang" for problem in self.result.problems)
-
-    @property
-    def broken(self) -> bool:
-        """Whether ranks hung or crashed."""
-        return self.hung or any(problem.kind == "crash" for problem in self.result.problems)
-
-
-def judge(
-    hook: int, case: str, ends: Sequence[RankEnd], *, seconds: float, deadline_s: float
-) -> CaseOutcome:
+def judge(case: str, ends: Sequence[RankEnd], *, seconds: float, deadline_s: float) -> CaseResult:
     """Return what a case found out."""
     results = [end.result for end in ends if end.result is not None]
     raised_first = min(
@@ -123,18 +96,17 @@ def judge(
         found += [f for result in results if result.consequence for f in result.problems]
     shown = {end.rank: end.stacks for end in crashed} if crashed else {} if explained else late
     first = results[0] if results else RankResult()
-    return CaseOutcome(
-        hook=hook,
-        result=CaseResult(
-            case=case, problems=merge(found, len(ends)), seconds=seconds, note=first.note
-        ),
+    return CaseResult(
+        case=case,
+        problems=merge(found, len(ends)),
+        seconds=seconds,
+        note=first.note,
         stacks="\n".join(f"rank {rank}:\n{_only_frames(text)}" for rank, text in shown.items()),
         # All ranks must take the same for known, and a local hook's results differ.
         measured=max(
             (r.measured for r in results), key=lambda m: m.error or 0.0, default=Measured()
         ),
         stop=any(result.stop for result in results),
-        usage=next((result.usage for result in results if result.usage), None),
     )
 
 
