@@ -16,11 +16,11 @@ from typing import Any, Protocol
 import torch
 
 from ..capture.calls import BucketCall, Recorder
-from ..capture.layout import BucketSlot, anomaly_of, in_backward
+from ..capture.layout import BucketSlot, in_backward
 from ..records import AnomalyRecord
+from .anomaly_draft import AnomalyDraft, nonfinite_gradient
 from .call_start import CallStart
 from .compare import digest, finite_parts, lengths_of
-from .diagnosis import AnomalyDraft, nonfinite_gradient
 from .memory_holders import MemoryHolders
 
 __all__ = ["CheckedCall", "DebugChecks", "DebugSink"]
@@ -118,19 +118,9 @@ class CheckedCall:
         self._result: torch.Tensor | None = None
         self._digest: torch.Tensor | None = None
 
-    def note(self, found: AnomalyDraft) -> None:
+    def note(self, draft: AnomalyDraft) -> None:
         """Record an anomaly of this call."""
-        self._sink.push(
-            anomaly_of(
-                self._slot,
-                found.kind,
-                step=self.step,
-                stage=found.stage,
-                time_ns=self._sink.clock(),
-                message=found.message,
-                parameter=found.parameter,
-            )
-        )
+        self._sink.push(draft.record(self._slot, self.step, self._sink.clock()))
 
     def abandon(self) -> None:
         """Do nothing: a call without a result is let go of at the end of its step."""
@@ -192,29 +182,20 @@ class CheckedCall:
 
 
 _CHANGED = AnomalyDraft(
-    "changed_after_completion", "hook",
+    "changed_after_completion",
     "the result changed between the completion of the hook's future and the end of the backward "
-    "pass, when DDP may have read it already; complete the future when the last collective has, as "
-    "work.get_future().then(...) does",
-)  # fmt: skip
+    "pass, when DDP may have read it already",
+)
 
 
 def _held_by(holder: str) -> AnomalyDraft:
-    return AnomalyDraft(
-        "holds_memory", "hook",
-        f"{holder} holds the bucket's memory from step to step, and DDP writes the next gradients "
-        "to it; keep a copy: bucket.buffer().clone()",
-    )  # fmt: skip
+    what = f"{holder} holds the bucket's memory from step to step, and DDP writes there"
+    return AnomalyDraft("holds_memory", what)
 
 
 def _nonfinite_average(name: str) -> AnomalyDraft:
-    return AnomalyDraft(
-        "nonfinite_average", "hook",
-        f"the result of {name} has NaN or inf, and this rank's gradients had none; the rank that "
-        "reports nonfinite_gradient had it, and where none does, the hook made it: look at its "
-        "casts and divisions",
-        name,
-    )  # fmt: skip
+    what = f"the result of {name} has NaN or inf, and this rank's gradients had none"
+    return AnomalyDraft("nonfinite_average", what, parameter=name)
 
 
 def _together(one: BucketSlot, other: BucketSlot) -> bool:

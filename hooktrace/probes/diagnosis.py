@@ -20,15 +20,15 @@ import math
 import re
 from collections import deque
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import torch
 
-from ..capture.layout import BucketSlot, anomaly_of
+from ..capture.layout import BucketSlot
 from ..records import AnomalyRecord, BucketRecord
+from .anomaly_draft import AnomalyDraft, nonfinite_gradient
 from .probe_result import ProbeResult
 
-__all__ = ["AnomalyDraft", "Diagnosis", "nonfinite_gradient", "weights"]
+__all__ = ["Diagnosis", "weights"]
 
 _UNEXPLAINED = 1e-3
 _TOLERANCE = 0.02
@@ -42,15 +42,6 @@ _CLAIMS = re.compile(r"compress|fp16|bf16|float16|half|quant|int8|8bit|power_?sg
 _LOSSLESS = 1e-6
 _WARM_UP = 2000
 """Steps for which a hook may lose nothing while it says that it compresses: twice PowerSGD's."""
-
-
-class AnomalyDraft(NamedTuple):
-    """What is wrong with one bucket of one step."""
-
-    kind: str
-    stage: str
-    message: str
-    parameter: str | None = None
 
 
 class Diagnosis:
@@ -68,16 +59,7 @@ class Diagnosis:
         found = list(_not_finite(probed))
         if not probed.local:
             found += [*self._wrong_sum(probed), *_diverged(probed)]
-        for kind, stage, message, parameter in found:
-            yield anomaly_of(
-                probed.slot,
-                kind,
-                step=probed.step,
-                stage=stage,
-                time_ns=probed.time_ns,
-                message=message,
-                parameter=parameter,
-            )
+        yield from (draft.record(probed.slot, probed.step, probed.time_ns) for draft in found)
 
     def of_bucket(self, slot: BucketSlot, record: BucketRecord) -> Iterator[AnomalyRecord]:
         """Yield ``no_compression`` where a hook that says it compresses sends as many bytes.
@@ -96,18 +78,12 @@ class Diagnosis:
             if record.model in self._compressed or record.step - since < _WARM_UP:
                 return
         dtypes = ", ".join(sorted({t.dtype for t in record.transfers})) or record.dtype
-        yield anomaly_of(
-            slot,
-            "no_compression",
-            step=record.step,
-            stage="wire",
-            time_ns=record.done_ns,
-            message=(
-                f"it sends {size} bytes ({dtypes}) for {record.gradient_bytes} bytes of gradients, "
-                "so nothing is compressed; look at which tensor it gives to the collective, and at "
-                "its dtype"
-            ),
+        what = (
+            f"it sends {size} bytes ({dtypes}) for {record.gradient_bytes} bytes of gradients, so "
+            "nothing is compressed"
         )
+        draft = AnomalyDraft("no_compression", what, stage="wire")
+        yield draft.record(slot, record.step, record.done_ns)
 
     def _wrong_sum(self, probed: ProbeResult) -> Iterator[AnomalyDraft]:
         found = weights(probed)
@@ -126,40 +102,25 @@ class Diagnosis:
         if all_near(1.0):
             return
         if all_near(size):
-            yield AnomalyDraft(
-                "not_averaged", "hook",
-                f"the result is {size} times the average: a sum; divide by the world size",
-            )  # fmt: skip
+            yield AnomalyDraft("not_averaged", f"the result is {size} times the average: a sum")
         elif all_near(1 / size):
-            yield AnomalyDraft(
-                "averaged_twice", "hook",
-                f"the result is the average over {size} once more; divide by the world size once",
-            )  # fmt: skip
+            what = f"the result is the average over {size} once more"
+            yield AnomalyDraft("averaged_twice", what)
         elif max(scaled) < 0:
-            yield AnomalyDraft(
-                "wrong_sign", "hook",
-                "the result points away from the average; look for a minus sign",
-            )  # fmt: skip
+            yield AnomalyDraft("wrong_sign", "the result points away from the average")
         elif all(abs(weight) <= _TOLERANCE for weight in others):
-            yield AnomalyDraft(
-                "not_communicated", "hook",
-                f"the result is rank {probed.named(rank)}'s own gradient; average it over the "
-                "ranks, or declare the hook local: @staged(local=True), trace(hook, local=True)",
-            )  # fmt: skip
+            what = f"the result is rank {probed.named(rank)}'s own gradient"
+            yield AnomalyDraft("not_communicated", what)
         elif missing := [r for r, weight in enumerate(scaled) if abs(weight) <= _TOLERANCE]:
             ranks = ", ".join(str(probed.named(r)) for r in missing)
-            yield AnomalyDraft(
-                "ranks_missing", "hook",
-                f"the gradients of rank(s) {ranks} are not in the result; look at the process "
-                "group that the hook uses",
-            )  # fmt: skip
+            what = f"the gradients of rank(s) {ranks} are not in the result"
+            yield AnomalyDraft("ranks_missing", what)
         elif len(scales) == _SAME_SCALES and max(scales) - min(scales) <= _SAME * scale:
-            yield AnomalyDraft(
-                "wrong_scale", "hook",
+            what = (
                 f"the result is {scale:.4g} times the average, in {_SAME_SCALES} probes one after "
-                "another; look at what it divides by: the world size is "
-                f"{size}",
-            )  # fmt: skip
+                f"another; the world size is {size}"
+            )
+            yield AnomalyDraft("wrong_scale", what)
 
 
 def _not_finite(probed: ProbeResult) -> Iterator[AnomalyDraft]:
@@ -172,22 +133,8 @@ def _not_finite(probed: ProbeResult) -> Iterator[AnomalyDraft]:
     if probed.overflow is not None:
         part, value = probed.overflow
         of = "average" if probed.scope == "global" else "gradient"
-        yield AnomalyDraft(
-            "nonfinite_result", "hook",
-            f"the hook made NaN or inf of {names[part]}, where the {of} is {value:.6g}; a cast to "
-            "float16 ends at 65504: use bf16_compress_hook, or scale the gradients",
-            names[part],
-        )  # fmt: skip
-
-
-def nonfinite_gradient(name: str) -> AnomalyDraft:
-    """Return what is to be said of a parameter whose gradient came in with NaN or inf."""
-    return AnomalyDraft(
-        "nonfinite_gradient", "ready",
-        f"the gradient of {name} had NaN or inf before the hook; look at the loss and the backward "
-        "pass of this rank, not at the hook",
-        name,
-    )  # fmt: skip
+        what = f"the hook made NaN or inf of {names[part]}, where the {of} is {value:.6g}"
+        yield AnomalyDraft("nonfinite_result", what, parameter=names[part])
 
 
 def _diverged(probed: ProbeResult) -> Iterator[AnomalyDraft]:
@@ -200,12 +147,11 @@ def _diverged(probed: ProbeResult) -> Iterator[AnomalyDraft]:
         return
     groups = " and ".join(f"[{', '.join(map(str, group))}]" for group in ranks.values())
     buckets = ", ".join(map(str, sorted(probed.before.sums)))
-    yield AnomalyDraft(
-        "replicas_diverge", "hook",
+    what = (
         f"at step {probed.before.step} the results of bucket(s) {buckets} were not the same on "
-        f"ranks {groups}; give all ranks the same bits: look for random numbers, for state and "
-        "for sums in an order of the rank's own",
-    )  # fmt: skip
+        f"ranks {groups}"
+    )
+    yield AnomalyDraft("replicas_diverge", what)
 
 
 def weights(probed: ProbeResult) -> list[float] | None:
