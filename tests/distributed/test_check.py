@@ -125,7 +125,10 @@ def test_odd_values_are_followed_through_the_state() -> None:
     results = checked(ODD_VALUES, "zeros", "nan")
     assert {name: found(result) for name, result in results.items()} == ODD_VALUES
     (problem,) = results["divides_by_norm"].problems
-    assert problem.message == "gradients of zeros gave NaN or inf"
+    assert problem.message == (
+        "gradients of zeros gave NaN or inf; look for a division by a norm or by a range that can "
+        "be 0"
+    )
 
 
 def test_odd_forms_of_hooks_are_told() -> None:

@@ -49,7 +49,7 @@ def registration(context: Context) -> None:
     try:
         Training(context)
     except (TypeError, ValueError) as error:
-        context.find("registration", f"{error}")
+        context.find("registration", f"{error}", remedy="")
         context.stop = True
         return
     if refusal is None:
@@ -57,15 +57,13 @@ def registration(context: Context) -> None:
     if refused_by_name(refusal):
         context.find(
             "registration",
-            f"DDP refuses a hook of this name on gloo; it says: {refusal}; give it another "
-            "__name__, under which it was checked, or use hooktrace.hooks.bf16_compress_hook",
+            f"DDP refuses a hook of this name on gloo; it says: {refusal}",
+            remedy="give it another __name__, under which it was checked, or use "
+            "hooktrace.hooks.bf16_compress_hook",
         )
         return
     reason = f"{type(refusal).__name__}: {refusal}"
-    context.find(
-        "needs_trace",
-        f"DDP refuses the hook as it is ({reason}); register hooktrace.trace(hook), which it takes",
-    )
+    context.find("needs_trace", f"DDP refuses the hook as it is ({reason})")
 
 
 def many_buckets(context: Context) -> None:
@@ -92,10 +90,7 @@ def many_buckets(context: Context) -> None:
     if abs(similar) < _NOTHING:
         context.find("wrong_gradients", f"nothing of the average is in the result: {lost}")
     elif similar < _LITTLE:
-        context.find(
-            "precision",
-            f"little is left of the average: {lost}; raise the rank, the bits or the share sent",
-        )
+        context.find("precision", f"little is left of the average: {lost}")
     if Known(error=error).is_exact:
         training.judge_error(settled, error)
 
@@ -207,7 +202,8 @@ def _pickles(context: Context, what: str, value: Any, remedy: str) -> Any:
         context.find(
             "not_picklable",
             f"the {what} does not pickle; nor does a model that the hook is registered on "
-            f"({type(error).__name__}: {error}); {remedy}",
+            f"({type(error).__name__}: {error})",
+            remedy=remedy,
         )
         return None
     return True if value is None else copy

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from ...probes.compare import digest
 from ...ranks.private_group import PrivateGroup
 from ...records import AnomalyRecord
+from ...records.anomalies import anomaly_kind
 from ...tracing.tracer import Tracer
 from .results import Measured, Problem, Status, status_of
 from .spec import Loaded
@@ -80,14 +81,20 @@ class Context:
         """Whether results differ between ranks by design."""
         return self.loaded.local
 
-    def find(self, kind: str, message: str, status: Status | None = None) -> None:
-        """Put a problem of this rank on record; its status is its kind's unless one is given."""
+    def find(
+        self, kind: str, what: str, *, remedy: str | None = None, status: Status | None = None
+    ) -> None:
+        """Put a problem of this rank on record.
+
+        ``kind``: of ``records.anomalies``, which says remedy and status where they are not given.
+        """
+        remedy = anomaly_kind(kind).remedy if remedy is None else remedy
         self.problems.append(
             Problem(
                 case=self.case,
                 status=status or status_of(kind),
                 kind=kind,
-                message=message,
+                message=f"{what}; {remedy}" if remedy else what,
                 rank=self.rank,
             )
         )

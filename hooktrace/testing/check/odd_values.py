@@ -40,7 +40,8 @@ def _train_on_zeros(training: Training, steps: int) -> None:
 
     for step in [training.step(nothing) for _ in range(steps)]:
         if not step.is_finite:
-            context.find("nonfinite_result", "gradients of zeros gave NaN or inf")
+            remedy = "look for a division by a norm or by a range that can be 0"
+            context.find("nonfinite_result", "gradients of zeros gave NaN or inf", remedy=remedy)
             break
         largest = step.result.abs().max().item()
         if context.known.is_exact and not context.local and largest > 0.01:
@@ -61,11 +62,8 @@ def huge(context: Context) -> None:
     steps = [training.step(large) for _ in range(2)]
     bad = [step for step in steps if not step.is_finite]
     if bad:
-        context.find(
-            "overflow",
-            "gradients of up to 1e5 gave NaN or inf; their average is finite, and float16 ends at "
-            "65504: use bfloat16, divide before the cast, or scale the loss",
-        )
+        what = "gradients of up to 1e5 gave NaN or inf; their average is finite"
+        context.find("overflow", f"{what}, and float16 ends at 65504")
     else:
         training.judge(steps)
     _judge_what_follows(training, "gradients of 1e5", "nan_stays_in_state")
@@ -96,17 +94,11 @@ def _judge_nan(context: Context, step: Step) -> None:
         return
     finite = step.result.isfinite()
     if not context.same_everywhere(finite.float()):
-        context.find(
-            "replicas_diverge",
-            "a NaN of one rank is not in the same places on all ranks, which go on with different "
-            "parameters; send it to all",
-        )
+        what = "a NaN of one rank is not in the same places on all ranks"
+        context.find("replicas_diverge", what, remedy="send it to all")
     elif finite.all():
-        context.find(
-            "nan_hidden",
-            "a NaN went in on one rank and finite gradients came out on all: neither a loss scaler "
-            "nor the loss will show it; hand NaN on",
-        )
+        what = "a NaN went in on one rank and finite gradients came out on all"
+        context.find("nan_hidden", f"{what}: neither a loss scaler nor the loss will show it")
 
 
 def _judge_what_follows(training: Training, after: str, kind: str) -> None:
@@ -117,8 +109,5 @@ def _judge_what_follows(training: Training, after: str, kind: str) -> None:
         # The first may still carry what error feedback kept.
         training.judge(steps[1:])
     else:
-        context.find(
-            kind,
-            f"{_AFTER} ordinary steps after {after} the gradients still have NaN or inf; keep it "
-            "out of the hook's state",
-        )
+        what = f"{_AFTER} ordinary steps after {after} the gradients still have NaN or inf"
+        context.find(kind, what, remedy="keep it out of the hook's state")

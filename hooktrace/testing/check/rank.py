@@ -134,11 +134,11 @@ def _note_exception(context: Context, error: Exception) -> None:
     if context.case in ("float16", "bfloat16") and _NAMES_A_DTYPE.search(message):
         context.find("not_supported", message)
     elif context.case.startswith("NaN") and context.known.error is not None:
-        context.find("hook_exception", f"NaN is refused: {message}", status="warn")
+        context.find("hook_exception", f"NaN is refused: {message}", remedy="", status="warn")
     else:
         if "'NoneType'" in message and context.loaded.make_state is None:
             message += "; it may need a state: pass --state package.module:make_state"
-        context.find(kind, message)
+        context.find(kind, message, remedy="")
 
 
 def _tidy(message: str) -> str:

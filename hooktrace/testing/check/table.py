@@ -60,7 +60,7 @@ def print_overview(console: Console, results: Sequence[CheckResult]) -> None:
     for result in results:
         verdict = Text(result.verdict, style=_STYLES[result.verdict])
         found = Text("\n".join(_in_short(result)))
-        table.add_row(result.hook, verdict, _error(result), _of_sum(result), _ratio(result), found)
+        table.add_row(result.hook, verdict, *_numbers(result), found)
     console.print(table)
 
 
@@ -72,14 +72,7 @@ def as_markdown(results: Sequence[CheckResult]) -> str:
     ]
     for result in results:
         found = "; ".join(_in_short(result)).replace("|", "\\|")
-        cells = (
-            f"`{result.hook}`",
-            result.verdict,
-            _error(result),
-            _of_sum(result),
-            _ratio(result),
-            found,
-        )
+        cells = (f"`{result.hook}`", result.verdict, *_numbers(result), found)
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -135,10 +128,11 @@ def _summary(result: CheckResult) -> str:
         if (n := sum(case.status == status for case in cases))
     ]
     facts = [f"{result.hook} on {_ranks(result.ranks)}: {result.verdict}", ", ".join(counts)]
-    if result.measured.error is not None:
-        facts.append(f"relative error of a step {_error(result)}, of their sum {_of_sum(result)}")
-    if result.measured.ratio is not None:
-        facts.append(f"compression {_ratio(result)}")
+    error, of_sum, ratio = _numbers(result)
+    if error:
+        facts.append(f"relative error of a step {error}, of their sum {of_sum}")
+    if ratio:
+        facts.append(f"compression {ratio}")
     return "; ".join(facts)
 
 
@@ -146,16 +140,14 @@ def _ranks(number: int) -> str:
     return f"{number} gloo rank{'' if number == 1 else 's'}"
 
 
-def _error(result: CheckResult) -> str:
-    return _number(result.measured.error, "exact", 2)
-
-
-def _of_sum(result: CheckResult) -> str:
-    return _number(result.measured.sum_error, "exact", 2)
-
-
-def _ratio(result: CheckResult) -> str:
-    return _number(result.measured.ratio, "", 3)
+def _numbers(result: CheckResult) -> tuple[str, str, str]:
+    """Return a step's error, that of the steps' sum, and the compression, as words."""
+    found = result.measured
+    return (
+        _number(found.error, "exact", 2),
+        _number(found.sum_error, "exact", 2),
+        _number(found.ratio, "", 3),
+    )
 
 
 def _number(value: float | None, zero: str, digits: int) -> str:

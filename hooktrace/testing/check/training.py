@@ -179,11 +179,7 @@ class Training:
             return
         results = torch.stack([step.result for step in steps])
         if compare_ranks and not self.context.same_everywhere(results):
-            self.context.find(
-                "replicas_diverge",
-                "the gradients are not the same on all ranks; look for random numbers, for state "
-                "and for sums in an order of the rank's own",
-            )
+            self.context.find("replicas_diverge", "the gradients are not the same on all ranks")
         if self.context.known.is_exact:
             self.judge_error(steps, self.context.known.error or 0.0)
 
@@ -205,7 +201,7 @@ class Training:
         seen = self.tracer.anomalies()
         for anomaly in seen:
             if anomaly.kind not in ignore:
-                self.context.find(anomaly.kind, anomaly.message)
+                self.context.find(anomaly.kind, anomaly.message, remedy="")
         return seen
 
     def ratio(self) -> float | None:
