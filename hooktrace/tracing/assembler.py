@@ -182,7 +182,7 @@ class Assembler:
             self._lose("device_unresolved", len(calls))
             return host, [None] * len(calls)
         device = resolve(calls, self._pool)
-        derive_device_starts(times for times in device if times is not None)
+        derive_device_starts([times for times in device if times is not None])
         return host, device
 
     def _look_up_sent(self, calls: Sequence[BucketCall]) -> tuple[Sequence[Sent], Sent]:

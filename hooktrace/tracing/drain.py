@@ -1,48 +1,28 @@
 """The drain's thread: it works every now and then, at once when asked, and a last time at the end.
 
-    start --> begin, cycle, cycle, ... <--wake, flush (waits)--   stop --> last cycle, end
-
-It shares the interpreter lock with the training thread, so its work comes in small portions with
-``give_way`` between them.
+start --> begin, cycle, cycle, ... <--wake, flush (waits)--   stop --> last cycle
 """
 
 from __future__ import annotations
 
 import threading
-import time
-from typing import Protocol
+from collections.abc import Callable
 
-__all__ = ["Drain", "Work", "give_way"]
-
-_BREATH_S = 0.0002
-
-
-def give_way() -> None:
-    """Sleep a moment, so that a training thread that waits for the interpreter lock gets it.
-
-    At once, and not after the switch interval of 5 ms.
-    """
-    time.sleep(_BREATH_S)
-
-
-class Work(Protocol):
-    """What a drain does; it may raise nothing."""
-
-    def begin(self) -> None:
-        """Called on the thread, when it starts."""
-
-    def cycle(self, *, last: bool) -> None:
-        """Handle everything that is there."""
-
-    def end(self) -> None:
-        """Called after the last cycle."""
+__all__ = ["Drain"]
 
 
 class Drain:
-    """A daemon thread that does its work every ``interval_s`` seconds until it is stopped."""
+    """A daemon thread that works every ``interval_s`` seconds until it is stopped.
 
-    def __init__(self, work: Work, interval_s: float) -> None:
-        self._work = work
+    ``begin`` is called when the thread starts, ``cycle`` for each piece of work, with whether it is
+    the last; they may raise nothing.
+    """
+
+    def __init__(
+        self, begin: Callable[[], None], cycle: Callable[[bool], None], interval_s: float
+    ) -> None:
+        self._begin = begin
+        self._cycle = cycle
         self._interval_s = interval_s
         self._stopping = False
         self._ended = False
@@ -93,18 +73,17 @@ class Drain:
     def _main(self) -> None:
         try:
             if self._thread.ident is not None:
-                self._work.begin()
+                self._begin()
             stopping = False
             while not stopping:
                 with self._turn:
                     self._turn.wait_for(self._wanted, self._interval_s)
                     stopping, ticket = self._stopping, self._requested
                     self._woken = False
-                self._work.cycle(last=stopping)
+                self._cycle(stopping)
                 with self._turn:
                     self._served = ticket
                     self._turn.notify_all()
-            self._work.end()
         finally:
             with self._turn:
                 self._ended = True

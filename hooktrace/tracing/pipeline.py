@@ -6,14 +6,16 @@ LossLedger: what did not arrive
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
+from ..capture.clocks import EventPool
 from ..capture.ring import Ring
+from ..exporters.base import Exporter
 from ..records import AnomalyRecord, Batch, CompletedStep, RunInfo
 from .assembler import Assembler
-from .drain import give_way
 from .fan_out import FanOut
 from .losses import LossLedger
 from .recent import RecentRecords
@@ -22,6 +24,7 @@ __all__ = ["Pipeline"]
 
 _ENTRIES_PER_PORTION = 16
 _BUCKETS_PER_BATCH = 32
+_BREATH_S = 0.0002
 
 
 class Pipeline:
@@ -34,20 +37,19 @@ class Pipeline:
     def __init__(
         self,
         ring: Ring[object],
-        assembler: Assembler,
+        pool: EventPool,
         recent: RecentRecords,
-        exporters: FanOut,
-        losses: LossLedger,
+        exporters: Sequence[Exporter],
         *,
         run_info: Callable[[], RunInfo],
         in_flight: Callable[[], int],
         on_anomalies: Callable[[Sequence[AnomalyRecord]], None],
     ) -> None:
         self._ring = ring
-        self._assembler = assembler
         self._recent = recent
-        self._exporters = exporters
-        self._losses = losses
+        self.losses = LossLedger(self._lost_elsewhere)
+        self.exporters = FanOut(exporters, self.losses.add)
+        self._assembler = Assembler(self.losses.add, pool)
         self._run_info = run_info
         self._in_flight = in_flight
         self._on_anomalies = on_anomalies
@@ -58,33 +60,33 @@ class Pipeline:
         """Ask who this is, while the process group that the first hook ran on is there."""
         self._run = self._run_info()
 
-    def cycle(self, *, last: bool) -> None:
-        """Empty the ring and send out what came of it."""
+    def cycle(self, last: bool) -> None:
+        """Empty the ring and send out what came of it; the last time, close the exporters."""
         # What is pushed meanwhile belongs to the next cycle: a fast producer cannot hold one up.
         for position in range(1, len(self._ring) + 1):
             self._guarded(self._take)
             if position % _ENTRIES_PER_PORTION == 0:
-                give_way()
+                _give_way()
         if last:
             while len(self._ring):
                 self._guarded(self._take)
             self._guarded(self._assembler.finish)
             self._guarded(self._count_unfinished)
         self._guarded(self._send)
-        self._losses.publish()
-
-    def end(self) -> None:
-        """Close the exporters."""
-        self._exporters.close()
-        self._losses.add("unfinished", len(self._ring))
-        self._losses.publish()
+        if last:
+            self.exporters.close()
+            self.losses.add("unfinished", len(self._ring))
+        self._guarded(self.losses.publish)
 
     def _guarded(self, work: Callable[[], None]) -> None:
         """Do a piece of work; what it raises costs that piece only."""
         try:
             work()
         except Exception:
-            self._losses.add_defect()
+            self.losses.add_defect()
+
+    def _lost_elsewhere(self) -> dict[str, int]:
+        return {"ring_full": self._ring.dropped, **self.exporters.own_losses()}
 
     def _take(self) -> None:
         entry = self._ring.pop()
@@ -92,14 +94,14 @@ class Pipeline:
             self._assembler.add(entry)
 
     def _count_unfinished(self) -> None:
-        self._losses.add("unfinished", self._in_flight())
+        self.losses.add("unfinished", self._in_flight())
 
     def _send(self) -> None:
         steps, records = self._assembler.take()
         anomalies = [record for record in records if isinstance(record, AnomalyRecord)]
         if anomalies:
             self._on_anomalies(anomalies)
-        totals = self._losses.totals(), self._exporters.failures
+        totals = self.losses.totals(), self.exporters.failures
         if not (steps or records or totals != self._said):
             return
         self._said = totals
@@ -113,12 +115,20 @@ class Pipeline:
                 run=self._run,
                 steps=tuple(portion),
                 records=tuple(with_it),
-                losses=self._losses.totals(),
-                failures=self._exporters.failures,
+                losses=self.losses.totals(),
+                failures=self.exporters.failures,
             )
             self._recent.add(batch)
-            self._exporters.export(batch)
-            give_way()
+            self.exporters.export(batch)
+            _give_way()
+
+
+def _give_way() -> None:
+    """Sleep a moment, so that a training thread that waits for the interpreter lock gets it.
+
+    At once, and not after the switch interval of 5 ms.
+    """
+    time.sleep(_BREATH_S)
 
 
 def _portions(

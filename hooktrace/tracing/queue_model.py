@@ -7,7 +7,7 @@ CallTimes of a whole step --derive_starts--> ``start`` of each of its collective
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Sequence
 
 from ..records.intervals import fifo_starts
 from .stage_times import CallTimes, TimedCollective
@@ -22,7 +22,7 @@ Span = tuple[int, int]
 
 
 class QueueModel:
-    """Starts on the host's clock, over the collectives of all models that share a backend."""
+    """Starts on each backend, over the collectives of all models that use it."""
 
     def __init__(self) -> None:
         self._seen: defaultdict[int, deque[Span]] = defaultdict(lambda: deque(maxlen=_REMEMBERED))
@@ -35,37 +35,26 @@ class QueueModel:
 
     def derive_starts(self, calls: Iterable[CallTimes]) -> None:
         """Set the starts of the collectives of some noted calls."""
-        _by_backend(calls, self._starts)
+        by_backend: defaultdict[int, list[TimedCollective]] = defaultdict(list)
+        for one in (one for times in calls for one in times.collectives if one.workers):
+            by_backend[one.queue].append(one)
+        for queue, collectives in by_backend.items():
+            starts = self._starts(queue, collectives)
+            for one in collectives:
+                one.start = starts[one.issued, one.arrived]
 
-    def _starts(self, collectives: list[TimedCollective]) -> list[int]:
-        spans = [(one.issued, one.arrived) for one in collectives]
-        first = min(spans)[0]
-        seen = self._seen[collectives[0].queue]
-        relevant = list({span for span in seen if span[1] > first}.union(spans))
-        starts = dict(zip(relevant, _fifo(relevant, collectives[0].workers), strict=True))
-        return [starts[span] for span in spans]
+    def _starts(self, queue: int, collectives: list[TimedCollective]) -> dict[Span, int]:
+        spans = {(one.issued, one.arrived) for one in collectives}
+        first, _ = min(spans)
+        relevant = sorted(spans.union(span for span in self._seen[queue] if span[1] > first))
+        launches, dones = zip(*relevant, strict=True)
+        starts = fifo_starts(launches, dones, collectives[0].workers)
+        return dict(zip(relevant, starts, strict=True))
 
 
-def derive_device_starts(calls: Iterable[CallTimes]) -> None:
+def derive_device_starts(calls: Sequence[CallTimes]) -> None:
     """Set the starts of one step's collectives on a device, where no others are known."""
-    _by_backend(
-        calls, lambda group: _fifo([(one.issued, one.arrived) for one in group], group[0].workers)
-    )
-
-
-def _by_backend(
-    calls: Iterable[CallTimes], starts: Callable[[list[TimedCollective]], list[int]]
-) -> None:
-    groups: defaultdict[tuple[int, int], list[TimedCollective]] = defaultdict(list)
-    for one in (one for times in calls for one in times.collectives if one.workers):
-        groups[one.queue, one.workers].append(one)
-    for group in groups.values():
-        for one, start in zip(group, starts(group), strict=True):
-            one.start = start
-
-
-def _fifo(spans: list[Span], workers: int) -> list[int]:
-    order = sorted(range(len(spans)), key=spans.__getitem__)
-    launches, dones = [spans[i][0] for i in order], [spans[i][1] for i in order]
-    by_place = dict(zip(order, fifo_starts(launches, dones, workers), strict=True))
-    return [by_place[i] for i in range(len(spans))]
+    model = QueueModel()
+    for times in calls:
+        model.note(times)
+    model.derive_starts(calls)

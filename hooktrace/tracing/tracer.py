@@ -25,10 +25,7 @@ from ..ranks.job import describe_run
 from ..records import AnomalyRecord, RunInfo, Scope
 from ..records.errors import AnomalyError
 from .alarm import Alarm, OnAnomaly
-from .assembler import Assembler
 from .drain import Drain
-from .fan_out import FanOut
-from .losses import LossLedger
 from .models import TracedModels
 from .pipeline import Pipeline
 from .process import left_with_parent, open_tracers
@@ -126,21 +123,16 @@ class Tracer(Queries):
         """Whether the drain's thread runs."""
         self.event_pool = EventPool(lambda: torch.cuda.Event(enable_timing=True))
         self._recent = RecentRecords(*self._keep)
-        self._losses = LossLedger(
-            lambda: {"ring_full": self._ring.dropped, **self._fan_out.own_losses()}
-        )
-        self._fan_out = FanOut(self._exporters, self._losses.add)
-        pipeline = Pipeline(
+        self._pipeline = Pipeline(
             self._ring,
-            Assembler(self._losses.add, self.event_pool),
+            self.event_pool,
             self._recent,
-            self._fan_out,
-            self._losses,
+            self._exporters,
             run_info=self.run_info,
             in_flight=self.models.count_in_flight,
             on_anomalies=self._hear,
         )
-        self._drain = Drain(pipeline, self._interval_s)
+        self._drain = Drain(self._pipeline.begin, self._pipeline.cycle, self._interval_s)
 
     def begin_in_child(self) -> None:
         """Begin anew in a forked child, with nothing of the parent's records and exporters."""
@@ -201,11 +193,11 @@ class Tracer(Queries):
         ``not_exported``: an exporter was disabled (once for each such exporter).  An exporter's
         own losses follow its name: ``record_file_buckets``, ``opentelemetry_spans``.
         """
-        return dict(self._losses.published)
+        return dict(self._pipeline.losses.published)
 
     def failures(self) -> dict[str, int]:
         """Return the exporters that raised and were disabled, by name."""
-        return self._fan_out.failures
+        return self._pipeline.exporters.failures
 
     def wake(self) -> None:
         """Let the drain work now; does not wait for it."""
