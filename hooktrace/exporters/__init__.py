@@ -1,19 +1,13 @@
-"""Exporters: one file a backend.  A backend's library is imported when its exporter is made."""
+"""Exporters: records to backends, one file each.
+
+    Batch (of the drain) --export()--> Prometheus, OpenTelemetry, TensorBoard, record files
+
+The names are in ``__init__.pyi``.  An exporter is imported when it is first named, its backend's
+library when it is made.
+"""
 
 from __future__ import annotations
 
-from .base import Exporter
-from .opentelemetry import OpenTelemetryExporter
-from .prometheus import PrometheusExporter
-from .record_file import RecordFileExporter
-from .retention import Retention
-from .tensorboard import TensorBoardExporter
+import lazy_loader
 
-__all__ = [
-    "Exporter",
-    "OpenTelemetryExporter",
-    "PrometheusExporter",
-    "RecordFileExporter",
-    "Retention",
-    "TensorBoardExporter",
-]
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
