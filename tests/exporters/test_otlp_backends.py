@@ -1,4 +1,4 @@
-"""Backends of the OpenTelemetry exporter: a real OTLP receiver, and ones that are down."""
+"""The OpenTelemetry exporter at work: a real OTLP receiver, and ones that are down."""
 
 from __future__ import annotations
 
@@ -8,103 +8,20 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from opentelemetry.sdk.metrics.export import MetricExporter, MetricExportResult, MetricsData
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace import TracerProvider
 
-from hooktrace.exporters import OpenTelemetryExporter, otel_pipeline
+from hooktrace.exporters import OpenTelemetryExporter
 from hooktrace.exporters.otel_spans import StepIds
 from tests.exporters.processes import free_port, get_json, running, until
 from tests.exporters.records_sample import MODEL, WALL_ANCHOR_NS, make_batch
 
 MS = 1_000_000
-
-
-@pytest.fixture(autouse=True)
-def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the developer's own OTEL_* out of the tests."""
-    for name in [name for name in os.environ if name.startswith("OTEL_")]:
-        monkeypatch.delenv(name)
-
-
-class _Refusing(SpanExporter):
-    """Takes spans or refuses them, as told."""
-
-    def __init__(self) -> None:
-        self.accepts = False
-        self.calls = 0
-
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        self.calls += 1
-        return SpanExportResult.SUCCESS if self.accepts else SpanExportResult.FAILURE
-
-
-def test_dead_backend_is_asked_less_and_less(caplog: pytest.LogCaptureFixture) -> None:
-    """After a failure batches are dropped for 5, 10, 20 s; one warning an outage; it recovers."""
-    backend, now = _Refusing(), [0.0]
-    deliveries = otel_pipeline.Backend(backend, "spans", lambda: now[0])
-    span = ReadableSpan("x")
-    asked_at = []
-    for second in range(40):
-        now[0] = float(second)
-        before = backend.calls
-        deliveries.export([span])
-        asked_at += [second] * (backend.calls - before)
-    assert asked_at == [0, 5, 15, 35]
-    assert len(caplog.records) == 1
-    backend.accepts, now[0] = True, 75.0
-    assert deliveries.export([span, span]) is SpanExportResult.SUCCESS
-    assert deliveries.export([span]) is SpanExportResult.SUCCESS
-    assert (deliveries.arrived, deliveries.refused) == (3, 40)
-
-
-class _Collector(MetricExporter):
-    """Takes metrics, or raises, as told."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.accepts = False
-        self.taken: list[MetricsData] = []
-
-    def export(
-        self, metrics_data: MetricsData, timeout_millis: float = 10_000, **_: Any
-    ) -> MetricExportResult:
-        if not self.accepts:
-            raise OSError("boom")
-        self.taken.append(metrics_data)
-        return MetricExportResult.SUCCESS
-
-    def force_flush(self, timeout_millis: float = 10_000) -> bool:
-        return True
-
-    def shutdown(self, timeout_millis: float = 30_000, **_: Any) -> None:
-        pass
-
-
-@pytest.mark.parametrize("accepts", [False, True])
-def test_exports_of_metrics_that_fail_are_counted(
-    accepts: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The last one, which ``close`` makes, is told from one that arrived; nothing is raised."""
-    collector = _Collector()
-    collector.accepts = accepts
-    monkeypatch.setattr(otel_pipeline, "find_exporters", lambda _: [lambda: collector])
-    exporter = OpenTelemetryExporter(spans=False)
-    exporter.export(make_batch(steps=3))
-    assert exporter.lost == {}
-    exporter.close()
-    assert exporter.lost == ({} if accepts else {"metric_exports": 1})
-    assert len(collector.taken) == accepts
-    warned = [r.getMessage() for r in caplog.records]
-    assert [text for text in warned if "takes no metric exports (boom)" in text] == (
-        [] if accepts else warned
-    )
 
 
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])

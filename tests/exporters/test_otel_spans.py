@@ -1,0 +1,140 @@
+"""Spans of steps: times, parents, ids that all ranks agree on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec.structs import replace
+from opentelemetry import trace
+
+from hooktrace.exporters import OpenTelemetryExporter, Retention
+from hooktrace.exporters.otel_spans import StepIds
+from tests.exporters.records_sample import (
+    MODEL,
+    WALL_ANCHOR_NS,
+    make_anomaly,
+    make_batch,
+    make_step,
+)
+from tests.exporters.spans import Export, context, named
+
+MS = 1_000_000
+
+
+def test_spans_have_the_records_times(export: Export) -> None:
+    """A step holds its buckets and they their stages, with the records' times in Unix ns."""
+    spans = export(make_batch(steps=1, bucket_count=1))
+    zero = WALL_ANCHOR_NS
+    times = {s.name: ((s.start_time or 0) - zero, (s.end_time or 0) - zero) for s in spans}
+    assert times == {
+        "ddp step": (0, 2 * MS),
+        "bucket 0": (0, 2 * MS),
+        "compress": (0, 100_000),
+        "queue": (100_000, 500_000),
+        "wire": (500_000, 1_500_000),
+        "decompress": (1_500_000, 2 * MS),
+    }
+    parents = {s.name: s.parent.span_id if s.parent else None for s in spans}
+    step, bucket = context(named(spans, "ddp step")), context(named(spans, "bucket 0"))
+    stages = dict.fromkeys(("compress", "queue", "wire", "decompress"), bucket.span_id)
+    assert parents == {"ddp step": None, "bucket 0": step.span_id, **stages}
+    assert {context(span).trace_id for span in spans} == {step.trace_id}
+    assert len({context(span).span_id for span in spans}) == 6
+
+
+def test_ranks_share_one_trace_a_step(export: Export) -> None:
+    """Rank 0's step span is the root; rank 1's is its child, with a remote parent."""
+    spans = export(make_batch(rank=0, steps=1), make_batch(rank=1, steps=1))
+    first, second = [span for span in spans if span.name == "ddp step"]
+    ids = StepIds.of("sample", MODEL, 0)
+    assert first.parent is None
+    assert context(first).trace_id == context(second).trace_id == ids.trace_id
+    assert context(first).span_id == ids.root_span_id != context(second).span_id
+    assert second.parent is not None
+    assert (second.parent.span_id, second.parent.is_remote) == (ids.root_span_id, True)
+    assert len({context(span).span_id for span in spans}) == len(spans) == 22
+
+
+def test_ids_differ_between_runs_models_and_steps() -> None:
+    """Only the same step of the same model in the same run gets the same ids."""
+    keys = [("a", "net", 1), ("b", "net", 1), ("a", "other", 1), ("a", "net", 2), ("a", "ne", 11)]
+    assert len({StepIds.of(*key) for key in keys}) == 5
+    assert StepIds.of("a", "net", 1) == StepIds.of("a", "net", 1)
+    assert all(0 < i.trace_id < 2**128 and 0 < i.root_span_id < 2**64 for i in
+               (StepIds.of(*key) for key in keys))  # fmt: skip
+
+
+def test_ranks_sample_the_same_steps(export: Export) -> None:
+    """Under a ratio sampler both ranks keep the same half of the steps, whole or not at all."""
+    batches = [make_batch(rank=rank, steps=40) for rank in (0, 1)]
+    spans = export(*batches, ratio=0.5, retention=Retention(window_every=1))
+    steps = [span for span in spans if span.name == "ddp step"]
+    roots = {context(span).trace_id for span in steps if span.parent is None}
+    others = {context(span).trace_id for span in steps if span.parent is not None}
+    assert roots == others
+    assert 0 < len(roots) < 40
+    assert len(spans) == 11 * 2 * len(roots)
+
+
+def test_exceptions_and_anomalies_are_events(export: Export) -> None:
+    """They stand on their bucket, or on the step when the bucket is missing, with status ERROR."""
+    record, buckets = make_step(0)
+    step = (record, (replace(buckets[0], exception="ValueError: boom"),))
+    anomalies = (make_anomaly(0, 0, kind="nan"), make_anomaly(0, 1, kind="lost"))
+    spans = export(replace(make_batch(), steps=(step,), records=anomalies))
+    bucket, whole = named(spans, "bucket 0"), named(spans, "ddp step")
+    assert [event.name for event in bucket.events] == ["hooktrace.anomaly", "exception"]
+    assert bucket.events[0].timestamp == WALL_ANCHOR_NS + 1_200_000
+    assert dict(bucket.events[1].attributes or {}) == {
+        "exception.type": "ValueError",
+        "exception.message": "ValueError: boom",
+    }
+    assert [dict(e.attributes or {})["hooktrace.anomaly.kind"] for e in whole.events] == ["lost"]
+    for span in (bucket, whole):
+        assert span.status.status_code is trace.StatusCode.ERROR
+        assert span.status.description == "ValueError: boom"
+
+
+def test_late_anomaly_joins_the_trace_of_its_step(export: Export) -> None:
+    """An anomaly that comes after its step is a span of no length below the step's root."""
+    spans = export(replace(make_batch(), steps=(), records=(make_anomaly(7),)))
+    [span] = spans
+    ids = StepIds.of("sample", MODEL, 7)
+    assert span.name == "anomaly hook_exception"
+    assert span.parent is not None
+    assert (context(span).trace_id, span.parent.span_id) == (ids.trace_id, ids.root_span_id)
+    assert context(span).span_id != ids.root_span_id
+    assert span.start_time == span.end_time == WALL_ANCHOR_NS + 70 * MS + 1_200_000
+
+
+class _OtherTracer:
+    """A tracer that is not the SDK's: remembers its parents."""
+
+    def __init__(self) -> None:
+        self.parents: list[trace.SpanContext] = []
+
+    def start_span(self, name: str, context: Any, **_: Any) -> trace.Span:
+        parent = trace.get_current_span(context).get_span_context()
+        self.parents.append(parent)
+        return trace.NonRecordingSpan(parent)
+
+
+class _OtherProvider:
+    def __init__(self) -> None:
+        self.tracer = _OtherTracer()
+
+    def get_tracer(self, *_: Any) -> _OtherTracer:
+        return self.tracer
+
+
+def test_other_tracers_get_the_trace_by_a_remote_parent() -> None:
+    """Without the SDK even rank 0 hangs below the shared root, so the trace is still shared."""
+    provider = _OtherProvider()
+    exporter = OpenTelemetryExporter(tracer_provider=provider, metrics=False)  # type: ignore[arg-type]
+    exporter.export(make_batch(rank=0, steps=1))
+    exporter.close()
+    [parent] = provider.tracer.parents
+    ids = StepIds.of("sample", MODEL, 0)
+    assert (parent.trace_id, parent.span_id) == (ids.trace_id, ids.root_span_id)
+    assert parent.is_remote
+    assert parent.trace_flags.sampled

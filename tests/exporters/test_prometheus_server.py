@@ -1,0 +1,66 @@
+"""The server that Prometheus scrapes: addresses, ports, TLS."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import urllib.request
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from hooktrace.exporters import PrometheusExporter
+from tests.exporters.conftest import Make
+from tests.exporters.records_sample import make_batch
+from tests.exporters.test_prometheus import NET, samples
+
+
+def test_port_in_use_ends_in_its_remedy(make: Make) -> None:
+    """The error names the address and says what to do, and the shared registry stays usable."""
+    taken = make().port
+    registry = CollectorRegistry()
+    with pytest.raises(OSError, match=r"the port is in use; pass port=0 for a free one$") as caught:
+        make(port=taken, local_rank=0, registry=registry)
+    assert f"could not bind 127.0.0.1:{taken}" in str(caught.value)
+    make(registry=registry)
+
+
+def test_bad_addresses_end_in_their_remedy() -> None:
+    """An address of another host and a port out of range are explained."""
+    with pytest.raises(OSError, match=r"such as addr='127\.0\.0\.1'"):
+        PrometheusExporter(port=0, addr="192.0.2.1")
+    with pytest.raises(OSError, match="at most 65535; pass a lower port, or port=0"):
+        PrometheusExporter(port=65535, local_rank=3)
+
+
+def test_tls_serves_past_a_silent_client(make: Make, certificate: tuple[Path, Path]) -> None:
+    """Over HTTPS a client that never says hello stops neither the next scrape nor ``close``."""
+    cert, key = certificate
+    exporter = make(certfile=cert, keyfile=key)
+    exporter.export(make_batch())
+    assert exporter.url == f"https://127.0.0.1:{exporter.port}/metrics"
+    context = ssl.create_default_context(cafile=str(cert))
+    opener = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
+    )
+    with socket.create_connection(("127.0.0.1", exporter.port), timeout=5):
+        with opener.open(exporter.url, timeout=10) as response:
+            text = response.read().decode()
+        exporter.close()
+    assert samples(text)["hooktrace_steps_total", NET] == 2
+
+
+def test_tls_options_that_contradict_are_refused(
+    certificate: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """Half a key pair, a client check without TLS or without a CA, and bad files are explained."""
+    cert, key = certificate
+    with pytest.raises(ValueError, match="pass both"):
+        PrometheusExporter(port=0, certfile=cert)
+    with pytest.raises(ValueError, match="pass certfile and keyfile"):
+        PrometheusExporter(port=0, client_auth_required=True)
+    with pytest.raises(ValueError, match="pass client_cafile or client_capath"):
+        PrometheusExporter(port=0, certfile=cert, keyfile=key, client_auth_required=True)
+    with pytest.raises(OSError, match=r"nowhere\.pem.*pass readable PEM files"):
+        PrometheusExporter(port=0, certfile=cert, keyfile=tmp_path / "nowhere.pem")
