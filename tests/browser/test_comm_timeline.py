@@ -14,7 +14,7 @@ import pytest
 
 from hooktrace.analysis.timeline import Timeline as Ranks
 from hooktrace.analysis.timeline import find_records, load
-from hooktrace.commands.bench.long_run import write_run
+from hooktrace.testing.synthetic import SyntheticJob, write_job
 
 from ..analysis.timeline.files import run_of, steps_of, text_of, write_ranks
 from ..exporters.records_sample import make_anomaly, make_layout
@@ -204,14 +204,18 @@ def test_every_run_can_be_chosen(
 
 def test_late_rank_is_told(site: Path, open_timeline: Any, tmp_path: Path) -> None:
     """In the list, on its bars, and in their tooltip."""
-    write_run(tmp_path / "logs", ranks=4, steps=20, buckets=4)
+    job = SyntheticJob(
+        steps=20, bucket_bytes=(4_000_000,) * 4, late_ms={2: 2.0}, late_every=5, jitter_ms=0.0,
+        forward_ms=10.0, backward_ms=30.0,
+    )  # fmt: skip
+    write_job(job, tmp_path / "logs")
     with tensorboard(site, tmp_path / "logs", tmp_path / "log") as address:
         timeline = open_timeline(address)
         timeline.settle(".")
         assert "rank 2: 16 of 80" in timeline.text("#late")
-        state = timeline.step(5)
+        state = timeline.step(6)
         assert state["drawn"]["late"] == 4
-        timeline.page.mouse.move(*timeline.place(2, 5, 1))
+        timeline.page.mouse.move(*timeline.place(2, 6, 1))
         timeline.frame.wait_for_selector("#tooltip .names")
         assert "rank 2, by 2.000 ms" in timeline.text("#tooltip")
 

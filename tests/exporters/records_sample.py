@@ -1,4 +1,4 @@
-"""Sample records with round numbers: what the drain would hand to an exporter.
+"""Records of a made-up job with round numbers: what the drain would hand to an exporter.
 
 The host clock starts at 1 s and the wall clock at ``WALL_ANCHOR_NS`` (a fixed moment), so that
 expected times can be written down as integers.  A step lasts 10 ms; bucket ``i`` of it is ready at
@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from hooktrace.records import (
     AnomalyRecord,
     Batch,
-    BucketLayout,
     BucketRecord,
     ClockRecord,
     DeviceSpan,
@@ -21,10 +20,10 @@ from hooktrace.records import (
     ParameterError,
     RunInfo,
     SkewRecord,
-    Stage,
-    StepRecord,
     Transfer,
 )
+from hooktrace.records.batch import CompletedStep
+from hooktrace.testing.synthetic import Moments, SyntheticJob
 
 HOST_ANCHOR_NS = 1_000_000_000
 WALL_ANCHOR_NS = 1_700_000_000_000_000_000
@@ -35,68 +34,42 @@ MODEL = "net"
 HOOK = "fp16_compress_hook"
 
 
+def sample(bucket_count: int = 2, *, ranks: int = 2) -> SyntheticJob:
+    """Return the made-up job that the sample's records are of."""
+    return SyntheticJob(
+        ranks=ranks, model=MODEL, hook=HOOK, bucket_bytes=(BUCKET_BYTES,) * bucket_count,
+        wire_share=WIRE_BYTES / BUCKET_BYTES, wire_dtype="float16", start_ns=HOST_ANCHOR_NS,
+        wall_ns=WALL_ANCHOR_NS,
+    )  # fmt: skip
+
+
 def make_run(rank: int = 0, world_size: int = 2, *, run_id: str = "sample") -> RunInfo:
-    """Return the run information of one rank of a single-host job."""
-    return RunInfo(
-        run_id=run_id,
-        rank=rank,
-        local_rank=rank,
-        world_size=world_size,
-        host="host-a",
-        pid=1000 + rank,
-        torch_version="2.13.0",
-        backend="gloo",
-        host_anchor_ns=HOST_ANCHOR_NS,
-        wall_anchor_ns=WALL_ANCHOR_NS,
+    """Return the run information of one rank of a single-host job, whose ranks share a clock."""
+    run = sample(ranks=world_size).run(rank)
+    return replace(
+        run, run_id=run_id, local_rank=rank, host="host-a", host_anchor_ns=HOST_ANCHOR_NS
     )
 
 
-def make_stages(start_ns: int) -> tuple[Stage, ...]:
-    """Return the four stages of a 2 ms bucket that was ready at ``start_ns``."""
-    marks = [start_ns + us * 1000 for us in (0, 100, 500, 1500, 2000)]
-    return (
-        Stage(name="compress", start_ns=marks[0], end_ns=marks[1]),
-        Stage(name="queue", start_ns=marks[1], end_ns=marks[2], derived=True),
-        Stage(
-            name="wire",
-            start_ns=marks[2],
-            end_ns=marks[3],
-            derived=True,
-            collective="all_reduce",
-            wire_bytes=WIRE_BYTES,
-            dtype="float16",
-        ),
-        Stage(name="decompress", start_ns=marks[3], end_ns=marks[4]),
-    )
+def moments(step: int, bucket: int) -> Moments:
+    """Return when a bucket of a sample step was where."""
+    ready_ns = HOST_ANCHOR_NS + step * STEP_NS + bucket * 1_000_000
+    return Moments(*(ready_ns + us * 1000 for us in (0, 100, 500, 1500, 2000)))
 
 
 def make_bucket(step: int = 0, bucket: int = 0, *, bucket_count: int = 2) -> BucketRecord:
     """Return one fp16 bucket of a sample step; change fields with ``msgspec.structs.replace``."""
-    ready_ns = HOST_ANCHOR_NS + step * STEP_NS + bucket * 1_000_000
-    return BucketRecord(
-        model=MODEL,
-        hook=HOOK,
-        generation=1,
-        step=step,
-        bucket=bucket,
-        is_last=bucket == bucket_count - 1,
-        dtype="float32",
-        device_type="cpu",
-        numel=BUCKET_BYTES // 4,
-        gradient_bytes=BUCKET_BYTES,
-        parameter_count=2,
-        ready_ns=ready_ns,
-        launched_ns=ready_ns + 150_000,
-        done_ns=ready_ns + 2_000_000,
-        stages=make_stages(ready_ns),
-        wire_bytes=WIRE_BYTES,
-        bus_bytes=float(WIRE_BYTES),
-    )
+    return _as_sample(sample(bucket_count).bucket(step, bucket, moments(step, bucket)))
+
+
+def _as_sample(record: BucketRecord) -> BucketRecord:
+    """Return the bucket as one of two parameters that was launched a while after compress."""
+    return replace(record, parameter_count=2, launched_ns=record.ready_ns + 150_000)
 
 
 def probed(
-    step: tuple[StepRecord, tuple[BucketRecord, ...]],
-) -> tuple[StepRecord, tuple[BucketRecord, ...]]:
+    step: CompletedStep,
+) -> CompletedStep:
     """Return the step with its first bucket probed, by a quarter off."""
     record, (first, *others) = step
     error = ErrorRecord(
@@ -115,37 +88,17 @@ def probed(
     return record, (replace(first, error=error), *others)
 
 
-def make_step(
-    step: int = 0, *, bucket_count: int = 2
-) -> tuple[StepRecord, tuple[BucketRecord, ...]]:
+def make_step(step: int = 0, *, bucket_count: int = 2) -> CompletedStep:
     """Return a complete step with its buckets: busy from its first ready to its last done."""
-    buckets = tuple(make_bucket(step, i, bucket_count=bucket_count) for i in range(bucket_count))
-    first_ready_ns, last_ready_ns = buckets[0].ready_ns, buckets[-1].ready_ns
-    done_ns = buckets[-1].done_ns
-    record = StepRecord(
-        model=MODEL,
-        hook=HOOK,
-        generation=1,
-        step=step,
-        clock="host",
-        first_ready_ns=first_ready_ns,
-        last_ready_ns=last_ready_ns,
-        done_ns=done_ns,
-        busy_ns=done_ns - first_ready_ns,
-        exposed_ns=done_ns - last_ready_ns,
-        wire_busy_ns=bucket_count * 1_000_000,
+    record, buckets = sample(bucket_count).step(
+        step,
+        [moments(step, i) for i in range(bucket_count)],
         period_ns=STEP_NS if step else None,
-        gradient_bytes=bucket_count * BUCKET_BYTES,
-        wire_bytes=bucket_count * WIRE_BYTES,
-        bus_bytes=float(bucket_count * WIRE_BYTES),
-        bucket_count=bucket_count,
     )
-    return record, buckets
+    return record, tuple(map(_as_sample, buckets))
 
 
-def opaque(
-    step: tuple[StepRecord, tuple[BucketRecord, ...]], *, sent: tuple[Transfer, ...] | None
-) -> tuple[StepRecord, tuple[BucketRecord, ...]]:
+def opaque(step: CompletedStep, *, sent: tuple[Transfer, ...] | None) -> CompletedStep:
     """Return the step as an opaque hook's, whose first bucket alone is known to have sent."""
     record, buckets = step
     moved = [replace(b, stages=(), wire_bytes=None, bus_bytes=None) for b in buckets]
@@ -154,9 +107,7 @@ def opaque(
     return replace(record, wire_bytes=size, bus_bytes=None, sent=sent), tuple(moved)
 
 
-def on_device(
-    step: tuple[StepRecord, tuple[BucketRecord, ...]], *, resolved: bool = True
-) -> tuple[StepRecord, tuple[BucketRecord, ...]]:
+def on_device(step: CompletedStep, *, resolved: bool = True) -> CompletedStep:
     """Return the step as if it ran on a GPU: device times run from 0 and are twice as long.
 
     With ``resolved=False`` the device events never came back.
@@ -188,24 +139,12 @@ def on_device(
 
 def make_layout(generation: int = 1, *, bucket_count: int = 2) -> LayoutRecord:
     """Return the layout of the sample's buckets, two parameters in each."""
-    return LayoutRecord(
-        model=MODEL,
-        hook=HOOK,
-        generation=generation,
-        step=0,
-        time_ns=HOST_ANCHOR_NS,
-        buckets=tuple(
-            BucketLayout(
-                bucket=i,
-                dtype="float32",
-                device_type="cpu",
-                numel=BUCKET_BYTES // 4,
-                gradient_bytes=BUCKET_BYTES,
-                parameters=((f"layer{i}.weight", (30, 30)), (f"layer{i}.bias", (100,))),
-            )
-            for i in range(bucket_count)
-        ),
+    layout = sample(bucket_count).layout()
+    buckets = tuple(
+        replace(b, parameters=((f"layer{i}.weight", (30, 30)), (f"layer{i}.bias", (100,))))
+        for i, b in enumerate(layout.buckets)
     )
+    return replace(layout, generation=generation, step=0, buckets=buckets)
 
 
 def make_anomaly(step: int = 0, bucket: int = 0, *, kind: str = "hook_exception") -> AnomalyRecord:

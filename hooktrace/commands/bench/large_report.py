@@ -1,6 +1,6 @@
 """``hooktrace report`` on the files of a large job: its time, and the memory of all its processes.
 
-The files are those of ``synthetic.py``: 64 ranks, 1,000 steps of 25 buckets, 1.5 GB.  Writing them
+The files are a made-up job's: 64 ranks, 1,000 steps of 25 buckets, 1.5 GB.  Writing them
 takes longer than reporting on them, and is not measured.
 """
 
@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from .synthetic import SyntheticJob, write_job
+from ...testing.synthetic import SyntheticJob, write_job
 from .table import Row, row_of
 
 __all__ = ["large_job", "run"]

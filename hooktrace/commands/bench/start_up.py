@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from .synthetic import SyntheticJob, write_job
+from ...testing.synthetic import SyntheticJob, write_job
 from .table import Row, row_of
 
 __all__ = ["run"]

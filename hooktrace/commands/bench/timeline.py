@@ -1,6 +1,6 @@
 """Comm Timeline on a million stages: how soon it shows them and how fast it redraws, in Chromium.
 
-    long_run.py --files--> TensorBoard --page--> headless Chromium <--mouse-- this process
+    made-up job --files--> TensorBoard --page--> headless Chromium <--mouse-- this process
 
 Each sample of the first picture has a new TensorBoard, which has read nothing.  The clock starts
 when the tab's frame does.  Needs playwright and Chromium.
@@ -21,13 +21,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from .long_run import write_run
+from ...testing.synthetic import SyntheticJob, write_job
 from .table import Row, row_of
 
 __all__ = ["run"]
 
 _DEADLINE_S = 120
 _RANKS = 8
+_JOB = SyntheticJob(
+    ranks=_RANKS, steps=1280, model="net", hook="fp16_compress_hook",
+    bucket_bytes=(4_000_000,) * 25, wire_share=0.5, wire_dtype="float16", bytes_per_second=3e8,
+    late_ms={2: 2.0}, late_every=5, slow_every=97,
+)  # fmt: skip
+"""Eight ranks, 1,280 steps, 25 buckets of four stages, as nearly all wait in the queue."""
 _INTERVALS = """() => {
   const found = window.intervals = [];
   let last = null;
@@ -48,7 +54,7 @@ def run(*, quick: bool = False) -> Iterator[Row]:
     except ImportError as error:
         raise RuntimeError("playwright is not installed; pip install playwright") from error
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        count = write_run(Path(folder), ranks=_RANKS)
+        count = write_job(_JOB, Path(folder))
         browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
         first, whole = [], []
         for _ in range(3 if quick else 9):

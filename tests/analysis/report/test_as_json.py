@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hooktrace.commands.bench.synthetic import SyntheticJob, write_job
+from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.report.test_command import call
 
 JOB = SyntheticJob(ranks=3, steps=30, late_ms={1: 5.0}, anomaly_rank=2, clocks=True)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from typer.testing import CliRunner, Result
 
 from hooktrace.__main__ import main
-from hooktrace.commands.bench.synthetic import SyntheticJob, write_job
+from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.timeline.files import run_of, steps_of, text_of, write_ranks
 from tests.exporters.records_sample import make_step, probed
 

@@ -16,7 +16,7 @@ from hooktrace.analysis.report.exposed_tail import tails
 from hooktrace.analysis.report.facts import ModelFacts
 from hooktrace.analysis.report.step_arrays import settled_steps
 from hooktrace.analysis.timeline import find_records, load
-from hooktrace.commands.bench.synthetic import SyntheticJob, write_job
+from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.timeline.files import run_of, steps_of, text_of, write_ranks
 from tests.exporters.records_sample import MODEL, make_step, on_device, opaque, probed
 

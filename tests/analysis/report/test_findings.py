@@ -12,9 +12,9 @@ from hooktrace.analysis.report import Finding, build_report
 from hooktrace.analysis.report.facts import AnomalyFacts
 from hooktrace.analysis.report.findings import anomaly_findings
 from hooktrace.analysis.timeline import find_records, load
-from hooktrace.commands.bench.synthetic import SyntheticJob, write_job
 from hooktrace.records import AnomalyRecord
 from hooktrace.records.codec import RecordEncoder
+from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.timeline.files import Completed, moved, run_of, steps_of, text_of, write_ranks
 from tests.exporters.records_sample import HOOK, MODEL, make_step, probed
 

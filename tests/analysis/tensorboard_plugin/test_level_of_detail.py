@@ -21,7 +21,7 @@ from hooktrace.analysis.tensorboard_plugin.runs import NotThereError
 from hooktrace.analysis.tensorboard_plugin.scene import LATE, Scene, scene_of
 from hooktrace.analysis.tensorboard_plugin.stacking import MAX_ROWS, rows_of
 from hooktrace.analysis.timeline import find_records, load
-from hooktrace.commands.bench.long_run import write_run
+from hooktrace.testing.synthetic import SyntheticJob, simulate, write_job
 from tests.analysis.timeline.files import Completed, run_of, steps_of, text_of, write_ranks
 from tests.exporters.records_sample import MODEL, STEP_NS, on_device, probed
 
@@ -77,8 +77,9 @@ def test_narrow_buckets_are_merged_with_their_shares(tmp_path: Path) -> None:
 @pytest.mark.parametrize("share", [1, 3, 20, 400])
 def test_every_bucket_is_there_once_and_the_picture_is_bounded(tmp_path: Path, share: int) -> None:
     """However many there are and wherever one looks."""
-    write_run(tmp_path, ranks=3, steps=400, buckets=25)
-    made = scene_of(load(find_records(tmp_path)), "net")
+    job = SyntheticJob(ranks=3, steps=400, bucket_bytes=(4_000_000,) * 25)
+    write_job(job, tmp_path)
+    made = scene_of(load(find_records(tmp_path)), job.model)
     t0, t1 = made.extent // 3, made.extent // 3 + made.extent // share
     found = picture(made, t0, t1, 1500)
     touching = sum(int(((r.end >= t0) & (r.start <= t1)).sum()) for r in made.ranks)
@@ -134,19 +135,26 @@ def test_many_buckets_take_free_rows() -> None:
 
 
 def test_the_late_rank_is_marked_and_counted(tmp_path: Path) -> None:
-    """Rank 2 in every fifth step, by 2 ms; the slow step is the one most exposed."""
-    write_run(tmp_path, ranks=4, steps=100, buckets=3)
-    made = scene_of(load(find_records(tmp_path)), "net")
+    """Rank 2 in every fifth step, by 2 ms; the step most exposed is that of the slow collective."""
+    job = SyntheticJob(
+        steps=100, bucket_bytes=(4_000_000,) * 3, late_ms={2: 2.0}, late_every=5, jitter_ms=0.0,
+        slow_every=97, forward_ms=10.0, backward_ms=30.0,
+    )  # fmt: skip
+    write_job(job, tmp_path)
+    made = scene_of(load(find_records(tmp_path)), job.model)
     for rank in made.ranks:
         late = sorted(set(rank.step[(rank.flags & LATE) != 0].tolist()))
-        assert late == (list(range(0, 100, 5)) if rank.rank == 2 else [])
+        assert late == (list(range(1, 101, 5)) if rank.rank == 2 else [])
     summary = summary_of(made)
     (late_rank,) = summary["late"]
     assert (late_rank["rank"], late_rank["times"], late_rank["of"]) == (2, 60, 300)
     assert late_rank["margin"] == 2 * MS
-    assert summary["exposed"][0]["step"] == 96
-    assert step_of(made, 96)["start"] == 96 * 50 * MS - made.ranks[0].step_start[0]
-    assert step_of(made, 10**6)["step"] == 99
+    steps = {step.number: step.completed(0)[0] for step in simulate(job)}
+    longest = max(steps.values(), key=lambda step: step.exposed_ns or 0).step
+    assert summary["exposed"][0]["step"] == longest
+    start = steps[longest].first_ready_ns - steps[1].first_ready_ns
+    assert step_of(made, longest)["start"] == start
+    assert step_of(made, 10**6)["step"] == 100
 
 
 def test_details_are_those_of_the_record(tmp_path: Path) -> None:
