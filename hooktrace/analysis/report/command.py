@@ -72,8 +72,8 @@ def run_export(run: Path, *, out: Path, rank: int | None = None) -> None:
         raise ReportError(f"cannot write {out}: {error.strerror}; pass another file") from error
     console.print(
         f"{out}: {exported.ranks} ranks, {exported.slices:,} slices, {exported.arrows:,} arrows "
-        f"between ranks, {out.stat().st_size / 1e6:.1f} MB; open https://ui.perfetto.dev and drop it "
-        "there",
+        f"between ranks, {out.stat().st_size / 1e6:.1f} MB; open https://ui.perfetto.dev and drop "
+        "it there",
         soft_wrap=True,
     )
     if timeline.unaligned:
