@@ -159,6 +159,7 @@ def test_records_need_no_torch() -> None:
     assert loaded_with(code, heavy) == "[]"
 
 
+@pytest.mark.slow
 def test_analysis_needs_no_torch() -> None:
     """What reads files may run where torch is not installed; it does need numpy."""
     heavy = {"torch", "tensorboard", "prometheus_client", "opentelemetry"}
@@ -166,6 +167,7 @@ def test_analysis_needs_no_torch() -> None:
     assert loaded_with(code, heavy) == "[]"
 
 
+@pytest.mark.slow
 def test_backends_are_imported_when_their_exporter_is_made() -> None:
     """``import hooktrace`` alone loads no backend."""
     backends = {"tensorboard", "prometheus_client", "opentelemetry", "typer", "rich"}

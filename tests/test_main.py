@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hooktrace.commands.bench.synthetic import SyntheticJob, write_job
 from typer.testing import CliRunner, Result
 
 from hooktrace.__main__ import main
 from hooktrace.hooks import catalogue
+from hooktrace.testing.synthetic import SyntheticJob, write_job
 
 
 def call(*arguments: str) -> Result:

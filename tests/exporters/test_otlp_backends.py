@@ -24,6 +24,7 @@ from tests.exporters.records_sample import MODEL, WALL_ANCHOR_NS, make_batch
 MS = 1_000_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
 @pytest.mark.parametrize("silent", [False, True], ids=["refused", "silent"])
 def test_close_is_bounded_when_the_backend_is_down(

@@ -28,6 +28,7 @@ def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     }
 
 
+@pytest.mark.slow
 def test_import_loads_no_backend() -> None:
     """Importing the exporters imports neither prometheus_client nor opentelemetry."""
     code = (
@@ -111,6 +112,7 @@ def test_close_frees_the_port_and_may_be_repeated(make: Make) -> None:
     assert get(second.url) == ""
 
 
+@pytest.mark.slow
 def test_prometheus_discovers_and_scrapes_the_ranks(
     make: Make, certificate: tuple[Path, Path], tmp_path: Path
 ) -> None:

@@ -71,6 +71,7 @@ def test_each_line_is_strict_json_and_gives_the_records_back(tmp_path: Path) -> 
     assert lines[-1] == {"kind": "losses", "closed": True}
 
 
+@pytest.mark.slow
 def test_a_file_cut_at_any_byte_gives_whole_steps(tmp_path: Path) -> None:
     """Wherever the file ends, the steps before are whole and at most one line is skipped."""
     batch = sample.make_batch(steps=3)
@@ -104,6 +105,7 @@ for name in sys.argv[2:]:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_bytes", [256 << 20, 4 * MIN_BYTES], ids=["one part", "rotating"])
 def test_a_killed_process_leaves_whole_steps(tmp_path: Path, max_bytes: int) -> None:
     """After SIGKILL at several moments all steps that were exported are read, each whole.
@@ -317,6 +319,7 @@ def test_a_slow_step_brings_the_step_before_it(tmp_path: Path) -> None:
     assert track.steps.counts.all()
 
 
+@pytest.mark.slow
 def test_files_and_memory_are_flat(tmp_path: Path) -> None:
     """Also in a job that makes a model for each step and forgets it."""
     rules = Retention(first_steps=0, window_every=100, window_steps=2)

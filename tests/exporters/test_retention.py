@@ -106,6 +106,7 @@ def test_what_is_usual_follows_the_job() -> None:
     assert kept([*steps, step(400, period_ns=4 * PERIOD_NS)], **NOTHING) == [*found, 400]
 
 
+@pytest.mark.slow
 def test_a_job_of_alternating_steps_keeps_a_share() -> None:
     """Two in five are slow; fifty are kept at once, then one step in fifty, the others counted."""
     policy = DetailPolicy(Retention(**{**NOTHING, "extra_share": 0.02}))

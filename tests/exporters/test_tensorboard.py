@@ -270,6 +270,7 @@ def fetch(url: str) -> Any:
         return None
 
 
+@pytest.mark.slow
 def test_tensorboard_serves_both_ranks(tmp_path: Path) -> None:
     """A real server shows one run a rank, with its values and its layout table."""
     for rank in (0, 1):

@@ -158,6 +158,7 @@ def flipped(draw: st.DrawFn) -> Damaged:
     return Damaged(bytes(data), [i for i in range(len(LINES)) if i not in touched])
 
 
+@pytest.mark.slow
 @given(flipped())
 @SLOW
 def test_flipped_bytes(damaged: Damaged) -> None:
@@ -193,6 +194,7 @@ def test_a_cut_at_any_byte(size: int) -> None:
     assert all(line == count + 1 and "cut off" in reason for line, reason in trace.skipped)
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(0, len(LINES) - 1), max_size=2 * len(LINES)))
 @SLOW
 def test_lines_dropped_doubled_and_shuffled(order: list[int]) -> None:
@@ -236,6 +238,7 @@ READ_LINES = [RUN_LINE, len(LINES) - 1, *(i for i, found in enumerate(RECORDS) i
 ODD = st.sampled_from([2**63, -(2**63) - 1, 2**63 - 1, -1, 7, 1.5, "1", True, None, [], {}])
 
 
+@pytest.mark.slow
 @given(st.data(), st.sampled_from(READ_LINES), ODD | JSON)
 @SLOW
 def test_any_value_in_any_field(data: st.DataObject, number: int, value: Any) -> None:
@@ -263,6 +266,7 @@ def test_any_value_in_any_field(data: st.DataObject, number: int, value: Any) ->
     assert all(0 <= skew.rank < len(skew.arrivals_ns) for skew in trace.skews)
 
 
+@pytest.mark.slow
 @given(JSON, st.sampled_from([None, 0, 1]))
 @SLOW
 def test_other_json(value: Any, indent: int | None) -> None:
@@ -276,6 +280,7 @@ def test_other_json(value: Any, indent: int | None) -> None:
         assert "no record file of hooktrace" in skipped.reason or "cut off" in skipped.reason
 
 
+@pytest.mark.slow
 @given(st.binary(max_size=300))
 @SLOW
 def test_any_bytes(data: bytes) -> None:

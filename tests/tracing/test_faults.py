@@ -374,18 +374,21 @@ def run_script(tail: str = "") -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_interpreter_exit_without_close() -> None:
     """Everything recorded is exported, and the process ends by itself."""
     run = run_script()
     assert (run.returncode, run.stdout) == (0, "closed with steps [0, 1]\n"), run.stderr
 
 
+@pytest.mark.slow
 def test_exit_with_an_exception_keeps_the_records() -> None:
     """A script that dies of its own error still exports, and keeps its exit code."""
     run = run_script("raise SystemExit(7)")
     assert (run.returncode, run.stdout) == (7, "closed with steps [0, 1]\n"), run.stderr
 
 
+@pytest.mark.slow
 def test_a_forked_child_exports_nothing_and_says_so() -> None:
     """The child's tracer keeps records in memory; the parent's exporter is told of its own only."""
     run = run_script(

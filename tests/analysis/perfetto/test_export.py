@@ -169,6 +169,7 @@ ASKED = {
 }
 
 
+@pytest.mark.browser
 def test_perfetto_opens_it(tmp_path: Path) -> None:
     """The real UI finds every slice and every arrow, from bucket to bucket, without an error."""
     python, chromium = os.environ.get("HOOKTRACE_TEST_PERFETTO"), shutil.which("chromium")

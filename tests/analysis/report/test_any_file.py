@@ -6,13 +6,13 @@ import json
 from collections.abc import Callable
 
 import pytest
+from hooktrace.analysis.report.export import export
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from hooktrace.analysis.report import build_report
 from hooktrace.analysis.report.as_json import report_json
-from hooktrace.analysis.report.export import export
 from hooktrace.analysis.report.page import page
 from hooktrace.analysis.timeline import find_records, load
 from tests.analysis.report.test_command import Page
@@ -43,6 +43,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(STEPS, min_size=1, max_size=3))
 def test_no_run_is_too_odd(

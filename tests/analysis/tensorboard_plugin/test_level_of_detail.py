@@ -74,6 +74,7 @@ def test_narrow_buckets_are_merged_with_their_shares(tmp_path: Path) -> None:
     assert bins["shares"] == [5, 20, 50, 25, 0, 0, 0] * 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("share", [1, 3, 20, 400])
 def test_every_bucket_is_there_once_and_the_picture_is_bounded(tmp_path: Path, share: int) -> None:
     """However many there are and wherever one looks."""

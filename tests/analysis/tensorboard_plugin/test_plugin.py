@@ -118,6 +118,7 @@ def test_only_some_runs_stay_in_memory(tmp_path: Path) -> None:
     assert cache.get("b", 1) is not b
 
 
+@pytest.mark.slow
 def test_torch_is_not_imported() -> None:
     """TensorBoard's process stays as small as it is."""
     code = """

@@ -137,6 +137,7 @@ def test_everything_else_is_records() -> None:
     assert track.trace.buckets == track.trace.steps == []
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(STEPS)
 def test_no_line_leaves_half_a_row(steps: list[Completed]) -> None:

@@ -169,6 +169,7 @@ def test_no_files_make_an_empty_timeline() -> None:
     assert arrivals(timeline, "any").ready.shape == (0, 0)
 
 
+@pytest.mark.slow
 def test_processes_read_the_same(tmp_path: Path) -> None:
     """Whether ranks are read here or in processes of their own."""
     write_ranks(tmp_path, {r: text_of(run_of(r), [make_step(1)]) for r in range(3)})

@@ -10,6 +10,7 @@ import pytest
 from hooktrace.commands.bench.table import _number, row_of
 
 
+@pytest.mark.slow
 def test_the_interval_covers_the_median_in_95_cases_of_100() -> None:
     """Of a skewed distribution whose median is known, for few samples and for many."""
     source = random.Random(0)

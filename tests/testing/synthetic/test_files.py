@@ -41,6 +41,7 @@ def test_processes_write_the_same(tmp_path: Path) -> None:
     assert [path.read_bytes() for path in one] == [path.read_bytes() for path in two]
 
 
+@pytest.mark.slow
 def test_no_torch_is_needed() -> None:
     """Whoever makes records only does not wait for it."""
     code = "import sys, hooktrace.testing.synthetic; sys.exit('torch' in sys.modules)"
