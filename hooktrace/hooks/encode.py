@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -56,9 +57,5 @@ def encode_and_decode(encode: Coder, decode: Coder, *, average: bool = True) -> 
         encoded,
         check=group_of,
         name=f"encode_and_decode({hook_name(encode)}, {hook_name(decode)})",
-        made_by=(_again, (encode, decode, average)),
+        made_by=(partial(encode_and_decode, average=average), (encode, decode)),
     )
-
-
-def _again(encode: Coder, decode: Coder, average: bool) -> StagedHook:
-    return encode_and_decode(encode, decode, average=average)

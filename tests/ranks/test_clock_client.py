@@ -5,39 +5,15 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from hooktrace.ranks import clock_client
 from hooktrace.ranks.clock_client import ClockClient, measure
-from hooktrace.ranks.clock_server import ANSWER, PING, ClockServer
-from hooktrace.records import ClockRecord, SkewRecord, late_rank
-
-S = 1_000_000_000
-
-
-class Server:
-    """A server whose clock is ahead of this host's by some ns."""
-
-    def __init__(self, ahead_ns: int = 0) -> None:
-        self.ahead_ns = ahead_ns
-        self.server = ClockServer("127.0.0.1", lambda: time.perf_counter_ns() + self.ahead_ns)
-
-    def connect(self, token: str | None = None) -> socket.socket:
-        """Return a connection on which pings may be sent."""
-        host, port, own = self.server.address.split()
-        connection = socket.create_connection((host, int(port)), timeout=5)
-        connection.sendall(bytes.fromhex(own if token is None else token))
-        return connection
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    """A server that is 7 s ahead."""
-    made = Server(7 * S)
-    yield made
-    made.server.close()
+from hooktrace.ranks.clock_server import ANSWER
+from hooktrace.records import ClockRecord
+from tests.ranks.servers import S, Server
 
 
 @pytest.mark.parametrize("ahead_ns", [0, 7 * S, -3 * S - 12345])
@@ -101,32 +77,6 @@ def test_the_shortest_round_trip_counts() -> None:
     )
 
 
-@pytest.mark.parametrize("token", ["00" * 16, "ff", "00" * 24], ids=len)
-def test_a_stranger_gets_no_answer(server: Server, token: str) -> None:
-    """Its connection is closed, and others go on."""
-    with server.connect(token) as stranger, server.connect() as friend:
-        stranger.sendall(bytes(24))
-        with pytest.raises(ConnectionError):
-            measure(stranger, time.perf_counter_ns, pings=1)
-        assert measure(friend, time.perf_counter_ns, pings=1).pings == 1
-
-
-def test_many_clients_at_once_and_one_that_leaves(server: Server) -> None:
-    """In pieces of any size; nobody holds up the others."""
-    first = server.connect()
-    silent = server.connect()
-    leaving = server.connect()
-    leaving.close()
-    for byte in PING.pack(5):
-        first.sendall(bytes([byte]))
-    answered, _, _ = ANSWER.unpack(clock_client._receive(first, ANSWER.size))
-    assert answered == 5
-    with server.connect() as other:
-        measure(other, time.perf_counter_ns)
-    first.close()
-    silent.close()
-
-
 def wait_for(reached: Callable[[], bool]) -> bool:
     """Poll for at most 20 s."""
     end = time.monotonic() + 20
@@ -151,30 +101,3 @@ def test_a_client_goes_on_when_its_server_is_replaced(monkeypatch: pytest.Monkey
     second.server.close()
     assert abs(found[0].offset_ns - 5 * S) <= found[0].uncertainty_ns
     assert not [t for t in threading.enumerate() if t.name == "hooktrace-clock"]
-
-
-@pytest.mark.parametrize(
-    ("arrivals", "uncertainty", "late"),
-    [
-        ((0, 5, 20), 14, 2),
-        ((0, 5, 20), 15, None),
-        ((20, 0), 3, 0),
-        ((0, 5, 20), None, None),
-        ((0,), 0, None),
-        ((), 0, None),
-    ],
-)
-def test_nobody_is_blamed_within_the_uncertainty(
-    arrivals: tuple[int, ...], uncertainty: int | None, late: int | None
-) -> None:
-    """It is of the last rank's distance to the next."""
-    assert late_rank(arrivals, uncertainty) == late
-
-
-def test_a_skew_knows_its_own_lag_and_the_late_rank() -> None:
-    """Of the rank that recorded it."""
-    skew = SkewRecord(
-        model="net", hook="h", generation=1, step=3, bucket=2, time_ns=5, rank=6,
-        ranks=(4, 6, 9), arrivals_ns=(0, 7, 90), uncertainty_ns=10,
-    )  # fmt: skip
-    assert (skew.lag_ns, skew.late_rank) == (7, 9)
