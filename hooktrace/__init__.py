@@ -1,5 +1,17 @@
 """hooktrace: instrumentation and debugging for PyTorch DDP communication hooks.
 
+    trace(hook) --> DDP calls it with a bucket of gradients             tracing, hooks
+      driver: the hook's operations, collective by collective           staging
+        each moment is stamped; the ended call is pushed into a ring    capture
+        on sampled steps: error, wire bytes, checks                     probes, ranks
+    ring --> drain thread: calls --> records, steps                     tracing, records
+      --> Tracer.steps(), summary()
+      --> Prometheus, OpenTelemetry, TensorBoard, record files          exporters
+    record files of all ranks --> columns                               analysis
+      --> report, Perfetto file, TensorBoard's Comm Timeline
+    the command line: hooktrace demo, report, export, check, bench      __main__, commands
+    fakes, made-up runs, the check of a hook                            testing
+
 The public names are listed in ``__init__.pyi`` and imported when they are first used, so that
 ``hooktrace.records`` and whatever else needs no torch can be imported without it.
 """

@@ -1,10 +1,12 @@
-"""The main job: N ranks train a small language model under DDP, traced.
+"""``hooktrace demo``: N ranks train a small language model under DDP, traced.
 
-``options`` checks what was asked for before anything starts, ``launch`` starts the ranks with
-torch's elastic launcher and reports how they ended, ``train`` is one rank (``model``, ``text``,
-traced hook, exporters, the loop), ``screen`` its progress line, which is an exporter like the
-others, ``report`` prints the tables at the end, and ``hold`` serves the recorded metrics again for
-a scraper that comes late.
+    DemoOptions --launch--> ranks: train() --> exporters --> files, metrics
+    (options.py) (launch.py)  (train.py)   --> screen.py      progress
+                              <-- RankResult --> closing.py   tables, and what to open next
+                                                 hold.py      the metrics served again, on demand
+
+Options are checked before anything starts.  ``model.py`` and ``text.py`` are what is trained, on
+what.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ __all__ = ["hold", "read_batch"]
 def hold(console: Console, options: DemoOptions) -> None:
     """Serve each rank's metrics, read back from its record file, until Ctrl-C or SIGTERM."""
     ended = threading.Event()
-    traces = find_records(options.out)
+    files = find_records(options.out)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: ended.set())
     with ExitStack() as stack:
@@ -32,7 +32,7 @@ def hold(console: Console, options: DemoOptions) -> None:
                 options.port, local_rank=rank, file_sd=options.out / "prometheus"
             )
             stack.callback(exporter.close)
-            exporter.export(read_batch(traces.get(rank, [record_path(options.out, rank)])))
+            exporter.export(read_batch(files.get(rank, [record_path(options.out, rank)])))
             console.print(f"holding the metrics of rank {rank}: {exporter.url}", soft_wrap=True)
         console.print("Ctrl-C ends it")
         ended.wait()
@@ -43,19 +43,19 @@ def read_batch(paths: Sequence[Path]) -> Batch:
 
     Raises ``OSError`` for a file that cannot be opened, ``ValueError`` where no run is in them.
     """
-    trace = read_parts(paths)
-    if trace.run is None:
+    records = read_parts(paths)
+    if records.run is None:
         raise ValueError(f"{paths[0]} holds no run; run the demo again")
     return Batch(
-        run=trace.run,
-        steps=tuple((step, tuple(buckets)) for step, buckets in _by_step(trace)),
-        records=(*trace.layouts, *trace.anomalies),
+        run=records.run,
+        steps=tuple((step, tuple(buckets)) for step, buckets in _by_step(records)),
+        records=(*records.layouts, *records.anomalies),
     )
 
 
-def _by_step(trace: RankRecords) -> Iterator[tuple[StepRecord, list[BucketRecord]]]:
+def _by_step(records: RankRecords) -> Iterator[tuple[StepRecord, list[BucketRecord]]]:
     buckets: dict[tuple[str, int], list[BucketRecord]] = {}
-    for bucket in trace.buckets:
+    for bucket in records.buckets:
         buckets.setdefault((bucket.model, bucket.step), []).append(bucket)
-    for step in trace.steps:
+    for step in records.steps:
         yield step, buckets.get((step.model, step.step), [])

@@ -15,9 +15,9 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from ...records.files import record_path
+from .closing import print_closing
 from .hold import hold
 from .options import HOOKS, DemoOptions
-from .report import print_report
 from .train import RankResult, train
 
 __all__ = ["run"]
@@ -50,7 +50,7 @@ def run(options: DemoOptions) -> int:
         return _interrupted(options, error.sigval)
     finally:
         _tidy_up(console, options)
-    print_report(console, options, results)
+    print_closing(console, options, results)
     if options.hold:
         hold(console, options)
     return 0

@@ -16,12 +16,12 @@ from ...records.units import megabytes, milliseconds
 from .options import DemoOptions, sends_opentelemetry
 from .train import RankResult
 
-__all__ = ["print_report"]
+__all__ = ["print_closing"]
 
 _STAGES = ("compress", "queue", "wire", "decompress")
 
 
-def print_report(console: Console, options: DemoOptions, results: list[RankResult]) -> None:
+def print_closing(console: Console, options: DemoOptions, results: list[RankResult]) -> None:
     """Print what the ranks saw; ``results`` is in rank order and not empty."""
     losses = results[0].losses
     tail = losses[-10:]
@@ -48,14 +48,15 @@ def print_report(console: Console, options: DemoOptions, results: list[RankResul
 def _bucket_table(summary: ModelSummary) -> Table:
     table = Table(
         title=f"{summary.hook}, rank 0: medians of {summary.steps} steps",
-        caption="sizes in MB, times in ms, bus bandwidth (nccl-tests) in MB/s",
+        caption="sizes in MB; times in ms: from ready to done, its 95th percentile, its stages; "
+        "busbw: bus bandwidth (nccl-tests) in MB/s",
         box=None,
         pad_edge=False,
         header_style="bold",
         title_justify="left",
         caption_justify="left",
     )
-    for heading in ("bucket", "grad", "wire", "ready→done", "p95", *_STAGES, "busbw"):
+    for heading in ("bucket", "grad", "sent", "time", "p95", *_STAGES, "busbw"):
         table.add_column(heading, justify="right", no_wrap=True)
     for bucket in summary.buckets:
         table.add_row(*_bucket_row(bucket))
