@@ -254,7 +254,7 @@ def test_any_value_in_any_field(data: st.DataObject, number: int, value: Any) ->
             break
     text = json.dumps(event, separators=(",", ":")).encode() + b"\n"
     trace, track = read_both(b"".join([*LINES[:number], text, *LINES[number + 1 :]]))
-    names = [*(name for pair in track.models for name in pair), *track.dtypes]
+    names = [*(name for pair in track.models for name in pair), *(f.dtype for f in track.facts)]
     assert {type(name) for name in [*names, *track.exceptions.values()]} <= {str}
     if number == RUN_LINE and trace.skipped:
         return
@@ -345,7 +345,7 @@ def test_an_endless_line_stays_out_of_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a line that is longer than any of ours only the beginning is read; the next is whole."""
-    monkeypatch.setattr(codec, "_LONGEST_LINE", 1000)
+    monkeypatch.setattr(codec, "LONGEST_LINE", 1000)
     path = tmp_path / "rank00000.jsonl"
     path.write_bytes(b"".join(LINES[:4]) + b"[" + b"1," * 5000 + b"1]\n" + b"".join(LINES[4:]))
     lines = list(codec.read_lines(path))

@@ -149,7 +149,6 @@ class RankEvents:
     def _buckets(self) -> Iterator[str]:
         buckets, stages = self.track.buckets, self.track.stages
         starts, ends = self.arrows.starts[self.index], self.arrows.ends[self.index]
-        shifts = starts - buckets.ready
         names = stages.name.tolist()
         kinds = ["derived" if derived else "stage" for derived in stages.derived.tolist()]
         begins, finishes = stages.start.tolist(), stages.end.tolist()
@@ -162,13 +161,13 @@ class RankEvents:
         order = np.lexsort((starts, buckets.bucket, buckets.model))
         columns = (
             *(buckets.model, buckets.step, buckets.bucket, buckets.gradient_bytes),
-            *(buckets.wire_bytes, starts, ends, shifts, buckets.first_stage, buckets.stages),
+            *(buckets.wire_bytes, starts, ends, buckets.first_stage, buckets.stages),
             *(self.arrows.phase[self.index], self.arrows.flow[self.index]),
         )
         for row, values in zip(
             order.tolist(), zip(*(c[order].tolist() for c in columns), strict=True), strict=True
         ):
-            model, step, bucket, gradients, sent, start, end, shift, first, count, *flow = values
+            model, step, bucket, gradients, sent, start, end, first, count, *flow = values
             tid, lines = self._row(model, 1 + bucket, start, end)
             yield from lines
             args = f',"args":{{"step":{step},"gradient_bytes":{gradients}'
@@ -181,8 +180,8 @@ class RankEvents:
             cursor = start + 1
             for at in range(first, first + count):
                 # Cut to the bucket and to what the stages before left: slices must nest.
-                begin = max(cursor, begins[at] + shift)
-                finish = min(end, finishes[at] + shift)
+                begin = max(cursor, start + begins[at])
+                finish = min(end, start + finishes[at])
                 if finish > begin:
                     yield self._slice(kinds[at], STAGE_NAMES[names[at]], tid, (begin, finish))
                     cursor = finish

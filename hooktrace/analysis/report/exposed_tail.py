@@ -16,12 +16,18 @@ def tails(arrays: StepArrays) -> Floats:
     time until a bucket is done, since the one before it was, is what that bucket adds.  A step's
     sum is its exposed time.
     """
-    after = arrays.done - np.nanmax(arrays.ready, axis=2, initial=-np.inf, keepdims=True)
+    return np.stack(
+        [_tails_of_rank(ready, done) for ready, done in zip(arrays.ready, arrays.done, strict=True)]
+    )
+
+
+def _tails_of_rank(ready: Floats, done: Floats) -> Floats:
+    after = done - np.nanmax(ready, axis=1, initial=-np.inf, keepdims=True)
     left = np.where(np.isnan(after), 0.0, np.maximum(after, 0.0))
-    order = np.argsort(left, axis=2, kind="stable")
-    added = np.diff(np.take_along_axis(left, order, axis=2), axis=2, prepend=0.0)
+    order = np.argsort(left, axis=1, kind="stable")
+    added = np.diff(np.take_along_axis(left, order, axis=1), axis=1, prepend=0.0)
     found: Floats = np.empty_like(left)
-    np.put_along_axis(found, order, added, axis=2)
+    np.put_along_axis(found, order, added, axis=1)
     return found
 
 

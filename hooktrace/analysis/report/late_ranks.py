@@ -12,7 +12,7 @@ import numpy as np
 
 from ..timeline import last_rank
 from .facts import LateRank
-from .step_arrays import Floats, StepArrays, middle
+from .step_arrays import Floats, StepArrays, medians, middle
 
 __all__ = ["lags", "late_ranks"]
 
@@ -33,15 +33,9 @@ def lags(arrays: StepArrays) -> Floats:
     A rank whose clock nobody measured is unknown, as is all where fewer than two are left.
     """
     called = np.where(np.isnan(arrays.uncertainty), np.nan, arrays.called)
-    ranks, _, buckets = called.shape
-    found = np.full((ranks, buckets), np.nan)
     if np.count_nonzero(~np.isnan(called).all(axis=(1, 2))) < 2:
-        return found
-    after = called - np.fmin.reduce(called, axis=0)
-    for i in range(ranks):
-        for b in range(buckets):
-            found[i, b] = middle(after[i, :, b])
-    return found
+        return np.full((len(called), called.shape[2]), np.nan)
+    return medians(called - np.fmin.reduce(called, axis=0), axis=1)
 
 
 def late_ranks(arrays: StepArrays) -> tuple[LateRank, ...]:
@@ -86,6 +80,4 @@ def late_ranks(arrays: StepArrays) -> tuple[LateRank, ...]:
 
 def _behind_the_median_rank(arrays: StepArrays, i: int) -> Floats:
     others = np.delete(arrays.called, i, axis=0)
-    usual = np.median(others, axis=0) if len(others) > 1 else others[0]
-    after = arrays.called[i] - usual
-    return np.array([middle(after[:, b]) for b in range(after.shape[1])])
+    return medians(arrays.called[i] - np.median(others, axis=0), axis=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from .facts import SlowSteps
-from .step_arrays import Floats, StepArrays, middle
+from .step_arrays import Floats, StepArrays, medians, middle
 
 __all__ = ["SLOW", "slow_steps"]
 
@@ -19,7 +19,7 @@ def slow_steps(arrays: StepArrays) -> SlowSteps | None:
     A period counts from one step's first bucket to the next one's, so what a long one holds is the
     communication of the step before it.
     """
-    period = _over_ranks(arrays.period)
+    period = medians(arrays.period, axis=0)
     known = int(np.count_nonzero(~np.isnan(period)))
     usual = middle(period)
     if known < 8 or usual <= 0:
@@ -42,14 +42,6 @@ def slow_steps(arrays: StepArrays) -> SlowSteps | None:
         periods=known,
         slowest_ns=float(period[worst[0]]),
         excess_ns=float(beyond.sum()) / known,
-        exposed_excess_ns=excess(_over_ranks(arrays.exposed)),
-        backward_excess_ns=excess(_over_ranks(backward)),
+        exposed_excess_ns=excess(medians(arrays.exposed, axis=0)),
+        backward_excess_ns=excess(medians(backward, axis=0)),
     )
-
-
-def _over_ranks(values: Floats) -> Floats:
-    """Return the median over ranks of each step; NaN where no rank knows."""
-    found = np.full(values.shape[1], np.nan)
-    some = ~np.isnan(values).all(axis=0)
-    found[some] = np.nanmedian(values[:, some], axis=0)
-    return found

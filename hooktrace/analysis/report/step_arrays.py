@@ -20,7 +20,7 @@ import numpy.typing as npt
 from ...records import ErrorRecord
 from ..timeline import STAGE_NAMES, UNKNOWN, Ints, RankClock, RankTrack, Timeline
 
-__all__ = ["Floats", "StepArrays", "middle", "settled_steps"]
+__all__ = ["Floats", "StepArrays", "medians", "middle", "settled_steps"]
 
 Floats = npt.NDArray[np.float64]
 
@@ -29,6 +29,18 @@ def middle(values: Floats, share: float = 0.5) -> float:
     """Return a percentile of what is known among ``values``, of any shape; NaN where nothing is."""
     known = values[~np.isnan(values)]
     return float(np.quantile(known, share)) if known.size else float("nan")
+
+
+def medians(values: Floats, axis: int) -> Floats:
+    """Return the median of what is known along an axis; NaN where nothing is."""
+    ordered = np.sort(values, axis=axis)  # NaN comes last
+    known = np.expand_dims(np.count_nonzero(~np.isnan(values), axis=axis), axis)
+    low, high = (
+        np.take_along_axis(ordered, np.maximum(at, 0), axis)
+        for at in ((known - 1) // 2, known // 2)
+    )
+    found: Floats = np.squeeze((low + np.where(known > 0, high, np.nan)) / 2, axis)
+    return found
 
 
 class _Rows(NamedTuple):
@@ -128,17 +140,17 @@ class StepArrays:
     @cached_property
     def ready(self) -> Floats:
         """When the gradients were there, in the clock that tells the truth of them, (R, S, B)."""
-        return self.called + self._since_called("ready")
+        return self.called + self._since_called("ready_after")
 
     @cached_property
     def done(self) -> Floats:
         """When the result was there, by the clock of ``ready``, (R, S, B)."""
-        return self.called + self._since_called("done")
+        return self.called + self._since_called("done_after")
 
     def _since_called(self, column: str) -> Floats:
         def since(own: _Rows) -> Floats:
             columns = own.track.buckets
-            spent = getattr(columns, column)[own.buckets] - columns.called[own.buckets]
+            spent = getattr(columns, column)[own.buckets]
             return np.where(columns.having("untimed")[own.buckets], np.nan, spent)
 
         return self.by_bucket(since)
@@ -149,9 +161,7 @@ class StepArrays:
 
     def call(self) -> Floats:
         """Return how long the hook itself took, (R, S, B)."""
-        return self.by_bucket(
-            lambda own: (own.track.buckets.launched - own.track.buckets.called)[own.buckets]
-        )
+        return self.by_bucket(lambda own: own.track.buckets.launched_after[own.buckets])
 
     @cached_property
     def stages(self) -> dict[str, Floats]:
@@ -234,7 +244,8 @@ def _stages_of(own: _Rows) -> list[int]:
     """Return which stages the buckets of a rank go through."""
     counts = np.zeros(len(own.track.buckets), bool)
     counts[own.buckets] = True
-    found: list[int] = np.unique(own.track.stages.name[counts[own.track.stages.bucket]]).tolist()
+    names = own.track.stages.name[np.repeat(counts, own.track.buckets.stages)]
+    found: list[int] = np.unique(names).tolist()
     return found
 
 

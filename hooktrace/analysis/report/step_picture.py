@@ -137,15 +137,15 @@ def _boxes(svg: Svg, arrays: StepArrays, across: Scale, row: _Row) -> None:
     i, s = row.i, row.s
     track, buckets = arrays.rows_of_step(i, s)
     columns, stages = track.buckets, track.stages
+    first = columns.first_stage
     by_stage: dict[str, list[tuple[float, float, float, float]]] = {}
     for own, b in buckets:
         if np.isnan(arrays.ready[i, s, b]):
             continue
-        shift = float(arrays.ready[i, s, b]) - float(columns.ready[own])
-        first = int(columns.first_stage[own])
-        for k in range(first, first + int(columns.stages[own])):
-            begin = across((float(stages.start[k]) + shift) / 1e6)
-            width = across((float(stages.end[k]) + shift) / 1e6) - begin
+        ready = float(arrays.ready[i, s, b])
+        for k in range(first[own], first[own] + columns.stages[own]):
+            begin = across((ready + float(stages.start[k])) / 1e6)
+            width = across((ready + float(stages.end[k])) / 1e6) - begin
             by_stage.setdefault(STAGE_NAMES[stages.name[k]], []).append(
                 (begin, row.top(b), max(width, 0.1), row.lane * 0.9)
             )

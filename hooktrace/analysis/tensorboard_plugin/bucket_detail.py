@@ -35,6 +35,7 @@ def bucket_detail(scene: Scene, rank: int, row: int) -> dict[str, Any]:
     at = int(places[0])
     columns, track = own.track.buckets, own.track
     model, hook = track.models[int(columns.model[row])]
+    facts = track.facts[int(columns.facts[row])]
     flags = [name for name, bit in BUCKET_FLAGS.items() if columns.flags[row] & bit]
     layout = next((x for _, x in own.layouts if x.generation == columns.generation[row]), None)
     names = _parameters(layout, int(columns.bucket[row]))
@@ -47,7 +48,7 @@ def bucket_detail(scene: Scene, rank: int, row: int) -> dict[str, Any]:
             ["model", model],
             ["hook", hook],
             ["generation", str(columns.generation[row])],
-            ["elements", f"{columns.numel[row]:,} {track.dtypes[int(columns.dtype[row])]}"],
+            ["elements", f"{facts.numel:,} {facts.dtype}"],
             *([["marks", ", ".join(flags).replace("_", " ")]] if flags else []),
         ],
         "times": _times(own, at, row),
@@ -68,7 +69,7 @@ def _times(own: RankScene, at: int, row: int) -> list[list[str]]:
     columns = own.track.buckets
     return [
         ["ready to done", exact_ms(int(own.end[at] - own.start[at]))],
-        ["hook's call", exact_ms(int(columns.launched[row] - columns.called[row]))],
+        ["hook's call", exact_ms(int(columns.launched_after[row]))],
         ["ready at", f"{own.start[at] / 1e9:,.6f} s"],
     ]
 

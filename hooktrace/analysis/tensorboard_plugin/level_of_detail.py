@@ -91,16 +91,16 @@ def _narrowest(durations: list[Ints], px_ns: float) -> float:
 def _bars(rank: RankScene, at: Ints, t0: int) -> dict[str, Any]:
     columns, stages = rank.track.buckets, rank.track.stages
     row = rank.row[at]
-    counts = columns.stages[row]
+    counts = columns.stages[row].astype(np.int64)
     # The rows of all these buckets' stages, one bucket after the other.
     before = np.cumsum(counts) - counts
     of_bar = np.repeat(np.arange(len(at)), counts)
     index = columns.first_stage[row][of_bar] + np.arange(int(counts.sum())) - before[of_bar]
     start, end = rank.start[at], rank.end[at]
-    shift = rank.shift[at][of_bar]
+    begin, last = start[of_bar], end[of_bar]
     # Cut to the bucket, as in the Perfetto file.
-    from_ns = np.clip(stages.start[index] + shift, start[of_bar], end[of_bar])
-    to_ns = np.clip(stages.end[index] + shift, from_ns, end[of_bar])
+    from_ns = np.clip(begin + stages.start[index], begin, last)
+    to_ns = np.clip(begin + stages.end[index], from_ns, last)
     return {
         "id": row.tolist(),
         "lane": rank.lane[at].tolist(),

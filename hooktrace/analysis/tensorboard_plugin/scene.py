@@ -41,8 +41,8 @@ Floats = npt.NDArray[np.float64]
 class RankScene:
     """One rank.  Times are ns since the origin; ``_until`` arrays are running maxima of ends.
 
-    ``row``: the bucket's row in ``track.buckets``.  ``shift``: what to add to the bucket's host
-    times.  ``spent``: ns in each of ``STAGE_NAMES`` and, last, in none of them.
+    ``row``: the bucket's row in ``track.buckets``.  ``spent``: ns in each of ``STAGE_NAMES`` and,
+    last, in none of them.
     """
 
     track: RankTrack
@@ -52,7 +52,6 @@ class RankScene:
     start: Ints
     end: Ints
     until: Ints
-    shift: Ints
     step: Ints
     bucket: Ints
     flags: Ints
@@ -122,8 +121,7 @@ def _rank_scene(track: RankTrack, clock: RankClock, model: str) -> RankScene:
     common = clock.common(columns.ready[row])
     order = np.argsort(common, kind="stable")
     row, start = row[order], common[order]
-    shift = start - columns.ready[row]
-    end = np.maximum(start, columns.done[row] + shift)
+    end = np.maximum(start, start + columns.done_after[row] - columns.ready_after[row])
     number, bucket = columns.step[row], columns.bucket[row]
     of_steps = np.flatnonzero(track.is_of(steps, model))
     of_steps = of_steps[np.argsort(steps.first_ready[of_steps], kind="stable")]
@@ -141,7 +139,6 @@ def _rank_scene(track: RankTrack, clock: RankClock, model: str) -> RankScene:
         start=start,
         end=end,
         until=end,
-        shift=shift,
         step=number,
         bucket=bucket,
         flags=columns.flags[row].copy(),
@@ -184,7 +181,7 @@ def _spent(track: RankTrack, row: Ints, duration: Ints) -> Floats:
 
 def _move(rank: RankScene, origin: int) -> None:
     """Count all of a rank's times from the origin."""
-    for name in ("start", "end", "step_start", "step_end", "step_last_ready", "shift"):
+    for name in ("start", "end", "step_start", "step_end", "step_last_ready"):
         setattr(rank, name, getattr(rank, name) - origin)
     rank.until = np.maximum.accumulate(rank.end) if len(rank.end) else rank.end
     rank.step_until = np.maximum.accumulate(rank.step_end) if len(rank.step_end) else rank.step_end

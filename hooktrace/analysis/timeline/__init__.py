@@ -24,7 +24,6 @@ from .columns import (
     RankTrack,
     StageColumns,
     StepColumns,
-    read_track,
 )
 from .follow import TrackFollower
 from .merge import (
@@ -33,6 +32,7 @@ from .merge import (
     load,
     timeline_of,
 )
+from .read_columns import read_track
 
 __all__ = [
     "BUCKET_FLAGS",

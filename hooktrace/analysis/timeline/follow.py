@@ -1,6 +1,6 @@
 """A rank's record files while they are being written: what is new is read, nothing twice.
 
-    files --whole lines since the last call--> Builder (rows stay) --track--> RankTrack
+    files --whole lines since the last call--> ColumnBuilder (rows stay) --track--> RankTrack
 
 A line that is only half there waits for its end.  A file that was replaced (its inode is another)
 or cut begins anew: its rank starts over with all its files.
@@ -15,14 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...records.codec import RecordReader
-from .columns import Builder, RankTrack, joined
+from .columns import RankTrack
+from .read_columns import ColumnBuilder, joined
 
 __all__ = ["TrackFollower"]
 
 
 @dataclass(slots=True)
 class _File:
-    decoder: RecordReader
+    reader: RecordReader
     inode: int
     size: int = 0
     position: int = 0
@@ -42,7 +43,7 @@ class TrackFollower:
 
     def _restart(self) -> None:
         self.epoch += 1
-        self._builder = Builder()
+        self._builder = ColumnBuilder()
         self._files: dict[Path, _File] = {}
 
     @property
@@ -80,7 +81,7 @@ class TrackFollower:
             self._restart()
         for path, status in found.items():
             if path not in self._files:
-                self._files[path] = _File(self._builder.decoder(), status.st_ino)
+                self._files[path] = _File(self._builder.reader(), status.st_ino)
             self._files[path].size = status.st_size
 
     def read(self, most: int) -> int:
@@ -105,11 +106,11 @@ class TrackFollower:
                 file.size = file.position  # half a line: nothing to read until the next look
                 return 0
             end = len(block)  # a line longer than all that hooktrace writes
-        file.decoder.feed(block[:end].splitlines(keepends=True))
+        file.reader.feed_block(block[:end])
         file.position += end
         return end
 
     def track(self) -> RankTrack:
         """Return what was read so far; it stays as it is when more is read."""
-        trace = joined([f.decoder.content() for f in self._files.values()], list(self._files))
+        trace = joined([f.reader.content() for f in self._files.values()], list(self._files))
         return self._builder.track(trace, [os.fspath(path) for path in self._files])

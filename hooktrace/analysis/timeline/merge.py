@@ -15,7 +15,8 @@ from pathlib import Path
 from ...records import RunInfo
 from ...records.files import find_records
 from .clock import RankClock
-from .columns import RankTrack, read_track
+from .columns import RankTrack
+from .read_columns import read_track
 
 __all__ = ["Timeline", "find_records", "load", "timeline_of"]
 

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from hooktrace.analysis.timeline import (
@@ -15,9 +17,11 @@ from hooktrace.analysis.timeline import (
     STAGE_NAMES,
     STEP_FLAGS,
     RankTrack,
+    read_columns,
     read_track,
 )
-from hooktrace.analysis.timeline.columns import UNKNOWN, Builder
+from hooktrace.analysis.timeline.columns import UNKNOWN, packed
+from hooktrace.analysis.timeline.read_columns import ColumnBuilder
 from hooktrace.records import BucketRecord, StepRecord
 from hooktrace.records.codec import RecordEncoder
 from tests.analysis.timeline.files import Completed, run_of, steps_of, text_of
@@ -28,8 +32,10 @@ from tests.records.test_codec import STEPS
 def track_of(text: str | bytes) -> RankTrack:
     """Read a file's content."""
     data = text.encode() if isinstance(text, str) else text
-    builder = Builder()
-    return builder.track(builder.read(data.splitlines(keepends=True)), [])
+    builder = ColumnBuilder()
+    reader = builder.reader()
+    reader.feed_block(data)
+    return builder.track(reader.content(), [])
 
 
 def or_unknown(value: float | None) -> int:
@@ -52,16 +58,16 @@ def check_bucket(track: RankTrack, row: int, record: BucketRecord) -> None:
     """Compare a bucket and its stages."""
     columns = track.buckets
     assert track.models[columns.model[row]] == (record.model, record.hook)
-    assert track.dtypes[columns.dtype[row]] == record.dtype
+    facts = track.facts[columns.facts[row]]
+    assert (facts.dtype, facts.numel) == (record.dtype, record.numel)
     for name, value in (
         ("step", record.step),
         ("bucket", record.bucket),
         ("generation", record.generation),
         ("called", record.ready_ns),
-        ("launched", record.launched_ns),
+        ("launched_after", record.launched_ns - record.ready_ns),
         ("ready", record.ready_ns),
         ("done", record.done_ns),
-        ("numel", record.numel),
         ("gradient_bytes", record.gradient_bytes),
         ("wire_bytes", or_unknown(record.wire_bytes)),
         ("bus_bytes", or_unknown(record.bus_bytes)),
@@ -77,8 +83,9 @@ def check_bucket(track: RankTrack, row: int, record: BucketRecord) -> None:
     stages = track.stages
     for at, stage in enumerate(record.stages, begin):
         assert STAGE_NAMES[stages.name[at]] == stage.name
-        assert (stages.start[at], stages.end[at]) == (stage.start_ns, stage.end_ns)
-        assert (stages.derived[at], stages.bucket[at]) == (stage.derived, row)
+        times = record.ready_ns + stages.start[at], record.ready_ns + stages.end[at]
+        assert times == (stage.start_ns, stage.end_ns)
+        assert (stages.derived[at], track.bucket_of_stages()[at]) == (stage.derived, row)
 
 
 def check_step(track: RankTrack, row: int, step: StepRecord) -> None:
@@ -120,8 +127,9 @@ def test_a_device_bucket_is_placed_after_its_steps_first_ready() -> None:
         assert track.buckets.ready[row] == step.first_ready_ns + bucket.device.ready_ns
         assert track.buckets.done[row] == step.first_ready_ns + bucket.device.done_ns
         for at, stage in enumerate(bucket.device.stages, track.buckets.first_stage[row]):
-            assert track.stages.start[at] == step.first_ready_ns + stage.start_ns
-            assert track.stages.end[at] == step.first_ready_ns + stage.end_ns
+            ready = track.buckets.ready[row]
+            assert ready + track.stages.start[at] == step.first_ready_ns + stage.start_ns
+            assert ready + track.stages.end[at] == step.first_ready_ns + stage.end_ns
     assert track.buckets.having("device").tolist() == [True, True, False, False]
     assert track.buckets.having("untimed").tolist() == [False, False, True, True]
 
@@ -148,7 +156,7 @@ def test_no_line_leaves_half_a_row(steps: list[Completed]) -> None:
     stages = sum(int(n) for n in track.buckets.stages)
     assert len(track.buckets) + len(track.steps) + skipped >= sum(1 + len(b) for _, b in steps)
     assert len(track.stages) == stages
-    assert sorted(set(track.stages.bucket.tolist())) == [
+    assert sorted(set(track.bucket_of_stages().tolist())) == [
         row for row, n in enumerate(track.buckets.stages) if n
     ]
 
@@ -202,3 +210,61 @@ def test_what_the_layout_says_is_put_back() -> None:
     data = b"".join(lines)
     assert b'"numel":1000' not in data.partition(b'"kind":"bucket"')[2]
     check(track_of(data), steps)
+
+
+def lines_of(track: RankTrack) -> list[list[Any]]:
+    """Return all that a track holds."""
+    columns = (track.buckets, track.stages, track.steps)
+    return [
+        *(getattr(c, name).tolist() for c in columns for name in c.__dataclass_fields__),
+        [track.models, track.facts, track.errors, track.exceptions, track.trace],
+    ]
+
+
+DAMAGE = (
+    b"",
+    b"\n",
+    b"rubbish\n",
+    b'{"kind":"step"}\n',
+    b'{"kind":"bucket","stages":[["odd",0]]}\n',
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.tuples(st.integers(0, 30), st.sampled_from(DAMAGE)), max_size=4))
+def test_a_block_is_read_as_its_lines_are(damage: list[tuple[int, bytes]]) -> None:
+    """Wherever lines that cannot be read stand in it, and each is named by its number."""
+    lines = text_of(run_of(0), [probed(make_step(i)) for i in range(6)]).encode().splitlines(True)
+    for at, line in damage:
+        lines.insert(1 + at % len(lines), line)
+    singly = ColumnBuilder()
+    reader = singly.reader()
+    reader.feed(b"".join(lines).splitlines(keepends=True))
+    whole = track_of(b"".join(lines))
+    assert lines_of(whole) == lines_of(singly.track(reader.content(), []))
+    assert len(whole.buckets) == 12
+
+
+def test_a_bucket_of_seconds_keeps_its_nanoseconds() -> None:
+    """Columns take half the memory only where that holds all values."""
+    step, (first, second) = make_step(1)
+    slow = replace(second, done_ns=second.ready_ns + 9_000_000_001)
+    track = track_of(text_of(run_of(0), [(step, (first, slow))]))
+    assert track.buckets.done.tolist() == [first.done_ns, slow.done_ns]
+    assert (packed(np.array([2**31 - 1])).itemsize, packed(np.array([2**31])).itemsize) == (4, 8)
+    assert packed(np.array([-(2**31), -(2**31) - 1])).tolist() == [-(2**31), -(2**31) - 1]
+
+
+def test_an_endless_line_stays_out_of_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a line longer than any of ours only the beginning is read; what follows is whole."""
+    monkeypatch.setattr(read_columns, "LONGEST_LINE", 2000)
+    monkeypatch.setattr(read_columns, "_BLOCK", 100)
+    path = tmp_path / "rank00000.jsonl"
+    text = text_of(run_of(0), steps_of(3))
+    first, rest = text.split("\n", 1)
+    path.write_text(f"{first}\n[{'1,' * 9000}1]\n{rest}")
+    track = read_track([path])
+    check(track, steps_of(3))
+    assert [line for line, _ in track.trace.skipped] == [2]
