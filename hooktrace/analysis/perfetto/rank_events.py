@@ -138,8 +138,9 @@ class RankEvents:
         if len(on_device):
             place = {key: i for i, key in enumerate(zip(steps.model, steps.step, strict=True))}
             later: dict[int, int] = {}
-            for row in on_device.tolist():
-                i = place.get((buckets.model[row], buckets.step[row]))
+            keys = zip(buckets.model[on_device], buckets.step[on_device], strict=True)
+            for row, key in zip(on_device.tolist(), keys, strict=True):
+                i = place.get(key)
                 if i is not None:
                     later[i] = max(later.get(i, 0), int(self.arrows.ends[self.index][row]))
             for i, end in later.items():

@@ -6,17 +6,17 @@ import json
 from collections.abc import Callable
 
 import pytest
-from hooktrace.analysis.report.export import export
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from hooktrace.analysis.perfetto import export
 from hooktrace.analysis.report import build_report
 from hooktrace.analysis.report.as_json import report_json
 from hooktrace.analysis.report.page import page
 from hooktrace.analysis.timeline import find_records, load
+from tests.analysis.perfetto.trace_events import read, validate
 from tests.analysis.report.test_command import Page
-from tests.analysis.report.trace_events import read, validate
 from tests.analysis.timeline.files import Completed, moved, run_of, text_of, write_ranks
 from tests.exporters.records_sample import make_step, on_device, opaque, probed
 
