@@ -22,9 +22,9 @@ from .staging.operations import Broadcast as Broadcast
 from .staging.operations import Operation as Operation
 from .staging.operations import ReduceScatter as ReduceScatter
 from .tracing.default import default_tracer as default_tracer
+from .tracing.trace import instrument as instrument
+from .tracing.trace import trace as trace
 from .tracing.traced_hook import TracedHook as TracedHook
-from .tracing.traced_hook import instrument as instrument
-from .tracing.traced_hook import trace as trace
 from .tracing.tracer import Tracer as Tracer
 
 __version__: str

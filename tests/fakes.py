@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from hooktrace import StagedHook, Tracer, staged, trace
+from hooktrace.capture.calls import Collective
 from hooktrace.records import Batch
 from hooktrace.testing import FakeBucket, FakeClock
 
@@ -33,8 +34,7 @@ class FakeOperation:
     future: Any = field(default_factory=torch.futures.Future)
 
     def describe(self) -> Any:
-        info = self.info
-        return self.kind, self.wire_bytes, self.dtype, info.size, info.key, info.workers
+        return Collective(self.kind, self.wire_bytes, self.dtype, self.info)
 
     def start(self) -> Any:
         return self.future

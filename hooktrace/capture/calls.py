@@ -1,7 +1,7 @@
 """The stamps of one hook call: the only thing the training thread and its callbacks write.
 
-    wrapper: BucketCall(...)   driver: issued / arrived / finished or failed   wrapper: launched
-                                                      |
+    traced hook: BucketCall(...)   driver: issued / arrived / finished or failed
+                                                      |               traced hook: returned
                                                       +--> pushed to the ring
 
 A call is written by the training thread and then by one callback thread, never by both at once.
@@ -10,29 +10,72 @@ returned, and whoever reads ``launched`` must expect ``None``.  It holds numbers
 device) events.  The operation that it waits for, with its tensor and group, is held from ``issued``
 to ``arrived``, when something has to hold them anyway; never longer.
 
-The training thread comes here straight from the backward pass, with cold caches: what counts is how
-much code and memory a stamp touches.  So it only reads the clock and keeps a reference, and what is
-known of an operation is looked up when it has arrived.
+The training thread comes here straight from the backward pass, with cold caches, and a callback
+thread holds the interpreter lock that the training thread waits for: what counts is how much code
+and memory a stamp touches.  So it reads the clock and keeps what an operation says of itself.
+
+No stamp raises: what fails in one (a clock, a device event, an operation of the user's own) leaves
+the call ``unknown``, which the drain counts, and the hook goes on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from .buckets import BucketSlot
 from .clocks import Clock, DeviceEvent, EventPool
-from .layout import BucketSlot
 
-__all__ = ["BucketCall", "DeviceCall", "Payload", "Round"]
+__all__ = [
+    "NOT_YET",
+    "BucketCall",
+    "Collective",
+    "DeviceCall",
+    "GroupFacts",
+    "Recorder",
+    "Round",
+    "StampFailure",
+    "Stamped",
+]
 
-Round = tuple[str, int, object, int, int, int]
-"""Of one collective: kind, wire bytes, dtype, group size, the group's key and its workers."""
+
+class GroupFacts(Protocol):
+    """What the drain needs to know of a process group."""
+
+    @property
+    def size(self) -> int:
+        """Number of ranks."""
+
+    @property
+    def key(self) -> int:
+        """Names the group within the process."""
+
+    @property
+    def workers(self) -> int:
+        """How many collectives it executes at once, first in first out; 0 where unknown."""
 
 
-class Payload(Protocol):
+class Collective(NamedTuple):
+    """What an operation says of itself; ``wire_bytes``: this rank's payload, ``dtype``: torch's."""
+
+    kind: str
+    wire_bytes: int
+    dtype: object
+    group: GroupFacts
+
+
+class Round(NamedTuple):
+    """One collective of a call; ``arrived_ns`` is ``None`` where the call failed before."""
+
+    collective: Collective
+    issued_ns: int
+    arrived_ns: int | None
+
+
+class Stamped(Protocol):
     """What a call asks an operation when it has arrived."""
 
-    def describe(self) -> Round | None:
+    def describe(self) -> Collective | None:
         """Return what is known of the collective, ``None`` if nothing is."""
 
 
@@ -43,141 +86,172 @@ class Recorder(Protocol):
     event_pool: EventPool
 
     @property
-    def holds(self) -> bool:
-        """Whether an ended call is still under way to the ring; whoever holds it says when not."""
-
-    @property
     def push(self) -> Callable[[BucketCall], None]:
         """Takes one ended call; never blocks."""
 
 
-class BucketCall:
-    """One call of a hook for one bucket, being stamped.
+NOT_YET = -1
+"""The ``done`` of a call that has not ended."""
 
-    ``marks`` holds two stamps for each round: issued, arrived; ``rounds`` says what it was.  The
-    last round of a call that failed may lack its second stamp.  ``launched``, set by the wrapper,
-    is ``None`` until the hook has returned; ``done`` is there once the call has ended,
-    ``error_stage`` when there is an ``error``.
+
+class StampFailure(NamedTuple):
+    """In the ring, stands for a call that could not be stamped at all; ``why``: what raised."""
+
+    why: str
+
+    @classmethod
+    def of(cls, error: Exception) -> StampFailure:
+        """Return the failure that an exception caused."""
+        return cls(f"{type(error).__name__}: {error}")
+
+
+class BucketCall:
+    """One call of a hook for one bucket, being stamped; all times are host ns.
+
+    ``ready``: DDP called the hook.  ``started``: when a call that had to wait for its turn got it.
+    ``rounds``: its collectives so far.  ``launched``: the hook returned.  ``done``: the result was
+    there.  ``staged``: whether its collectives are seen; an opaque hook's are not.  ``error`` and
+    ``error_stage``: what the hook raised, and where.  ``unknown``: why a stamp failed, if one did.
+    ``held``: the call has ended, but a probe still keeps it from the ring.
     """
 
-    __slots__ = (
-        "_issued",
-        "_operation",
-        "_recorder",
-        "done",
-        "error",
-        "error_stage",
-        "launched",
-        "marks",
-        "ready",
-        "rounds",
-        "shadow",
-        "slot",
-        "staged",
-        "started",
-        "step",
-    )
-
+    shadow = False
+    staged = True
+    held = False
+    started: int | None = None
+    launched: int | None = None
+    done = NOT_YET
+    error: str | None = None
+    error_stage = ""
+    unknown: str | None = None
     events: list[DeviceEvent] | None = None
-    """On a device (``DeviceCall``) one event for each of ready, the marks, and done."""
+    """On a device (``DeviceCall``) one event for each of ready, the rounds' stamps, and done."""
 
-    def __init__(  # noqa: PLR0917  # keywords cost time here
-        self,
-        slot: BucketSlot,
-        step: int,
-        ready: int,
-        shadow: bool,
-        staged: bool,
-        recorder: Recorder,
-    ) -> None:
+    _operation: Stamped | None = None
+    _issued = 0
+
+    def __init__(self, slot: BucketSlot, step: int, ready: int, recorder: Recorder) -> None:
         self.slot = slot
         self.step = step
         self.ready = ready
-        self.shadow = shadow
-        self.staged = staged
-        self.started = ready
-        self.launched: int | None = None
-        self.marks: tuple[int, ...] = ()
-        self.rounds: tuple[Round, ...] = ()
-        self.error: str | None = None
-        self._operation: Payload | None = None
+        self.rounds: list[Round] = []
         self._recorder = recorder
 
-    def begun(self) -> None:
-        """Stamp that the chain got its turn in the serial lane."""
-        self.started = self._recorder.clock()
+    @property
+    def in_flight(self) -> bool:
+        """Whether the call has not gone to the ring yet."""
+        return self.held or (self.done == NOT_YET and self.unknown is None)
 
-    def issued(self, operation: Payload) -> None:
+    def begun(self) -> None:
+        """Stamp that the call got its turn among multi-round hooks."""
+        try:
+            self.started = self._recorder.clock()
+        except Exception as error:
+            self.lose_stamps(error)
+
+    def issued(self, operation: Stamped) -> None:
         """Stamp that a collective is about to be issued."""
-        self._operation = operation
-        self._issued = self._recorder.clock()
+        if self.staged:
+            try:
+                self._issued = self._recorder.clock()
+                self._operation = operation
+            except Exception as error:
+                self.lose_stamps(error)
 
     def arrived(self) -> None:
         """Stamp that the collective's result is there."""
-        self._end_round(self._issued, self._recorder.clock())
+        operation = self._operation
+        if operation is not None:
+            try:
+                self._end_round(operation, self._recorder.clock())
+            except Exception as error:
+                self.lose_stamps(error)
 
     def finished(self) -> None:
         """Stamp that the bucket's result is there, and push the call."""
-        self.done = self._recorder.clock()
+        try:
+            self.done = self._recorder.clock()
+        except Exception as error:
+            self.lose_stamps(error)
         self._recorder.push(self)
-        if self.slot.in_flight is self and not self._recorder.holds:
-            self.slot.in_flight = None
+
+    def returned(self) -> None:
+        """Stamp that the hook has returned to DDP."""
+        try:
+            self.launched = self._recorder.clock()
+        except Exception as error:
+            self.lose_stamps(error)
 
     def failed(self, stage: str, error: BaseException) -> None:
         """Stamp that the hook raised in ``stage``; takes the place of ``finished``."""
         self.error_stage = stage
         self.error = f"{type(error).__name__}: {error}"
-        if self._operation is not None:
-            self._end_round(self._issued)
+        operation = self._operation
+        if operation is not None:
+            try:
+                self._end_round(operation, None)
+            except Exception as trouble:
+                self.lose_stamps(trouble)
         self.finished()
 
-    def _end_round(self, *marks: int) -> None:
-        assert self._operation is not None
-        operation, self._operation = self._operation, None
-        try:
-            known = operation.describe()
-        except Exception:  # an operation of the user's own: training must not fail for a record
-            known = None
+    def lose_stamps(self, error: Exception) -> None:
+        """Give up the stages of this call, and say why."""
+        self._see_from_outside()
+        if self.unknown is None:
+            self.unknown = f"{type(error).__name__}: {error}"
+
+    def _end_round(self, operation: Stamped, arrived: int | None) -> None:
+        self._operation = None
+        known = operation.describe()
         if known is None:
-            # The call is then seen from outside only, as an opaque hook's.
-            self.staged = False
-        else:
-            self.rounds += (known,)
-            self.marks += marks
-        if not self.staged:
-            self.marks, self.rounds = (), ()
+            self._see_from_outside()
+        elif self.staged:
+            self.rounds.append(_new(Round, (known, self._issued, arrived)))
+
+    def _see_from_outside(self) -> None:
+        """Go on as for an opaque hook: call, return and completion are all that is seen."""
+        self._operation = None
+        self.staged = False
+        self.rounds.clear()
+
+
+_new = tuple.__new__
+"""Makes a named tuple in half the time of its own constructor."""
 
 
 class DeviceCall(BucketCall):
     """A call for a bucket on a device: each stamp is an event on the current stream too."""
 
-    __slots__ = ("events",)
+    def __init__(self, slot: BucketSlot, step: int, ready: int, recorder: Recorder) -> None:
+        super().__init__(slot, step, ready, recorder)
+        self.events: list[DeviceEvent] | None = []
+        self._record()
 
-    events: list[DeviceEvent]
-
-    def __init__(  # noqa: PLR0917
-        self,
-        slot: BucketSlot,
-        step: int,
-        ready: int,
-        shadow: bool,
-        staged: bool,
-        recorder: Recorder,
-    ) -> None:
-        super().__init__(slot, step, ready, shadow, staged, recorder)
-        self.events = [recorder.event_pool.record()]
-
-    def issued(self, operation: Payload) -> None:
+    def issued(self, operation: Stamped) -> None:
         """Record an event, and stamp."""
-        self.events.append(self._recorder.event_pool.record())
+        if self.staged:
+            self._record()
         super().issued(operation)
 
     def arrived(self) -> None:
         """Record an event, and stamp."""
-        self.events.append(self._recorder.event_pool.record())
+        if self.staged:
+            self._record()
         super().arrived()
 
     def finished(self) -> None:
         """Record an event, stamp, and push the call."""
-        self.events.append(self._recorder.event_pool.record())
+        self._record()
         super().finished()
+
+    def lose_stamps(self, error: Exception) -> None:
+        """Give up the device's times too: which event is which stamp's is no longer known."""
+        self.events = None
+        super().lose_stamps(error)
+
+    def _record(self) -> None:
+        if self.events is not None:
+            try:
+                self.events.append(self._recorder.event_pool.record())
+            except Exception as error:
+                self.lose_stamps(error)

@@ -13,189 +13,21 @@ and a buffer that is gone is not taken for a new one in its place.
 
 from __future__ import annotations
 
-import sys
 import weakref
-from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from collections.abc import Callable
 
 import torch
 
-from ..records import AnomalyRecord, BucketLayout, LayoutRecord
-from .clocks import EVENT_DEVICES
+from ..records import LayoutRecord
+from .buckets import BucketSlot, GradBucketLike, ModelState, in_backward
 
-__all__ = [
-    "BucketSlot",
-    "GradBucketLike",
-    "LayoutTracker",
-    "ModelState",
-    "anomaly_of",
-    "in_backward",
-]
-
-_graph_task_id: Callable[[], int] | None = getattr(torch._C, "_current_graph_task_id", None)
-
-
-class GradBucketLike(Protocol):
-    """What hooktrace reads of a ``torch.distributed.GradBucket``."""
-
-    def index(self) -> int:
-        """Position among the buckets."""
-
-    def buffer(self) -> torch.Tensor:
-        """The flat gradients, shape (numel,)."""
-
-    def gradients(self) -> list[torch.Tensor]:
-        """Views of the buffer, one a parameter."""
-
-    def parameters(self) -> list[torch.Tensor]:
-        """The parameters."""
-
-    def is_last(self) -> bool:
-        """Whether this is the last bucket of the backward pass."""
-
-
-class Sampler(Protocol):
-    """What looks at some of a model's calls."""
-
-    @property
-    def next_step(self) -> int:
-        """The next step at which there is anything to do."""
-
-    def enter(self, start: Any, sink: Any) -> Any:
-        """Look at a bucket of a step at or after ``next_step``."""
-
-    def leave(self) -> None:
-        """Let the other ranks know that this one samples no more."""
-
-
-class BucketSlot:
-    """One bucket of one generation of one model; its numbers never change."""
-
-    __slots__ = (
-        "buffer",
-        "device",
-        "device_type",
-        "dtype",
-        "generation",
-        "gradient_bytes",
-        "has_events",
-        "in_flight",
-        "index",
-        "is_dense",
-        "is_last",
-        "model",
-        "numel",
-        "parameter_ids",
-        "parameters",
-        "torch_dtype",
-    )
-
-    def __init__(self, model: ModelState, bucket: GradBucketLike, ids: tuple[int, ...]) -> None:
-        buffer = bucket.buffer()
-        self.buffer = weakref.ref(buffer)
-        self.model = model
-        self.generation = model.generation
-        self.index = bucket.index()
-        self.is_last = bucket.is_last()
-        self.numel = buffer.numel()
-        self.gradient_bytes: int = buffer.element_size() * buffer.numel()
-        self.torch_dtype = buffer.dtype
-        self.is_dense = buffer.layout is torch.strided
-        self.dtype = str(buffer.dtype).removeprefix("torch.")
-        self.device = buffer.device
-        self.device_type = buffer.device.type
-        self.has_events = self.device_type in EVENT_DEVICES
-        self.parameter_ids = ids
-        self.parameters = tuple(
-            (model.names.get(key, f"{self.index}.{position}"), tuple(parameter.shape))
-            for position, (key, parameter) in enumerate(zip(ids, bucket.parameters(), strict=True))
-        )
-        self.in_flight: object | None = None
-        """The call whose future has not completed."""
-
-    def layout(self) -> BucketLayout:
-        """Return the slot as a record."""
-        return BucketLayout(
-            bucket=self.index,
-            dtype=self.dtype,
-            device_type=self.device_type,
-            numel=self.numel,
-            gradient_bytes=self.gradient_bytes,
-            parameters=self.parameters,
-        )
-
-
-def anomaly_of(
-    slot: BucketSlot,
-    kind: str,
-    *,
-    step: int,
-    stage: str,
-    time_ns: int,
-    message: str,
-    parameter: str | None = None,
-) -> AnomalyRecord:
-    """Return the record of an anomaly of one bucket, with a message that says where it is."""
-    return AnomalyRecord(
-        kind=kind,
-        model=slot.model.name,
-        hook=slot.model.hook,
-        generation=slot.generation,
-        step=step,
-        bucket=slot.index,
-        stage=stage,
-        time_ns=time_ns,
-        message=f"hook {slot.model.hook!r}, bucket {slot.index}, step {step}: {message}",
-        parameter=parameter,
-    )
-
-
-class ModelState:
-    """Where one model stands: its step, its generation and the slots of that generation."""
-
-    __slots__ = (
-        "generation",
-        "hook",
-        "last_index",
-        "name",
-        "names",
-        "sample_step",
-        "sampling",
-        "slots",
-        "step",
-    )
-
-    def __init__(self, name: str, hook: str, names: dict[int, str]) -> None:
-        self.name = name
-        self.hook = hook
-        self.names = names
-        self.step = -1
-        self.last_index = sys.maxsize
-        self.generation = 0
-        self.slots: dict[int, BucketSlot] = {}
-        self.sampling: Sampler | None = None
-        self.sample_step = sys.maxsize
-        """The next step at which ``sampling`` has anything to do."""
-
-    def enter(self, index: int) -> int:
-        """Count the call of bucket ``index`` and return its step.
-
-        Buckets come in ascending order, so an index that does not ascend begins a step.
-        """
-        if index <= self.last_index:
-            self.step += 1
-        self.last_index = index
-        return self.step
-
-    def in_flight(self) -> Iterable[object]:
-        """Yield the calls whose futures have not completed."""
-        return [s.in_flight for s in list(self.slots.values()) if s.in_flight is not None]
+__all__ = ["LayoutTracker"]
 
 
 class LayoutTracker:
     """Finds the slot of a bucket for one traced hook, on any number of models.
 
-    ``name_model`` gives the n-th model (from 0) that this hook meets its name.  ``announce`` is
+    ``name_model`` gives the n-th model (from 0) that this hook meets its name.  ``push`` is
     called with the layout of each generation, when its last bucket was seen.
     """
 
@@ -203,12 +35,12 @@ class LayoutTracker:
         self,
         hook: str,
         name_model: Callable[[int], str],
-        announce: Callable[[LayoutRecord], None],
+        push: Callable[[LayoutRecord], None],
         clock: Callable[[], int],
     ) -> None:
         self.hook = hook
         self._name_model = name_model
-        self._announce = announce
+        self._push = push
         self._clock = clock
         self._by_buffer: dict[int, BucketSlot] = {}
         self._owners: dict[int, tuple[weakref.ref[torch.Tensor], ModelState]] = {}
@@ -284,7 +116,7 @@ class LayoutTracker:
             self._by_buffer = {b: s for b, s in self._by_buffer.items() if s.model is not model}
         slot = model.slots[index] = BucketSlot(model, bucket, ids)
         if slot.is_last:
-            self._announce(
+            self._push(
                 LayoutRecord(
                     model=model.name,
                     hook=model.hook,
@@ -295,14 +127,3 @@ class LayoutTracker:
                 )
             )
         return slot
-
-
-def in_backward(bucket: Any) -> bool:
-    """Whether a hook is called from a backward pass.
-
-    A bucket that is not torch's own (a fake in a test) counts as one, and so does every bucket
-    where torch does not tell.
-    """
-    if _graph_task_id is None or not isinstance(bucket, torch._C._distributed_c10d.GradBucket):
-        return True
-    return _graph_task_id() != -1

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..capture.layout import GradBucketLike
-from ..staging.hook import Steps, staged
+from ..capture.buckets import GradBucketLike
+from ..staging.driver import Steps
+from ..staging.hook import staged
 
 __all__ = ["noop_hook"]
 

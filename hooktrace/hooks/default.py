@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 
-from ..capture.layout import GradBucketLike
+from ..capture.buckets import GradBucketLike
+from ..staging.driver import Steps
 from ..staging.groups import group_of
-from ..staging.hook import Steps, staged
+from ..staging.hook import staged
 from ..staging.operations import AllReduce
 
 __all__ = ["allreduce_hook", "bf16_compress_hook", "fp16_compress_hook"]

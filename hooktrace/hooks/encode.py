@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 
-from ..capture.layout import GradBucketLike
+from ..capture.buckets import GradBucketLike
 from ..staging.composition import hook_name
+from ..staging.driver import Steps
 from ..staging.groups import group_of
-from ..staging.hook import StagedHook, Steps
+from ..staging.hook import StagedHook
 from ..staging.operations import AllReduce
 
 __all__ = ["encode_and_decode"]

@@ -68,7 +68,7 @@ class HookEntry:
         """Register the hook; see ``register_ddp_comm_hook``."""
         from torch.distributed import ProcessGroup
 
-        from ..tracing.traced_hook import instrument
+        from ..tracing.trace import instrument
 
         if state is None or isinstance(state, ProcessGroup):
             state = self.make_state(state)

@@ -15,7 +15,8 @@ import torch
 
 from ..staging.compiled import ParameterBucket
 from ..staging.composition import Hook, composed, hook_name, steps_of
-from ..staging.hook import StagedHook, Steps
+from ..staging.driver import Steps
+from ..staging.hook import StagedHook
 from .optimizer_state import OptimizerHookState
 
 __all__ = ["averaged_in_place", "hook_then_optimizer"]

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch.optim.optimizer import Optimizer, ParamsT
 
-from ..capture.layout import GradBucketLike
+from ..capture.buckets import GradBucketLike
 
 __all__ = ["FunctionalOptimizer", "OptimizerHookState", "PerParameterHookState"]
 

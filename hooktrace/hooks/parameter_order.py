@@ -12,7 +12,7 @@ import weakref
 
 import torch
 
-from ..capture.layout import GradBucketLike
+from ..capture.buckets import GradBucketLike
 
 __all__ = ["ParameterOrder"]
 

@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import torch
 
-from ..capture.layout import GradBucketLike
+from ..capture.buckets import GradBucketLike
 
 __all__ = ["Factors", "MatrixGroup", "Shape", "cut", "does_not_fit", "restart_like"]
 

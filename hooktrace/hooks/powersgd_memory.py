@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from ..capture.layout import GradBucketLike
+from ..capture.buckets import GradBucketLike
 from .parameter_order import ParameterOrder
 from .powersgd_factors import Factors, Shape, cut, does_not_fit
 

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ..capture.layout import GradBucketLike
+from ..capture.buckets import GradBucketLike
 from ..staging.groups import require_member
 from .powersgd_memory import PowerSGDMemory
 

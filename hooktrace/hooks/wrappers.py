@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from ..staging.composition import Hook, composed, hook_name, steps_of
-from ..staging.hook import StagedHook, Steps
+from ..staging.driver import Steps
+from ..staging.hook import StagedHook
 
 __all__ = ["bf16_compress_wrapper", "fp16_compress_wrapper"]
 

@@ -16,8 +16,8 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from ..staging.composition import Hook, composed, hook_name
+from ..staging.driver import Steps
 from ..staging.groups import group_info
-from ..staging.hook import Steps
 from .optimizer import averaged_in_place
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..capture.layout import BucketSlot, anomaly_of
+from ..capture.anomalies import anomaly_of
+from ..capture.buckets import BucketSlot
 from ..records import AnomalyRecord
 from ..records.anomalies import anomaly_kind
 

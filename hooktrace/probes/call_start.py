@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ..capture.layout import BucketSlot, GradBucketLike
+from ..capture.buckets import BucketSlot, GradBucketLike
 
 __all__ = ["CallStart"]
 

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 import torch
 
+from ..capture.buckets import BucketSlot, in_backward
 from ..capture.calls import BucketCall, Recorder
-from ..capture.layout import BucketSlot, in_backward
 from ..records import AnomalyRecord
 from .anomaly_draft import AnomalyDraft, nonfinite_gradient
 from .call_start import CallStart

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 
 import torch
 
-from ..capture.layout import BucketSlot
+from ..capture.buckets import BucketSlot
 from ..records import AnomalyRecord, BucketRecord
 from .anomaly_draft import AnomalyDraft, nonfinite_gradient
 from .probe_result import ProbeResult

@@ -23,8 +23,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ..capture.layout import BucketSlot, GradBucketLike
-from ..staging.chain import Steps
+from ..capture.buckets import BucketSlot, GradBucketLike
+from ..staging.driver import Steps, run_answered
+from ..staging.operations import Operation
 from .call_start import CallStart
 from .compare import finite_parts, first_overflow, lengths_of, measure
 from .probe import ProbeSink, residual_of
@@ -81,7 +82,9 @@ class LocalProbes:
         probed = ProbeResult(slot, step, rank=0, local=True, scope="local", ready=ready)
         probed.finite = finite_parts(own, lengths)
         with _random_state_kept(), torch.no_grad():
-            result = _echoed(self._steps(_copied(state), _BucketCopy(bucket))).flatten()
+            copied = _BucketCopy(bucket)
+            steps = self._steps(_copied(state), copied)
+            result = run_answered(slot.model.hook, steps, copied, _echo).flatten()
         probed.time_ns = sink.clock()
         probed.sums = measure(result, own, lengths)
         probed.overflow = first_overflow(result, own, probed.sums, lengths)
@@ -117,14 +120,8 @@ class _BucketCopy:
         return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
-def _echoed(steps: Steps) -> torch.Tensor:
-    """Run a hook's generator with the echo of each collective; returns its result."""
-    try:
-        operation = next(steps)
-        while True:
-            operation = steps.send(operation.echo())
-    except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]
+def _echo(operation: Operation) -> Any:
+    return operation.echo()
 
 
 def _copied(state: Any) -> Any:

@@ -18,7 +18,7 @@ from types import FrameType
 
 import torch
 
-from ..capture.layout import BucketSlot, GradBucketLike
+from ..capture.buckets import BucketSlot, GradBucketLike
 
 __all__ = ["MemoryHolders"]
 

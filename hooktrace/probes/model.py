@@ -14,7 +14,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from ..capture.layout import BucketSlot
+from ..capture.buckets import BucketSlot
 from ..ranks.job import restart_count
 from ..ranks.private_group import PrivateGroup
 from ..ranks.store import job_store

@@ -19,8 +19,8 @@ from typing import Any, Protocol
 
 import torch
 
+from ..capture.buckets import BucketSlot, GradBucketLike
 from ..capture.calls import BucketCall, Recorder
-from ..capture.layout import BucketSlot, GradBucketLike
 from ..ranks.private_group import PrivateGroup
 from .compare import digest, finite_parts, first_overflow, lengths_of, measure, norm
 from .probe_result import ProbeResult, StepChecksums
@@ -45,8 +45,6 @@ class ProbeSink(Recorder, Protocol):
 
 class Probe:
     """A probed call in the making; ``Recorder`` of its call."""
-
-    holds = True
 
     def __init__(
         self,
@@ -93,6 +91,7 @@ class Probe:
 
     def push(self, call: BucketCall) -> None:
         """Hold the ended call until the comparison is made."""
+        call.held = True
         self._probed.call = call
 
     def abandon(self) -> None:
@@ -153,10 +152,9 @@ class Probe:
         return flat.detach()[:: self._stride][:_SAMPLES].clone().float()
 
     def _release(self) -> None:
-        call = self._probed.call
+        if self._probed.call is not None:
+            self._probed.call.held = False
         self._sink.push(self._probed)
-        if call is not None and call.slot.in_flight is call:
-            call.slot.in_flight = None
         # The call keeps its recorder, and waits for the drain: what is large must not.
         del self._reference, self._messages, self._futures, self._result, self._probed
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import torch
 
+from ..capture.buckets import BucketSlot
 from ..capture.calls import BucketCall
-from ..capture.layout import BucketSlot
 from ..records import Scope
 
 __all__ = ["ProbeResult", "StepChecksums"]

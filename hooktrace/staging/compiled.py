@@ -17,7 +17,8 @@ from typing import Any
 
 import torch
 
-from .chain import Steps
+from .driver import Steps, run_answered
+from .operations import Operation
 
 __all__ = ["ParameterBucket", "refuse_compiled", "run_on_parameter", "several_rounds"]
 
@@ -55,20 +56,24 @@ class ParameterBucket:
 
 
 def run_on_parameter(
-    function: Callable[..., Steps], state: Any, gradient: torch.Tensor, parameter: torch.Tensor
+    hook: str,
+    function: Callable[..., Steps],
+    state: Any,
+    gradient: torch.Tensor,
+    parameter: torch.Tensor,
 ) -> torch.Tensor:
     """Run a hook's generator function on one parameter; returns ``gradient``, overwritten.
 
     Overwritten, since the reducer ignores what a hook returns.
     """
-    generator = function(state, ParameterBucket(gradient, parameter))
-    try:
-        operation = next(generator)
-        while True:
-            operation = generator.send(operation.functional())
-    except StopIteration as stop:
-        gradient.copy_(stop.value.view_as(gradient))
+    bucket = ParameterBucket(gradient, parameter)
+    result = run_answered(hook, function(state, bucket), bucket, _functional)
+    gradient.copy_(result.view_as(gradient))
     return gradient
+
+
+def _functional(operation: Operation) -> torch.Tensor:
+    return operation.functional()
 
 
 def several_rounds(hook: str) -> TypeError:

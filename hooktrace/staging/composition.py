@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .hook import HookFunction, StagedHook, Steps
+from .driver import Steps
+from .hook import HookFunction, StagedHook
 from .operations import HookCall
 
 __all__ = ["Hook", "composed", "hook_name", "steps_of"]

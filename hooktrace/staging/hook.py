@@ -1,34 +1,27 @@
 """Staged hooks: a generator that yields collectives becomes a DDP communication hook.
 
-    DDP --> StagedHook.launch(state, bucket, call) --> generator --yield--> Operation
-                                                           ^                   | start()
-                                                           |                   v
-                                          send(result) ----+------------ future's callback
+    @staged function --> StagedHook --DDP's call--> driver.launch(generator, bucket) --> future
+                            |  what is declared, checked, pickled
+                            +--compiled reducer's call--> compiled.run_on_parameter
 
-Compute before, between and after the yields is compress and decompress, a yield is wire time; the
-driver stamps these borders on ``call`` when the hook is traced and does nothing more when it is
-not.  A single-round hook returns ``future.then(callback)``: the same cost as torch's own hooks.  A
-multi-round hook completes a future of its own (``chain.py``), through the serial lane, which never
-holds anything up where callbacks run inline (NCCL).  No callback waits.  Where DDP is compiled, the
-generator runs at once, on one parameter at a time (``compiled.py``).
+Compute before, between and after the yields is compress and decompress, a yield is wire time.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-import types
 from collections.abc import Callable
 from typing import Any, TypeAlias, overload
 
 import torch
-from torch._C._distributed_c10d import GradBucket, ProcessGroup
+from torch._C._distributed_c10d import GradBucket
 
 from ..capture.calls import BucketCall
-from ..records.errors import HookError
-from .chain import Chain, Future, Steps, new_future
 from .compiled import run_on_parameter, several_rounds
-from .result_check import wrong_result
+from .driver import Future, Steps, fail, launch
+from .effects import keeps_something
+from .gradient_kinds import refuse_bucket, refuse_model
 
 __all__ = ["HOOK_SIGNATURE", "HookFunction", "StagedHook", "Steps", "staged"]
 
@@ -102,7 +95,7 @@ class StagedHook:
         self.floating = floating
         self.local = local
         self.has_opaque = has_opaque
-        self.has_effects = has_effects or _keeps_something(function)
+        self.has_effects = has_effects or keeps_something(function)
         self._check = check
         self._function = function
         self._made_by = made_by
@@ -165,22 +158,15 @@ class StagedHook:
 
     def check_model(self, model: torch.nn.Module) -> None:
         """Raise ``TypeError`` for a model that has gradients the hook cannot work with."""
-        if not self.floating:
-            return
-        for name, parameter in model.named_parameters():
-            if parameter.requires_grad and not parameter.is_floating_point():
-                raise TypeError(_not_floating(self, name, parameter.dtype))
-        for name, module in model.named_modules():
-            # By which DDP, too, finds out which gradients will be sparse.
-            if getattr(module, "sparse", False) and isinstance(module, _EMBEDDINGS):
-                raise TypeError(_not_floating(self, name, "sparse"))
+        if self.floating:
+            refuse_model(self.__qualname__, model)
 
     def __call__(self, state: Any, bucket: Any) -> Future:
         """Run the hook for one bucket, as DDP does; returns a future of the flat result."""
         if isinstance(bucket, tuple):
             if self.multi_round:
                 raise several_rounds(self.__qualname__)
-            return run_on_parameter(self._function, state, *bucket)
+            return run_on_parameter(self.__qualname__, self._function, state, *bucket)
         return self.launch(state, bucket, None)
 
     def launch(self, state: Any, bucket: Any, call: BucketCall | None) -> Future:
@@ -193,125 +179,18 @@ class StagedHook:
             try:
                 multi_round = self._admit(state, bucket)
             except Exception as error:
-                raise self.failure(bucket, "compress", error, call) from error
+                fail(self.__qualname__, bucket, "compress", error, call)
         generator = self._function(state, bucket)
-        if multi_round:
-            return Chain(self, generator, bucket, call).submit()
-        return self._launch_single(generator, bucket, call)
+        return launch(self.__qualname__, generator, bucket, call, bool(multi_round))
 
     def _admit(self, state: Any, bucket: Any) -> bool:
         """Check what a hook is called with; return whether it will be multi-round."""
         if self.floating:
-            buffer = bucket.buffer()
-            if buffer.layout is not torch.strided:
-                raise TypeError(_not_floating(self, f"bucket {bucket.index()}", "sparse"))
-            if not buffer.is_floating_point():
-                raise TypeError(_not_floating(self, f"bucket {bucket.index()}", buffer.dtype))
+            refuse_bucket(self.__qualname__, bucket)
         if not callable(self.multi_round):
             return self.multi_round
         self.check_state(state)  # or the question would fail in a way that says nothing
         return self.multi_round(state)
-
-    def _launch_single(self, generator: Steps, bucket: Any, call: BucketCall | None) -> Future:
-        stage = "compress"
-        try:
-            operation = next(generator)
-            stage = "wire"
-            if call is not None:
-                call.issued(operation)
-            future = operation.start()
-        except StopIteration as stop:
-            return self._completed(stop.value, bucket, call)
-        except Exception as error:
-            raise self.failure(bucket, stage, error, call) from error
-
-        def finish(arrived: Future) -> torch.Tensor:
-            if call is not None:
-                call.arrived()
-            stage = "wire"
-            try:
-                value = operation.result(arrived)
-                stage = "decompress"
-                generator.send(value)
-            except StopIteration as stop:
-                result = stop.value
-            except Exception as error:
-                raise self.failure(bucket, stage, error, call) from error
-            else:
-                raise self.failure(bucket, stage, _second_collective(), call)
-            wrong = wrong_result(result, call)
-            if wrong is not None:
-                raise self.failure(bucket, stage, wrong, call) from wrong
-            if call is not None:
-                call.finished()
-            return result  # type: ignore[no-any-return]  # a tensor, or it were wrong
-
-        return future.then(finish)
-
-    def _completed(self, result: Any, bucket: Any, call: BucketCall | None) -> Future:
-        """Return a completed future for a hook that communicated nothing."""
-        wrong = wrong_result(result, call)
-        if wrong is not None:
-            raise self.failure(bucket, "compress", wrong, call) from wrong
-        if call is not None:
-            call.finished()
-        future = new_future(result)
-        future.set_result(result)
-        return future
-
-    def failure(
-        self, bucket: Any, stage: str, error: BaseException, call: BucketCall | None
-    ) -> HookError:
-        """Put a failure on the record and return the error that names it."""
-        if call is not None:
-            call.failed(stage, error)
-        reason = f"{type(error).__name__}: {error}"
-        return HookError(self.__qualname__, bucket.index(), stage, reason)
-
-
-_HARMLESS = (
-    *(type(None), bool, int, float, str, bytes, type, types.ModuleType),
-    *(torch.dtype, ProcessGroup),
-)
-
-
-def _keeps_something(value: Any, depth: int = 3) -> bool:
-    """Return whether a function's closure or options may hold what it changes."""
-    if isinstance(value, functools.partial):
-        return any(_keeps_something(v, depth) for v in (value.func, *value.keywords.values()))
-    if isinstance(value, StagedHook):
-        return value.has_effects
-    if isinstance(value, tuple):
-        return any(_keeps_something(v, depth) for v in value)
-    if isinstance(value, types.FunctionType | types.BuiltinFunctionType):
-        cells = getattr(value, "__closure__", None) or ()
-        return depth == 0 or any(_keeps_something(_content(c), depth - 1) for c in cells)
-    return not isinstance(value, _HARMLESS)
-
-
-def _content(cell: types.CellType) -> Any:
-    try:
-        return cell.cell_contents
-    except ValueError:  # not set yet: a function's own name
-        return None
-
-
-def _second_collective() -> RuntimeError:
-    return RuntimeError(
-        "the hook yielded a second collective, but was declared single-round; "
-        "declare it with @staged(multi_round=True)"
-    )
-
-
-_EMBEDDINGS = (torch.nn.Embedding, torch.nn.EmbeddingBag)
-
-
-def _not_floating(hook: StagedHook, what: str, kind: object) -> str:
-    return (
-        f"hook {hook.__qualname__} takes dense real floating-point gradients, and those of {what} "
-        f"are {str(kind).removeprefix('torch.')}; use allreduce_hook for this model, "
-        "or keep such parameters out of DDP"
-    )
 
 
 def _bind(hook: StagedHook, options: dict[str, Any]) -> StagedHook:

@@ -14,19 +14,18 @@ from typing import Any
 
 import torch
 
-from ..capture.calls import BucketCall
-from ..capture.layout import BucketSlot
+from ..capture.buckets import BucketSlot
 
 __all__ = ["no_future", "wrong_result"]
 
 
-def wrong_result(result: Any, call: BucketCall | None) -> TypeError | None:
+def wrong_result(result: Any, slot: BucketSlot | None) -> TypeError | None:
     """Return the error for what a hook gave as the averaged gradients; ``None`` if it is good.
 
-    ``call``: of the bucket; without one, untraced, only the type is looked at.
+    ``slot``: the bucket's; without one, untraced, only the type is looked at.
     """
     if isinstance(result, torch.Tensor):
-        complaint = None if call is None else _complaint(result, call.slot)
+        complaint = None if slot is None else _complaint(result, slot)
     else:
         complaint = _not_a_tensor(result)
     return None if complaint is None else TypeError(complaint)

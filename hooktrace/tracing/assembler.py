@@ -12,9 +12,9 @@ Runs in the drain thread only.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from ..capture.calls import BucketCall, DeviceCall
+from ..capture.calls import NOT_YET, BucketCall, DeviceCall, StampFailure
 from ..capture.clocks import EventPool
 from ..probes import (
     CallWindow,
@@ -43,6 +43,13 @@ _KEPT = 4096
 """Probed errors and samples whose steps have not come; more are of steps that were lost."""
 
 
+class Lose(Protocol):
+    """Counts what cannot be turned into records; ``why``: what raised, where something did."""
+
+    def __call__(self, reason: str, count: int, why: str = "", /) -> None:
+        """Count a loss."""
+
+
 class Assembler:
     """Turns the entries of a ring into steps and records.
 
@@ -51,7 +58,7 @@ class Assembler:
 
     def __init__(
         self,
-        lose: Callable[[str, int], None],
+        lose: Lose,
         pool: EventPool,
         recorder: FlightRecorder | None = None,
     ) -> None:
@@ -64,6 +71,7 @@ class Assembler:
             ProbeResult: self._add_probed,
             WireSample: self._add_sample,
             AnomalyRecord: self._add_anomaly,
+            StampFailure: self._add_stamp_failure,
         }
         """What to do with an entry, by its type; of another type it is a record as it is."""
         self._steps = StepGatherer()
@@ -96,7 +104,14 @@ class Assembler:
         for step in self._waiting.take_all():
             self._complete(step)
 
+    def _add_stamp_failure(self, failure: StampFailure) -> None:
+        self._lose("stamp_failed", 1, failure.why)
+
     def _add_call(self, call: BucketCall) -> None:
+        if call.unknown is not None:
+            self._lose("stamp_failed", 1, call.unknown)
+            if call.done == NOT_YET:
+                return  # not even its end is known
         if call.error is not None:
             self._add_anomaly(hook_exception(call))
         if call.events is None:

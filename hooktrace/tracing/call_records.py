@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ..capture.anomalies import anomaly_of
 from ..capture.calls import BucketCall
-from ..capture.layout import anomaly_of
 from ..records import (
     AnomalyRecord,
     BucketRecord,

@@ -21,6 +21,9 @@ _REMEDIES = {
     "unfinished": "their futures had not completed when the tracer was closed; close it after the "
     "last backward pass has returned",
     "not_exported": "an exporter was disabled; its own message says why",
+    "stamp_failed": "it was raised while hook calls were stamped, whose times are unknown now; "
+    "training is not affected: look at the clock that Tracer was given, at the device, or at the "
+    "operation's describe()",
     "device_unresolved": "the device had not passed their events; synchronise it before close()",
 }
 """A reason that is missing here is told, with its remedy, by whoever counts it."""
@@ -35,13 +38,16 @@ class LossLedger:
     def __init__(self, elsewhere: Callable[[], Mapping[str, int]]) -> None:
         self._counts: Counter[str] = Counter()
         self._elsewhere = elsewhere
+        self._whys: dict[str, str] = {}
         self._told: set[str] = set()
         self.published: dict[str, int] = {}
         """The totals at the end of the last drain: replaced as a whole, never changed."""
 
-    def add(self, reason: str, count: int = 1) -> None:
-        """Count a loss."""
+    def add(self, reason: str, count: int = 1, why: str = "") -> None:
+        """Count a loss; of each reason the first ``why`` is told."""
         self._counts[reason] += count
+        if why:
+            self._whys.setdefault(reason, f": {why}")
 
     def add_defect(self) -> None:
         """Count the exception that is being handled, a defect of hooktrace; the first is logged."""
@@ -65,9 +71,10 @@ class LossLedger:
             if reason in _REMEDIES and reason not in self._told:
                 self._told.add(reason)
                 logger.warning(
-                    "%d record(s) lost (%s): %s; further losses are only counted, in "
+                    "%d record(s) lost (%s%s): %s; further losses are only counted, in "
                     "hooktrace_records_lost_total and tracer.losses()",
                     count,
                     reason,
+                    self._whys.get(reason, ""),
                     _REMEDIES[reason],
                 )

@@ -6,7 +6,8 @@ import itertools
 import threading
 import weakref
 
-from ..capture.layout import LayoutTracker, ModelState
+from ..capture.buckets import ModelState
+from ..capture.layout import LayoutTracker
 
 __all__ = ["TracedModels"]
 
@@ -35,7 +36,7 @@ class TracedModels:
 
     def count_in_flight(self) -> int:
         """Return how many calls wait for their futures."""
-        return sum(1 for model in self._all() for _ in model.in_flight())
+        return sum(model.in_flight() for model in self._all())
 
     def leave_sampling(self) -> None:
         """Tell the other ranks that these models are sampled no more."""

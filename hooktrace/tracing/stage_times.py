@@ -52,8 +52,11 @@ class CallTimes:
 
 def host_times(call: BucketCall) -> CallTimes:
     """Return what the host's stamps say."""
-    collectives = _collectives(call, call.marks, call.done)
-    return CallTimes(call.ready, call.started, launched(call), collectives, call.done)
+    done = call.done
+    # Of a call that failed the last collective may not have arrived.
+    spans = [(r.issued_ns, done if r.arrived_ns is None else r.arrived_ns) for r in call.rounds]
+    started = call.ready if call.started is None else call.started
+    return CallTimes(call.ready, started, launched(call), _collectives(call, spans), done)
 
 
 def launched(call: BucketCall) -> int:
@@ -65,7 +68,9 @@ def launched(call: BucketCall) -> int:
 def device_times(call: BucketCall, origin: DeviceEvent) -> CallTimes:
     """Return what the device's events say, which it has passed, in ns since ``origin``."""
     ready, *marks, done = [round(origin.elapsed_time(e) * 1e6) for e in call.events or ()]
-    return CallTimes(ready, ready, None, _collectives(call, marks, done), done)
+    marks = marks if len(marks) % 2 == 0 else [*marks, done]
+    spans = list(zip(marks[::2], marks[1::2], strict=True))
+    return CallTimes(ready, ready, None, _collectives(call, spans), done)
 
 
 def events_of(calls: Iterable[BucketCall]) -> list[DeviceEvent]:
@@ -73,21 +78,19 @@ def events_of(calls: Iterable[BucketCall]) -> list[DeviceEvent]:
     return [event for call in calls for event in call.events or ()]
 
 
-def _collectives(call: BucketCall, marks: Sequence[int], done: int) -> list[TimedCollective]:
-    # Of a call that failed the last collective may not have arrived.
-    marks = marks if len(marks) % 2 == 0 else [*marks, done]
+def _collectives(call: BucketCall, spans: Sequence[tuple[int, int]]) -> list[TimedCollective]:
     return [
         TimedCollective(
-            kind=kind,
-            wire_bytes=wire_bytes,
-            dtype=str(dtype).removeprefix("torch."),
-            ranks=ranks,
-            queue=queue,
-            workers=workers,
+            kind=known.kind,
+            wire_bytes=known.wire_bytes,
+            dtype=str(known.dtype).removeprefix("torch."),
+            ranks=known.group.size,
+            queue=known.group.key,
+            workers=known.group.workers,
             issued=issued,
             arrived=arrived,
         )
-        for (kind, wire_bytes, dtype, ranks, queue, workers), issued, arrived in zip(
-            call.rounds, marks[::2], marks[1::2], strict=True
+        for known, (issued, arrived) in zip(
+            (one.collective for one in call.rounds), spans, strict=True
         )
     ]

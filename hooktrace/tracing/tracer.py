@@ -66,8 +66,6 @@ class Tracer(Queries):
     Raises ``ValueError`` for an option that cannot work.
     """
 
-    holds = False
-
     def __init__(
         self,
         exporters: Sequence[Exporter] = (),
@@ -189,6 +187,7 @@ class Tracer(Queries):
 
         ``ring_full``: the drain did not keep up.  ``unfinished``: still in flight at close.
         ``late``: completed steps after its own.  ``device_unresolved``: device times missing.
+        ``stamp_failed``: something raised while a call was stamped, and its times are unknown.
         ``internal_error``: a defect of hooktrace (drain cycles, not records).
         ``not_exported``: an exporter was disabled (once for each such exporter).  An exporter's
         own losses follow its name: ``record_file_buckets``, ``opentelemetry_spans``.

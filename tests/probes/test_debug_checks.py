@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from hooktrace.capture.layout import BucketSlot, ModelState
+from hooktrace.capture.buckets import BucketSlot, ModelState
 from hooktrace.probes.call_start import CallStart
 from hooktrace.probes.debug_checks import DebugChecks
 from hooktrace.testing import FakeBucket

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hooktrace import BucketRecord, Tracer, staged, trace
-from hooktrace.capture import layout
+from hooktrace.capture import buckets
 from hooktrace.records import Stage
 from hooktrace.testing import FakeBucket
 from tests.fakes import FakeGroup, FakeOperation, fake_clock, hook_of
@@ -178,7 +178,7 @@ class FakeEvent:
 
 def use_fake_events(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tensors on the meta device pass for ones on a device with events."""
-    monkeypatch.setattr(layout, "EVENT_DEVICES", {"meta"})
+    monkeypatch.setattr(buckets, "EVENT_DEVICES", {"meta"})
     monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: FakeEvent())
 
 

@@ -22,7 +22,7 @@ import torch
 
 from ... import hooks
 from ...testing import FakeBucket, FakeClock
-from ...tracing.traced_hook import trace
+from ...tracing.trace import trace
 from ...tracing.tracer import Tracer
 from .backends import EXPORTERS, make_exporter, otlp_sink
 from .ranks import run_ranks

@@ -16,7 +16,7 @@ import torch
 from ...staging.hook import staged
 from ...staging.operations import Operation
 from ...testing import FakeBucket
-from ...tracing.traced_hook import trace
+from ...tracing.trace import trace
 from ...tracing.tracer import Tracer
 from .ranks import run_ranks
 from .table import Row, row_of

@@ -24,8 +24,9 @@ from torch.distributed.algorithms.ddp_comm_hooks import (
 )
 
 from ... import hooks
+from ...staging.driver import Steps
 from ...staging.groups import group_of
-from ...staging.hook import Steps, staged
+from ...staging.hook import staged
 from ...staging.operations import AllGather
 
 __all__ = ["PEERS", "Peer"]

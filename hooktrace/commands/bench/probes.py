@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from ... import hooks
-from ...tracing.traced_hook import trace
+from ...tracing.trace import trace
 from ...tracing.tracer import Tracer
 from .models import linear_stack
 from .ranks import run_ranks

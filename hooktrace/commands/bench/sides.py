@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ...exporters import Exporter
-from ...tracing.traced_hook import trace
+from ...tracing.trace import trace
 from ...tracing.tracer import Tracer
 from .models import linear_stack
 

@@ -28,7 +28,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from ... import hooks
-from ...tracing.traced_hook import trace
+from ...tracing.trace import trace
 from ...tracing.tracer import Tracer
 from .backends import all_exporters, otlp_sink
 from .models import linear_stack

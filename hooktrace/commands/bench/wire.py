@@ -21,7 +21,7 @@ from torch.profiler import ProfilerActivity, profile
 from ... import hooks
 from ...records import BucketRecord
 from ...records.summary import percentile
-from ...tracing.traced_hook import trace
+from ...tracing.trace import trace
 from ...tracing.tracer import Tracer
 from .models import linear_stack
 from .ranks import run_ranks

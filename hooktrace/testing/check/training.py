@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ...probes.compare import ErrorNumbers, measure, numbers
 from ...records import AnomalyRecord, BucketRecord
-from ...tracing.traced_hook import instrument
+from ...tracing.trace import instrument
 from ...tracing.tracer import Tracer
 from .context import Context
 from .gradients import KnownGradients, Values, ordinary

@@ -1,0 +1,174 @@
+"""One bucket of DDP's, and the model that it belongs to, as a hook call finds them.
+
+    GradBucket --layout.py--> BucketSlot: numbers that never change, and the bucket's last call
+                                  +-- ModelState: step, generation, slots, what is sampled
+
+Parameters are known by ``id`` only, buffers by weak reference: nothing here keeps a tensor alive.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+
+from ..records import BucketLayout
+from .clocks import EVENT_DEVICES
+
+__all__ = ["BucketSlot", "GradBucketLike", "ModelState", "Sampler", "in_backward"]
+
+_graph_task_id: Callable[[], int] | None = getattr(torch._C, "_current_graph_task_id", None)
+
+
+class GradBucketLike(Protocol):
+    """What hooktrace reads of a ``torch.distributed.GradBucket``."""
+
+    def index(self) -> int:
+        """Position among the buckets."""
+
+    def buffer(self) -> torch.Tensor:
+        """The flat gradients, shape (numel,)."""
+
+    def gradients(self) -> list[torch.Tensor]:
+        """Views of the buffer, one a parameter."""
+
+    def parameters(self) -> list[torch.Tensor]:
+        """The parameters."""
+
+    def is_last(self) -> bool:
+        """Whether this is the last bucket of the backward pass."""
+
+
+class Sampler(Protocol):
+    """What looks at some of a model's calls."""
+
+    @property
+    def next_step(self) -> int:
+        """The next step at which there is anything to do."""
+
+    def enter(self, start: Any, sink: Any) -> Any:
+        """Look at a bucket of a step at or after ``next_step``."""
+
+    def leave(self) -> None:
+        """Let the other ranks know that this one samples no more."""
+
+
+class LastCall(Protocol):
+    """What a slot knows of its last call."""
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether the call has not gone to the ring yet."""
+
+
+class BucketSlot:
+    """One bucket of one generation of one model; its numbers never change."""
+
+    __slots__ = (
+        "buffer",
+        "device",
+        "device_type",
+        "dtype",
+        "generation",
+        "gradient_bytes",
+        "has_events",
+        "index",
+        "is_dense",
+        "is_last",
+        "last_call",
+        "model",
+        "numel",
+        "parameter_ids",
+        "parameters",
+        "torch_dtype",
+    )
+
+    def __init__(self, model: ModelState, bucket: GradBucketLike, ids: tuple[int, ...]) -> None:
+        buffer = bucket.buffer()
+        self.buffer = weakref.ref(buffer)
+        self.model = model
+        self.generation = model.generation
+        self.index = bucket.index()
+        self.is_last = bucket.is_last()
+        self.numel = buffer.numel()
+        self.gradient_bytes: int = buffer.element_size() * buffer.numel()
+        self.torch_dtype = buffer.dtype
+        self.is_dense = buffer.layout is torch.strided
+        self.dtype = str(buffer.dtype).removeprefix("torch.")
+        self.device = buffer.device
+        self.device_type = buffer.device.type
+        self.has_events = self.device_type in EVENT_DEVICES
+        self.parameter_ids = ids
+        self.parameters = tuple(
+            (model.names.get(key, f"{self.index}.{position}"), tuple(parameter.shape))
+            for position, (key, parameter) in enumerate(zip(ids, bucket.parameters(), strict=True))
+        )
+        self.last_call: LastCall | None = None
+
+    def layout(self) -> BucketLayout:
+        """Return the slot as a record."""
+        return BucketLayout(
+            bucket=self.index,
+            dtype=self.dtype,
+            device_type=self.device_type,
+            numel=self.numel,
+            gradient_bytes=self.gradient_bytes,
+            parameters=self.parameters,
+        )
+
+
+class ModelState:
+    """Where one model stands: its step, its generation and the slots of that generation."""
+
+    __slots__ = (
+        "generation",
+        "hook",
+        "last_index",
+        "name",
+        "names",
+        "sample_step",
+        "sampling",
+        "slots",
+        "step",
+    )
+
+    def __init__(self, name: str, hook: str, names: dict[int, str]) -> None:
+        self.name = name
+        self.hook = hook
+        self.names = names
+        self.step = -1
+        self.last_index = sys.maxsize
+        self.generation = 0
+        self.slots: dict[int, BucketSlot] = {}
+        self.sampling: Sampler | None = None
+        self.sample_step = sys.maxsize
+        """The next step at which ``sampling`` has anything to do."""
+
+    def enter(self, index: int) -> int:
+        """Count the call of bucket ``index`` and return its step.
+
+        Buckets come in ascending order, so an index that does not ascend begins a step.
+        """
+        if index <= self.last_index:
+            self.step += 1
+        self.last_index = index
+        return self.step
+
+    def in_flight(self) -> int:
+        """Return how many calls have not come to an end; of each bucket there is at most one."""
+        calls = [slot.last_call for slot in list(self.slots.values())]
+        return sum(call is not None and call.in_flight for call in calls)
+
+
+def in_backward(bucket: Any) -> bool:
+    """Whether a hook is called from a backward pass.
+
+    A bucket that is not torch's own (a fake in a test) counts as one, and so does every bucket
+    where torch does not tell.
+    """
+    if _graph_task_id is None or not isinstance(bucket, torch._C._distributed_c10d.GradBucket):
+        return True
+    return _graph_task_id() != -1

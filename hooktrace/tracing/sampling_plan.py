@@ -1,0 +1,116 @@
+"""What is to be looked at on some steps of a model: decided once, when its first bucket comes.
+
+tracer's options, the hook, the bucket --begin--> model.sampling
+
+error      against all ranks' lossless average (ModelProbes), or on this rank's own (LocalProbes)
+wire       what an opaque hook sends (WireSampler)
+debug      every step (DebugChecks)
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Any
+
+import torch.distributed as dist
+
+from ..capture.buckets import BucketSlot
+from ..probes import DebugChecks, LocalProbes, ModelProbes, StepSampler, WireSampler
+from ..staging.groups import group_of, only_default_group
+from ..staging.hook import StagedHook
+from .tracer import Tracer
+
+__all__ = ["SamplingPlan"]
+
+logger = logging.getLogger("hooktrace")
+
+
+class SamplingPlan:
+    """Plans for the models of one traced hook.
+
+    ``staged``: the hook, where it is a staged one.  ``name``: of the hook.  ``local``: its results
+    differ between ranks by design.  ``group``: the model's process group, where it is known.
+    """
+
+    def __init__(self, tracer: Tracer, staged: StagedHook | None, name: str, local: bool) -> None:
+        self._tracer = tracer
+        self._staged = staged
+        self._name = name
+        self._local = local
+        self.group: dist.ProcessGroup | None = None
+
+    def begin(self, state: Any, slot: BucketSlot, bucket: Any) -> None:
+        """Arrange for what is to be looked at on some steps of a new model."""
+        every, opaque = self._tracer.error_every, self._staged is None or self._staged.has_opaque
+        parts = [
+            WireSampler(every) if every and opaque else None,
+            self._comparison(state, slot, bucket) if every else None,
+            DebugChecks() if self._tracer.debug else None,
+        ]
+        wanted = [part for part in parts if part is not None]
+        if wanted:
+            slot.model.sampling = StepSampler(wanted)
+            slot.model.sample_step = slot.model.sampling.next_step
+
+    def _comparison(
+        self, state: Any, slot: BucketSlot, bucket: Any
+    ) -> ModelProbes | LocalProbes | None:
+        """Offer the other ranks to probe a new model, if that is wanted and can be done."""
+        tracer = self._tracer
+        whole = sum(math.prod(shape) for _, shape in slot.parameters) == slot.numel
+        # A complex gradient is two real numbers in its bucket, a sparse one has no flat form.
+        if not (slot.device_type == "cpu" and slot.is_dense and whole):
+            return None
+        if tracer.error == "local":
+            return self._local_probes(slot)
+        try:
+            group = self._model_group(state)
+            if group is not None:
+                return ModelProbes(
+                    group,
+                    slot,
+                    bucket.parameters(),
+                    tracer.error_every,
+                    all_buckets=tracer.error_all_buckets,
+                    local=self._local,
+                )
+        except Exception as error:  # of torch's store or of a state's attributes
+            logger.warning(
+                "compression error of %s is not measured (%s: %s); training goes on",
+                slot.model.name,
+                type(error).__name__,
+                error,
+            )
+        return None
+
+    def _local_probes(self, slot: BucketSlot) -> LocalProbes | None:
+        tracer = self._tracer
+        why = None
+        if self._staged is None or self._staged.has_opaque:
+            why = (
+                "is opaque, and where it compresses cannot be seen; write it with @hooktrace.staged"
+            )
+        elif self._staged.has_effects:
+            why = "changes more than its state and the bucket, so it cannot be run on trial"
+        if why is not None or self._staged is None:
+            logger.warning(
+                "local error of %s is not measured: hook %r %s, or use error='global'",
+                slot.model.name,
+                self._name,
+                why,
+            )
+            return None
+        return LocalProbes(
+            self._staged.steps, tracer.error_every, all_buckets=tracer.error_all_buckets
+        )
+
+    def _model_group(self, state: Any) -> dist.ProcessGroup | None:
+        """Return the group that the model's gradients are averaged over, ``None`` if unknown."""
+        if self.group is not None or not dist.is_initialized():
+            return self.group
+        named = state if state is None else getattr(state, "process_group", state)
+        if isinstance(named, dist.ProcessGroup):
+            return named
+        # Without a group in its state, a hook means the default one, unless it has its own.
+        return group_of(None) if self._staged is not None or only_default_group() else None
