@@ -76,8 +76,8 @@ def test_the_metric_counts_each_kind_by_its_name() -> None:
     """As a label."""
     for name in ANOMALIES:
         batch = Batch(run=make_run(), records=(make_anomaly(kind=name),))
-        (found,) = [o for o in observe(batch) if o.metric is METRIC]
-        assert found.labels[-1] == name
+        (labels,) = [labels for metric, labels, *_ in observe(batch) if metric is METRIC]
+        assert labels[-1] == name
 
 
 def test_the_table_for_the_docs_has_a_line_a_kind() -> None:
