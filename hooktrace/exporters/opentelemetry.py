@@ -34,8 +34,11 @@ __all__ = ["SPAN_RETENTION", "OpenTelemetryExporter"]
 
 _log = logging.getLogger(__name__)
 
-SPAN_RETENTION = Retention(first_steps=20, window_steps=1, window_every=50)
-"""Which steps get spans: a span takes about 50 µs of processor time, and a bucket has five."""
+SPAN_RETENTION = Retention(first_steps=10, window_steps=1, window_every=50)
+"""Which steps get spans: a span takes about 50 µs of processor time, and a bucket has five.
+
+The first ones may come at once, and of 25 buckets each they fit the SDK's queue of 2,048 spans.
+"""
 
 
 class OpenTelemetryExporter:
@@ -45,7 +48,7 @@ class OpenTelemetryExporter:
     hooktrace's own, configured by ``OTEL_*`` and made at the first export, when the rank is known.
     No global is ever set.  ``OTEL_SDK_DISABLED`` turns the own pipeline off.
 
-    *Which steps.*  Those that ``retention`` keeps: by default the first 20 of a generation, every
+    *Which steps.*  Those that ``retention`` keeps: by default the first 10 of a generation, every
     50th by number, and the probed, slow and broken ones; ``Retention(window_every=1)`` keeps all.
     All ranks keep the same steps but for those that were slow or broken on one.  The others are
     counted in ``left_out``, and in the attribute ``hooktrace.left_out.steps`` of every step span.

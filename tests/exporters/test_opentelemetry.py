@@ -41,6 +41,12 @@ def test_ranks_keep_the_same_share_of_steps(export: Export) -> None:
     assert left_out == 2 * [0, 0, 0, 7, 16, 25, 28]
 
 
+def test_by_default_few_steps_have_spans(export: Export) -> None:
+    """The first ten of a generation and every fiftieth."""
+    spans = export(make_batch(steps=120, bucket_count=1))
+    assert exported_steps(spans, 0) == [*range(10), 50, 100]
+
+
 def test_a_slow_step_has_spans_and_so_has_the_one_before() -> None:
     """A period runs from the step before, whose communication may be what was slow."""
     memory, provider = InMemorySpanExporter(), TracerProvider()
