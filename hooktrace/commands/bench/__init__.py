@@ -13,7 +13,7 @@ printed as soon as it is measured.  A benchmark reports; it never fails a build.
     wire.py             wire stages against torch.profiler
     probes.py           a probe of the compression error, and its share of training time
     memory.py           a tracer that is left on
-    trace_file.py       trace files that are left on
+    record_file.py      record files that are left on
     start_up.py         the import, and the commands that answer at once
     hooks.py            each standard hook beside torch's own (``peers.py``); on demand
     timeline.py         Comm Timeline on a million stages, in Chromium; on demand
@@ -22,6 +22,6 @@ printed as soon as it is measured.  A benchmark reports; it never fails a build.
 
 from __future__ import annotations
 
-from .run import run
+from .command import run
 
 __all__ = ["run"]

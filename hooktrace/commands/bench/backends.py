@@ -21,7 +21,7 @@ from ...exporters import (
 
 __all__ = ["EXPORTERS", "all_exporters", "make_exporter", "otlp_sink"]
 
-EXPORTERS = ("Prometheus", "TensorBoard", "trace files", "OpenTelemetry")
+EXPORTERS = ("Prometheus", "TensorBoard", "record files", "OpenTelemetry")
 """What ``make_exporter`` makes."""
 
 
@@ -35,8 +35,8 @@ def make_exporter(name: str, directory: Path, endpoint: str) -> Exporter:
         return PrometheusExporter(port=0)
     if name == "TensorBoard":
         return TensorBoardExporter(directory / "tensorboard")
-    if name == "trace files":
-        return RecordFileExporter(directory / "trace")
+    if name == "record files":
+        return RecordFileExporter(directory / "records")
     os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = endpoint
     return OpenTelemetryExporter(**_providers())
 

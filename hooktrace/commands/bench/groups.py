@@ -43,7 +43,7 @@ GROUPS = {
     "wire": Group(module="wire", what="all-reduce of 8 MB, 2 ranks, against torch.profiler"),
     "probes": Group(module="probes", what="a probe of the error, an 8 MB bucket, 2 ranks"),
     "memory": Group(module="memory", what="a tracer that is left on"),
-    "trace-file": Group(module="trace_file", what="trace files that are left on"),
+    "record-file": Group(module="record_file", what="record files that are left on"),
     "start-up": Group(module="start_up", what="import and commands, new interpreters"),
     "hooks": Group(
         module="hooks", what="step time with a standard hook / with torch's own", is_default=False

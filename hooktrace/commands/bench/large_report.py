@@ -1,7 +1,7 @@
 """``hooktrace report`` on the files of a large job: its time, and the memory of all its processes.
 
-The files are a made-up job's: 64 ranks, 1,000 steps of 25 buckets, 1.5 GB.  Writing them
-takes longer than reporting on them, and is not measured.
+The files are a made-up job's: 64 ranks, 1,000 steps of 25 buckets.  Writing them is not
+measured.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def run(*, quick: bool) -> list[Row]:
     what = f"report with page, {job.ranks} ranks x {job.steps:,} steps x {len(job.bucket_bytes)}"
     note = f"{size / 1e9:.2f} GB of files"
     return [
-        row_of(what, [seconds], "s", budget=30.0, note=note),
+        row_of(what, [seconds], "s", budget=8.0, note=note),
         row_of("the same, processor time of all its processes", [cpu], "s"),
-        row_of("the same, largest memory of all its processes", [memory], "GiB", budget=2.0),
+        row_of("the same, largest memory of all its processes", [memory], "GiB", budget=0.5),
     ]
 
 

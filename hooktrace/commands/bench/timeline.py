@@ -65,8 +65,8 @@ def run(*, quick: bool = False) -> Iterator[Row]:
                 whole.append(state["wholePictureMs"])
                 page.close()
         note = f"{count} stages, {_RANKS} ranks"
-        yield row_of("Comm Timeline: first picture", first, "ms", budget=2000, note=note)
-        yield row_of("the same: the whole run is read and shown", whole, "ms", note=note)
+        yield row_of("Comm Timeline: first picture", first, "ms", budget=1000, note=note)
+        yield row_of("the same: the whole run is read and shown", whole, "ms", budget=2000)
         with _tensorboard(Path(folder)) as address:
             page, frame = _open(browser, address)
             _wait(frame, "s.isWhole && !s.isBusy")
@@ -102,7 +102,7 @@ def _redraws(page: Any, frame: Any, what: str, moves: int) -> Iterator[Row]:
         "() => { const s = window.hooktraceTimeline.state();"
         " return s.frameMs.slice(-(s.frames - window.framesBefore)); }"
     )
-    yield row_of(f"pan and zoom, {what}: drawing a frame", frames, "ms", budget=50, note=note)
+    yield row_of(f"pan and zoom, {what}: drawing a frame", frames, "ms", budget=16, note=note)
     slowest = sorted(intervals)[int(0.95 * len(intervals)) :]
     yield row_of("the same: the slowest 5 % of times between frames", slowest, "ms", budget=50)
 

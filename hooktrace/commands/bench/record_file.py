@@ -54,7 +54,7 @@ def run(*, quick: bool) -> list[Row]:
     first, second = samples[1 : len(samples) // 2], samples[len(samples) // 2 :]
     times = [s.step_us for s in second]
     usual = row_of("", [s.step_us for s in first], "").value
-    what = f"trace files of {steps:,} steps of {_BUCKETS} buckets"
+    what = f"record files of {steps:,} steps of {_BUCKETS} buckets"
     return [
         row_of(
             f"{what}: largest size",
