@@ -2,6 +2,7 @@
 
     records/metrics.py    METRICS     --> metrics.md
     records/anomalies.py  ANOMALIES   --> errors-and-anomalies.md
+    commands/bench        GROUPS      --> benchmarks.md
     __main__.py           the options --> command-line.md
 
 A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``; what is around it is
@@ -18,6 +19,7 @@ from typing import Any
 import typer
 
 from hooktrace.__main__ import main as command_line
+from hooktrace.commands.bench.groups import GROUPS
 from hooktrace.records import anomalies, metrics
 from hooktrace.records.metrics import METRICS, Metric
 
@@ -55,6 +57,14 @@ def _queries() -> str:
     return "\n".join(["| metric | query |", "| --- | --- |", *rows])
 
 
+def _benchmarks() -> str:
+    rows = (
+        f"| `{name}` | {group.what} | {'yes' if group.is_default else 'no'} |"
+        for name, group in GROUPS.items()
+    )
+    return "\n".join(["| group | what it measures | by default |", "| --- | --- | --- |", *rows])
+
+
 def _commands() -> str:
     group: Any = typer.main.get_command(command_line)
     return "\n".join(line for name in group.commands for line in _command(group.commands[name]))
@@ -84,6 +94,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "anomalies": anomalies.markdown_table,
     "metrics": metrics.markdown_table,
     "queries": _queries,
+    "benchmarks": _benchmarks,
     "commands": _commands,
 }
 
