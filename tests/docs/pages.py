@@ -87,5 +87,5 @@ class Page:
 PAGES = [
     Page(path) for path in sorted([*REPOSITORY.glob("*.md"), *REPOSITORY.glob("docs/**/*.md")])
 ]
-DOCS = "\n".join(page.text for page in PAGES)
-"""All of it."""
+DOCS = "\n".join(page.text for page in PAGES if page.path.name != "CHANGELOG.md")
+"""All that says how things are, and not how they were."""

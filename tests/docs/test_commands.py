@@ -1,0 +1,173 @@
+"""The commands and code of the docs, run as they stand, in a folder of their own.
+
+    page --blocks in order--> Python: written to the file that it names itself
+                              bash: each line run; what sets up an installation is looked at instead
+
+A line may be run with other options, where it would take minutes or a port that is in use: OPTIONS.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hooktrace.ranks.job import loopback
+
+from ..distributed.harness import REPOSITORY
+from ..exporters.processes import get_json, running, until
+from .pages import Block, Page
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+
+DEADLINE_S = 240
+OPTIONS = {"hooktrace demo": "--steps 10 --port 0"}
+
+README = REPOSITORY / "README.md"
+DOCS = REPOSITORY / "docs"
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the programs that an installation of this tree would bring."""
+    folder = tmp_path_factory.mktemp("bin")
+    for name, module in (
+        ("hooktrace", "hooktrace"),
+        ("torchrun", "torch.distributed.run"),
+        ("tensorboard", "tensorboard.main"),
+        ("pytest", "pytest"),
+        ("python", ""),
+    ):
+        program = folder / name
+        python = f"{shlex.quote(sys.executable)}{' -m ' if module else ''}{module}"
+        program.write_text(f'#!/bin/sh\nexec {python} "$@"\n')
+        program.chmod(0o755)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory, programs: Path) -> Path:
+    """A folder with runs/demo in it, for pages that look at one."""
+    folder = tmp_path_factory.mktemp("demo")
+    _run(f"hooktrace demo {OPTIONS['hooktrace demo']}", folder, programs)
+    return folder
+
+
+@pytest.mark.parametrize("path", [README, DOCS / "quickstart.md"], ids=lambda path: path.name)
+def test_page_runs_from_the_top(path: Path, programs: Path, tmp_path: Path) -> None:
+    """README and quickstart work line by line for someone who begins with nothing."""
+    for block in Page(path).blocks:
+        if block.language == "python":
+            assert block.file is not None, f"say where this goes, as # train.py:\n{block.text}"
+        _do(block, tmp_path, programs)
+
+
+@pytest.mark.parametrize(
+    "path", [DOCS / name for name in ("report.md", "timeline.md", "writing-a-hook.md")],
+    ids=lambda path: path.name,
+)  # fmt: skip
+def test_page_runs_on_a_demo(path: Path, demo: Path, programs: Path, tmp_path: Path) -> None:
+    """What these pages show works on a run of the demo; parts of a script are only compiled."""
+    shutil.copytree(demo / "runs", tmp_path / "runs")
+    for block in Page(path).blocks:
+        if block.language != "python" or block.file is not None:
+            _do(block, tmp_path, programs)
+    for test in tmp_path.glob("test_*.py"):
+        _run(f"pytest -q -p no:cacheprovider {test.name}", tmp_path, programs)
+
+
+@pytest.mark.parametrize("library", ["duckdb", "polars", "pandas"])
+def test_record_files_can_be_queried(
+    library: str, demo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queries of docs/exporters.md read the files of a run as they are."""
+    pytest.importorskip(library)
+    (block,) = [b.text for b in Page(DOCS / "exporters.md").blocks if f"import {library}" in b.text]
+    monkeypatch.chdir(demo)
+    exec(compile(block, library, "exec"), {})
+
+
+def _do(block: Block, folder: Path, programs: Path) -> None:
+    if block.language == "python" and block.file is not None:
+        (folder / block.file).write_text(block.text)
+    elif block.language == "bash":
+        for line in block.text.splitlines():
+            _do_line(line, folder, programs)
+
+
+def _do_line(line: str, folder: Path, programs: Path) -> None:
+    words = shlex.split(line, comments=True)
+    if words[0] in ("python3", "source", "pip", "export"):
+        _look_at_set_up(words)
+    elif words[0] == "tensorboard":
+        _serve(words, folder, programs)
+    else:
+        _run(f"{line} {OPTIONS.get(line.strip(), '')}", folder, programs)
+
+
+def _look_at_set_up(words: list[str]) -> None:
+    """An environment is made as the Makefile makes it, and asks for what pyproject offers."""
+    recipes = (REPOSITORY / "Makefile").read_text()
+    if words[:2] == ["python3", "-m"]:
+        assert words[2:] == ["venv", ".venv"]
+        assert "-m venv" in recipes
+    elif words[0] == "source":
+        assert words[1:] == [".venv/bin/activate"]
+        assert "VENV := .venv\n" in recipes
+    elif words[0] == "pip":
+        assert words[1:3] == ["install", "-e"]
+        project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+        for extra in re.findall(r"\[(\w+)\]", words[3]):
+            assert extra in project["optional-dependencies"]
+        if "-c" in words:
+            assert (REPOSITORY / words[words.index("-c") + 1]).is_file()
+            assert "-c constraints.txt" in recipes
+
+
+def _environment(programs: Path) -> dict[str, str]:
+    return {
+        **{k: v for k, v in os.environ.items() if not k.startswith(("HOOKTRACE_", "OTEL_"))},
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(REPOSITORY),
+        "GLOO_SOCKET_IFNAME": loopback(),
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+def _run(line: str, folder: Path, programs: Path) -> None:
+    with subprocess.Popen(
+        ["bash", "-euc", line], cwd=folder, env=_environment(programs), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            output, _ = process.communicate(timeout=DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, 9)
+            output, _ = process.communicate()
+            pytest.fail(f"not done in {DEADLINE_S} s: {line}\n{output}")
+    assert process.returncode == 0, f"{line}\n{output}"
+
+
+def _serve(words: list[str], folder: Path, programs: Path) -> None:
+    """Start TensorBoard on a free port, and ask it for its plugins."""
+    log = folder / "tensorboard.log"
+
+    def url() -> str:
+        found = re.search(r"http://\S+:\d+/", log.read_text())
+        return found[0] if found else ""
+
+    with running(["env", *_assignments(programs), *words, "--port", "0"], log):
+        base = until(url, bool, log)
+        assert "hooktrace" in until(lambda: get_json(f"{base}data/plugins_listing"), bool, log)
+
+
+def _assignments(programs: Path) -> Iterator[str]:
+    return (f"{name}={value}" for name, value in _environment(programs).items())

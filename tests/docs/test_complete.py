@@ -1,0 +1,142 @@
+"""The docs know what the code has, and name nothing that it does not have."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import re
+import shlex
+import tomllib
+from dataclasses import fields
+from functools import reduce
+from typing import Any
+
+import pytest
+import typer
+
+import hooktrace
+from hooktrace import exporters
+from hooktrace.__main__ import main as command_line
+from hooktrace.analysis.report.findings import RULES
+from hooktrace.exporters.opentelemetry import SPAN_RETENTION
+from hooktrace.records.metrics import METRICS
+
+from ..distributed.harness import REPOSITORY
+from .pages import DOCS, PAGES, Page
+
+_SETTING = re.compile(r"\bHOOKTRACE_(?!TEST_)[A-Z][A-Z_]*[A-Z]\b")
+_SERIES = {"counter": ("_total",), "info": ("_info",), "histogram": ("_bucket", "_sum", "_count")}
+_PATH = re.compile(r"(?<![\w./])(?:hooktrace|tests|examples|docs|dashboards)/[\w/]*(?:\w\.\w+|/)")
+_PLACEHOLDERS = {"hooktrace/a/b.py", "tests/a/test_b.py"}
+_OTHER_NAMES = {"hooktrace.rank", "hooktrace.left_out.steps"}
+"""What look like names of the package and are attributes in OpenTelemetry."""
+
+COMMANDS: dict[str, Any] = typer.main.get_command(command_line).commands  # type: ignore[attr-defined]
+
+
+def test_every_exporter_is_documented() -> None:
+    """With all numbers of its retention."""
+    page = (REPOSITORY / "docs" / "exporters.md").read_text("utf-8")
+    assert not [name for name in exporters.__all__ if name not in page]
+    assert not [field.name for field in fields(exporters.Retention) if field.name not in page]
+
+
+def test_how_many_steps_have_spans() -> None:
+    """The numbers in the text are those of the code."""
+    page = (REPOSITORY / "docs" / "exporters.md").read_text("utf-8")
+    assert f"the first {SPAN_RETENTION.first_steps} steps of a generation" in page
+    assert f"every {SPAN_RETENTION.window_every}th by number" in page
+
+
+def test_every_setting_is_documented() -> None:
+    """Those of the environment, and none that does not exist; the tracer's with their names."""
+    sources = "".join(path.read_text("utf-8") for path in REPOSITORY.glob("hooktrace/**/*.py"))
+    assert set(_SETTING.findall(DOCS)) == set(_SETTING.findall(sources))
+    page = (REPOSITORY / "docs" / "exporters.md").read_text("utf-8")
+    arguments = set(inspect.signature(hooktrace.Tracer).parameters)
+    assert not [name for name in arguments if f"`{name}`" not in page]
+
+
+def test_every_dependency_is_documented() -> None:
+    """By name, for those who install them by hand beside a torch of their own."""
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
+    page = (REPOSITORY / "docs" / "quickstart.md").read_text("utf-8")
+    names = [re.split(r"[>=<\[]", needed)[0] for needed in project["dependencies"]]
+    assert not [name for name in names if f"`{name}`" not in page and name != "torch"]
+
+
+def test_every_option_is_documented() -> None:
+    """By all names that it has."""
+    names = [name for c in COMMANDS.values() for option in c.params for name in option.opts]
+    assert not [name for name in names if name.startswith("-") and f"`{name}`" not in DOCS]
+
+
+def test_every_rule_is_documented() -> None:
+    """Under the name of its function."""
+    page = (REPOSITORY / "docs" / "report.md").read_text("utf-8")
+    assert not [rule.__name__ for rule in RULES if f"`{rule.__name__}`" not in page]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=repr)
+def test_commands_exist(page: Page) -> None:
+    """Each command of hooktrace is one, with options that it has; each make target is one."""
+    targets = re.findall(r"^([\w.-]+):", (REPOSITORY / "Makefile").read_text("utf-8"), re.MULTILINE)
+    for command in [*page.commands, *page.codes]:
+        if command.startswith("hooktrace "):
+            _check_command(command)
+        if command.startswith("make "):
+            assert command.split()[1] in targets, command
+
+
+def _check_command(line: str) -> None:
+    _, name, *arguments = shlex.split(line)
+    if name in ("--help", "COMMAND"):
+        return
+    known = {opt for option in COMMANDS[name].params for opt in option.opts} | {"--help"}
+    assert not [a for a in arguments if a.startswith("-") and a not in known], line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=repr)
+def test_names_exist(page: Page) -> None:
+    """Each ``hooktrace.a.b`` can be imported, each file is there, each metric in the table."""
+    text = "\n".join([*page.codes, *(block.text for block in page.blocks)])
+    otel = {metric.otel_name for metric in METRICS} | _OTHER_NAMES
+    for name in set(re.findall(r"(?<![\w./])hooktrace(?:\.[A-Za-z_]\w*)+(?![\w./])", text)) - otel:
+        assert _exists(name), name
+    for path in set(_PATH.findall(text)) - _PLACEHOLDERS:
+        assert (REPOSITORY / path).exists(), path
+    series = {
+        metric.name + suffix for metric in METRICS for suffix in _SERIES.get(metric.kind, ("",))
+    } | {metric.name for metric in METRICS}
+    assert not set(re.findall(r"\bhooktrace_[a-z_]+\b", text)) - series - {"hooktrace_"}
+
+
+def _exists(name: str) -> bool:
+    parts = name.split(".")
+    for count in range(len(parts), 0, -1):
+        try:
+            module = importlib.import_module(".".join(parts[:count]))
+        except ModuleNotFoundError:
+            continue
+        try:
+            reduce(getattr, parts[count:], module)
+        except AttributeError:
+            return False
+        return True
+    return False
+
+
+@pytest.mark.parametrize("page", PAGES, ids=repr)
+def test_python_compiles(page: Page) -> None:
+    """Each Python block is Python."""
+    for block in page.blocks:
+        if block.language == "python":
+            compile(block.text, str(page), "exec")
+
+
+def test_wrong_names_are_found() -> None:
+    """The checks above can fail."""
+    assert _exists("hooktrace.hooks.allreduce_hook")
+    assert not _exists("hooktrace.hooks.no_such_hook")
+    with pytest.raises(AssertionError, match="--no-such-option"):
+        _check_command("hooktrace demo --no-such-option")
