@@ -84,7 +84,8 @@ _KINDS = (
     _wrong(
         "replicas_diverge",
         "The ranks train on different gradients, by a checksum of their bits",
-        "look for random numbers, for state and for sums in an order of the rank's own",
+        "give all ranks the same bits: look for random numbers, for state and for sums in an order "
+        "of the rank's own",
     ),
     AnomalyKind(
         "nonfinite_gradient",
