@@ -33,7 +33,6 @@ __all__ = ["ObservedMetrics", "give_metrics"]
 Attributes = dict[str, str | int]
 
 _DELTA = sdk.AggregationTemporality.DELTA
-_CUMULATIVE = sdk.AggregationTemporality.CUMULATIVE
 
 
 def give_metrics(
@@ -45,9 +44,9 @@ def give_metrics(
     gets what was added since it last asked.  A forked child gets nothing: the metrics are its
     parent's.
     """
-    # The attribute by which the SDK itself learns what an exporter wants.
-    wanted: dict[type, Any] = getattr(reader, "_preferred_temporality", None) or {}
-    interval = _Interval(wanted.get(Counter, _CUMULATIVE))
+    # Where the SDK itself looks up what a reader wants of each kind of instrument.
+    wanted = reader._instrument_class_temporality
+    interval = _Interval(next(wanted[kind] for kind in wanted if issubclass(kind, Counter)))
     scope = InstrumentationScope("hooktrace", version)
     pid = os.getpid()
 
