@@ -1,0 +1,170 @@
+"""The one driver: a stamp that fails costs a call's times, and training nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from hooktrace import Tracer, staged, trace
+from hooktrace.capture.calls import DeviceCall
+from hooktrace.staging.driver import run_answered
+from hooktrace.staging.sequencer import SEQUENCER
+from hooktrace.testing import FakeBucket, FakeClock
+from tests.fakes import FakeOperation
+
+
+class FailingClock(FakeClock):
+    """Raises at one of its readings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.until: int | None = None
+
+    def __call__(self) -> int:
+        if self.until is not None:
+            self.until -= 1
+            if self.until == -1:
+                raise OSError("no time")
+        return super().__call__()
+
+
+def one_round(state: Any, bucket: Any) -> Iterator[Any]:
+    """Yield one operation that has arrived at once."""
+    yield _arrived()
+    return bucket.buffer()
+
+
+def two_rounds(state: Any, bucket: Any) -> Iterator[Any]:
+    """Yield two of them."""
+    yield _arrived()
+    yield _arrived()
+    return bucket.buffer()
+
+
+def opaque(state: Any, bucket: Any) -> Any:
+    """Return a future that is done."""
+    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    future.set_result(bucket.buffer())
+    return future
+
+
+def _arrived() -> FakeOperation:
+    operation = FakeOperation(wire_bytes=4)
+    operation.complete()
+    return operation
+
+
+HOOKS: dict[str, tuple[Callable[..., Any], int]] = {
+    "opaque": (opaque, 3),
+    "one round": (staged(one_round), 5),
+    "two rounds": (staged(multi_round=True)(two_rounds), 8),
+}
+"""Each with the number of stamps of a call: ready, two a collective, the turn, done, returned."""
+
+
+@pytest.mark.parametrize(
+    ("name", "reading"), [(name, at) for name, (_, stamps) in HOOKS.items() for at in range(stamps)]
+)
+def test_a_clock_that_raises_costs_the_times_of_that_call(name: str, reading: int) -> None:
+    """At any of its stamps; the result is the hook's, and the next call is timed again."""
+    hook, _ = HOOKS[name]
+    clock = FailingClock()
+    bucket = FakeBucket([torch.ones(4)], is_last=True)
+    with Tracer(clock=clock, error_every=0, align_clocks=False) as tracer:
+        traced = trace(hook, tracer=tracer)
+        traced(None, bucket).wait()  # the first call reads the clock for its layout too
+        tracer.flush()
+        clock.until = reading
+        result = traced(None, bucket).wait()
+        assert result.data_ptr() == bucket.buffer().data_ptr()
+        assert clock.until == -1 or clock.until < 0
+        clock.until = None
+        traced(None, bucket).wait()
+        traced(None, bucket).wait()
+        tracer.flush()
+        assert tracer.losses()["stamp_failed"] == 1
+        assert tracer.buckets()[-1].stages[-1].name in {"pending", "decompress"}
+        assert not SEQUENCER._busy
+
+
+def test_every_stamp_is_covered_above() -> None:
+    """A call reads the clock as often as the table says."""
+    for hook, stamps in HOOKS.values():
+        clock = FailingClock()
+        bucket = FakeBucket([torch.ones(4)], is_last=True)
+        with Tracer(clock=clock, error_every=0, align_clocks=False) as tracer:
+            traced = trace(hook, tracer=tracer)
+            traced(None, bucket).wait()
+            before = clock.now_ns
+            traced(None, bucket).wait()
+            assert clock.now_ns - before == stamps
+
+
+class FailingPool:
+    """Device events that cannot be recorded from the n-th on."""
+
+    def __init__(self, good: int) -> None:
+        self.good = good
+
+    def record(self) -> str:
+        """Return an event, or raise."""
+        self.good -= 1
+        if self.good < 0:
+            raise RuntimeError("the device is lost")
+        return "event"
+
+
+class Recorder:
+    """What a call needs of a tracer, and the calls that it was given."""
+
+    def __init__(self, pool: Any) -> None:
+        self.clock = FakeClock()
+        self.event_pool = pool
+        self.calls: list[Any] = []
+        self.push = self.calls.append
+
+
+@pytest.mark.parametrize("good", range(4))
+def test_events_that_cannot_be_recorded_leave_the_device_times_unknown(good: int) -> None:
+    """The call still ends, and says why its times are not known."""
+    recorder: Any = Recorder(FailingPool(good))
+    slot: Any = None
+    call = DeviceCall(slot, 1, 0, recorder)
+    call.issued(FakeOperation(wire_bytes=4))
+    call.arrived()
+    call.finished()
+    assert recorder.calls == [call]
+    assert call.events is None
+    assert call.unknown == "RuntimeError: the device is lost"
+    assert not call.staged
+    assert not call.in_flight
+
+
+def test_a_hook_on_trial_is_driven_by_the_same_loop() -> None:
+    """Each operation is answered at once, and what it gives comes back from its yield."""
+    seen = []
+
+    def hook(state: Any, bucket: Any) -> Iterator[Any]:
+        seen.append((yield "first"))
+        seen.append((yield "second"))
+        return torch.ones(2)
+
+    generator: Any = hook(None, None)
+    answer: Any = str.upper
+    assert torch.equal(run_answered("hook", generator, None, answer), torch.ones(2))
+    assert seen == ["FIRST", "SECOND"]
+
+
+def test_a_hook_on_trial_raises_its_own_errors() -> None:
+    """There is no bucket to name and no record to put it on."""
+
+    def hook(state: Any, bucket: Any) -> Iterator[Any]:
+        raise LookupError("mine")
+        yield
+
+    generator: Any = hook(None, None)
+    with pytest.raises(LookupError, match="mine"):
+        run_answered("hook", generator, None, lambda _: None)
