@@ -57,6 +57,14 @@ def test_every_setting_is_documented() -> None:
     assert not [name for name in arguments if f"`{name}`" not in page]
 
 
+def test_every_loss_is_documented() -> None:
+    """By the reason under which it is counted."""
+    page = (REPOSITORY / "docs" / "exporters.md").read_text("utf-8")
+    reasons = re.findall(r"``(\w+)``", hooktrace.Tracer.losses.__doc__ or "")
+    assert len(reasons) > 6
+    assert not [reason for reason in reasons if f"`{reason}`" not in page]
+
+
 def test_every_dependency_is_documented() -> None:
     """By name, for those who install them by hand beside a torch of their own."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
