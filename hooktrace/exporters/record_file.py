@@ -37,7 +37,7 @@ class RecordFileExporter:
     """Writes ``<logdir>/plugins/hooktrace/rank<NNNNN>.jsonl``: one record a line, as JSON.
 
     Every export appends whole lines with one unbuffered write, so a killed process leaves a file
-    that can be read, and ``records.codec.read_parts`` gives the records back.
+    that can be read, and ``records.reader.read_parts`` gives the records back.
 
     It can be left on: all steps, layouts and anomalies are written, but the buckets and stages only
     of the steps that ``retention`` says.  A step without them has ``detail_kept`` false.

@@ -1,7 +1,7 @@
 """What stands in a record file and nowhere else: three kinds of line, as they are read.
 
 All other lines are the records themselves.  A bucket's line leaves out what the layout of its
-generation says, and counts stage times from the moment the bucket was ready.
+generation says, and counts times from the moment the bucket was ready.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from msgspec.structs import asdict, replace
 
 from .bucket import BucketCall, BucketRecord, Stage
 from .layout import LayoutRecord
-from .quantities import Count
+from .quantities import Count, Ns
 from .run import SCHEMA_VERSION, RunInfo
 
 __all__ = ["BucketFacts", "BucketLine", "Losses", "RunLine", "layout_facts"]
@@ -92,14 +92,23 @@ def layout_facts(layout: LayoutRecord) -> dict[int, BucketFacts]:
 
 
 class BucketLine(
-    BucketCall, frozen=True, kw_only=True, tag_field="kind", tag="bucket", omit_defaults=True
+    BucketCall,
+    frozen=True,
+    kw_only=True,
+    tag_field="kind",
+    tag="bucket",
+    omit_defaults=True,
+    rename={"launched_ns": "launch_ns", "done_ns": "duration_ns"},
 ):
     """A bucket as it stands in a file.
 
-    ``stages`` are ns after ``ready_ns``, those of ``device`` after the device's.  The other fields
-    are ``BucketRecord``'s: all of them where they are not what the layout says, else none.
+    ``launched_ns``, ``done_ns`` and ``stages`` are ns after ``ready_ns``, and the first two called
+    so; the stages of ``device`` are ns after the device's ``ready_ns``.  The fields below are
+    ``BucketRecord``'s: all of them where they are not what the layout says, else none.
     """
 
+    launched_ns: Ns
+    done_ns: Ns
     hook: str | None = None
     is_last: bool | None = None
     dtype: str | None = None
@@ -120,8 +129,8 @@ class BucketLine(
             step=record.step,
             bucket=record.bucket,
             ready_ns=record.ready_ns,
-            launched_ns=record.launched_ns,
-            done_ns=record.done_ns,
+            launched_ns=record.launched_ns - record.ready_ns,
+            done_ns=record.done_ns - record.ready_ns,
             stages=_shortened(record.stages, record.ready_ns),
             device=device and replace(device, stages=_shortened(device.stages, device.ready_ns)),
             wire_bytes=record.wire_bytes,
@@ -149,8 +158,8 @@ class BucketLine(
             step=self.step,
             bucket=self.bucket,
             ready_ns=self.ready_ns,
-            launched_ns=self.launched_ns,
-            done_ns=self.done_ns,
+            launched_ns=self.ready_ns + self.launched_ns,
+            done_ns=self.ready_ns + self.done_ns,
             stages=_moved(self.stages, self.ready_ns),
             device=device and replace(device, stages=_moved(device.stages, device.ready_ns)),
             wire_bytes=self.wire_bytes,

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from hooktrace.records.codec import read_records
+from hooktrace.records.reader import read_records
 
 from ..exporters.processes import get, until
 from .harness import REPOSITORY
@@ -135,10 +135,20 @@ def test_demo_trains_serves_and_reports(tmp_path: Path) -> None:
     assert re.search(r"bf16_compress_hook, \d+ steps of", report.stdout)
     assert (tmp_path / "run/report.html").read_text().count("<svg") >= 4
     for rank in range(2):
-        trace = read_records(tmp_path / f"run/plugins/hooktrace/rank{rank:05d}.jsonl")
+        path = tmp_path / f"run/plugins/hooktrace/rank{rank:05d}.jsonl"
+        assert longest_bucket(path) <= 350
+        trace = read_records(path)
         assert (len(trace.steps), trace.closed, trace.skipped) == (STEPS, True, [])
         assert trace.layouts[-1].buckets[0].parameters[0][0] == "logits.bias"
         assert list((tmp_path / f"run/rank{rank}").glob("events.out.tfevents.*"))
+
+
+def longest_bucket(path: Path) -> int:
+    """Return the bytes of the longest line of a bucket with three stages that was not probed."""
+    lines = path.read_bytes().splitlines()
+    buckets = [line for line in lines if line.startswith(b'{"kind":"bucket"')]
+    plain = [line for line in buckets if b'"error"' not in line]
+    return max(len(line) for line in plain if len(json.loads(line)["stages"]) == 3)
 
 
 def test_interrupted_demo_says_so_and_leaves_nothing_running(tmp_path: Path) -> None:

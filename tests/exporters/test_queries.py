@@ -31,7 +31,7 @@ def logdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_duckdb(logdir: Path) -> None:
     """All ranks in one query; a stage is an array."""
     duckdb = pytest.importorskip("duckdb")
-    table = duckdb.sql("select bucket, median(done_ns - ready_ns) / 1e6 as ms, count(*) from 'runs/demo/plugins/hooktrace/*.jsonl' where kind = 'bucket' group by bucket order by bucket")  # fmt: skip # noqa: E501
+    table = duckdb.sql("select bucket, median(duration_ns) / 1e6 as ms, count(*) from 'runs/demo/plugins/hooktrace/*.jsonl' where kind = 'bucket' group by bucket order by bucket")  # fmt: skip # noqa: E501
     assert table.fetchall() == [(0, 2.0, 604), (1, 2.0, 604)]
     stages = duckdb.sql("select s->>0 as stage, median((s->>2)::bigint - (s->>1)::bigint) / 1e6 as ms from (select unnest(stages) as s from 'runs/demo/plugins/hooktrace/*.jsonl' where kind = 'bucket') group by stage order by ms")  # fmt: skip # noqa: E501
     assert stages.fetchall() == [
@@ -42,12 +42,12 @@ def test_duckdb(logdir: Path) -> None:
 def test_polars(logdir: Path) -> None:
     """Lazily, so that only the columns that are asked for get into memory."""
     pl = pytest.importorskip("polars")
-    table = pl.scan_ndjson("runs/demo/plugins/hooktrace/*.jsonl").filter(pl.col("kind") == "bucket").group_by("bucket").agg(((pl.col("done_ns") - pl.col("ready_ns")) / 1e6).median().alias("ms")).sort("bucket").collect()  # fmt: skip # noqa: E501
+    table = pl.scan_ndjson("runs/demo/plugins/hooktrace/*.jsonl").filter(pl.col("kind") == "bucket").group_by("bucket").agg((pl.col("duration_ns") / 1e6).median().alias("ms")).sort("bucket").collect()  # fmt: skip # noqa: E501
     assert table.rows() == [(0, 2.0), (1, 2.0)]
 
 
 def test_pandas(logdir: Path) -> None:
     """One file at a time."""
     pd = pytest.importorskip("pandas")
-    table = pd.read_json("runs/demo/plugins/hooktrace/rank00000.jsonl", lines=True).query("kind == 'bucket'").eval("ms = (done_ns - ready_ns) / 1e6").groupby("bucket").ms.median()  # fmt: skip # noqa: E501
+    table = pd.read_json("runs/demo/plugins/hooktrace/rank00000.jsonl", lines=True).query("kind == 'bucket'").eval("ms = duration_ns / 1e6").groupby("bucket").ms.median()  # fmt: skip # noqa: E501
     assert table.to_dict() == {0: 2.0, 1: 2.0}

@@ -24,9 +24,9 @@ from hooktrace.exporters.append_file import AppendFile
 from hooktrace.exporters.record_file import RecordFileExporter, record_path
 from hooktrace.exporters.retention import Retention
 from hooktrace.records import AnomalyRecord, Batch, ClockRecord, LayoutRecord
-from hooktrace.records.codec import decode_records, read_parts, read_records
 from hooktrace.records.content import RankRecords
 from hooktrace.records.files import find_records, part_path
+from hooktrace.records.reader import decode_records, read_parts, read_records
 from tests.exporters import records_sample as sample
 
 MIN_BYTES = 1 << 16

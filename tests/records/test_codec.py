@@ -30,9 +30,10 @@ from hooktrace.records import (
     StepRecord,
     Transfer,
 )
-from hooktrace.records.codec import RecordEncoder, decode_line, decode_records, read_parts
+from hooktrace.records.codec import RecordEncoder, decode_line
 from hooktrace.records.content import RankRecords, SkippedLine
 from hooktrace.records.lines import BucketLine
+from hooktrace.records.reader import decode_records, read_parts
 from tests.exporters import records_sample as sample
 
 NS = st.integers(min_value=-(2**61), max_value=2**61)
@@ -78,6 +79,7 @@ BUCKET = records(
     error=st.none() | records(ErrorRecord, worst=st.lists(PARAMETER_ERROR, max_size=2).map(tuple)),
     bucket=st.integers(0, 3),
     ready_ns=TIMES,
+    launched_ns=TIMES,
     done_ns=TIMES,
     stages=STAGES,
     device=st.none() | SPAN,

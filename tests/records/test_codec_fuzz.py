@@ -28,10 +28,12 @@ from hooktrace.records import (
     LayoutRecord,
     SkewRecord,
     StepRecord,
-    codec,
+    damage,
+    reader,
 )
-from hooktrace.records.codec import RecordEncoder, decode_records, read_records
+from hooktrace.records.codec import RecordEncoder
 from hooktrace.records.content import RankRecords
+from hooktrace.records.reader import decode_records, read_records
 from tests.exporters import records_sample as sample
 
 SLOW = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
@@ -345,10 +347,11 @@ def test_an_endless_line_stays_out_of_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a line that is longer than any of ours only the beginning is read; the next is whole."""
-    monkeypatch.setattr(codec, "LONGEST_LINE", 1000)
+    for module in (reader, damage):
+        monkeypatch.setattr(module, "LONGEST_LINE", 1000)
     path = tmp_path / "rank00000.jsonl"
     path.write_bytes(b"".join(LINES[:4]) + b"[" + b"1," * 5000 + b"1]\n" + b"".join(LINES[4:]))
-    lines = list(codec.read_lines(path))
+    lines = list(reader.read_lines(path))
     assert max(map(len, lines)) == 1000
     assert len(lines) == len(LINES) + 1
     trace = read_records(path)

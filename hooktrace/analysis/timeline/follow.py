@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...records.codec import RecordReader
+from ...records.reader import RecordReader
 from .columns import RankTrack
 from .read_columns import ColumnBuilder, joined
 

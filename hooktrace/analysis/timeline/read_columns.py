@@ -18,9 +18,9 @@ from typing import Any
 import numpy as np
 
 from ...records import ErrorRecord, RunInfo, StepRecord
-from ...records.codec import LONGEST_LINE, RecordReader
 from ...records.content import RankRecords
 from ...records.lines import BucketFacts, BucketLine
+from ...records.reader import LONGEST_LINE, RecordReader
 from .columns import (
     BUCKET_FLAGS,
     STAGE_NAMES,
@@ -186,9 +186,9 @@ class ColumnBuilder:
             bucket=packed(found["bucket"]),
             generation=packed(found["generation"]),
             called=called,
-            launched_after=packed(found["launched"] - called),
+            launched_after=packed(found["launched"]),
             ready_after=packed(found["ready"] + zero - called),
-            done_after=packed(found["done"] + zero - called),
+            done_after=packed(found["done"] + np.where(on_device, zero - called, 0)),
             wire_bytes=packed(found["wire_bytes"]),
             bus_bytes=packed(found["bus_bytes"]),
             flags=packed(flags),

@@ -12,9 +12,9 @@ from rich.console import Console
 
 from ...exporters import PrometheusExporter
 from ...records import Batch, BucketRecord, StepRecord
-from ...records.codec import read_parts
 from ...records.content import RankRecords
 from ...records.files import find_records, record_path
+from ...records.reader import read_parts
 from .options import DemoOptions
 
 __all__ = ["hold", "read_batch"]

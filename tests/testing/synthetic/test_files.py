@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hooktrace.records.codec import read_records
 from hooktrace.records.files import find_records
+from hooktrace.records.reader import read_records
 from hooktrace.testing.synthetic import SyntheticJob, simulate, write_job
 
 from ...distributed.harness import environment
