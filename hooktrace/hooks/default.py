@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from ..capture.buckets import GradBucketLike
+from ..staging.collectives import AllReduce
 from ..staging.driver import Steps
 from ..staging.groups import group_of
 from ..staging.hook import staged
-from ..staging.operations import AllReduce
 
 __all__ = ["allreduce_hook", "bf16_compress_hook", "fp16_compress_hook"]
 

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 
 from ..capture.buckets import GradBucketLike
+from ..staging.collectives import AllReduce
 from ..staging.composition import hook_name
 from ..staging.driver import Steps
 from ..staging.groups import group_of
 from ..staging.hook import StagedHook
-from ..staging.operations import AllReduce
 
 __all__ = ["encode_and_decode"]
 

@@ -31,11 +31,11 @@ from typing import Any
 import torch.distributed as dist
 
 from ..capture.buckets import GradBucketLike
+from ..staging.collectives import AllToAll
 from ..staging.compiled import refuse_compiled
 from ..staging.driver import Steps
 from ..staging.groups import group_of, require_member
 from ..staging.hook import staged
-from ..staging.operations import AllToAll
 
 __all__ = ["GossipGradState", "gossip_grad_hook", "partners", "round_length"]
 

@@ -21,11 +21,11 @@ import torch
 import torch.distributed as dist
 
 from ..capture.buckets import GradBucketLike
+from ..staging.collectives import AllReduce
 from ..staging.compiled import refuse_compiled
 from ..staging.driver import Steps
 from ..staging.groups import group_of, require_member
 from ..staging.hook import staged
-from ..staging.operations import AllReduce
 
 __all__ = ["PostLocalSGDState", "post_localSGD_hook"]
 

@@ -21,10 +21,10 @@ from typing import Any
 import torch
 
 from ..capture.buckets import GradBucketLike
+from ..staging.collectives import AllReduce
 from ..staging.driver import Steps
 from ..staging.groups import group_of
 from ..staging.hook import staged
-from ..staging.operations import AllReduce
 from .lowrank import left, orthogonalize, outer, right
 from .powersgd_factors import MatrixGroup, restart_like
 from .powersgd_state import PowerSGDState

@@ -19,10 +19,10 @@ from typing import Any
 import torch
 
 from ..capture.buckets import GradBucketLike
+from ..staging.collectives import AllGather
 from ..staging.driver import Steps
 from ..staging.groups import group_of
 from ..staging.hook import staged
-from ..staging.operations import AllGather
 
 __all__ = ["quantization_perchannel_hook", "quantization_pertensor_hook"]
 

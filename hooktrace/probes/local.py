@@ -25,7 +25,7 @@ import torch.distributed as dist
 
 from ..capture.buckets import BucketSlot, GradBucketLike
 from ..staging.driver import Steps, run_answered
-from ..staging.operations import Operation
+from ..staging.operation import Operation
 from .call_start import CallStart
 from .compare import finite_parts, first_overflow, lengths_of, measure
 from .probe import ProbeSink, residual_of

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from .driver import Steps, run_answered
-from .operations import Operation
+from .operation import Operation
 
 __all__ = ["ParameterBucket", "refuse_compiled", "run_on_parameter", "several_rounds"]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from .driver import Steps
 from .hook import HookFunction, StagedHook
-from .operations import HookCall
+from .hook_call import HookCall
 
 __all__ = ["Hook", "composed", "hook_name", "steps_of"]
 

@@ -29,7 +29,7 @@ import torch
 from ..capture.buckets import BucketSlot
 from ..capture.calls import BucketCall
 from ..records.errors import HookError
-from .operations import FailureStages, Operation
+from .operation import FailureStages, Operation
 from .result_check import wrong_result
 from .sequencer import SEQUENCER
 

@@ -25,7 +25,7 @@ from ..capture.layout import LayoutTracker
 from ..probes import CallStart, SampledCall
 from ..staging.driver import Future, launch_opaque
 from ..staging.hook import HOOK_SIGNATURE, StagedHook
-from ..staging.operations import WholeHook
+from ..staging.hook_call import WholeHook
 from .default import default_tracer
 from .hook_notices import HookNotices, note_compiled
 from .sampling_plan import SamplingPlan

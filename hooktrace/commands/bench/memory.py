@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from ...staging.hook import staged
-from ...staging.operations import Operation
+from ...staging.operation import Operation
 from ...testing import FakeBucket
 from ...tracing.trace import trace
 from ...tracing.tracer import Tracer

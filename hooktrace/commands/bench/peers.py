@@ -24,10 +24,10 @@ from torch.distributed.algorithms.ddp_comm_hooks import (
 )
 
 from ... import hooks
+from ...staging.collectives import AllGather
 from ...staging.driver import Steps
 from ...staging.groups import group_of
 from ...staging.hook import staged
-from ...staging.operations import AllGather
 
 __all__ = ["PEERS", "Peer"]
 
