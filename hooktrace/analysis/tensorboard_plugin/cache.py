@@ -21,7 +21,7 @@ from .scene import Scene, scene_of
 
 __all__ = ["RunCache", "RunReader", "Snapshot"]
 
-_PORTION = 1 << 20
+_PORTION = 1 << 18
 _LONGEST_S = 3.0
 _KEPT = 4
 """Runs that stay in memory."""

@@ -5,6 +5,7 @@ find_records(logdir) --> files by rank --load, a process a core--> Timeline
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -79,7 +80,15 @@ def _tracks(files: list[list[Path]], size: int, processes: int | None) -> Iterat
         yield from map(read_track, files)
         return
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
-        yield from pool.map(read_track, files)
+        yield from pool.map(_read_in_own_process, files)
+
+
+def _read_in_own_process(paths: list[Path]) -> RankTrack:
+    """Look for cycles once a rank, and not each time that some hundred lines were decoded."""
+    gc.disable()
+    track = read_track(paths)
+    gc.collect()
+    return track
 
 
 _WORTH_IT = 32 << 20
