@@ -20,13 +20,8 @@ import logging
 import os
 from collections.abc import Callable
 
-from ..exporters import (
-    Exporter,
-    OpenTelemetryExporter,
-    PrometheusExporter,
-    RecordFileExporter,
-    TensorBoardExporter,
-)
+from .. import exporters  # whose exporters are imported when one is asked for
+from ..exporters.base import Exporter
 
 __all__ = [
     "debug_from_environment",
@@ -40,16 +35,24 @@ logger = logging.getLogger("hooktrace")
 _PREFIX = "HOOKTRACE_"
 
 
+def _tensorboard(value: str) -> Exporter:
+    return exporters.TensorBoardExporter(value)
+
+
+def _records(value: str) -> Exporter:
+    return exporters.RecordFileExporter(value)
+
+
 def _opentelemetry(value: str) -> Exporter | None:
     if value.lower() in _NO:
         return None
-    return OpenTelemetryExporter()
+    return exporters.OpenTelemetryExporter()
 
 
 _EXPORTERS: dict[str, Callable[[str], Exporter | None]] = {
-    "HOOKTRACE_PROMETHEUS_PORT": lambda value: PrometheusExporter(port=int(value)),
-    "HOOKTRACE_TENSORBOARD_DIR": TensorBoardExporter,
-    "HOOKTRACE_RECORD_DIR": RecordFileExporter,
+    "HOOKTRACE_PROMETHEUS_PORT": lambda value: exporters.PrometheusExporter(port=int(value)),
+    "HOOKTRACE_TENSORBOARD_DIR": _tensorboard,
+    "HOOKTRACE_RECORD_DIR": _records,
     "HOOKTRACE_OPENTELEMETRY": _opentelemetry,
 }
 
@@ -67,7 +70,7 @@ def exporters_from_environment() -> list[Exporter]:
                 name,
                 ", ".join(sorted(known)),
             )
-    exporters: list[Exporter] = []
+    made: list[Exporter] = []
     for name, make in _EXPORTERS.items():
         value = os.environ.get(name, "")
         if not value:
@@ -78,8 +81,8 @@ def exporters_from_environment() -> list[Exporter]:
             logger.warning("%s=%s has no effect: %s", name, value, error)
         else:
             if exporter is not None:
-                exporters.append(exporter)
-    return exporters
+                made.append(exporter)
+    return made
 
 
 def run_id_from_environment() -> str | None:

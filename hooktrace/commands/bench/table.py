@@ -104,8 +104,8 @@ def line_of(row: Row) -> str:
 
 
 def _number(value: float) -> str:
-    """Return three digits, and of a larger number all before the point."""
-    return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    """Return three digits, of a larger number all before the point, and at most three after it."""
+    return f"{value:.0f}" if abs(value) >= 100 else f"{round(value, 3):.3g}"
 
 
 def machine_facts() -> dict[str, str]:

@@ -53,7 +53,14 @@ def test_verdict(values: list[float], budget: float | None, verdict: str) -> Non
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(3694.2, "3694"), (100.4, "100"), (99.96, "100"), (16.83, "16.8"), (0.0, "0")],
+    [
+        (3694.2, "3694"),
+        (100.4, "100"),
+        (99.96, "100"),
+        (16.83, "16.8"),
+        (0.0, "0"),
+        (-0.00781, "-0.008"),
+    ],
 )
 def test_numbers_are_written_out(value: float, text: str) -> None:
     """No powers of ten, which would be wider than their column."""
