@@ -1,9 +1,12 @@
 """What the training thread does: stamp and push, nothing else.
 
-    DDP's bucket --layout--> BucketSlot      which model, generation and bucket is this?
-                   calls  --> BucketCall     stamps of one hook call
-                   ring   --> the drain      bounded; what does not fit is counted
-                   clocks                    host clock, its wall-clock anchor, device events
+    GradBucket --layout.py--> BucketSlot (buckets.py)   which model, generation and bucket
+                                 |
+                              BucketCall (calls.py)     stamps of one hook call; they never raise
+                                 |    ^-- clocks.py     host clock, device events of a reused pool
+                                 v
+                              Ring (ring.py)            bounded; what does not fit is counted
 
-What enters are DDP's buckets; what leaves are ended calls.  Nothing here formats, adds up or waits.
+What enters are DDP's buckets; what leaves are ended calls, for ``tracing`` to make records of.
+Nothing here formats, adds up or waits.  ``anomalies`` names the place of what went wrong in a call.
 """

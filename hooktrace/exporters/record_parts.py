@@ -48,7 +48,7 @@ class Counts:
     left_out: Counter[str] = field(default_factory=Counter)
     removed: Counter[str] = field(default_factory=Counter)
 
-    def said(self) -> tuple[Counter[str], Counter[str], Counter[str]]:
+    def above_zero(self) -> tuple[Counter[str], Counter[str], Counter[str]]:
         """Return those above 0."""
         return +self.lost, +self.left_out, +self.removed
 
@@ -174,7 +174,7 @@ class RecordParts:
         self._begin()
 
     def _end(self) -> None:
-        self._lines.append(self._encoder.losses(*self.counts.said(), closed=True))
+        self._lines.append(self._encoder.losses(*self.counts.above_zero(), closed=True))
         self.flush()
 
     def _begin(self) -> None:
@@ -189,7 +189,7 @@ class RecordParts:
         self._encoder = RecordEncoder()
         self._start = self._encoder.record(self._run)
         if self._number:
-            self._start += self._encoder.losses(*self.counts.said()) + self._carried()
+            self._start += self._encoder.losses(*self.counts.above_zero()) + self._carried()
         self._lines: list[bytes] = []
         self._held = len(self._start)
 

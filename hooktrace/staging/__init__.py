@@ -1,8 +1,13 @@
 """How a hook is written and run: a generator that yields collectives.
 
-    DDP --> hook (@staged) --> generator --yield--> operations --> process group
-                                   ^                                    |
-                                   +------------- driver <--------------+
+    DDP --> StagedHook (hook.py) --> generator --yield--> Operation (operation.py, collectives.py)
+                 |                       ^                    |
+                 |                       +---- driver.py <----+--> process group (groups.py)
+                 |                                |
+                 |      sequencer.py: calls with several rounds, one after another
+                 +--> compiled.py: the same on one parameter, in a compiled graph
 
-What enters is a hook's state and a bucket; what leaves is one future of the averaged gradients.
+What enters is a hook's state and a bucket; what leaves is one future of the averaged gradients,
+checked (result_check.py).  ``composition`` runs hooks inside hooks, an opaque one as one operation
+(hook_call.py); ``gradient_kinds`` and ``effects`` say what a hook can work with and may change.
 """

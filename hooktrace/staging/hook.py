@@ -226,7 +226,7 @@ def staged(
             return (yield AllReduce(bucket.buffer().div_(group.size()), group))
 
     ``multi_round``: declare a hook that yields more than once.  Its buckets then go one whole
-    chain after another, in bucket order, so that all ranks issue their collectives in the same
+    call after another, in bucket order, so that all ranks issue their collectives in the same
     order.  A function of the state, asked for each bucket, where a hook is multi-round only at
     times; all ranks must answer alike.  ``floating``: refuse gradients that are not dense, real
     and floating-point, with an error that says so.  ``local``: the ranks' results differ by

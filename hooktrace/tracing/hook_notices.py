@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..capture.layout import LayoutTracker
 from ..records import AnomalyRecord
 from .tracer import Tracer
-from .unsynchronised import watch_for_silence
+from .unsynchronised import watch_for_missed_calls
 
 if TYPE_CHECKING:
     from torch.nn.parallel import DistributedDataParallel
@@ -44,7 +44,7 @@ class HookNotices:
             if (record := unsynchronised()) is not None:
                 record(passes)
 
-        watch_for_silence(ddp, self._layout, report)
+        watch_for_missed_calls(ddp, self._layout, report)
 
     def compiled(self) -> None:
         """Record that the hook runs under the compiled python reducer."""

@@ -1,6 +1,6 @@
 """Backward passes that should have called a hook and did not.
 
-    DDP model --post-accumulate hook of one parameter, once a backward pass--> Silence
+    DDP model --post-accumulate hook of one parameter, once a backward pass--> _PassCounter
                      the traced hook's steps have not moved?  count;  _PASSES in a row: one anomaly
 
 It happens where ``ddp.module(...)`` is called and not ``ddp(...)``, or where the forward pass was
@@ -20,13 +20,13 @@ from ..capture.layout import LayoutTracker
 if TYPE_CHECKING:
     from torch.nn.parallel import DistributedDataParallel
 
-__all__ = ["watch_for_silence"]
+__all__ = ["watch_for_missed_calls"]
 
 _PASSES = 100
 """More than a parameter is used in one backward pass under reentrant checkpointing."""
 
 
-def watch_for_silence(
+def watch_for_missed_calls(
     ddp: DistributedDataParallel, layout: LayoutTracker, report: Callable[[int], None]
 ) -> None:
     """Call ``report`` with the number of passes, once, when the hook of ``layout`` is not called.
@@ -37,11 +37,11 @@ def watch_for_silence(
         return  # the hook is part of a compiled graph there, and not called as such
     parameter = next((p for p in ddp.module.parameters() if p.requires_grad), None)
     if parameter is not None:
-        silence = _Silence(ddp, layout, report)
-        silence.handle = parameter.register_post_accumulate_grad_hook(silence)
+        counter = _PassCounter(ddp, layout, report)
+        counter.handle = parameter.register_post_accumulate_grad_hook(counter)
 
 
-class _Silence:
+class _PassCounter:
     def __init__(
         self,
         ddp: DistributedDataParallel,
