@@ -85,7 +85,7 @@ def test_tooltip_has_the_numbers_and_names_and_a_click_pins_them(
     row = int(np.flatnonzero((buckets.step == 5) & (buckets.bucket == 3))[0])
     assert "bucket 3, step 5, rank 2" in text
     assert f"{(buckets.done[row] - buckets.ready[row]) / 1e6:,.3f} ms" in text
-    assert f"{buckets.numel[row]:,} float32" in text
+    assert f"{real.tracks[2].facts[buckets.facts[row]].numel:,} float32" in text
     layout = real.tracks[2].trace.layouts[-1].buckets[3]
     assert all(name in text for name, _ in layout.parameters)
     assert "wire" in text
