@@ -2,8 +2,8 @@
 
     StepRecord, its buckets, anomalies --> DetailPolicy.decide --> leave, keep, or keep both
 
-A step's own line takes some 700 bytes, its detail a kilobyte a bucket: with 25 buckets, 256 MiB
-hold 10,000 steps in full and 200,000 with the defaults.  Kept are
+A step's own line takes some 400 bytes, its detail 340 a bucket: with 25 buckets, 256 MiB hold
+30,000 steps in full and 400,000 with the defaults.  Kept are
 
 - the first ``first_steps`` steps of each of a model's first ``GENERATIONS`` bucket generations;
 - ``window_steps`` in a row of every ``window_every``, by step number: the same on all ranks;

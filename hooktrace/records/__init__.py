@@ -4,10 +4,15 @@
 
     bucket, step, layout, skew, anomaly, run, batch    the kinds of records, each declared once
     intervals    exposed, busy, queue, bandwidth: the one place where these words get their meaning
-    metrics      the one table of metrics; how a batch becomes observations
+    metrics      the one table of metrics
     summary      percentiles of kept records
     units        numbers as people read them: ms, MB, percent
     errors       what hooktrace raises
+    anomalies    the one table of what can be wrong with a hook
+
+    codec, lines          records to lines of a record file and back; what only files have
+    reader, damage        files to records, whatever is in them; what is said of what cannot be read
+    content, files        what was read; the files' names
 
 What enters are integers and names; what leaves are frozen values with integer nanoseconds and
 bytes.  Nothing here imports torch.
