@@ -144,10 +144,16 @@ class BucketLine(
         )
 
     def facts(self, layout: BucketFacts | None) -> BucketFacts:
-        """Return those of the line itself, else what ``layout`` says, else that all is unknown."""
+        """Return those of the line itself, else what ``layout`` says, else that all is unknown.
+
+        Raises ``ValueError`` for a line that says some of them.
+        """
         if self.hook is None:
             return layout or _UNKNOWN
-        return BucketFacts(*[getattr(self, name) for name in BucketFacts._fields])
+        own = [getattr(self, name) for name in BucketFacts._fields]
+        if None in own:
+            raise ValueError(f"the field {BucketFacts._fields[own.index(None)]!r} is missing")
+        return BucketFacts(*own)
 
     def record(self, facts: BucketFacts) -> BucketRecord:
         """Return the record; ``facts``: what ``facts()`` gave."""

@@ -184,6 +184,15 @@ def test_buckets_outlive_their_layout() -> None:
     assert found.buckets == [replace(b, **unknown) for b in buckets]
 
 
+def test_a_line_that_says_half_of_its_facts_is_named() -> None:
+    """A field that damage made null is not taken for one that the layout says."""
+    step, buckets = sample.make_step()
+    data = encode(sample.make_run(), [(step, buckets)])
+    found = decode(data.replace(b'"dtype":"float32","device', b'"dtype":null,"device', 1))
+    assert found.buckets == [buckets[1]]
+    assert found.skipped == [SkippedLine(2, "the field 'dtype' is missing")]
+
+
 def test_a_bucket_with_three_stages_takes_at_most_350_bytes() -> None:
     """With clocks of a host that has been up for 100 days, and a model with a name."""
     up_ns = 100 * 86_400 * 10**9
