@@ -21,7 +21,7 @@ from .staging.groups import group_of as group_of
 from .staging.hook import StagedHook as StagedHook
 from .staging.hook import staged as staged
 from .staging.operation import Operation as Operation
-from .tracing.default import default_tracer as default_tracer
+from .tracing.settings import default_tracer as default_tracer
 from .tracing.trace import instrument as instrument
 from .tracing.trace import trace as trace
 from .tracing.traced_hook import TracedHook as TracedHook

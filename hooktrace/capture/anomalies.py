@@ -30,4 +30,5 @@ def anomaly_of(
         time_ns=time_ns,
         message=f"hook {slot.model.hook!r}, bucket {slot.index}, step {step}: {message}",
         parameter=parameter,
+        rank=slot.model.rank,
     )

@@ -129,14 +129,16 @@ class ModelState:
         "last_index",
         "name",
         "names",
+        "rank",
         "sample_step",
         "sampling",
         "slots",
         "step",
     )
 
-    def __init__(self, name: str, hook: str, names: dict[int, str]) -> None:
+    def __init__(self, name: str, hook: str, names: dict[int, str], rank: int) -> None:
         self.name = name
+        self.rank = rank
         self.hook = hook
         self.names = names
         self.step = -1

@@ -28,7 +28,8 @@ class LayoutTracker:
     """Finds the slot of a bucket for one traced hook, on any number of models.
 
     ``name_model`` gives the n-th model (from 0) that this hook meets its name.  ``push`` is
-    called with the layout of each generation, when its last bucket was seen.
+    called with the layout of each generation, when its last bucket was seen.  ``rank`` tells this
+    process's rank, once a model is met.
     """
 
     def __init__(
@@ -36,11 +37,13 @@ class LayoutTracker:
         hook: str,
         name_model: Callable[[int], str],
         push: Callable[[LayoutRecord], None],
+        rank: Callable[[], int],
         clock: Callable[[], int],
     ) -> None:
         self.hook = hook
         self._name_model = name_model
         self._push = push
+        self._rank = rank
         self._clock = clock
         self._by_buffer: dict[int, BucketSlot] = {}
         self._owners: dict[int, tuple[weakref.ref[torch.Tensor], ModelState]] = {}
@@ -86,7 +89,8 @@ class LayoutTracker:
             owner = next((m for m in reversed(self.models) if m.last_index == index - 1), None)
         if owner is None:
             self._forget_the_dead()
-            owner = ModelState(self._name_model(self._met), self.hook, self._names)
+            name = self._name_model(self._met)
+            owner = ModelState(name, self.hook, self._names, self._rank())
             self._met += 1
             self.models = [*self.models, owner]
         for parameter in parameters:

@@ -19,7 +19,7 @@ from ..capture.clocks import WallAnchor
 from ..records import RunInfo
 from .store import job_store
 
-__all__ = ["describe_run", "local_rank", "loopback", "restart_count", "shutdown"]
+__all__ = ["current_rank", "describe_run", "local_rank", "loopback", "restart_count", "shutdown"]
 
 logger = logging.getLogger("hooktrace")
 
@@ -34,15 +34,15 @@ def describe_run(run_id: str | None, anchor: WallAnchor) -> RunInfo:
     """
     try:
         initialised = dist.is_available() and dist.is_initialized()
-        rank, world_size = dist.get_rank(), dist.get_world_size()
+        world_size = dist.get_world_size()
         backend = str(dist.get_backend())
     except (RuntimeError, ValueError):  # none yet, or destroyed a moment ago
         initialised = False
-        rank, world_size = _environment_int("RANK", 0), _environment_int("WORLD_SIZE", 1)
+        world_size = _environment_int("WORLD_SIZE", 1)
         backend = "none"
     return RunInfo(
         run_id=run_id or _agreed_run_id(initialised),
-        rank=rank,
+        rank=current_rank(),
         local_rank=local_rank(),
         world_size=world_size,
         host=socket.gethostname(),
@@ -52,6 +52,14 @@ def describe_run(run_id: str | None, anchor: WallAnchor) -> RunInfo:
         host_anchor_ns=anchor.host_ns,
         wall_anchor_ns=anchor.wall_ns,
     )
+
+
+def current_rank() -> int:
+    """Return this process's rank, as ``describe_run`` says it."""
+    try:
+        return dist.get_rank()
+    except (RuntimeError, ValueError):  # no process group yet, or destroyed a moment ago
+        return _environment_int("RANK", 0)
 
 
 def local_rank() -> int:

@@ -52,9 +52,9 @@ def _staged(times: CallTimes) -> tuple[Stage, ...]:
                 start_ns=start,
                 end_ns=one.arrived,
                 derived=one.start is not None,
-                collective=one.kind,
-                wire_bytes=one.wire_bytes,
-                dtype=one.dtype,
+                collective=one.what.kind,
+                wire_bytes=one.what.wire_bytes,
+                dtype=str(one.what.dtype).removeprefix("torch."),
             )
         )
         at = one.arrived
@@ -76,10 +76,13 @@ def bucket_record(
     """Return the record of a call; ``host`` and ``device`` are its times in each clock."""
     slot = call.slot
     if call.staged:
-        wire_bytes: int | None = sum(one.wire_bytes for one in host.collectives)
+        wire_bytes: int | None = sum(one.what.wire_bytes for one in host.collectives)
     else:
         wire_bytes = None if sent is None else sum(t.wire_bytes for t in sent)
-    bus = [bus_bytes(one.kind, one.wire_bytes, one.ranks) for one in host.collectives]
+    bus = [
+        bus_bytes(one.what.kind, one.what.wire_bytes, one.what.group.size)
+        for one in host.collectives
+    ]
     known = [b for b in bus if b is not None]
     span = None
     if device is not None:

@@ -11,6 +11,7 @@ import weakref
 from typing import TYPE_CHECKING
 
 from ..capture.layout import LayoutTracker
+from ..ranks.job import current_rank
 from ..records import AnomalyRecord
 from .tracer import Tracer
 from .unsynchronised import watch_for_missed_calls
@@ -80,6 +81,7 @@ class HookNotices:
                 bucket=-1,
                 stage="hook",
                 time_ns=self._tracer.clock(),
+                rank=current_rank(),
                 message=f"hook {self._layout.hook!r} of {self._model} {what}",
             )
         )

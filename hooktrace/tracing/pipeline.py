@@ -9,8 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from msgspec.structs import replace
-
 from ..capture.clocks import EventPool
 from ..capture.ring import Ring
 from ..exporters.base import Exporter
@@ -107,9 +105,6 @@ class Pipeline:
         self._said = totals
         if self._run is None:
             self._run = self._run_info()
-        records = [
-            replace(r, rank=self._run.rank) if isinstance(r, AnomalyRecord) else r for r in records
-        ]
         for portion, with_it in _portions(steps, records):
             batch = Batch(
                 run=self._run,

@@ -30,14 +30,14 @@ class QueueModel:
     def note(self, times: CallTimes) -> None:
         """Learn of a call's collectives, before the starts of any that they may have held up."""
         for one in times.collectives:
-            if one.workers:
-                self._seen[one.queue].append((one.issued, one.arrived))
+            if one.what.group.workers:
+                self._seen[one.what.group.key].append((one.issued, one.arrived))
 
     def derive_starts(self, calls: Iterable[CallTimes]) -> None:
         """Set the starts of the collectives of some noted calls."""
         by_backend: defaultdict[int, list[TimedCollective]] = defaultdict(list)
-        for one in (one for times in calls for one in times.collectives if one.workers):
-            by_backend[one.queue].append(one)
+        for one in (one for times in calls for one in times.collectives if one.what.group.workers):
+            by_backend[one.what.group.key].append(one)
         for queue, collectives in by_backend.items():
             starts = self._starts(queue, collectives)
             for one in collectives:
@@ -48,7 +48,7 @@ class QueueModel:
         first, _ = min(spans)
         relevant = sorted(spans.union(span for span in self._seen[queue] if span[1] > first))
         launches, dones = zip(*relevant, strict=True)
-        starts = fifo_starts(launches, dones, collectives[0].workers)
+        starts = fifo_starts(launches, dones, collectives[0].what.group.workers)
         return dict(zip(relevant, starts, strict=True))
 
 

@@ -18,76 +18,89 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Callable
 
 from .. import exporters  # whose exporters are imported when one is asked for
 from ..exporters.base import Exporter
+from .state import State
+from .tracer import ERROR_EVERY, Tracer
 
 __all__ = [
     "debug_from_environment",
+    "default_tracer",
     "error_every_from_environment",
     "exporters_from_environment",
-    "run_id_from_environment",
 ]
 
 logger = logging.getLogger("hooktrace")
 
-_PREFIX = "HOOKTRACE_"
-
-
-def _tensorboard(value: str) -> Exporter:
-    return exporters.TensorBoardExporter(value)
-
-
-def _records(value: str) -> Exporter:
-    return exporters.RecordFileExporter(value)
+_NO = ("", "0", "false", "no")
 
 
 def _opentelemetry(value: str) -> Exporter | None:
-    if value.lower() in _NO:
-        return None
-    return exporters.OpenTelemetryExporter()
+    return None if value.lower() in _NO else exporters.OpenTelemetryExporter()
 
 
-_EXPORTERS: dict[str, Callable[[str], Exporter | None]] = {
+_Make = Callable[[str], Exporter | None]
+
+_EXPORTERS: dict[str, _Make] = {
     "HOOKTRACE_PROMETHEUS_PORT": lambda value: exporters.PrometheusExporter(port=int(value)),
-    "HOOKTRACE_TENSORBOARD_DIR": _tensorboard,
-    "HOOKTRACE_RECORD_DIR": _records,
+    "HOOKTRACE_TENSORBOARD_DIR": lambda value: exporters.TensorBoardExporter(logdir=value),
+    "HOOKTRACE_RECORD_DIR": lambda value: exporters.RecordFileExporter(logdir=value),
     "HOOKTRACE_OPENTELEMETRY": _opentelemetry,
 }
 
-_OTHERS = {"HOOKTRACE_RUN_ID", "HOOKTRACE_ERROR_EVERY", "HOOKTRACE_DEBUG"}
-_NO = ("", "0", "false", "no")
+_KNOWN = sorted({*_EXPORTERS, "HOOKTRACE_RUN_ID", "HOOKTRACE_ERROR_EVERY", "HOOKTRACE_DEBUG"})
+
+_tracer: Tracer | None = None
+_lock = threading.Lock()
+
+
+def default_tracer() -> Tracer:
+    """Return the tracer that ``trace()`` uses when it is given none.
+
+    It is made on first use, set up from ``HOOKTRACE_*`` environment variables, and made anew when
+    it was closed.
+    """
+    global _tracer  # noqa: PLW0603  # the one process-wide tracer
+    with _lock:
+        if _tracer is None or _tracer.state is State.CLOSED:
+            _tracer = Tracer(
+                exporters_from_environment(),
+                run_id=os.environ.get("HOOKTRACE_RUN_ID") or None,
+                error_every=error_every_from_environment(ERROR_EVERY),
+                debug=debug_from_environment(),
+            )
+        return _tracer
+
+
+def _renew_lock() -> None:
+    global _lock  # noqa: PLW0603  # the parent may have held it
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)
 
 
 def exporters_from_environment() -> list[Exporter]:
     """Return the exporters that the environment asks for; warns of unknown variables."""
-    known = {*_EXPORTERS, *_OTHERS}
     for name in sorted(os.environ):
-        if name.startswith(_PREFIX) and name not in known and "_TEST_" not in name:
+        if name.startswith("HOOKTRACE_") and name not in _KNOWN and "_TEST_" not in name:
             logger.warning(
-                "%s is not a setting of hooktrace; the settings are %s",
-                name,
-                ", ".join(sorted(known)),
+                "%s is not a setting of hooktrace; the settings are %s", name, ", ".join(_KNOWN)
             )
-    made: list[Exporter] = []
-    for name, make in _EXPORTERS.items():
-        value = os.environ.get(name, "")
-        if not value:
-            continue
-        try:
-            exporter = make(value)
-        except Exception as error:  # whatever a backend raises, training goes on
-            logger.warning("%s=%s has no effect: %s", name, value, error)
-        else:
-            if exporter is not None:
-                made.append(exporter)
-    return made
+    asked = [(name, make, os.environ.get(name)) for name, make in _EXPORTERS.items()]
+    made = [_made(name, make, value) for name, make, value in asked if value]
+    return [exporter for exporter in made if exporter is not None]
 
 
-def run_id_from_environment() -> str | None:
-    """Return ``HOOKTRACE_RUN_ID``, or ``None``."""
-    return os.environ.get("HOOKTRACE_RUN_ID") or None
+def _made(name: str, make: _Make, value: str) -> Exporter | None:
+    try:
+        return make(value)
+    except Exception as error:  # whatever a backend raises, training goes on
+        logger.warning("%s=%s has no effect: %s", name, value, error)
+        return None
 
 
 def debug_from_environment() -> bool:

@@ -7,10 +7,10 @@ The only module that reads a call's stamps, its rounds and its events.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ..capture.calls import BucketCall
+from ..capture.calls import BucketCall, Collective
 from ..capture.clocks import DeviceEvent
 
 __all__ = ["CallTimes", "TimedCollective", "device_times", "events_of", "host_times", "launched"]
@@ -20,16 +20,10 @@ __all__ = ["CallTimes", "TimedCollective", "device_times", "events_of", "host_ti
 class TimedCollective:
     """One collective of a call; ``issued`` and ``arrived`` in ns.
 
-    ``queue``: names the backend that executes it, ``workers`` of them at once, 0 where that is not
-    known.  ``start``: when it began there (``queue_model``), ``None`` where that is not known.
+    ``start``: when its backend began it (``queue_model``), ``None`` where that is not known.
     """
 
-    kind: str
-    wire_bytes: int
-    dtype: str
-    ranks: int
-    queue: int
-    workers: int
+    what: Collective
     issued: int
     arrived: int
     start: int | None = None
@@ -54,9 +48,12 @@ def host_times(call: BucketCall) -> CallTimes:
     """Return what the host's stamps say."""
     done = call.done
     # Of a call that failed the last collective may not have arrived.
-    spans = [(r.issued_ns, done if r.arrived_ns is None else r.arrived_ns) for r in call.rounds]
+    collectives = [
+        TimedCollective(known, issued, done if arrived is None else arrived)
+        for known, issued, arrived in call.rounds
+    ]
     started = call.ready if call.started is None else call.started
-    return CallTimes(call.ready, started, launched(call), _collectives(call, spans), done)
+    return CallTimes(call.ready, started, launched(call), collectives, done)
 
 
 def launched(call: BucketCall) -> int:
@@ -69,28 +66,13 @@ def device_times(call: BucketCall, origin: DeviceEvent) -> CallTimes:
     """Return what the device's events say, which it has passed, in ns since ``origin``."""
     ready, *marks, done = [round(origin.elapsed_time(e) * 1e6) for e in call.events or ()]
     marks = marks if len(marks) % 2 == 0 else [*marks, done]
-    spans = list(zip(marks[::2], marks[1::2], strict=True))
-    return CallTimes(ready, ready, None, _collectives(call, spans), done)
+    collectives = [
+        TimedCollective(one.collective, issued, arrived)
+        for one, issued, arrived in zip(call.rounds, marks[::2], marks[1::2], strict=True)
+    ]
+    return CallTimes(ready, ready, None, collectives, done)
 
 
 def events_of(calls: Iterable[BucketCall]) -> list[DeviceEvent]:
     """Return the device events of some calls, the first one's first."""
     return [event for call in calls for event in call.events or ()]
-
-
-def _collectives(call: BucketCall, spans: Sequence[tuple[int, int]]) -> list[TimedCollective]:
-    return [
-        TimedCollective(
-            kind=known.kind,
-            wire_bytes=known.wire_bytes,
-            dtype=str(known.dtype).removeprefix("torch."),
-            ranks=known.group.size,
-            queue=known.group.key,
-            workers=known.group.workers,
-            issued=issued,
-            arrived=arrived,
-        )
-        for known, (issued, arrived) in zip(
-            (one.collective for one in call.rounds), spans, strict=True
-        )
-    ]

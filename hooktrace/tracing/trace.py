@@ -6,7 +6,7 @@ import functools
 from typing import TYPE_CHECKING
 
 from ..staging.hook import StagedHook
-from .default import default_tracer
+from .settings import default_tracer
 from .traced_hook import Hook, TracedHook
 from .tracer import Tracer
 

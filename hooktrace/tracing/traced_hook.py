@@ -23,12 +23,13 @@ from ..capture.buckets import BucketSlot
 from ..capture.calls import BucketCall, DeviceCall, Recorder, StampFailure
 from ..capture.layout import LayoutTracker
 from ..probes import CallStart, SampledCall
+from ..ranks.job import current_rank
 from ..staging.driver import Future, launch_opaque
 from ..staging.hook import HOOK_SIGNATURE, StagedHook
 from ..staging.hook_call import WholeHook
-from .default import default_tracer
 from .hook_notices import HookNotices, note_compiled
 from .sampling_plan import SamplingPlan
+from .settings import default_tracer
 from .state import RECORDING
 from .tracer import Tracer
 
@@ -66,7 +67,9 @@ class TracedHook:
         self._clock = tracer.clock
         self._launch = self._launch_opaque if self._staged is None else self._staged.launch
         label = self.__qualname__.split("<locals>.")[-1]
-        self._layout = LayoutTracker(label, self._name_model, tracer.push, tracer.clock)
+        self._layout = LayoutTracker(
+            label, self._name_model, tracer.push, current_rank, tracer.clock
+        )
         tracer.models.register_layout(self._layout)
         self._plan = SamplingPlan(tracer, self._staged, self.__qualname__, local)
         self._notices = HookNotices(tracer, self._layout, self._first_name)

@@ -33,7 +33,7 @@ class Sink:
 
 def slot_of(bucket: FakeBucket) -> BucketSlot:
     """Return the slot of a bucket of a new model."""
-    model = ModelState("net", "hook", {})
+    model = ModelState("net", "hook", {}, 0)
     slot = BucketSlot(model, bucket, tuple(map(id, bucket.parameters())))
     model.slots[0] = slot
     return slot
