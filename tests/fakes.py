@@ -107,3 +107,8 @@ class Job:
 def fake_clock() -> FakeClock:
     """Return a clock that moves only when told to."""
     return FakeClock(start_ns=0, step_ns=0)
+
+
+def buckets_of(count: int) -> list[FakeBucket]:
+    """Return the buckets of one model, of eight gradients each."""
+    return [FakeBucket([torch.zeros(8)], index=i, is_last=i == count - 1) for i in range(count)]

@@ -1,0 +1,97 @@
+"""Anomalies that end the next backward pass, and the states that lead there."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import pytest
+
+from hooktrace import AnomalyError, Tracer, default_tracer, trace
+from hooktrace.records import AnomalyRecord
+from hooktrace.testing import FakeBucket
+from hooktrace.tracing import settings
+from hooktrace.tracing.alarm import Alarm
+from hooktrace.tracing.state import State
+from tests.fakes import Job
+
+
+def anomaly(kind: str) -> AnomalyRecord:
+    return AnomalyRecord(
+        kind=kind,
+        model="net",
+        hook="hook",
+        generation=1,
+        step=5,
+        bucket=0,
+        stage="hook",
+        time_ns=0,
+        message=f"{kind} happened",
+    )
+
+
+def test_the_next_call_raises_once() -> None:
+    """And hooks record again afterwards."""
+    with Tracer(on_anomaly="raise") as tracer:
+        job = Job(tracer)
+        job.step()
+        tracer.push(anomaly("wrong_sign"))
+        tracer.push(anomaly("wrong_scale"))
+        tracer.flush()
+        assert tracer.state is State.ALARMED
+        assert not tracer.recording
+        with pytest.raises(AnomalyError, match="wrong_sign happened"):
+            job.step()
+        job.step()
+        assert [s.step for s in tracer.steps()] == [0, 1]
+
+
+def test_what_was_raised_already_raises_no_alarm(caplog: pytest.LogCaptureFixture) -> None:
+    """A hook's own exception is logged only."""
+
+    def failing(state: object, bucket: FakeBucket) -> object:
+        raise ValueError("no")
+
+    with Tracer(on_anomaly="raise") as tracer:
+        job = Job(tracer)
+        job.hook = trace(failing, tracer=tracer)
+        with suppress(RuntimeError):
+            job.step()
+        tracer.flush()
+        assert tracer.state is State.RECORDING
+    assert "hook_exception: " in caplog.text
+
+
+@pytest.mark.parametrize(("reaction", "logged"), [("record", False), ("warn", True)])
+def test_a_milder_reaction(reaction: str, logged: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither raises."""
+    alarm = Alarm(reaction)  # type: ignore[arg-type]
+    assert alarm.hear([anomaly("wrong_sign")]) is None
+    assert ("wrong_sign: wrong_sign happened" in caplog.text) == logged
+
+
+def test_an_alarm_is_no_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The default tracer is made anew when it was closed, not when it is alarmed or off."""
+    monkeypatch.setattr(settings, "_tracer", None)
+    first = default_tracer()
+    for state in (State.ALARMED, State.OFF):
+        first.state = state
+        assert default_tracer() is first
+    first.close()
+    second = default_tracer()
+    assert second is not first
+    second.close()
+
+
+def test_recording_is_switched_off_and_on() -> None:
+    """Not after the end."""
+    with Tracer() as tracer:
+        job = Job(tracer)
+        job.step()
+        tracer.recording = False
+        job.step()
+        tracer.recording = True
+        job.step()
+        assert len(tracer.steps()) == 2
+        tracer.close()
+        tracer.recording = True
+        assert tracer.state is State.CLOSED

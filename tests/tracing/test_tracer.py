@@ -1,0 +1,78 @@
+"""A tracer's life: options, start, close."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from hooktrace import Tracer
+from tests.fakes import FakeExporter, Job
+
+
+def test_bad_arguments_of_a_tracer_are_named() -> None:
+    """Before it opens anything."""
+    with pytest.raises(ValueError, match="error_every=-1 counts steps; pass 0 for no probes"):
+        Tracer(error_every=-1)
+    with pytest.raises(ValueError, match="on_anomaly='shout' is not known; pass record, warn, ra"):
+        Tracer(on_anomaly="shout")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="error='lokal' is not known; pass global or local"):
+        Tracer(error="lokal")  # type: ignore[arg-type]
+
+
+def test_without_a_thread_training_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where the system gives no thread, tracing is off with one warning that says why."""
+
+    def refuse(self: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    tracer = Tracer()
+    job = Job(tracer)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        job.step()
+        job.step()
+    assert tracer.close()
+    assert caplog.text.count("raise the limit of threads") == 1
+
+
+def test_a_bad_rank_variable_costs_no_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launcher that sets LOCAL_RANK to nothing does not stop the drain."""
+    monkeypatch.setenv("LOCAL_RANK", "")
+    with Tracer() as tracer:
+        Job(tracer).step()
+        assert len(tracer.steps()) == 1
+        assert tracer.losses() == {}
+
+
+def test_close_twice() -> None:
+    """The second close does nothing, and hooks run on untraced."""
+    exporter = FakeExporter()
+    tracer = Tracer([exporter])
+    job = Job(tracer)
+    job.step()
+    assert tracer.close() is True
+    assert tracer.close() is True
+    job.step()
+    assert exporter.closed == 1
+    assert exporter.steps == [0]
+    assert tracer.losses() == {}
+
+
+def test_close_while_close_runs() -> None:
+    """A signal handler may call close() while it runs: no deadlock, each within its deadline."""
+    nested = []
+
+    class Interrupting(FakeExporter):
+        def close(self) -> None:
+            closer = threading.Thread(target=lambda: nested.append(tracer.close(0.2)))
+            closer.start()
+            closer.join(60)
+            assert not closer.is_alive()
+
+    tracer = Tracer([Interrupting()])
+    Job(tracer).step()
+    assert tracer.close(60)
+    assert nested == [False]
