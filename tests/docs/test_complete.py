@@ -15,7 +15,7 @@ import pytest
 import typer
 
 import hooktrace
-from hooktrace import exporters
+from hooktrace import exporters, hooks
 from hooktrace.__main__ import main as command_line
 from hooktrace.analysis.report.findings import RULES
 from hooktrace.exporters.opentelemetry import SPAN_RETENTION
@@ -55,6 +55,13 @@ def test_every_setting_is_documented() -> None:
     page = (REPOSITORY / "docs" / "exporters.md").read_text("utf-8")
     arguments = set(inspect.signature(hooktrace.Tracer).parameters)
     assert not [name for name in arguments if f"`{name}`" not in page]
+
+
+def test_every_hook_is_documented() -> None:
+    """By its public name, with its state's."""
+    page = (REPOSITORY / "docs" / "hooks.md").read_text("utf-8")
+    listing = {"HookEntry", "catalogue"}  # what lists the hooks
+    assert not [name for name in set(hooks.__all__) - listing if name not in page]
 
 
 def test_every_loss_is_documented() -> None:
