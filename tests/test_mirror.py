@@ -22,7 +22,6 @@ CROSS_CUTTING = {
     "exporters/test_otlp_backends.py": "the OpenTelemetry exporter with real receivers",
     "exporters/test_queries.py": "record files in DuckDB, Polars and pandas",
     "records/test_codec_fuzz.py": "the codec on damaged files",
-    "tracing/test_faults.py": "tracer and drain when all around them fails",
 }
 """Tests of several modules at once, and what they are about."""
 
@@ -44,7 +43,7 @@ TESTED_BY = {
     "exporters/append_file.py": "exporters/test_record_file.py",
     "exporters/record_*": "exporters/test_record_file.py, exporters/test_retention.py",
     "exporters/otel_*": "exporters/test_opentelemetry.py",
-    "exporters/base.py": "tracing/test_faults.py",
+    "exporters/base.py": "tracing/test_fan_out.py",
     "hooks/optimizer*": "hooks/test_optimizer.py, distributed/test_optimizer_hooks.py",
     "hooks/parameter_order.py": "distributed/test_optimizer_hooks.py",
     "hooks/zero.py": "distributed/test_optimizer_hooks.py",
@@ -66,7 +65,7 @@ TESTED_BY = {
     "tracing/queue_model.py": "distributed/test_wire_against_profiler.py",
     "tracing/*_times.py": "tracing/test_assembler.py, cuda/test_device_times.py",
     "tracing/unsynchronised.py": "distributed/test_debug.py",
-    "tracing/*": "tracing/test_faults.py, distributed/test_training.py",
+    "tracing/*": "tracing/test_tracer.py, distributed/test_training.py",
 }
 """Modules without a test of their name, and the tests that they have; the first line holds."""
 
