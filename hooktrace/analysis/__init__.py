@@ -1,6 +1,12 @@
 """From the record files of all ranks to answers.
 
-    record files --timeline--> columns in one clock --> report, export, TensorBoard tab
+In go the record files of one run; out come findings, pictures, a Perfetto file, the tab's answers.
+
+    record files --timeline--> a RankTrack of columns for each rank, all in rank 0's clock: Timeline
+                                  |
+                                  +--> report              findings and facts: text, page, JSON
+                                  +--> perfetto            one trace file of all ranks
+                                  +--> tensorboard_plugin  the Comm Timeline tab
 
 Nothing here imports torch.
 """

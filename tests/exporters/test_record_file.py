@@ -398,7 +398,7 @@ def test_a_part_of_another_run_is_not_read_with_this_one(tmp_path: Path) -> None
     assert "rank00000.part3.jsonl: a second run begins here" in trace.skipped[0].reason
     track = read_track(parts_of(tmp_path / "a"))
     assert track.steps.step.tolist() == [0]
-    assert track.trace.skipped == trace.skipped
+    assert track.records.skipped == trace.skipped
 
 
 def test_runs_do_not_share_a_file(tmp_path: Path) -> None:

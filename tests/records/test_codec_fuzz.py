@@ -316,7 +316,7 @@ def test_a_foreign_file_is_told_in_one_sentence(data: bytes, said: str) -> None:
     assert len(trace.skipped) == 1
     assert said in trace.skipped[0].reason
     assert trace.unnamed == 0
-    assert track.trace.skipped == trace.skipped
+    assert track.records.skipped == trace.skipped
 
 
 def test_an_empty_file_is_a_trace_of_nothing() -> None:
@@ -329,7 +329,7 @@ def test_many_damaged_lines_are_counted() -> None:
     """A hundred are named; the records around them are there."""
     trace, track = read_both(b"".join(LINES[:5]) + b"{oh no\n" * 1000 + b"".join(LINES[5:]))
     assert [line for line, _ in trace.skipped] == list(range(6, 106))
-    assert trace.unnamed == track.trace.unnamed == 900
+    assert trace.unnamed == track.records.unnamed == 900
     assert records_of(trace) == by_kind([r for found in RECORDS for r in found])
 
 

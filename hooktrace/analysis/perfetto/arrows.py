@@ -70,7 +70,7 @@ def arrows(timeline: Timeline) -> Arrows:
 def _origin(timeline: Timeline, starts: list[Ints]) -> int:
     firsts = [int(one.min()) for one in starts if len(one)]
     for track, clock in zip(timeline.tracks, timeline.clocks, strict=True):
-        marks = np.array([a.time_ns for a in track.trace.anomalies], dtype=np.int64)
+        marks = np.array([a.time_ns for a in track.records.anomalies], dtype=np.int64)
         for host in (track.steps.first_ready, marks):
             firsts += [int(clock.common(host).min())] if len(host) else []
     return min(firsts, default=0)

@@ -40,7 +40,7 @@ class RankEvents:
 
     def events(self) -> Iterator[str]:
         """Yield the rank's events, each a JSON object; a slice comes before those within it."""
-        rank, run = self.track.rank, self.track.trace.run
+        rank, run = self.track.rank, self.track.records.run
         name = f"rank {rank}" if run is None else f"rank {rank} ({run.host})"
         known = self.clock.is_known
         yield self._meta("process_name", {"name": name if known else f"{name}, clock unknown"})
@@ -197,7 +197,7 @@ class RankEvents:
         )
 
     def _marks(self) -> Iterator[str]:
-        records = self.track.trace
+        records = self.track.records
         for anomaly in records.anomalies:
             args = {"message": anomaly.message, "step": anomaly.step, "bucket": anomaly.bucket}
             text = f',"args":{json.dumps(args)}'

@@ -29,7 +29,7 @@ def model_facts(timeline: Timeline, arrays: StepArrays, lags: Floats) -> ModelFa
     layouts = [
         layout
         for track in timeline.tracks
-        for layout in reversed(track.trace.layouts)
+        for layout in reversed(track.records.layouts)
         if layout.model == arrays.model
     ]
     return ModelFacts(
@@ -133,7 +133,7 @@ def _rank_facts(timeline: Timeline, arrays: StepArrays, lags: Floats) -> tuple[R
     return tuple(
         RankFacts(
             rank=track.rank,
-            host=None if track.trace.run is None else track.trace.run.host,
+            host=None if track.records.run is None else track.records.run.host,
             steps=int((~np.isnan(arrays.called[i]).all(axis=1)).sum()),
             period_ns=_some(arrays.period[i]),
             exposed_ns=_some(arrays.exposed[i]),
@@ -148,7 +148,7 @@ def anomaly_facts(timeline: Timeline, models: Iterable[str]) -> tuple[AnomalyFac
     """Return the anomalies of some models, those that began first in front."""
     wanted = set(models)
     by_kind: dict[str, list[AnomalyRecord]] = {}
-    for record in (a for track in timeline.tracks for a in track.trace.anomalies):
+    for record in (a for track in timeline.tracks for a in track.records.anomalies):
         if record.model in wanted:
             by_kind.setdefault(record.kind, []).append(record)
     found = [

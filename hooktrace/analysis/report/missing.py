@@ -35,7 +35,7 @@ def missing(timeline: Timeline) -> list[str]:
 
 
 def _of_track(track: RankTrack) -> list[str]:
-    trace = track.trace
+    trace = track.records
     found = []
     if trace.skipped:
         line, reason = trace.skipped[0]

@@ -69,8 +69,8 @@ def read_run(run: Path, console: Console, rank: int | None = None) -> Timeline:
 
 def _nothing_read(timeline: Timeline, run: Path) -> str:
     for track in timeline.tracks:
-        if track.trace.skipped:
-            line, reason = track.trace.skipped[0]
+        if track.records.skipped:
+            line, reason = track.records.skipped[0]
             return f"nothing in {track.paths[0]} can be read: line {line}: {reason}"
     return (
         f"the record files in {run} hold no step; train with a traced hook for some steps, and end "

@@ -96,12 +96,12 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
             "ranks": [
                 {
                     "rank": track.rank,
-                    "host": track.trace.run.host if track.trace.run is not None else None,
+                    "host": track.records.run.host if track.records.run is not None else None,
                     "clock_known": track.rank not in unaligned,
-                    "closed": track.trace.closed,
-                    "skipped": len(track.trace.skipped),
-                    "first_skipped": [list(s) for s in track.trace.skipped[:3]],
-                    "lost": track.trace.lost,
+                    "closed": track.records.closed,
+                    "skipped": len(track.records.skipped),
+                    "first_skipped": [list(s) for s in track.records.skipped[:3]],
+                    "lost": track.records.lost,
                 }
                 for track in timeline.tracks
             ],

@@ -151,8 +151,8 @@ def _rank_scene(track: RankTrack, clock: RankClock, model: str) -> RankScene:
         step_period=steps.period[of_steps],
         step_last_ready=np.where(exposed > 0, step_end - exposed, host_last),
         step_flags=steps.flags[of_steps],
-        anomalies=[(a.time_ns, a) for a in track.trace.anomalies if a.model == model],
-        layouts=[(x.time_ns, x) for x in track.trace.layouts if x.model == model],
+        anomalies=[(a.time_ns, a) for a in track.records.anomalies if a.model == model],
+        layouts=[(x.time_ns, x) for x in track.records.layouts if x.model == model],
     )
 
 

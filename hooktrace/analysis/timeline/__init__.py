@@ -1,11 +1,11 @@
-"""All ranks in one picture: record files of many ranks, merged into aligned intervals.
+"""All ranks in one picture: record files of many ranks as columns, in one clock.
 
-    rank00000.jsonl --\
-    rank00001.jsonl ---> columns.py: numbers in arrays, one RankTrack a rank
-            ...          --/       |
-                                   +--> clock.py: host times of each rank --> rank 0's clock
-                                   +--> merge.py: Timeline, the ranks side by side
-                                   +--> arrivals.py: who was ready last, at which bucket
+In go the record files of each rank; out comes a Timeline, which report, Perfetto file and tab read.
+
+    rank00000.jsonl --read_columns.py--> RankTrack (columns.py) --+
+    rank00001.jsonl --follow.py, as it grows--> RankTrack --------+--merge.py--> Timeline
+            ...       clock.py: host times of each rank in rank 0's ----------^     |
+                                             arrivals.py: who was ready last <------+
 
 Functions of their input, without torch.  A million buckets are a few arrays, not a million objects.
 """

@@ -182,13 +182,13 @@ class RankTrack:
     steps: StepColumns
     errors: dict[int, ErrorRecord]
     exceptions: dict[int, str]
-    trace: RankRecords
+    records: RankRecords
     paths: list[str] = field(default_factory=list)
 
     @property
     def rank(self) -> int:
         """The rank; 0 where even the first line is gone."""
-        return self.trace.run.rank if self.trace.run is not None else 0
+        return self.records.run.rank if self.records.run is not None else 0
 
     def is_of(self, columns: BucketColumns | StepColumns, model: str) -> Bools:
         """Return which rows are a model's, whatever hook it had."""

@@ -112,5 +112,5 @@ class TrackFollower:
 
     def track(self) -> RankTrack:
         """Return what was read so far; it stays as it is when more is read."""
-        trace = joined([f.reader.content() for f in self._files.values()], list(self._files))
-        return self._builder.track(trace, [os.fspath(path) for path in self._files])
+        records = joined([f.reader.content() for f in self._files.values()], list(self._files))
+        return self._builder.track(records, [os.fspath(path) for path in self._files])

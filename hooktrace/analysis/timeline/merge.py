@@ -36,7 +36,7 @@ class Timeline:
     @property
     def run(self) -> RunInfo | None:
         """The run of the lowest rank that tells."""
-        return next((t.trace.run for t in self.tracks if t.trace.run is not None), None)
+        return next((t.records.run for t in self.tracks if t.records.run is not None), None)
 
     @property
     def models(self) -> list[str]:
@@ -97,13 +97,15 @@ _WORTH_IT = 32 << 20
 
 def timeline_of(tracks: Sequence[RankTrack]) -> Timeline:
     """Put tracks side by side; those of another run than most go to ``other_runs``."""
-    runs = [t.trace.run.run_id for t in tracks if t.trace.run is not None]
+    runs = [t.records.run.run_id for t in tracks if t.records.run is not None]
     common = max(dict.fromkeys(runs), key=runs.count, default=None)
-    ours = [t for t in tracks if t.trace.run is None or t.trace.run.run_id == common]
+    ours = [t for t in tracks if t.records.run is None or t.records.run.run_id == common]
     ours.sort(key=lambda t: t.rank)
-    reference = next((t.trace.run for t in ours if t.trace.run and t.trace.run.rank == 0), None)
+    reference = next(
+        (t.records.run for t in ours if t.records.run and t.records.run.rank == 0), None
+    )
     return Timeline(
         tracks=ours,
-        clocks=[RankClock(t.trace.run, t.trace.clocks, reference) for t in ours],
+        clocks=[RankClock(t.records.run, t.records.clocks, reference) for t in ours],
         other_runs=[t for t in tracks if all(t is not one for one in ours)],
     )

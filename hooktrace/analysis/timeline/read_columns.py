@@ -40,7 +40,7 @@ __all__ = ["ColumnBuilder", "joined", "read_track"]
 def read_track(paths: Sequence[str | os.PathLike[str]]) -> RankTrack:
     """Read the record files of one rank and run, oldest first.
 
-    Lines that cannot be read are skipped and named in ``trace.skipped``; raises ``OSError`` for a
+    Lines that cannot be read are skipped and named in ``records.skipped``; raises ``OSError`` for a
     file that cannot be opened.
     """
     builder = ColumnBuilder()
@@ -143,7 +143,7 @@ class ColumnBuilder:
         numbers = map(_whole, _OF_STEP(step))
         self._steps.append([self._model(step.model, step.hook), *numbers, flags])
 
-    def track(self, trace: RankRecords, paths: list[str]) -> RankTrack:
+    def track(self, records: RankRecords, paths: list[str]) -> RankTrack:
         """Return what was read."""
         table = np.array(self._steps, np.int64).reshape(-1, len(_STEP_FIELDS))
         steps = StepColumns(*np.array(table.T, order="C"))
@@ -160,7 +160,7 @@ class ColumnBuilder:
             steps=steps,
             errors=dict(self._errors),
             exceptions=dict(self._exceptions),
-            trace=trace,
+            records=records,
             paths=paths,
         )
 

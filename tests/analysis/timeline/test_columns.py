@@ -139,10 +139,10 @@ def test_everything_else_is_records() -> None:
     text = text_of(run_of(3), steps_of(1), ended=False)
     track = track_of(text + "rubbish\n")
     assert track.rank == 3
-    assert track.trace.run == run_of(3)
-    assert [line for line, _ in track.trace.skipped] == [len(text.splitlines()) + 1]
-    assert not track.trace.closed
-    assert track.trace.buckets == track.trace.steps == []
+    assert track.records.run == run_of(3)
+    assert [line for line, _ in track.records.skipped] == [len(text.splitlines()) + 1]
+    assert not track.records.closed
+    assert track.records.buckets == track.records.steps == []
 
 
 @pytest.mark.slow
@@ -152,7 +152,7 @@ def test_no_line_leaves_half_a_row(steps: list[Completed]) -> None:
     """A bucket or step that cannot be read is named, and its row is not there at all."""
     text = text_of(run_of(0), steps)
     track = track_of(text)
-    skipped = len(track.trace.skipped)
+    skipped = len(track.records.skipped)
     stages = sum(int(n) for n in track.buckets.stages)
     assert len(track.buckets) + len(track.steps) + skipped >= sum(1 + len(b) for _, b in steps)
     assert len(track.stages) == stages
@@ -182,7 +182,7 @@ def test_a_bucket_that_cannot_be_read_is_left_out_whole(broken: dict[str, Any]) 
     track = track_of("".join(lines))
     assert len(track.buckets) == 3
     assert len(track.stages) == sum(track.buckets.stages)
-    assert [line for line, _ in track.trace.skipped] == [at + 1]
+    assert [line for line, _ in track.records.skipped] == [at + 1]
 
 
 def test_parts_of_a_run_are_read_as_one(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_parts_of_a_run_are_read_as_one(tmp_path: Path) -> None:
     track = read_track(paths)
     check(track, steps)
     assert track.paths == [str(path) for path in paths]
-    assert track.trace.closed
+    assert track.records.closed
 
 
 def test_what_the_layout_says_is_put_back() -> None:
@@ -217,7 +217,7 @@ def lines_of(track: RankTrack) -> list[list[Any]]:
     columns = (track.buckets, track.stages, track.steps)
     return [
         *(getattr(c, name).tolist() for c in columns for name in c.__dataclass_fields__),
-        [track.models, track.facts, track.errors, track.exceptions, track.trace],
+        [track.models, track.facts, track.errors, track.exceptions, track.records],
     ]
 
 
@@ -267,4 +267,4 @@ def test_an_endless_line_stays_out_of_memory(
     path.write_text(f"{first}\n[{'1,' * 9000}1]\n{rest}")
     track = read_track([path])
     check(track, steps_of(3))
-    assert [line for line, _ in track.trace.skipped] == [2]
+    assert [line for line, _ in track.records.skipped] == [2]

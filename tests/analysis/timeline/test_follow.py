@@ -37,7 +37,7 @@ def test_portions_give_what_the_whole_file_gives(cuts: list[int], most: int) -> 
                 pass
         found, whole = follower.track(), read_track([path])
         assert rows(found) == rows(whole)
-        assert found.trace == whole.trace
+        assert found.records == whole.records
         assert follower.read_bytes == follower.total_bytes == len(text)
 
 
@@ -77,8 +77,8 @@ def test_a_replaced_file_begins_anew(tmp_path: Path) -> None:
         pass
     track = follower.track()
     assert (len(track.steps), follower.epoch) == (5, 1)
-    assert track.trace.run is not None
-    assert track.trace.run.run_id == "second"
+    assert track.records.run is not None
+    assert track.records.run.run_id == "second"
 
 
 def test_what_is_no_file_is_named(tmp_path: Path) -> None:

@@ -183,5 +183,5 @@ def test_processes_read_the_same(tmp_path: Path) -> None:
     finally:
         merge._WORTH_IT = limit
     for one, other in zip(here.tracks, there.tracks, strict=True):
-        assert one.trace.run == other.trace.run
+        assert one.records.run == other.records.run
         assert one.buckets.ready.tolist() == other.buckets.ready.tolist()
