@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed import _functional_collectives
 
 from ..capture.calls import Collective
 from .groups import group_of
@@ -19,7 +18,6 @@ from .operation import Future, Operation
 
 __all__ = ["AllGather", "AllReduce", "AllToAll", "Broadcast", "ReduceScatter"]
 
-functional: Any = _functional_collectives  # its functions are not annotated
 
 # torch 2.13 renamed these two and warns of the old names, the only ones that older versions have.
 _all_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
@@ -31,6 +29,13 @@ _SUM_OPTIONS: Any = dist.AllreduceOptions()
 _SUM_OPTIONS.reduceOp = _SUM
 if hasattr(_SUM_OPTIONS, "asyncOp"):  # not in older versions of torch
     _SUM_OPTIONS.asyncOp = True
+
+
+def _functional() -> Any:
+    """Return torch's functional collectives; only compiled hooks wait for their import, 25 ms."""
+    from torch.distributed import _functional_collectives
+
+    return _functional_collectives
 
 
 class AllReduce(Operation):
@@ -69,7 +74,7 @@ class AllReduce(Operation):
     def functional(self) -> torch.Tensor:
         """Return the reduced tensor."""
         name = str(self.op).rpartition(".")[2].lower()  # ReduceOp.SUM -> sum
-        reduced: torch.Tensor = functional.all_reduce(self.tensor, name, self.group)
+        reduced: torch.Tensor = _functional().all_reduce(self.tensor, name, self.group)
         return reduced
 
     def echo(self) -> torch.Tensor:
@@ -119,7 +124,7 @@ class AllGather(Operation):
 
     def functional(self) -> Any:
         """Return the gathered tensor, row i from rank i, or a list of its rows."""
-        flat: torch.Tensor = functional.all_gather_tensor(self.tensor.flatten(), 0, self.group)
+        flat: torch.Tensor = _functional().all_gather_tensor(self.tensor.flatten(), 0, self.group)
         gathered = flat.view(self.group.size(), *self.tensor.shape)
         return gathered if self.into is None else list(gathered)
 
@@ -188,7 +193,7 @@ class AllToAll(Operation):
 
     def functional(self) -> torch.Tensor:
         """Return the received parts, in rank order."""
-        received: torch.Tensor = functional.all_to_all_single(
+        received: torch.Tensor = _functional().all_to_all_single(
             self.tensor, self.output_splits, self.input_splits, self.group
         )
         return received
@@ -241,7 +246,7 @@ class ReduceScatter(Operation):
 
     def functional(self) -> torch.Tensor:
         """Return this rank's part of the sum."""
-        part: torch.Tensor = functional.reduce_scatter_tensor(self.tensor, "sum", 0, self.group)
+        part: torch.Tensor = _functional().reduce_scatter_tensor(self.tensor, "sum", 0, self.group)
         return part
 
     def echo(self) -> torch.Tensor:
@@ -275,7 +280,7 @@ class Broadcast(Operation):
 
     def functional(self) -> torch.Tensor:
         """Return the source's tensor."""
-        copied: torch.Tensor = functional.broadcast(
+        copied: torch.Tensor = _functional().broadcast(
             self.tensor, dist.get_group_rank(self.group, self.source), self.group
         )
         return copied
