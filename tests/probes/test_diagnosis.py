@@ -20,6 +20,7 @@ RANKS, COUNT = 4, 512
 class Model:
     """What a diagnosis reads of a model."""
 
+    rank = 0
     name = "net"
     hook = "my_hook"
 
