@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from hooktrace.ranks.job import loopback
+from hooktrace.testing.synthetic import SyntheticJob, write_job
 
 from ..distributed.harness import REPOSITORY
 from ..exporters.processes import get_json, running, until
@@ -54,10 +55,10 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory: pytest.TempPathFactory, programs: Path) -> Path:
-    """A folder with runs/demo in it, for pages that look at one."""
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the record files of a made-up job where the demo would leave its own."""
     folder = tmp_path_factory.mktemp("demo")
-    _run(f"hooktrace demo {OPTIONS['hooktrace demo']}", folder, programs)
+    write_job(SyntheticJob(ranks=2, error=0.01), folder / "runs" / "demo")
     return folder
 
 
@@ -82,6 +83,18 @@ def test_page_runs_on_a_demo(path: Path, demo: Path, programs: Path, tmp_path: P
             _do(block, tmp_path, programs)
     for test in tmp_path.glob("test_*.py"):
         _run(f"pytest -q -p no:cacheprovider {test.name}", tmp_path, programs)
+
+
+def test_report_says_what_its_page_shows(programs: Path, tmp_path: Path) -> None:
+    """The made-up run of docs/report.md gives the very lines that stand there."""
+    blocks = Page(DOCS / "report.md").blocks
+    (script,) = [number for number, block in enumerate(blocks) if block.file == "late.py"]
+    _do(blocks[script], tmp_path, programs)
+    _do(blocks[script + 1], tmp_path, programs)
+    printed = _run("hooktrace report runs/late", tmp_path, programs)
+    lines = [line.rstrip() for line in printed.splitlines()]
+    shown = blocks[script + 2].text.splitlines()
+    assert shown == lines[lines.index(shown[0]) :][: len(shown)]
 
 
 @pytest.mark.parametrize("library", ["duckdb", "polars", "pandas"])
@@ -139,10 +152,11 @@ def _environment(programs: Path) -> dict[str, str]:
         "PYTHONPATH": str(REPOSITORY),
         "GLOO_SOCKET_IFNAME": loopback(),
         "OMP_NUM_THREADS": "1",
+        "COLUMNS": "80",
     }
 
 
-def _run(line: str, folder: Path, programs: Path) -> None:
+def _run(line: str, folder: Path, programs: Path) -> str:
     with subprocess.Popen(
         ["bash", "-euc", line], cwd=folder, env=_environment(programs), text=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
@@ -154,6 +168,7 @@ def _run(line: str, folder: Path, programs: Path) -> None:
             output, _ = process.communicate()
             pytest.fail(f"not done in {DEADLINE_S} s: {line}\n{output}")
     assert process.returncode == 0, f"{line}\n{output}"
+    return output
 
 
 def _serve(words: list[str], folder: Path, programs: Path) -> None:
