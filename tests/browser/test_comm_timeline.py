@@ -226,7 +226,9 @@ def test_a_running_job_is_followed(site: Path, open_timeline: Any, tmp_path: Pat
     logs.mkdir()
     steps = steps_of(40)
     text = text_of(run_of(0), steps, ended=False)
-    cut = text.index('"name":"step 9"')  # in the middle of a line
+    lines = text.splitlines(keepends=True)
+    tenth = next(line for line in lines if '"kind":"step"' in line and '"step":9,' in line)
+    cut = text.index(tenth) + 20  # in the middle of a line
     with tensorboard(site, logs, tmp_path / "log") as address:
         timeline = open_timeline(address)
         timeline.wait("s.notice.includes('no record file')")
