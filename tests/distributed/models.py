@@ -16,9 +16,11 @@ def make_model(layers: int = 6, width: int = 32, seed: int = 0) -> nn.Sequential
     return nn.Sequential(*[nn.Linear(width, width) for _ in range(layers)])
 
 
-def make_ddp(bucket_cap_mb: float = 0.01, **options: Any) -> DistributedDataParallel:
-    """Return a DDP model with several buckets."""
-    return DistributedDataParallel(make_model(), bucket_cap_mb=bucket_cap_mb, **options)
+def make_ddp(
+    bucket_cap_mb: float = 0.01, layers: int = 6, **options: Any
+) -> DistributedDataParallel:
+    """Return a DDP model with several buckets; compiling one takes time by the square of layers."""
+    return DistributedDataParallel(make_model(layers), bucket_cap_mb=bucket_cap_mb, **options)
 
 
 def backward(ddp: nn.Module, rank: int, step: int, width: int = 32) -> None:
