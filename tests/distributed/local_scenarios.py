@@ -20,6 +20,7 @@ import hooktrace
 from hooktrace import Tracer, trace
 from hooktrace.hooks.gossip import GossipGradState, gossip_grad_hook
 from hooktrace.hooks.local_sgd import PostLocalSGDState, post_localSGD_hook
+from tests.distributed.harness import scenario
 from tests.distributed.models import backward, gradients, make_ddp, make_model
 
 STEPS, START = 30, 12
@@ -170,6 +171,7 @@ def batch(model: nn.Module, rank: int, step: int, dtype: torch.dtype) -> None:
     model(torch.randn(4, 32).to(dtype)).square().sum().backward()
 
 
+@scenario(apart=True)  # rank 3 makes a tracer fewer, and tracers know each other by their number
 def gossip_exact(rank: int) -> dict[str, Any]:
     """Compare every step with (own + partner) / 2, by case; rank 3 is outside of the subgroup."""
     part = dist.new_group([0, 1, 2])
