@@ -70,8 +70,9 @@ def run_export(run: Path, *, out: Path, rank: int | None = None) -> None:
             )
     except OSError as error:
         raise ReportError(f"cannot write {out}: {error.strerror}; pass another file") from error
+    how_many = "1 rank" if exported.ranks == 1 else f"{exported.ranks} ranks"
     console.print(
-        f"{out}: {exported.ranks} ranks, {exported.slices:,} slices, {exported.arrows:,} arrows "
+        f"{out}: {how_many}, {exported.slices:,} slices, {exported.arrows:,} arrows "
         f"between ranks, {out.stat().st_size / 1e6:.1f} MB; open https://ui.perfetto.dev and drop "
         "it there",
         soft_wrap=True,
