@@ -97,7 +97,7 @@ class RecordParts:
         if len(self._layouts) > MOST_MODELS:
             self._layouts.popitem(last=False)
         if not self.add(lambda encoder: encoder.record(record), layouts=1):
-            self._encoder.forget(record.model)
+            self._encoder.forget(record)
             self.lose(layouts=1)
 
     def add(self, encode: Encode, **kinds: int) -> bool:

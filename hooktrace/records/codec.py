@@ -58,8 +58,8 @@ decode_lines: Callable[[bytes], list[Line]] = _decoder.decode_lines
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError)
 """What reading a damaged line may raise."""
 
-_MOST_MODELS = 64
-"""Models whose layouts are remembered; buckets of others say everything themselves."""
+_MOST_LAYOUTS = 64
+"""Layouts that are remembered, the last ones; buckets of others say everything themselves."""
 
 _encode = msgspec.json.Encoder().encode
 _Counts = Mapping[str, int]
@@ -70,7 +70,8 @@ class RecordEncoder:
     """Turns the records of one file into its lines; remembers the layouts that stand in it."""
 
     def __init__(self) -> None:
-        self._facts: dict[str, tuple[int, dict[int, BucketFacts]]] = {}
+        # By model and generation: buckets of a generation may come after the layout of the next.
+        self._facts: dict[tuple[str, int], dict[int, BucketFacts]] = {}
 
     def record(
         self, record: RunInfo | LayoutRecord | StepRecord | AnomalyRecord | ClockRecord | SkewRecord
@@ -79,19 +80,19 @@ class RecordEncoder:
         if isinstance(record, RunInfo):
             return _line(RunLine.of(record))
         if isinstance(record, LayoutRecord):
-            self._facts.pop(record.model, None)
-            self._facts[record.model] = record.generation, layout_facts(record)
-            if len(self._facts) > _MOST_MODELS:
+            self.forget(record)
+            self._facts[record.model, record.generation] = layout_facts(record)
+            if len(self._facts) > _MOST_LAYOUTS:
                 del self._facts[next(iter(self._facts))]
         return _line(record)
 
     def buckets(self, records: Iterable[BucketRecord]) -> bytes:
-        """Return the lines of buckets, without what the last layout of their model says."""
+        """Return the lines of buckets, without what the layout of their generation says."""
         return b"".join([_line(BucketLine.of(r, self._said(r))) for r in records])
 
-    def forget(self, model: str) -> None:
-        """Take it that the model's layout does not stand in the file after all."""
-        self._facts.pop(model, None)
+    def forget(self, layout: LayoutRecord) -> None:
+        """Take it that a layout does not stand in the file after all."""
+        self._facts.pop((layout.model, layout.generation), None)
 
     def losses(
         self,
@@ -108,8 +109,7 @@ class RecordEncoder:
         return _line(counts)
 
     def _said(self, record: BucketRecord) -> BucketFacts | None:
-        generation, facts = self._facts.get(record.model, (None, {}))
-        return facts.get(record.bucket) if generation == record.generation else None
+        return self._facts.get((record.model, record.generation), {}).get(record.bucket)
 
 
 def _line(record: msgspec.Struct) -> bytes:

@@ -158,11 +158,19 @@ def test_a_state_that_cannot_be_made_is_nobodys_fault() -> None:
         check_hook(check_hooks.averages, check_hooks.no_state)
 
 
+_HEARS_CTRL_C = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+"""Becomes the command: the background jobs of a shell ignore SIGINT, and what they start too."""
+
+
 def run(*arguments: str, directory: Path) -> subprocess.Popen[str]:
     """Start the command, with its temporary files in a directory that names its processes."""
     paths = [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]
     return subprocess.Popen(
-        [sys.executable, "-m", "hooktrace", "check", *arguments],
+        [sys.executable, "-c", _HEARS_CTRL_C, "-m", "hooktrace", "check", *arguments],
         env=os.environ | {"TMPDIR": str(directory), "PYTHONPATH": os.pathsep.join(paths)},
         cwd=REPOSITORY,
         stdout=subprocess.PIPE,

@@ -173,6 +173,18 @@ def test_what_the_layout_says_is_said_once() -> None:
     assert decode(data).buckets == [bucket, other, *odd]
 
 
+def test_buckets_may_come_after_the_layout_of_the_next_generation() -> None:
+    """DDP may rebuild them before the drain has handled the first step; nothing is said twice."""
+    layout = sample.make_layout()
+    _, buckets = sample.make_step()
+    encoder = RecordEncoder()
+    later = replace(layout, generation=layout.generation + 1)
+    encoder.record(layout)
+    encoder.record(later)
+    lines = [decode_line(line) for line in encoder.buckets(buckets).splitlines()]
+    assert [line.hook for line in lines if isinstance(line, BucketLine)] == [None] * len(buckets)
+
+
 def test_buckets_outlive_their_layout() -> None:
     """A damaged layout takes no bucket with it: its sizes are unknown, its times are there."""
     step, buckets = sample.make_step()
