@@ -41,7 +41,7 @@ class Job:
         def state() -> bool:
             return ready() or self.process.poll() is not None
 
-        until(state, bool, self.log)
+        until(state, bool, self.log, DEADLINE_S)
         assert self.process.poll() is None, f"the demo ended early:\n{self.printed()}"
 
     def targets(self) -> list[str]:

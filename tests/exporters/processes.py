@@ -39,9 +39,14 @@ def get_json(url: str) -> Any:
     return json.loads(get(url))
 
 
-def until(read: Callable[[], T], accept: Callable[[T], bool], log: Path) -> T:
+def until(
+    read: Callable[[], T],
+    accept: Callable[[T], bool],
+    log: Path,
+    seconds: float = DEADLINE_SECONDS,
+) -> T:
     """Poll ``read`` until its result is accepted; fail with the process's log at the deadline."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
+    deadline = time.monotonic() + seconds
     last: object = None
     while time.monotonic() < deadline:
         try:
@@ -52,9 +57,7 @@ def until(read: Callable[[], T], accept: Callable[[T], bool], log: Path) -> T:
         except (urllib.error.URLError, ConnectionError, TimeoutError) as error:
             last = error
         time.sleep(0.05)  # the interval of the poll
-    raise AssertionError(
-        f"not within {DEADLINE_SECONDS} s; last: {last}\n{log.read_text()[-3000:]}"
-    )
+    raise AssertionError(f"not within {seconds} s; last: {last}\n{log.read_text()[-3000:]}")
 
 
 @contextmanager
