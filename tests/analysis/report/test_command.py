@@ -211,7 +211,7 @@ def test_one_rank_is_exported_alone(tmp_path: Path) -> None:
     write_job(JOB, tmp_path)
     one = call("export", tmp_path, "--rank", "1", "--out", tmp_path / "one.json")
     assert one.exit_code == 0
-    assert "1 ranks" in one.output
+    assert "1 rank, " in one.output
     none = call("export", tmp_path, "--rank", "7", "--out", tmp_path / "none.json")
     assert none.exit_code == 2
     assert none.stderr.rstrip().endswith("no file of rank 7 is there; pass --rank one of 0-2")
