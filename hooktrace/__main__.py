@@ -9,8 +9,6 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["main"]
-
 main = typer.Typer(
     name="hooktrace",
     help="Instrumentation and debugging for PyTorch DDP communication hooks.",

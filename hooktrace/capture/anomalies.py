@@ -5,8 +5,6 @@ from __future__ import annotations
 from ..records import AnomalyRecord
 from .buckets import BucketSlot
 
-__all__ = ["anomaly_of"]
-
 
 def anomaly_of(
     slot: BucketSlot,

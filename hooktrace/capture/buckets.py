@@ -18,8 +18,6 @@ import torch
 from ..records import BucketLayout
 from .clocks import EVENT_DEVICES
 
-__all__ = ["BucketSlot", "GradBucketLike", "ModelState", "Sampler", "in_backward"]
-
 _graph_task_id: Callable[[], int] | None = getattr(torch._C, "_current_graph_task_id", None)
 
 

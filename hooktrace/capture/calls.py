@@ -26,18 +26,6 @@ from typing import NamedTuple, Protocol
 from .buckets import BucketSlot
 from .clocks import Clock, DeviceEvent, EventPool
 
-__all__ = [
-    "NOT_YET",
-    "BucketCall",
-    "Collective",
-    "DeviceCall",
-    "GroupFacts",
-    "Recorder",
-    "Round",
-    "StampFailure",
-    "Stamped",
-]
-
 
 class GroupFacts(Protocol):
     """What the drain needs to know of a process group."""

@@ -13,8 +13,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-__all__ = ["EVENT_DEVICES", "Clock", "DeviceEvent", "EventPool", "WallAnchor"]
-
 Clock = Callable[[], int]
 """Returns integer nanoseconds that never go back."""
 

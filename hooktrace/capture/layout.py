@@ -21,8 +21,6 @@ import torch
 from ..records import LayoutRecord
 from .buckets import BucketSlot, GradBucketLike, ModelState, in_backward
 
-__all__ = ["LayoutTracker"]
-
 
 class LayoutTracker:
     """Finds the slot of a bucket for one traced hook, on any number of models.

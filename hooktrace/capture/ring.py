@@ -10,8 +10,6 @@ import threading
 from collections import deque
 from typing import Generic, TypeVar
 
-__all__ = ["Ring"]
-
 T = TypeVar("T")
 
 

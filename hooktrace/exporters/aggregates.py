@@ -17,8 +17,6 @@ from typing import Protocol
 from ..records.metrics import BUCKET_SIZE, GENERATION, METRICS, Metric
 from .observations import Observation
 
-__all__ = ["Aggregates", "Distribution", "Family", "Labels"]
-
 Labels = tuple[str, ...]
 
 

@@ -11,8 +11,6 @@ import os
 import tempfile
 from pathlib import Path
 
-__all__ = ["AppendFile", "disk_error", "writable_directory"]
-
 _REMEDIES = {
     errno.ENOSPC: "free space there, or pass a logdir on another disk",
     errno.EDQUOT: "free space in your quota, or pass a logdir on another disk",

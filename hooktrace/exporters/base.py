@@ -6,8 +6,6 @@ from typing import Protocol
 
 from ..records import Batch
 
-__all__ = ["Exporter"]
-
 
 class Exporter(Protocol):
     """Receives batches in the drain thread; never called from the training thread.

@@ -29,8 +29,6 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from .append_file import AppendFile
 
-__all__ = ["EventFile"]
-
 _numbers = count()  # with leading zeros in names: TensorBoard reads files in the order of these
 _TEXT = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
 _GROWTH = np.log(1.1)

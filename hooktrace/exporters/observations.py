@@ -22,9 +22,6 @@ from ..records import (
 )
 from ..records import metrics as m
 
-__all__ = ["Observation", "observe"]
-
-
 Observation = tuple[m.Metric, tuple[str, ...], float]
 """A metric, label values in the order of ``metric.labels``, and one value.
 

@@ -30,8 +30,6 @@ if TYPE_CHECKING:
 
     from .otel_spans import StepTraces
 
-__all__ = ["SPAN_RETENTION", "OpenTelemetryExporter"]
-
 _log = logging.getLogger(__name__)
 
 SPAN_RETENTION = Retention(first_steps=10, window_steps=1, window_every=50)

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 
 from ..records import AnomalyRecord, BucketRecord, RunInfo, Stage, StepRecord, Transfer
 
-__all__ = ["Attributes", "of_anomaly", "of_bucket", "of_exception", "of_run", "of_stage", "of_step"]
-
 Attributes = dict[str, str | bool | int | float]
 
 _Table = Mapping[str, str]

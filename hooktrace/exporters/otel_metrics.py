@@ -28,8 +28,6 @@ from ..records.metrics import METRICS, Metric
 from .aggregates import Aggregates, Distribution, Family, Labels
 from .observations import observe
 
-__all__ = ["ObservedMetrics", "give_metrics"]
-
 Attributes = dict[str, str | int]
 
 _DELTA = sdk.AggregationTemporality.DELTA

@@ -28,8 +28,6 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExportResult
 
 from ..records import RunInfo
 
-__all__ = ["Backend", "Pipeline", "find_exporters", "make_resource"]
-
 _log = logging.getLogger(__name__)
 
 _PROTOCOLS = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}

@@ -24,8 +24,6 @@ from ..records import AnomalyRecord, BucketRecord, CompletedStep, RunInfo, Stage
 from . import otel_attributes
 from .otel_attributes import Attributes
 
-__all__ = ["StepIds", "StepTraces"]
-
 _SAMPLED_RANDOM = 0x03
 """W3C trace flags: sampled, and a trace id whose low 56 bits are uniform, as a hash's are."""
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric as MetricFamily
 
-__all__ = ["PrometheusExporter"]
-
 _ANY_ADDRESS = ("", "0.0.0.0", "::")
 _CLOSE_SECONDS = 5.0
 

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
     from prometheus_client import CollectorRegistry
 
-__all__ = ["Tls", "serve"]
-
 
 class Tls(NamedTuple):
     """The server's certificate and key, and whom to trust of the clients; all ``None``: HTTP."""

@@ -14,8 +14,6 @@ from urllib.parse import urlsplit
 
 from ..records import RunInfo
 
-__all__ = ["TargetFile"]
-
 _log = logging.getLogger(__name__)
 
 

@@ -30,8 +30,6 @@ from .append_file import writable_directory
 from .record_parts import LEAST_BYTES, Counts, RecordParts, move_away
 from .retention import MOST_MODELS, DetailPolicy, Retention, Verdict
 
-__all__ = ["RecordFileExporter", "record_path"]
-
 
 class RecordFileExporter:
     """Writes ``<logdir>/plugins/hooktrace/rank<NNNNN>.jsonl``: one record a line, as JSON.

@@ -25,8 +25,6 @@ from ..records.files import RecordFileName, part_path, ranks_files
 from .append_file import AppendFile, disk_error
 from .retention import MOST_MODELS
 
-__all__ = ["LEAST_BYTES", "Counts", "RecordParts", "move_away"]
-
 _log = logging.getLogger(__name__)
 
 PARTS = 8

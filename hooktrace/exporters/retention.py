@@ -29,8 +29,6 @@ from enum import Enum
 
 from ..records import AnomalyRecord, BucketRecord, StepRecord
 
-__all__ = ["MOST_MODELS", "DetailPolicy", "Retention", "Verdict"]
-
 GENERATIONS = 16
 LAST = 128
 ENOUGH = 32

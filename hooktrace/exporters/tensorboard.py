@@ -28,8 +28,6 @@ from .tensorboard_tables import meaning_table
 if TYPE_CHECKING:
     from .event_file import EventFile
 
-__all__ = ["TensorBoardExporter"]
-
 
 class TensorBoardExporter:
     """Writes one run directory a rank, ``<logdir>/rank<N>``, for ``tensorboard --logdir <logdir>``.

@@ -25,8 +25,6 @@ from .tensorboard_tables import anomaly_table, layout_table
 if TYPE_CHECKING:
     from .event_file import EventFile
 
-__all__ = ["MAX_ANOMALIES", "ModelSeries"]
-
 MAX_WAITING = 4096
 """Lags whose steps have not come."""
 MAX_ANOMALIES = 50

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from ..records import AnomalyRecord, BucketLayout, LayoutRecord, metrics
 
-__all__ = ["anomaly_table", "layout_table", "meaning_table"]
-
 MAX_ROWS = 200
 """Buckets in a layout table."""
 MAX_NAMES = 40

@@ -1,7 +1,6 @@
 """The public names, in the one place where they are listed."""
 
 from .catalogue import DDPCommHookType as DDPCommHookType
-from .catalogue import HookEntry as HookEntry
 from .catalogue import catalogue as catalogue
 from .catalogue import register_ddp_comm_hook as register_ddp_comm_hook
 from .debugging import noop_hook as noop_hook
@@ -9,6 +8,7 @@ from .default import allreduce_hook as allreduce_hook
 from .default import bf16_compress_hook as bf16_compress_hook
 from .default import fp16_compress_hook as fp16_compress_hook
 from .encode import encode_and_decode as encode_and_decode
+from .entry import HookEntry as HookEntry
 from .gather import allgather_then_aggregate_hook as allgather_then_aggregate_hook
 from .gossip import GossipGradState as GossipGradState
 from .gossip import gossip_grad_hook as gossip_grad_hook

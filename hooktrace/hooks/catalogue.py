@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from ..tracing.tracer import Tracer
 
-__all__ = ["DDPCommHookType", "HookEntry", "catalogue", "register_ddp_comm_hook"]
-
 _EARLY_POWER_SGD = {"start_powerSGD_iter": 2}  # the earliest that torch allows
 
 

@@ -8,8 +8,6 @@ from ..capture.buckets import GradBucketLike
 from ..staging.driver import Steps
 from ..staging.hook import staged
 
-__all__ = ["noop_hook"]
-
 
 @staged(local=True)
 def noop_hook(state: Any, bucket: GradBucketLike) -> Steps:

@@ -16,8 +16,6 @@ from ..staging.driver import Steps
 from ..staging.groups import group_of
 from ..staging.hook import staged
 
-__all__ = ["allreduce_hook", "bf16_compress_hook", "fp16_compress_hook"]
-
 
 @staged(check=group_of)
 def allreduce_hook(state: Any, bucket: GradBucketLike) -> Steps:

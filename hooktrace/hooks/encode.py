@@ -15,8 +15,6 @@ from ..staging.driver import Steps
 from ..staging.groups import group_of
 from ..staging.hook import StagedHook
 
-__all__ = ["encode_and_decode"]
-
 Coder = Callable[[torch.Tensor], torch.Tensor]
 
 

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from ..staging.hook import StagedHook
     from ..tracing.tracer import Tracer
 
-__all__ = ["HookEntry", "Kind"]
-
 Kind: TypeAlias = Literal["lossless", "cast", "quantised", "low-rank", "local"]
 """What a hook does to the gradients: averages them as they are; as 16-bit numbers; as bytes; as
 products of thin matrices; or does not average over all ranks."""

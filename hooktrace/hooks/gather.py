@@ -12,8 +12,6 @@ from ..staging.driver import Steps
 from ..staging.groups import group_of
 from ..staging.hook import staged
 
-__all__ = ["allgather_then_aggregate_hook"]
-
 
 @staged(check=group_of)
 def allgather_then_aggregate_hook(state: Any, bucket: GradBucketLike) -> Steps:

@@ -37,8 +37,6 @@ from ..staging.driver import Steps
 from ..staging.groups import group_of, require_member
 from ..staging.hook import staged
 
-__all__ = ["GossipGradState", "gossip_grad_hook", "partners", "round_length"]
-
 
 def round_length(size: int) -> int:
     """Return the steps until each of ``size`` ranks was reached by every other: ceil(log2 size)."""

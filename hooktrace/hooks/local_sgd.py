@@ -27,8 +27,6 @@ from ..staging.driver import Steps
 from ..staging.groups import group_of, require_member
 from ..staging.hook import staged
 
-__all__ = ["PostLocalSGDState", "post_localSGD_hook"]
-
 
 class PostLocalSGDState:
     """Settings and step count of ``post_localSGD_hook``, for one model.

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import torch
 
-__all__ = ["left", "orthogonalize", "outer", "right"]
-
 _MOST_VECTORS = 8
 _LEAST_NUMEL = 1 << 14
 _FASTER_BY_VECTORS = (torch.float32, torch.float64, torch.float16)

@@ -19,8 +19,6 @@ from ..staging.driver import Steps
 from ..staging.hook import StagedHook
 from .optimizer_state import OptimizerHookState
 
-__all__ = ["averaged_in_place", "hook_then_optimizer"]
-
 
 def hook_then_optimizer(hook: Hook, optimizer_state: OptimizerHookState) -> StagedHook:
     """Return a hook that runs ``hook`` and then steps the bucket's parameters.

@@ -17,8 +17,6 @@ from torch.optim.optimizer import Optimizer, ParamsT
 
 from ..capture.buckets import GradBucketLike
 
-__all__ = ["FunctionalOptimizer", "OptimizerHookState", "PerParameterHookState"]
-
 
 class FunctionalOptimizer(Protocol):
     """What steps one parameter with a gradient that is handed to it."""

@@ -14,8 +14,6 @@ import torch
 
 from ..capture.buckets import GradBucketLike
 
-__all__ = ["ParameterOrder"]
-
 
 class ParameterOrder:
     """The parameters of one model, in the order in which its first backward pass met them.

@@ -29,8 +29,6 @@ from .lowrank import left, orthogonalize, outer, right
 from .powersgd_factors import MatrixGroup, restart_like
 from .powersgd_state import PowerSGDState
 
-__all__ = ["batched_powerSGD_hook", "powerSGD_hook"]
-
 
 def _check(state: Any) -> None:
     if not isinstance(state, PowerSGDState):

@@ -17,8 +17,6 @@ import torch
 
 from ..capture.buckets import GradBucketLike
 
-__all__ = ["Factors", "MatrixGroup", "Shape", "cut", "does_not_fit", "restart_like"]
-
 Shape: TypeAlias = tuple[int, int]
 
 

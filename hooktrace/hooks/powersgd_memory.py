@@ -20,8 +20,6 @@ from ..capture.buckets import GradBucketLike
 from .parameter_order import ParameterOrder
 from .powersgd_factors import Factors, Shape, cut, does_not_fit
 
-__all__ = ["PowerSGDMemory"]
-
 _OF_THIS_JOB = ("_factors", "_model", "_passes", "_positions")
 """What is not pickled, but begins anew."""
 

@@ -21,8 +21,6 @@ from ..capture.buckets import GradBucketLike
 from ..staging.groups import require_member
 from .powersgd_memory import PowerSGDMemory
 
-__all__ = ["PowerSGDState"]
-
 logger = logging.getLogger(__name__)
 
 

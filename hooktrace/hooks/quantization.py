@@ -24,8 +24,6 @@ from ..staging.driver import Steps
 from ..staging.groups import group_of
 from ..staging.hook import staged
 
-__all__ = ["quantization_perchannel_hook", "quantization_pertensor_hook"]
-
 _BLOCK = 1 << 17
 _HEADER_BYTES = 5  # of a channel: a float32 scale and a zero point
 _LEAST_SCALE = torch.finfo(torch.float32).eps

@@ -17,8 +17,6 @@ from ..staging.composition import Hook, composed, hook_name, steps_of
 from ..staging.driver import Steps
 from ..staging.hook import StagedHook
 
-__all__ = ["bf16_compress_wrapper", "fp16_compress_wrapper"]
-
 
 def fp16_compress_wrapper(hook: Hook) -> StagedHook:
     """Return a hook that runs ``hook`` on gradients cast to float16.

@@ -23,8 +23,6 @@ from .optimizer import averaged_in_place
 if TYPE_CHECKING:
     from torch.distributed.optim import ZeroRedundancyOptimizer
 
-__all__ = ["hook_with_zero_step", "hook_with_zero_step_interleaved"]
-
 Future = Any  # torch.futures.Future or torch._C.Future: `then` returns the latter
 
 

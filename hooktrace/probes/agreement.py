@@ -14,8 +14,6 @@ from __future__ import annotations
 
 from ..ranks.store import KeyValueStore
 
-__all__ = ["NEVER", "Agreement"]
-
 NEVER = -1
 
 _AHEAD = 8

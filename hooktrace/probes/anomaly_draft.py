@@ -12,8 +12,6 @@ from ..capture.buckets import BucketSlot
 from ..records import AnomalyRecord
 from ..records.anomalies import anomaly_kind
 
-__all__ = ["AnomalyDraft", "nonfinite_gradient"]
-
 
 class AnomalyDraft(NamedTuple):
     """What is wrong with one bucket of one step.  ``kind``: of ``records.anomalies``."""

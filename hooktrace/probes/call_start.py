@@ -6,8 +6,6 @@ from typing import Any, NamedTuple
 
 from ..capture.buckets import BucketSlot, GradBucketLike
 
-__all__ = ["CallStart"]
-
 
 class CallStart(NamedTuple):
     """A hook call that is about to begin; ``ready``: host ns at which DDP made it."""

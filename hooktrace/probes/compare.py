@@ -20,17 +20,6 @@ from dataclasses import dataclass
 
 import torch
 
-__all__ = [
-    "ErrorNumbers",
-    "digest",
-    "finite_parts",
-    "first_overflow",
-    "lengths_of",
-    "measure",
-    "norm",
-    "numbers",
-]
-
 _BLOCK = 1 << 16
 
 

@@ -23,8 +23,6 @@ from .call_start import CallStart
 from .compare import digest, finite_parts, lengths_of
 from .memory_holders import MemoryHolders
 
-__all__ = ["CheckedCall", "DebugChecks", "DebugSink"]
-
 logger = logging.getLogger("hooktrace")
 
 Future = Any  # torch.futures.Future or torch._C.Future

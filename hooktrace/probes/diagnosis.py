@@ -28,8 +28,6 @@ from ..records import AnomalyRecord, BucketRecord
 from .anomaly_draft import AnomalyDraft, nonfinite_gradient
 from .probe_result import ProbeResult
 
-__all__ = ["Diagnosis", "weights"]
-
 _UNEXPLAINED = 1e-3
 _TOLERANCE = 0.02
 _ALIKE = 0.05

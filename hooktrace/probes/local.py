@@ -32,8 +32,6 @@ from .probe import ProbeSink, residual_of
 from .probe_result import ProbeResult
 from .schedule import OFF, Schedule
 
-__all__ = ["LocalProbes"]
-
 logger = logging.getLogger("hooktrace")
 
 

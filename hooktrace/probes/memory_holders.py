@@ -20,8 +20,6 @@ import torch
 
 from ..capture.buckets import BucketSlot, GradBucketLike
 
-__all__ = ["MemoryHolders"]
-
 _CALLS = 8
 """In as many calls one after another memory must be held to count."""
 

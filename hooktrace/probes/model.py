@@ -25,8 +25,6 @@ from .probe import Probe, ProbeSink
 from .probe_result import ProbeResult, StepChecksums
 from .schedule import OFF, Schedule
 
-__all__ = ["ModelProbes"]
-
 logger = logging.getLogger("hooktrace")
 
 _WARN_STEP = 64

@@ -25,8 +25,6 @@ from ..ranks.private_group import PrivateGroup
 from .compare import digest, finite_parts, first_overflow, lengths_of, measure, norm
 from .probe_result import ProbeResult, StepChecksums
 
-__all__ = ["Probe", "ProbeSink", "residual_of"]
-
 Future = Any  # torch.futures.Future or torch._C.Future
 
 _SAMPLES = 4096

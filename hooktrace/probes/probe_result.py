@@ -13,8 +13,6 @@ from ..capture.buckets import BucketSlot
 from ..capture.calls import BucketCall
 from ..records import Scope
 
-__all__ = ["ProbeResult", "StepChecksums"]
-
 
 @dataclass(slots=True)
 class ProbeResult:

@@ -9,8 +9,6 @@ from ..records import ErrorRecord, ParameterError, SkewRecord
 from .compare import lengths_of, numbers
 from .probe_result import ProbeResult
 
-__all__ = ["error_record", "skew_record"]
-
 _WORST = 3
 """Parameters of which the error is recorded one by one."""
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import sys
 
-__all__ = ["OFF", "Schedule"]
-
 OFF = sys.maxsize
 """No step is ever as late as this."""
 

@@ -23,8 +23,6 @@ from .probe import ProbeSink
 from .probe_result import ProbeResult
 from .wire import WireSample, WireSink
 
-__all__ = ["Part", "SampledCall", "StepSampler"]
-
 Future = Any  # torch.futures.Future or torch._C.Future
 
 

@@ -32,16 +32,6 @@ from ..capture.clocks import Clock
 from ..records import Transfer
 from .call_start import CallStart
 
-__all__ = [
-    "CallWindow",
-    "FlightRecorder",
-    "Issued",
-    "WireSample",
-    "WireSampler",
-    "attribute",
-    "summed",
-]
-
 _FIRST_STEP = 2
 """The first after DDP has rebuilt its buckets."""
 

@@ -20,8 +20,6 @@ from ..capture.clocks import Clock
 from ..records import ClockRecord
 from .clock_server import ANSWER, PING, THREAD_NAME
 
-__all__ = ["ClockClient", "measure"]
-
 logger = logging.getLogger("hooktrace")
 
 _PINGS = 32

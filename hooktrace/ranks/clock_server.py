@@ -19,8 +19,6 @@ from typing import Any
 
 from ..capture.clocks import Clock
 
-__all__ = ["ANSWER", "PING", "THREAD_NAME", "ClockServer"]
-
 logger = logging.getLogger("hooktrace")
 
 PING, ANSWER = struct.Struct("<q"), struct.Struct("<qqq")

@@ -21,8 +21,6 @@ from .clock_server import THREAD_NAME, ClockServer
 from .job import restart_count
 from .store import KeyValueStore, address_of_this_host, job_store
 
-__all__ = ["ClockSync"]
-
 logger = logging.getLogger("hooktrace")
 
 _KEY = "hooktrace/clock/{}/{}"

@@ -19,8 +19,6 @@ from ..capture.clocks import WallAnchor
 from ..records import RunInfo
 from .store import job_store
 
-__all__ = ["current_rank", "describe_run", "local_rank", "loopback", "restart_count", "shutdown"]
-
 logger = logging.getLogger("hooktrace")
 
 _RUN_ID_KEY = "hooktrace/run_id"

@@ -10,8 +10,6 @@ import torch.distributed as dist
 
 from .store import job_store
 
-__all__ = ["PrivateGroup"]
-
 Future = Any  # torch.futures.Future or torch._C.Future
 
 

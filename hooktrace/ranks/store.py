@@ -12,8 +12,6 @@ from typing import Any, Protocol
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore
 
-__all__ = ["KeyValueStore", "address_of_this_host", "job_store"]
-
 
 class KeyValueStore(Protocol):
     """What is needed of ``torch.distributed.Store``."""

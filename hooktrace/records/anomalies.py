@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-__all__ = ["ANOMALIES", "AnomalyKind", "Severity", "anomaly_kind", "markdown_table"]
-
 Severity = Literal["warn", "fail"]
 
 Seen = Literal[

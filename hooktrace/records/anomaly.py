@@ -6,8 +6,6 @@ import msgspec
 
 from .quantities import Count, Ns
 
-__all__ = ["AnomalyRecord"]
-
 
 class AnomalyRecord(
     msgspec.Struct,

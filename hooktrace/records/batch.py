@@ -10,8 +10,6 @@ from .bucket import BucketRecord
 from .run import RunInfo
 from .step import StepRecord
 
-__all__ = ["Batch", "CompletedStep"]
-
 CompletedStep = tuple[StepRecord, tuple[BucketRecord, ...]]
 """A step and its buckets, in order."""
 

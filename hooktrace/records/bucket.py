@@ -15,19 +15,6 @@ from msgspec.structs import force_setattr
 
 from .quantities import Count, Ns
 
-__all__ = [
-    "STAGES",
-    "BucketCall",
-    "BucketRecord",
-    "Clock",
-    "DeviceSpan",
-    "ErrorRecord",
-    "ParameterError",
-    "Scope",
-    "Stage",
-    "Transfer",
-]
-
 STAGES = ("compress", "queue", "wire", "decompress", "hook", "pending")
 """Stage names.  A staged hook has compress, queue, wire, decompress; of an opaque hook only the
 call itself (hook) and the wait for its future (pending) can be seen."""

@@ -28,14 +28,6 @@ from .run import ClockRecord, RunInfo
 from .skew import SkewRecord
 from .step import StepRecord
 
-__all__ = [
-    "UNREADABLE",
-    "Line",
-    "RecordEncoder",
-    "decode_line",
-    "decode_lines",
-]
-
 Line = (
     BucketLine
     | StepRecord

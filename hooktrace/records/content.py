@@ -12,8 +12,6 @@ from .run import ClockRecord, RunInfo
 from .skew import SkewRecord
 from .step import StepRecord
 
-__all__ = ["MOST_NAMED", "RankRecords", "SkippedLine"]
-
 MOST_NAMED = 100
 """Skipped lines that are named; the rest is counted."""
 

@@ -7,16 +7,6 @@ import msgspec
 from .codec import UNREADABLE
 from .run import SCHEMA_VERSION
 
-__all__ = [
-    "HEAD_BYTES",
-    "LONGEST_LINE",
-    "foreign",
-    "is_like_ours",
-    "other_schema",
-    "reason_of",
-    "schema_of",
-]
-
 LONGEST_LINE = 64 << 20
 """Bytes.  A line of another tool may be gigabytes, which must not get into memory."""
 

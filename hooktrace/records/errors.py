@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["AnomalyError", "HookError", "UsageError"]
-
 
 class HookError(RuntimeError):
     """A hook failed; the message names the hook, the bucket and the stage.

@@ -15,15 +15,6 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = [
-    "RecordFileName",
-    "find_records",
-    "has_old_traces",
-    "part_path",
-    "ranks_files",
-    "record_path",
-]
-
 _NAME = re.compile(r"rank(\d+)(?:\.(\d+))?(?:\.part(\d+))?\.jsonl", re.ASCII)
 
 

@@ -17,14 +17,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterable, Sequence
 
-__all__ = [
-    "bus_bytes",
-    "exposed_ns",
-    "fifo_starts",
-    "overlap_ratio",
-    "union_ns",
-]
-
 
 def union_ns(intervals: Iterable[tuple[int, int]]) -> int:
     """Return the length in ns of the union of closed ``(start, end)`` intervals.

@@ -6,8 +6,6 @@ import msgspec
 
 from .quantities import Count, Ns
 
-__all__ = ["BucketLayout", "LayoutRecord"]
-
 
 class BucketLayout(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One bucket of a layout.

@@ -18,8 +18,6 @@ from .layout import LayoutRecord
 from .quantities import Count, Ns
 from .run import SCHEMA_VERSION, RunInfo
 
-__all__ = ["BucketFacts", "BucketLine", "Losses", "RunLine", "layout_facts"]
-
 _FARTHEST_NS = 1 << 61
 
 

@@ -12,8 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["MAX_BUCKET_LABELS", "METRICS", "Metric", "bucket_label", "markdown_table"]
-
 Kind = Literal["counter", "gauge", "histogram", "info"]
 
 MAX_BUCKET_LABELS = 64

@@ -6,8 +6,6 @@ from typing import Annotated
 
 from msgspec import Meta
 
-__all__ = ["Count", "Ns"]
-
 Ns = Annotated[int, Meta(ge=-(1 << 61), le=1 << 61)]
 """A time or a duration in ns: 73 years at most, so that three of them add up in 64 bits."""
 

@@ -32,15 +32,6 @@ from .run import SCHEMA_VERSION, ClockRecord, RunInfo
 from .skew import SkewRecord
 from .step import StepRecord
 
-__all__ = [
-    "LONGEST_LINE",
-    "RecordReader",
-    "decode_records",
-    "read_lines",
-    "read_parts",
-    "read_records",
-]
-
 
 def read_lines(path: str | os.PathLike[str]) -> Iterator[bytes]:
     """Yield a file's lines; of one that is longer than any of hooktrace's only the beginning.

@@ -6,8 +6,6 @@ import msgspec
 
 from .quantities import Count, Ns
 
-__all__ = ["CLOCK_DRIFT", "SCHEMA_VERSION", "ClockRecord", "RunInfo"]
-
 SCHEMA_VERSION = 2
 """Version of the record fields; a file that holds records says which one it was written with."""
 

@@ -8,8 +8,6 @@ import msgspec
 
 from .quantities import Count, Ns
 
-__all__ = ["SkewRecord", "late_rank"]
-
 
 class SkewRecord(
     msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="skew", omit_defaults=True

@@ -8,8 +8,6 @@ from .bucket import Clock, Transfer
 from .intervals import overlap_ratio
 from .quantities import Count, Ns
 
-__all__ = ["StepRecord"]
-
 
 class StepRecord(
     msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="step", omit_defaults=True

@@ -12,8 +12,6 @@ from .bucket import BucketRecord, Clock
 from .step import StepRecord
 from .units import megabytes, milliseconds, ms
 
-__all__ = ["BucketSummary", "ModelSummary", "percentile", "summarize"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketSummary:

@@ -8,18 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import floor, isnan, log10
 
-__all__ = [
-    "bandwidth",
-    "exact_ms",
-    "listed",
-    "mb",
-    "megabytes",
-    "milliseconds",
-    "ms",
-    "percent",
-    "size",
-]
-
 
 def milliseconds(ns: float | None) -> str:
     """Return ns in ms with three digits or so: ``0.42``, ``12.3``, ``1,240``; ``-`` if unknown."""

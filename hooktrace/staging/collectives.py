@@ -16,9 +16,6 @@ from ..capture.calls import Collective
 from .groups import group_of
 from .operation import Future, Operation
 
-__all__ = ["AllGather", "AllReduce", "AllToAll", "Broadcast", "ReduceScatter"]
-
-
 # torch 2.13 renamed these two and warns of the old names, the only ones that older versions have.
 _all_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 _reduce_scatter: Any = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor

@@ -20,8 +20,6 @@ import torch
 from .driver import Steps, run_answered
 from .operation import Operation
 
-__all__ = ["ParameterBucket", "refuse_compiled", "run_on_parameter", "several_rounds"]
-
 
 class ParameterBucket:
     """One parameter's gradient in the shape of a ``GradBucket``."""

@@ -17,8 +17,6 @@ from .driver import Steps
 from .hook import HookFunction, StagedHook
 from .hook_call import HookCall
 
-__all__ = ["Hook", "composed", "hook_name", "steps_of"]
-
 Hook = Callable[..., Any]
 
 

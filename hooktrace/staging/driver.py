@@ -33,8 +33,6 @@ from .operation import FailureStages, Operation
 from .result_check import wrong_result
 from .sequencer import SEQUENCER
 
-__all__ = ["Future", "Steps", "fail", "launch", "launch_opaque", "run_answered"]
-
 Future = Any  # torch.futures.Future or torch._C.Future: `then` returns the latter
 Steps: TypeAlias = Generator[Operation, torch.Tensor, torch.Tensor]
 

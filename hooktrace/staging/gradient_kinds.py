@@ -6,8 +6,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["refuse_bucket", "refuse_model"]
-
 _EMBEDDINGS = (torch.nn.Embedding, torch.nn.EmbeddingBag)
 
 

@@ -14,15 +14,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-__all__ = [
-    "GroupInfo",
-    "group_info",
-    "group_of",
-    "group_timeout",
-    "only_default_group",
-    "require_member",
-]
-
 _DEFAULT_GLOO_WORKERS = 2
 
 

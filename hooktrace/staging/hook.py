@@ -23,8 +23,6 @@ from .driver import Future, Steps, fail, launch
 from .effects import keeps_something
 from .gradient_kinds import refuse_bucket, refuse_model
 
-__all__ = ["HOOK_SIGNATURE", "HookFunction", "StagedHook", "Steps", "staged"]
-
 HookFunction: TypeAlias = Callable[..., Steps]
 """A generator function ``(state, bucket)`` that yields operations and returns the averaged
 gradients: a flat tensor of the bucket's length and dtype.  What it takes beyond these two has a

@@ -10,8 +10,6 @@ import torch
 from .operation import FailureStages, Future, Operation
 from .result_check import no_future
 
-__all__ = ["HookCall", "WholeHook"]
-
 
 class HookCall(Operation):
     """A whole opaque hook as one operation: its collectives are its own affair and not seen."""

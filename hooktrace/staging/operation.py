@@ -16,8 +16,6 @@ import torch.distributed as dist
 from ..capture.calls import Collective
 from .groups import GroupInfo, group_info, group_of
 
-__all__ = ["FailureStages", "Future", "Operation"]
-
 Future = Any  # torch.futures.Future or torch._C.Future: `then` returns the latter
 
 _new = tuple.__new__

@@ -16,8 +16,6 @@ import torch
 
 from ..capture.buckets import BucketSlot
 
-__all__ = ["no_future", "wrong_result"]
-
 
 def wrong_result(result: Any, slot: BucketSlot | None) -> TypeError | None:
     """Return the error for what a hook gave as the averaged gradients; ``None`` if it is good.

@@ -21,8 +21,6 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-__all__ = ["SEQUENCER", "Sequencer"]
-
 
 class Sequencer:
     """Runs calls one at a time; each calls ``release`` when it has ended, well or badly."""

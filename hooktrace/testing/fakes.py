@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 import torch
 
-__all__ = ["FakeBucket", "FakeClock"]
-
 
 class FakeClock:
     """A clock that counts: each reading is ``step_ns`` after the one before."""

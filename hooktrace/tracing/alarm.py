@@ -12,8 +12,6 @@ from typing import Literal, get_args
 from ..records import AnomalyRecord
 from ..records.errors import AnomalyError
 
-__all__ = ["Alarm", "OnAnomaly"]
-
 logger = logging.getLogger("hooktrace")
 
 OnAnomaly = Literal["record", "warn", "raise"]

@@ -33,8 +33,6 @@ from .queue_model import QueueModel, derive_device_starts
 from .stage_times import CallTimes, host_times, launched
 from .steps import StepCalls, StepGatherer
 
-__all__ = ["Assembler"]
-
 _WARMUP_STEPS = 2
 """Generation 0 is left after one step, or two under ``static_graph``.  Where it is never left
 (``find_unused_parameters``, a hook without rebuilds), it counts from the third step on."""

@@ -16,8 +16,6 @@ from ..records import (
 from ..records.intervals import bus_bytes, exposed_ns, union_ns
 from .stage_times import CallTimes, launched
 
-__all__ = ["Sent", "bucket_record", "hook_exception", "step_record"]
-
 Sent = tuple[Transfer, ...] | None
 """What was sent, by collective and dtype; ``None`` where it is not known."""
 

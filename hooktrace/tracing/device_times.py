@@ -13,8 +13,6 @@ from ..capture.clocks import EventPool
 from .stage_times import CallTimes, device_times, events_of
 from .steps import StepCalls
 
-__all__ = ["WaitingSteps", "have_passed", "resolve"]
-
 _WAITING_STEPS = 64
 
 

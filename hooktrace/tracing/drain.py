@@ -8,8 +8,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-__all__ = ["Drain"]
-
 
 class Drain:
     """A daemon thread that works every ``interval_s`` seconds until it is stopped.

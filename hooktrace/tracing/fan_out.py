@@ -13,8 +13,6 @@ from contextlib import suppress
 from ..exporters.base import Exporter
 from ..records import Batch
 
-__all__ = ["FanOut"]
-
 logger = logging.getLogger("hooktrace")
 
 

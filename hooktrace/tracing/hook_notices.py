@@ -19,8 +19,6 @@ from .unsynchronised import watch_for_missed_calls
 if TYPE_CHECKING:
     from torch.nn.parallel import DistributedDataParallel
 
-__all__ = ["HookNotices", "note_compiled"]
-
 
 class HookNotices:
     """Records what is to be said of one traced hook, each kind once.

@@ -9,8 +9,6 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Mapping
 
-__all__ = ["LossLedger"]
-
 logger = logging.getLogger("hooktrace")
 
 _REMEDIES = {

@@ -9,8 +9,6 @@ import weakref
 from ..capture.buckets import ModelState
 from ..capture.layout import LayoutTracker
 
-__all__ = ["TracedModels"]
-
 
 class TracedModels:
     """Knows the layouts of all traced hooks that are alive; safe from several threads."""

@@ -18,8 +18,6 @@ from .fan_out import FanOut
 from .losses import LossLedger
 from .recent import RecentRecords
 
-__all__ = ["Pipeline"]
-
 _ENTRIES_PER_PORTION = 16
 _BUCKETS_PER_BATCH = 32
 _BREATH_S = 0.0002

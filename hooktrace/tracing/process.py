@@ -14,8 +14,6 @@ from typing import Protocol
 
 from ..exporters.base import Exporter
 
-__all__ = ["OpenTracer", "left_with_parent", "open_tracers"]
-
 logger = logging.getLogger("hooktrace")
 
 

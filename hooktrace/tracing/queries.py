@@ -19,8 +19,6 @@ from ..records import (
 from ..records.summary import ModelSummary, summarize
 from .recent import RecentRecords
 
-__all__ = ["Queries"]
-
 R = TypeVar("R")
 
 

@@ -12,8 +12,6 @@ from collections.abc import Iterable, Sequence
 from ..records.intervals import fifo_starts
 from .stage_times import CallTimes, TimedCollective
 
-__all__ = ["QueueModel", "derive_device_starts"]
-
 _REMEMBERED = 512
 """Collectives of one backend, of all models that use it."""
 

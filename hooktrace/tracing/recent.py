@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 
 from ..records import Batch, CompletedStep
 
-__all__ = ["RecentRecords"]
-
 _KEPT_OF_A_KIND = 1000
 
 R = TypeVar("R")

@@ -21,8 +21,6 @@ from ..staging.groups import group_of, only_default_group
 from ..staging.hook import StagedHook
 from .tracer import Tracer
 
-__all__ = ["SamplingPlan"]
-
 logger = logging.getLogger("hooktrace")
 
 

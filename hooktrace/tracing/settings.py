@@ -26,13 +26,6 @@ from ..exporters.base import Exporter
 from .state import State
 from .tracer import ERROR_EVERY, Tracer
 
-__all__ = [
-    "debug_from_environment",
-    "default_tracer",
-    "error_every_from_environment",
-    "exporters_from_environment",
-]
-
 logger = logging.getLogger("hooktrace")
 
 _NO = ("", "0", "false", "no")

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from ..capture.calls import BucketCall, Collective
 from ..capture.clocks import DeviceEvent
 
-__all__ = ["CallTimes", "TimedCollective", "device_times", "events_of", "host_times", "launched"]
-
 
 @dataclass(slots=True)
 class TimedCollective:

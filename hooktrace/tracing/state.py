@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import enum
 
-__all__ = ["RECORDING", "State"]
-
 
 class State(enum.Enum):
     """The state of a tracer.

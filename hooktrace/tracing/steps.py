@@ -14,8 +14,6 @@ from dataclasses import dataclass, field
 
 from ..capture.calls import BucketCall
 
-__all__ = ["StepCalls", "StepGatherer"]
-
 _OPEN_STEPS = 2
 
 

@@ -13,8 +13,6 @@ from .tracer import Tracer
 if TYPE_CHECKING:
     from torch.nn.parallel import DistributedDataParallel
 
-__all__ = ["instrument", "trace"]
-
 
 def trace(
     hook: Hook, *, tracer: Tracer | None = None, model: str | None = None, local: bool = False

@@ -36,8 +36,6 @@ from .tracer import Tracer
 if TYPE_CHECKING:
     from torch.nn.parallel import DistributedDataParallel
 
-__all__ = ["Hook", "TracedHook"]
-
 Hook = Callable[..., Any]
 
 

@@ -33,8 +33,6 @@ from .queries import Queries
 from .recent import RecentRecords
 from .state import State
 
-__all__ = ["ERROR_EVERY", "Tracer"]
-
 logger = logging.getLogger("hooktrace")
 
 ERROR_EVERY = 100

@@ -20,8 +20,6 @@ from ..capture.layout import LayoutTracker
 if TYPE_CHECKING:
     from torch.nn.parallel import DistributedDataParallel
 
-__all__ = ["watch_for_missed_calls"]
-
 _PASSES = 100
 """More than a parameter is used in one backward pass under reentrant checkpointing."""
 

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from hooktrace.analysis.timeline import Timeline as Ranks
-from hooktrace.analysis.timeline import find_records, load
+from hooktrace.analysis.timeline import load
+from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 
 from ..analysis.timeline.files import run_of, steps_of, text_of, write_ranks

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hooktrace.analysis.timeline import arrivals, find_records, load
+from hooktrace.analysis.timeline import arrivals, load
+from hooktrace.records.files import find_records
 from tests.distributed.harness import WORKER, Group, environment, name_of
 from tests.distributed.host_scenarios import LATE, LATE_S, far_apart
 

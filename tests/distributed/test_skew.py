@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hooktrace.analysis.timeline import Arrivals, arrivals, find_records, load
+from hooktrace.analysis.timeline import Arrivals, arrivals, load
+from hooktrace.records.files import find_records
 from tests.distributed import skew_scenarios
 from tests.distributed.harness import Ranks
 from tests.distributed.skew_scenarios import FORWARD, LATE_S, LAYER

@@ -21,11 +21,11 @@ from msgspec.structs import replace
 
 from hooktrace.analysis.timeline import read_track
 from hooktrace.exporters.append_file import AppendFile
-from hooktrace.exporters.record_file import RecordFileExporter, record_path
+from hooktrace.exporters.record_file import RecordFileExporter
 from hooktrace.exporters.retention import Retention
 from hooktrace.records import AnomalyRecord, Batch, ClockRecord, LayoutRecord
 from hooktrace.records.content import RankRecords
-from hooktrace.records.files import find_records, part_path
+from hooktrace.records.files import find_records, part_path, record_path
 from hooktrace.records.reader import decode_records, read_parts, read_records
 from tests.exporters import records_sample as sample
 

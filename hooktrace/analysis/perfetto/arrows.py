@@ -9,8 +9,6 @@ import numpy.typing as npt
 
 from ..timeline import Ints, Timeline
 
-__all__ = ["Arrows", "arrows"]
-
 
 @dataclass(frozen=True, slots=True)
 class Arrows:

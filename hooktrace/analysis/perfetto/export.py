@@ -24,8 +24,6 @@ from ..timeline import Timeline
 from .arrows import arrows
 from .rank_events import RankEvents
 
-__all__ = ["Exported", "export"]
-
 _BLOCK = 1 << 20
 
 

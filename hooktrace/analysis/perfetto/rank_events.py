@@ -18,8 +18,6 @@ from ...records import LayoutRecord, SkewRecord
 from ..timeline import STAGE_NAMES, UNKNOWN, Ints, RankClock, RankTrack
 from .arrows import Arrows
 
-__all__ = ["RankEvents"]
-
 _ROWS_PER_MODEL = 10_000
 _ROWS_PER_OVERLAP = 1_000_000
 

@@ -15,8 +15,6 @@ import msgspec
 
 from .run_report import RunReport
 
-__all__ = ["SCHEMA", "report_json"]
-
 SCHEMA = 1
 
 

@@ -19,8 +19,6 @@ from .late_ranks import late_ranks
 from .slow_steps import slow_steps
 from .step_arrays import Floats, StepArrays, middle
 
-__all__ = ["anomaly_facts", "model_facts"]
-
 
 def model_facts(timeline: Timeline, arrays: StepArrays, lags: Floats) -> ModelFacts:
     """Return the facts of a model; ``lags``: of its ranks, as ``late_ranks.lags`` gives them."""

@@ -14,8 +14,6 @@ from .read import ReportError, check_writable, progress_bar, read_run
 from .run_report import build_report
 from .terminal import print_report
 
-__all__ = ["run_export", "run_report"]
-
 
 def run_report(
     run: Path, *, html: Path | None = None, model: str | None = None, as_json: bool = False

@@ -6,8 +6,6 @@ import numpy as np
 
 from .step_arrays import Floats, StepArrays, middle
 
-__all__ = ["queued_ns", "tail_shares", "tails"]
-
 
 def tails(arrays: StepArrays) -> Floats:
     """Return the exposed ns that each bucket adds, (ranks, steps, buckets).

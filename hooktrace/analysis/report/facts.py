@@ -14,17 +14,6 @@ import msgspec
 
 from ...records import AnomalyRecord
 
-__all__ = [
-    "AnomalyFacts",
-    "BucketError",
-    "BucketFacts",
-    "LateRank",
-    "ModelFacts",
-    "RankFacts",
-    "SlowSteps",
-    "Spread",
-]
-
 
 class Spread(msgspec.Struct, frozen=True):
     """Median and 95th percentile."""

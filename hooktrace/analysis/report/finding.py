@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["Finding"]
-
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """A sentence, what it rests on, and what to do.

@@ -33,8 +33,6 @@ from .rules_time import (
     workers_are_busy,
 )
 
-__all__ = ["Finding", "anomaly_findings", "findings"]
-
 Rule = Callable[[ModelFacts, RunInfo | None], Iterator[Finding]]
 
 RULES: tuple[Rule, ...] = (

@@ -14,8 +14,6 @@ from ..timeline import last_rank
 from .facts import LateRank
 from .step_arrays import Floats, StepArrays, medians, middle
 
-__all__ = ["lags", "late_ranks"]
-
 OFTEN = 0.25
 """Share of steps from which on a rank that is last is worth a name, ..."""
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from ...records.units import listed
 from ..timeline import BUCKET_FLAGS, STEP_FLAGS, RankTrack, Timeline
 
-__all__ = ["missing"]
-
 
 def missing(timeline: Timeline) -> list[str]:
     """Return what is missing, the gravest first."""

@@ -20,8 +20,6 @@ from .run_report import ModelReport, RunReport
 from .step_picture import step_pictures
 from .tables import bucket_columns, rank_columns, stages_of
 
-__all__ = ["page"]
-
 _PAGES = Environment(
     loader=FileSystemLoader(Path(__file__).parent / "templates"),
     autoescape=True,

@@ -15,8 +15,6 @@ from .step_arrays import Floats, StepArrays
 from .svg import Scale, Svg
 from .tables import stages_of
 
-__all__ = ["WIDTH", "error_picture", "lag_picture", "overlap_picture", "stages_picture"]
-
 WIDTH = 1000.0
 _MOST_COLUMNS = 300
 _MOST_BARS = 120

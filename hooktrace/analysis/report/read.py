@@ -7,11 +7,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ...records.files import has_old_traces
+from ...records.files import find_records, has_old_traces
 from ...records.units import listed
-from ..timeline import Timeline, find_records, load
-
-__all__ = ["ReportError", "check_writable", "progress_bar", "read_run"]
+from ..timeline import Timeline, load
 
 
 class ReportError(Exception):

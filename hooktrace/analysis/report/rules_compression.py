@@ -10,8 +10,6 @@ from .facts import ModelFacts
 from .finding import Finding
 from .rules_time import HIDDEN
 
-__all__ = ["error_is_large", "hook_sends_what_it_gets", "saves_less_than_it_costs"]
-
 LARGE_ERROR = 0.1
 """Relative L2 error from which on a bucket is named; 16-bit casts lose less than 0.005."""
 

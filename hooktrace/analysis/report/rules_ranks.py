@@ -11,8 +11,6 @@ from .finding import Finding
 from .rules_time import HIDDEN
 from .slow_steps import SLOW
 
-__all__ = ["ranks_wait", "slow_steps_cost"]
-
 
 def ranks_wait(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
     """Gain of a late rank: its mean margin to the next, at the bucket where that is largest.

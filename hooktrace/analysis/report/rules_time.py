@@ -15,15 +15,6 @@ from ...records.units import bandwidth, mb, milliseconds, ms, percent
 from .facts import BucketFacts, ModelFacts
 from .finding import Finding
 
-__all__ = [
-    "bucket_is_slow",
-    "communication_is_exposed",
-    "hook_holds_the_thread",
-    "last_bucket_is_large",
-    "small_buckets",
-    "workers_are_busy",
-]
-
 HIDDEN = 0.02
 """Exposed share of the step below which communication counts as hidden."""
 

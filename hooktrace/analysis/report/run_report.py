@@ -18,8 +18,6 @@ from .late_ranks import lags
 from .missing import missing
 from .step_arrays import Floats, StepArrays, settled_steps
 
-__all__ = ["ModelReport", "RunReport", "build_report"]
-
 
 @dataclass(frozen=True, slots=True)
 class ModelReport:

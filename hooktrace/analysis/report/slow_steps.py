@@ -7,8 +7,6 @@ import numpy as np
 from .facts import SlowSteps
 from .step_arrays import Floats, StepArrays, medians, middle
 
-__all__ = ["SLOW", "slow_steps"]
-
 SLOW = 1.5
 """A step is slow from so many median periods on."""
 

@@ -20,8 +20,6 @@ import numpy.typing as npt
 from ...records import ErrorRecord
 from ..timeline import STAGE_NAMES, UNKNOWN, Ints, RankClock, RankTrack, Timeline
 
-__all__ = ["Floats", "StepArrays", "medians", "middle", "settled_steps"]
-
 Floats = npt.NDArray[np.float64]
 
 

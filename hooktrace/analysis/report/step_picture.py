@@ -14,8 +14,6 @@ from ..timeline import STAGE_NAMES, Ints
 from .step_arrays import Floats, StepArrays, middle
 from .svg import Scale, Svg
 
-__all__ = ["StepPicture", "step_pictures"]
-
 _WIDTH = 1000.0
 _HEIGHT = 720.0
 _MOST_LANES = 4

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from html import escape
 from math import floor, log10
 
-__all__ = ["Scale", "Svg", "ticks"]
-
 
 class Scale:
     """Maps values of ``[low, high]`` to picture units of ``[start, end]``, linearly."""

@@ -9,8 +9,6 @@ from ...records import STAGES
 from ...records.units import megabytes, milliseconds, percent
 from .facts import BucketFacts, ModelFacts, RankFacts
 
-__all__ = ["Columns", "bucket_columns", "rank_columns", "stages_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Columns:

@@ -13,8 +13,6 @@ from .finding import Finding
 from .run_report import ModelReport, RunReport
 from .tables import bucket_columns, rank_columns
 
-__all__ = ["print_report"]
-
 _MOST_RANKS = 16
 
 

@@ -15,8 +15,6 @@ from ..timeline import BUCKET_FLAGS, STAGE_NAMES, UNKNOWN
 from .runs import NotThereError
 from .scene import RankScene, Scene
 
-__all__ = ["MAX_NAMES", "bucket_detail"]
-
 MAX_NAMES = 40
 """Parameter names in a detail; the number of the others is told."""
 

@@ -19,8 +19,6 @@ from ..timeline import Timeline, TrackFollower, timeline_of
 from .runs import NotThereError
 from .scene import Scene, scene_of
 
-__all__ = ["RunCache", "RunReader", "Snapshot"]
-
 _PORTION = 1 << 18
 _LONGEST_S = 3.0
 _KEPT = 4

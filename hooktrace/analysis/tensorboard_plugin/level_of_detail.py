@@ -18,8 +18,6 @@ import numpy as np
 from ..timeline import STAGE_NAMES, Ints
 from .scene import LATE, RankScene, Scene
 
-__all__ = ["MAX_BARS", "MAX_BINS", "MAX_MARKS", "MAX_STEPS", "picture"]
-
 MAX_BARS = 2500
 """Single bars in a picture, all ranks together."""
 MAX_BINS = 8000

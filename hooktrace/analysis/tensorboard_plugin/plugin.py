@@ -28,8 +28,6 @@ from .level_of_detail import picture
 from .run_summary import step_of, summary_of
 from .runs import NotThereError, Runs
 
-__all__ = ["CommTimeline"]
-
 _STATIC = Path(__file__).parent / "static"
 _TYPES = {".js": "text/javascript", ".css": "text/css"}
 _BUDGET_S = 0.4

@@ -15,8 +15,6 @@ from ..timeline import Ints
 from .runs import NotThereError
 from .scene import RankScene, Scene
 
-__all__ = ["MAX_LISTED", "OVERVIEW_BINS", "step_of", "summary_of"]
-
 MAX_LISTED = 30
 """Rows in each list."""
 OVERVIEW_BINS = 600

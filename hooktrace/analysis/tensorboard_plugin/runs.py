@@ -14,9 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ..timeline import find_records
-
-__all__ = ["NotThereError", "Runs"]
+from ...records.files import find_records
 
 _FRESH_S = 5.0
 """How long a walk of the logdir is good for: TensorBoard itself looks every 5 s."""

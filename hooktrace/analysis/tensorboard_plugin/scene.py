@@ -26,8 +26,6 @@ from ..timeline import (
 from ..timeline import arrivals as arrivals_of
 from .stacking import rows_of
 
-__all__ = ["LATE", "RankScene", "Scene", "scene_of"]
-
 LATE = 1 << 10
 """Bit beside ``BUCKET_FLAGS``: this rank was last to have the bucket ready, by more than clocks may
 be off and by more than ``_NOTABLE`` of the usual step."""

@@ -10,8 +10,6 @@ import numpy as np
 
 from ..timeline import Ints
 
-__all__ = ["MAX_ROWS", "rows_of"]
-
 MAX_ROWS = 12
 
 

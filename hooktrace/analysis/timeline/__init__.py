@@ -28,7 +28,6 @@ from .columns import (
 from .follow import TrackFollower
 from .merge import (
     Timeline,
-    find_records,
     load,
     timeline_of,
 )
@@ -50,7 +49,6 @@ __all__ = [
     "TrackFollower",
     "arrivals",
     "bucket_keys",
-    "find_records",
     "last_rank",
     "load",
     "read_track",

@@ -19,8 +19,6 @@ import numpy.typing as npt
 from .columns import UNKNOWN, Ints
 from .merge import Timeline
 
-__all__ = ["Arrivals", "arrivals", "bucket_keys", "last_rank"]
-
 Bools = npt.NDArray[np.bool_]
 _Numbers = npt.NDArray[Any]
 

@@ -15,8 +15,6 @@ import numpy as np
 from ...records import CLOCK_DRIFT, ClockRecord, RunInfo
 from .columns import UNKNOWN, Ints
 
-__all__ = ["RankClock"]
-
 
 class RankClock:
     """Turns one rank's host times into rank 0's.

@@ -20,19 +20,6 @@ from ...records import STAGES, ErrorRecord
 from ...records.content import RankRecords
 from ...records.lines import BucketFacts
 
-__all__ = [
-    "BUCKET_FLAGS",
-    "STAGE_NAMES",
-    "STEP_FLAGS",
-    "UNKNOWN",
-    "BucketColumns",
-    "Ints",
-    "RankTrack",
-    "StageColumns",
-    "StepColumns",
-    "packed",
-]
-
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 

@@ -18,8 +18,6 @@ from ...records.reader import RecordReader
 from .columns import RankTrack
 from .read_columns import ColumnBuilder, joined
 
-__all__ = ["TrackFollower"]
-
 
 @dataclass(slots=True)
 class _File:

@@ -14,12 +14,9 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from ...records import RunInfo
-from ...records.files import find_records
 from .clock import RankClock
 from .columns import RankTrack
 from .read_columns import read_track
-
-__all__ = ["Timeline", "find_records", "load", "timeline_of"]
 
 
 @dataclass(slots=True)

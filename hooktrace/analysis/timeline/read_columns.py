@@ -19,8 +19,9 @@ import numpy as np
 
 from ...records import ErrorRecord, RunInfo, StepRecord
 from ...records.content import RankRecords
+from ...records.damage import LONGEST_LINE
 from ...records.lines import BucketFacts, BucketLine
-from ...records.reader import LONGEST_LINE, RecordReader
+from ...records.reader import RecordReader
 from .columns import (
     BUCKET_FLAGS,
     STAGE_NAMES,
@@ -33,8 +34,6 @@ from .columns import (
     StepColumns,
     packed,
 )
-
-__all__ = ["ColumnBuilder", "joined", "read_track"]
 
 
 def read_track(paths: Sequence[str | os.PathLike[str]]) -> RankTrack:

@@ -19,8 +19,6 @@ from ...exporters import (
     TensorBoardExporter,
 )
 
-__all__ = ["EXPORTERS", "all_exporters", "make_exporter", "otlp_sink"]
-
 EXPORTERS = ("Prometheus", "TensorBoard", "record files", "OpenTelemetry")
 """What ``make_exporter`` makes."""
 

@@ -13,8 +13,6 @@ from rich.console import Console
 from .groups import Group, chosen
 from .table import HEADING, Row, line_of, machine_facts
 
-__all__ = ["run"]
-
 
 def run(
     only: Sequence[str] = (), *, quick: bool = False, json_path: str | Path | None = None

@@ -28,8 +28,6 @@ from .backends import EXPORTERS, make_exporter, otlp_sink
 from .ranks import run_ranks
 from .table import Row, row_of
 
-__all__ = ["run"]
-
 _BUDGET_US = 100.0
 _BUCKETS = 25
 _PERIOD_S = 0.1

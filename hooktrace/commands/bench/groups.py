@@ -10,8 +10,6 @@ from typing import Any
 from ...records.errors import UsageError
 from .table import Row
 
-__all__ = ["GROUPS", "Group", "chosen"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:

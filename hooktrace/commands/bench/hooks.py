@@ -19,8 +19,6 @@ from .peers import PEERS, Peer
 from .ranks import on_all_ranks, run_ranks
 from .table import Row, row_of
 
-__all__ = ["run"]
-
 _SHAPES = {1: (512, 8), 5: (1144, 4), 25: (2560, 2)}
 """By MB of a bucket: width of a square layer, and number of layers."""
 _WARMUP_ROUNDS = 4

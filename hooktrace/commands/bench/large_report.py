@@ -17,8 +17,6 @@ from pathlib import Path
 from ...testing.synthetic import SyntheticJob, write_job
 from .table import Row, row_of
 
-__all__ = ["large_job", "run"]
-
 _DEADLINE_S = 300
 _SAMPLE_S = 0.1
 

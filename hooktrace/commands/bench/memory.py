@@ -21,8 +21,6 @@ from ...tracing.tracer import Tracer
 from .ranks import run_ranks
 from .table import Row, row_of
 
-__all__ = ["resident_bytes", "run"]
-
 _BUCKETS = 25
 _STEPS_BETWEEN_SAMPLES = 400
 _MIB = 2**20

@@ -8,8 +8,6 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-__all__ = ["linear_stack"]
-
 
 def linear_stack(
     width: int, layers: int, hook: Callable[..., Any], state: Any = None, *, cap_mb: float = 0.0

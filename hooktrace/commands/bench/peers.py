@@ -29,8 +29,6 @@ from ...staging.driver import Steps
 from ...staging.groups import group_of
 from ...staging.hook import staged
 
-__all__ = ["PEERS", "Peer"]
-
 Hook = Callable[..., Any]
 
 

@@ -25,8 +25,6 @@ from .ranks import run_ranks
 from .sides import Costs, added_us, measure_sides, ratios
 from .table import Row, row_of
 
-__all__ = ["run"]
-
 _BUDGET_US = 8.0
 _RATIOS = (("allreduce", "torch's allreduce"), ("fp16", "torch's fp16"))
 

@@ -19,8 +19,6 @@ from .models import linear_stack
 from .ranks import run_ranks
 from .table import Row, row_of
 
-__all__ = ["run"]
-
 _WIDTH = 1024
 _LAYERS = 12
 _BATCH = 64

@@ -16,8 +16,6 @@ from torch.multiprocessing.spawn import spawn
 
 from ...ranks.job import loopback, shutdown
 
-__all__ = ["on_all_ranks", "run_ranks"]
-
 _GRACE_S = 5.0
 
 

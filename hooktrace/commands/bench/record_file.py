@@ -23,8 +23,6 @@ from .memory import resident_bytes
 from .ranks import run_ranks
 from .table import Row, row_of
 
-__all__ = ["run"]
-
 _BUCKETS = 4
 _STEPS_PER_BATCH = 8
 _SAMPLES = 100

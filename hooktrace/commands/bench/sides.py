@@ -22,8 +22,6 @@ from ...tracing.trace import trace
 from ...tracing.tracer import Tracer
 from .models import linear_stack
 
-__all__ = ["BUCKETS", "Cost", "Costs", "added_us", "measure_sides", "ratios"]
-
 BUCKETS = 40
 _WIDTH = 64
 _BATCH = 8

@@ -19,8 +19,6 @@ from pathlib import Path
 from ...testing.synthetic import SyntheticJob, write_job
 from .table import Row, row_of
 
-__all__ = ["run"]
-
 _IMPORT = """
 import time, torch, torch.distributed, torch.nn.parallel
 start, cpu = time.perf_counter(), time.process_time()

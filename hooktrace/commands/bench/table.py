@@ -19,8 +19,6 @@ from pathlib import Path
 
 from ...records.summary import percentile
 
-__all__ = ["HEADING", "Row", "interval_of_median", "line_of", "machine_facts", "row_of"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:

@@ -24,8 +24,6 @@ from typing import Any
 from ...testing.synthetic import SyntheticJob, write_job
 from .table import Row, row_of
 
-__all__ = ["run"]
-
 _DEADLINE_S = 120
 _RANKS = 8
 _JOB = SyntheticJob(

@@ -21,8 +21,6 @@ from .ranks import run_ranks
 from .sides import Costs, added_us, measure_sides, ratios
 from .table import Row, row_of
 
-__all__ = ["run"]
-
 _PAIRS = {
     "allreduce": (torch_hooks.allreduce_hook, hooks.allreduce_hook),
     "fp16": (torch_hooks.fp16_compress_hook, hooks.fp16_compress_hook),

@@ -35,8 +35,6 @@ from .models import linear_stack
 from .ranks import on_all_ranks, run_ranks
 from .table import Row, interval_of_median, row_of
 
-__all__ = ["run"]
-
 _WIDTH = 1024
 _LAYERS = 12
 _BATCH = 64

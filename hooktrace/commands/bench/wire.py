@@ -27,8 +27,6 @@ from .models import linear_stack
 from .ranks import run_ranks
 from .table import Row, row_of
 
-__all__ = ["WireComparison", "compare_on_two_ranks", "run"]
-
 _WARMUP_STEPS = 6
 _EVENT = "gloo:all_reduce"
 

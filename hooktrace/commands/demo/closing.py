@@ -16,8 +16,6 @@ from ...records.units import megabytes, milliseconds
 from .options import DemoOptions, sends_opentelemetry
 from .train import RankResult
 
-__all__ = ["print_closing"]
-
 _STAGES = ("compress", "queue", "wire", "decompress")
 
 

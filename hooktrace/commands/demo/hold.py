@@ -17,8 +17,6 @@ from ...records.files import find_records, record_path
 from ...records.reader import read_parts
 from .options import DemoOptions
 
-__all__ = ["hold", "read_batch"]
-
 
 def hold(console: Console, options: DemoOptions) -> None:
     """Serve each rank's metrics, read back from its record file, until Ctrl-C or SIGTERM."""

@@ -20,8 +20,6 @@ from .hold import hold
 from .options import HOOKS, DemoOptions
 from .train import RankResult, train
 
-__all__ = ["run"]
-
 _KILL_AFTER_S = 5
 
 

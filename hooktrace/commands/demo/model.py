@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-__all__ = ["CharTransformer"]
-
 
 class CharTransformer(nn.Module):
     """Predicts the next character.

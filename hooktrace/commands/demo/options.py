@@ -13,8 +13,6 @@ from ...exporters import OpenTelemetryExporter
 from ...hooks import HookEntry, catalogue
 from ...records.errors import UsageError
 
-__all__ = ["HOOKS", "DemoOptions", "sends_opentelemetry"]
-
 HOOKS: dict[str, HookEntry] = {entry.name: entry for entry in catalogue()}
 
 _LOOPBACK = "127.0.0.1"

@@ -10,8 +10,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from ...records import Batch, StepRecord
 from ...records.units import ms
 
-__all__ = ["Screen"]
-
 _PLAIN_LINES = 8
 """How many progress lines a run prints where standard output is no terminal."""
 

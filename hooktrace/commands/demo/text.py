@@ -8,8 +8,6 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["VOCABULARY", "Batches", "read_corpus"]
-
 VOCABULARY = 128
 """Characters are ASCII codes; the few others in the source become ``?``."""
 

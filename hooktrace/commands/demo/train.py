@@ -29,8 +29,6 @@ from .options import HOOKS, DemoOptions, sends_opentelemetry
 from .screen import Screen
 from .text import VOCABULARY, Batches, read_corpus
 
-__all__ = ["RankResult", "train"]
-
 # Hooks that begin with a thousand steps of plain all-reduce would show nothing else here.
 _EARLY: dict[str, dict[str, int]] = {
     "powersgd": {"start_powerSGD_iter": 10},

@@ -22,8 +22,6 @@ from .odd_values import huge, nan, zeros
 from .results import Measured
 from .training import MANY, Step, Training
 
-__all__ = ["CASES", "Case"]
-
 _DELAY_S = 0.002
 _UNWATCHED_STEPS = 20
 _LITTLE = 0.5

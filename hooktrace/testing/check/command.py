@@ -13,8 +13,6 @@ from .results import CaseResult
 from .spec import HookSpec, source_of
 from .table import as_markdown, print_overview, print_result
 
-__all__ = ["run"]
-
 
 def run(
     hook: str | None,

@@ -22,8 +22,6 @@ from ...tracing.tracer import Tracer
 from .results import Measured, Problem, Status, status_of
 from .spec import Loaded
 
-__all__ = ["Context", "Known", "SetupError"]
-
 
 class SetupError(Exception):
     """The state could not be made: nothing that the hook itself could be blamed for."""

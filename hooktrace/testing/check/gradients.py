@@ -19,8 +19,6 @@ from typing import Any
 import torch
 from torch import nn
 
-__all__ = ["KnownGradients", "Values", "ordinary"]
-
 Values = list[torch.Tensor | None]
 """One gradient a parameter; ``None``: the parameter is not used in this step."""
 

@@ -37,8 +37,6 @@ from .rank import OUTPUT, RESULT, STACKS, run_rank
 from .results import CaseResult
 from .spec import Job, Loaded, Message
 
-__all__ = ["main"]
-
 _POLL_S = 0.005
 _GRACE_S = 3.0
 _HANGS = 3

@@ -18,8 +18,6 @@ from dataclasses import dataclass, field
 from .results import CaseResult, Measured, Problem, merge, status_of
 from .stacks import describe
 
-__all__ = ["RankEnd", "RankResult", "is_consequence", "judge"]
-
 _PEER_IS_GONE = re.compile(
     r"Connection (closed|reset|refused)|Broken pipe|[Tt]imed out|[Tt]imeout|Socket closed"
 )

@@ -24,8 +24,6 @@ from ...records.errors import UsageError
 from .results import CaseResult, CheckResult
 from .spec import HookSpec, Job, Message
 
-__all__ = ["check"]
-
 _POLL_S = 0.02
 _SLACK_S = 30.0
 _START_S = 150.0

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Renamed", "refused_by_name"]
-
 
 class Renamed:
     """A hook under a name that DDP has nothing against."""

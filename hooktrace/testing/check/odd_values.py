@@ -13,8 +13,6 @@ from .context import Context
 from .gradients import Values
 from .training import Step, Training
 
-__all__ = ["huge", "nan", "zeros"]
-
 _HUGE = 1e5
 _AFTER = 4
 _FIRST_STEPS = 12

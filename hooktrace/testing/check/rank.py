@@ -29,8 +29,6 @@ from .judge import RankResult, is_consequence
 from .spec import Loaded
 from .stacks import place_of
 
-__all__ = ["OUTPUT", "RESULT", "STACKS", "run_rank"]
-
 RESULT, STACKS, OUTPUT = "result.{}", "stacks.{}", "output.{}"
 """Files of a rank in its case's directory."""
 

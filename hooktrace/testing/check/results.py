@@ -25,16 +25,6 @@ from typing import Literal
 
 from ...records.anomalies import anomaly_kind
 
-__all__ = [
-    "CaseResult",
-    "CheckResult",
-    "Measured",
-    "Problem",
-    "Status",
-    "merge",
-    "status_of",
-]
-
 Status = Literal["pass", "warn", "fail", "skip"]
 
 _SAID_BETTER = {

@@ -20,8 +20,6 @@ from typing import Any, TypeAlias
 from ...records.errors import UsageError
 from .results import CaseResult
 
-__all__ = ["HookSpec", "Job", "Loaded", "MakeState", "Message", "Source", "source_of"]
-
 MakeState: TypeAlias = Callable[..., Any]
 """Makes a state: without arguments, or with the process group where it asks for one."""
 

@@ -13,8 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Frame", "describe", "parse", "place_of"]
-
 _PACKAGE = Path(__file__).resolve().parents[2]
 _CHECK = f"{_PACKAGE}/testing/check/"
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)$')

@@ -21,8 +21,6 @@ from ... import hooks
 from ...hooks import catalogue
 from .spec import HookSpec
 
-__all__ = ["standard_hooks"]
-
 _HERE = "hooktrace.testing.check.standard"
 _THEIRS = "torch.distributed.algorithms.ddp_comm_hooks"
 

@@ -14,8 +14,6 @@ from rich.text import Text
 
 from .results import CaseResult, CheckResult, Problem
 
-__all__ = ["as_markdown", "as_text", "print_overview", "print_result"]
-
 _STYLES = {"pass": "green", "warn": "yellow", "fail": "red", "skip": "dim"}
 _WIDTH = 120
 _MANY = 4

@@ -26,8 +26,6 @@ from .context import Context
 from .gradients import KnownGradients, Values, ordinary
 from .names import Renamed, refused_by_name
 
-__all__ = ["MANY", "Step", "Training"]
-
 MANY = tuple(shape for _ in range(8) for shape in ((48, 48), (48,)))
 """The shapes of eight linear layers, a bucket each."""
 

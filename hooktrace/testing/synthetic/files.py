@@ -13,8 +13,6 @@ from ...records.files import record_path
 from .job import SyntheticJob
 from .simulation import simulate
 
-__all__ = ["write_job"]
-
 
 def write_job(job: SyntheticJob, logdir: Path, *, processes: int = 1) -> int:
     """Write each rank's record file where an exporter would; return how many stages are in them."""

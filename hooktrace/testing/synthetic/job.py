@@ -18,8 +18,6 @@ from ...records import (
 from ...records.batch import CompletedStep
 from ...records.intervals import bus_bytes, exposed_ns, union_ns
 
-__all__ = ["Moments", "SyntheticJob"]
-
 _MS = 1_000_000
 _SECOND = 10**9
 

@@ -19,8 +19,6 @@ from ...records import AnomalyRecord, ErrorRecord, SkewRecord
 from ...records.batch import CompletedStep
 from .job import Moments, SyntheticJob
 
-__all__ = ["SyntheticStep", "simulate"]
-
 _MS = 1_000_000
 _Ints = npt.NDArray[np.int64]
 

@@ -14,8 +14,9 @@ import pytest
 from msgspec.structs import replace
 
 from hooktrace.analysis.perfetto import Exported, export
-from hooktrace.analysis.timeline import find_records, load
+from hooktrace.analysis.timeline import load
 from hooktrace.records.codec import RecordEncoder
+from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.perfetto.trace_events import Event, ns, read, validate
 from tests.analysis.timeline.files import moved, run_of, steps_of, text_of, write_ranks

@@ -14,7 +14,8 @@ from hooktrace.analysis.perfetto import export
 from hooktrace.analysis.report import build_report
 from hooktrace.analysis.report.as_json import report_json
 from hooktrace.analysis.report.page import page
-from hooktrace.analysis.timeline import find_records, load
+from hooktrace.analysis.timeline import load
+from hooktrace.records.files import find_records
 from tests.analysis.perfetto.trace_events import read, validate
 from tests.analysis.report.test_command import Page
 from tests.analysis.timeline.files import Completed, moved, run_of, text_of, write_ranks

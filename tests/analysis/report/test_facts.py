@@ -15,7 +15,8 @@ from hooktrace.analysis.report import RunReport, build_report
 from hooktrace.analysis.report.exposed_tail import tails
 from hooktrace.analysis.report.facts import ModelFacts
 from hooktrace.analysis.report.step_arrays import settled_steps
-from hooktrace.analysis.timeline import find_records, load
+from hooktrace.analysis.timeline import load
+from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.timeline.files import run_of, steps_of, text_of, write_ranks
 from tests.exporters.records_sample import MODEL, make_step, on_device, opaque, probed

@@ -11,9 +11,10 @@ from msgspec.structs import replace
 from hooktrace.analysis.report import Finding, build_report
 from hooktrace.analysis.report.facts import AnomalyFacts
 from hooktrace.analysis.report.findings import anomaly_findings
-from hooktrace.analysis.timeline import find_records, load
+from hooktrace.analysis.timeline import load
 from hooktrace.records import AnomalyRecord
 from hooktrace.records.codec import RecordEncoder
+from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.timeline.files import Completed, moved, run_of, steps_of, text_of, write_ranks
 from tests.exporters.records_sample import HOOK, MODEL, make_step, probed

@@ -20,7 +20,8 @@ from hooktrace.analysis.tensorboard_plugin.run_summary import step_of, summary_o
 from hooktrace.analysis.tensorboard_plugin.runs import NotThereError
 from hooktrace.analysis.tensorboard_plugin.scene import LATE, Scene, scene_of
 from hooktrace.analysis.tensorboard_plugin.stacking import MAX_ROWS, rows_of
-from hooktrace.analysis.timeline import find_records, load
+from hooktrace.analysis.timeline import load
+from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob, simulate, write_job
 from tests.analysis.timeline.files import Completed, run_of, steps_of, text_of, write_ranks
 from tests.exporters.records_sample import MODEL, STEP_NS, on_device, probed

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from hooktrace.analysis.timeline import Timeline, arrivals, find_records, load
+from hooktrace.analysis.timeline import Timeline, arrivals, load
 from hooktrace.analysis.timeline.clock import RankClock
 from hooktrace.analysis.timeline.columns import UNKNOWN
 from hooktrace.records import CLOCK_DRIFT, ClockRecord
+from hooktrace.records.files import find_records
 from tests.analysis.timeline.files import moved, run_of, steps_of, text_of, write_ranks
 from tests.exporters.records_sample import HOST_ANCHOR_NS, MODEL, STEP_NS, make_step
 
