@@ -4,14 +4,14 @@ In: a hook's state and a bucket of gradients, from DDP.  Out: operations for the
 (``staging``), and the bucket's result.  The names are in ``__init__.pyi``; a hook, and torch, is
 imported when it is first used.
 
-    default.py, gather.py      averages, as they are or as 16-bit numbers
+    default.py                 averages, as they are or as 16-bit numbers, or none
     quantization.py            averages of bytes
     powersgd.py                low-rank: lowrank.py, powersgd_factors.py; what it remembers:
                                powersgd_state.py, powersgd_memory.py, parameter_order.py
-    local_sgd.py, gossip.py, debugging.py      not over all ranks
-      catalogue.py             all of these: one HookEntry (entry.py) each, registered by name
-    hooks made of others: wrappers.py (casts), encode.py (two functions), optimizer.py with
-    optimizer_state.py and zero.py (the optimizer's step in the callback)
+    local_sgd.py, gossip.py    not over all ranks
+      catalogue.py             all of these: one HookEntry each, registered by name
+    hooks made of others: wrappers.py (casts, two functions), optimizer.py and zero.py (the
+    optimizer's step in the callback)
 """
 
 from __future__ import annotations

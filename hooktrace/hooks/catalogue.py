@@ -1,25 +1,102 @@
 """All standard hooks in one list, and registration by name.  It needs no torch until then.
 
-    DDPCommHookType.X = HookEntry(name, where the hook is, kind, what it does, its state)
-                          |
-                          +--> ``hooktrace hooks``, the demo, ``hooktrace check --standard``
+DDPCommHookType.X = HookEntry(name, the hook's, kind, what it does, its state)
+                      |
+                      +--> ``hooktrace hooks``, the demo, ``hooktrace check --standard``
 
-What a hook demands of its state and of the model's gradients is checked before it is registered.
+HookEntry(model=ddp, state=..., tracer=...) --checked--> ddp.register_comm_hook
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any
-
-from .entry import HookEntry
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from torch.nn.parallel import DistributedDataParallel
 
+    from ..staging.hook import StagedHook
     from ..tracing.tracer import Tracer
 
-_EARLY_POWER_SGD = {"start_powerSGD_iter": 2}  # the earliest that torch allows
+Kind: TypeAlias = Literal["lossless", "cast", "quantised", "low-rank", "local"]
+"""What a hook does to the gradients: averages them as they are; as 16-bit numbers; as bytes; as
+products of thin matrices; or does not average over all ranks."""
+
+
+@dataclass(frozen=True, slots=True)
+class HookEntry:
+    """One standard hook.
+
+    ``name``: on the command line.  ``hook_name`` and ``state_name``: of hook and state's class in
+    ``hooktrace.hooks``; without ``state_name`` the state is the process group.  ``state_options``:
+    what the class is given.  ``check_options``: with which ``hooktrace check --standard`` makes the
+    state, so that a hook that begins as a plain average does its own work within a few steps.
+    """
+
+    name: str
+    hook_name: str
+    kind: Kind
+    what: str
+    state_name: str | None = None
+    state_options: Mapping[str, Any] = field(default_factory=dict)
+    check_options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def is_single_round(self) -> bool:
+        """Whether the hook uses one collective a bucket; of a product each factor takes one."""
+        return self.kind != "low-rank"
+
+    @property
+    def hook(self) -> StagedHook:
+        """The hook; the first use imports torch."""
+        hook: StagedHook = _public(self.hook_name)
+        return hook
+
+    def make_state(self, process_group: Any = None, **options: Any) -> Any:
+        """Return what to register the hook with, for a group (``None``: the default one)."""
+        if self.state_name is None:
+            return process_group
+        return _public(self.state_name)(process_group, **{**self.state_options, **options})
+
+    def __call__(
+        self, model: DistributedDataParallel, state: Any = None, tracer: Tracer | None = None
+    ) -> None:
+        """Register the hook; see ``register_ddp_comm_hook``."""
+        from torch.distributed import ProcessGroup
+
+        from ..tracing.trace import instrument
+
+        if state is None or isinstance(state, ProcessGroup):
+            state = self.make_state(state)
+        if tracer is not None:
+            instrument(model, self.hook, state, tracer=tracer)
+            return
+        self.hook.check_state(state)
+        self.hook.check_model(model.module)
+        model.register_comm_hook(state, self.hook)
+
+
+def _public(name: str) -> Any:
+    return getattr(import_module(__package__), name)
+
+
+def _power_sgd(name: str, hook_name: str, what: str, rank: int) -> HookEntry:
+    return HookEntry(
+        name,
+        hook_name,
+        "low-rank",
+        f"{what}, rank {rank}",
+        "PowerSGDState",
+        {"matrix_approximation_rank": rank},
+        {"start_powerSGD_iter": 2},  # the earliest that torch allows
+    )
+
+
+_MATRICES = "products of thin matrices"
+_SQUARE = "the whole bucket as one matrix"
 
 
 class DDPCommHookType(Enum):
@@ -28,100 +105,46 @@ class DDPCommHookType(Enum):
     As there, ``DDPCommHookType.ALLREDUCE.value(model=ddp, state=process_group)`` registers one.
     """
 
-    ALLREDUCE = HookEntry(
-        name="allreduce",
-        hook_at="default:allreduce_hook",
-        kind="lossless",
-        what="all-reduce, the default",
-    )
-    FP16_COMPRESS = HookEntry(
-        name="fp16", hook_at="default:fp16_compress_hook", kind="cast", what="all-reduce as float16"
-    )
-    BF16_COMPRESS = HookEntry(
-        name="bf16",
-        hook_at="default:bf16_compress_hook",
-        kind="cast",
-        what="all-reduce as bfloat16",
-    )
+    ALLREDUCE = HookEntry("allreduce", "allreduce_hook", "lossless", "all-reduce, the default")
+    FP16_COMPRESS = HookEntry("fp16", "fp16_compress_hook", "cast", "all-reduce as float16")
+    BF16_COMPRESS = HookEntry("bf16", "bf16_compress_hook", "cast", "all-reduce as bfloat16")
     QUANTIZE_PER_TENSOR = HookEntry(
-        name="quantize-per-tensor",
-        hook_at="quantization:quantization_pertensor_hook",
-        kind="quantised",
-        what="all-gather of bytes, one scale a bucket",
+        "quantize-per-tensor",
+        "quantization_pertensor_hook",
+        "quantised",
+        "all-gather of bytes, one scale a bucket",
     )
     QUANTIZE_PER_CHANNEL = HookEntry(
-        name="quantize-per-channel",
-        hook_at="quantization:quantization_perchannel_hook",
-        kind="quantised",
-        what="all-gather of bytes, a scale for each 512 elements",
+        "quantize-per-channel",
+        "quantization_perchannel_hook",
+        "quantised",
+        "all-gather of bytes, a scale for each 512 elements",
     )
-    POWER_SGD = HookEntry(
-        name="powersgd",
-        hook_at="powersgd:powerSGD_hook",
-        kind="low-rank",
-        what="products of thin matrices, rank 1",
-        is_single_round=False,
-        state_at="powersgd_state:PowerSGDState",
-        state_options={"matrix_approximation_rank": 1},
-        check_options=_EARLY_POWER_SGD,
+    POWER_SGD = _power_sgd("powersgd", "powerSGD_hook", _MATRICES, 1)
+    POWER_SGD_RANK2 = _power_sgd("powersgd-rank2", "powerSGD_hook", _MATRICES, 2)
+    BATCHED_POWER_SGD = _power_sgd("batched-powersgd", "batched_powerSGD_hook", _SQUARE, 1)
+    BATCHED_POWER_SGD_RANK2 = _power_sgd(
+        "batched-powersgd-rank2", "batched_powerSGD_hook", _SQUARE, 2
     )
-    POWER_SGD_RANK2 = HookEntry(
-        name="powersgd-rank2",
-        hook_at="powersgd:powerSGD_hook",
-        kind="low-rank",
-        what="products of thin matrices, rank 2",
-        is_single_round=False,
-        state_at="powersgd_state:PowerSGDState",
-        state_options={"matrix_approximation_rank": 2},
-        check_options=_EARLY_POWER_SGD,
-    )
-    BATCHED_POWER_SGD = HookEntry(
-        name="batched-powersgd",
-        hook_at="powersgd:batched_powerSGD_hook",
-        kind="low-rank",
-        what="the whole bucket as one matrix, rank 1",
-        is_single_round=False,
-        state_at="powersgd_state:PowerSGDState",
-        state_options={"matrix_approximation_rank": 1},
-        check_options=_EARLY_POWER_SGD,
-    )
-    BATCHED_POWER_SGD_RANK2 = HookEntry(
-        name="batched-powersgd-rank2",
-        hook_at="powersgd:batched_powerSGD_hook",
-        kind="low-rank",
-        what="the whole bucket as one matrix, rank 2",
-        is_single_round=False,
-        state_at="powersgd_state:PowerSGDState",
-        state_options={"matrix_approximation_rank": 2},
-        check_options=_EARLY_POWER_SGD,
-    )
-    NOOP = HookEntry(
-        name="noop",
-        hook_at="debugging:noop_hook",
-        kind="local",
-        what="no communication, for measuring",
-    )
+    NOOP = HookEntry("noop", "noop_hook", "local", "no communication, for measuring")
     ALLGATHER_THEN_AGGREGATE = HookEntry(
-        name="allgather",
-        hook_at="gather:allgather_then_aggregate_hook",
-        kind="lossless",
-        what="all-gather, then a sum",
+        "allgather", "allgather_then_aggregate_hook", "lossless", "all-gather, then a sum"
     )
     POST_LOCAL_SGD = HookEntry(
-        name="post-local-sgd",
-        hook_at="local_sgd:post_localSGD_hook",
-        kind="local",
-        what="all-reduce, later within a machine only",
-        state_at="local_sgd:PostLocalSGDState",
-        state_options={"subgroup": None, "start_localSGD_iter": 1_000},
-        check_options={"start_localSGD_iter": 4},
+        "post-local-sgd",
+        "post_localSGD_hook",
+        "local",
+        "all-reduce, later within a machine only",
+        "PostLocalSGDState",
+        {"subgroup": None, "start_localSGD_iter": 1_000},
+        {"start_localSGD_iter": 4},
     )
     GOSSIP_GRAD = HookEntry(
-        name="gossip",
-        hook_at="gossip:gossip_grad_hook",
-        kind="local",
-        what="average with one partner, another one each step",
-        state_at="gossip:GossipGradState",
+        "gossip",
+        "gossip_grad_hook",
+        "local",
+        "average with one partner, another one each step",
+        "GossipGradState",
     )
 
 

@@ -1,7 +1,7 @@
-"""The default hooks: plain averaging, and averaging after a cast to a 16-bit type.
+"""Plain hooks: an average, the same by an all-gather or after a cast to 16 bits, or none at all.
 
-Names and mathematics are those of ``torch.distributed.algorithms.ddp_comm_hooks.default_hooks``;
-results are bit-identical.  The state is the process group, ``None`` for the default group.
+Names and mathematics are those of torch's ``default_hooks`` and ``debugging_hooks``; results are
+bit-identical.  The state is the process group, ``None`` for the default group.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ..capture.buckets import GradBucketLike
-from ..staging.collectives import AllReduce
+from ..staging.collectives import AllGather, AllReduce
 from ..staging.driver import Steps
 from ..staging.groups import group_of
 from ..staging.hook import staged
@@ -50,3 +50,36 @@ def _compressed(dtype: torch.dtype, state: Any, bucket: GradBucketLike) -> Steps
     payload = buffer.to(dtype).div_(group.size())
     payload = yield AllReduce(payload, group)
     return buffer.copy_(payload)
+
+
+@staged(check=group_of)
+def allgather_then_aggregate_hook(state: Any, bucket: GradBucketLike) -> Steps:
+    """Gather the gradients of all ranks, add them and divide the sum by the world size.
+
+    torch 1.7 and 1.8 had it as an example.  It sends (n - 1)/2 times what a ring all-reduce over n
+    ranks sends, and holds n copies of the bucket.  Here all ranks add in the order of ranks, so
+    that the replicas stay equal bit for bit; there each began with its own gradients.  The
+    division comes last: sums of float16 gradients can overflow.
+    """
+    group, buffer = group_of(state), bucket.buffer()
+    rank = group.rank()
+    # This rank's own row is the bucket itself: gathering writes to it what is there already.
+    rows = [buffer if r == rank else torch.empty_like(buffer) for r in range(group.size())]
+    gathered = yield AllGather(buffer, group, into=rows)
+    # x + y is y + x bit for bit, so rank 1 may start with its own, and the order still holds.
+    total = gathered[1] if rank == 1 else gathered[0]
+    for row in gathered:
+        if row is not total:
+            total.add_(row)
+    return total.div_(group.size())
+
+
+@staged(local=True)
+def noop_hook(state: Any, bucket: GradBucketLike) -> Steps:
+    """Return the local gradients: a step's time without any communication.
+
+    For measuring only.  The replicas drift apart, and what is trained is worth nothing.  The state
+    is not looked at.
+    """
+    yield from ()  # which makes it a generator
+    return bucket.buffer()

@@ -106,9 +106,9 @@ MUTANTS: dict[str, Mutant] = {
     "quantised: truncated, not rounded": Mutant(
         "quantised", "quantization", ".round_()", ".trunc_()"
     ),
-    "gathered: mean forgotten": Mutant("gathered", "gather", "total.div_(group.size())", "total"),
+    "gathered: mean forgotten": Mutant("gathered", "default", "total.div_(group.size())", "total"),
     "gathered: all ranks but one forgotten": Mutant(
-        "gathered", "gather", "total.add_(row)", "pass"
+        "gathered", "default", "total.add_(row)", "pass"
     ),
     "allreduce: mean forgotten": Mutant(
         "default", "default", "bucket.buffer().div_(group.size())", "bucket.buffer()"
