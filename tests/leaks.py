@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from hooktrace import Tracer
-from hooktrace.tracing import process
+from hooktrace.tracing import tracer
 
 DRAIN = "hooktrace-drain"
 _MULTIPROCESSING = ("resource_tracker", "forkserver")
@@ -16,7 +16,7 @@ _MULTIPROCESSING = ("resource_tracker", "forkserver")
 
 def open_tracers() -> set[Tracer]:
     """Return the tracers of this process that nobody closed."""
-    return set(process.open_tracers)
+    return set(tracer.open_tracers)
 
 
 def drains() -> list[threading.Thread]:

@@ -22,6 +22,7 @@ CROSS_CUTTING = {
     "exporters/test_otlp_backends.py": "the OpenTelemetry exporter with real receivers",
     "exporters/test_queries.py": "record files in DuckDB, Polars and pandas",
     "records/test_codec_fuzz.py": "the codec on damaged files",
+    "tracing/test_process.py": "tracers at the end of a process, and in its forked children",
 }
 """Tests of several modules at once, and what they are about."""
 
@@ -63,7 +64,6 @@ TESTED_BY = {
     "tracing/assembler*": "tracing/test_assembler.py",
     "tracing/queue_model.py": "distributed/test_wire_against_profiler.py",
     "tracing/*_times.py": "tracing/test_assembler.py, cuda/test_device_times.py",
-    "tracing/unsynchronised.py": "distributed/test_debug.py",
     "tracing/*": "tracing/test_tracer.py, distributed/test_training.py",
 }
 """Modules without a test of their name, and the tests that they have; the first line holds."""

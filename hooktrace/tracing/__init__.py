@@ -1,10 +1,10 @@
 """The pipeline of a process: from a traced hook's calls to records in memory and in exporters.
 
     trace(hook) --calls, records--> ring --> drain: assembler --records--> recent: tracer.steps()
-      trace.py, traced_hook.py               drain.py  steps.py   |        queries.py
+      trace.py, traced_hook.py               drain.py  steps.py   |        recent.py
       sampling_plan.py                    pipeline.py  queue_model.py
       hook_notices.py                                  device_times.py +-> fan_out: exporters
-    Tracer: tracer.py, state.py, alarm.py, models.py, process.py, settings.py; losses.py: the ledger
+    Tracer: tracer.py, state.py, models.py, settings.py; losses.py: the ledger
 
 What enters are hooks and their calls; what leaves are records.
 """

@@ -76,3 +76,20 @@ class FanOut:
         )
         with suppress(BaseException):  # it has failed, and that was said
             exporter.close()
+
+
+class LeftWithParent:
+    """Stands in a forked child for the parent's exporters, and says once that they are gone."""
+
+    def __init__(self, exporters: Sequence[Exporter]) -> None:
+        self.name = ", ".join(exporter.name for exporter in exporters)
+
+    def export(self, batch: object) -> None:
+        """Say why nothing is exported."""
+        raise RuntimeError(
+            "this process was forked after its tracer was made, and files, sockets and threads "
+            "stay with the parent; make a new Tracer in the child"
+        )
+
+    def close(self) -> None:
+        """Do nothing."""

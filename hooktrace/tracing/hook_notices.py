@@ -1,7 +1,12 @@
-"""Anomalies of a hook as a whole: where it runs so that its buckets cannot be seen.
+"""Anomalies of a hook as a whole: where it runs so that its buckets cannot be seen, or not at all.
 
-compiled reducer's call --note_compiled(key)--+
-DDP's backward passes without a call ---------+--> one AnomalyRecord of each kind --> tracer
+    compiled reducer's call --note_compiled(key)-------------------------+
+    DDP model --post-accumulate hook of one parameter--> _PassCounter ---+--> AnomalyRecord, one of
+                  the hook's steps have not moved?  _PASSES in a row         each kind --> tracer
+
+Backward passes do not call the hook where ``ddp.module(...)`` is called and not ``ddp(...)``, or
+where the forward pass was under ``no_sync()`` and the backward pass was not: then each rank trains
+a model of its own.
 """
 
 from __future__ import annotations
@@ -10,14 +15,18 @@ import itertools
 import weakref
 from typing import TYPE_CHECKING
 
+import torch
+
 from ..capture.layout import LayoutTracker
 from ..ranks.job import current_rank
 from ..records import AnomalyRecord
 from .tracer import Tracer
-from .unsynchronised import watch_for_missed_calls
 
 if TYPE_CHECKING:
     from torch.nn.parallel import DistributedDataParallel
+
+_PASSES = 100
+"""More than a parameter is used in one backward pass under reentrant checkpointing."""
 
 
 class HookNotices:
@@ -36,14 +45,16 @@ class HookNotices:
         _by_key[self.key] = self
 
     def watch(self, ddp: DistributedDataParallel) -> None:
-        """Record it when backward passes of ``ddp`` do not call the hook; holds neither."""
-        unsynchronised = weakref.WeakMethod(self._not_synchronised)
+        """Record it when backward passes of ``ddp`` do not call the hook; holds neither.
 
-        def report(passes: int) -> None:
-            if (record := unsynchronised()) is not None:
-                record(passes)
-
-        watch_for_missed_calls(ddp, self._layout, report)
+        Passes under ``no_sync()`` do not count.
+        """
+        if getattr(ddp, "_use_python_reducer", False):
+            return  # the hook is part of a compiled graph there, and not called as such
+        parameter = next((p for p in ddp.module.parameters() if p.requires_grad), None)
+        if parameter is not None:
+            counter = _PassCounter(ddp, self)
+            counter.handle = parameter.register_post_accumulate_grad_hook(counter)
 
     def compiled(self) -> None:
         """Record that the hook runs under the compiled python reducer."""
@@ -56,7 +67,12 @@ class HookNotices:
                 "buckets",
             )
 
-    def _not_synchronised(self, passes: int) -> None:
+    def count_steps(self) -> int:
+        """Return how many steps the hook has seen, of all its models."""
+        return sum(model.step + 1 for model in self._layout.models)
+
+    def not_synchronised(self, passes: int) -> None:
+        """Record that DDP did not call the hook."""
         self._note(
             "not_synchronised",
             f"was not called in {passes} backward passes in which DDP was to synchronise, so the "
@@ -83,6 +99,29 @@ class HookNotices:
                 message=f"hook {self._layout.hook!r} of {self._model} {what}",
             )
         )
+
+
+class _PassCounter:
+    """Called in each backward pass of ``ddp``; holds neither the model nor the hook."""
+
+    handle: torch.utils.hooks.RemovableHandle
+
+    def __init__(self, ddp: DistributedDataParallel, notices: HookNotices) -> None:
+        self._ddp = weakref.ref(ddp)
+        self._notices = weakref.ref(notices)
+        self._steps = -1
+        self._passes = 0
+
+    def __call__(self, _: torch.Tensor) -> None:
+        ddp, notices = self._ddp(), self._notices()
+        if ddp is None or notices is None or not ddp.require_backward_grad_sync:
+            return
+        steps = notices.count_steps()
+        self._passes = self._passes + 1 if steps == self._steps else 0
+        self._steps = steps
+        if self._passes == _PASSES:
+            notices.not_synchronised(self._passes)
+            self.handle.remove()
 
 
 _keys = itertools.count()

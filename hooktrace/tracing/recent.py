@@ -1,4 +1,7 @@
-"""The last records, in memory, for ``tracer.steps()`` and its sisters."""
+"""The last records, in memory, and what a tracer answers from them.
+
+batches of the drain --> RecentRecords --after a flush--> Queries: lists, oldest first; summaries
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,17 @@ import threading
 from collections import defaultdict, deque
 from typing import Any, TypeVar
 
-from ..records import Batch, CompletedStep
+from ..records import (
+    AnomalyRecord,
+    Batch,
+    BucketRecord,
+    ClockRecord,
+    CompletedStep,
+    LayoutRecord,
+    SkewRecord,
+    StepRecord,
+)
+from ..records.summary import ModelSummary, summarize
 
 _KEPT_OF_A_KIND = 1000
 
@@ -52,3 +65,50 @@ class RecentRecords:
         """Return the kept records of a kind that is no step or bucket, oldest first."""
         with self._lock:
             return list(self._records.get(kind, ()))
+
+
+class Queries:
+    """The questions to a tracer; each first waits until all that was recorded is exported."""
+
+    _recent: RecentRecords
+
+    def flush(self, timeout_s: float = 10.0) -> bool:
+        """Wait until all that was recorded is in memory."""
+        raise NotImplementedError
+
+    def steps(self, model: str | None = None) -> list[StepRecord]:
+        """Return the last steps, oldest first, of one model or of all."""
+        return [step for step, _ in self._completed(model)]
+
+    def buckets(self, model: str | None = None) -> list[BucketRecord]:
+        """Return the buckets of the last steps, oldest first, of one model or of all."""
+        return [bucket for _, buckets in self._completed(model) for bucket in buckets]
+
+    def summary(self) -> list[ModelSummary]:
+        """Return percentiles of the kept steps, one summary a model."""
+        return summarize(self._completed())
+
+    def layouts(self) -> list[LayoutRecord]:
+        """Return the bucket layouts, oldest first: one a generation."""
+        return self.records(LayoutRecord)
+
+    def anomalies(self) -> list[AnomalyRecord]:
+        """Return what went wrong in hooks, oldest first."""
+        return self.records(AnomalyRecord)
+
+    def skews(self) -> list[SkewRecord]:
+        """Return when the ranks had probed buckets ready, oldest first."""
+        return self.records(SkewRecord)
+
+    def clocks(self) -> list[ClockRecord]:
+        """Return this rank's measurements of its clock against rank 0's, oldest first."""
+        return self.records(ClockRecord)
+
+    def records(self, kind: type[R]) -> list[R]:
+        """Return the last records of any kind that is no step or bucket, oldest first."""
+        self.flush()
+        return self._recent.of(kind)
+
+    def _completed(self, model: str | None = None) -> list[CompletedStep]:
+        self.flush()
+        return [(s, buckets) for s, buckets in self._recent.steps() if model in (None, s.model)]

@@ -1,17 +1,7 @@
 """The process's default tracer, as ``HOOKTRACE_*`` environment variables describe it.
 
-| variable | what it sets |
-| --- | --- |
-| ``HOOKTRACE_RUN_ID`` | the run id, the same on all ranks |
-| ``HOOKTRACE_PROMETHEUS_PORT`` | serve metrics on this port + local rank; 0 for a free one |
-| ``HOOKTRACE_TENSORBOARD_DIR`` | write TensorBoard event files there |
-| ``HOOKTRACE_RECORD_DIR`` | write record files there |
-| ``HOOKTRACE_ERROR_EVERY`` | steps between two probes of the compression error, 0 for none |
-| ``HOOKTRACE_DEBUG`` | 1: look at every bucket of every step; slow |
-| ``HOOKTRACE_OPENTELEMETRY`` | 1: export spans and metrics as the ``OTEL_*`` variables say |
-
-An exporter that cannot be made is left out with a warning: a setting in the environment never
-stops a training job.
+``docs/exporters.md`` says what each sets.  One that cannot work is left out with a warning: a
+setting in the environment never stops a training job.
 """
 
 from __future__ import annotations
@@ -20,31 +10,40 @@ import logging
 import os
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from .. import exporters  # whose exporters are imported when one is asked for
-from ..exporters.base import Exporter
 from .state import State
-from .tracer import ERROR_EVERY, Tracer
+from .tracer import Tracer
 
 logger = logging.getLogger("hooktrace")
 
-_NO = ("", "0", "false", "no")
+
+def _is_on(value: str) -> bool:
+    return value.lower() not in ("0", "false", "no")
 
 
-def _opentelemetry(value: str) -> Exporter | None:
-    return None if value.lower() in _NO else exporters.OpenTelemetryExporter()
+def _steps(value: str) -> int:
+    if not value.isdecimal():
+        raise ValueError("it is a number of steps, 0 for no probes")
+    return int(value)
 
 
-_Make = Callable[[str], Exporter | None]
-
-_EXPORTERS: dict[str, _Make] = {
+_EXPORTERS: dict[str, Callable[[str], object]] = {
     "HOOKTRACE_PROMETHEUS_PORT": lambda value: exporters.PrometheusExporter(port=int(value)),
     "HOOKTRACE_TENSORBOARD_DIR": lambda value: exporters.TensorBoardExporter(logdir=value),
     "HOOKTRACE_RECORD_DIR": lambda value: exporters.RecordFileExporter(logdir=value),
-    "HOOKTRACE_OPENTELEMETRY": _opentelemetry,
+    "HOOKTRACE_OPENTELEMETRY": lambda value: (
+        exporters.OpenTelemetryExporter() if _is_on(value) else None
+    ),
 }
 
-_KNOWN = sorted({*_EXPORTERS, "HOOKTRACE_RUN_ID", "HOOKTRACE_ERROR_EVERY", "HOOKTRACE_DEBUG"})
+_ARGUMENTS: dict[str, tuple[str, Callable[[str], object]]] = {
+    "HOOKTRACE_RUN_ID": ("run_id", str),
+    "HOOKTRACE_ERROR_EVERY": ("error_every", _steps),
+    "HOOKTRACE_DEBUG": ("debug", _is_on),
+}
+"""The other arguments of ``Tracer``, and how their values are read."""
 
 _tracer: Tracer | None = None
 _lock = threading.Lock()
@@ -59,12 +58,7 @@ def default_tracer() -> Tracer:
     global _tracer  # noqa: PLW0603  # the one process-wide tracer
     with _lock:
         if _tracer is None or _tracer.state is State.CLOSED:
-            _tracer = Tracer(
-                exporters_from_environment(),
-                run_id=os.environ.get("HOOKTRACE_RUN_ID") or None,
-                error_every=error_every_from_environment(ERROR_EVERY),
-                debug=debug_from_environment(),
-            )
+            _tracer = Tracer(**from_environment())
         return _tracer
 
 
@@ -76,37 +70,29 @@ def _renew_lock() -> None:
 os.register_at_fork(after_in_child=_renew_lock)
 
 
-def exporters_from_environment() -> list[Exporter]:
-    """Return the exporters that the environment asks for; warns of unknown variables."""
+def from_environment() -> dict[str, Any]:
+    """Return the arguments of ``Tracer`` that the environment sets; warns of unknown variables."""
+    known = sorted({*_EXPORTERS, *_ARGUMENTS})
     for name in sorted(os.environ):
-        if name.startswith("HOOKTRACE_") and name not in _KNOWN and "_TEST_" not in name:
+        if name.startswith("HOOKTRACE_") and name not in known and "_TEST_" not in name:
             logger.warning(
-                "%s is not a setting of hooktrace; the settings are %s", name, ", ".join(_KNOWN)
+                "%s is not a setting of hooktrace; the settings are %s", name, ", ".join(known)
             )
-    asked = [(name, make, os.environ.get(name)) for name, make in _EXPORTERS.items()]
-    made = [_made(name, make, value) for name, make, value in asked if value]
-    return [exporter for exporter in made if exporter is not None]
+    made = [_read(name, make) for name, make in _EXPORTERS.items()]
+    read = {argument: _read(name, reader) for name, (argument, reader) in _ARGUMENTS.items()}
+    return {
+        "exporters": [exporter for exporter in made if exporter is not None],
+        **{argument: value for argument, value in read.items() if value is not None},
+    }
 
 
-def _made(name: str, make: _Make, value: str) -> Exporter | None:
+def _read(name: str, reader: Callable[[str], object]) -> object:
+    """Return what a variable says, ``None`` where it is not set or cannot work."""
+    value = os.environ.get(name)
+    if not value:
+        return None
     try:
-        return make(value)
+        return reader(value)
     except Exception as error:  # whatever a backend raises, training goes on
         logger.warning("%s=%s has no effect: %s", name, value, error)
         return None
-
-
-def debug_from_environment() -> bool:
-    """Return whether ``HOOKTRACE_DEBUG`` asks for debug mode."""
-    return os.environ.get("HOOKTRACE_DEBUG", "").lower() not in _NO
-
-
-def error_every_from_environment(default: int) -> int:
-    """Return ``HOOKTRACE_ERROR_EVERY``, or ``default``; warns of what is no number of steps."""
-    value = os.environ.get("HOOKTRACE_ERROR_EVERY", "")
-    if value and not value.isdecimal():
-        logger.warning(
-            "HOOKTRACE_ERROR_EVERY=%s has no effect: it is a number of steps, 0 for no probes",
-            value,
-        )
-    return int(value) if value.isdecimal() else default

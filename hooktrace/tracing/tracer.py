@@ -1,14 +1,18 @@
 """Tracer: owns the ring, the drain, the exporters and the clock; what users make and close.
 
-    TracedHook --push--> ring --> drain's thread: pipeline.py --> memory (queries.py) and exporters
-               <--state-- alarm.py <--anomalies--------+
+    TracedHook --push--> ring --> drain's thread: pipeline.py --> memory (recent.py) and exporters
+               <--state-- state.py <--anomalies--------+
 
 A tracer lives as long as the job; ``close()`` has a deadline and may be called any number of times.
+What is open at exit is closed then.  In a forked child a tracer begins anew: the copy of a drain
+has no thread, and files, sockets and threads of exporters stay with the parent.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -24,18 +28,14 @@ from ..ranks.clock_sync import ClockSync
 from ..ranks.job import describe_run
 from ..records import AnomalyRecord, RunInfo, Scope
 from ..records.errors import AnomalyError
-from .alarm import Alarm, OnAnomaly
 from .drain import Drain
+from .fan_out import LeftWithParent
 from .models import TracedModels
 from .pipeline import Pipeline
-from .process import left_with_parent, open_tracers
-from .queries import Queries
-from .recent import RecentRecords
-from .state import State
+from .recent import Queries, RecentRecords
+from .state import Alarm, OnAnomaly, State
 
 logger = logging.getLogger("hooktrace")
-
-ERROR_EVERY = 100
 
 
 class Tracer(Queries):
@@ -73,7 +73,7 @@ class Tracer(Queries):
         ring_capacity: int = 16384,
         keep_steps: int = 1024,
         keep_buckets: int = 8192,
-        error_every: int = ERROR_EVERY,
+        error_every: int = 100,
         error_all_buckets: bool = False,
         error: Scope = "global",
         debug: bool = False,
@@ -99,7 +99,7 @@ class Tracer(Queries):
         self.models = TracedModels()
         """The models whose hooks report here."""
         self._align_clocks = align_clocks
-        self._exporters = list(exporters)
+        self._exporters: Sequence[Exporter] = tuple(exporters)
         self._run_id = run_id
         self._anchor = WallAnchor.measure(clock)
         self._keep = (keep_steps, keep_buckets)
@@ -134,7 +134,8 @@ class Tracer(Queries):
         """Begin anew in a forked child, with nothing of the parent's records and exporters."""
         self._ring.clear()
         self.models.begin_in_child()
-        self._exporters = left_with_parent(self._exporters)
+        if self._exporters:
+            self._exporters = [LeftWithParent(self._exporters)]
         self._begin()
 
     def start(self) -> None:
@@ -261,3 +262,24 @@ class Tracer(Queries):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+open_tracers: set[Tracer] = set()
+"""Those that nobody has closed."""
+
+
+def _close_all() -> None:
+    for tracer in list(open_tracers):
+        try:
+            tracer.close()
+        except Exception:
+            logger.exception("a tracer could not be closed at exit; call its close() before")
+
+
+def _begin_all_in_child() -> None:
+    for tracer in list(open_tracers):
+        tracer.begin_in_child()
+
+
+atexit.register(_close_all)
+os.register_at_fork(after_in_child=_begin_all_in_child)

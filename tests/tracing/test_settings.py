@@ -17,14 +17,13 @@ def test_unknown_settings_are_named(
     monkeypatch.setenv("HOOKTRACE_PROMETHEUS_PORT", "http")
     monkeypatch.setenv("HOOKTRACE_ERROR_EVERY", "often")
     with caplog.at_level(logging.WARNING):
-        assert settings.exporters_from_environment() == []
-        assert settings.error_every_from_environment(100) == 100
+        assert settings.from_environment() == {"exporters": []}
     assert "HOOKTRACE_PROMETHUS_PORT is not a setting of hooktrace" in caplog.text
     assert "HOOKTRACE_PROMETHEUS_PORT=http has no effect" in caplog.text
     assert "HOOKTRACE_ERROR_EVERY=often has no effect: it is a number of steps" in caplog.text
     assert "HOOKTRACE_ERROR_EVERY is not a setting" not in caplog.text
     monkeypatch.setenv("HOOKTRACE_ERROR_EVERY", "0")
-    assert settings.error_every_from_environment(100) == 0
+    assert settings.from_environment()["error_every"] == 0
 
 
 @pytest.mark.parametrize(
@@ -35,4 +34,4 @@ def test_the_environment_turns_debug_mode_on(
 ) -> None:
     """As OpenTelemetry's switch is read."""
     monkeypatch.setenv("HOOKTRACE_DEBUG", value)
-    assert settings.debug_from_environment() == debug
+    assert settings.from_environment().get("debug", False) == debug

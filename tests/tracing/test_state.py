@@ -10,8 +10,7 @@ from hooktrace import AnomalyError, Tracer, default_tracer, trace
 from hooktrace.records import AnomalyRecord
 from hooktrace.testing import FakeBucket
 from hooktrace.tracing import settings
-from hooktrace.tracing.alarm import Alarm
-from hooktrace.tracing.state import State
+from hooktrace.tracing.state import Alarm, State
 from tests.fakes import Job
 
 
