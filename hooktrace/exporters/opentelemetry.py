@@ -12,17 +12,17 @@ import importlib.metadata
 import logging
 import threading
 import time
-from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from ..records import AnomalyRecord, Batch, CompletedStep, RunInfo
+from ..records import AnomalyRecord, Batch, RunInfo
 from .aggregates import Aggregates
 from .observations import observe
 from .otel_attributes import of_run
-from .retention import MOST_MODELS, DetailPolicy, Retention, Verdict
+from .retention import DetailPolicy, Retention
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
@@ -92,7 +92,7 @@ class OpenTelemetryExporter:
 
         self._close_seconds = close_seconds
         self._patience_ms = int(700 * close_seconds)
-        self._choice = _StepChoice(retention)
+        self._policy = DetailPolicy(retention)
         self._wanted = (spans, metrics)
         self._tracer_provider = tracer_provider
         self._meter_provider = meter_provider
@@ -110,7 +110,8 @@ class OpenTelemetryExporter:
     @property
     def left_out(self) -> Counter[str]:
         """``steps`` that got no spans, and how many ``slow_steps`` are beyond their share."""
-        return self._choice.left_out
+        counts = self._policy.left_out
+        return +Counter(steps=counts["steps"], slow_steps=counts["slow_steps"])
 
     @property
     def lost(self) -> dict[str, int]:
@@ -192,48 +193,12 @@ class OpenTelemetryExporter:
         anomalies: defaultdict[tuple[str, int], list[AnomalyRecord]] = defaultdict(list)
         for anomaly in found:
             anomalies[anomaly.model, anomaly.step].append(anomaly)
-        for completed in self._choice.choose(batch.steps, found):
+        self._policy.expect(found)
+        for completed in chain.from_iterable(map(self._policy.choose, batch.steps)):
             of_step = anomalies.pop((completed[0].model, completed[0].step), [])
-            traces.write(completed, of_step, self.left_out["steps"])
+            traces.write(completed, of_step, self._policy.left_out["steps"])
         for anomaly in chain.from_iterable(anomalies.values()):
             traces.write_anomaly(anomaly)
-
-
-class _StepChoice:
-    """Which steps get spans, as a retention says."""
-
-    def __init__(self, retention: Retention) -> None:
-        self._policy = DetailPolicy(retention)
-        self._last_left: OrderedDict[str, CompletedStep] = OrderedDict()
-        self._left_out = 0
-
-    @property
-    def left_out(self) -> Counter[str]:
-        """``steps`` that were not chosen, with the ``slow_steps`` among them."""
-        return +Counter(steps=self._left_out, slow_steps=self._policy.slow_left_out)
-
-    def choose(
-        self, steps: Iterable[CompletedStep], anomalies: Iterable[AnomalyRecord]
-    ) -> Iterator[CompletedStep]:
-        """Yield what gets spans: of these steps, and a model's last one where it was slow."""
-        self._policy.expect(anomalies)
-        for completed in steps:
-            model = completed[0].model
-            verdict = self._policy.decide(*completed)
-            before = self._last_left.pop(model, None)
-            if verdict is Verdict.LEAVE:
-                self._leave(model, completed)
-                continue
-            if verdict is Verdict.KEEP_BOTH and before is not None:
-                self._left_out -= 1
-                yield before
-            yield completed
-
-    def _leave(self, model: str, completed: CompletedStep) -> None:
-        self._left_out += 1
-        self._last_left[model] = completed
-        if len(self._last_left) > MOST_MODELS:
-            self._last_left.popitem(last=False)
 
 
 def _nothing(*_: object, **_options: object) -> None:

@@ -19,9 +19,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..records import ClockRecord, LayoutRecord, RunInfo
+from ..records import (
+    AnomalyRecord,
+    ClockRecord,
+    CompletedStep,
+    LayoutRecord,
+    RunInfo,
+    SkewRecord,
+    StepRecord,
+)
 from ..records.codec import RecordEncoder
-from ..records.files import RecordFileName, part_path, ranks_files
+from ..records.files import part_path, ranks_files
 from .append_file import AppendFile, disk_error
 from .retention import MOST_MODELS
 
@@ -35,7 +43,7 @@ _RESERVE = 1024
 _BLOCK = 1 << 20
 """Bytes after which what was encoded is written, so that a long batch is not held twice."""
 
-Encode = Callable[[RecordEncoder], bytes]
+Record = LayoutRecord | StepRecord | AnomalyRecord | ClockRecord | SkewRecord
 
 
 @dataclass(slots=True)
@@ -45,10 +53,6 @@ class Counts:
     lost: Counter[str] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
     removed: Counter[str] = field(default_factory=Counter)
-
-    def above_zero(self) -> tuple[Counter[str], Counter[str], Counter[str]]:
-        """Return those above 0."""
-        return +self.lost, +self.left_out, +self.removed
 
 
 @dataclass(slots=True)
@@ -63,19 +67,19 @@ class _Part:
 class RecordParts:
     """Writes the parts of ``run``'s records, the first one to ``path``.
 
-    ``max_bytes``: of all of them together.  ``counts.lost`` and ``counts.removed`` are kept here.
+    ``max_bytes``: of all of them together.  ``counts`` stand at the end of each part and the
+    beginning of the next; ``lost`` and ``removed`` are counted here.
     ``failed``: a write failed.  Raises ``OSError`` when a file cannot be made, written or removed.
     """
 
-    def __init__(self, path: Path, run: RunInfo, max_bytes: int) -> None:
-        self.counts = Counts()
+    def __init__(self, path: Path, run: RunInfo, max_bytes: int, counts: Counts) -> None:
+        self._counts = counts
         self._first = path
         self._run = run
         self._limit = max_bytes // PARTS - _RESERVE
         self._too_large = self._limit
         self._number = 0
         self._kept: deque[_Part] = deque()
-        self._leaving: _Part | None = None
         self._layouts: OrderedDict[str, LayoutRecord] = OrderedDict()
         self._clock: ClockRecord | None = None
         self.failed = False
@@ -85,8 +89,7 @@ class RecordParts:
     def clock(self, record: ClockRecord) -> None:
         """Add a measurement of the clock; the last one stands in every later part too."""
         self._clock = record
-        if not self.add(lambda encoder: encoder.record(record), clocks=1):
-            self.lose(clocks=1)
+        self.record(record, "clocks")
 
     def layout(self, record: LayoutRecord) -> None:
         """Add a layout; a model's last one stands in every later part too."""
@@ -94,11 +97,23 @@ class RecordParts:
         self._layouts.move_to_end(record.model)
         if len(self._layouts) > MOST_MODELS:
             self._layouts.popitem(last=False)
-        if not self.add(lambda encoder: encoder.record(record), layouts=1):
+        if not self.record(record, "layouts"):
             self._encoder.forget(record)
-            self.lose(layouts=1)
 
-    def add(self, encode: Encode, **kinds: int) -> bool:
+    def record(self, record: Record, kind: str) -> bool:
+        """Add a record that is no bucket; false, and counted, where no part can hold it."""
+        fits = self.add(lambda encoder: encoder.record(record), **{kind: 1})
+        if not fits:
+            self.lose(kind, 1)
+        return fits
+
+    def buckets(self, completed: CompletedStep) -> None:
+        """Add the buckets of a step whose own line stands already."""
+        _, records = completed
+        if not self.add(lambda encoder: encoder.buckets(records), buckets=len(records)):
+            self.lose("buckets", len(records))
+
+    def add(self, encode: Callable[[RecordEncoder], bytes], **kinds: int) -> bool:
         """Add what ``encode`` gives, whole and in one part; ``kinds`` says how many records it is.
 
         Returns false for what no part can hold.
@@ -119,16 +134,16 @@ class RecordParts:
             self.flush()
         return True
 
-    def lose(self, **kinds: int) -> None:
+    def lose(self, kind: str, count: int) -> None:
         """Count what no part could hold; the first time is said in the log."""
-        if not self.counts.lost:
+        if not self._counts.lost:
             _log.warning(
                 "records (%s) are too large for the record file %s and are not written, only "
                 "counted; pass a larger max_bytes to RecordFileExporter",
-                ", ".join(kinds),
+                kind,
                 self._kept[-1].path,
             )
-        self.counts.lost.update(kinds)
+        self._counts.lost[kind] += count
 
     def flush(self) -> None:
         """Write what was added, as one block of whole lines."""
@@ -161,18 +176,17 @@ class RecordParts:
         return self._file.size + self._held + len(lines) <= self._limit
 
     def _next(self) -> None:
-        if len(self._kept) >= PARTS:
-            self._count_oldest()  # first, so that a kill in between leaves no gap without its count
+        # Counted first, so that a kill in between leaves no gap without its count.
+        leaving = self._count_oldest() if len(self._kept) >= PARTS else None
         self._end()
         self._file.close()
-        if self._leaving is not None:
-            self._remove(self._leaving)
-            self._leaving = None
+        if leaving is not None:
+            _remove(leaving)
         self._number += 1
         self._begin()
 
     def _end(self) -> None:
-        self._lines.append(self._encoder.losses(*self.counts.above_zero(), closed=True))
+        self._lines.append(self._losses(closed=True))
         self.flush()
 
     def _begin(self) -> None:
@@ -187,9 +201,13 @@ class RecordParts:
         self._encoder = RecordEncoder()
         self._start = self._encoder.record(self._run)
         if self._number:
-            self._start += self._encoder.losses(*self.counts.above_zero()) + self._carried()
+            self._start += self._losses(closed=False) + self._carried()
         self._lines: list[bytes] = []
         self._held = len(self._start)
+
+    def _losses(self, *, closed: bool) -> bytes:
+        counts = self._counts
+        return self._encoder.losses(+counts.lost, +counts.left_out, +counts.removed, closed=closed)
 
     def _carried(self) -> bytes:
         """Return the lines that a part repeats of those before, in at most a quarter of it."""
@@ -202,26 +220,27 @@ class RecordParts:
             found.append(self._encoder.record(record))
         return b"".join(found)
 
-    def _count_oldest(self) -> None:
-        if not self.counts.removed:
+    def _count_oldest(self) -> _Part:
+        if not self._counts.removed:
             _log.warning(
                 "the record file %s has reached its size limit; from now on its oldest parts but "
                 "the first are removed, and counted, as new ones are written; pass a larger "
                 "max_bytes to RecordFileExporter to keep more",
                 self._first,
             )
-        self._leaving = self._kept[1]
+        oldest = self._kept[1]
         del self._kept[1]
-        self.counts.removed.update(self._leaving.written, parts=1)
+        self._counts.removed.update(oldest.written, parts=1)
+        return oldest
 
-    @staticmethod
-    def _remove(part: _Part) -> None:
-        if _identity(part.path) != part.identity:
-            return  # it was deleted, or moved away by another run whose file is there now
-        try:
-            part.path.unlink()
-        except OSError as error:
-            raise disk_error(error, f"cannot remove the old {part.path}") from error
+
+def _remove(part: _Part) -> None:
+    if _identity(part.path) != part.identity:
+        return  # it was deleted, or moved away by another run whose file is there now
+    try:
+        part.path.unlink()
+    except OSError as error:
+        raise disk_error(error, f"cannot remove the old {part.path}") from error
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
@@ -232,21 +251,20 @@ def _identity(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def move_away(path: Path, keep: int) -> None:
-    """Make room for a run at ``path``: earlier runs' parts grow older by one, the oldest go.
+def move_away(folder: Path, rank: int, keep: int) -> None:
+    """Make room for a rank's run: the parts of its earlier runs grow older by one, the oldest go.
 
     ``keep``: how many earlier runs are kept.  Raises ``OSError`` when a file cannot be moved.
     """
-    own = RecordFileName.of(path)
-    ours = [(n, p) for n, p in ranks_files(path.parent) if own is not None and n.rank == own.rank]
+    ours = [(name, path) for name, path in ranks_files(folder) if name.rank == rank]
     if not any(name.age == 0 for name, _ in ours):
         return
     # Oldest first, of each run its first part last: then no part stays behind another run's file.
-    for name, other in sorted(ours, reverse=True):
+    for name, path in sorted(ours, reverse=True):
         try:
             if name.age >= keep:
-                other.unlink()
+                path.unlink()
             else:
-                other.replace(other.with_name(str(name._replace(age=name.age + 1))))
+                path.replace(path.with_name(str(name._replace(age=name.age + 1))))
         except OSError as error:
-            raise disk_error(error, f"cannot move the earlier run's {other} away") from error
+            raise disk_error(error, f"cannot move the earlier run's {path} away") from error

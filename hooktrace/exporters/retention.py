@@ -1,6 +1,6 @@
 """Which steps a record file keeps in detail: with all their buckets and stages.
 
-    StepRecord, its buckets, anomalies --> DetailPolicy.decide --> leave, keep, or keep both
+    StepRecord, its buckets, anomalies --> DetailPolicy.choose --> none, the step, or the last two
 
 A step's own line takes some 400 bytes, its detail 340 a bucket: with 25 buckets, 256 MiB hold
 30,000 steps in full and 400,000 with the defaults.  Kept are
@@ -22,12 +22,11 @@ Everything here is bounded, and decided by the records alone.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
-from ..records import AnomalyRecord, BucketRecord, StepRecord
+from ..records import AnomalyRecord, BucketRecord, CompletedStep, StepRecord
 
 GENERATIONS = 16
 LAST = 128
@@ -64,19 +63,15 @@ class Retention:
             raise ValueError(f"extra_share is {self.extra_share}; pass a share from 0 to 1")
 
 
-class Verdict(Enum):
-    """What becomes of a step's detail."""
-
-    LEAVE = "leave"
-    KEEP = "keep"
-    KEEP_BOTH = "keep it and that of the step before"
-
-
 class DetailPolicy:
-    """Decides step by step.  ``slow_left_out`` counts the slow steps beyond their share."""
+    """Chooses step by step, and keeps at hand the last step that each model was left without.
+
+    ``left_out`` counts the ``steps`` and ``buckets`` that were not chosen, and the ``slow_steps``
+    beyond their share.
+    """
 
     def __init__(self, retention: Retention) -> None:
-        self.slow_left_out = 0
+        self.left_out = Counter(slow_steps=0, steps=0, buckets=0)
         self._retention = retention
         self._models: OrderedDict[str, _Model] = OrderedDict()
         self._anomalies: OrderedDict[tuple[str, int], None] = OrderedDict()
@@ -88,30 +83,53 @@ class DetailPolicy:
             while len(self._anomalies) > _MOST_ANOMALIES:
                 self._anomalies.popitem(last=False)
 
-    def decide(self, step: StepRecord, buckets: Sequence[BucketRecord]) -> Verdict:
-        """Return whether to keep the detail of ``step``; each step is asked about once."""
+    def choose(self, completed: CompletedStep) -> tuple[CompletedStep, ...]:
+        """Return what to keep in detail: nothing, the step, or the model's one before and the step.
+
+        Each step is asked about once.
+        """
+        step, _ = completed
         model = self._model(step.model)
+        model.next_step(step.generation, self._retention)
+        period, exposed = model.slow(step, self._retention.slow_factor)
+        keep = self._is_wanted(completed, model)
+        with_previous = period and model.left is not None
+        if with_previous or ((period or exposed) and not keep):
+            if model.slow_ones.take():
+                keep = True
+            else:
+                self.left_out["slow_steps"] += 1
+                with_previous = False
+        if not keep:
+            model.left = completed
+            self.left_out.update(steps=1, buckets=len(completed[1]))
+            return ()
+        previous = self._take_back(model) if with_previous else ()
+        model.left = None
+        return (*previous, completed)
+
+    def choose_last(self) -> list[CompletedStep]:
+        """Return each model's last step where it was left out: it says where a job ended."""
+        return [step for model in self._models.values() for step in self._take_back(model)]
+
+    def _take_back(self, model: _Model) -> tuple[CompletedStep, ...]:
+        completed, model.left = model.left, None
+        if completed is None:
+            return ()
+        self.left_out.subtract({"steps": 1, "buckets": len(completed[1])})
+        return (completed,)
+
+    def _is_wanted(self, completed: CompletedStep, model: _Model) -> bool:
+        """Return whether a step is kept even if it is not slow."""
+        step, buckets = completed
         rules = self._retention
-        model.next_step(step.generation, rules)
-        period, exposed = model.slow(step, rules.slow_factor)
         wrong = self._went_wrong(step, buckets)
-        keep = (
+        return (
             model.is_first
             or step.step % rules.window_every < rules.window_steps
             or any(b.error is not None for b in buckets)
             or (wrong and model.troubles.take())
         )
-        with_previous = period and not model.previous_kept
-        if with_previous or ((period or exposed) and not keep):
-            if model.slow_ones.take():
-                keep = True
-            else:
-                self.slow_left_out += 1
-                with_previous = False
-        model.previous_kept = keep
-        if not keep:
-            return Verdict.LEAVE
-        return Verdict.KEEP_BOTH if with_previous else Verdict.KEEP
 
     def _went_wrong(self, step: StepRecord, buckets: Sequence[BucketRecord]) -> bool:
         if (step.model, step.step) in self._anomalies:
@@ -136,7 +154,7 @@ class _Model:
     def __init__(self, extra_share: float) -> None:
         self.slow_ones = _Allowance(extra_share)
         self.troubles = _Allowance(extra_share)
-        self.previous_kept = True
+        self.left: CompletedStep | None = None
         self._generation: int | None = None
         self._generations = 0
         self._first_left = 0

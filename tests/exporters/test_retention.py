@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from hooktrace.exporters.retention import DetailPolicy, Retention, Verdict
-from hooktrace.records import BucketRecord, StepRecord
+from hooktrace.exporters.retention import DetailPolicy, Retention
+from hooktrace.records import CompletedStep
 from tests.exporters import records_sample as sample
-
-Completed = tuple[StepRecord, tuple[BucketRecord, ...]]
 
 NOTHING: dict[str, Any] = {"first_steps": 0, "window_steps": 0, "extra_share": 1.0}
 """Rules by which only what is slow or went wrong is kept."""
@@ -21,21 +19,21 @@ PERIOD_NS = sample.STEP_NS
 EXPOSED_NS = 2_000_000
 
 
-def step(number: int, **changes: Any) -> Completed:
+def step(number: int, **changes: Any) -> CompletedStep:
     """Return a sample step with some fields changed; its period is 10 ms, 2 of them exposed."""
     record, buckets = sample.make_step(number)
     return replace(record, **changes), buckets
 
 
-def verdicts(policy: DetailPolicy, steps: Iterable[Completed]) -> dict[int, Verdict]:
-    """Return the steps that are kept."""
-    decided = {record.step: policy.decide(record, buckets) for record, buckets in steps}
-    return {number: verdict for number, verdict in decided.items() if verdict != Verdict.LEAVE}
+def choices(policy: DetailPolicy, steps: Iterable[CompletedStep]) -> dict[int, list[int]]:
+    """Return the steps that are kept, each with what was kept when it came."""
+    chosen = {record.step: policy.choose((record, buckets)) for record, buckets in steps}
+    return {number: [step.step for step, _ in kept] for number, kept in chosen.items() if kept}
 
 
-def kept(steps: Iterable[Completed], **rules: Any) -> list[int]:
+def kept(steps: Iterable[CompletedStep], **rules: Any) -> list[int]:
     """Return the numbers of the steps that new rules keep."""
-    return list(verdicts(DetailPolicy(Retention(**rules)), steps))
+    return list(choices(DetailPolicy(Retention(**rules)), steps))
 
 
 def test_a_short_job_is_kept_whole() -> None:
@@ -51,7 +49,7 @@ def test_the_first_steps_of_each_generation_of_each_model() -> None:
     assert kept(steps, **rules) == [i for i in range(80) if i % 5 < 2]
     policy = DetailPolicy(Retention(**rules))
     for model in ("a", "b"):
-        assert list(verdicts(policy, [step(i, model=model) for i in range(9)])) == [0, 1]
+        assert list(choices(policy, [step(i, model=model) for i in range(9)])) == [0, 1]
 
 
 def test_a_window_of_every_so_many() -> None:
@@ -63,22 +61,22 @@ def test_a_window_of_every_so_many() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "verdict"),
+    ("changes", "expected"),
     [
-        ({"period_ns": PERIOD_NS * 3 // 2 + 1}, Verdict.KEEP_BOTH),
+        ({"period_ns": PERIOD_NS * 3 // 2 + 1}, [99, 100]),
         ({"period_ns": PERIOD_NS * 3 // 2}, None),
-        ({"exposed_ns": EXPOSED_NS * 3 // 2 + 1}, Verdict.KEEP),
+        ({"exposed_ns": EXPOSED_NS * 3 // 2 + 1}, [100]),
         ({"exposed_ns": EXPOSED_NS * 3 // 2}, None),
         ({"period_ns": None, "exposed_ns": None}, None),
         ({"period_ns": 9 * PERIOD_NS, "shadow": True}, None),
     ],
     ids=str,
 )
-def test_slow_steps(changes: dict[str, Any], verdict: Verdict | None) -> None:
+def test_slow_steps(changes: dict[str, Any], expected: list[int] | None) -> None:
     """Longer than half as much again; a slow period may be the doing of the step before."""
     steps = [step(i) for i in range(1, 100)] + [step(100, **changes)]
-    found = verdicts(DetailPolicy(Retention(**NOTHING)), steps)
-    assert found == ({} if verdict is None else {100: verdict})
+    found = choices(DetailPolicy(Retention(**NOTHING)), steps)
+    assert found == ({} if expected is None else {100: expected})
 
 
 def test_microseconds_of_exposed_time_make_no_slow_step() -> None:
@@ -112,14 +110,14 @@ def test_a_job_of_alternating_steps_keeps_a_share() -> None:
     policy = DetailPolicy(Retention(**{**NOTHING, "extra_share": 0.02}))
     periods = (1, 1, 1, 2, 2)
     steps = [step(i, period_ns=periods[i % 5] * PERIOD_NS) for i in range(10_000)]
-    found = verdicts(policy, steps)
+    found = choices(policy, steps)
     assert len(found) == pytest.approx(50 + 10_000 / 50, abs=5)
     slow = 10_000 * 2 / 5
-    assert len(found) + policy.slow_left_out == pytest.approx(slow, abs=50)
+    assert len(found) + policy.left_out["slow_steps"] == pytest.approx(slow, abs=50)
     assert len([number for number in found if number > 9_000]) == pytest.approx(20, abs=2)
 
 
-def _with_exception(number: int) -> Completed:
+def _with_exception(number: int) -> CompletedStep:
     record, (first, *others) = step(number)
     return record, (replace(first, exception="ValueError: no"), *others)
 
@@ -133,7 +131,7 @@ def _with_exception(number: int) -> Completed:
     ],
     ids=["probed", "incomplete", "exception"],
 )
-def test_steps_that_say_something(make: Callable[[int], Completed]) -> None:
+def test_steps_that_say_something(make: Callable[[int], CompletedStep]) -> None:
     """They are kept, alone."""
     steps = [step(i) for i in range(1, 9)]
     steps[4] = make(5)
@@ -144,7 +142,7 @@ def test_a_step_with_an_anomaly_is_kept() -> None:
     """Also when the anomaly is known before the step is complete."""
     policy = DetailPolicy(Retention(**NOTHING))
     policy.expect([sample.make_anomaly(7), replace(sample.make_anomaly(4), model="another")])
-    assert list(verdicts(policy, [step(i) for i in range(1, 9)])) == [7]
+    assert list(choices(policy, [step(i) for i in range(1, 9)])) == [7]
 
 
 def test_a_job_in_which_every_step_goes_wrong_keeps_a_share() -> None:
