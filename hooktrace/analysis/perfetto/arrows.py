@@ -5,31 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from ..timeline import Ints, Timeline
+from ..timeline import Ints, RankClock, RankTrack, Timeline
 
 
 @dataclass(frozen=True, slots=True)
-class Arrows:
-    """By rank and row of its buckets; times in rank 0's clock, ns.
+class PlacedRank:
+    """A rank with arrays by row of its buckets; times in rank 0's clock, ns.
 
     ``phase``: 0 where no other rank has the bucket or it has no length, else 1 on the rank that is
     ready first, 3 on the last one, 2 between.  ``flow``: the same number for the same bucket of the
     same step.
-    ``origin_ns``: the first of all times.  ``count``: arrows from one rank to the next.
     """
 
-    starts: list[Ints]
-    ends: list[Ints]
-    phase: list[npt.NDArray[np.int8]]
-    flow: list[Ints]
-    origin_ns: int
-    count: int
+    track: RankTrack
+    clock: RankClock
+    start: Ints
+    end: Ints
+    phase: Ints
+    flow: Ints
 
 
-def arrows(timeline: Timeline) -> Arrows:
-    """Return the flow of each bucket through the ranks."""
+def placed(timeline: Timeline) -> list[PlacedRank]:
+    """Return each rank with the way of its buckets through the ranks."""
     models = {name: i for i, name in enumerate(timeline.models)}
     starts, ends, keys = [], [], []
     for track, clock in zip(timeline.tracks, timeline.clocks, strict=True):
@@ -40,35 +38,30 @@ def arrows(timeline: Timeline) -> Arrows:
         ends.append(start + np.maximum(columns.done - columns.ready, 0))
         ids = np.array([models[name] for name, _ in track.models] or [0])
         keys.append(ids[columns.model] << 52 | columns.step << 20 | columns.bucket)
-    sizes = [len(one) for one in keys]
-    key = np.concatenate(keys) if keys else np.zeros(0, np.int64)
-    start = np.concatenate(starts) if starts else np.zeros(0, np.int64)
+    phase, flow = _ties(*map(np.concatenate, (keys, starts, ends)))
+    cuts = np.cumsum([len(one) for one in keys])[:-1]
+    parts = (starts, ends, np.split(phase, cuts), np.split(flow, cuts))
+    return list(map(PlacedRank, timeline.tracks, timeline.clocks, *parts))
+
+
+def _ties(key: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
+    """Return phase and flow; of ranks that are ready at once the lower, in front, comes first."""
     # An arrow needs a slice of some length to hold on to: without one a bucket is by itself.
-    long = np.concatenate([end > begin for begin, end in zip(starts, ends, strict=True)] or [key])
-    key = np.where(long, key, -1 - np.arange(len(key)))
-    # Of ranks that are ready at once the lower comes first, as it does in the file.
-    order = np.lexsort((np.repeat(np.arange(len(sizes)), sizes), start, key))
-    opens = np.ones(len(key), bool)
-    opens[1:] = key[order][1:] != key[order][:-1]
-    closes = np.append(opens[1:], True) if len(key) else opens
-    phase, flow = np.zeros(len(key), np.int8), np.zeros(len(key), np.int64)
+    key = np.where(end > start, key, -1 - np.arange(len(key)))
+    order = np.lexsort((start, key))
+    differs = key[order][1:] != key[order][:-1]
+    opens, closes = np.append(True, differs), np.append(differs, True)
+    phase, flow = np.zeros_like(key), np.zeros_like(key)
     phase[order] = np.where(opens & closes, 0, np.where(opens, 1, np.where(closes, 3, 2)))
     flow[order] = np.cumsum(opens)
-    cuts = np.cumsum(sizes)[:-1].astype(np.int64)
-    return Arrows(
-        starts=starts,
-        ends=ends,
-        phase=np.split(phase, cuts),
-        flow=np.split(flow, cuts),
-        origin_ns=_origin(timeline, starts),
-        count=int(np.count_nonzero(phase > 1)),
-    )
+    return phase, flow
 
 
-def _origin(timeline: Timeline, starts: list[Ints]) -> int:
-    firsts = [int(one.min()) for one in starts if len(one)]
-    for track, clock in zip(timeline.tracks, timeline.clocks, strict=True):
-        marks = np.array([a.time_ns for a in track.records.anomalies], dtype=np.int64)
-        for host in (track.steps.first_ready, marks):
-            firsts += [int(clock.common(host).min())] if len(host) else []
-    return min(firsts, default=0)
+def first_time(ranks: list[PlacedRank]) -> int:
+    """Return the first of all times that are drawn."""
+    times = []
+    for one in ranks:
+        marks = np.array([a.time_ns for a in one.track.records.anomalies], np.int64)
+        host = np.concatenate([one.track.steps.first_ready, marks])
+        times += [one.start, one.clock.common(host)]
+    return int(np.concatenate(times).min(initial=np.iinfo(np.int64).max))

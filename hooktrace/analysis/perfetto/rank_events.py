@@ -8,198 +8,170 @@ became ready on the host plus its device times, since no clock ties the two.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from ...records import LayoutRecord, SkewRecord
-from ..timeline import STAGE_NAMES, UNKNOWN, Ints, RankClock, RankTrack
-from .arrows import Arrows
+from ..timeline import STAGE_NAMES, UNKNOWN, Ints
+from .arrows import PlacedRank
+
+Event = dict[str, Any]
 
 _ROWS_PER_MODEL = 10_000
 _ROWS_PER_OVERLAP = 1_000_000
+_SAME_BUCKET = {"cat": "ranks", "name": "same bucket"}
 
 
 @dataclass(slots=True)
 class RankEvents:
-    """Events of one rank; remembers where the rows it has named end.
+    """Events of one rank, in ns after ``origin_ns``; knows where its rows end."""
 
-    ``index``: of the rank in ``arrows``.  ``slices`` counts those that were yielded.
-    """
-
-    track: RankTrack
-    clock: RankClock
-    arrows: Arrows
-    index: int
-    slices: int = 0
+    placed: PlacedRank
+    origin_ns: int
     _ends: dict[int, int] = field(default_factory=dict)
 
-    def events(self) -> Iterator[str]:
-        """Yield the rank's events, each a JSON object; a slice comes before those within it."""
-        rank, run = self.track.rank, self.track.records.run
+    def events(self) -> Iterator[Event]:
+        """Yield the rank's events; a slice comes before those within it."""
+        rank, run = self.placed.track.rank, self.placed.track.records.run
         name = f"rank {rank}" if run is None else f"rank {rank} ({run.host})"
-        known = self.clock.is_known
-        yield self._meta("process_name", {"name": name if known else f"{name}, clock unknown"})
-        yield self._meta("process_sort_index", {"sort_index": rank})
+        known = self.placed.clock.is_known
+        yield self._meta("process_name", name=name if known else f"{name}, clock unknown")
+        yield self._meta("process_sort_index", sort_index=rank)
         if not known:
-            yield self._meta("process_labels", {"labels": "clock unknown: placed by wall clock"})
+            yield self._meta("process_labels", labels="clock unknown: placed by wall clock")
         yield from self._steps()
         yield from self._buckets()
         yield from self._marks()
 
-    def _meta(self, name: str, args: dict[str, object], tid: int = 0) -> str:
-        return (
-            f'{{"ph":"M","name":"{name}","pid":{self.track.rank},"tid":{tid},'
-            f'"args":{json.dumps(args)}}}'
-        )
+    def _meta(self, name: str, tid: int = 0, /, **args: object) -> Event:
+        return {"ph": "M", "name": name, "pid": self.placed.track.rank, "tid": tid, "args": args}
 
-    def _ts(self, common_ns: int) -> str:
-        return _us(common_ns - self.arrows.origin_ns)
+    def _at(self, common_ns: int, ph: str, **fields: object) -> Event:
+        ts = (common_ns - self.origin_ns) / 1000
+        return {"ph": ph, "pid": self.placed.track.rank, "ts": ts, **fields}
 
-    def _row(self, model: int, row: int, start: int, end: int) -> tuple[int, list[str]]:
-        """Return the tid for a slice, one more where it would overlap, and lines that name it."""
+    def _slice(self, start: int, end: int, **fields: object) -> Event:
+        return self._at(start, "X", dur=(end - start) / 1000, **fields)
+
+    def _instant(self, common_ns: int, tid: int, **fields: object) -> Event:
+        scope = "t" if tid else "p"  # of the row, or of all rows of the rank
+        return self._at(common_ns, "i", s=scope, tid=tid, **fields)
+
+    def _counter(self, common_ns: int, model: int, name: str, **value: float) -> Event:
+        title = f"{self.placed.track.models[model][0]} {name}"
+        return self._at(common_ns, "C", cat="counter", name=title, args=value)
+
+    def _row(self, model: int, row: int, start: int, end: int) -> tuple[int, list[Event]]:
+        """Return the tid for a slice, one more where it would overlap, and events that name it."""
         tid = self._first_row(model) + row
         overlap = 0
-        while tid in self._ends and self._ends[tid] > start:
+        while self._ends.get(tid, start) > start:
             tid += _ROWS_PER_OVERLAP
             overlap += 1
-        lines = []
+        names = []
         if tid not in self._ends:
-            title = f"{self.track.models[model][0]}: "
+            title = f"{self.placed.track.models[model][0]}: "
             title += "steps" if row == 0 else f"bucket {row - 1}"
             title += f" (overlap {overlap})" if overlap else ""
-            lines = [
-                self._meta("thread_name", {"name": title}, tid),
-                self._meta("thread_sort_index", {"sort_index": tid}, tid),
+            names = [
+                self._meta("thread_name", tid, name=title),
+                self._meta("thread_sort_index", tid, sort_index=tid),
             ]
         self._ends[tid] = end
-        return tid, lines
+        return tid, names
 
-    def _instant(self, cat: str, name: str, tid: int, common_ns: int, args: str = "") -> str:
-        scope = "t" if tid else "p"  # of the row, or of all rows of the rank
-        return (
-            f'{{"cat":"{cat}","ph":"i","s":"{scope}","name":{json.dumps(name)},'
-            f'"pid":{self.track.rank},"tid":{tid},"ts":{self._ts(common_ns)}{args}}}'
+    def _steps(self) -> Iterator[Event]:
+        steps = self.placed.track.steps
+        starts = self.placed.clock.common(steps.first_ready)
+        columns = (
+            *(steps.model, steps.step, starts, self._ends_of_steps(starts), steps.exposed),
+            *(steps.wire_bytes, steps.gradient_bytes, steps.last_ready - steps.first_ready),
+            *(steps.bus_bytes, steps.wire_busy),
         )
-
-    def _counter(self, model: int, name: str, unit: str, common_ns: int, value: float) -> str:
-        title = json.dumps(f"{self.track.models[model][0]} {name}")
-        return (
-            f'{{"cat":"counter","ph":"C","name":{title},"pid":{self.track.rank},'
-            f'"ts":{self._ts(common_ns)},"args":{{"{unit}":{value:.6g}}}}}'
-        )
-
-    def _slice(self, cat: str, name: str, tid: int, span: tuple[int, int], args: str = "") -> str:
-        self.slices += 1
-        start, end = span
-        return (
-            f'{{"cat":"{cat}","ph":"X","name":"{name}","pid":{self.track.rank},"tid":{tid},'
-            f'"ts":{self._ts(start)},"dur":{_us(end - start)}{args}}}'
-        )
-
-    def _steps(self) -> Iterator[str]:
-        steps = self.track.steps
-        starts = self.clock.common(steps.first_ready)
-        ends = self._ends_of_steps(starts)
-        is_known = (steps.bus_bytes != UNKNOWN) & (steps.wire_busy > 0)
-        busbw = np.where(is_known, steps.bus_bytes / np.where(is_known, steps.wire_busy, 1), 0.0)
-        rows = zip(
-            *(c.tolist() for c in (steps.model, steps.step, starts, ends, steps.exposed)),
-            *(c.tolist() for c in (steps.wire_bytes, steps.gradient_bytes)),
-            *(c.tolist() for c in (steps.last_ready - steps.first_ready, busbw)),
-            strict=True,
-        )
-        for model, step, start, end, exposed, sent, gradients, last_ready, rate in rows:
-            tid, lines = self._row(model, 0, start, end)
-            yield from lines
-            args = {"gradient_bytes": gradients}
-            args |= {"wire_bytes": sent} if sent != UNKNOWN else {}
-            args |= {"exposed_ns": exposed} if exposed != UNKNOWN else {}
-            text = f',"args":{json.dumps(args)}'
-            yield self._slice("step", f"step {step}", tid, (start, end), text)
+        for values in zip(*(column.tolist() for column in columns), strict=True):
+            model, step, start, end, exposed, sent, gradients, last_ready, on_bus, busy = values
+            tid, names = self._row(model, 0, start, end)
+            yield from names
+            sizes = {"gradient_bytes": gradients, "wire_bytes": sent, "exposed_ns": exposed}
+            args = {name: value for name, value in sizes.items() if value != UNKNOWN}
+            yield self._slice(start, end, cat="step", name=f"step {step}", tid=tid, args=args)
             if exposed > 0:
-                yield self._slice("exposed", "exposed", tid, (max(start, end - exposed), end))
+                begin = max(start, end - exposed)
+                yield self._slice(begin, end, cat="exposed", name="exposed", tid=tid)
             if 0 <= last_ready <= end - start:
-                yield self._instant("mark", "last bucket ready", tid, start + last_ready)
+                at = start + last_ready
+                yield self._instant(at, tid, cat="mark", name="last bucket ready")
             if exposed != UNKNOWN:
-                yield self._counter(model, "exposed", "ms", start, exposed / 1e6)
-            if rate:
-                yield self._counter(model, "busbw", "GB/s", start, rate)
+                yield self._counter(start, model, "exposed", ms=exposed / 1e6)
+            if on_bus > 0 and busy > 0:
+                yield self._counter(start, model, "busbw", **{"GB/s": on_bus / busy})
 
     def _ends_of_steps(self, starts: Ints) -> Ints:
         """Return when steps end: on a device with their last bucket, as the host does not know."""
-        steps, buckets = self.track.steps, self.track.buckets
+        steps, buckets = self.placed.track.steps, self.placed.track.buckets
         ends: Ints = np.maximum(starts + (steps.done - steps.first_ready), starts)
-        on_device = np.flatnonzero(buckets.having("device"))
-        if len(on_device):
-            place = {key: i for i, key in enumerate(zip(steps.model, steps.step, strict=True))}
-            later: dict[int, int] = {}
-            keys = zip(buckets.model[on_device], buckets.step[on_device], strict=True)
-            for row, key in zip(on_device.tolist(), keys, strict=True):
-                i = place.get(key)
-                if i is not None:
-                    later[i] = max(later.get(i, 0), int(self.arrows.ends[self.index][row]))
-            for i, end in later.items():
-                ends[i] = max(int(starts[i]), end)
+        rows = np.flatnonzero(buckets.having("device"))
+        step_of = {key: i for i, key in enumerate(zip(steps.model, steps.step, strict=True))}
+        later: dict[int, int] = {}
+        keys = zip(buckets.model[rows], buckets.step[rows], strict=True)
+        for key, end in zip(keys, self.placed.end[rows].tolist(), strict=True):
+            if key in step_of:
+                later[step_of[key]] = max(later.get(step_of[key], 0), end)
+        for i, end in later.items():
+            ends[i] = max(int(starts[i]), end)
         return ends
 
-    def _buckets(self) -> Iterator[str]:
-        buckets, stages = self.track.buckets, self.track.stages
-        starts, ends = self.arrows.starts[self.index], self.arrows.ends[self.index]
-        names = stages.name.tolist()
-        kinds = ["derived" if derived else "stage" for derived in stages.derived.tolist()]
-        begins, finishes = stages.start.tolist(), stages.end.tolist()
-        untimed = buckets.having("untimed").tolist()
-        errors = {
-            row: f"error {error.relative_l2:.3g}"
-            for row, error in self.track.errors.items()
-            if error.relative_l2 is not None
-        }
-        order = np.lexsort((starts, buckets.bucket, buckets.model))
+    def _buckets(self) -> Iterator[Event]:
+        track, placed = self.placed.track, self.placed
+        buckets, of_stages = track.buckets, track.stages
+        fields = (of_stages.name, of_stages.start, of_stages.end, of_stages.derived)
+        stages = list(zip(*(one.tolist() for one in fields), strict=True))
+        order = np.lexsort((placed.start, buckets.bucket, buckets.model))
         columns = (
-            *(buckets.model, buckets.step, buckets.bucket, buckets.gradient_bytes),
-            *(buckets.wire_bytes, starts, ends, buckets.first_stage, buckets.stages),
-            *(self.arrows.phase[self.index], self.arrows.flow[self.index]),
+            *(np.arange(len(order)), buckets.model, buckets.step, buckets.bucket),
+            *(buckets.gradient_bytes, buckets.wire_bytes, buckets.having("untimed")),
+            *(buckets.first_stage, buckets.stages),
+            *(placed.start, placed.end, placed.phase, placed.flow),
         )
-        for row, values in zip(
-            order.tolist(), zip(*(c[order].tolist() for c in columns), strict=True), strict=True
-        ):
-            model, step, bucket, gradients, sent, start, end, first, count, *flow = values
-            tid, lines = self._row(model, 1 + bucket, start, end)
-            yield from lines
-            args = f',"args":{{"step":{step},"gradient_bytes":{gradients}'
-            args += f',"wire_bytes":{sent}' if sent != UNKNOWN else ""
-            args += ',"times":"of the host; the device\'s are unknown"' if untimed[row] else ""
-            yield self._slice("bucket", f"bucket {bucket}", tid, (start, end), args + "}")
-            if flow[0]:
-                yield self._arrow("?stf"[flow[0]], flow[1], tid, start)
-            # An arrow binds to the innermost slice that is open: for one ns only the bucket is.
-            cursor = start + 1
-            for at in range(first, first + count):
-                # Cut to the bucket and to what the stages before left: slices must nest.
-                begin = max(cursor, start + begins[at])
-                finish = min(end, start + finishes[at])
-                if finish > begin:
-                    yield self._slice(kinds[at], STAGE_NAMES[names[at]], tid, (begin, finish))
-                    cursor = finish
-            if row in errors:
-                yield self._instant("mark", errors[row], tid, end)
+        for values in zip(*(column[order].tolist() for column in columns), strict=True):
+            row, model, step, bucket, gradients, sent, untimed, first, count, *times = values
+            start, end, phase, flow = times
+            tid, names = self._row(model, 1 + bucket, start, end)
+            yield from names
+            args = {"step": step, "gradient_bytes": gradients}
+            args |= {"wire_bytes": sent} if sent != UNKNOWN else {}
+            args |= {"times": "of the host; the device's are unknown"} if untimed else {}
+            yield self._slice(start, end, cat="bucket", name=f"bucket {bucket}", tid=tid, args=args)
+            if phase:
+                bind = {} if phase == 1 else {"bp": "e"}
+                yield self._at(start, "?stf"[phase], id=flow, tid=tid, **_SAME_BUCKET, **bind)
+            yield from self._stages_of(stages[first : first + count], start, end, tid)
+            error = track.errors[row].relative_l2 if row in track.errors else None
+            if error is not None:
+                yield self._instant(end, tid, cat="mark", name=f"error {error:.3g}")
 
-    def _arrow(self, phase: str, flow: int, tid: int, start: int) -> str:
-        bind = "" if phase == "s" else ',"bp":"e"'
-        return (
-            f'{{"cat":"ranks","ph":"{phase}","name":"same bucket","id":{flow},'
-            f'"pid":{self.track.rank},"tid":{tid},"ts":{self._ts(start)}{bind}}}'
-        )
+    def _stages_of(
+        self, stages: list[tuple[int, int, int, bool]], start: int, end: int, tid: int
+    ) -> Iterator[Event]:
+        """Yield a bucket's stages, cut to it and to what those before left: slices must nest."""
+        # An arrow binds to the innermost slice that is open: for one ns only the bucket is.
+        cursor = start + 1
+        for index, after, until, derived in stages:
+            begin, finish = max(cursor, start + after), min(end, start + until)
+            if finish > begin:
+                cat, name = "derived" if derived else "stage", STAGE_NAMES[index]
+                yield self._slice(begin, finish, cat=cat, name=name, tid=tid)
+                cursor = finish
 
-    def _marks(self) -> Iterator[str]:
-        records = self.track.records
+    def _marks(self) -> Iterator[Event]:
+        records = self.placed.track.records
         for anomaly in records.anomalies:
             args = {"message": anomaly.message, "step": anomaly.step, "bucket": anomaly.bucket}
-            text = f',"args":{json.dumps(args)}'
-            yield self._instant("anomaly", anomaly.kind, 0, self._common(anomaly.time_ns), text)
+            at = self._common(anomaly.time_ns)
+            yield self._instant(at, 0, cat="anomaly", name=anomaly.kind, args=args)
         for layout in records.layouts:
             name = f"bucket layout, generation {layout.generation}"
             yield from self._mark_of_model("layout", name, layout)
@@ -209,26 +181,21 @@ class RankEvents:
 
     def _mark_of_model(
         self, cat: str, name: str, record: LayoutRecord | SkewRecord
-    ) -> Iterator[str]:
+    ) -> Iterator[Event]:
         """Yield an instant on the row of a model's steps, where there is one."""
         model = (record.model, record.hook)
-        if model not in self.track.models:
+        if model not in self.placed.track.models:
             return
-        tid = self._first_row(self.track.models.index(model))
+        tid = self._first_row(self.placed.track.models.index(model))
         if tid in self._ends:
             # The layout of a removed part may be older than all that is drawn.
-            at = max(self._common(record.time_ns), self.arrows.origin_ns)
-            yield self._instant(cat, name, tid, at)
+            at = max(self._common(record.time_ns), self.origin_ns)
+            yield self._instant(at, tid, cat=cat, name=name)
 
     def _common(self, host_ns: int) -> int:
-        return int(self.clock.common(np.array([host_ns]))[0])
+        return int(self.placed.clock.common(np.array([host_ns]))[0])
 
     def _first_row(self, model: int) -> int:
         # Perfetto shows threads in the order of their tids.  They start above the pid: a thread
         # whose tid is its pid counts as the process's main thread.
-        return self.track.rank + 1 + model * _ROWS_PER_MODEL
-
-
-def _us(ns: int) -> str:
-    """Return ns, not below 0, as decimal microseconds, exactly."""
-    return f"{ns // 1000}.{ns % 1000:03d}"
+        return self.placed.track.rank + 1 + model * _ROWS_PER_MODEL
