@@ -1,6 +1,6 @@
 """What is in the ring becomes records: calls the ones of their step, other entries go with them.
 
-    BucketCall --steps.py--> whole steps --device_times.py--> StepRecord, BucketRecords --+--take-->
+    BucketCall --steps.py--> whole steps --stage_times.py--> StepRecord, BucketRecords ---+--take-->
                  +-> queue_model.py: when did each collective really start?               |
     ProbeResult, WireSample --> numbers in the records of their step, skews, anomalies ---+
     AnomalyRecord --the first of its kind and bucket--------------------------------------+
@@ -11,8 +11,9 @@ Runs in the drain thread only.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from ..capture.calls import NOT_YET, BucketCall, DeviceCall, StampFailure
 from ..capture.clocks import EventPool
@@ -28,9 +29,9 @@ from ..probes import (
 )
 from ..records import AnomalyRecord, CompletedStep, ErrorRecord, StepRecord
 from .call_records import Sent, bucket_record, hook_exception, step_record
-from .device_times import WaitingSteps, have_passed, resolve
+from .losses import LossLedger
 from .queue_model import QueueModel, derive_device_starts
-from .stage_times import CallTimes, host_times, launched
+from .stage_times import CallTimes, device_times, have_passed, host_times, launched
 from .steps import StepCalls, StepGatherer
 
 _WARMUP_STEPS = 2
@@ -40,27 +41,25 @@ _WARMUP_STEPS = 2
 _KEPT = 4096
 """Probed errors and samples whose steps have not come; more are of steps that were lost."""
 
+_WAITING_STEPS = 64
+"""Steps whose events the device has not passed; of more, the oldest goes without its times."""
 
-class Lose(Protocol):
-    """Counts what cannot be turned into records; ``why``: what raised, where something did."""
-
-    def __call__(self, reason: str, count: int, why: str = "", /) -> None:
-        """Count a loss."""
+_BUCKETS_TOGETHER = 32
 
 
 class Assembler:
     """Turns the entries of a ring into steps and records.
 
-    ``lose`` counts what cannot be turned, by reason; ``pool`` gets device events back.
+    ``losses`` counts what cannot be turned; ``pool`` gets device events back.
     """
 
     def __init__(
         self,
-        lose: Lose,
+        losses: LossLedger,
         pool: EventPool,
         recorder: FlightRecorder | None = None,
     ) -> None:
-        self._lose = lose
+        self._losses = losses
         self._pool = pool
         self._recorder = recorder or FlightRecorder()
         self._adders: dict[type, Callable[[Any], None]] = {
@@ -75,7 +74,7 @@ class Assembler:
         self._steps = StepGatherer()
         self._queues = QueueModel()
         self._diagnosis = Diagnosis()
-        self._waiting = WaitingSteps()
+        self._waiting: deque[StepCalls] = deque()
         self._previous: dict[str, StepRecord] = {}
         self._errors: dict[tuple[str, int, int], ErrorRecord] = {}
         self._samples: dict[tuple[str, int], WireSample] = {}
@@ -87,10 +86,17 @@ class Assembler:
         """Take one entry of the ring."""
         self._adders.get(type(entry), self._records.append)(entry)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether there are as many buckets to take as one batch should have."""
+        return sum(len(buckets) for _, buckets in self._completed) >= _BUCKETS_TOGETHER
+
     def take(self) -> tuple[list[CompletedStep], list[object]]:
-        """Return the steps completed since the last call, and all other records, oldest first."""
-        for step in self._waiting.take_passed():
-            self._complete(step)
+        """Return the steps completed since the last call, and all other records, oldest first.
+
+        An anomaly comes with its step, or before it.
+        """
+        self._complete_passed()
         completed, self._completed = self._completed, []
         records, self._records = self._records, []
         return completed, records
@@ -99,15 +105,15 @@ class Assembler:
         """Close every open step, complete or not; device events get no further chance."""
         for step in self._steps.close_all():
             self._end(step)
-        for step in self._waiting.take_all():
-            self._complete(step)
+        while self._waiting:
+            self._complete(self._waiting.popleft())
 
     def _add_stamp_failure(self, failure: StampFailure) -> None:
-        self._lose("stamp_failed", 1, failure.why)
+        self._losses.add("stamp_failed", why=failure.why)
 
     def _add_call(self, call: BucketCall) -> None:
         if call.unknown is not None:
-            self._lose("stamp_failed", 1, call.unknown)
+            self._losses.add("stamp_failed", why=call.unknown)
             if call.done == NOT_YET:
                 return  # not even its end is known
         if call.error is not None:
@@ -116,7 +122,7 @@ class Assembler:
             self._queues.note(host_times(call))
         ended = self._steps.add(call)
         if ended is None:
-            self._lose("late", 1)
+            self._losses.add("late")
             return
         for step in ended:
             self._end(step)
@@ -151,9 +157,14 @@ class Assembler:
             self._records.append(anomaly)
 
     def _end(self, step: StepCalls) -> None:
-        ready = self._waiting.add(step)
-        if ready is not None:
-            self._complete(ready)
+        self._waiting.append(step)
+        self._complete_passed()
+
+    def _complete_passed(self) -> None:
+        """Complete the steps that their devices have passed, at once those without events."""
+        waiting = self._waiting
+        while waiting and (len(waiting) > _WAITING_STEPS or have_passed(waiting[0].calls)):
+            self._complete(waiting.popleft())
 
     def _complete(self, step: StepCalls) -> None:
         """Make the records of a step."""
@@ -192,9 +203,9 @@ class Assembler:
         )
         if not have_passed(calls):
             # The events go with the calls: they cannot be used again before the device is there.
-            self._lose("device_unresolved", len(calls))
+            self._losses.add("device_unresolved", len(calls))
             return host, [None] * len(calls)
-        device = resolve(calls, self._pool)
+        device = device_times(calls, self._pool)
         derive_device_starts([times for times in device if times is not None])
         return host, device
 

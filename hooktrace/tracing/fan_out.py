@@ -7,22 +7,23 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 
 from ..exporters.base import Exporter
 from ..records import Batch
+from .losses import LossLedger
 
 logger = logging.getLogger("hooktrace")
 
 
 class FanOut:
-    """The exporters of a tracer, in the drain thread; ``lose`` counts what they do not get."""
+    """The exporters of a tracer, in the drain thread; ``losses`` counts what they do not get."""
 
-    def __init__(self, exporters: Sequence[Exporter], lose: Callable[[str, int], None]) -> None:
+    def __init__(self, exporters: Sequence[Exporter], losses: LossLedger) -> None:
         self._all = tuple(exporters)
         self._working = list(exporters)
-        self._lose = lose
+        self._losses = losses
         self._failures: Counter[str] = Counter()
 
     @property
@@ -47,7 +48,8 @@ class FanOut:
                 self._disable(exporter, error)
         disabled = len(self._all) - len(self._working)
         if disabled:
-            self._lose("not_exported", disabled * sum(len(buckets) for _, buckets in batch.steps))
+            buckets = sum(len(buckets) for _, buckets in batch.steps)
+            self._losses.add("not_exported", disabled * buckets)
 
     def close(self) -> None:
         """Close the exporters that still work."""

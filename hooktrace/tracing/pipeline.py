@@ -7,19 +7,18 @@ LossLedger: what did not arrive
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 from ..capture.clocks import EventPool
 from ..capture.ring import Ring
 from ..exporters.base import Exporter
-from ..records import AnomalyRecord, Batch, CompletedStep, RunInfo
+from ..records import AnomalyRecord, Batch, RunInfo
 from .assembler import Assembler
 from .fan_out import FanOut
 from .losses import LossLedger
 from .recent import RecentRecords
 
 _ENTRIES_PER_PORTION = 16
-_BUCKETS_PER_BATCH = 32
 _BREATH_S = 0.0002
 
 
@@ -44,8 +43,8 @@ class Pipeline:
         self._ring = ring
         self._recent = recent
         self.losses = LossLedger(self._lost_elsewhere)
-        self.exporters = FanOut(exporters, self.losses.add)
-        self._assembler = Assembler(self.losses.add, pool)
+        self.exporters = FanOut(exporters, self.losses)
+        self._assembler = Assembler(self.losses, pool)
         self._run_info = run_info
         self._in_flight = in_flight
         self._on_anomalies = on_anomalies
@@ -88,6 +87,8 @@ class Pipeline:
         entry = self._ring.pop()
         if entry is not None:
             self._assembler.add(entry)
+        if self._assembler.is_full:
+            self._send()
 
     def _count_unfinished(self) -> None:
         self.losses.add("unfinished", self._in_flight())
@@ -103,17 +104,16 @@ class Pipeline:
         self._said = totals
         if self._run is None:
             self._run = self._run_info()
-        for portion, with_it in _portions(steps, records):
-            batch = Batch(
-                run=self._run,
-                steps=tuple(portion),
-                records=tuple(with_it),
-                losses=self.losses.totals(),
-                failures=self.exporters.failures,
-            )
-            self._recent.add(batch)
-            self.exporters.export(batch)
-            _give_way()
+        batch = Batch(
+            run=self._run,
+            steps=tuple(steps),
+            records=tuple(records),
+            losses=self.losses.totals(),
+            failures=self.exporters.failures,
+        )
+        self._recent.add(batch)
+        self.exporters.export(batch)
+        _give_way()
 
 
 def _give_way() -> None:
@@ -122,30 +122,3 @@ def _give_way() -> None:
     At once, and not after the switch interval of 5 ms.
     """
     time.sleep(_BREATH_S)
-
-
-def _portions(
-    steps: list[CompletedStep], records: list[object]
-) -> Iterator[tuple[list[CompletedStep], list[object]]]:
-    """Yield a few steps at a time, each with its anomalies; other records come with the first.
-
-    An exporter that keeps or drops a step's detail has to know what went wrong in it.
-    """
-    while True:
-        portion, steps = _split(steps)
-        later = {(step.model, step.step) for step, _ in steps}
-        waits = [isinstance(r, AnomalyRecord) and (r.model, r.step) in later for r in records]
-        yield portion, [r for r, wait in zip(records, waits, strict=True) if not wait]
-        if not steps:
-            return
-        records = [r for r, wait in zip(records, waits, strict=True) if wait]
-
-
-def _split(steps: list[CompletedStep]) -> tuple[list[CompletedStep], list[CompletedStep]]:
-    """Return as many steps as one batch takes, at least one where there are any, and the rest."""
-    buckets = 0
-    for count, (_, of_step) in enumerate(steps):
-        buckets += len(of_step)
-        if count and buckets > _BUCKETS_PER_BATCH:
-            return steps[:count], steps[count:]
-    return steps, []

@@ -7,11 +7,11 @@ The only module that reads a call's stamps, its rounds and its events.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..capture.calls import BucketCall, Collective
-from ..capture.clocks import DeviceEvent
+from ..capture.clocks import DeviceEvent, EventPool
 
 
 @dataclass(slots=True)
@@ -60,8 +60,24 @@ def launched(call: BucketCall) -> int:
     return call.done if call.launched is None else call.launched
 
 
-def device_times(call: BucketCall, origin: DeviceEvent) -> CallTimes:
-    """Return what the device's events say, which it has passed, in ns since ``origin``."""
+def have_passed(calls: Iterable[BucketCall]) -> bool:
+    """Whether the device is past all events of some calls; so it is where they have none."""
+    return all(event.query() for event in _events_of(calls))
+
+
+def device_times(calls: Sequence[BucketCall], pool: EventPool) -> list[CallTimes | None]:
+    """Return what the device's events say, which it has passed; gives them back to their pool.
+
+    In ns since the first event of them all; ``None`` for a call without.
+    """
+    events = _events_of(calls)
+    times = [_on_device(call, events[0]) if call.events else None for call in calls]
+    for event in events:
+        pool.give(event)
+    return times
+
+
+def _on_device(call: BucketCall, origin: DeviceEvent) -> CallTimes:
     ready, *marks, done = [round(origin.elapsed_time(e) * 1e6) for e in call.events or ()]
     marks = marks if len(marks) % 2 == 0 else [*marks, done]
     collectives = [
@@ -71,6 +87,5 @@ def device_times(call: BucketCall, origin: DeviceEvent) -> CallTimes:
     return CallTimes(ready, ready, None, collectives, done)
 
 
-def events_of(calls: Iterable[BucketCall]) -> list[DeviceEvent]:
-    """Return the device events of some calls, the first one's first."""
+def _events_of(calls: Iterable[BucketCall]) -> list[DeviceEvent]:
     return [event for call in calls for event in call.events or ()]

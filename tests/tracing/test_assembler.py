@@ -11,6 +11,7 @@ from hooktrace.capture.clocks import EventPool
 from hooktrace.probes import WireSample
 from hooktrace.records import Stage
 from hooktrace.tracing.assembler import Assembler
+from hooktrace.tracing.losses import LossLedger
 from tests.fakes import FakeOperation, buckets_of, fake_clock
 
 
@@ -81,7 +82,7 @@ def test_an_opaque_bucket_step_by_step() -> None:
 
 def test_samples_of_steps_that_never_come_are_forgotten() -> None:
     """Their calls were lost."""
-    assembler = Assembler(lambda reason, count: None, EventPool(torch.cuda.Event))
+    assembler = Assembler(LossLedger(dict), EventPool(torch.cuda.Event))
     for step in range(5000):
         assembler.add(WireSample("net", step, 0, 0, 0))
     assert len(assembler._samples) == 4096
