@@ -8,5 +8,5 @@
                               Ring (ring.py)            bounded; what does not fit is counted
 
 What enters are DDP's buckets; what leaves are ended calls, for ``tracing`` to make records of.
-Nothing here formats, adds up or waits.  ``anomalies`` names the place of what went wrong in a call.
+Nothing here formats, adds up or waits.
 """

@@ -28,6 +28,7 @@ too.  The result is not touched.
 
 from __future__ import annotations
 
+from .anomaly_draft import AnomalyDraft
 from .call_start import CallStart
 from .debug_checks import DebugChecks
 from .diagnosis import Diagnosis
@@ -39,6 +40,7 @@ from .step_sampler import SampledCall, StepSampler
 from .wire import CallWindow, FlightRecorder, WireSample, WireSampler, attribute
 
 __all__ = [
+    "AnomalyDraft",
     "CallStart",
     "CallWindow",
     "DebugChecks",

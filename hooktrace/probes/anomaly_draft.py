@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ..capture.anomalies import anomaly_of
 from ..capture.buckets import BucketSlot
 from ..records import AnomalyRecord
 from ..records.anomalies import anomaly_kind
@@ -23,14 +22,19 @@ class AnomalyDraft(NamedTuple):
 
     def record(self, slot: BucketSlot, step: int, time_ns: int) -> AnomalyRecord:
         """Return the record, whose message ends in the kind's remedy.  ``time_ns``: host ns."""
-        return anomaly_of(
-            slot,
-            self.kind,
+        where = f"hook {slot.model.hook!r}, bucket {slot.index}, step {step}"
+        return AnomalyRecord(
+            kind=self.kind,
+            model=slot.model.name,
+            hook=slot.model.hook,
+            generation=slot.generation,
             step=step,
+            bucket=slot.index,
             stage=self.stage,
             time_ns=time_ns,
-            message=f"{self.what}; {anomaly_kind(self.kind).remedy}",
+            message=f"{where}: {self.what}; {anomaly_kind(self.kind).remedy}",
             parameter=self.parameter,
+            rank=slot.model.rank,
         )
 
 

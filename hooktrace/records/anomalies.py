@@ -114,14 +114,14 @@ _KINDS = (
     _wrong(
         "not_synchronised",
         "Backward passes do not call the hook, so the ranks train apart",
-        "call ddp(...) and not ddp.module(...); run the last micro-batch's forward outside "
-        "no_sync()",
+        "call ddp(...) and not ddp.module(...), and run the forward pass of the last micro-batch "
+        "outside no_sync()",
         "with instrument()",
     ),
     _wrong(
         "hook_exception",
         "The hook raised, or DDP could not have read its result",
-        "fix the hook and make the DDP model anew: a raising hook leaves its reducer broken",
+        "fix it and make the DDP model anew, since a raising hook leaves DDP's reducer broken",
         "on every call",
     ),
     _right(

@@ -18,6 +18,7 @@ from typing import Any
 from ..capture.calls import NOT_YET, BucketCall, DeviceCall, StampFailure
 from ..capture.clocks import EventPool
 from ..probes import (
+    AnomalyDraft,
     CallWindow,
     Diagnosis,
     FlightRecorder,
@@ -28,7 +29,7 @@ from ..probes import (
     skew_record,
 )
 from ..records import AnomalyRecord, CompletedStep, ErrorRecord, StepRecord
-from .call_records import Sent, bucket_record, hook_exception, step_record
+from .call_records import Sent, bucket_record, step_record
 from .losses import LossLedger
 from .queue_model import QueueModel, derive_device_starts
 from .stage_times import CallTimes, device_times, have_passed, host_times, launched
@@ -117,7 +118,7 @@ class Assembler:
             if call.done == NOT_YET:
                 return  # not even its end is known
         if call.error is not None:
-            self._add_anomaly(hook_exception(call))
+            self._add_anomaly(_hook_exception(call))
         if call.events is None:
             self._queues.note(host_times(call))
         ended = self._steps.add(call)
@@ -221,6 +222,12 @@ class Assembler:
             min(w.ready for w in windows) + to_wall, max(w.done for w in windows) + to_wall
         )
         return (unknown, None) if issued is None else attribute(issued, windows, sample)
+
+
+def _hook_exception(call: BucketCall) -> AnomalyRecord:
+    what = f"the hook raised in stage {call.error_stage}: {call.error}"
+    draft = AnomalyDraft("hook_exception", what, stage=call.error_stage)
+    return draft.record(call.slot, call.step, call.done)
 
 
 def _forget_the_oldest(waiting: dict[Any, Any]) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from ..capture.anomalies import anomaly_of
 from ..capture.calls import BucketCall
 from ..records import (
-    AnomalyRecord,
     BucketRecord,
     DeviceSpan,
     ErrorRecord,
@@ -160,20 +158,4 @@ def step_record(
         warmup=first.warmup,
         complete=complete,
         sent=sent,
-    )
-
-
-def hook_exception(call: BucketCall) -> AnomalyRecord:
-    """Return the anomaly of a call whose hook raised."""
-    slot = call.slot
-    return anomaly_of(
-        slot,
-        "hook_exception",
-        step=call.step,
-        stage=call.error_stage,
-        time_ns=call.done,
-        message=(
-            f"the hook raised in stage {call.error_stage}: {call.error}; fix it and make the DDP "
-            "model anew, since a raising hook leaves DDP's reducer broken"
-        ),
     )

@@ -20,6 +20,7 @@ import torch
 from ..capture.layout import LayoutTracker
 from ..ranks.job import current_rank
 from ..records import AnomalyRecord
+from ..records.anomalies import anomaly_kind
 from .tracer import Tracer
 
 if TYPE_CHECKING:
@@ -63,8 +64,7 @@ class HookNotices:
             self._note(
                 "compiled_reducer",
                 "runs under the compiled python reducer, where it is part of a compiled graph and "
-                "nothing can be stamped; set torch._dynamo.config.optimize_ddp = True to time its "
-                "buckets",
+                "nothing can be stamped",
             )
 
     def count_steps(self) -> int:
@@ -76,8 +76,7 @@ class HookNotices:
         self._note(
             "not_synchronised",
             f"was not called in {passes} backward passes in which DDP was to synchronise, so the "
-            "ranks train apart; call ddp(...) and not ddp.module(...), and run the forward pass of "
-            "the last micro-batch outside no_sync()",
+            "ranks train apart",
         )
 
     def _note(self, kind: str, what: str) -> None:
@@ -85,6 +84,7 @@ class HookNotices:
             return
         self._tracer.start()
         last = self._layout.models[-1] if self._layout.models else None
+        what = f"{what}; {anomaly_kind(kind).remedy}"
         self._tracer.push(
             AnomalyRecord(
                 kind=kind,

@@ -19,7 +19,6 @@ _KIND_AT = {
     "AnomalyDraft": 0,
     "_note": 0,
     "find": 0,
-    "anomaly_of": 1,
     "_problem": 1,
     "_judge_what_follows": 2,
 }
