@@ -4,8 +4,8 @@
     launch.py    starts one host, reads messages, makes a CheckResult a hook
       host.py      has imported the hooks; forks the ranks of each case, waits for them, ends them
         rank.py      one rank in one case, on a real gloo process group
-          cases.py, odd_values.py     what is tried, with a model from
-          training.py, gradients.py   whose gradients are known beforehand (context.py, names.py)
+          cases.py, odd_values.py     what is tried (context.py), with a model from
+          training.py, gradients.py   whose gradients are known beforehand
         judge.py     how the ranks ended --> the first cause; stacks.py reads where they stood
     results.py   what problems mean: pass, warn, fail
     table.py     results --> tables
@@ -49,16 +49,10 @@ def check_hook(
     about ten seconds, and leaves no process.
     """
     from .launch import check
-    from .spec import HookSpec, source_of
+    from .spec import HookSpec
     from .table import as_text
 
-    source = source_of(hook, "hook")
-    spec = HookSpec(
-        name=hook if isinstance(hook, str) else getattr(hook, "__qualname__", repr(hook)),
-        hook=source,
-        make_state=None if make_state is None else source_of(make_state, "state"),
-        local=local,
-    )
+    spec = HookSpec.of(hook, make_state, local=local)
     (result,) = check([spec], ranks=ranks, timeout_s=timeout_s, cases=cases)
     if result.failed:
         raise AssertionError(as_text(result))

@@ -9,33 +9,31 @@ from __future__ import annotations
 import pickle
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from .context import Context, Known
 from .gradients import KnownGradients, Values
-from .names import refused_by_name
 from .odd_values import huge, nan, zeros
 from .results import Measured
-from .training import MANY, Step, Training
+from .training import MANY, Shapes, Step, Training, refused_by_name
 
 _DELAY_S = 0.002
 _UNWATCHED_STEPS = 20
 _LITTLE = 0.5
 _NOTHING = 0.02
 _ODD = ((1,), (13, 7), (101,), (0,), (1009,), (3, 1, 5), (2,), (31, 37))
+"""Shapes: 1 element, prime lengths, an empty parameter."""
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
-    """One thing to try.  ``key``: on the command line; ``what``: one sentence."""
+class Case(NamedTuple):
+    """One thing to try.  ``key``: on the command line."""
 
     key: str
     name: str
-    what: str
     run: Callable[[Context], None]
 
 
@@ -48,7 +46,7 @@ def registration(context: Context) -> None:
         Training(context)
     except (TypeError, ValueError) as error:
         context.find("registration", f"{error}", remedy="")
-        context.stop = True
+        context.result.stop = True
         return
     if refusal is None:
         return
@@ -68,7 +66,7 @@ def many_buckets(context: Context) -> None:
     """Train with delays: while the tracer watches, and then without it."""
     training = Training(context)
     steps = training.settle(longest_s=_DELAY_S)
-    training.collect_anomalies()
+    context.find_anomalies()
     ratio = training.ratio()
     training.tracer.close()
     # Nothing keeps the ranks together now but the hook.
@@ -78,9 +76,11 @@ def many_buckets(context: Context) -> None:
     if not settled:
         return
     error, total = statistics.median(step.error for step in settled), _sum_of(settled)
-    context.measured = Measured(error=error, sum_error=total.error, ratio=ratio)
-    context.note = f"{len(training.tracer.layouts()[-1].buckets)} buckets, {len(steps)} steps"
-    if context.local:
+    context.result.measured = Measured(error=error, sum_error=total.error, ratio=ratio)
+    context.result.note = (
+        f"{len(training.tracer.layouts()[-1].buckets)} buckets, {len(steps)} steps"
+    )
+    if context.loaded.local:
         return
     # Error feedback sends later what it left out, so what counts is the better of the two.
     similar = max(statistics.median(step.cosine for step in settled), total.cosine)
@@ -98,27 +98,11 @@ def _sum_of(steps: Sequence[Step]) -> Step:
     return Step(steps[-1].number, result, torch.stack([s.reference for s in steps]).sum(0))
 
 
-def odd_sizes(context: Context) -> None:
-    """Train parameters of 1 element, of prime lengths, and an empty one."""
-    training = Training(context, _ODD)
+def ordinary_steps(context: Context, shapes: Shapes = MANY, **options: Any) -> None:
+    """Train without anything odd but the parameters' ``shapes``, or their ``dtype``."""
+    training = Training(context, shapes, **options)
     training.judge(training.settle())
-    training.collect_anomalies()
-
-
-def float16(context: Context) -> None:
-    """Train float16 parameters."""
-    _in_dtype(context, torch.float16)
-
-
-def bfloat16(context: Context) -> None:
-    """Train bfloat16 parameters."""
-    _in_dtype(context, torch.bfloat16)
-
-
-def _in_dtype(context: Context, dtype: torch.dtype) -> None:
-    training = Training(context, dtype=dtype)
-    training.judge(training.settle())
-    training.collect_anomalies()
+    context.find_anomalies()
 
 
 def no_sync(context: Context) -> None:
@@ -135,7 +119,7 @@ def no_sync(context: Context) -> None:
         both = [training.ordinary, lambda rank, n: training.ordinary(rank, n + 1)]
         steps.append(Step(number, training.result(), training.reference(both, number)))
     training.judge(steps)
-    training.collect_anomalies()
+    context.find_anomalies()
 
 
 def join(context: Context) -> None:
@@ -154,7 +138,7 @@ def join(context: Context) -> None:
             reference = training.reference([training.ordinary], number, active)
             steps.append(Step(number, training.result(), reference))
     training.judge(steps, compare_ranks=False)
-    training.collect_anomalies()
+    context.find_anomalies()
 
 
 def unused(context: Context) -> None:
@@ -169,7 +153,7 @@ def unused(context: Context) -> None:
 
     training = Training(context, find_unused_parameters=True)
     training.judge([training.step(some) for _ in range(6)])
-    training.collect_anomalies()
+    context.find_anomalies()
 
 
 def pickling(context: Context) -> None:
@@ -189,7 +173,7 @@ def pickling(context: Context) -> None:
     training.ddp = copied
     training.register(copied)
     training.judge([training.step() for _ in range(3)])
-    training.collect_anomalies()
+    context.find_anomalies()
 
 
 def _pickles(context: Context, what: str, value: Any, remedy: str) -> Any:
@@ -216,21 +200,16 @@ def _refusal(register: Callable[[], None]) -> Exception | None:
 
 
 CASES = (
-    Case("registration", "registration", "DDP takes the hook as it is", registration),
-    Case(
-        "many-buckets",
-        "many buckets, delays",
-        "ranks that are late in random places average every bucket with its own",
-        many_buckets,
-    ),
-    Case("odd-sizes", "odd sizes", "1 element, prime lengths, an empty parameter", odd_sizes),
-    Case("float16", "float16", "float16 parameters", float16),
-    Case("bfloat16", "bfloat16", "bfloat16 parameters", bfloat16),
-    Case("zeros", "zero gradients", "zeros stay finite, and what follows is right", zeros),
-    Case("huge", "huge gradients", "the average of 1e5 is 1e5", huge),
-    Case("nan", "NaN on one rank", "all ranks see it, and it is gone in the next step", nan),
-    Case("no-sync", "no_sync", "gradients that were accumulated are averaged", no_sync),
-    Case("join", "join", "ranks that run out of data end with the others", join),
-    Case("unused", "unused parameters", "some ranks have no gradient of a parameter", unused),
-    Case("pickling", "pickling", "hook, state and model survive it", pickling),
+    Case("registration", "registration", registration),
+    Case("many-buckets", "many buckets, delays", many_buckets),
+    Case("odd-sizes", "odd sizes", partial(ordinary_steps, shapes=_ODD)),
+    Case("float16", "float16", partial(ordinary_steps, dtype=torch.float16)),
+    Case("bfloat16", "bfloat16", partial(ordinary_steps, dtype=torch.bfloat16)),
+    Case("zeros", "zero gradients", zeros),
+    Case("huge", "huge gradients", huge),
+    Case("nan", "NaN on one rank", nan),
+    Case("no-sync", "no_sync", no_sync),
+    Case("join", "join", join),
+    Case("unused", "unused parameters", unused),
+    Case("pickling", "pickling", pickling),
 )

@@ -10,7 +10,7 @@ from rich.console import Console
 from ...records.errors import UsageError
 from .launch import check
 from .results import CaseResult
-from .spec import HookSpec, source_of
+from .spec import HookSpec
 from .table import as_markdown, print_overview, print_result
 
 
@@ -38,10 +38,7 @@ def run(
 
         specs = standard_hooks()
     else:
-        source_of(hook, "hook")
-        if state is not None:
-            source_of(state, "state")
-        specs = [HookSpec(name=hook, hook=hook, make_state=state, local=local)]
+        specs = [HookSpec.of(hook, state, local=local)]
     console = Console(highlight=False)
     # A redirected table keeps its width, whatever the terminal that is not there would have.
     if not console.is_terminal:

@@ -9,22 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from ...probes.compare import digest
 from ...ranks.private_group import PrivateGroup
-from ...records import AnomalyRecord
 from ...records.anomalies import anomaly_kind
 from ...tracing.tracer import Tracer
-from .results import Measured, Problem, Status, status_of
+from .results import Problem, RankResult
 from .spec import Loaded
 
-
-class SetupError(Exception):
-    """The state could not be made: nothing that the hook itself could be blamed for."""
+_NEARLY_LOSSLESS = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,21 +42,9 @@ class Known:
         return self.error is not None and self.error <= _NEARLY_LOSSLESS
 
 
-_NEARLY_LOSSLESS = 0.05
-
-
-class TracedTraining(Protocol):
-    """A training run of a case, which ends with it."""
-
-    tracer: Tracer
-
-    def collect_anomalies(self, ignore: Sequence[str] = ()) -> list[AnomalyRecord]:
-        """Turn what the tracer saw into problems, except kinds to ignore; return all it saw."""
-
-
-@dataclass(slots=True)
+@dataclass(kw_only=True)
 class Context:
-    """One case on one rank."""
+    """One case on one rank.  ``tracers``: of the models that it has trained."""
 
     case: str
     loaded: Loaded
@@ -66,68 +52,46 @@ class Context:
     size: int
     timeout_s: float
     known: Known
-    problems: list[Problem] = field(default_factory=list)
-    note: str = ""
-    measured: Measured = field(default_factory=Measured)
-    stop: bool = False
-    """Set by a case after which no other one can say anything."""
-    trainings: list[TracedTraining] = field(default_factory=list)
-    _group: PrivateGroup | None = None
+    result: RankResult = field(default_factory=RankResult)
+    tracers: list[Tracer] = field(default_factory=list)
 
-    @property
-    def local(self) -> bool:
-        """Whether results differ between ranks by design."""
-        return self.loaded.local
+    def new_state(self) -> Any:
+        """Return a new state for a model; raises ``UsageError`` where that fails."""
+        return self.loaded.new_state(dist.group.WORLD)
 
     def find(
-        self, kind: str, what: str, *, remedy: str | None = None, status: Status | None = None
+        self, kind: str, what: str, *, remedy: str | None = None, only_warns: bool = False
     ) -> None:
         """Put a problem of this rank on record.
 
-        ``kind``: of ``records.anomalies``, which says remedy and status where they are not given.
+        ``kind``: of ``records.anomalies``, which says the remedy where it is not given.
         """
         remedy = anomaly_kind(kind).remedy if remedy is None else remedy
-        self.problems.append(
+        message = f"{what}; {remedy}" if remedy else what
+        self.result.problems.append(
             Problem(
-                case=self.case,
-                status=status or status_of(kind),
-                kind=kind,
-                message=f"{what}; {remedy}" if remedy else what,
-                rank=self.rank,
+                case=self.case, kind=kind, message=message, rank=self.rank, only_warns=only_warns
             )
         )
 
-    def new_state(self) -> Any:
-        """Return a new state for a model; raises ``SetupError`` where that fails."""
-        try:
-            return self.loaded.new_state(dist.group.WORLD)
-        except Exception as error:
-            raise SetupError(
-                f"the state of {self.loaded.name} could not be made "
-                f"({type(error).__name__}: {error}); name a function that makes one without "
-                "arguments, or out of the process group"
-            ) from error
+    def find_anomalies(self, ignore: Sequence[str] = ()) -> None:
+        """Put on record what the last model's tracer saw, except kinds to ignore."""
+        for anomaly in self.tracers[-1].anomalies():
+            if anomaly.kind not in ignore:
+                self.find(anomaly.kind, anomaly.message, remedy="")
 
     def all_agree(self, flag: bool) -> bool:
         """Return whether all ranks say yes; waits for all of them."""
-        return self._others().latest(0 if flag else 1) == 0
+        return self._others.latest(0 if flag else 1) == 0
 
     def same_everywhere(self, tensor: torch.Tensor) -> bool:
         """Return whether all ranks have the same bits, but for chance; waits for all of them."""
         own = digest(tensor.flatten())
         rows = [torch.empty_like(own) for _ in range(self.size)]
-        self._others().gather(own, rows).wait()
+        self._others.gather(own, rows).wait()
         return all(torch.equal(row, own) for row in rows)
 
-    def gathered(self, number: float) -> list[float]:
-        """Return every rank's number; waits for all of them."""
-        own = torch.tensor([number], dtype=torch.float64)
-        rows = [torch.empty_like(own) for _ in range(self.size)]
-        self._others().gather(own, rows).wait()
-        return [float(row) for row in rows]
-
+    @cached_property
     def _others(self) -> PrivateGroup:
-        if self._group is None:
-            timeout = timedelta(seconds=2 * self.timeout_s)
-            self._group = PrivateGroup("hooktrace/check", self.rank, self.size, timeout)
-        return self._group
+        timeout = timedelta(seconds=2 * self.timeout_s)
+        return PrivateGroup("hooktrace/check", self.rank, self.size, timeout)

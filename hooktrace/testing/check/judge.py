@@ -10,12 +10,13 @@ badly.
 
 from __future__ import annotations
 
+import math
 import re
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from .results import CaseResult, Measured, Problem, merge, status_of
+from .results import CaseResult, Measured, Problem, RankResult, merge
 from .stacks import describe
 
 _PEER_IS_GONE = re.compile(
@@ -24,23 +25,6 @@ _PEER_IS_GONE = re.compile(
 _SOURCE = re.compile(r"\[enforce fail at \S*?([^/\s]+)\] ?")
 """How gloo's errors begin: the path of a file on the machine that torch was built on."""
 _WORDS = 240
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankResult:
-    """What a rank that came to its case's end, or raised, has to say.
-
-    ``raised_at``: when it raised, in seconds of the monotonic clock; ``consequence``: that was
-    because of another rank.  ``usage``: the check cannot be made at all, and why.
-    """
-
-    problems: tuple[Problem, ...] = ()
-    note: str = ""
-    measured: Measured = field(default_factory=Measured)
-    stop: bool = False
-    raised_at: float | None = None
-    consequence: bool = False
-    usage: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,10 +44,12 @@ class RankEnd:
     output: str = ""
 
     @property
-    def raised(self) -> bool:
-        """Whether it raised, and not because of another rank."""
+    def raised_at(self) -> float:
+        """When it raised, and not because of another rank; else inf."""
         result = self.result
-        return result is not None and result.raised_at is not None and not result.consequence
+        if result is None or result.raised_at is None or result.consequence:
+            return math.inf
+        return result.raised_at
 
     @property
     def died(self) -> bool:
@@ -74,32 +60,29 @@ class RankEnd:
 def judge(case: str, ends: Sequence[RankEnd], *, seconds: float, deadline_s: float) -> CaseResult:
     """Return what a case found out."""
     results = [end.result for end in ends if end.result is not None]
-    raised_first = min(
-        (end.result.raised_at for end in ends if end.raised and end.result is not None),
-        default=None,
-        key=lambda at: at or 0.0,
-    )
+    raised_first = min(end.raised_at for end in ends)
     crashed = sorted(
-        (e for e in ends if e.died and (raised_first is None or e.ended_at < raised_first)),
+        (end for end in ends if end.died and end.ended_at < raised_first),
         key=lambda end: end.ended_at,
     )
-    late = {end.rank: end.stacks for end in ends if end.result is None and not end.died}
-    found = [f for result in results if not result.consequence for f in result.problems]
-    found += [_crash(case, end) for end in crashed[:1]]
-    explained = bool(crashed) or raised_first is not None
-    if late and not explained:
-        where = describe(late)
-        found.append(_problem(case, "hang", f"not done after {deadline_s:g} s; {where}"))
+    late = [end for end in ends if end.result is None and not end.died]
+    explained = bool(crashed) or raised_first < math.inf
+    found = [p for result in results if not result.consequence for p in result.problems]
+    if crashed:
+        found.append(_crash(case, crashed[0]))
+    elif late and not explained:
+        where = describe({end.rank: end.stacks for end in late})
+        message = f"not done after {deadline_s:g} s; {where}"
+        found.append(Problem(case=case, kind="hang", message=message))
     if not any(problem.status == "fail" for problem in found):
-        found += [f for result in results if result.consequence for f in result.problems]
-    shown = {end.rank: end.stacks for end in crashed} if crashed else {} if explained else late
-    first = results[0] if results else RankResult()
+        found += [p for result in results if result.consequence for p in result.problems]
+    shown = crashed or ([] if explained else late)
     return CaseResult(
         case=case,
         problems=merge(found, len(ends)),
         seconds=seconds,
-        note=first.note,
-        stacks="\n".join(f"rank {rank}:\n{_only_frames(text)}" for rank, text in shown.items()),
+        note=results[0].note if results else "",
+        stacks="\n".join(f"rank {end.rank}:\n{_only_frames(end.stacks)}" for end in shown),
         # All ranks must take the same for known, and a local hook's results differ.
         measured=max(
             (r.measured for r in results), key=lambda m: m.error or 0.0, default=Measured()
@@ -131,8 +114,4 @@ def _crash(case: str, end: RankEnd) -> Problem:
         parts.append(f"its last words: {words[:_WORDS]}")
     if end.stacks:
         parts.append(describe({end.rank: end.stacks}))
-    return _problem(case, "crash", "; ".join(parts), end.rank)
-
-
-def _problem(case: str, kind: str, message: str, rank: int | None = None) -> Problem:
-    return Problem(case=case, status=status_of(kind), kind=kind, message=message, rank=rank)
+    return Problem(case=case, kind="crash", message="; ".join(parts), rank=end.rank)

@@ -2,29 +2,28 @@
 
     check(specs) --Job--> host (a process in a session of its own) --Message--> CheckResult a hook
 
-The host's standard input is a pipe from here: when this process ends, whichever way, the host sees
-its end, ends its ranks and itself.
+The host holds one end of a connection to here: when this process ends, whichever way, the host sees
+the connection's end, ends its ranks and itself.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import pickle
 import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from ...records.errors import UsageError
 from .results import CaseResult, CheckResult
 from .spec import HookSpec, Job, Message
 
-_POLL_S = 0.02
 _SLACK_S = 30.0
 _START_S = 150.0
 
@@ -49,13 +48,7 @@ def check(
         raise UsageError(f"{ranks} ranks cannot train; pass 1 or more, 2 to see what is averaged")
     if not timeout_s > 0:
         raise UsageError(f"a case cannot be done in {timeout_s:g} s; pass a timeout above 0")
-    job = Job(
-        hooks=tuple(specs),
-        cases=tuple(cases),
-        ranks=ranks,
-        timeout_s=timeout_s,
-        sys_path=tuple(os.path.abspath(entry) for entry in sys.path),
-    )
+    job = Job(hooks=tuple(specs), cases=tuple(cases), ranks=ranks, timeout_s=timeout_s)
     results: list[list[CaseResult]] = [[] for _ in specs]
     for hook, result in _results(job):
         results[hook].append(result)
@@ -71,63 +64,59 @@ def _results(job: Job) -> Iterator[tuple[int, CaseResult]]:
     with tempfile.TemporaryDirectory(prefix="hooktrace-check-") as name:
         directory = Path(name)
         (directory / "job").write_bytes(pickle.dumps(job))
-        with (directory / "log").open("wb") as log:
-            host = subprocess.Popen(
-                [sys.executable, "-m", "hooktrace.testing.check", name],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                env=_environment(job),
-                start_new_session=True,
-            )
+        connection, host = _start(directory)
+        wait_s = _START_S
         try:
-            for number in itertools.count():
-                wait_s = job.timeout_s + (_SLACK_S if number else _START_S)
-                message = _next(host, directory, number, wait_s)
-                if message is None:
-                    break
+            while message := _next(connection, wait_s, host, directory):
                 if isinstance(message, UsageError):
                     raise message
                 yield message
+                wait_s = job.timeout_s + _SLACK_S
         finally:
             _end(host)
+            connection.close()
 
 
-def _next(host: subprocess.Popen[bytes], directory: Path, number: int, wait_s: float) -> Message:
+def _start(directory: Path) -> tuple[Connection, subprocess.Popen[bytes]]:
+    """Start the host, which imports from where this process does, and is alone in its session."""
+    ours, theirs = Pipe()
+    paths = [os.path.abspath(entry) for entry in sys.path]
+    one_thread = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+    with theirs, (directory / "log").open("wb") as log:
+        host = subprocess.Popen(
+            [sys.executable, "-P", "-m", f"{__package__}.host", directory, str(theirs.fileno())],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=os.environ
+            | one_thread
+            | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONWARNINGS": "ignore"},
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
+        )
+    return ours, host
+
+
+def _next(
+    connection: Connection, wait_s: float, host: subprocess.Popen[bytes], directory: Path
+) -> Message:
     """Wait for a message of the host."""
-    path = directory / f"message.{number}"
-    deadline = time.monotonic() + wait_s
-    while not path.exists():
-        ended = host.poll() is not None
-        if path.exists():
-            break
-        if ended or time.monotonic() > deadline:
-            how = f"ended with {host.returncode}" if ended else f"said nothing for {wait_s:.0f} s"
-            said = (directory / "log").read_text(errors="replace").strip()
-            raise UsageError(
-                f"the process that imports the hook {how}; look at what its module does when it "
-                f"is imported. The end of its output: {said[-2000:] or 'none'}"
-            )
-        time.sleep(_POLL_S)
-    message: Message = pickle.loads(path.read_bytes())
-    path.unlink()
-    return message
-
-
-def _environment(job: Job) -> dict[str, str]:
-    return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(job.sys_path),
-        "OMP_NUM_THREADS": "1",
-        "OPENBLAS_NUM_THREADS": "1",
-        "PYTHONWARNINGS": "ignore",
-    }
+    try:
+        if connection.poll(wait_s):
+            message: Message = connection.recv()
+            return message
+        how = f"said nothing for {wait_s:.0f} s"
+    except EOFError:
+        how = f"ended with {host.wait()}"
+    said = (directory / "log").read_text(errors="replace").strip()
+    raise UsageError(
+        f"the process that imports the hook {how}; look at what its module does when it is "
+        f"imported. The end of its output: {said[-2000:] or 'none'}"
+    )
 
 
 def _end(host: subprocess.Popen[bytes]) -> None:
     """End the host and whatever it has forked: they share a session that nothing else is in."""
-    assert host.stdin is not None
     with contextlib.suppress(ProcessLookupError):
         os.killpg(host.pid, signal.SIGKILL)
-    host.stdin.close()
     host.wait()

@@ -25,7 +25,7 @@ def zeros(context: Context) -> None:
     training = Training(context)
     training.judge(training.settle())
     _train_on_zeros(training, 3)
-    training.collect_anomalies()
+    context.find_anomalies()
     # Error feedback has nothing to hand on yet, so that zeros are all that is compressed.
     _train_on_zeros(Training(context), _FIRST_STEPS)
 
@@ -42,7 +42,7 @@ def _train_on_zeros(training: Training, steps: int) -> None:
             context.find("nonfinite_result", "gradients of zeros gave NaN or inf", remedy=remedy)
             break
         largest = step.result.abs().max().item()
-        if context.known.is_exact and not context.local and largest > 0.01:
+        if context.known.is_exact and not context.loaded.local and largest > 0.01:
             context.find("wrong_gradients", f"gradients of zeros gave up to {largest:.2g}")
             break
     _judge_what_follows(training, "gradients of zeros", "nonfinite_result")
@@ -66,7 +66,7 @@ def huge(context: Context) -> None:
         training.judge(steps)
     _judge_what_follows(training, "gradients of 1e5", "nan_stays_in_state")
     # A NaN that the hook made of them was reported above, and its bits may differ between ranks.
-    training.collect_anomalies([*_NOT_FINITE, *(["replicas_diverge"] if bad else [])])
+    context.find_anomalies([*_NOT_FINITE, *(["replicas_diverge"] if bad else [])])
 
 
 def nan(context: Context) -> None:
@@ -84,11 +84,11 @@ def nan(context: Context) -> None:
     step = training.step(broken)
     _judge_nan(context, step)
     _judge_what_follows(training, "a NaN", "nan_stays_in_state")
-    training.collect_anomalies(["nonfinite_gradient", *_NOT_FINITE, "replicas_diverge"])
+    context.find_anomalies(["nonfinite_gradient", *_NOT_FINITE, "replicas_diverge"])
 
 
 def _judge_nan(context: Context, step: Step) -> None:
-    if context.local:
+    if context.loaded.local:
         return
     finite = step.result.isfinite()
     if not context.same_everywhere(finite.float()):

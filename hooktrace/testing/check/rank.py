@@ -23,10 +23,12 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from ...records.errors import UsageError
 from .cases import Case
-from .context import Context, Known, SetupError
-from .judge import RankResult, is_consequence
-from .spec import Loaded
+from .context import Context, Known
+from .judge import is_consequence
+from .results import RankResult
+from .spec import Job, Loaded
 from .stacks import place_of
 
 RESULT, STACKS, OUTPUT = "result.{}", "stacks.{}", "output.{}"
@@ -38,39 +40,23 @@ _NAMES_A_DTYPE = re.compile(r"float16|half|dtype|floating-point|\bFloat\b", re.I
 
 
 def run_rank(
-    case: Case,
-    loaded: Loaded,
-    known: Known,
-    *,
-    rank: int,
-    size: int,
-    directory: Path,
-    timeout_s: float,
+    case: Case, loaded: Loaded, known: Known, *, job: Job, rank: int, directory: Path
 ) -> None:
     """Run a case as one rank; never returns, and never raises."""
     code = 1
     try:
-        _take_files(directory, rank, timeout_s)
-        # As torchrun sets them for ranks of one machine.
-        os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size)}
-        os.environ |= {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(size)}
-        dist.init_process_group(
-            "gloo",
-            init_method=f"file://{directory}/store",
-            rank=rank,
-            world_size=size,
-            timeout=timedelta(seconds=2 * timeout_s),
-        )
-        torch.manual_seed(rank)
+        _take_files(directory, rank, job.timeout_s)
+        _join_group(directory, rank, job)
         context = Context(
-            case=case.name, loaded=loaded, rank=rank, size=size, timeout_s=timeout_s, known=known
-        )
+            case=case.name, loaded=loaded, rank=rank, size=job.ranks, timeout_s=job.timeout_s,
+            known=known,
+        )  # fmt: skip
         result = _run(case, context)
         partial = directory / f"partial.{rank}"
         partial.write_bytes(pickle.dumps(result))
         partial.rename(directory / RESULT.format(rank))
         code = 0
-        if result.raised_at is None:
+        if isinstance(result, RankResult) and result.raised_at is None:
             # A rank that left now would close its connections to those that still work.
             with contextlib.suppress(Exception):
                 context.all_agree(True)
@@ -84,7 +70,7 @@ def run_rank(
 
 def _take_files(directory: Path, rank: int, timeout_s: float) -> None:
     """Send what is printed, and stacks when they are asked for, to files."""
-    output = os.open(directory / OUTPUT.format(rank), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    output = os.open(directory / OUTPUT.format(rank), os.O_WRONLY | os.O_CREAT)
     os.dup2(output, 1)
     os.dup2(output, 2)
     stacks = (directory / STACKS.format(rank)).open("w")
@@ -93,35 +79,44 @@ def _take_files(directory: Path, rank: int, timeout_s: float) -> None:
     faulthandler.dump_traceback_later(timeout_s + _LAST_RESORT_S, file=stacks, exit=True)
 
 
-def _run(case: Case, context: Context) -> RankResult:
-    raised_at = None
-    consequence = False
+def _join_group(directory: Path, rank: int, job: Job) -> None:
+    # As torchrun sets them for ranks of one machine.
+    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(job.ranks)}
+    os.environ |= {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(job.ranks)}
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{directory}/store",
+        rank=rank,
+        world_size=job.ranks,
+        timeout=timedelta(seconds=2 * job.timeout_s),
+    )
+    torch.manual_seed(rank)
+
+
+def _run(case: Case, context: Context) -> RankResult | UsageError:
+    result = context.result
     try:
         case.run(context)
-    except SetupError as error:
-        return RankResult(usage=str(error), raised_at=time.monotonic())
+    except UsageError as error:
+        return error
     except Exception as error:
-        raised_at = time.monotonic()
+        result.raised_at = time.monotonic()
+        result.consequence = is_consequence(str(error))
         traceback.print_exc()
-        consequence = is_consequence(str(error))
-        _note_exception(context, error)
+        _find_exception(context, error)
     finally:
-        _close(context)
-    return RankResult(
-        problems=tuple(context.problems),
-        note=context.note,
-        measured=context.measured,
-        stop=context.stop,
-        raised_at=raised_at,
-        consequence=consequence,
-    )
+        for tracer in context.tracers:
+            with contextlib.suppress(Exception):
+                tracer.close(2.0)
+    return result
 
 
-def _note_exception(context: Context, error: Exception) -> None:
+def _find_exception(context: Context, error: Exception) -> None:
     """Put what a hook raised on record, in the tracer's words where it has any."""
     kind, message = "exception", f"{type(error).__name__}: {error}"
-    for training in context.trainings[-1:]:
-        for anomaly in training.collect_anomalies(ignore=["hook_exception"]):
+    if context.tracers:
+        context.find_anomalies(ignore=["hook_exception"])
+        for anomaly in context.tracers[-1].anomalies():
             if anomaly.kind == "hook_exception":
                 kind, message = anomaly.kind, anomaly.message
                 break
@@ -132,7 +127,7 @@ def _note_exception(context: Context, error: Exception) -> None:
     if context.case in ("float16", "bfloat16") and _NAMES_A_DTYPE.search(message):
         context.find("not_supported", message)
     elif context.case.startswith("NaN") and context.known.error is not None:
-        context.find("hook_exception", f"NaN is refused: {message}", remedy="", status="warn")
+        context.find("hook_exception", f"NaN is refused: {message}", remedy="", only_warns=True)
     else:
         if "'NoneType'" in message and context.loaded.make_state is None:
             message += "; it may need a state: pass --state package.module:make_state"
@@ -144,9 +139,3 @@ def _tidy(message: str) -> str:
     message = message.strip().partition("\n")[0]
     message = message.partition("; fix it and make the DDP model anew")[0]
     return _WRAPPING.sub("", message).rstrip(": ")
-
-
-def _close(context: Context) -> None:
-    for training in context.trainings:
-        with contextlib.suppress(Exception):
-            training.tracer.close(2.0)

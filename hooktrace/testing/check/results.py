@@ -1,6 +1,6 @@
 """What a check found: problems, one result a case, one result a hook.  Values only, no torch.
 
-    problems of each rank --merge--> CaseResult --> CheckResult --table.py--> a table
+    RankResult of every rank --judge.py--> CaseResult --> CheckResult --table.py--> a table
 
 Which problems fail a hook, and which only warn, stands in ``records.anomalies``:
 
@@ -37,24 +37,24 @@ _SAID_BETTER = {
 """Kinds that say nothing more where one of the others was found."""
 
 
-def status_of(kind: str) -> Status:
-    """Return what a problem of this kind means for its hook."""
-    return anomaly_kind(kind).severity
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
     """Something wrong with a hook: ``message`` says what, and where it can, what to do.
 
     ``kind``: of ``records.anomalies``.  ``rank``: the one that saw it, ``None`` where all did or
-    where it is nobody's own.
+    where it is nobody's own.  ``only_warns``: whatever is to be made of its kind.
     """
 
     case: str
-    status: Status
     kind: str
     message: str
     rank: int | None = None
+    only_warns: bool = False
+
+    @property
+    def status(self) -> Status:
+        """What it means for its hook."""
+        return "warn" if self.only_warns else anomaly_kind(self.kind).severity
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,12 +71,28 @@ class Measured:
     ratio: float | None = None
 
 
+@dataclass(slots=True, kw_only=True)
+class RankResult:
+    """What a rank found in a case, and how it came to the case's end.
+
+    ``note``: what was measured.  ``stop``: no other case can say anything.  ``raised_at``: when it
+    raised, in seconds of the monotonic clock; ``consequence``: that was because of another rank.
+    """
+
+    problems: list[Problem] = field(default_factory=list)
+    note: str = ""
+    measured: Measured = field(default_factory=Measured)
+    stop: bool = False
+    raised_at: float | None = None
+    consequence: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseResult:
     """How a hook did in one case.
 
     ``note``: what was measured, or why the case was skipped.  ``stacks``: of all threads of all
-    ranks where one hung or crashed.  ``stop``: no other case can say anything.
+    ranks where one hung or crashed.  ``stop``: as of a rank.
     """
 
     case: str

@@ -20,27 +20,35 @@ from typing import Any, TypeAlias
 from ...records.errors import UsageError
 from .results import CaseResult
 
-MakeState: TypeAlias = Callable[..., Any]
-"""Makes a state: without arguments, or with the process group where it asks for one."""
-
 Source: TypeAlias = str | bytes
 """A name, or a pickle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """A hook that can be run."""
+    """A hook that can be run.  ``local``: its results differ between ranks by design."""
 
     name: str
     hook: Callable[..., Any]
-    make_state: MakeState | None
+    make_state: Callable[..., Any] | None
     local: bool
 
     def new_state(self, group: Any) -> Any:
-        """Return a new state; a state belongs to one model."""
+        """Return a new state; a state belongs to one model.
+
+        What makes it is called with the process group where it asks for an argument.  Raises
+        ``UsageError`` where it raises.
+        """
         if self.make_state is None:
             return None
-        return self.make_state(group) if _asks_for_group(self.make_state) else self.make_state()
+        try:
+            return self.make_state(group) if _asks_for_group(self.make_state) else self.make_state()
+        except Exception as error:
+            raise UsageError(
+                f"the state of {self.name} could not be made "
+                f"({type(error).__name__}: {error}); name a function that makes one without "
+                "arguments, or out of the process group"
+            ) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +59,16 @@ class HookSpec:
     hook: Source
     make_state: Source | None = None
     local: bool = False
+
+    @classmethod
+    def of(cls, hook: object, make_state: object = None, *, local: bool = False) -> HookSpec:
+        """Return a hook and its state as given, by name or as objects; raises as ``source_of``."""
+        return cls(
+            name=hook if isinstance(hook, str) else getattr(hook, "__qualname__", repr(hook)),
+            hook=source_of(hook, "hook"),
+            make_state=None if make_state is None else source_of(make_state, "state"),
+            local=local,
+        )
 
     def load(self) -> Loaded:
         """Import hook and state; raises ``UsageError`` with the reason where that fails."""
@@ -74,19 +92,18 @@ class HookSpec:
 class Job:
     """What the host is asked to do.
 
-    ``cases``: keys, all for none.  ``timeout_s``: of one case.  ``sys_path``: where to import from.
+    ``cases``: keys, all for none.  ``timeout_s``: of one case.
     """
 
     hooks: tuple[HookSpec, ...]
     cases: tuple[str, ...]
     ranks: int
     timeout_s: float
-    sys_path: tuple[str, ...]
 
 
 Message: TypeAlias = tuple[int, CaseResult] | UsageError | None
-"""What the host answers: the result of a case with the number of its hook, or why the check cannot
-be made; ``None`` when it is done."""
+"""What the host answers: a case's result with the number of its hook, why there can be none, or
+``None`` when it is done."""
 
 
 def source_of(given: object, what: str) -> Source:
@@ -136,7 +153,10 @@ def _load(source: Source, what: str) -> Any:
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
-        missing = isinstance(error, ModuleNotFoundError) and _is_in(module_name, error.name)
+        # One that a module imports may be missing too.
+        missing = isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(
+            f"{error.name}."
+        )
         reason = "there is no such module" if missing else f"{type(error).__name__}: {error}"
         raise UsageError(
             f"{module_name} could not be imported ({reason}); run from the directory that its "
@@ -150,12 +170,7 @@ def _load(source: Source, what: str) -> Any:
         ) from error
 
 
-def _is_in(module: str, package: str | None) -> bool:
-    """Return whether a module is a package or in it, so that its absence is the module's."""
-    return package is not None and f"{module}.".startswith(f"{package}.")
-
-
-def _asks_for_group(make_state: MakeState) -> bool:
+def _asks_for_group(make_state: Callable[..., Any]) -> bool:
     """Return whether a factory cannot be called without an argument."""
     try:
         inspect.signature(make_state).bind()

@@ -4,7 +4,8 @@
     settle() --> steps until the tracer probes each of them         so that it can name wrong sums
     judge(steps) --> problems: not finite, not the same on all ranks, far from the average
 
-What the tracer itself names (``AnomalyRecord.kind``) becomes problems under the same names.
+DDP takes no hook called ``bf16_compress_hook`` where there is no NCCL, although gloo all-reduces
+bfloat16 correctly; such hooks are trained under another name.
 """
 
 from __future__ import annotations
@@ -19,12 +20,11 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from ...probes.compare import ErrorNumbers, measure, numbers
-from ...records import AnomalyRecord, BucketRecord
+from ...records import BucketRecord
 from ...tracing.trace import instrument
 from ...tracing.tracer import Tracer
 from .context import Context
 from .gradients import KnownGradients, Values, ordinary
-from .names import Renamed, refused_by_name
 
 MANY = tuple(shape for _ in range(8) for shape in ((48, 48), (48,)))
 """The shapes of eight linear layers, a bucket each."""
@@ -103,19 +103,19 @@ class Training:
         self.ddp = DistributedDataParallel(
             KnownGradients(shapes, dtype), bucket_cap_mb=cap, **options
         )
-        context.trainings.append(self)
+        context.tracers.append(self.tracer)
         self.register(self.ddp)
 
     def register(self, ddp: DistributedDataParallel) -> None:
         """Register the hook, traced, with a new state; under another name where DDP refuses it."""
         state = self.context.new_state()
-        options: dict[str, Any] = {"tracer": self.tracer, "local": self.context.local}
+        options: dict[str, Any] = {"tracer": self.tracer, "local": self.context.loaded.local}
         try:
             instrument(ddp, self.context.loaded.hook, state, **options)
         except TypeError as error:
             if not refused_by_name(error):
                 raise
-            instrument(ddp, Renamed(self.context.loaded.hook), state, **options)
+            instrument(ddp, _Renamed(self.context.loaded.hook), state, **options)
 
     def ordinary(self, rank: int, step: int) -> Values:
         """Return a rank's ordinary gradients at a step."""
@@ -173,7 +173,7 @@ class Training:
                     f"step {step.number}: finite gradients gave {_bad(step.result)}",
                 )
                 return
-        if self.context.local or not steps:
+        if self.context.loaded.local or not steps:
             return
         results = torch.stack([step.result for step in steps])
         if compare_ranks and not self.context.same_everywhere(results):
@@ -194,14 +194,6 @@ class Training:
             f"norm (cosine {worst.cosine:.2g}), where {usual:.2g} is usual",
         )
 
-    def collect_anomalies(self, ignore: Sequence[str] = ()) -> list[AnomalyRecord]:
-        """Turn what the tracer saw into problems, except kinds to ignore; return all it saw."""
-        seen = self.tracer.anomalies()
-        for anomaly in seen:
-            if anomaly.kind not in ignore:
-                self.context.find(anomaly.kind, anomaly.message, remedy="")
-        return seen
-
     def ratio(self) -> float | None:
         """Return gradient bytes over wire bytes of the steps after the first few."""
         known = [b for b in self.tracer.buckets() if _counts(b)]
@@ -217,6 +209,23 @@ class Training:
                 for shape, value in zip(self.shapes, values, strict=True)
             ]
         )
+
+
+class _Renamed:
+    """A hook under a name that DDP has nothing against."""
+
+    def __init__(self, hook: Callable[..., Any]) -> None:
+        self._hook = hook
+        self.__name__ = self.__qualname__ = f"{getattr(hook, '__name__', 'hook')}_renamed"
+
+    def __call__(self, state: Any, bucket: Any) -> Any:
+        """Run the hook."""
+        return self._hook(state, bucket)
+
+
+def refused_by_name(error: BaseException) -> bool:
+    """Return whether DDP refused a hook for its ``__name__``, as bf16 hooks on gloo."""
+    return "BF16 all reduce communication hook" in str(error)
 
 
 def _counts(bucket: BucketRecord) -> bool:

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from hooktrace.testing.check.judge import RankEnd, RankResult, is_consequence, judge
+from hooktrace.testing.check.judge import RankEnd, is_consequence, judge
 from hooktrace.testing.check.results import (
     CaseResult,
     CheckResult,
     Measured,
     Problem,
+    RankResult,
     merge,
-    status_of,
 )
 
 STANDS = """Current thread 0x01 (most recent call first):
@@ -26,15 +26,13 @@ WORDS = """terminate called after throwing an instance of 'gloo::EnforceNotMet'
 """
 
 
-def problem(kind: str, rank: int | None = 0, message: str = "m", **options: Any) -> Problem:
-    return Problem(
-        case="c", status=status_of(kind), kind=kind, message=message, rank=rank, **options
-    )
+def problem(kind: str, rank: int | None = 0, message: str = "m") -> Problem:
+    return Problem(case="c", kind=kind, message=message, rank=rank)
 
 
 def ended(rank: int, *kinds: str, **options: Any) -> RankEnd:
     """Return a rank that left a result with problems of these kinds."""
-    found = tuple(problem(kind, rank) for kind in kinds)
+    found = [problem(kind, rank) for kind in kinds]
     return RankEnd(rank=rank, code=0, result=RankResult(problems=found, **options))
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-from hooktrace.testing.check.results import CaseResult, CheckResult, Measured, Problem, status_of
+from hooktrace.testing.check.results import CaseResult, CheckResult, Measured, Problem
 from hooktrace.testing.check.table import as_markdown, as_text
 
 
 def problem(case: str, kind: str, message: str, rank: int | None = None) -> Problem:
-    return Problem(case=case, status=status_of(kind), kind=kind, message=message, rank=rank)
+    return Problem(case=case, kind=kind, message=message, rank=rank)
 
 
 SUM = "hook 'h', bucket {}, step 11: a sum; divide"
