@@ -56,7 +56,6 @@ TESTED_BY = {
     "probes/schedule.py": "probes/test_agreement.py, distributed/test_probes.py",
     "probes/*": "probes/test_probe.py",
     "ranks/clock_sync.py": "distributed/test_hosts.py, distributed/test_skew.py",
-    "ranks/job.py": "distributed/test_training.py",
     "records/*": "records/test_codec.py",
     "staging/*": "distributed/test_training.py, hooks/test_optimizer.py",
     "testing/check/*": "distributed/test_check.py",

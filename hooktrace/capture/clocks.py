@@ -1,4 +1,4 @@
-"""Clocks: the host's, its anchor to wall-clock time, and device events from a reused pool.
+"""Clocks: the host's, and device events from a reused pool.
 
 Two things must never happen on the training thread: a synchronisation with the device, and the
 creation of an event for each bucket (creating and destroying them can block).  So events are
@@ -7,35 +7,12 @@ recorded from a pool, the drain resolves them with ``query()``, and only then do
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 Clock = Callable[[], int]
 """Returns integer nanoseconds that never go back."""
-
-
-@dataclass(frozen=True, slots=True)
-class WallAnchor:
-    """One pair of host and wall-clock readings, taken at the same moment."""
-
-    host_ns: int
-    wall_ns: int
-
-    @classmethod
-    def measure(cls, clock: Clock = time.perf_counter_ns, tries: int = 16) -> WallAnchor:
-        """Read both clocks ``tries`` times and keep the pair with the narrowest window."""
-        best: tuple[int, int, int] | None = None
-        for _ in range(tries):
-            before = clock()
-            wall = time.time_ns()
-            after = clock()
-            if best is None or after - before < best[0]:
-                best = (after - before, (before + after) // 2, wall)
-        assert best is not None
-        return cls(host_ns=best[1], wall_ns=best[2])
 
 
 EVENT_DEVICES = {"cuda"}

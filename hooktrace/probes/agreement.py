@@ -12,7 +12,7 @@ it hears of it, and if it has ended by then the others wait for the timeout, onc
 
 from __future__ import annotations
 
-from ..ranks.store import KeyValueStore
+from torch._C._distributed_c10d import Store
 
 NEVER = -1
 
@@ -29,7 +29,7 @@ class Agreement:
     ranks want different things, ``None`` while it is not known.  ``next_step``: when to ask again.
     """
 
-    def __init__(self, store: KeyValueStore, key: str, rank: int, size: int, every: int) -> None:
+    def __init__(self, store: Store, key: str, rank: int, size: int, every: int) -> None:
         self._store = store
         self._key = key
         self._rank = rank

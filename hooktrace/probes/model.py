@@ -15,9 +15,8 @@ import torch
 import torch.distributed as dist
 
 from ..capture.buckets import BucketSlot
-from ..ranks.job import restart_count
+from ..ranks.job import job_store, restart_count
 from ..ranks.private_group import PrivateGroup
-from ..ranks.store import job_store
 from ..staging.groups import group_timeout
 from .agreement import NEVER, Agreement
 from .call_start import CallStart

@@ -10,6 +10,7 @@ the shortest of many is the one that nothing else delayed.
 
 from __future__ import annotations
 
+import itertools
 import logging
 import socket
 import threading
@@ -37,19 +38,8 @@ def measure(connection: socket.socket, clock: Clock, pings: int = _PINGS) -> Clo
 
     The token has been sent.  Raises ``OSError`` where the other side is gone or does not answer.
     """
-    best: tuple[int, int, int] | None = None
-    for number in range(pings):
-        t0 = clock()
-        connection.sendall(PING.pack(number))
-        answered, t1, t2 = ANSWER.unpack(_receive(connection, ANSWER.size))
-        t3 = clock()
-        if answered != number:
-            raise ConnectionError(f"an answer to ping {answered} came for ping {number}")
-        round_trip = (t3 - t0) - (t2 - t1)
-        if best is None or round_trip < best[0]:
-            best = round_trip, (t1 - t0 + t2 - t3) // 2, (t0 + t3) // 2
-    assert best is not None
-    round_trip, offset, at = best
+    trips = [_ping(connection, clock, number) for number in range(pings)]
+    round_trip, offset, at = min(trips, key=lambda trip: trip[0])
     return ClockRecord(
         time_ns=at,
         offset_ns=offset,
@@ -57,6 +47,17 @@ def measure(connection: socket.socket, clock: Clock, pings: int = _PINGS) -> Clo
         round_trip_ns=round_trip,
         pings=pings,
     )
+
+
+def _ping(connection: socket.socket, clock: Clock, number: int) -> tuple[int, int, int]:
+    """Return a round trip, what it says of the offset, and when it was."""
+    t0 = clock()
+    connection.sendall(PING.pack(number))
+    answered, t1, t2 = ANSWER.unpack(_receive(connection, ANSWER.size))
+    t3 = clock()
+    if answered != number:
+        raise ConnectionError(f"an answer to ping {answered} came for ping {number}")
+    return (t3 - t0) - (t2 - t1), (t1 - t0 + t2 - t3) // 2, (t0 + t3) // 2
 
 
 def _receive(connection: socket.socket, size: int) -> bytes:
@@ -100,7 +101,7 @@ class ClockClient:
         self._thread.join(_END_S)
 
     def _run(self) -> None:
-        pauses = list(_PAUSES_S)
+        pauses = itertools.chain(_PAUSES_S, itertools.repeat(_PAUSES_S[-1]))
         patience_s = _FIRST_RETRY_S
         while not self._ended.is_set():
             try:
@@ -117,9 +118,7 @@ class ClockClient:
                 patience_s = min(2 * patience_s, _PAUSES_S[-1])
                 continue
             patience_s = _FIRST_RETRY_S
-            self._ended.wait(pauses[0])
-            if len(pauses) > 1:
-                pauses.pop(0)
+            self._ended.wait(next(pauses))
         self._disconnect()
 
     def _connect(self) -> None:

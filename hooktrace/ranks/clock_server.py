@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import socket
 import struct
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -33,24 +33,24 @@ _MOST_WITHOUT_TOKEN = 64
 
 
 class ClockServer:
-    """Answers pings on ``host`` with readings of ``clock``; ``address`` says where.
+    """Answers pings with readings of ``clock``.
 
-    A connection must begin with the token of ``address``, or it is closed.  Raises ``OSError``
-    where it cannot listen.
+    ``host``: asked in the server's thread for the address to listen at, since finding it may take
+    a name server.  ``publish``: told there where it listens, as ``host port token``; a connection
+    must begin with that token, or it is closed.
     """
 
-    def __init__(self, host: str, clock: Clock) -> None:
+    def __init__(
+        self, host: Callable[[], str], clock: Clock, publish: Callable[[str], None]
+    ) -> None:
         self.clock = clock
         self.token = secrets.token_bytes(_TOKEN_BYTES)
         self.connections: list[_Connection] = []
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.create_server((host, 0), family=family)
-        self.address = f"{host} {listener.getsockname()[1]} {self.token.hex()}"
+        self._host = host
+        self._publish = publish
         self._loop = asyncio.new_event_loop()
         self._ended = asyncio.Event()
-        self._thread = threading.Thread(
-            target=self._run, args=(listener,), name=THREAD_NAME, daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -59,21 +59,36 @@ class ClockServer:
             self._loop.call_soon_threadsafe(self._ended.set)
         self._thread.join(_END_S)
 
-    def _run(self, listener: socket.socket) -> None:
+    def _run(self) -> None:
         # What a connection raises, or accepting one where the process has no file descriptors left.
         self._loop.set_exception_handler(lambda _, trouble: logger.debug("%s", trouble["message"]))
         try:
-            self._loop.run_until_complete(self._serve(listener))
+            self._loop.run_until_complete(self._serve())
+        except Exception as error:  # of sockets, of torch's store: none of training's business
+            warn_of(error)
         finally:
             self._loop.close()
 
-    async def _serve(self, listener: socket.socket) -> None:
-        server = await self._loop.create_server(lambda: _Connection(self), sock=listener)
+    async def _serve(self) -> None:
+        host = self._host()
+        server = await self._loop.create_server(lambda: _Connection(self), host)
+        port = server.sockets[0].getsockname()[1]
+        self._publish(f"{host} {port} {self.token.hex()}")
         await self._ended.wait()
         server.close()
         for connection in self.connections:
             connection.transport.abort()
         await asyncio.sleep(0)  # aborted connections are closed in the loop's next round
+
+
+def warn_of(error: Exception) -> None:
+    """Say what a clock that is not compared means."""
+    logger.warning(
+        "this rank's clock is not compared with the others' (%s: %s); a view of all ranks may be "
+        "off by what their clocks are",
+        type(error).__name__,
+        error,
+    )
 
 
 class _Connection(asyncio.Protocol):

@@ -8,20 +8,16 @@ others     the store --address--> ClockClient (clock_client.py) --ClockRecord-->
 from __future__ import annotations
 
 import itertools
-import logging
-import threading
 from collections.abc import Callable
 
 import torch.distributed as dist
+from torch._C._distributed_c10d import Store
 
 from ..capture.clocks import Clock
 from ..records import CLOCK_DRIFT, ClockRecord
 from .clock_client import ClockClient
-from .clock_server import THREAD_NAME, ClockServer
-from .job import restart_count
-from .store import KeyValueStore, address_of_this_host, job_store
-
-logger = logging.getLogger("hooktrace")
+from .clock_server import ClockServer, warn_of
+from .job import address_of_this_host, job_store, restart_count
 
 _KEY = "hooktrace/clock/{}/{}"
 
@@ -37,14 +33,11 @@ class ClockSync:
     def __init__(self, clock: Clock, report: Callable[[ClockRecord], None]) -> None:
         self._report = report
         self._last: ClockRecord | None = None
-        self._is_reference = False
         self._part: ClockServer | ClockClient | None = None
-        self._lock = threading.Lock()
-        self._closed = False
         try:
             self._begin(clock)
-        except Exception as error:  # of torch's store, of sockets: none of training's business
-            _warn_of(error)
+        except Exception as error:  # of torch's store: none of training's business
+            warn_of(error)
 
     def _begin(self, clock: Clock) -> None:
         if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
@@ -53,29 +46,15 @@ class ClockSync:
         # Tracers are made in the same order on all ranks, or else their clocks are the same.
         key = _KEY.format(restart_count(), next(_numbers))
         if dist.get_rank() == 0:
-            self._is_reference = True
-            # A thread, since finding the address may ask a name server.
-            threading.Thread(
-                target=self._serve, args=(store, key, clock), name=THREAD_NAME, daemon=True
-            ).start()
+            self._part = ClockServer(
+                lambda: address_of_this_host(store), clock, lambda address: store.set(key, address)
+            )
         else:
             self._part = ClockClient(lambda: _published(store, key), clock, self._take)
 
-    def _serve(self, store: KeyValueStore, key: str, clock: Clock) -> None:
-        try:
-            server = ClockServer(address_of_this_host(store), clock)
-            with self._lock:
-                if self._closed:
-                    server.close()
-                    return
-                self._part = server
-            store.set(key, server.address)
-        except Exception as error:
-            _warn_of(error)
-
     def offset_at(self, host_ns: int) -> tuple[int, int] | None:
         """Return the offset to rank 0's clock and its uncertainty, ns; ``None`` if unknown."""
-        if self._is_reference:
+        if isinstance(self._part, ClockServer):
             return 0, 0
         last = self._last
         if last is None:
@@ -85,25 +64,13 @@ class ClockSync:
 
     def close(self) -> None:
         """End the thread."""
-        with self._lock:
-            self._closed = True
-            part, self._part = self._part, None
-        if part is not None:
-            part.close()
+        if self._part is not None:
+            self._part.close()
 
     def _take(self, record: ClockRecord) -> None:
         self._last = record
         self._report(record)
 
 
-def _warn_of(error: Exception) -> None:
-    logger.warning(
-        "this rank's clock is not compared with the others' (%s: %s); a view of all ranks may be "
-        "off by what their clocks are",
-        type(error).__name__,
-        error,
-    )
-
-
-def _published(store: KeyValueStore, key: str) -> str | None:
+def _published(store: Store, key: str) -> str | None:
     return store.get(key).decode() if store.check([key]) else None

@@ -1,6 +1,9 @@
-"""This process in its job: rank, run id, and how a DDP process ends well.
+"""This process in its job: rank, run id, key-value store, and how a DDP process ends well.
 
-Nothing here is a collective.  The run id is agreed on through torch's key-value store, with one
+init_process_group --> torch's default store --job_store()--> run id, agreements, addresses
+--prefixed----> the rendezvous of a PrivateGroup
+
+Nothing here but ``shutdown`` is a collective.  The run id is agreed on through the store, with one
 atomic request that waits for no other rank.
 """
 
@@ -10,22 +13,31 @@ import gc
 import logging
 import os
 import socket
+import time
 import uuid
+from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore
 
-from ..capture.clocks import WallAnchor
+from ..capture.clocks import Clock
 from ..records import RunInfo
-from .store import job_store
 
 logger = logging.getLogger("hooktrace")
 
 _RUN_ID_KEY = "hooktrace/run_id"
 
 
-def describe_run(run_id: str | None, anchor: WallAnchor) -> RunInfo:
-    """Return who this process is.
+def clock_anchor(clock: Clock) -> tuple[int, int]:
+    """Return readings of a clock and of the wall clock (ns since the Unix epoch) at one moment."""
+    windows = [(clock(), time.time_ns(), clock()) for _ in range(16)]
+    before, wall, after = min(windows, key=lambda window: window[2] - window[0])
+    return (before + after) // 2, wall
+
+
+def describe_run(run_id: str | None, anchor: tuple[int, int]) -> RunInfo:
+    """Return who this process is; ``anchor``: of its clock.
 
     Without an initialised process group it is rank 0 of 1, unless ``RANK`` and ``WORLD_SIZE`` say
     otherwise.
@@ -47,8 +59,8 @@ def describe_run(run_id: str | None, anchor: WallAnchor) -> RunInfo:
         pid=os.getpid(),
         torch_version=str(torch.__version__),
         backend=backend,
-        host_anchor_ns=anchor.host_ns,
-        wall_anchor_ns=anchor.wall_ns,
+        host_anchor_ns=anchor[0],
+        wall_anchor_ns=anchor[1],
     )
 
 
@@ -112,3 +124,28 @@ def _agreed_run_id(initialised: bool) -> str:
             error,
         )
         return own
+
+
+def job_store(prefix: str = "") -> Any:
+    """Return the store of the default process group; with ``prefix`` all keys begin with it.
+
+    torch has no public name for it.  Raises what torch raises where there is no process group.
+    """
+    store: Any = dist.distributed_c10d._get_default_store()
+    return PrefixStore(prefix, store) if prefix else store
+
+
+def address_of_this_host(store: Any) -> str:
+    """Return the address of this host that the others reach: by which it reaches the job's store.
+
+    A store that is no server, a file, is of one host.
+    """
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    host = getattr(store, "host", None)
+    if not host:
+        return "127.0.0.1"
+    family, _, _, _, target = socket.getaddrinfo(host, store.port, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect(target)  # sends nothing: the kernel chooses a route
+        return str(probe.getsockname()[0])

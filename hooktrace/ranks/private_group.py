@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from .store import job_store
+from .job import job_store
 
 Future = Any  # torch.futures.Future or torch._C.Future
 

@@ -21,11 +21,11 @@ from typing import get_args
 
 import torch
 
-from ..capture.clocks import Clock, EventPool, WallAnchor
+from ..capture.clocks import Clock, EventPool
 from ..capture.ring import Ring
 from ..exporters.base import Exporter
 from ..ranks.clock_sync import ClockSync
-from ..ranks.job import describe_run
+from ..ranks.job import clock_anchor, describe_run
 from ..records import AnomalyRecord, RunInfo, Scope
 from ..records.errors import AnomalyError
 from .drain import Drain
@@ -101,7 +101,7 @@ class Tracer(Queries):
         self._align_clocks = align_clocks
         self._exporters: Sequence[Exporter] = tuple(exporters)
         self._run_id = run_id
-        self._anchor = WallAnchor.measure(clock)
+        self._anchor = clock_anchor(clock)
         self._keep = (keep_steps, keep_buckets)
         self._interval_s = interval_s
         self._close_timeout_s = close_timeout_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import queue
 import socket
 import time
 
@@ -15,11 +16,15 @@ class Server:
 
     def __init__(self, ahead_ns: int = 0) -> None:
         self.ahead_ns = ahead_ns
-        self.server = ClockServer("127.0.0.1", lambda: time.perf_counter_ns() + self.ahead_ns)
+        published: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.server = ClockServer(
+            lambda: "127.0.0.1", lambda: time.perf_counter_ns() + self.ahead_ns, published.put
+        )
+        self.address = published.get(timeout=20)
 
     def connect(self, token: str | None = None) -> socket.socket:
         """Return a connection on which pings may be sent."""
-        host, port, own = self.server.address.split()
+        host, port, own = self.address.split()
         connection = socket.create_connection((host, int(port)), timeout=5)
         connection.sendall(bytes.fromhex(own if token is None else token))
         return connection

@@ -92,10 +92,10 @@ def test_a_client_goes_on_when_its_server_is_replaced(monkeypatch: pytest.Monkey
     found: list[ClockRecord] = []
     client = ClockClient(lambda: addresses[-1], time.perf_counter_ns, found.append)
     first, second = Server(5 * S), Server(9 * S)
-    addresses.append(first.server.address)
+    addresses.append(first.address)
     assert wait_for(lambda: len(found) >= 2)
     first.server.close()
-    addresses.append(second.server.address)
+    addresses.append(second.address)
     assert wait_for(lambda: abs(found[-1].offset_ns - 9 * S) <= found[-1].uncertainty_ns)
     client.close()
     second.server.close()

@@ -46,7 +46,7 @@ def test_of_many_without_the_token_the_oldest_are_closed(server: Server) -> None
         assert measure(friend, time.perf_counter_ns, pings=1).pings == 1
         silent[0].settimeout(5)
         assert silent[0].recv(1) == b""
-        silent[-1].sendall(bytes.fromhex(server.server.address.split()[2]))
+        silent[-1].sendall(bytes.fromhex(server.address.split()[2]))
         assert measure(silent[-1], time.perf_counter_ns, pings=1).pings == 1
         for connection in silent:
             connection.close()

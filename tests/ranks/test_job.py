@@ -6,7 +6,7 @@ from typing import Any
 
 from torch.distributed import HashStore, PrefixStore, TCPStore
 
-from hooktrace.ranks.store import address_of_this_host
+from hooktrace.ranks.job import address_of_this_host
 
 
 def test_a_store_without_a_server_is_of_one_host() -> None:
