@@ -16,7 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..records import AnomalyRecord, Batch, RunInfo
 from .aggregates import Aggregates
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from opentelemetry.trace import TracerProvider
 
     from .otel_spans import StepTraces
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -94,15 +96,15 @@ class OpenTelemetryExporter:
         self._patience_ms = int(700 * close_seconds)
         self._policy = DetailPolicy(retention)
         self._wanted = (spans, metrics)
-        self._tracer_provider = tracer_provider
-        self._meter_provider = meter_provider
+        self._tracer_provider = tracer_provider if spans else None
+        self._meter_provider = meter_provider if metrics else None
         self._find_providers()
         self._own = Pipeline(
             spans=spans and self._tracer_provider is None,
             metrics=metrics and self._meter_provider is None,
         )
         self._traces: StepTraces | None = None
-        self._add_metrics: Callable[[Batch], None] = _nothing
+        self._add_metrics: Callable[[Batch], None] | None = None
         self._closers: list[Callable[[], object]] = []
         self._started = False
         self._closed = False
@@ -116,9 +118,11 @@ class OpenTelemetryExporter:
     @property
     def lost(self) -> dict[str, int]:
         """What no backend got, by kind."""
-        if not self._closed:
-            return self._own.refused()
-        return self._own.undelivered(0 if self._traces is None else self._traces.written)
+        counts: Counter[str] = Counter()
+        for backend in self._own.backends:
+            missing = backend.begun - backend.arrived if self._closed else backend.refused
+            counts[backend.kind] += missing
+        return dict(+counts)
 
     def export(self, batch: Batch) -> None:
         """Make spans and add up metrics of a batch; sending them is left to other threads."""
@@ -127,7 +131,8 @@ class OpenTelemetryExporter:
             self._find_providers()  # the application may have set them since
             self._start_spans(batch.run)
             self._start_metrics(batch.run)
-        self._add_metrics(batch)
+        if self._add_metrics is not None:
+            self._add_metrics(batch)
         if self._traces is not None:
             self._write_spans(self._traces, batch)
 
@@ -143,6 +148,9 @@ class OpenTelemetryExporter:
         for backend in self._own.backends:
             _in_thread(backend.shutdown)  # ends the retries of one that is still sending
         _join(threads, deadline)
+        for backend in self._own.backends:
+            if backend.kind == "spans" and self._traces is not None:
+                backend.begun = self._traces.written  # with those that a full queue dropped
         self._closed = True
         if spans := self.lost.get("spans"):
             _log.warning(
@@ -152,11 +160,14 @@ class OpenTelemetryExporter:
             )
 
     def _find_providers(self) -> None:
-        spans, metrics = self._wanted
-        if spans and self._tracer_provider is None:
-            self._tracer_provider = _global_tracers()
-        if metrics and self._meter_provider is None:
-            self._meter_provider = _global_meters()
+        """Take the application's global ones for what is wanted and was not given."""
+        from opentelemetry import metrics, trace
+
+        with_spans, with_metrics = self._wanted
+        if with_spans and self._tracer_provider is None:
+            self._tracer_provider = _if_set(trace.get_tracer_provider())
+        if with_metrics and self._meter_provider is None:
+            self._meter_provider = _if_set(metrics.get_meter_provider())
 
     def _start_spans(self, run: RunInfo) -> None:
         from .otel_spans import StepTraces
@@ -176,16 +187,16 @@ class OpenTelemetryExporter:
         if self._meter_provider is not None:
             self._add_metrics = ObservedMetrics(self._meter_provider, _version(), run.rank).add
             self._closers.append(self._flush_of(self._meter_provider))
-            return
-        aggregates = Aggregates()
-        for reader in self._own.make_readers():
+        elif readers := self._own.make_readers():
+            aggregates = Aggregates()
             self._add_metrics = lambda batch: aggregates.add(observe(batch))
-            give_metrics(reader, aggregates, make_resource(run), _version())
-            self._closers.append(partial(reader.shutdown, timeout_millis=self._patience_ms))
+            for reader in readers:
+                give_metrics(reader, aggregates, make_resource(run), _version())
+                self._closers.append(partial(reader.shutdown, timeout_millis=self._patience_ms))
 
     def _flush_of(self, provider: Any) -> Callable[[], object]:
         """Return what flushes a provider of the application, where it can be."""
-        flush = getattr(provider, "force_flush", _nothing)
+        flush = getattr(provider, "force_flush", dict)
         return partial(flush, timeout_millis=self._patience_ms)
 
     def _write_spans(self, traces: StepTraces, batch: Batch) -> None:
@@ -201,26 +212,11 @@ class OpenTelemetryExporter:
             traces.write_anomaly(anomaly)
 
 
-def _nothing(*_: object, **_options: object) -> None:
-    """Do nothing."""
-
-
-def _global_tracers() -> TracerProvider | None:
-    """Return the application's tracer provider; ``None`` while it has set none."""
-    from opentelemetry import trace
-
-    provider = trace.get_tracer_provider()
-    return None if isinstance(provider, trace.ProxyTracerProvider) else provider
-
-
-def _global_meters() -> MeterProvider | None:
-    """Return the application's meter provider; ``None`` while it has set none."""
-    from opentelemetry import metrics
-
-    provider = metrics.get_meter_provider()
-    # The placeholder's class is private; it is the only provider of the API package but the no-op.
-    is_placeholder = type(provider).__name__ == "_ProxyMeterProvider"
-    return None if is_placeholder else provider
+def _if_set(provider: T) -> T | None:
+    """Return a global provider, ``None`` for what the API has in place of one that was not set."""
+    # By name: the class of one of the two placeholders is private.
+    name = type(provider).__name__
+    return None if name in ("ProxyTracerProvider", "_ProxyMeterProvider") else provider
 
 
 def _in_thread(work: Callable[[], object]) -> threading.Thread:

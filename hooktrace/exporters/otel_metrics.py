@@ -78,26 +78,20 @@ class _Interval:
     def _metric(self, family: Family) -> sdk.Metric:
         metric = family.metric
         before = self._before.get(metric, Family(metric))
-        data: sdk.Sum | sdk.Gauge | sdk.Histogram
-        if metric.kind == "histogram":
-            points = [
-                self._histogram(metric, labels, state, before.distributions.get(labels))
-                for labels, state in family.distributions.items()
-            ]
-            data = sdk.Histogram(points, self._temporality)
-        elif metric.kind == "counter":
-            increases = {k: v - before.values.get(k, 0.0) for k, v in family.values.items()}
-            numbers = self._numbers(metric, increases)
-            data = sdk.Sum(numbers, self._temporality, is_monotonic=True)
-        else:
-            data = sdk.Gauge(self._numbers(metric, family.values))
-        return sdk.Metric(metric.otel_name, metric.help, metric.unit, data)
-
-    def _numbers(self, metric: Metric, values: dict[Labels, float]) -> list[sdk.NumberDataPoint]:
-        return [
-            sdk.NumberDataPoint(_attributes(metric, labels), self._start_ns, self._now_ns, value)
-            for labels, value in values.items()
+        points: list[Any] = [
+            self._histogram(metric, labels, state, before.distributions.get(labels))
+            for labels, state in family.distributions.items()
         ]
+        for labels, value in family.values.items():
+            added = value - before.values.get(labels, 0.0) if metric.kind == "counter" else value
+            times = self._start_ns, self._now_ns
+            points.append(sdk.NumberDataPoint(_attributes(metric, labels), *times, added))
+        data: sdk.Sum | sdk.Gauge | sdk.Histogram = sdk.Gauge(points)
+        if metric.kind == "counter":
+            data = sdk.Sum(points, self._temporality, is_monotonic=True)
+        elif metric.kind == "histogram":
+            data = sdk.Histogram(points, self._temporality)
+        return sdk.Metric(metric.otel_name, metric.help, metric.unit, data)
 
     def _histogram(
         self, metric: Metric, labels: Labels, state: Distribution, before: Distribution | None
@@ -105,7 +99,7 @@ class _Interval:
         counts, total = state.counts, state.total
         extremes: tuple[Any, Any] = (state.least, state.most)
         if before is not None:
-            counts = tuple(a - b for a, b in zip(counts, before.counts, strict=True))
+            counts = [a - b for a, b in zip(counts, before.counts, strict=True)]
             total, extremes = total - before.total, (None, None)  # of an interval: not known
         return sdk.HistogramDataPoint(
             _attributes(metric, labels), self._start_ns, self._now_ns,
@@ -125,10 +119,12 @@ class ObservedMetrics:
     """
 
     def __init__(self, provider: api.MeterProvider, version: str, rank: int) -> None:
-        if provider not in _instruments:
-            _instruments[provider] = _Instruments(provider.get_meter("hooktrace", version))
-        _instruments[provider].sources.append(self)
-        self._histograms = _instruments[provider].histograms
+        if provider not in _shared:
+            sources: list[ObservedMetrics] = []
+            meter = provider.get_meter("hooktrace", version)
+            _shared[provider] = sources, _make_instruments(meter, sources)
+        sources, self._record = _shared[provider]
+        sources.append(self)
         self._rank: Attributes = {"hooktrace.rank": rank}
         self._attributes: dict[tuple[Metric, Labels], Attributes] = {}
         self._aggregates = Aggregates()
@@ -137,10 +133,10 @@ class ObservedMetrics:
     def add(self, batch: Batch) -> None:
         """Add up counters and gauges, record the values of histograms."""
         observations = list(observe(batch))
-        self._aggregates.add(o for o in observations if o[0] not in self._histograms)
+        self._aggregates.add(o for o in observations if o[0] not in self._record)
         for metric, labels, value in observations:
-            if metric in self._histograms:
-                self._histograms[metric](value, self._attributes_of(metric, labels))
+            if metric in self._record:
+                self._record[metric](value, self._attributes_of(metric, labels))
 
     def observe(self, metric: Metric) -> Iterable[api.Observation]:
         """Yield what a reader may see now; nothing in a forked child."""
@@ -156,29 +152,28 @@ class ObservedMetrics:
         return found
 
 
-class _Instruments:
-    """The instruments of one provider; ``sources`` are the exporters that use it."""
+_Records = dict[Metric, Callable[[float, Attributes], None]]
 
-    def __init__(self, meter: api.Meter) -> None:
-        self.sources: list[ObservedMetrics] = []
-        self.histograms: dict[Metric, Callable[[float, Attributes], None]] = {}
-        for metric in METRICS:
-            name, unit, text = metric.otel_name, metric.unit, metric.help
-            callbacks = [self._callback(metric)]
-            if metric.kind == "histogram":
-                bounds = list(metric.buckets)
-                self.histograms[metric] = meter.create_histogram(
-                    name, unit, text, explicit_bucket_boundaries_advisory=bounds
-                ).record
-            elif metric.kind == "counter":
-                meter.create_observable_counter(name, callbacks, unit, text)
-            else:
-                meter.create_observable_gauge(name, callbacks, unit, text)
-
-    def _callback(
-        self, metric: Metric
-    ) -> Callable[[api.CallbackOptions], Iterable[api.Observation]]:
-        return lambda _: [found for source in self.sources for found in source.observe(metric)]
+_shared: WeakKeyDictionary[api.MeterProvider, tuple[list[ObservedMetrics], _Records]] = (
+    WeakKeyDictionary()
+)
+"""By provider: the exporters that use it, and what records the values of each histogram."""
 
 
-_instruments: WeakKeyDictionary[api.MeterProvider, _Instruments] = WeakKeyDictionary()
+def _make_instruments(meter: api.Meter, sources: list[ObservedMetrics]) -> _Records:
+    record: _Records = {}
+    for metric in METRICS:
+        about = metric.unit, metric.help
+
+        def callback(_: api.CallbackOptions, metric: Metric = metric) -> list[api.Observation]:
+            return [found for source in sources for found in source.observe(metric)]
+
+        if metric.kind == "histogram":
+            record[metric] = meter.create_histogram(
+                metric.otel_name, *about, explicit_bucket_boundaries_advisory=metric.buckets
+            ).record
+        elif metric.kind == "counter":
+            meter.create_observable_counter(metric.otel_name, [callback], *about)
+        else:
+            meter.create_observable_gauge(metric.otel_name, [callback], *about)
+    return record

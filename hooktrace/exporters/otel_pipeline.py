@@ -12,8 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from typing import Any, Literal
 
@@ -39,8 +38,6 @@ _LONGEST_PAUSE_SECONDS = 60.0
 class Backend:
     """The exporter of one backend, which counts what was ``begun``, ``arrived`` or ``refused``.
 
-    ``kind`` is what it counts, ``spans`` or ``metric_exports``.
-
     After a failure it drops what comes for 5 s, then twice as long, up to 60 s, instead of letting
     every batch wait for its own retries and write its own lines to the log.
     """
@@ -53,8 +50,8 @@ class Backend:
     ) -> None:
         self.kind = kind
         self._exporter = exporter
-        self._results: type[SpanExportResult | MetricExportResult] = (
-            SpanExportResult if kind == "spans" else MetricExportResult
+        self._failure: SpanExportResult | MetricExportResult = (
+            SpanExportResult.FAILURE if kind == "spans" else MetricExportResult.FAILURE
         )
         self._clock = clock
         self._pause_seconds = 0.0
@@ -68,31 +65,30 @@ class Backend:
 
     def export(self, data: Any, **options: Any) -> SpanExportResult | MetricExportResult:
         """Hand on a sequence of spans, or all metrics as one; never raises."""
-        count = len(data) if isinstance(data, Sequence) else 1
+        count = len(data) if self.kind == "spans" else 1
         self.begun += count
-        result: SpanExportResult | MetricExportResult = self._results.FAILURE
-        if not self._stopped and self._clock() >= self._resume_at:
-            result = self._try(data, options)
-        if result is self._results.SUCCESS:
-            self.arrived += count
-        else:
+        result = self._try(data, options)
+        if result is self._failure:
             self.refused += count
+        else:
+            self.arrived += count
         return result
 
-    def _try(self, data: Any, options: dict[str, Any]) -> Any:
-        reason, result = "", self._results.FAILURE
+    def _try(self, data: Any, options: dict[str, Any]) -> SpanExportResult | MetricExportResult:
+        if self._stopped or self._clock() < self._resume_at:
+            return self._failure
+        reason, result = "", self._failure
         try:
             result = self._exporter.export(data, **options)
         except Exception as error:  # an exporter may raise instead of returning FAILURE
             reason = f" ({error})"
-        if result is self._results.SUCCESS:
-            self._pause_seconds = 0.0
-        else:
+        if result is self._failure:
             self._pause(reason)
+        else:
+            self._pause_seconds = 0.0
         return result
 
     def _pause(self, reason: str) -> None:
-        longer = max(_FIRST_PAUSE_SECONDS, 2 * self._pause_seconds)
         if not self._pause_seconds:
             _log.warning(
                 "the OpenTelemetry backend takes no %s%s; they are dropped and counted until "
@@ -100,6 +96,7 @@ class Backend:
                 self.kind.replace("_", " "),
                 reason,
             )
+        longer = max(_FIRST_PAUSE_SECONDS, 2 * self._pause_seconds)
         self._pause_seconds = min(_LONGEST_PAUSE_SECONDS, longer)
         self._resume_at = self._clock() + self._pause_seconds
 
@@ -136,33 +133,19 @@ class Pipeline:
             provider.add_span_processor(BatchSpanProcessor(backend))  # type: ignore[arg-type]
         return provider
 
-    def make_readers(self) -> Iterator[MetricReader]:
-        """Yield readers that export every ``OTEL_METRIC_EXPORT_INTERVAL`` ms (60,000).
+    def make_readers(self) -> list[MetricReader]:
+        """Return readers that export every ``OTEL_METRIC_EXPORT_INTERVAL`` ms (60,000).
 
         An exporter that is a reader itself, as OpenTelemetry's for Prometheus, asks when it will.
         """
-        for make in self._metric_exporters:
-            exporter = make()
-            if isinstance(exporter, MetricReader):
-                yield exporter
-                continue
-            backend = Backend(exporter, "metric_exports")
-            self.backends.append(backend)
-            yield PeriodicExportingMetricReader(backend)  # type: ignore[arg-type]
+        return [self._reader_of(make()) for make in self._metric_exporters]
 
-    def refused(self) -> dict[str, int]:
-        """Return what backends did not take, by kind."""
-        return self._sum(lambda backend: backend.refused)
-
-    def undelivered(self, spans_written: int) -> dict[str, int]:
-        """Return the same with what is under way or was dropped because a queue was full."""
-        return self._sum(lambda b: (spans_written if b.kind == "spans" else b.begun) - b.arrived)
-
-    def _sum(self, count: Callable[[Backend], int]) -> dict[str, int]:
-        sums: Counter[str] = Counter()
-        for backend in self.backends:
-            sums[backend.kind] += count(backend)
-        return dict(+sums)
+    def _reader_of(self, exporter: Any) -> MetricReader:
+        if isinstance(exporter, MetricReader):
+            return exporter
+        backend = Backend(exporter, "metric_exports")
+        self.backends.append(backend)
+        return PeriodicExportingMetricReader(backend)  # type: ignore[arg-type]
 
 
 def make_resource(run: RunInfo) -> Resource:
@@ -199,30 +182,31 @@ def find_exporters(signal: Literal["traces", "metrics"]) -> list[Callable[[], An
         return []
     variable = f"OTEL_{signal.upper()}_EXPORTER"
     names = [name.strip() for name in (os.environ.get(variable) or "otlp").split(",")]
-    wanted = [_otlp_name(signal) if name == "otlp" else name for name in names]
-    group = f"opentelemetry_{signal}_exporter"
-    return [_load(group, name, variable) for name in wanted if name and name.lower() != "none"]
+    return [_load(signal, name, variable) for name in names if name and name.lower() != "none"]
+
+
+def _load(signal: str, name: str, variable: str) -> Callable[[], Any]:
+    entry_point = _otlp_name(signal) if name == "otlp" else name
+    for found in entry_points(group=f"opentelemetry_{signal}_exporter", name=entry_point):
+        make: Callable[[], Any] = found.load()
+        return make
+    remedy = "install that package, or set the variable to otlp, console or none"
+    if name.startswith("otlp"):
+        remedy = "pip install 'hooktrace[otlp]'"
+    raise ImportError(
+        f"{variable} asks for {entry_point!r}, which no installed package offers; {remedy}"
+    )
 
 
 def _otlp_name(signal: str) -> str:
     variables = (f"OTEL_EXPORTER_OTLP_{signal.upper()}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
     for variable in variables:
-        protocol = os.environ.get(variable, "").strip()
-        if protocol and protocol not in _PROTOCOLS:
+        if not (protocol := os.environ.get(variable, "").strip()):
+            continue
+        if protocol not in _PROTOCOLS:
             known = " or ".join(_PROTOCOLS)
             raise ValueError(
                 f"{variable} is {protocol!r}, which is not supported; set it to {known}"
             )
-        if protocol:
-            return _PROTOCOLS[protocol]
+        return _PROTOCOLS[protocol]
     return _PROTOCOLS["http/protobuf"]
-
-
-def _load(group: str, name: str, variable: str) -> Callable[[], Any]:
-    for entry_point in entry_points(group=group, name=name):
-        found: Callable[[], Any] = entry_point.load()
-        return found
-    remedy = "install that package, or set the variable to otlp, console or none"
-    if name.startswith("otlp"):
-        remedy = "pip install 'hooktrace[otlp]'"
-    raise ImportError(f"{variable} asks for {name!r}, which no installed package offers; {remedy}")

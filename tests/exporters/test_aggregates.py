@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hooktrace.exporters.aggregates import Aggregates, Distribution
-from hooktrace.records.metrics import BUCKET_SIZE, EXPOSED, GENERATION, RECORDS_LOST, RUN, STEPS
+from hooktrace.records.metrics import BUCKET_SIZE, EXPOSED, GENERATION, RECORDS_LOST, STEPS
 
 NET = ("net", "hook")
 
@@ -26,7 +26,7 @@ def test_a_histogram_counts_by_inclusive_bounds_and_knows_its_extremes() -> None
     for bound, count in ((0.00005, 1), (0.001, 1), (0.0025, 1)):
         counts[EXPOSED.buckets.index(bound)] = count
     counts[-1] = 1
-    expected = Distribution(tuple(counts), 0.001 + 0.0011 + 99.0 + 0.0, least=0.0, most=99.0)
+    expected = Distribution(counts, 0.001 + 0.0011 + 99.0 + 0.0, least=0.0, most=99.0)
     assert aggregates.family(EXPOSED).distributions == {NET: expected}
 
 
@@ -37,11 +37,3 @@ def test_a_new_generation_forgets_the_sizes_of_the_old_one() -> None:
     aggregates.add([(BUCKET_SIZE, (*model, "0"), 1) for model in (NET, other)])
     aggregates.add([(GENERATION, NET, 1), (BUCKET_SIZE, (*NET, "1"), 2)])
     assert aggregates.family(BUCKET_SIZE).values == {(*other, "0"): 1, (*NET, "1"): 2}
-
-
-def test_there_is_one_run_at_a_time() -> None:
-    """Its labels are all that it says."""
-    aggregates = Aggregates()
-    for run_id in ("a", "b"):
-        aggregates.add([(RUN, (run_id, "2", "gloo", "2.13"), 1)])
-    assert list(aggregates.family(RUN).values) == [("b", "2", "gloo", "2.13")]
