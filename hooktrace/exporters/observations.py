@@ -72,28 +72,23 @@ def _observe_events(batch: Batch) -> Iterator[Observation]:
 def _observe_step(step: StepRecord) -> Iterator[Observation]:
     labels = (step.model, step.hook)
     yield (m.STEPS, labels, 1)
-    for metric, applies in (
-        (m.WARMUP_STEPS, step.warmup),
-        (m.SHADOW_STEPS, step.shadow),
-        (m.INCOMPLETE_STEPS, not step.complete),
-    ):
-        if applies:
-            yield (metric, labels, 1)
+    if step.warmup:
+        yield (m.WARMUP_STEPS, labels, 1)
+    if step.shadow:
+        yield (m.SHADOW_STEPS, labels, 1)
+    if not step.complete:
+        yield (m.INCOMPLETE_STEPS, labels, 1)
     if not step.counts:
         return
-    for metric, ns in (
-        (m.STEP_PERIOD, step.period_ns),
-        (m.EXPOSED, step.exposed_ns),
-        (m.BUSY, step.busy_ns),
-    ):
-        if ns is not None:
-            yield (metric, labels, ns / 1e9)
-    for metric, value in (
-        (m.OVERLAP, step.overlap_ratio),
-        (m.BUSBW, step.busbw_bytes_per_second),
+    for metric, value, unit in (
+        (m.STEP_PERIOD, step.period_ns, 1e9),
+        (m.EXPOSED, step.exposed_ns, 1e9),
+        (m.BUSY, step.busy_ns, 1e9),
+        (m.OVERLAP, step.overlap_ratio, 1),
+        (m.BUSBW, step.busbw_bytes_per_second, 1),
     ):
         if value is not None:
-            yield (metric, labels, value)
+            yield (metric, labels, value / unit)
 
 
 def _observe_sent(step: StepRecord, buckets: tuple[BucketRecord, ...]) -> Iterator[Observation]:
@@ -121,10 +116,7 @@ def _observe_bucket(bucket: BucketRecord, *, timed: bool) -> Iterator[Observatio
     if not timed or interval is None or bucket.exception is not None:
         return
     yield (m.BUCKET_DURATION, labels, (interval[1] - interval[0]) / 1e9)
-    totals: dict[str, int] = {}
-    for stage in bucket.timed_stages:
-        totals[stage.name] = totals.get(stage.name, 0) + stage.end_ns - stage.start_ns
-    for name, ns in totals.items():
+    for name, ns in bucket.stage_totals_ns().items():
         yield (m.STAGE_DURATION, (*model, name), ns / 1e9)
 
 

@@ -119,10 +119,9 @@ def _device(bucket: BucketRecord) -> Attributes:
     """Device times as numbers; only ``resolved=False`` where the device events never came back."""
     if bucket.device is None:
         return {"hooktrace.device.resolved": False}
-    names = dict.fromkeys(stage.name for stage in bucket.device.stages)
     return {
         "hooktrace.device.resolved": True,
         "hooktrace.device.ready_ns": bucket.device.ready_ns,
         "hooktrace.device.duration_ns": bucket.device.done_ns - bucket.device.ready_ns,
-        **{f"hooktrace.device.{name}_ns": bucket.stage_ns(name) for name in names},
+        **{f"hooktrace.device.{name}_ns": ns for name, ns in bucket.stage_totals_ns().items()},
     }

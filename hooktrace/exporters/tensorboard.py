@@ -9,18 +9,9 @@ Each model has a group of its own in TensorBoard, ``hooktrace.<model>``; each ra
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..records import (
-    AnomalyRecord,
-    Batch,
-    BucketRecord,
-    LayoutRecord,
-    RunInfo,
-    SkewRecord,
-    StepRecord,
-)
+from ..records import AnomalyRecord, Batch, LayoutRecord, RunInfo, SkewRecord
 from .append_file import writable_directory
 from .tensorboard_model import ModelSeries
 from .tensorboard_tables import meaning_table
@@ -77,32 +68,30 @@ class TensorBoardExporter:
         self._scalar_every = scalar_every
         self._histogram_every = histogram_every
         self._file: EventFile | None = None
-        self._run: RunInfo | None = None
         self._models: dict[str, ModelSeries] = {}
         self._losses: dict[str, int] = {}
 
     def export(self, batch: Batch) -> None:
         """Write the batch with one write.  Raises ``OSError`` when it fails."""
         file = self._file
-        if file is None or batch.run != self._run:
-            self.close()
-            file = self._open(batch)
+        if file is None:
+            file = self._file = self._open(batch)
         for layout in batch.of(LayoutRecord):
-            self._model(layout.model).layout(file, batch.run, layout)
+            self._model(file, batch.run, layout.model).write_layout(layout)
         for skew in batch.of(SkewRecord):
-            if skew.uncertainty_ns is not None:
-                self._model(skew.model).skews.append(skew)
+            self._model(file, batch.run, skew.model).expect(skew)
         for step, buckets in batch.steps:
-            self._step(file, batch.run, step, buckets)
+            model = self._model(file, batch.run, step.model)
+            model.step(step, buckets, self._scalar_every, self._histogram_every)
         for anomaly in batch.of(AnomalyRecord):
-            self._model(anomaly.model).anomaly(anomaly)
+            self._model(file, batch.run, anomaly.model).anomaly(anomaly)
         for model in self._models.values():
-            model.write_anomalies(file, batch.run)
+            model.write_anomalies()
         self._write_losses(file, batch)
         try:
             file.flush()
         except OSError:
-            self._let_go()
+            self._let_go(file)
             raise
 
     def close(self) -> None:
@@ -111,22 +100,22 @@ class TensorBoardExporter:
         Raises ``OSError`` when the last write fails.  Nothing is written where ``export`` failed
         before: its disk is full or gone.
         """
-        if self._file is None or self._run is None:
+        file = self._file
+        if file is None:
             return
         try:
             for model in self._models.values():
-                model.write_histograms(self._file)
-                model.write_anomalies(self._file, self._run, last=True)
-            self._file.flush()
+                model.write_histograms()
+                model.write_anomalies(last=True)
+            file.flush()
         finally:
-            self._let_go()
+            self._let_go(file)
 
-    def _let_go(self) -> None:
-        if self._file is not None:
-            self._file.close()
-        self._file = self._run = None
-        self._models = {}
-        self._losses = {}
+    def _let_go(self, file: EventFile) -> None:
+        file.close()
+        self._file = None
+        self._models.clear()
+        self._losses.clear()
 
     def _open(self, batch: Batch) -> EventFile:
         steps = [
@@ -134,37 +123,17 @@ class TensorBoardExporter:
             *(layout.step for layout in batch.of(LayoutRecord)),
             *(anomaly.step for anomaly in batch.of(AnomalyRecord)),
         ]
-        directory: Path = writable_directory(self._logdir / f"rank{batch.run.rank}")
-        first_step = min(steps, default=0)
-        file = self._file = self._make_file(directory, first_step)
-        self._run = batch.run
-        if batch.run.rank == 0:
-            anchor_ns = batch.run.wall_anchor_ns
-            file.text(first_step, anchor_ns, "hooktrace/meaning", meaning_table())
+        run, first_step = batch.run, min(steps, default=0)
+        file = self._make_file(writable_directory(self._logdir / f"rank{run.rank}"), first_step)
+        if run.rank == 0:
+            file.text(first_step, run.wall_anchor_ns, "hooktrace/meaning", meaning_table())
         return file
 
-    def _model(self, name: str) -> ModelSeries:
+    def _model(self, file: EventFile, run: RunInfo, name: str) -> ModelSeries:
         model = self._models.get(name)
         if model is None:
-            model = self._models[name] = ModelSeries(name)
+            model = self._models[name] = ModelSeries(file, run, name)
         return model
-
-    def _step(
-        self, file: EventFile, run: RunInfo, step: StepRecord, buckets: tuple[BucketRecord, ...]
-    ) -> None:
-        model = self._model(step.model)
-        wall_ns = run.wall_ns(step.done_ns)
-        sampled = [*model.errors(buckets), *model.lag(step.step)]
-        if sampled:
-            file.scalars(step.step, wall_ns, sampled)
-        if not step.counts:
-            return
-        # What an opaque hook sends is known of few steps: none of them is left out.
-        if model.timed_steps % self._scalar_every == 0 or step.sent is not None:
-            file.scalars(step.step, wall_ns, model.scalars(step))
-        model.collect(step.step, wall_ns, buckets)
-        if model.timed_steps % self._histogram_every == 0:
-            model.write_histograms(file)
 
     def _write_losses(self, file: EventFile, batch: Batch) -> None:
         if batch.losses == self._losses or not batch.steps:

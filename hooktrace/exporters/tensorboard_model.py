@@ -6,9 +6,9 @@ StepRecord, buckets, lags, anomalies --ModelSeries--> events of an EventFile
 from __future__ import annotations
 
 from array import array
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ..records import (
@@ -31,47 +31,63 @@ MAX_ANOMALIES = 50
 """Anomalies in a text; the total stands above them."""
 
 
-@dataclass(slots=True)
 class ModelSeries:
-    """What is remembered of one model between exports; all of it bounded."""
+    """Writes one model's events; what is remembered between exports is bounded."""
 
-    name: str
-    timed_steps: int = 0
-    group: str = field(init=False)
-    durations_ns: dict[str, array[int]] = field(default_factory=dict)
-    window_end: tuple[int, int] = (0, 0)
-    skews: deque[SkewRecord] = field(default_factory=lambda: deque(maxlen=MAX_WAITING))
-    anomalies: deque[AnomalyRecord] = field(default_factory=lambda: deque(maxlen=MAX_ANOMALIES))
-    anomaly_count: int = 0
-    anomalies_written: int = 0
-    anomalies_due: int = 1
-    anomaly_step: int = 0
+    def __init__(self, file: EventFile, run: RunInfo, name: str) -> None:
+        self._file = file
+        self._run = run
+        # TensorBoard groups by what is before a slash, and one in the name would end it.
+        self._group = "hooktrace." + name.replace("%", "%25").replace("/", "%2F")
+        self._timed_steps = 0
+        self._durations_ns: defaultdict[str, array[int]] = defaultdict(partial(array, "q"))
+        self._window_end = (0, 0)
+        self._skews: deque[SkewRecord] = deque(maxlen=MAX_WAITING)
+        self._anomalies: deque[AnomalyRecord] = deque(maxlen=MAX_ANOMALIES)
+        self._anomaly_count = 0
+        self._anomalies_written = 0
+        self._anomaly_step = 0
 
-    def __post_init__(self) -> None:
-        # A slash would end the group's name.
-        self.group = "hooktrace." + self.name.replace("%", "%25").replace("/", "%2F")
+    def step(
+        self,
+        step: StepRecord,
+        buckets: tuple[BucketRecord, ...],
+        scalar_every: int,
+        histogram_every: int,
+    ) -> None:
+        """Write what is due of a step; both intervals are in timed steps."""
+        wall_ns = self._run.wall_ns(step.done_ns)
+        if sampled := [*self._errors(buckets), *self._lag(step.step)]:
+            self._file.scalars(step.step, wall_ns, sampled)
+        if not step.counts:
+            return
+        # What an opaque hook sends is known of few steps: none of them is left out.
+        if self._timed_steps % scalar_every == 0 or step.sent is not None:
+            self._file.scalars(step.step, wall_ns, self._scalars(step))
+        self._timed_steps += 1
+        self._window_end = (step.step, wall_ns)
+        for bucket in buckets:
+            self._collect(bucket)
+        if self._timed_steps % histogram_every == 0:
+            self.write_histograms()
 
-    def tag(self, name: str) -> str:
-        """Return the model's tag for a metric; TensorBoard groups by what is before the slash."""
-        return f"{self.group}/{name}"
+    def _tag(self, name: str) -> str:
+        return f"{self._group}/{name}"
 
-    def scalars(self, step: StepRecord) -> Iterator[tuple[str, float]]:
-        """Yield (tag, value) of what is known of a step."""
-        busbw = step.busbw_bytes_per_second
-        for name, value, divisor in (
+    def _scalars(self, step: StepRecord) -> Iterator[tuple[str, float]]:
+        for name, value, unit in (
             ("exposed_ms", step.exposed_ns, 1e6),
             ("overlap_ratio", step.overlap_ratio, 1),
             ("step_period_ms", step.period_ns, 1e6),
-            ("busbw_GBps", busbw, 1e9),
+            ("busbw_GBps", step.busbw_bytes_per_second, 1e9),
             ("gradient_bytes", step.gradient_bytes, 1),
             ("wire_bytes", step.wire_bytes, 1),
             ("compression_ratio", step.compression_ratio, 1),
         ):
             if value is not None:
-                yield self.tag(name), value / divisor
+                yield self._tag(name), value / unit
 
-    def errors(self, buckets: tuple[BucketRecord, ...]) -> Iterator[tuple[str, float]]:
-        """Yield (tag, value) of the buckets that were probed."""
+    def _errors(self, buckets: tuple[BucketRecord, ...]) -> Iterator[tuple[str, float]]:
         for bucket in buckets:
             if bucket.error is None or bucket.shadow or bucket.bucket >= metrics.MAX_BUCKET_LABELS:
                 continue
@@ -81,71 +97,58 @@ class ModelSeries:
                 ("residual", bucket.error.residual_l2),
             ):
                 if value is not None:
-                    yield self.tag(f"{name}_bucket{bucket.bucket}"), value
+                    yield self._tag(f"{name}_bucket{bucket.bucket}"), value
 
-    def lag(self, step: int) -> Iterator[tuple[str, float]]:
-        """Yield (tag, value) of the largest lag of a step's probed buckets.
+    def expect(self, skew: SkewRecord) -> None:
+        """Remember a lag: TensorBoard takes a step that goes back for a restart, so it waits."""
+        if skew.uncertainty_ns is not None:
+            self._skews.append(skew)
 
-        TensorBoard takes a step that goes back for a restart, so a lag waits for its step.
-        """
-        lags = [skew.lag_ns for skew in self.skews if skew.step == step]
+    def _lag(self, step: int) -> Iterator[tuple[str, float]]:
+        """Yield the largest lag of a step's probed buckets."""
+        lags = [skew.lag_ns for skew in self._skews if skew.step == step]
         if lags:
-            yield self.tag("arrival_lag_ms"), max(lags) / 1e6
-        while self.skews and self.skews[0].step <= step:
-            self.skews.popleft()
+            yield self._tag("arrival_lag_ms"), max(lags) / 1e6
+        while self._skews and self._skews[0].step <= step:
+            self._skews.popleft()
 
-    def collect(self, step: int, wall_ns: int, buckets: tuple[BucketRecord, ...]) -> None:
-        """Take a timed step's bucket and stage durations into the window."""
-        self.timed_steps += 1
-        self.window_end = (step, wall_ns)
-        windows = self.durations_ns
-        for bucket in buckets:
-            interval = bucket.interval_ns
-            if interval is None or bucket.exception is not None:
-                continue
-            totals = {"bucket": interval[1] - interval[0]}
-            for stage in bucket.timed_stages:
-                name = stage.name
-                totals[name] = totals.get(name, 0) + stage.end_ns - stage.start_ns
-            for name, ns in totals.items():
-                if name in windows:
-                    windows[name].append(ns)
-                else:
-                    windows[name] = array("q", (ns,))
+    def _collect(self, bucket: BucketRecord) -> None:
+        """Take a timed bucket's duration and those of its stages into the window."""
+        interval = bucket.interval_ns
+        if interval is None or bucket.exception is not None:
+            return
+        windows = self._durations_ns
+        windows["bucket"].append(interval[1] - interval[0])
+        for name, ns in bucket.stage_totals_ns().items():
+            windows[name].append(ns)
 
-    def write_histograms(self, file: EventFile) -> None:
+    def write_histograms(self) -> None:
         """Write the window's histograms and begin the next window."""
-        step, wall_ns = self.window_end
-        for name, values in self.durations_ns.items():
-            tag = self.tag("bucket_ms" if name == "bucket" else f"stage_{name}_ms")
-            file.histogram(step, wall_ns, tag, values)
-        self.durations_ns.clear()
+        step, wall_ns = self._window_end
+        for name, values in self._durations_ns.items():
+            tag = self._tag("bucket_ms" if name == "bucket" else f"stage_{name}_ms")
+            self._file.histogram(step, wall_ns, tag, values)
+        self._durations_ns.clear()
 
-    def layout(self, file: EventFile, run: RunInfo, layout: LayoutRecord) -> None:
+    def write_layout(self, layout: LayoutRecord) -> None:
         """Write a layout's table."""
-        wall_ns = run.wall_ns(layout.time_ns)
-        file.text(layout.step, wall_ns, self.tag("layout"), layout_table(layout))
+        wall_ns = self._run.wall_ns(layout.time_ns)
+        self._file.text(layout.step, wall_ns, self._tag("layout"), layout_table(layout))
 
     def anomaly(self, anomaly: AnomalyRecord) -> None:
         """Remember an anomaly for the next table."""
-        self.anomalies.append(anomaly)
-        self.anomaly_count += 1
-        self.anomaly_step = max(self.anomaly_step, anomaly.step)
+        self._anomalies.append(anomaly)
+        self._anomaly_count += 1
+        self._anomaly_step = max(self._anomaly_step, anomaly.step)
 
-    def write_anomalies(self, file: EventFile, run: RunInfo, *, last: bool = False) -> None:
+    def write_anomalies(self, *, last: bool = False) -> None:
         """Write the table when a quarter more have come than it had, so that it stays bounded."""
-        due = (
-            self.anomaly_count > self.anomalies_written
-            if last
-            else (self.anomaly_count >= self.anomalies_due)
-        )
-        if not due:
+        count, written = self._anomaly_count, self._anomalies_written
+        if count <= written + (0 if last else written // 4):
             return
-        self.anomalies_written = self.anomaly_count
-        self.anomalies_due = self.anomaly_count + 1 + self.anomaly_count // 4
-        wall_ns = run.wall_ns(self.anomalies[-1].time_ns)
-        table = anomaly_table(self.anomalies, self.anomaly_count)
-        file.text(self.anomaly_step, wall_ns, self.tag("anomalies"), table)
-        file.scalars(
-            self.anomaly_step, wall_ns, [(self.tag("anomalies_total"), self.anomaly_count)]
+        self._anomalies_written = count
+        step, wall_ns = self._anomaly_step, self._run.wall_ns(self._anomalies[-1].time_ns)
+        self._file.text(
+            step, wall_ns, self._tag("anomalies"), anomaly_table(self._anomalies, count)
         )
+        self._file.scalars(step, wall_ns, [(self._tag("anomalies_total"), count)])

@@ -208,6 +208,13 @@ class BucketRecord(
             raise ValueError(f"no stage is called {name!r}; the stages are {', '.join(STAGES)}")
         return sum(s.end_ns - s.start_ns for s in self.timed_stages if s.name == name)
 
+    def stage_totals_ns(self) -> dict[str, int]:
+        """Return the summed ns of each stage that occurred in ``timed_stages``, by name."""
+        totals: dict[str, int] = {}
+        for stage in self.timed_stages:
+            totals[stage.name] = totals.get(stage.name, 0) + stage.end_ns - stage.start_ns
+        return totals
+
     @property
     def busbw_bytes_per_second(self) -> float | None:
         """Bus bandwidth of the wire stages (nccl-tests); ``None`` where unknown."""
