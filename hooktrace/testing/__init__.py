@@ -2,7 +2,7 @@
 
     check/        ``check_hook`` runs a hook on real ranks and says what is wrong with it
     fakes.py      ``FakeBucket`` and ``FakeClock`` are told what to be, without a process group
-    synthetic/    records and files of a made-up job, without torch
+    synthetic.py  records and files of a made-up job, without torch
 
 What DDP does with a hook shows only in real processes, and that is what ``check_hook`` looks at.
 The names are imported when they are first used, so that ``synthetic`` needs no torch.
