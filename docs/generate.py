@@ -19,7 +19,7 @@ from typing import Any
 import typer
 
 from hooktrace.__main__ import main as command_line
-from hooktrace.commands.bench.groups import GROUPS
+from hooktrace.commands.bench.command import GROUPS
 from hooktrace.records import anomalies, metrics
 from hooktrace.records.metrics import METRICS, Metric
 

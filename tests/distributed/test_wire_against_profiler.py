@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from hooktrace.commands.bench.wire import compare_on_two_ranks
-from hooktrace.records.summary import percentile
 
 pytestmark = pytest.mark.slow
 
@@ -13,10 +13,12 @@ pytestmark = pytest.mark.slow
 def test_wire_stages_match_the_profiler(capsys: pytest.CaptureFixture[str]) -> None:
     """The median difference is at most 2 % or 100 µs, and all are less than without the model."""
     for rank, comparison in enumerate(compare_on_two_ranks(15, deadline_s=120)):
+        event = comparison.event_ns
+        wire, naive = (abs(ns - event) for ns in (comparison.wire_ns, comparison.naive_ns))
+        medians = (f"{np.median(ns) / 1e3:.0f} µs" for ns in (event, wire, naive))
         with capsys.disabled():
-            print(f"\nrank {rank}: {comparison.describe()}")  # noqa: T201  # medians are reported
-        assert len(comparison.event_ns) >= 45
-        wire = comparison.differences_ns(comparison.wire_ns)
-        assert percentile(wire, 0.5) <= comparison.allowed_ns
+            print("\nrank {}: {}, off by {}, launch -> done by {}".format(rank, *medians))  # noqa: T201  # medians are reported
+        assert len(event) >= 45
+        assert np.median(wire) <= comparison.allowed_ns
         # Most collectives find a free worker, so the median alone holds without a queue model too.
-        assert sum(wire) < sum(comparison.differences_ns(comparison.naive_ns))
+        assert wire.sum() < naive.sum()

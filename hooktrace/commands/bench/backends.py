@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from ...exporters import (
     Exporter,
@@ -19,32 +20,22 @@ from ...exporters import (
     TensorBoardExporter,
 )
 
-EXPORTERS = ("Prometheus", "TensorBoard", "record files", "OpenTelemetry")
-"""What ``make_exporter`` makes."""
+EXPORTERS: dict[str, Callable[[Path], Exporter]] = {
+    "Prometheus": lambda folder: PrometheusExporter(port=0),
+    "TensorBoard": lambda folder: TensorBoardExporter(folder / "tensorboard"),
+    "record files": lambda folder: RecordFileExporter(folder / "records"),
+    "OpenTelemetry": lambda folder: OpenTelemetryExporter(**_providers()),
+}
+"""What makes each as a job would, with its files below a folder."""
 
 
-def make_exporter(name: str, directory: Path, endpoint: str) -> Exporter:
-    """Return an exporter as a job would make it; ``name`` is one of ``EXPORTERS``.
-
-    Files go below ``directory``.  Spans and metrics go to ``endpoint``; where the ``otlp`` extra is
-    not installed they are made and then forgotten.
-    """
-    if name == "Prometheus":
-        return PrometheusExporter(port=0)
-    if name == "TensorBoard":
-        return TensorBoardExporter(directory / "tensorboard")
-    if name == "record files":
-        return RecordFileExporter(directory / "records")
-    os.environ["OTEL_EXPORTER_OTLP_ENDPOINT"] = endpoint
-    return OpenTelemetryExporter(**_providers())
-
-
-def all_exporters(directory: Path, endpoint: str) -> list[Exporter]:
-    """Return one exporter of each kind; see ``make_exporter``."""
-    return [make_exporter(name, directory, endpoint) for name in EXPORTERS]
+def all_exporters(folder: Path) -> list[Exporter]:
+    """Return one exporter of each kind."""
+    return [make(folder) for make in EXPORTERS.values()]
 
 
 def _providers() -> dict[str, Any]:
+    """Return what spans and metrics are made by, and forgotten, without the ``otlp`` extra."""
     if find_spec("opentelemetry.exporter") is not None:
         return {}
     from opentelemetry.sdk.metrics import MeterProvider
@@ -67,15 +58,16 @@ class _Sink(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def otlp_sink() -> Iterator[str]:
-    """Run an OTLP backend in this process and give its URL; it takes everything, keeps nothing."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Sink)
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, name="hooktrace-bench-sink", daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+def otlp_sink() -> Iterator[None]:
+    """Run an OTLP backend in this process, which takes everything and keeps nothing.
+
+    The exporters of processes that are started meanwhile find it by the environment.
+    """
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Sink) as server:
+        endpoint = f"http://127.0.0.1:{server.server_port}"
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            with mock.patch.dict(os.environ, OTEL_EXPORTER_OTLP_ENDPOINT=endpoint):
+                yield
+        finally:
+            server.shutdown()

@@ -1,17 +1,59 @@
-"""Measures the chosen groups and prints their rows."""
+"""The groups of rows: measures the chosen ones and prints their rows."""
 
 from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.console import Console
 
-from .groups import Group, chosen
+from ...records.errors import UsageError
+from .drain import drain
+from .hooks import hooks_beside_torchs
+from .long_run import memory, record_files
+from .per_bucket import per_bucket, training_thread
+from .programs import large_report, start_up
 from .table import HEADING, Row, line_of, machine_facts
+from .timeline import timeline
+from .whole_step import probes, whole_step
+from .wire import wire
+
+
+class Group(NamedTuple):
+    """Rows under one heading, ``what``.
+
+    ``run(quick=...)`` yields them as they are known; ``quick`` takes fewer samples.
+    ``is_default``: measured where no group is asked for.
+    """
+
+    run: Callable[..., Iterator[Row]]
+    what: str
+    is_default: bool = True
+
+
+GROUPS = {
+    "per-bucket": Group(per_bucket, "added by tracing to a step of 40 small buckets"),
+    "training-thread": Group(
+        training_thread, "processor time of the training thread in backward, 2 ranks"
+    ),
+    "drain": Group(drain, "processor time of the drain, 25 buckets a step"),
+    "whole-step": Group(whole_step, "a step of 12.6 M parameters, 2 ranks, all exporters"),
+    "wire": Group(wire, "all-reduce of 8 MB, 2 ranks, against torch.profiler"),
+    "probes": Group(probes, "a probe of the error, an 8 MB bucket, 2 ranks"),
+    "memory": Group(memory, "a tracer that is left on"),
+    "record-file": Group(record_files, "record files that are left on"),
+    "start-up": Group(start_up, "import and commands, new interpreters"),
+    "hooks": Group(
+        hooks_beside_torchs, "step time with a standard hook / with torch's own", is_default=False
+    ),
+    "timeline": Group(timeline, "Comm Timeline of a million stages, in Chromium", is_default=False),
+    "report": Group(large_report, "a report on a large job's files", is_default=False),
+}
+"""By the name that ``hooktrace bench --only`` takes, in the order of the table."""
 
 
 def run(
@@ -19,8 +61,8 @@ def run(
 ) -> int:
     """Measure groups and print their rows; returns 0, or 1 when one could not be measured.
 
-    ``only``: names of ``GROUPS``, the default ones without a name.  ``quick`` takes fewer samples;
-    ``json_path`` names a file that gets all numbers.  Raises ``UsageError`` for another name.
+    ``only``: names of ``GROUPS``, the default ones without a name.  ``json_path`` names a file that
+    gets all numbers.  Raises ``UsageError`` for another name.
     """
     groups = chosen(only)
     warnings.filterwarnings("ignore", module=r"torch\.")
@@ -33,9 +75,10 @@ def run(
     for name, group in groups.items():
         console.print(f"\n{name}: {group.what}", style="bold")
         try:
-            for row in _measured(console, name, group, quick):
-                console.print(line_of(row))
-                rows.append({"group": name, **asdict(row), "verdict": row.verdict})
+            with console.status(f"measuring {name}"):
+                for row in group.run(quick=quick):
+                    console.print(line_of(row))
+                    rows.append({"group": name, **asdict(row), "verdict": row.verdict})
         except Exception as error:  # one group that cannot run must not hide the others
             console.print(f"{name} could not be measured: {error}")
             failed = True
@@ -44,6 +87,13 @@ def run(
     return int(failed)
 
 
-def _measured(console: Console, name: str, group: Group, quick: bool) -> Iterator[Row]:
-    with console.status(f"measuring {name}"):
-        yield from group.run(quick=quick)
+def chosen(names: Iterable[str]) -> dict[str, Group]:
+    """Return the named groups, the default ones where there is no name.
+
+    Raises ``UsageError`` for a name that there is not.
+    """
+    wanted = list(dict.fromkeys(names)) or [name for name in GROUPS if GROUPS[name].is_default]
+    for name in wanted:
+        if name not in GROUPS:
+            raise UsageError(f"there is no group of rows {name!r}; pass --only {', '.join(GROUPS)}")
+    return {name: GROUPS[name] for name in wanted}

@@ -15,17 +15,18 @@ import random
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 
-import torch
+import numpy as np
 
 from ... import hooks
-from ...testing import FakeBucket, FakeClock
+from ...testing import FakeClock
 from ...tracing.trace import trace
 from ...tracing.tracer import Tracer
-from .backends import EXPORTERS, make_exporter, otlp_sink
-from .ranks import run_ranks
+from .backends import EXPORTERS, otlp_sink
+from .harness import fake_buckets, run_ranks
 from .table import Row, row_of
 
 _BUDGET_US = 100.0
@@ -34,85 +35,67 @@ _PERIOD_S = 0.1
 _STAMP_NS = 20_000
 _STEPS_A_SAMPLE = 50
 _WARMUP_STEPS = 50
-_ALONE, _ALL = "no exporter", "all exporters"
-_VARIANTS = {_ALONE: (), **{name: (name,) for name in EXPORTERS}, _ALL: EXPORTERS}
-
-Samples = dict[str, list[float]]
-"""By variant: µs of processor time a bucket."""
 
 
-def run(*, quick: bool) -> Iterator[Row]:
+def drain(*, quick: bool) -> Iterator[Row]:
     """Yield the drain's own time, what each exporter adds, and all of it."""
     if not hasattr(time, "pthread_getcpuclockid"):
         return
-    samples = 3 if quick else 14
-    with otlp_sink() as endpoint:
-        (taken,) = run_ranks(1, _measure, samples, endpoint, deadline_s=300)
-    yield row_of("the drain alone: steps and records", taken[_ALONE], "µs/bucket")
-    for name in EXPORTERS:
-        added = [one - alone for one, alone in zip(taken[name], taken[_ALONE], strict=True)]
-        yield row_of(f"{name}, added", added, "µs/bucket")
-    yield row_of("the drain with all exporters", taken[_ALL], "µs/bucket", budget=_BUDGET_US)
+    with otlp_sink():
+        (taken,) = run_ranks(1, _measure, 3 if quick else 14, deadline_s=300)
+    alone, *each, together = taken.T
+    yield row_of("the drain alone: steps and records", alone.tolist(), "µs/bucket")
+    for name, one in zip(EXPORTERS, each, strict=True):
+        yield row_of(f"{name}, added", (one - alone).tolist(), "µs/bucket")
+    what = "the drain with all exporters"
+    yield row_of(what, together.tolist(), "µs/bucket", budget=_BUDGET_US)
 
 
-def _measure(samples: int, endpoint: str) -> Samples:
+def _measure(samples: int) -> np.ndarray:
+    """Return µs a bucket, of shape (samples, variants): none, each exporter, all of them."""
     with tempfile.TemporaryDirectory() as directory:
-        variants = {
-            name: _Variant(exporters, Path(directory, name), endpoint)
-            for name, exporters in _VARIANTS.items()
-        }
-        pace = _Pace()
-        _train(variants, pace, _WARMUP_STEPS)
-        taken: Samples = {name: [] for name in variants}
-        for _ in range(samples):
-            before = {name: variant.spent_ns() for name, variant in variants.items()}
-            _train(variants, pace, _STEPS_A_SAMPLE)
-            for name, variant in variants.items():
-                spent_us = (variant.spent_ns() - before[name]) / 1e3
-                taken[name].append(spent_us / (_STEPS_A_SAMPLE * _BUCKETS))
-        for variant in variants.values():
+        variants = [
+            _Variant(names, Path(directory, str(number)))
+            for number, names in enumerate([[], *([name] for name in EXPORTERS), EXPORTERS])
+        ]
+        periods = _periods_ns()
+        taken = []
+        for steps in (_WARMUP_STEPS, *[_STEPS_A_SAMPLE] * samples):
+            before = np.array([variant.spent_ns() for variant in variants])
+            for period_ns in islice(periods, steps):
+                for variant in variants:
+                    variant.step(period_ns)
+            spent = np.array([variant.spent_ns() for variant in variants]) - before
+            taken.append(spent / 1e3 / (steps * _BUCKETS))
+        for variant in variants:
             variant.close()
-    return taken
+    return np.array(taken[1:])
 
 
-def _train(variants: dict[str, _Variant], pace: _Pace, steps: int) -> None:
-    for _ in range(steps):
-        period_ns = pace.next_period_ns()
-        for variant in variants.values():
-            variant.step(period_ns)
+def _periods_ns() -> Iterator[int]:
+    """Wait for the next step, ten a second, and yield how long it is to say the last one took.
 
-
-class _Pace:
-    """Ten steps a second, and a step in 200 that says it took three times as long."""
-
-    def __init__(self) -> None:
-        self._source = random.Random(0)
-        self._next_s = time.monotonic()
-
-    def next_period_ns(self) -> int:
-        """Wait for the next step and return how long it is to say the last one took."""
-        self._next_s += _PERIOD_S
-        time.sleep(max(0.0, self._next_s - time.monotonic()))
-        slow = 3 if self._source.random() < 1 / 200 else 1
-        return round(slow * self._source.gauss(_PERIOD_S, _PERIOD_S / 200) * 1e9)
+    A step in 200 says that it took three times as long.
+    """
+    source = random.Random(0)
+    next_s = time.monotonic()
+    while True:
+        next_s += _PERIOD_S
+        time.sleep(max(0.0, next_s - time.monotonic()))
+        slow = 3 if source.random() < 1 / 200 else 1
+        yield round(slow * source.gauss(_PERIOD_S, _PERIOD_S / 200) * 1e9)
 
 
 class _Variant:
     """A tracer with some exporters, its model, and the threads that came with it."""
 
-    def __init__(self, exporters: tuple[str, ...], directory: Path, endpoint: str) -> None:
+    def __init__(self, names: Iterable[str], folder: Path) -> None:
         others = set(threading.enumerate())
+        exporters = [EXPORTERS[name](folder) for name in names]
         self._clock = FakeClock(step_ns=_STAMP_NS)
-        self._tracer = Tracer(
-            [make_exporter(name, directory, endpoint) for name in exporters],
-            clock=self._clock,
-            align_clocks=False,
-        )
+        self._tracer = Tracer(exporters, clock=self._clock, align_clocks=False)
         self._hook = trace(hooks.fp16_compress_hook, tracer=self._tracer)
-        parameters = [torch.zeros(16) for _ in range(_BUCKETS)]
-        self._buckets = [
-            FakeBucket([p], index=i, is_last=i == _BUCKETS - 1) for i, p in enumerate(parameters)
-        ]
+        self._buckets = fake_buckets(_BUCKETS)
         for _ in range(2):  # a step is complete, and exported, when the next one begins
             self.step(round(_PERIOD_S * 1e9))
         self._tracer.flush()

@@ -1,22 +1,22 @@
 """``hooktrace bench --hooks``: each standard hook beside torch's own, same work, in one run.
 
-Two gloo ranks.  Two DDP models of the same layers, one with each hook, take turns step by step, and
-which goes first alternates; a sample is the ratio of their times in one round.  A layer is a
-bucket, of 1, 5 or 25 MB, and the batch is small, so that the hook is most of the step.  The row
-``control`` is one hook against itself: its spread is the noise of the machine.
+Two gloo ranks.  Two DDP models of the same layers, one with each hook, take turns step by step; a
+sample is the ratio of their times in one round.  A layer is a bucket, of 1, 5 or 25 MB, and the
+batch is small, so that the hook is most of the step.  The row ``control`` is one hook against
+itself: its spread is the noise of the machine.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from functools import partial
+from itertools import islice
 
 import torch
-from torch.nn.parallel import DistributedDataParallel
 
-from .models import linear_stack
+from .harness import Hook, in_turns, linear_stack, on_all_ranks, run_ranks, step_s
 from .peers import PEERS, Peer
-from .ranks import on_all_ranks, run_ranks
 from .table import Row, row_of
 
 _SHAPES = {1: (512, 8), 5: (1144, 4), 25: (2560, 2)}
@@ -27,7 +27,7 @@ _LONGEST_S = 10.0
 """For one hook and size, after the least rounds: torch's slowest step takes a second."""
 
 
-def run(*, quick: bool) -> Iterator[Row]:
+def hooks_beside_torchs(*, quick: bool) -> Iterator[Row]:
     """Yield a row for each hook and bucket size: its step time over torch's."""
     rounds = _LEAST_ROUNDS if quick else 400
     for index, peer in enumerate(PEERS):
@@ -42,29 +42,22 @@ def _measure(index: int, rounds: int) -> dict[int, list[float]]:
 
 
 def _ratios(peer: Peer, width: int, layers: int, rounds: int) -> list[float]:
-    models = []
-    for make in (peer.ours, peer.theirs):
-        state, hook = make()
-        models.append(linear_stack(width, layers, hook, state))
     data = torch.randn(4, width)
+    models = [linear_stack(width, layers, _plain(hook), state) for state, hook in peer.sides()]
+    turns = in_turns([partial(step_s, model, data) for model in models])
     ratios: list[float] = []
     started = time.monotonic()
-    for count in range(_WARMUP_ROUNDS + rounds):
-        seconds = [0.0, 0.0]
-        for side in (0, 1) if count % 2 else (1, 0):
-            seconds[side] = _step(models[side], data)
-        if count >= _WARMUP_ROUNDS:
-            ratios.append(seconds[0] / seconds[1])
-            if len(ratios) >= _LEAST_ROUNDS and on_all_ranks(
-                time.monotonic() - started > _LONGEST_S
-            ):
-                break
+    for ours, theirs in islice(turns, _WARMUP_ROUNDS, _WARMUP_ROUNDS + rounds):
+        ratios.append(ours / theirs)
+        if len(ratios) >= _LEAST_ROUNDS and on_all_ranks(time.monotonic() - started > _LONGEST_S):
+            break
     return ratios
 
 
-def _step(model: DistributedDataParallel, data: torch.Tensor) -> float:
-    torch.distributed.barrier()
-    started = time.perf_counter()
-    model.zero_grad()
-    model(data).square().mean().backward()
-    return time.perf_counter() - started
+def _plain(hook: Hook) -> Hook:
+    """Return a hook with neither a name (torch's bf16) nor annotations that DDP refuses on gloo."""
+
+    def plain(state, bucket):  # type: ignore[no-untyped-def]
+        return hook(state, bucket)
+
+    return plain

@@ -8,7 +8,8 @@ with the least change that makes them run, serialised as well.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -28,43 +29,48 @@ from ...staging.collectives import AllGather
 from ...staging.driver import Steps
 from ...staging.groups import group_of
 from ...staging.hook import staged
+from .harness import Hook
 
-Hook = Callable[..., Any]
+_CHANNEL = 512
+"""Elements that share a scale in per-channel quantisation."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Peer:
     """A hook of hooktrace and what it is compared with.
 
-    ``ours`` and ``theirs`` return (state, hook) for one DDP model.  ``form``: torch's own,
-    serialised, repaired, or the formula where torch has none.  ``budget``: of the ratio, if any.
+    ``form``: torch's own, serialised, repaired, or the formula where torch has none.  ``budget``:
+    of the ratio, if any.  ``state`` makes a hook's state with what it is given the classes of.
     """
 
     name: str
-    ours: Callable[[], tuple[Any, Hook]]
-    theirs: Callable[[], tuple[Any, Hook]]
+    ours: Hook
+    theirs: Hook
     form: str = "torch's own"
+    _: KW_ONLY
     budget: float | None = 1.0
+    state: Callable[[Any], Any] = lambda of: None
+
+    def sides(self) -> tuple[tuple[Any, Hook], tuple[Any, Hook]]:
+        """Return (state, hook) of ours, and of theirs, each for one DDP model."""
+        return (self.state(hooks), self.ours), (self.state(_TORCHS), self.theirs)
+
+
+_TORCHS = SimpleNamespace(
+    PowerSGDState=powerSGD_hook.PowerSGDState,
+    PostLocalSGDState=post_localSGD_hook.PostLocalSGDState,
+)
 
 
 def _serialised(hook: Hook) -> Hook:
     """Return a hook that waits for each bucket, so that collectives cannot pair up wrongly."""
-
-    def waited(state, bucket):  # type: ignore[no-untyped-def]  # DDP refuses string annotations
-        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        future.set_result(hook(state, bucket).wait())
-        return future
-
-    return waited
+    return lambda state, bucket: _done(hook(state, bucket).wait())
 
 
-def _renamed(hook: Hook) -> Hook:
-    """Return torch's bf16 hook under a name that DDP does not refuse on gloo."""
-
-    def renamed(state, bucket):  # type: ignore[no-untyped-def]
-        return hook(state, bucket)
-
-    return renamed
+def _done(result: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    future.set_result(result)
+    return future
 
 
 def _batched(state: Any, bucket: Any) -> Any:
@@ -75,9 +81,14 @@ def _batched(state: Any, bucket: Any) -> Any:
         orthogonalize(matrix if matrix.dim() == 3 else matrix[None], epsilon)
 
     with mock.patch.object(powerSGD_hook, "_orthogonalize", of_one):
-        future = powerSGD_hook.batched_powerSGD_hook(state, bucket)
-        future.wait()
-    return future
+        return _done(powerSGD_hook.batched_powerSGD_hook(state, bucket).wait())
+
+
+def _all_gathered(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Return the tensors of all ranks, in their order."""
+    parts = [torch.zeros_like(tensor) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, tensor)
+    return parts
 
 
 def _quantised(channel: int | None) -> Hook:
@@ -91,13 +102,7 @@ def _quantised(channel: int | None) -> Hook:
         quantize = quantization_hooks._quantize_per_channel_backend
         dequantize = quantization_hooks._dequantize_per_channel_backend
 
-    def gathered(tensor: torch.Tensor) -> list[torch.Tensor]:
-        """Return the tensors of all ranks, in their order."""
-        parts = [torch.zeros_like(tensor) for _ in range(dist.get_world_size())]
-        dist.all_gather(parts, tensor)
-        return parts
-
-    def hook(state, bucket):  # type: ignore[no-untyped-def]
+    def hook(state: Any, bucket: Any) -> Any:
         tensor = bucket.buffer()
         values = tensor
         if channel is not None:
@@ -105,15 +110,12 @@ def _quantised(channel: int | None) -> Hook:
             values = torch.nn.functional.pad(tensor, (0, missing)).view(-1, channel)
         observer = observer_type()
         observer(values)
-        parameters = gathered(torch.stack([p.float() for p in observer.calculate_qparams()]))
-        scale, zero = parameters[dist.get_rank()]
-        parts = gathered(quantize(values, scale, zero))
+        scales = _all_gathered(torch.stack([p.float() for p in observer.calculate_qparams()]))
+        parts = _all_gathered(quantize(values, *scales[dist.get_rank()]))
         total = torch.zeros(values.shape)
-        for part, (scale, zero) in zip(parts, parameters, strict=True):
+        for part, (scale, zero) in zip(parts, scales, strict=True):
             total += dequantize(part, scale, zero)
-        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        future.set_result(total.flatten()[: len(tensor)] / len(parts))
-        return future
+        return _done(total.flatten()[: len(tensor)] / len(parts))
 
     return hook
 
@@ -122,12 +124,12 @@ def _quantised(channel: int | None) -> Hook:
 def _bytes_alone(state: Any, bucket: Any) -> Steps:
     """Send what per-channel quantisation sends, and compute nothing: the least it can take."""
     buffer: torch.Tensor = bucket.buffer()
-    size = buffer.numel() + 5 * -(-buffer.numel() // 512)
+    size = buffer.numel() + 5 * -(-buffer.numel() // _CHANNEL)
     yield AllGather(buffer.view(torch.uint8)[:size], group_of(state))
     return buffer
 
 
-def _gathered(state, bucket):  # type: ignore[no-untyped-def]
+def _gathered(state: Any, bucket: Any) -> Any:
     """Gather all gradients and average them, each rank beginning with its own, as torch 1.7 did."""
     tensor: torch.Tensor = bucket.buffer()
     rank = dist.get_rank()
@@ -144,23 +146,6 @@ def _gathered(state, bucket):  # type: ignore[no-untyped-def]
     return work.get_future().then(aggregate)
 
 
-def _power(module: Any, rank: int) -> Any:
-    return module.PowerSGDState(None, matrix_approximation_rank=rank, start_powerSGD_iter=2)
-
-
-def _stateless(hook: Hook) -> Callable[[], tuple[Any, Hook]]:
-    return lambda: (None, hook)
-
-
-def _power_peer(rank: int) -> Peer:
-    return Peer(
-        name=f"powerSGD_hook, rank {rank}",
-        ours=lambda: (_power(hooks, rank), hooks.powerSGD_hook),
-        theirs=lambda: (_power(powerSGD_hook, rank), _serialised(powerSGD_hook.powerSGD_hook)),
-        form="torch's, serialised",
-    )
-
-
 class _Sgd:
     """A functional optimizer: plain SGD."""
 
@@ -169,92 +154,81 @@ class _Sgd:
             param.add_(grad, alpha=-1e-6)
 
 
+def _power(rank: int) -> Callable[[Any], Any]:
+    return lambda of: of.PowerSGDState(None, matrix_approximation_rank=rank, start_powerSGD_iter=2)
+
+
+_REPAIRED = "torch's, repaired"
+
 PEERS = (
+    Peer("allreduce_hook", hooks.allreduce_hook, default_hooks.allreduce_hook),
+    Peer("fp16_compress_hook", hooks.fp16_compress_hook, default_hooks.fp16_compress_hook),
+    Peer("bf16_compress_hook", hooks.bf16_compress_hook, default_hooks.bf16_compress_hook),
     Peer(
-        name="allreduce_hook",
-        ours=_stateless(hooks.allreduce_hook),
-        theirs=_stateless(default_hooks.allreduce_hook),
+        "fp16_compress_wrapper(allreduce_hook)",
+        hooks.fp16_compress_wrapper(hooks.allreduce_hook),
+        default_hooks.fp16_compress_wrapper(default_hooks.allreduce_hook),
+    ),
+    *(
+        Peer(
+            f"powerSGD_hook, rank {rank}",
+            hooks.powerSGD_hook,
+            _serialised(powerSGD_hook.powerSGD_hook),
+            "torch's, serialised",
+            state=_power(rank),
+        )
+        for rank in (1, 2, 4)
     ),
     Peer(
-        name="fp16_compress_hook",
-        ours=_stateless(hooks.fp16_compress_hook),
-        theirs=_stateless(default_hooks.fp16_compress_hook),
+        "batched_powerSGD_hook, rank 1",
+        hooks.batched_powerSGD_hook,
+        _batched,
+        _REPAIRED,
+        state=_power(1),
     ),
     Peer(
-        name="bf16_compress_hook",
-        ours=_stateless(hooks.bf16_compress_hook),
-        theirs=_stateless(_renamed(default_hooks.bf16_compress_hook)),
+        "quantization_pertensor_hook",
+        hooks.quantization_pertensor_hook,
+        _quantised(None),
+        _REPAIRED,
     ),
     Peer(
-        name="fp16_compress_wrapper(allreduce_hook)",
-        ours=_stateless(hooks.fp16_compress_wrapper(hooks.allreduce_hook)),
-        theirs=_stateless(_renamed(default_hooks.fp16_compress_wrapper(
-            default_hooks.allreduce_hook))),
-    ),
-    _power_peer(1),
-    _power_peer(2),
-    _power_peer(4),
-    Peer(
-        name="batched_powerSGD_hook, rank 1",
-        ours=lambda: (_power(hooks, 1), hooks.batched_powerSGD_hook),
-        theirs=lambda: (_power(powerSGD_hook, 1), _renamed(_batched)),
-        form="torch's, repaired",
-    ),
-    Peer(
-        name="quantization_pertensor_hook",
-        ours=_stateless(hooks.quantization_pertensor_hook),
-        theirs=_stateless(_quantised(None)),
-        form="torch's, repaired",
-    ),
-    Peer(
-        name="quantization_perchannel_hook",
-        ours=_stateless(hooks.quantization_perchannel_hook),
-        theirs=_stateless(_quantised(512)),
-        form="torch's, repaired",
+        "quantization_perchannel_hook",
+        hooks.quantization_perchannel_hook,
+        _quantised(_CHANNEL),
+        _REPAIRED,
         budget=0.05,
     ),
     Peer(
-        name="no arithmetic, all-gather of as many bytes",
-        ours=_stateless(_bytes_alone),
-        theirs=_stateless(_quantised(512)),
-        form="torch's quantization_perchannel_hook, repaired",
+        "no arithmetic, all-gather of as many bytes",
+        _bytes_alone,
+        _quantised(_CHANNEL),
+        "torch's quantization_perchannel_hook, repaired",
         budget=None,
     ),
     Peer(
-        name="allgather_then_aggregate_hook",
-        ours=_stateless(hooks.allgather_then_aggregate_hook),
-        theirs=_stateless(_gathered),
-        form="the formula",
+        "allgather_then_aggregate_hook",
+        hooks.allgather_then_aggregate_hook,
+        _gathered,
+        "the formula",
+    ),
+    Peer("noop_hook", hooks.noop_hook, debugging_hooks.noop_hook),
+    Peer(
+        "post_localSGD_hook",
+        hooks.post_localSGD_hook,
+        post_localSGD_hook.post_localSGD_hook,
+        state=lambda of: of.PostLocalSGDState(None, dist.group.WORLD, 2),
     ),
     Peer(
-        name="noop_hook",
-        ours=_stateless(hooks.noop_hook),
-        theirs=_stateless(debugging_hooks.noop_hook),
-    ),
-    Peer(
-        name="post_localSGD_hook",
-        ours=lambda: (hooks.PostLocalSGDState(None, dist.group.WORLD, 2), hooks.post_localSGD_hook),
-        theirs=lambda: (
-            post_localSGD_hook.PostLocalSGDState(None, dist.group.WORLD, 2),
-            post_localSGD_hook.post_localSGD_hook,
+        "hook_then_optimizer(allreduce_hook)",
+        hooks.hook_then_optimizer(hooks.allreduce_hook, hooks.OptimizerHookState(_Sgd())),
+        optimizer_overlap_hooks._hook_then_optimizer(
+            default_hooks.allreduce_hook, optimizer_overlap_hooks._OptimizerHookState(_Sgd())
         ),
     ),
     Peer(
-        name="hook_then_optimizer(allreduce_hook)",
-        ours=lambda: (
-            None,
-            hooks.hook_then_optimizer(hooks.allreduce_hook, hooks.OptimizerHookState(_Sgd())),
-        ),
-        theirs=lambda: (
-            None,
-            _renamed(optimizer_overlap_hooks._hook_then_optimizer(
-                default_hooks.allreduce_hook, optimizer_overlap_hooks._OptimizerHookState(_Sgd())
-            )),
-        ),
+        "control: allreduce_hook on both sides",
+        default_hooks.allreduce_hook,
+        default_hooks.allreduce_hook,
     ),
-    Peer(
-        name="control: allreduce_hook on both sides",
-        ours=_stateless(default_hooks.allreduce_hook),
-        theirs=_stateless(default_hooks.allreduce_hook),
-    ),
-)  # fmt: skip
+)

@@ -1,18 +1,19 @@
 """Variants of a hook side by side: they take turns, step by step, on one model.
 
-    hooks --shuffled, step by step--> Cost of each step --> differences, ratios of a round
+    hooks --in turns, step by step--> Cost of each step --> differences, ratios of a round
 
-In a round each variant has one step, in an order that is drawn anew each time, so that whatever
-else the machine does falls on all of them.  All of them share one DDP model, whose hook calls the
-variant whose turn it is: two models of the same layers differ by some µs a bucket.  A sample is the
+In a round each variant has one step.  All of them share one DDP model, whose hook calls the variant
+whose turn it is: two models of the same layers differ by some µs a bucket.  A sample is the
 difference or ratio of two variants in one round.  The drains sleep, and are called now and then.
 """
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import torch
@@ -20,7 +21,7 @@ import torch
 from ...exporters import Exporter
 from ...tracing.trace import trace
 from ...tracing.tracer import Tracer
-from .models import linear_stack
+from .harness import Hook, in_turns, linear_stack
 
 BUCKETS = 40
 _WIDTH = 64
@@ -28,8 +29,6 @@ _BATCH = 8
 _WARMUP_ROUNDS = 20
 _ROUNDS_A_DRAIN = 8
 _ASLEEP_S = 3600.0
-
-Hook = Callable[..., Any]
 
 
 class Cost(NamedTuple):
@@ -62,45 +61,46 @@ def measure_sides(
     not traced too.  Each traced hook has a tracer of its own with what ``exporters`` returns, and
     no probes: one would fall into few of the rounds, and has a row elsewhere.
     """
-    sides = [_Side(name, hook) for name, hook in {**hooks, **(untraced or {})}.items()]
-    for name, hook in hooks.items():
-        tracer = Tracer(exporters(), error_every=0, align_clocks=False, interval_s=_ASLEEP_S)
-        sides.append(_Side(f"traced {name}", trace(hook, tracer=tracer), tracer))
-    try:
-        _interleave(sides, _WARMUP_ROUNDS + rounds)
-    finally:
-        for side in sides:
-            side.close()
-    return {side.name: side.costs[_WARMUP_ROUNDS:] for side in sides}
+    sides = {name: _Side(hook) for name, hook in {**hooks, **(untraced or {})}.items()}
+    with ExitStack() as stack:
+        for name, hook in hooks.items():
+            tracer = stack.enter_context(
+                Tracer(exporters(), error_every=0, align_clocks=False, interval_s=_ASLEEP_S)
+            )
+            sides[f"traced {name}"] = _Side(trace(hook, tracer=tracer), tracer)
+        _train(list(sides.values()), _WARMUP_ROUNDS + rounds)
+    return {name: side.costs[_WARMUP_ROUNDS:] for name, side in sides.items()}
 
 
-def _interleave(sides: list[_Side], rounds: int) -> None:
-    def hook(state, bucket):  # type: ignore[no-untyped-def]  # DDP refuses string annotations
-        return turn.hook(state, bucket)
-
-    model = linear_stack(_WIDTH, BUCKETS, hook)
+def _train(sides: list[_Side], rounds: int) -> None:
+    turn = SimpleNamespace(hook=None)
+    model = linear_stack(_WIDTH, BUCKETS, _whose_turn_it_is, turn)
     data = torch.randn(_BATCH, _WIDTH)
-    source = random.Random(0)  # the same order on all ranks
+    turns = in_turns([partial(side.step, turn, model, data) for side in sides])
     for count in range(1, rounds + 1):
-        for turn in source.sample(sides, len(sides)):  # the hook reads it
-            turn.step(model, data)
+        next(turns)
         if count % _ROUNDS_A_DRAIN == 0 or count == rounds:
             for side in sides:
                 side.drain()
 
 
+def _whose_turn_it_is(turn, bucket):  # type: ignore[no-untyped-def]
+    """Run the hook whose turn it is; DDP refuses annotations that are strings."""
+    return turn.hook(None, bucket)
+
+
 class _Side:
     """One variant, and what its steps took."""
 
-    def __init__(self, name: str, hook: Hook, tracer: Tracer | None = None) -> None:
-        self.name = name
-        self.hook = hook
+    def __init__(self, hook: Hook, tracer: Tracer | None = None) -> None:
         self.costs: list[Cost] = []
+        self._hook = hook
         self._tracer = tracer
         self._drained = 0
 
-    def step(self, model: Callable[..., Any], data: torch.Tensor) -> None:
-        """Run a step of the model, whose hook must call this side's."""
+    def step(self, turn: SimpleNamespace, model: Callable[..., Any], data: torch.Tensor) -> None:
+        """Run a step of the model, whose hook is that of ``turn``."""
+        turn.hook = self._hook
         process = time.process_time_ns()
         wall = time.perf_counter_ns()
         loss = model(data).sum()
@@ -126,11 +126,6 @@ class _Side:
             cost._replace(process=cost.process + process / len(new)) for cost in new
         ]
         self._drained = len(self.costs)
-
-    def close(self) -> None:
-        """Close the tracer."""
-        if self._tracer is not None:
-            self._tracer.close()
 
 
 def _check(tracer: Tracer) -> None:

@@ -8,16 +8,15 @@ when the tab's frame does.  Needs playwright and Chromium.
 
 from __future__ import annotations
 
+import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.error
-import urllib.request
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +41,13 @@ _INTERVALS = """() => {
 }"""
 
 
-def run(*, quick: bool = False) -> Iterator[Row]:
+def timeline(*, quick: bool) -> Iterator[Row]:
     """Yield the rows; raises ``RuntimeError`` where Chromium or playwright is missing."""
     chromium = shutil.which("chromium")
     if chromium is None:
         raise RuntimeError("Chromium is not installed; apt-get install chromium")
+    if "hooktrace" not in entry_points(group="tensorboard_plugins").names:
+        raise RuntimeError("TensorBoard has no Comm Timeline; pip install -e . again")
     try:
         from playwright.sync_api import sync_playwright
     except ImportError as error:
@@ -123,36 +124,20 @@ def _wait(frame: Any, condition: str) -> Any:
 @contextmanager
 def _tensorboard(logdir: Path) -> Iterator[str]:
     """Serve ``logdir``; yields the address.  The process ends with the block."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
-    port = address.rpartition(":")[2]
-    command = [
-        *(sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir)),
-        *("--host", "127.0.0.1", "--port", port),
-    ]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        _until_it_answers(f"http://{address}/data/plugins_listing", server)
-        yield f"http://{address}"
-    finally:
-        server.terminate()
+    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir), "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        gives_up = threading.Timer(_DEADLINE_S, server.kill)
+        gives_up.start()
         try:
-            server.wait(10)
-        except subprocess.TimeoutExpired:
+            lines = iter(server.stderr or ())
+            found = (re.search(r"http://\S+:\d+", line) for line in lines)
+            address = next((match[0] for match in found if match), None)
+            gives_up.cancel()
+            if address is None:
+                raise RuntimeError(
+                    "TensorBoard did not start; run `tensorboard --logdir .` to see why"
+                )
+            yield address
+        finally:
+            gives_up.cancel()
             server.kill()
-            server.wait()
-
-
-def _until_it_answers(url: str, server: subprocess.Popen[bytes]) -> None:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    deadline = time.monotonic() + _DEADLINE_S
-    while time.monotonic() < deadline and server.poll() is None:
-        try:
-            with opener.open(url, timeout=5) as answer:
-                if b"hooktrace" not in answer.read():
-                    raise RuntimeError("TensorBoard has no Comm Timeline; pip install -e . again")
-                return
-        except (urllib.error.URLError, ConnectionError, TimeoutError):
-            time.sleep(0.05)
-    raise RuntimeError("TensorBoard did not start; run `tensorboard --logdir .` to see why")

@@ -1,11 +1,12 @@
-"""Whole-step time traced over untraced: 12.6 M parameters, 2 gloo ranks, all exporters attached.
+"""A training step of 12.6 M parameters on 2 gloo ranks, buckets of 8 MB: traced, and probed.
 
-Both sides are the same DDP model and the same hook: ``Tracer.recording``, switched on all ranks
-between the same two steps, decides whether its calls are recorded.  Blocks of traced and untraced
-steps alternate, and which comes first alternates too.  A block begins with untimed steps, longer
-than the drain's interval, so that the drain's and the exporters' work of a traced block falls into
-it as it does in a long run; a traced block ends with a flush, so that none of it falls into the
-next.  A sample is the mean step time of a traced block over that of its untraced neighbour.
+*Traced over untraced*, all exporters attached.  Both sides are the same DDP model and the same
+hook: ``Tracer.recording``, switched on all ranks between the same two steps, decides whether its
+calls are recorded.  Blocks of traced and untraced steps take turns, and which comes first changes
+too.  A block begins with untimed steps, longer than the drain's interval, so that the drain's and
+the exporters' work of a traced block falls into it as it does in a long run; a traced block ends
+with a flush, so that none of it falls into the next.  A sample is the mean step time of a traced
+block over that of its untraced neighbour.
 
 There are as many samples as it takes for the median's 99 % interval to exclude 1.02, up to a limit
 of time.  (99 and not 95: who looks again and again stops at the first lucky look.)
@@ -13,16 +14,23 @@ of time.  (99 and not 95: who looks again and again stops at the first lucky loo
 On a machine that others use, wall-clock ratios scatter by several per cent.  CPU time of the whole
 process, all threads, is much steadier; with as many ranks as cores what it grows by is what a step
 can lose at most, but for waits.
+
+*Probed*: one traced model, probed at every second step; a sample is the difference between a probed
+step and the mean of its neighbours.  Spread over the 100 steps from one probe to the next, which is
+the default, it is the share of training time that probing costs.
 """
 
 from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -31,12 +39,10 @@ from ... import hooks
 from ...tracing.trace import trace
 from ...tracing.tracer import Tracer
 from .backends import all_exporters, otlp_sink
-from .models import linear_stack
-from .ranks import on_all_ranks, run_ranks
+from .harness import Hook, in_turns, linear_stack, on_all_ranks, run_ranks, step_s
 from .table import Row, interval_of_median, row_of
 
 _WIDTH = 1024
-_LAYERS = 12
 _BATCH = 64
 _LEAD_IN_STEPS = 4
 _TIMED_STEPS = 10
@@ -44,85 +50,101 @@ _WARMUP_STEPS = 8
 _LEAST_PAIRS = 20
 _LOOK_EVERY = 10
 _LIMIT = 1.02
-_LONGEST_S = {True: 30.0, False: 480.0}
-"""By ``quick``."""
+_PROBE_EVERY = 100
+"""Steps, by default."""
+
+_STEPS_BEFORE_PROBES = 17
+"""In which the ranks agree to probe; then an even step comes second."""
 
 
-def run(*, quick: bool) -> Iterator[Row]:
+def whole_step(*, quick: bool) -> Iterator[Row]:
     """Yield the ratio, by the clock and of processor time, and the step time for scale."""
-    with otlp_sink() as endpoint:
-        pairs, _ = run_ranks(2, _measure, _LONGEST_S[quick], endpoint, deadline_s=900)
+    with otlp_sink():
+        pairs, _ = run_ranks(2, _pairs, 30.0 if quick else 480.0, deadline_s=900)
+    wall, cpu = _ratios(pairs)
     note = f"{len(pairs)} pairs of blocks"
-    yield row_of("traced / untraced", _ratios(pairs), "ratio", budget=1.01, note=note)
-    shares = [traced.cpu_ns / untraced.cpu_ns for traced, untraced in pairs]
-    yield row_of("the same, processor time of all threads", shares, "ratio")
-    yield row_of("a step, untraced", [untraced.wall_ns / 1e6 for _, untraced in pairs], "ms")
+    yield row_of("traced / untraced", wall, "ratio", budget=1.01, note=note)
+    yield row_of("the same, processor time of all threads", cpu, "ratio")
+    yield row_of("a step, untraced", [untraced[0] / 1e6 for _, untraced in pairs], "ms")
 
 
-class _Block(NamedTuple):
-    """Mean of a step: by the clock, and processor time of the process."""
-
-    wall_ns: float
-    cpu_ns: float
+_Block = tuple[float, float]
+"""Mean ns of a step: by the clock, and processor time of the process."""
 
 
-_Pair = tuple[_Block, _Block]
-"""Traced, untraced."""
+def _ratios(pairs: list[list[_Block]]) -> list[list[float]]:
+    """Return the ratios by the clock, and those of processor time."""
+    traced, untraced = np.array(pairs).transpose(1, 2, 0)
+    ratios: list[list[float]] = (traced / untraced).tolist()
+    return ratios
 
 
-def _ratios(pairs: Sequence[_Pair]) -> list[float]:
-    return [traced.wall_ns / untraced.wall_ns for traced, untraced in pairs]
-
-
-def _measure(longest_s: float, endpoint: str) -> list[_Pair]:
-    with (
-        tempfile.TemporaryDirectory() as directory,
-        Tracer(all_exporters(Path(directory), endpoint)) as tracer,
-    ):
-        hook = trace(hooks.allreduce_hook, tracer=tracer)
-        trainer = _Trainer(tracer, linear_stack(_WIDTH, _LAYERS, hook, cap_mb=8))
-        trainer.steps(_WARMUP_STEPS)
+def _pairs(longest_s: float) -> list[list[_Block]]:
+    """Return blocks, traced and untraced."""
+    with tempfile.TemporaryDirectory() as folder, Tracer(all_exporters(Path(folder))) as tracer:
+        model = _model(trace(hooks.allreduce_hook, tracer=tracer))
+        optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+        train = partial(_train, model, optimizer, torch.randn(_BATCH, _WIDTH))
+        train(_WARMUP_STEPS)
         end = time.monotonic() + longest_s
-        pairs: list[_Pair] = []
+        blocks = in_turns(
+            [partial(_block, tracer, recording, train) for recording in (True, False)]
+        )
+        pairs: list[list[_Block]] = []
         while not on_all_ranks(_is_enough(pairs) or time.monotonic() > end):
-            for count in range(_LOOK_EVERY):
-                order = (True, False) if count % 2 else (False, True)
-                blocks = {recording: trainer.block(recording) for recording in order}
-                pairs.append((blocks[True], blocks[False]))
+            pairs += islice(blocks, _LOOK_EVERY)
         tracer.recording = True
     return pairs
 
 
-def _is_enough(pairs: Sequence[_Pair]) -> bool:
+def _model(hook: Hook) -> DistributedDataParallel:
+    return linear_stack(_WIDTH, 12, hook, cap_mb=8)
+
+
+def _train(model: Any, optimizer: Any, data: torch.Tensor, steps: int) -> None:
+    for _ in range(steps):
+        optimizer.zero_grad()
+        model(data).square().mean().backward()
+        optimizer.step()
+
+
+def _block(tracer: Tracer, recording: bool, train: partial[None]) -> _Block:
+    tracer.recording = recording
+    dist.barrier()
+    train(_LEAD_IN_STEPS)
+    cpu, wall = time.process_time_ns(), time.perf_counter_ns()
+    train(_TIMED_STEPS)
+    wall, cpu = time.perf_counter_ns() - wall, time.process_time_ns() - cpu
+    tracer.flush()
+    return wall / _TIMED_STEPS, cpu / _TIMED_STEPS
+
+
+def _is_enough(pairs: list[list[_Block]]) -> bool:
     if len(pairs) < _LEAST_PAIRS:
         return False
-    least, most = interval_of_median(_ratios(pairs), 2.58)
+    least, most = interval_of_median(_ratios(pairs)[0], 2.58)
     return most < _LIMIT or least > _LIMIT
 
 
-class _Trainer:
-    """Trains a model, in blocks of which some are recorded."""
+def probes(*, quick: bool) -> Iterator[Row]:
+    """Yield the rows of one probe, and of its cost spread over the steps to the next."""
+    rank0, _ = run_ranks(2, _probed_steps_s, 21 if quick else 161, deadline_s=600)
+    times = np.array(rank0)
+    plain = (times[:-2:2] + times[2::2]) / 2
+    added = times[1::2] - plain
+    what = "one probe of the error, an 8 MB bucket, added to its step"
+    yield row_of(what, (added * 1e3).tolist(), "ms")
+    what = f"the same over {_PROBE_EVERY} steps, share of training time"
+    yield row_of(what, (100 * added / plain / _PROBE_EVERY).tolist(), "%")
 
-    def __init__(self, tracer: Tracer, model: DistributedDataParallel) -> None:
-        self._tracer = tracer
-        self._model = model
-        self._optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
-        self._data = torch.randn(_BATCH, _WIDTH)
 
-    def block(self, recording: bool) -> _Block:
-        """Run a block and return what its timed steps took."""
-        self._tracer.recording = recording
-        dist.barrier()
-        self.steps(_LEAD_IN_STEPS)
-        cpu, wall = time.process_time_ns(), time.perf_counter_ns()
-        self.steps(_TIMED_STEPS)
-        wall, cpu = time.perf_counter_ns() - wall, time.process_time_ns() - cpu
-        self._tracer.flush()
-        return _Block(wall / _TIMED_STEPS, cpu / _TIMED_STEPS)
-
-    def steps(self, count: int) -> None:
-        """Train ``count`` steps."""
-        for _ in range(count):
-            self._optimizer.zero_grad()
-            self._model(self._data).square().mean().backward()
-            self._optimizer.step()
+def _probed_steps_s(steps: int) -> list[float]:
+    """Return step times; those at odd positions are probed."""
+    data = torch.randn(_BATCH, _WIDTH)
+    with Tracer(error_every=2) as tracer:
+        model = _model(trace(hooks.fp16_compress_hook, tracer=tracer))
+        times = [step_s(model, data) for _ in range(_STEPS_BEFORE_PROBES + steps)]
+        probed = {b.step % 2 for b in tracer.buckets() if b.error is not None}
+    if probed != {0}:
+        raise RuntimeError(f"steps were probed at {probed} of 2, not at every second one")
+    return times[_STEPS_BEFORE_PROBES:]

@@ -1,4 +1,4 @@
-"""The table that a benchmark prints, and the file of its numbers."""
+"""The groups of a benchmark, the table that it prints, and the file of its numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from hooktrace.commands.bench import command
+from hooktrace.commands.bench.command import GROUPS, chosen
 from hooktrace.commands.bench.table import Row, row_of
+from hooktrace.records.errors import UsageError
 
 
 class FakeGroup:
@@ -26,7 +28,7 @@ class FakeGroup:
             raise RuntimeError(self.error)
 
 
-GROUPS = {
+FAKES = {
     "first": FakeGroup(row_of("one", [3.0] * 9, "µs", budget=2.0), error="no device [0]"),
     "second": FakeGroup(row_of("two", [0.5] * 9, "ratio", note="half")),
 }
@@ -36,7 +38,7 @@ def test_a_group_that_fails_hides_no_other(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """Its rows so far and its error are shown, the exit code is 1; the file has all rows."""
-    monkeypatch.setattr(command, "chosen", lambda names: {name: GROUPS[name] for name in names})
+    monkeypatch.setattr(command, "chosen", lambda names: {name: FAKES[name] for name in names})
     numbers = tmp_path / "numbers.json"
     assert command.run(["first", "second"], quick=True, json_path=numbers) == 1
     lines = capsys.readouterr().out.splitlines()
@@ -57,3 +59,19 @@ def test_lines_fit_a_terminal_of_120_columns(capsys: pytest.CaptureFixture[str])
     """Without their notes."""
     row = row_of("w" * 62, [-123.456, 1234.5, 99999.0] * 4, "µs/bucket", budget=12345.0)
     assert len(command.line_of(row)) <= 120
+
+
+def test_without_a_name_all_but_those_on_demand() -> None:
+    """What needs Chromium or gigabytes of files is asked for by name."""
+    assert set(GROUPS) - set(chosen([])) == {"hooks", "timeline", "report"}
+
+
+def test_named_groups_come_once_in_the_order_of_their_names() -> None:
+    """A name may be said twice."""
+    assert list(chosen(["wire", "hooks", "wire"])) == ["wire", "hooks"]
+
+
+def test_a_wrong_name_is_answered_by_the_right_ones() -> None:
+    """The error lists what may be passed."""
+    with pytest.raises(UsageError, match=r"'wier'; pass --only per-bucket, .*wire"):
+        chosen(["wire", "wier"])

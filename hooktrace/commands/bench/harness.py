@@ -1,0 +1,119 @@
+"""What measurements share: processes, models with known buckets, steps, and turns.
+
+run_ranks(n, measure, ...) --> measure(...) on each of n gloo ranks, on loopback --> results
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import torch
+import torch.distributed as dist
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, start_processes
+from torch.nn.parallel import DistributedDataParallel
+
+from ...ranks.job import loopback, shutdown
+from ...testing import FakeBucket
+
+Hook = Callable[..., Any]
+
+_T = TypeVar("_T")
+
+
+def run_ranks(
+    ranks: int, measure: Callable[..., Any], *arguments: Any, deadline_s: float
+) -> list[Any]:
+    """Call ``measure(*arguments)`` on each of ``ranks`` gloo ranks and return what each gave.
+
+    ``measure`` must be importable, and its result must pickle.  Each rank has one thread for
+    computing.  No process is left behind: after ``deadline_s`` seconds they are ended and
+    ``TimeoutError`` is raised.  What a rank raises is a ``RuntimeError`` here.
+    """
+    with tempfile.TemporaryDirectory(prefix="hooktrace-bench-") as directory:
+        environment = {"GLOO_SOCKET_IFNAME": loopback()}
+        context = start_processes(
+            "bench",
+            _rank_main,
+            args={r: (r, ranks, directory, measure, arguments) for r in range(ranks)},
+            envs={r: {**environment, "LOCAL_RANK": str(r)} for r in range(ranks)},
+            logs_specs=DefaultLogsSpecs(log_dir=directory),
+        )
+        try:
+            result = context.wait(deadline_s, period=0.1)
+        finally:
+            context.close(signal.SIGKILL)
+    if result is None:
+        raise TimeoutError(
+            f"the ranks did not end within {deadline_s:.0f} s; the machine is too busy for "
+            "this measurement, or a rank hangs: run it again on an idle machine"
+        )
+    for rank, failure in result.failures.items():
+        raise RuntimeError(f"rank {rank}: {failure.message}")
+    return [result.return_values[rank] for rank in range(ranks)]
+
+
+def _rank_main(
+    rank: int, ranks: int, directory: str, measure: Callable[..., Any], arguments: tuple[Any, ...]
+) -> Any:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    dist.init_process_group(
+        "gloo", init_method=f"file://{directory}/store", rank=rank, world_size=ranks
+    )
+    result = measure(*arguments)
+    shutdown()
+    return result
+
+
+def on_all_ranks(answer: bool) -> bool:
+    """Return rank 0's ``answer`` on every rank; all of them must ask."""
+    answers = torch.tensor([float(answer)])
+    dist.broadcast(answers, 0)
+    return bool(answers.item())
+
+
+def linear_stack(
+    width: int, layers: int, hook: Hook, state: Any = None, *, cap_mb: float = 0.0
+) -> DistributedDataParallel:
+    """Return a DDP model of ``layers`` layers without bias, ``width`` x ``width`` in float32.
+
+    ``cap_mb``: DDP's limit of a bucket; without it each layer is a bucket.
+    """
+    torch.manual_seed(0)
+    stack = [torch.nn.Linear(width, width, bias=False) for _ in range(layers)]
+    model = DistributedDataParallel(
+        torch.nn.Sequential(*stack), bucket_cap_mb=cap_mb or width * width * 4 / 2**20
+    )
+    model.register_comm_hook(state, hook)
+    return model
+
+
+def fake_buckets(count: int) -> list[FakeBucket]:
+    """Return the small buckets of one model, in order."""
+    return [FakeBucket([torch.zeros(16)], index=i, is_last=i == count - 1) for i in range(count)]
+
+
+def step_s(model: DistributedDataParallel, data: torch.Tensor) -> float:
+    """Return how many seconds forward and backward take, once all ranks have come to them."""
+    dist.barrier()
+    started = time.perf_counter()
+    model.zero_grad()
+    model(data).square().mean().backward()
+    return time.perf_counter() - started
+
+
+def in_turns(sides: Sequence[Callable[[], _T]]) -> Iterator[list[_T]]:
+    """Call all sides, round after round, and yield what each gave in a round.
+
+    Their order is drawn anew in each round, and is the same on all ranks, so that whatever else the
+    machine does falls on all of them.
+    """
+    source = random.Random(0)
+    while True:
+        given = {i: sides[i]() for i in source.sample(range(len(sides)), len(sides))}
+        yield [given[i] for i in range(len(sides))]
