@@ -30,6 +30,7 @@ from ..records import (
 )
 from ..records.codec import RecordEncoder
 from ..records.files import part_path, ranks_files
+from ..records.lines import Losses
 from .append_file import AppendFile, disk_error
 from .retention import MOST_MODELS
 
@@ -207,7 +208,13 @@ class RecordParts:
 
     def _losses(self, *, closed: bool) -> bytes:
         counts = self._counts
-        return self._encoder.losses(+counts.lost, +counts.left_out, +counts.removed, closed=closed)
+        losses = Losses(
+            lost=dict(+counts.lost),
+            left_out=dict(+counts.left_out),
+            removed=dict(+counts.removed),
+            closed=closed,
+        )
+        return self._encoder.record(losses)
 
     def _carried(self) -> bytes:
         """Return the lines that a part repeats of those before, in at most a quarter of it."""

@@ -2,7 +2,7 @@
 
     stamps of capture --tracing--> records --> exporters, files, analysis
 
-    bucket, step, layout, skew, anomaly, run, batch    the kinds of records, each declared once
+    bucket, step, layout, skew, anomaly, run    the kinds of records, each declared once
     intervals    exposed, busy, queue, bandwidth: the one place where these words get their meaning
     metrics      the one table of metrics
     summary      percentiles of kept records
@@ -21,7 +21,6 @@ bytes.  Nothing here imports torch.
 from __future__ import annotations
 
 from .anomaly import AnomalyRecord
-from .batch import Batch, CompletedStep
 from .bucket import (
     STAGES,
     BucketRecord,
@@ -36,7 +35,7 @@ from .bucket import (
 from .layout import BucketLayout, LayoutRecord
 from .run import CLOCK_DRIFT, SCHEMA_VERSION, ClockRecord, RunInfo
 from .skew import SkewRecord, late_rank
-from .step import StepRecord
+from .step import Batch, CompletedStep, StepRecord
 
 __all__ = [
     "CLOCK_DRIFT",

@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-import msgspec
-
-from .quantities import Count, Ns
+from .quantities import Count, Ns, Record
 
 
-class AnomalyRecord(
-    msgspec.Struct,
-    frozen=True,
-    kw_only=True,
-    tag_field="kind",
-    tag="anomaly",
-    omit_defaults=True,
-    rename={"kind": "name"},
-):
+class AnomalyRecord(Record, frozen=True, kw_only=True, tag="anomaly", rename={"kind": "name"}):
     """Something that went wrong in a hook: ``message`` names it and ends in what to do.
 
     ``kind``: one of ``anomalies.ANOMALIES``, called ``name`` in files, whose ``kind`` is anomaly.

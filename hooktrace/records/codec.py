@@ -14,8 +14,7 @@ run is a file of its own: it begins with the run, and repeats the layouts and th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -24,6 +23,7 @@ from .anomaly import AnomalyRecord
 from .bucket import BucketRecord
 from .layout import LayoutRecord
 from .lines import BucketFacts, BucketLine, Losses, RunLine, layout_facts
+from .quantities import Record
 from .run import ClockRecord, RunInfo
 from .skew import SkewRecord
 from .step import StepRecord
@@ -54,8 +54,6 @@ _MOST_LAYOUTS = 64
 """Layouts that are remembered, the last ones; buckets of others say everything themselves."""
 
 _encode = msgspec.json.Encoder().encode
-_Counts = Mapping[str, int]
-_NONE: _Counts = MappingProxyType({})
 
 
 class RecordEncoder:
@@ -65,9 +63,7 @@ class RecordEncoder:
         # By model and generation: buckets of a generation may come after the layout of the next.
         self._facts: dict[tuple[str, int], dict[int, BucketFacts]] = {}
 
-    def record(
-        self, record: RunInfo | LayoutRecord | StepRecord | AnomalyRecord | ClockRecord | SkewRecord
-    ) -> bytes:
+    def record(self, record: Record) -> bytes:
         """Return the line of a record that is not a bucket."""
         if isinstance(record, RunInfo):
             return _line(RunLine.of(record))
@@ -85,20 +81,6 @@ class RecordEncoder:
     def forget(self, layout: LayoutRecord) -> None:
         """Take it that a layout does not stand in the file after all."""
         self._facts.pop((layout.model, layout.generation), None)
-
-    def losses(
-        self,
-        lost: _Counts,
-        left_out: _Counts = _NONE,
-        removed: _Counts = _NONE,
-        *,
-        closed: bool = False,
-    ) -> bytes:
-        """Return the line that counts what is not in the files, by kind (``Losses``)."""
-        counts = Losses(
-            lost=dict(lost), left_out=dict(left_out), removed=dict(removed), closed=closed
-        )
-        return _line(counts)
 
     def _said(self, record: BucketRecord) -> BucketFacts | None:
         return self._facts.get((record.model, record.generation), {}).get(record.bucket)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from .quantities import Count, Ns
+from .quantities import Count, Ns, Record
 
 
 class BucketLayout(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -21,9 +21,7 @@ class BucketLayout(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     parameters: tuple[tuple[str, tuple[Count, ...]], ...]
 
 
-class LayoutRecord(
-    msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="layout", omit_defaults=True
-):
+class LayoutRecord(Record, frozen=True, kw_only=True, tag="layout"):
     """The buckets of one generation: DDP rebuilds them after the first backward, in a new order."""
 
     model: str

@@ -15,7 +15,7 @@ from msgspec.structs import asdict, replace
 
 from .bucket import BucketCall, BucketRecord, Stage
 from .layout import LayoutRecord
-from .quantities import Count, Ns
+from .quantities import Count, Ns, Record
 from .run import SCHEMA_VERSION, RunInfo
 
 _FARTHEST_NS = 1 << 61
@@ -42,18 +42,16 @@ class RunLine(RunInfo, frozen=True, kw_only=True, tag_field="kind", tag="run"):
         return RunInfo(**{name: getattr(self, name) for name in RunInfo.__struct_fields__})
 
 
-class Losses(
-    msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="losses", omit_defaults=True
-):
+class Losses(Record, frozen=True, kw_only=True, tag="losses"):
     """What is not in the files so far, by kind of record; ``closed``: the part was ended in order.
 
     ``lost``: could not be written.  ``left_out``: by the writer's retention.  ``removed``: with
     older parts.
     """
 
-    lost: dict[str, Count] = {}
-    left_out: dict[str, Count] = {}
-    removed: dict[str, Count] = {}
+    lost: dict[str, Count] = msgspec.field(default_factory=dict)
+    left_out: dict[str, Count] = msgspec.field(default_factory=dict)
+    removed: dict[str, Count] = msgspec.field(default_factory=dict)
     closed: bool = False
 
 

@@ -1,9 +1,10 @@
-"""The types of a record's numbers, with the bounds that reading a line checks."""
+"""What all kinds of records have in common, and the types of their numbers."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
+import msgspec
 from msgspec import Meta
 
 Ns = Annotated[int, Meta(ge=-(1 << 61), le=1 << 61)]
@@ -11,3 +12,7 @@ Ns = Annotated[int, Meta(ge=-(1 << 61), le=1 << 61)]
 
 Count = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 """A number of things, bytes or an index, of 64 bits."""
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
+    """A record, told from others in a file by its ``kind``, without the fields that are default."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import msgspec
-
-from .quantities import Count, Ns
+from .quantities import Count, Ns, Record
 
 SCHEMA_VERSION = 2
 """Version of the record fields; a file that holds records says which one it was written with."""
@@ -14,9 +12,7 @@ CLOCK_DRIFT = 50e-6
 """Parts by which two hosts' clocks may drift apart, which is more than they do under NTP."""
 
 
-class RunInfo(
-    msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="run", omit_defaults=True
-):
+class RunInfo(Record, frozen=True, kw_only=True, tag="run"):
     """Who recorded: this process in its job, and its clock's anchor to wall-clock time.
 
     ``wall_anchor_ns`` (``time.time_ns``) and ``host_anchor_ns`` (``time.perf_counter_ns``) were
@@ -39,9 +35,7 @@ class RunInfo(
         return self.wall_anchor_ns + (host_ns - self.host_anchor_ns)
 
 
-class ClockRecord(
-    msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="clock", omit_defaults=True
-):
+class ClockRecord(Record, frozen=True, kw_only=True, tag="clock"):
     """One measurement of this rank's host clock against rank 0's.
 
     When this rank's clock showed ``time_ns``, rank 0's showed ``time_ns + offset_ns``, give or take

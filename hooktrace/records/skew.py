@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
-from .quantities import Count, Ns
+from .quantities import Count, Ns, Record
 
 
-class SkewRecord(
-    msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="skew", omit_defaults=True
-):
+class SkewRecord(Record, frozen=True, kw_only=True, tag="skew"):
     """When each rank had one bucket ready, of a step in which the ranks told each other.
 
     ``arrivals_ns``: of each of ``ranks``, ns after the first one.  ``uncertainty_ns``: of the

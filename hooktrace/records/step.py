@@ -1,17 +1,20 @@
-"""What is known of one backward pass that communicated."""
+"""What is known of one backward pass that communicated, and what the drain hands to exporters."""
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import msgspec
 
-from .bucket import Clock, Transfer
+from .bucket import BucketRecord, Clock, Transfer
 from .intervals import overlap_ratio
-from .quantities import Count, Ns
+from .quantities import Count, Ns, Record
+from .run import RunInfo
+
+R = TypeVar("R")
 
 
-class StepRecord(
-    msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", tag="step", omit_defaults=True
-):
+class StepRecord(Record, frozen=True, kw_only=True, tag="step"):
     """One backward pass that communicated, of one model.
 
     ``first_ready_ns``, ``last_ready_ns`` and ``done_ns`` are host times.  ``busy_ns``,
@@ -69,3 +72,26 @@ class StepRecord(
         if self.bus_bytes is None or not self.wire_busy_ns:
             return None
         return self.bus_bytes * 1e9 / self.wire_busy_ns
+
+
+CompletedStep = tuple[StepRecord, tuple[BucketRecord, ...]]
+"""A step and its buckets, in order."""
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """What the drain hands to each exporter: whole steps with their buckets, in order.
+
+    ``records`` are all that are no step or bucket, of whatever kind, in order; an anomaly comes in
+    the batch of its step.  ``losses`` are the totals so far of everything that was lost, by reason;
+    ``failures`` the exporters that were disabled, by name.
+    """
+
+    run: RunInfo
+    steps: tuple[CompletedStep, ...] = ()
+    records: tuple[object, ...] = ()
+    losses: dict[str, int] = {}
+    failures: dict[str, int] = {}
+
+    def of(self, kind: type[R]) -> tuple[R, ...]:
+        """Return the records of one kind: ``batch.of(AnomalyRecord)``."""
+        return tuple(record for record in self.records if isinstance(record, kind))

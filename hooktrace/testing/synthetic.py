@@ -26,6 +26,7 @@ from ..records import (
     BucketLayout,
     BucketRecord,
     ClockRecord,
+    CompletedStep,
     ErrorRecord,
     LayoutRecord,
     RunInfo,
@@ -33,10 +34,10 @@ from ..records import (
     Stage,
     StepRecord,
 )
-from ..records.batch import CompletedStep
 from ..records.codec import RecordEncoder
 from ..records.files import record_path
 from ..records.intervals import bus_bytes, exposed_ns, union_ns
+from ..records.lines import Losses
 
 _MS = 1_000_000
 _SECOND = 10**9
@@ -296,5 +297,5 @@ def _write(job: SyntheticJob, logdir: Path, ranks: Sequence[int]) -> int:
                 stages += sum(len(bucket.stages) for bucket in buckets)
                 file.write(encoder.buckets(buckets) + encoder.record(step))
                 file.write(b"".join(map(encoder.record, now.events(rank))))
-            file.write(encoder.losses({}, closed=True))
+            file.write(encoder.record(Losses(closed=True)))
     return stages

@@ -14,6 +14,7 @@ from hooktrace.records import (
     Batch,
     BucketRecord,
     ClockRecord,
+    CompletedStep,
     DeviceSpan,
     ErrorRecord,
     LayoutRecord,
@@ -22,7 +23,6 @@ from hooktrace.records import (
     SkewRecord,
     Transfer,
 )
-from hooktrace.records.batch import CompletedStep
 from hooktrace.testing.synthetic import Moments, SyntheticJob
 
 HOST_ANCHOR_NS = 1_000_000_000

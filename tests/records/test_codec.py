@@ -32,7 +32,7 @@ from hooktrace.records import (
 )
 from hooktrace.records.codec import RecordEncoder, decode_line
 from hooktrace.records.content import RankRecords, SkippedLine
-from hooktrace.records.lines import BucketLine
+from hooktrace.records.lines import BucketLine, Losses
 from hooktrace.records.reader import decode_records, read_parts
 from tests.exporters import records_sample as sample
 
@@ -141,7 +141,9 @@ def test_records_come_back_equal(
 ) -> None:
     """Whatever they hold and whatever the layouts before them say; each line is strict JSON."""
     data = encode(run, steps, *(record for kind in few.values() for record in kind))
-    data += RecordEncoder().losses(*counts, closed=True)
+    lost, left_out, removed = counts
+    losses = Losses(lost=lost, left_out=left_out, removed=removed, closed=True)
+    data += RecordEncoder().record(losses)
 
     assert decode(data) == RankRecords(
         run=run,

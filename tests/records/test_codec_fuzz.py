@@ -33,6 +33,7 @@ from hooktrace.records import (
 )
 from hooktrace.records.codec import RecordEncoder
 from hooktrace.records.content import RankRecords
+from hooktrace.records.lines import Losses
 from hooktrace.records.reader import decode_records, read_records
 from tests.exporters import records_sample as sample
 
@@ -51,7 +52,9 @@ def content() -> list[bytes]:
         data += encoder.buckets(buckets) + encoder.record(step)
     data += encoder.record(sample.make_anomaly())
     data += encoder.record(sample.make_skew(1, rank=1, arrivals_ns=(0, 5), uncertainty_ns=1))
-    data += encoder.losses({"steps": 1}, {"buckets": 2}, {"parts": 3}, closed=True)
+    data += encoder.record(
+        Losses(lost={"steps": 1}, left_out={"buckets": 2}, removed={"parts": 3}, closed=True)
+    )
     return data.splitlines(keepends=True)
 
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from hooktrace.records import BucketRecord, ClockRecord, RunInfo, StepRecord
 from hooktrace.records.codec import RecordEncoder
+from hooktrace.records.lines import Losses
 from tests.exporters.records_sample import make_run, make_step
 
 Completed = tuple[StepRecord, tuple[BucketRecord, ...]]
@@ -63,7 +64,7 @@ def text_of(
     parts = [*map(encoder.record, [run, *clocks])]
     for record, buckets in steps:
         parts += [encoder.buckets(buckets), encoder.record(record)]
-    return b"".join([*parts, encoder.losses({}, closed=True) if ended else b""]).decode()
+    return b"".join([*parts, encoder.record(Losses(closed=True)) if ended else b""]).decode()
 
 
 def write_ranks(logdir: Path, texts: dict[int, str]) -> None:
