@@ -17,7 +17,7 @@ Neither torch nor a backend's library is imported, so this runs where the files 
 
 from __future__ import annotations
 
-from .finding import Finding
+from .facts import Finding
 from .read import ReportError
 from .run_report import RunReport, build_report
 

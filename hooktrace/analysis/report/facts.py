@@ -1,7 +1,7 @@
-"""What the records of all ranks amount to: numbers a model, before anyone judges them.
+"""What the records of all ranks amount to, numbers a model, and what is said of them.
 
     build_facts.py --> ModelFacts of each model: BucketFacts a bucket, RankFacts a rank
-                           --> rules, terminal.py, page.py, as_json.py
+                           --> rules --> Finding --> terminal.py, page.py, as_json.py
 
 Times are ns, sizes bytes, shares from 0 to 1; ``None`` where nothing was measured.  Medians are
 over all ranks and settled steps unless they say otherwise.  ``hooktrace report --json`` writes
@@ -153,3 +153,23 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     def last(self) -> BucketFacts | None:
         """The bucket whose gradients come last."""
         return next((b for b in self.buckets if b.is_last), None)
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """A sentence, what it rests on, and what to do.
+
+    ``rule``: the name of the rule that found it, or the kind of an anomaly.  ``bucket``, ``rank``:
+    the one that it is about.  ``gain_ns``: at most so much of each step's time, ``None`` where it
+    cannot be computed.  ``is_wrong``: training itself is not as it should be.  ``is_kept``: said
+    however little there is to gain.
+    """
+
+    rule: str = ""
+    sentence: str
+    bucket: int | None = None
+    rank: int | None = None
+    gain_ns: float | None = None
+    evidence: tuple[str, ...] = ()
+    remedy: str = ""
+    is_wrong: bool = False
+    is_kept: bool = False

@@ -22,7 +22,7 @@ _MOST_BARS = 120
 
 def overlap_picture(arrays: StepArrays) -> str:
     """Return overlap and exposed time of each step: median of the ranks, least and most."""
-    overlap = _columns(100 * (1 - arrays.exposed / arrays.busy))
+    overlap = _columns(100 * arrays.overlap)
     exposed = _columns(arrays.exposed / 1e6)
     if np.isnan(overlap[1]).all():
         return ""

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 
 from ...records import RunInfo
 from ...records.units import mb, ms, percent
-from .facts import ModelFacts
-from .finding import Finding
+from .facts import Finding, ModelFacts
 from .rules_time import HIDDEN
 
 LARGE_ERROR = 0.1

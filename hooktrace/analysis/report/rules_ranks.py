@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 from ...records import RunInfo
 from ...records.units import listed, ms, percent
-from .facts import LateRank, ModelFacts, RankFacts
-from .finding import Finding
+from .causes import SLOW
+from .facts import Finding, LateRank, ModelFacts, RankFacts
 from .rules_time import HIDDEN
-from .slow_steps import SLOW
 
 
 def ranks_wait(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:

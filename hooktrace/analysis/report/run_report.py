@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from ...records import RunInfo
 from ..timeline import Timeline
 from .build_facts import anomaly_facts, model_facts
-from .facts import ModelFacts
-from .finding import Finding
+from .causes import lags
+from .facts import Finding, ModelFacts
 from .findings import anomaly_findings, findings
-from .late_ranks import lags
 from .missing import missing
 from .step_arrays import Floats, StepArrays, settled_steps
 

@@ -10,9 +10,9 @@ kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,7 @@ def middle(values: Floats, share: float = 0.5) -> float:
 def medians(values: Floats, axis: int) -> Floats:
     """Return the median of what is known along an axis; NaN where nothing is."""
     ordered = np.sort(values, axis=axis)  # NaN comes last
-    known = np.expand_dims(np.count_nonzero(~np.isnan(values), axis=axis), axis)
+    known = np.count_nonzero(~np.isnan(values), axis=axis, keepdims=True)
     low, high = (
         np.take_along_axis(ordered, np.maximum(at, 0), axis)
         for at in ((known - 1) // 2, known // 2)
@@ -41,15 +41,28 @@ def medians(values: Floats, axis: int) -> Floats:
     return found
 
 
-class _Rows(NamedTuple):
-    """The rows of one rank that count, and where they stand in the arrays."""
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows of one rank that count."""
 
     track: RankTrack
     clock: RankClock
     steps: Ints
     buckets: Ints
-    step_at: Ints
-    bucket_at: tuple[Ints, Ints]
+
+    def of_steps(self, column: str) -> Ints:
+        """Return a column of ``StepColumns``, those that count."""
+        found: Ints = getattr(self.track.steps, column)[self.steps]
+        return found
+
+    def of_buckets(self, column: str) -> Ints:
+        """Return a column of ``BucketColumns``, those that count."""
+        found: Ints = getattr(self.track.buckets, column)[self.buckets]
+        return found
+
+    def having(self, flag: str) -> npt.NDArray[np.bool_]:
+        """Return which of the buckets that count have a flag."""
+        return self.track.buckets.having(flag)[self.buckets]
 
 
 class StepArrays:
@@ -57,46 +70,46 @@ class StepArrays:
 
     B is 0, or some steps have no buckets, where the file's limit left them out.  Of ``ranks``,
     ``steps`` and ``buckets`` the arrays' axes are made; ``last`` is the bucket whose gradients come
-    last; ``gradient_bytes`` has an entry a bucket.
+    last.
     """
 
-    def __init__(
-        self,
-        names: tuple[str, str],
-        generation: int,
-        steps: Ints,
-        buckets: Ints,
-        rows: Sequence[_Rows],
-    ) -> None:
+    def __init__(self, names: tuple[str, str], generation: int, rows: Sequence[_Rows]) -> None:
         self.model, self.hook = names
         self.generation = generation
         self.ranks = [own.track.rank for own in rows]
-        self.steps = steps
-        self.buckets = buckets
-        self.gradient_bytes = np.zeros(len(buckets), np.int64)
-        self.last = int(buckets[-1]) if len(buckets) else 0
-        self.is_on_device = False
+        self.steps: Ints = np.unique(np.concatenate([own.of_steps("step") for own in rows]))
+        self.buckets: Ints = np.unique(np.concatenate([own.of_buckets("bucket") for own in rows]))
+        lasts = np.concatenate([own.of_buckets("bucket")[own.having("is_last")] for own in rows])
+        self.last = int(lasts[-1]) if len(lasts) else max(self.buckets.tolist(), default=0)
+        self.is_on_device = any(
+            own.having(flag).any() for own in rows for flag in ("device", "untimed")
+        )
         self._rows = rows
-        for own in rows:
-            columns = own.track.buckets
-            self.gradient_bytes[own.bucket_at[1]] = columns.gradient_bytes[own.buckets]
-            last = columns.bucket[own.buckets[columns.having("is_last")[own.buckets]]]
-            self.last = int(last[-1]) if len(last) else self.last
-            on_device = columns.having("device") | columns.having("untimed")
-            self.is_on_device |= bool(on_device[own.buckets].any())
+        self._step_at = [np.searchsorted(self.steps, own.of_steps("step")) for own in rows]
+        self._bucket_at = [
+            (
+                np.searchsorted(self.steps, own.of_buckets("step")),
+                np.searchsorted(self.buckets, own.of_buckets("bucket")),
+            )
+            for own in rows
+        ]
 
     def by_step(self, column: str) -> Floats:
         """Return a column of the steps, (R, S)."""
         found = np.full((len(self.ranks), len(self.steps)), np.nan)
-        for i, own in enumerate(self._rows):
-            found[i, own.step_at] = _known(getattr(own.track.steps, column)[own.steps])
+        for one, at, own in zip(found, self._step_at, self._rows, strict=True):
+            one[at] = _known(own.of_steps(column))
         return found
 
-    def by_bucket(self, values: Callable[[_Rows], Ints | Floats]) -> Floats:
-        """Return what ``values`` gives for the bucket rows of each rank, (R, S, B)."""
+    def column(self, name: str) -> Floats:
+        """Return a column of the buckets, (R, S, B)."""
+        return self._by_bucket(_known(own.of_buckets(name)) for own in self._rows)
+
+    def _by_bucket(self, values: Iterable[Ints | Floats]) -> Floats:
+        """Return the values of each rank's buckets, (R, S, B)."""
         found = np.full((len(self.ranks), len(self.steps), len(self.buckets)), np.nan)
-        for i, own in enumerate(self._rows):
-            found[i, *own.bucket_at] = values(own)
+        for one, at, own in zip(found, self._bucket_at, values, strict=True):
+            one[at] = own
         return found
 
     @cached_property
@@ -116,60 +129,63 @@ class StepArrays:
         return np.where(busy > 0, busy, np.nan)
 
     @cached_property
+    def overlap(self) -> Floats:
+        """Share of ``busy`` that backward did hide, (R, S)."""
+        return 1 - self.exposed / self.busy
+
+    @cached_property
     def called(self) -> Floats:
         """When the hook was called, (R, S, B)."""
         origin = np.full(len(self.steps), np.iinfo(np.int64).max)
-        for own in self._rows:
-            first = own.clock.common(own.track.steps.first_ready[own.steps])
-            np.minimum.at(origin, own.step_at, first)
-        return self.by_bucket(
-            lambda own: (
-                own.clock.common(own.track.buckets.called[own.buckets]) - origin[own.bucket_at[0]]
-            )
+        for own, at in zip(self._rows, self._step_at, strict=True):
+            np.minimum.at(origin, at, own.clock.common(own.of_steps("first_ready")))
+        return self._by_bucket(
+            own.clock.common(own.of_buckets("called")) - origin[step]
+            for own, (step, _) in zip(self._rows, self._bucket_at, strict=True)
         )
 
     @cached_property
     def uncertainty(self) -> Floats:
         """By how much ``called`` may be off beside another rank's, (R, S, B)."""
-        return self.by_bucket(
-            lambda own: _known(own.clock.uncertainty(own.track.buckets.called[own.buckets]))
+        return self._by_bucket(
+            _known(own.clock.uncertainty(own.of_buckets("called"))) for own in self._rows
         )
 
     @cached_property
     def ready(self) -> Floats:
         """When the gradients were there, in the clock that tells the truth of them, (R, S, B)."""
-        return self.called + self._since_called("ready_after")
+        return self._since_called("ready_after")
+
+    @cached_property
+    def first_ready(self) -> Floats:
+        """When the first bucket was ready, (R, S)."""
+        found: Floats = np.fmin.reduce(self.ready, axis=2, initial=np.nan)
+        return found
+
+    @cached_property
+    def last_ready(self) -> Floats:
+        """When the last bucket was ready, (R, S)."""
+        found: Floats = np.fmax.reduce(self.ready, axis=2, initial=np.nan)
+        return found
 
     @cached_property
     def done(self) -> Floats:
         """When the result was there, by the clock of ``ready``, (R, S, B)."""
-        return self.called + self._since_called("done_after")
+        return self._since_called("done_after")
 
     def _since_called(self, column: str) -> Floats:
-        def since(own: _Rows) -> Floats:
-            columns = own.track.buckets
-            spent = getattr(columns, column)[own.buckets]
-            return np.where(columns.having("untimed")[own.buckets], np.nan, spent)
-
-        return self.by_bucket(since)
-
-    def column(self, name: str) -> Floats:
-        """Return a column of the buckets, bytes, (R, S, B)."""
-        return self.by_bucket(lambda own: _known(getattr(own.track.buckets, name)[own.buckets]))
-
-    def call(self) -> Floats:
-        """Return how long the hook itself took, (R, S, B)."""
-        return self.by_bucket(lambda own: own.track.buckets.launched_after[own.buckets])
+        return self.called + self._by_bucket(
+            np.where(own.having("untimed"), np.nan, own.of_buckets(column)) for own in self._rows
+        )
 
     @cached_property
     def stages(self) -> dict[str, Floats]:
-        """Time in each stage that occurs, (R, S, B); 0 where a bucket went without."""
+        """Time in each stage that occurs, (R, S, B), in their order; 0 where a bucket has none."""
+        sums = [own.track.time_in_stages()[own.buckets] for own in self._rows]
         found = {}
-        sums = {own.track.rank: own.track.time_in_stages() for own in self._rows}
-        for at in sorted({at for own in self._rows for at in _stages_of(own)}):
-            values = self.by_bucket(lambda own, at=at: sums[own.track.rank][own.buckets, at])  # type: ignore[misc]
-            values[np.isnan(self.done)] = np.nan
-            found[STAGE_NAMES[at]] = values
+        for at in np.unique(np.concatenate([_stages_of(own) for own in self._rows])).tolist():
+            values = self._by_bucket(one[:, at] for one in sums)
+            found[STAGE_NAMES[at]] = np.where(np.isnan(self.done), np.nan, values)
         return found
 
     @cached_property
@@ -183,50 +199,28 @@ class StepArrays:
 
     def rows_of_step(self, i: int, s: int) -> tuple[RankTrack, list[tuple[int, int]]]:
         """Return the track of the ``i``-th rank, and row and place of each bucket of a step."""
-        own = self._rows[i]
-        step, bucket = own.bucket_at
+        own, (step, bucket) = self._rows[i], self._bucket_at[i]
         at = np.flatnonzero(step == s)
         return own.track, list(zip(own.buckets[at].tolist(), bucket[at].tolist(), strict=True))
 
 
 def settled_steps(timeline: Timeline, model: str) -> StepArrays | None:
     """Return the arrays of a model's last generation; ``None`` where no step of it counts."""
-    ranks = list(zip(timeline.tracks, timeline.clocks, strict=True))
-    settled = [np.flatnonzero(t.is_of(t.steps, model) & t.steps.counts) for t, _ in ranks]
-    last = max((t.steps.generation[own].max(initial=-1) for (t, _), own in
-                zip(ranks, settled, strict=True)), default=-1)  # fmt: skip
+    counted = [np.flatnonzero(t.is_of(t.steps, model) & t.steps.counts) for t in timeline.tracks]
+    ranks = list(zip(timeline.tracks, timeline.clocks, counted, strict=True))
+    last = int(max(track.steps.generation[own].max(initial=-1) for track, _, own in ranks))
     if last < 0:
         return None
-    of_steps = [
-        own[t.steps.generation[own] == last] for (t, _), own in zip(ranks, settled, strict=True)
-    ]
-    every = [t.steps.step[own] for (t, _), own in zip(ranks, of_steps, strict=True)]
-    of_buckets = [
-        _rows_of_steps(t, own, model, int(last)) for (t, _), own in zip(ranks, every, strict=True)
-    ]
-    steps = np.unique(np.concatenate(every))
-    buckets = np.unique(
-        np.concatenate([t.buckets.bucket[b] for (t, _), b in zip(ranks, of_buckets, strict=True)])
-    )
-    rows = [
-        _Rows(
-            track=track,
-            clock=clock,
-            steps=own,
-            buckets=rows,
-            step_at=np.searchsorted(steps, track.steps.step[own]),
-            bucket_at=(
-                np.searchsorted(steps, track.buckets.step[rows]),
-                np.searchsorted(buckets, track.buckets.bucket[rows]),
-            ),
-        )
-        for (track, clock), own, rows in zip(ranks, of_steps, of_buckets, strict=True)
-    ]
-    names = [names for track, _ in ranks for names in track.models if names[0] == model]
-    return StepArrays(names[-1], int(last), steps, buckets, rows)
+    rows = []
+    for track, clock, own in ranks:
+        steps = own[track.steps.generation[own] == last]
+        buckets = _buckets_of(track, track.steps.step[steps], model, last)
+        rows.append(_Rows(track, clock, steps, buckets))
+    names = [names for track, _, _ in ranks for names in track.models if names[0] == model]
+    return StepArrays(names[-1], last, rows)
 
 
-def _rows_of_steps(track: RankTrack, steps: Ints, model: str, generation: int) -> Ints:
+def _buckets_of(track: RankTrack, steps: Ints, model: str, generation: int) -> Ints:
     columns = track.buckets
     odd = columns.having("shadow") | columns.having("warmup") | columns.having("exception")
     found: Ints = np.flatnonzero(
@@ -238,13 +232,9 @@ def _rows_of_steps(track: RankTrack, steps: Ints, model: str, generation: int) -
     return found
 
 
-def _stages_of(own: _Rows) -> list[int]:
+def _stages_of(own: _Rows) -> npt.NDArray[np.int8]:
     """Return which stages the buckets of a rank go through."""
-    counts = np.zeros(len(own.track.buckets), bool)
-    counts[own.buckets] = True
-    names = own.track.stages.name[np.repeat(counts, own.track.buckets.stages)]
-    found: list[int] = np.unique(names).tolist()
-    return found
+    return np.unique(own.track.stages.name[np.isin(own.track.bucket_of_stages(), own.buckets)])
 
 
 def _known(values: Ints) -> Floats:

@@ -8,8 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...records.units import bandwidth, mb, ms, percent
-from .facts import ModelFacts
-from .finding import Finding
+from .facts import Finding, ModelFacts
 from .run_report import ModelReport, RunReport
 from .tables import bucket_columns, rank_columns
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from hooktrace.analysis.report import RunReport, build_report
-from hooktrace.analysis.report.exposed_tail import tails
+from hooktrace.analysis.report.causes import tails
 from hooktrace.analysis.report.facts import ModelFacts
 from hooktrace.analysis.report.step_arrays import settled_steps
 from hooktrace.analysis.timeline import load

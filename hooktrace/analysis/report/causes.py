@@ -1,0 +1,149 @@
+"""Why steps take as long as they do: who is late, which steps are slow, which bucket ends them.
+
+StepArrays --> LateRank, SlowSteps, each bucket's share of the exposed tail, and what queued in it
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ..timeline import last_rank
+from .facts import LateRank, SlowSteps
+from .step_arrays import Floats, StepArrays, medians, middle
+
+OFTEN = 0.25
+"""Share of steps from which on a rank that is last is worth a name, ..."""
+
+SIGMAS = 3.0
+"""... if it is by as many standard deviations above one of the ranks taking turns at random: one
+is always last."""
+
+WORTH = 0.005
+"""Of the median period: the margin from which on it is."""
+
+SLOW = 1.5
+"""A step is slow from so many median periods on."""
+
+
+def lags(arrays: StepArrays) -> Floats:
+    """Return each rank's median ns after the first one, (ranks, buckets); NaN where unknown.
+
+    A rank whose clock nobody measured is unknown, as is all where fewer than two are left.
+    """
+    called = np.where(np.isnan(arrays.uncertainty), np.nan, arrays.called)
+    if np.count_nonzero(~np.isnan(called).all(axis=(1, 2))) < 2:
+        return np.full((len(called), called.shape[2]), np.nan)
+    return medians(called - np.fmin.reduce(called, axis=0), axis=1)
+
+
+def late_ranks(arrays: StepArrays) -> tuple[LateRank, ...]:
+    """Return the ranks that are last in ``OFTEN`` of the steps or more, the worst first.
+
+    Also more often than by chance (``SIGMAS``).  Those whose margin is below ``WORTH`` of the
+    period are left out.
+    """
+    chance = 1 / len(arrays.ranks)
+    known = ~np.isnan(arrays.called) & ~np.isnan(arrays.uncertainty)
+    last, margin, unsure = last_rank(arrays.called, arrays.uncertainty, known)
+    seen = np.maximum(known.all(axis=0).sum(axis=0), 1)
+    found = []
+    for i in np.unique(last[last >= 0]).tolist():
+        own = last == i
+        margins = np.where(own, margin, 0.0).sum(axis=0) / seen
+        worst = int(np.argmax(margins))
+        share = float(own[:, worst].sum() / seen[worst])
+        spread = math.sqrt(chance * (1 - chance) / seen[worst])
+        if share < max(OFTEN, chance + SIGMAS * spread):
+            continue
+        if margins[worst] < WORTH * middle(arrays.period):
+            continue
+        others = np.delete(arrays.called, i, axis=0)
+        behind = medians(arrays.called[i] - np.median(others, axis=0), axis=0)
+        since = int(np.nanargmax(np.diff(behind, prepend=0.0)[: worst + 1]))
+        found.append(
+            LateRank(
+                rank=arrays.ranks[i],
+                bucket=int(arrays.buckets[worst]),
+                share=share,
+                margin_ns=float(margins[worst]),
+                uncertainty_ns=middle(unsure[:, worst]),
+                lag_ns=float(behind[worst]),
+                since=int(arrays.buckets[since]),
+                is_late_from_the_start=since == 0,
+            )
+        )
+    return tuple(sorted(found, key=lambda one: -one.margin_ns))
+
+
+def slow_steps(arrays: StepArrays) -> SlowSteps | None:
+    """Return the slow steps; ``None`` where there are none, or fewer than 8 periods are known.
+
+    A period counts from one step's first bucket to the next one's, so what a long one holds is the
+    communication of the step before it.
+    """
+    period = medians(arrays.period, axis=0)
+    known = int(np.count_nonzero(~np.isnan(period)))
+    usual = middle(period)
+    slow = np.flatnonzero(period >= SLOW * usual)
+    slow = slow[slow > 0]
+    if known < 8 or usual <= 0 or not len(slow):
+        return None
+    beyond = period[slow] - usual
+
+    def excess(values: Floats) -> float:
+        of_steps = medians(values, axis=0)
+        more = np.nan_to_num(of_steps[slow - 1] - middle(of_steps))
+        return float(np.clip(more, 0.0, beyond).sum()) / known
+
+    worst = slow[np.argsort(-period[slow], kind="stable")]
+    return SlowSteps(
+        steps=tuple(arrays.steps[worst - 1].tolist()),
+        periods=known,
+        slowest_ns=float(period[worst[0]]),
+        excess_ns=float(beyond.sum()) / known,
+        exposed_excess_ns=excess(arrays.exposed),
+        backward_excess_ns=excess(arrays.last_ready - arrays.first_ready),
+    )
+
+
+def tails(arrays: StepArrays) -> Floats:
+    """Return the exposed ns that each bucket adds, (ranks, steps, buckets).
+
+    After the last bucket is ready the backend finishes what is left, one bucket after another; the
+    time until a bucket is done, since the one before it was, is what that bucket adds.  A step's
+    sum is its exposed time.
+    """
+    left = np.fmax(arrays.done - arrays.last_ready[..., None], 0.0)
+    order = np.argsort(left, axis=2, kind="stable")
+    found: Floats = np.empty_like(left)
+    added = np.diff(np.take_along_axis(left, order, axis=2), axis=2, prepend=0.0)
+    np.put_along_axis(found, order, added, axis=2)
+    return found
+
+
+def tail_shares(arrays: StepArrays) -> Floats:
+    """Return each bucket's share of the exposed time, (buckets,), over ordinary steps.
+
+    Ordinary is the middle half of all by exposed time: the tail of a slow step has causes of its
+    own.  Zeros where nothing is exposed.
+    """
+    added = tails(arrays)
+    exposed = added.sum(axis=2)
+    low, high = middle(exposed, 0.25), middle(exposed, 0.75)
+    sums: Floats = added[(exposed >= low) & (exposed <= high)].sum(axis=0)
+    return sums / (sums.sum() or 1.0)
+
+
+def queued_ns(arrays: StepArrays) -> float:
+    """Return the median, over ranks and steps, of min(exposed, queue of the bucket done last).
+
+    Time in the queue costs nothing where it is hidden; what ends the step has waited for it.
+    NaN where no bucket queues.
+    """
+    if "queue" not in arrays.stages:
+        return math.nan
+    last = np.argmax(np.nan_to_num(arrays.done, nan=-np.inf), axis=2)[..., None]
+    waited = np.take_along_axis(arrays.stages["queue"], last, axis=2)[..., 0]
+    return middle(np.minimum(waited, arrays.exposed))
