@@ -57,7 +57,8 @@ def model_facts(timeline: Timeline, arrays: StepArrays, lags: Floats) -> ModelFa
 def _bucket_facts(arrays: StepArrays, layouts: list[LayoutRecord]) -> tuple[BucketFacts, ...]:
     ready = arrays.ready - arrays.first_ready[..., None]
     duration, call = arrays.done - arrays.ready, arrays.column("launched_after")
-    gradient_bytes, wire_bytes = arrays.column("gradient_bytes"), arrays.column("wire_bytes")
+    gradient_bytes = np.fmax.reduce(arrays.column("gradient_bytes"), axis=(0, 1), initial=0)
+    wire_bytes = arrays.column("wire_bytes")
     wire = arrays.stages.get("wire", np.full_like(ready, np.nan))
     busbw, transfers = _rate(arrays.column("bus_bytes"), wire), np.fmin.reduce(wire, axis=0)
     shares = tail_shares(arrays)
@@ -73,7 +74,7 @@ def _bucket_facts(arrays: StepArrays, layouts: list[LayoutRecord]) -> tuple[Buck
                 is_last=index == arrays.last,
                 parameters=parameters,
                 largest=largest,
-                gradient_bytes=int(np.nanmax(gradient_bytes[..., b])),
+                gradient_bytes=int(gradient_bytes[b]),
                 wire_bytes=_some(wire_bytes[..., b]),
                 ready_ns=_some(ready[..., b]),
                 duration=_spread(duration[..., b]),
@@ -83,7 +84,7 @@ def _bucket_facts(arrays: StepArrays, layouts: list[LayoutRecord]) -> tuple[Buck
                 wait_ns=None if transfer is None else max(0.0, stages["wire"] - transfer),
                 busbw_bytes_per_second=_some(busbw[..., b]),
                 tail_share=float(shares[b]),
-                error=_error([e for bucket, e in arrays.errors if bucket == index]),
+                error=_error(arrays.errors.get(index, [])),
             )
         )
     return tuple(found)

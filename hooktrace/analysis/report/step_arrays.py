@@ -10,6 +10,7 @@ kept.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,6 +22,7 @@ from ...records import ErrorRecord
 from ..timeline import STAGE_NAMES, UNKNOWN, Ints, RankClock, RankTrack, Timeline
 
 Floats = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 
 
 def middle(values: Floats, share: float = 0.5) -> float:
@@ -43,25 +45,25 @@ def medians(values: Floats, axis: int) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The rows of one rank that count."""
+    """The rows of one rank that count, of its steps and of its buckets."""
 
     track: RankTrack
     clock: RankClock
-    steps: Ints
-    buckets: Ints
+    steps: Bools
+    buckets: Bools
 
     def of_steps(self, column: str) -> Ints:
-        """Return a column of ``StepColumns``, those that count."""
+        """Return a column of ``StepColumns``."""
         found: Ints = getattr(self.track.steps, column)[self.steps]
         return found
 
     def of_buckets(self, column: str) -> Ints:
-        """Return a column of ``BucketColumns``, those that count."""
+        """Return a column of ``BucketColumns``."""
         found: Ints = getattr(self.track.buckets, column)[self.buckets]
         return found
 
-    def having(self, flag: str) -> npt.NDArray[np.bool_]:
-        """Return which of the buckets that count have a flag."""
+    def having(self, flag: str) -> Bools:
+        """Return which of the buckets have a flag."""
         return self.track.buckets.having(flag)[self.buckets]
 
 
@@ -86,13 +88,14 @@ class StepArrays:
         )
         self._rows = rows
         self._step_at = [np.searchsorted(self.steps, own.of_steps("step")) for own in rows]
-        self._bucket_at = [
-            (
-                np.searchsorted(self.steps, own.of_buckets("step")),
-                np.searchsorted(self.buckets, own.of_buckets("bucket")),
-            )
-            for own in rows
-        ]
+        self._bucket_at = [self._places(i, own) for i, own in enumerate(rows)]
+
+    def _places(self, i: int, own: _Rows) -> Ints:
+        """Return where the buckets of a rank stand in an array (B, R, S), flat."""
+        bucket = np.searchsorted(self.buckets, own.of_buckets("bucket"))
+        step = np.searchsorted(self.steps, own.of_buckets("step"))
+        found: Ints = (bucket * len(self.ranks) + i) * len(self.steps) + step
+        return found
 
     def by_step(self, column: str) -> Floats:
         """Return a column of the steps, (R, S)."""
@@ -106,11 +109,15 @@ class StepArrays:
         return self._by_bucket(_known(own.of_buckets(name)) for own in self._rows)
 
     def _by_bucket(self, values: Iterable[Ints | Floats]) -> Floats:
-        """Return the values of each rank's buckets, (R, S, B)."""
-        found = np.full((len(self.ranks), len(self.steps), len(self.buckets)), np.nan)
-        for one, at, own in zip(found, self._bucket_at, values, strict=True):
-            one[at] = own
-        return found
+        """Return the values of each rank's buckets, (R, S, B).
+
+        Those of one bucket lie side by side, since most medians are of one bucket.
+        """
+        shape = len(self.buckets), len(self.ranks), len(self.steps)
+        found = np.full(math.prod(shape), np.nan)
+        for at, own in zip(self._bucket_at, values, strict=True):
+            found[at] = own
+        return np.moveaxis(found.reshape(shape), 0, -1)
 
     @cached_property
     def period(self) -> Floats:
@@ -140,8 +147,8 @@ class StepArrays:
         for own, at in zip(self._rows, self._step_at, strict=True):
             np.minimum.at(origin, at, own.clock.common(own.of_steps("first_ready")))
         return self._by_bucket(
-            own.clock.common(own.of_buckets("called")) - origin[step]
-            for own, (step, _) in zip(self._rows, self._bucket_at, strict=True)
+            own.clock.common(own.of_buckets("called")) - origin[at % len(origin)]
+            for own, at in zip(self._rows, self._bucket_at, strict=True)
         )
 
     @cached_property
@@ -182,59 +189,60 @@ class StepArrays:
     def stages(self) -> dict[str, Floats]:
         """Time in each stage that occurs, (R, S, B), in their order; 0 where a bucket has none."""
         sums = [own.track.time_in_stages()[own.buckets] for own in self._rows]
+        occur = sum(_count_of_stages(own) for own in self._rows)
         found = {}
-        for at in np.unique(np.concatenate([_stages_of(own) for own in self._rows])).tolist():
+        for at in np.flatnonzero(occur).tolist():
             values = self._by_bucket(one[:, at] for one in sums)
             found[STAGE_NAMES[at]] = np.where(np.isnan(self.done), np.nan, values)
         return found
 
     @cached_property
-    def errors(self) -> list[tuple[int, ErrorRecord]]:
-        """The bucket and what was found, for each probe."""
-        return [
-            (int(own.track.buckets.bucket[row]), own.track.errors[row])
-            for own in self._rows
-            for row in sorted(set(own.buckets.tolist()) & own.track.errors.keys())
-        ]
+    def errors(self) -> dict[int, list[ErrorRecord]]:
+        """What was found by each probe, by bucket."""
+        found: dict[int, list[ErrorRecord]] = {}
+        for own in self._rows:
+            for row, error in sorted(own.track.errors.items()):
+                if own.buckets[row]:
+                    found.setdefault(int(own.track.buckets.bucket[row]), []).append(error)
+        return found
 
     def rows_of_step(self, i: int, s: int) -> tuple[RankTrack, list[tuple[int, int]]]:
         """Return the track of the ``i``-th rank, and row and place of each bucket of a step."""
-        own, (step, bucket) = self._rows[i], self._bucket_at[i]
-        at = np.flatnonzero(step == s)
-        return own.track, list(zip(own.buckets[at].tolist(), bucket[at].tolist(), strict=True))
+        own, places = self._rows[i], self._bucket_at[i]
+        at = np.flatnonzero(places % len(self.steps) == s)
+        rows = np.flatnonzero(own.buckets)[at].tolist()
+        bucket = places[at] // (len(self.ranks) * len(self.steps))
+        return own.track, list(zip(rows, bucket.tolist(), strict=True))
 
 
 def settled_steps(timeline: Timeline, model: str) -> StepArrays | None:
     """Return the arrays of a model's last generation; ``None`` where no step of it counts."""
-    counted = [np.flatnonzero(t.is_of(t.steps, model) & t.steps.counts) for t in timeline.tracks]
+    counted = [track.is_of(track.steps, model) & track.steps.counts for track in timeline.tracks]
     ranks = list(zip(timeline.tracks, timeline.clocks, counted, strict=True))
     last = int(max(track.steps.generation[own].max(initial=-1) for track, _, own in ranks))
     if last < 0:
         return None
     rows = []
     for track, clock, own in ranks:
-        steps = own[track.steps.generation[own] == last]
+        steps = own & (track.steps.generation == last)
         buckets = _buckets_of(track, track.steps.step[steps], model, last)
         rows.append(_Rows(track, clock, steps, buckets))
-    names = [names for track, _, _ in ranks for names in track.models if names[0] == model]
+    names = [names for track in timeline.tracks for names in track.models if names[0] == model]
     return StepArrays(names[-1], last, rows)
 
 
-def _buckets_of(track: RankTrack, steps: Ints, model: str, generation: int) -> Ints:
+def _buckets_of(track: RankTrack, steps: Ints, model: str, generation: int) -> Bools:
     columns = track.buckets
     odd = columns.having("shadow") | columns.having("warmup") | columns.having("exception")
-    found: Ints = np.flatnonzero(
-        track.is_of(columns, model)
-        & (columns.generation == generation)
-        & ~odd
-        & np.isin(columns.step, steps)
-    )
+    of_generation = track.is_of(columns, model) & (columns.generation == generation)
+    found: Bools = of_generation & ~odd & np.isin(columns.step, steps)
     return found
 
 
-def _stages_of(own: _Rows) -> npt.NDArray[np.int8]:
-    """Return which stages the buckets of a rank go through."""
-    return np.unique(own.track.stages.name[np.isin(own.track.bucket_of_stages(), own.buckets)])
+def _count_of_stages(own: _Rows) -> Ints:
+    """Return how many buckets of a rank go through each stage."""
+    names = own.track.stages.name[np.repeat(own.buckets, own.track.buckets.stages)]
+    return np.bincount(names, minlength=len(STAGE_NAMES))
 
 
 def _known(values: Ints) -> Floats:
