@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..records import AnomalyRecord, Batch, RunInfo
 from .aggregates import Aggregates
 from .observations import observe
-from .otel_attributes import of_run
 from .retention import DetailPolicy, Retention
 
 if TYPE_CHECKING:
@@ -170,11 +169,13 @@ class OpenTelemetryExporter:
             self._meter_provider = _if_set(metrics.get_meter_provider())
 
     def _start_spans(self, run: RunInfo) -> None:
-        from .otel_spans import StepTraces
+        from .otel_spans import StepTraces, run_attributes
 
         if self._tracer_provider is not None:
             tracer = self._tracer_provider.get_tracer("hooktrace", _version())
-            self._traces = StepTraces(tracer, run, of_run(run), {"hooktrace.rank": run.rank})
+            self._traces = StepTraces(
+                tracer, run, run_attributes(run), {"hooktrace.rank": run.rank}
+            )
             self._closers.append(self._flush_of(self._tracer_provider))
         elif (own := self._own.make_tracer_provider(run)) is not None:
             self._traces = StepTraces(own.get_tracer("hooktrace", _version()), run, {}, {})

@@ -4,32 +4,34 @@
 
 The ids of the trace and of its root, rank 0's step span, are hashes of (run id, model, step); the
 step spans of other ranks are the root's children.  A bucket on a device has no stages here: its
-span shows when the host enqueued it.  Importing this imports opentelemetry.
+span shows when the host enqueued it, and its times there, which have no place in wall-clock time,
+are attributes.  What is not known of a record has no attribute.  Importing this imports
+opentelemetry.
 """
 
 from __future__ import annotations
 
 import copy
+import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import blake2b
+from typing import NamedTuple
 
 from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import Tracer as SdkTracer
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 
-from ..records import AnomalyRecord, BucketRecord, CompletedStep, RunInfo, Stage
-from . import otel_attributes
-from .otel_attributes import Attributes
+from ..records import AnomalyRecord, BucketRecord, CompletedStep, RunInfo, Stage, Transfer
+
+Attributes = dict[str, str | bool | int | float]
 
 _SAMPLED_RANDOM = 0x03
 """W3C trace flags: sampled, and a trace id whose low 56 bits are uniform, as a hash's are."""
 
 
-@dataclass(frozen=True, slots=True)
-class StepIds:
+class StepIds(NamedTuple):
     """The ids that every rank computes for one step of one model: 128 and 64 bits, never 0."""
 
     trace_id: int
@@ -85,7 +87,7 @@ class StepTraces:
         """Write a step with its buckets and stages; ``left_out`` steps had no spans so far."""
         step, buckets = completed
         ids = StepIds.of(self._run.run_id, step.model, step.step)
-        attributes = self._where | otel_attributes.of_step(step)
+        attributes = self._where | _known(step, _STEP) | _sent(step.sent)
         attributes["hooktrace.left_out.steps"] = left_out
         parent = self._root_context(ids) if self._run.rank == 0 else self._below_root(ids)
         span = self._start("ddp step", parent, step.first_ready_ns, attributes)
@@ -96,10 +98,10 @@ class StepTraces:
     def write_anomaly(self, anomaly: AnomalyRecord) -> None:
         """Write a span of no length below the root: for an anomaly whose step is not at hand."""
         ids = StepIds.of(self._run.run_id, anomaly.model, anomaly.step)
-        attributes = self._where | otel_attributes.of_anomaly(anomaly)
+        attributes = self._where | _known(anomaly, _ANOMALY)
         name = f"anomaly {anomaly.kind}"
         span = self._start(name, self._below_root(ids), anomaly.time_ns, attributes)
-        _fail(span, [anomaly.message])
+        _fail(span, (), [anomaly])
         self._end(span, anomaly.time_ns)
 
     def _write_inside(
@@ -115,27 +117,27 @@ class StepTraces:
         for bucket in buckets:
             self._write_bucket(bucket, inside, by_bucket.pop(bucket.bucket, ()))
         self._add_events(span, [a for missing in by_bucket.values() for a in missing])
-        exceptions = [b.exception for b in buckets if b.exception is not None]
-        _fail(span, exceptions + [a.message for a in anomalies])
+        _fail(span, buckets, anomalies)
 
     def _write_bucket(
         self, bucket: BucketRecord, parent: Context, anomalies: Sequence[AnomalyRecord]
     ) -> None:
-        attributes = self._rank | otel_attributes.of_bucket(bucket)
+        attributes = self._rank | _of_bucket(bucket)
         span = self._start(f"bucket {bucket.bucket}", parent, bucket.ready_ns, attributes)
         self._add_events(span, anomalies)
-        exceptions = [] if bucket.exception is None else [bucket.exception]
-        for text in exceptions:
+        if bucket.exception is not None:
             at_ns = self._run.wall_ns(bucket.done_ns)
-            span.add_event("exception", otel_attributes.of_exception(text), at_ns)
-        _fail(span, exceptions + [a.message for a in anomalies])
+            span.add_event("exception", _of_exception(bucket.exception), at_ns)
+        _fail(span, [bucket], anomalies)
         if bucket.clock != "device":
             self._write_stages(bucket.stages, trace.set_span_in_context(span, Context()))
         self._end(span, bucket.done_ns)
 
     def _write_stages(self, stages: Iterable[Stage], parent: Context) -> None:
         for stage in stages:
-            attributes = self._rank | otel_attributes.of_stage(stage)
+            attributes = self._rank | _known(stage, _STAGE)
+            if stage.derived:
+                attributes["hooktrace.stage.derived"] = True
             self._end(self._start(stage.name, parent, stage.start_ns, attributes), stage.end_ns)
 
     def _start(
@@ -152,7 +154,7 @@ class StepTraces:
     def _add_events(self, span: trace.Span, anomalies: Iterable[AnomalyRecord]) -> None:
         for anomaly in anomalies:
             at_ns = self._run.wall_ns(anomaly.time_ns)
-            span.add_event("hooktrace.anomaly", otel_attributes.of_anomaly(anomaly), at_ns)
+            span.add_event("hooktrace.anomaly", _known(anomaly, _ANOMALY), at_ns)
 
     def _root_context(self, ids: StepIds) -> Context:
         """Return a context in which the next span is the root of the step's trace."""
@@ -177,7 +179,106 @@ class StepTraces:
         return trace.set_span_in_context(trace.NonRecordingSpan(root), Context())
 
 
-def _fail(span: trace.Span, reasons: Sequence[str]) -> None:
-    """Set the status from the first reason, if there is one."""
+def _fail(
+    span: trace.Span, buckets: Iterable[BucketRecord], anomalies: Iterable[AnomalyRecord]
+) -> None:
+    """Set the status from the first exception, or else anomaly, if there is one."""
+    reasons = [bucket.exception for bucket in buckets if bucket.exception is not None]
+    reasons += [anomaly.message for anomaly in anomalies]
     if reasons:
         span.set_status(trace.Status(trace.StatusCode.ERROR, reasons[0]))
+
+
+_Table = Mapping[str, str]
+"""Attribute names with the fields that they show."""
+
+
+def _named(prefix: str, *fields: str) -> _Table:
+    return {prefix + field: field for field in fields}
+
+
+_WHERE = _named("hooktrace.", "model", "hook", "step", "generation")
+_BOTH: _Table = {
+    **_named("hooktrace.", "clock", "shadow", "warmup", "gradient_bytes", "wire_bytes"),
+    **_named("hooktrace.", "compression_ratio", "busbw_bytes_per_second"),
+    **_WHERE,
+}
+_STEP: _Table = {
+    **_named("hooktrace.", "busy_ns", "exposed_ns", "overlap_ratio", "period_ns", "complete"),
+    "hooktrace.bucket.count": "bucket_count",
+    **_BOTH,
+}
+_BUCKET: _Table = {
+    **_named("hooktrace.bucket.", "is_last", "dtype", "device_type", "parameter_count"),
+    "hooktrace.bucket.index": "bucket",
+    **_BOTH,
+}
+_ERROR: _Table = {
+    **_named("hooktrace.error.", "relative_l2", "cosine", "max_absolute", "flipped_share"),
+    **_named("hooktrace.error.", "residual_l2", "scope"),
+}
+_STAGE: _Table = {
+    **_named("hooktrace.", "collective", "wire_bytes"),
+    "hooktrace.stage": "name",
+    "hooktrace.wire.dtype": "dtype",
+}
+_ANOMALY: _Table = {
+    **_named("hooktrace.anomaly.", "kind", "message"),
+    **_named("hooktrace.", "stage", "rank", "parameter"),
+    "hooktrace.bucket.index": "bucket",
+    **_WHERE,
+}
+_RUN: _Table = {
+    **_named("hooktrace.", "run_id", "rank", "local_rank", "world_size"),
+    "host.name": "host",
+}
+
+
+def run_attributes(run: RunInfo) -> Attributes:
+    """Return what says which process of which job this is."""
+    return _known(run, _RUN)
+
+
+def _of_bucket(bucket: BucketRecord) -> Attributes:
+    """Say what is known of a bucket, its error where it was probed, its times on a device."""
+    attributes = _known(bucket, _BUCKET) | _sent(bucket.sent)
+    if bucket.error is not None:
+        attributes |= _known(bucket.error, _ERROR)
+        if bucket.error.worst:
+            attributes["hooktrace.error.worst"] = ", ".join(w.name for w in bucket.error.worst)
+    if bucket.clock == "device":
+        attributes |= _device(bucket)
+    return attributes
+
+
+def _of_exception(text: str) -> Attributes:
+    """Say what a hook raised, by OpenTelemetry's conventions for the event ``exception``."""
+    attributes: Attributes = {"exception.message": text}
+    if match := re.match(r"[A-Za-z_][\w.]*(?=:|$)", text):
+        attributes["exception.type"] = match[0]
+    return attributes
+
+
+def _known(record: object, table: _Table) -> Attributes:
+    values = ((name, getattr(record, field)) for name, field in table.items())
+    return {name: value for name, value in values if value is not None}
+
+
+def _sent(transfers: tuple[Transfer, ...] | None) -> Attributes:
+    """Say what an opaque hook sent, to read: ``all_reduce float16 1048576``."""
+    if transfers is None:
+        return {}
+    text = ", ".join(f"{t.collective} {t.dtype} {t.wire_bytes}" for t in transfers)
+    return {"hooktrace.sent": text or "nothing"}
+
+
+def _device(bucket: BucketRecord) -> Attributes:
+    """Device times as numbers; only ``resolved=False`` where the device events never came back."""
+    if bucket.device is None:
+        return {"hooktrace.device.resolved": False}
+    return {
+        "hooktrace.device.resolved": True,
+        "hooktrace.device.ready_ns": bucket.device.ready_ns,
+        "hooktrace.device.duration_ns": bucket.device.done_ns - bucket.device.ready_ns,
+        **{f"hooktrace.device.{name}_ns": ns for name, ns in bucket.stage_totals_ns().items()},
+    }

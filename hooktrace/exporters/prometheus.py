@@ -3,7 +3,7 @@
     Batch --observe--> Aggregates --_Collector, at each scrape--> prometheus_client's server
 
 The drain adds up; a scrape copies the totals under a lock and formats the copy in the server's own
-thread.  prometheus_server.py binds, prometheus_target.py tells Prometheus where.
+thread.  prometheus_server.py binds, and tells Prometheus where.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from ..records import Batch
 from ..records.metrics import METRICS
 from .aggregates import Aggregates, Distribution, Family
 from .observations import observe
-from .prometheus_server import Tls, serve
-from .prometheus_target import TargetFile
+from .prometheus_server import TargetFile, Tls, serve
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..records import AnomalyRecord, Batch, LayoutRecord, RunInfo, SkewRecord
 from .append_file import writable_directory
-from .tensorboard_model import ModelSeries
-from .tensorboard_tables import meaning_table
+from .tensorboard_model import ModelSeries, meaning_table
 
 if TYPE_CHECKING:
     from .event_file import EventFile

@@ -1,7 +1,8 @@
-"""The server that Prometheus scrapes: addresses, ports, TLS."""
+"""How Prometheus reaches a rank: addresses, ports, TLS, and the file by which it finds it."""
 
 from __future__ import annotations
 
+import json
 import socket
 import ssl
 import urllib.request
@@ -12,6 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from hooktrace.exporters import PrometheusExporter
 from tests.exporters.conftest import Make
+from tests.exporters.processes import get
 from tests.exporters.records_sample import make_batch
 from tests.exporters.test_prometheus import NET, samples
 
@@ -64,3 +66,53 @@ def test_tls_options_that_contradict_are_refused(
         PrometheusExporter(port=0, certfile=cert, keyfile=key, client_auth_required=True)
     with pytest.raises(OSError, match=r"nowhere\.pem.*pass readable PEM files"):
         PrometheusExporter(port=0, certfile=cert, keyfile=tmp_path / "nowhere.pem")
+
+
+def test_file_sd_is_written_once_known_and_removed(make: Make, tmp_path: Path) -> None:
+    """The target file appears with the first export, names the run, and goes with ``close``."""
+    exporter = make(file_sd=tmp_path / "targets")
+    assert list((tmp_path / "targets").iterdir()) == []
+    exporter.export(make_batch(rank=1))
+    path = tmp_path / "targets" / "hooktrace-rank1.json"
+    assert json.loads(path.read_text()) == [
+        {
+            "targets": [f"127.0.0.1:{exporter.port}"],
+            "labels": {
+                "rank": "1",
+                "local_rank": "1",
+                "world_size": "2",
+                "run_id": "sample",
+                "host": "host-a",
+            },
+        }
+    ]
+    assert list(path.parent.iterdir()) == [path]
+    exporter.close()
+    assert list(path.parent.iterdir()) == []
+
+
+def test_file_sd_of_a_later_run_is_left_alone(make: Make, tmp_path: Path) -> None:
+    """``close`` removes only what this exporter wrote; a path ending in .json is a prefix."""
+    exporter = make(file_sd=tmp_path / "job.json")
+    exporter.export(make_batch())
+    path = tmp_path / "job-rank0.json"
+    path.write_text("[]")
+    exporter.close()
+    assert path.read_text() == "[]"
+
+
+def test_file_sd_that_fails_keeps_the_metrics(
+    make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A target file that cannot be written is one warning; scrapes go on."""
+    exporter = make(file_sd=tmp_path / "targets")
+    (tmp_path / "targets").rmdir()
+    exporter.export(make_batch())
+    exporter.export(make_batch())
+    assert [r.getMessage().split(":")[0] for r in caplog.records] == [
+        "Prometheus will not discover rank 0"
+    ]
+    assert samples(get(exporter.url))["hooktrace_steps_total", NET] == 4
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="pass a writable directory"):
+        make(file_sd=tmp_path / "file")

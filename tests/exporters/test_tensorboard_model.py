@@ -6,7 +6,7 @@ from collections import deque
 
 from msgspec.structs import replace
 
-from hooktrace.exporters.tensorboard_tables import anomaly_table, layout_table, meaning_table
+from hooktrace.exporters.tensorboard_model import anomaly_table, layout_table, meaning_table
 from tests.exporters.records_sample import make_anomaly, make_layout
 
 
