@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
     from opentelemetry.trace import TracerProvider
 
+    from .otel_pipeline import Backend
     from .otel_spans import StepTraces
 
 T = TypeVar("T")
@@ -89,7 +90,7 @@ class OpenTelemetryExporter:
         retention: Retention = SPAN_RETENTION,
         close_seconds: float = 5.0,
     ) -> None:
-        from .otel_pipeline import Pipeline
+        from .otel_pipeline import find_exporters
 
         self._close_seconds = close_seconds
         self._patience_ms = int(700 * close_seconds)
@@ -98,10 +99,11 @@ class OpenTelemetryExporter:
         self._tracer_provider = tracer_provider if spans else None
         self._meter_provider = meter_provider if metrics else None
         self._find_providers()
-        self._own = Pipeline(
-            spans=spans and self._tracer_provider is None,
-            metrics=metrics and self._meter_provider is None,
-        )
+        own_spans = spans and self._tracer_provider is None
+        own_metrics = metrics and self._meter_provider is None
+        self._span_exporters = find_exporters("traces") if own_spans else []
+        self._metric_exporters = find_exporters("metrics") if own_metrics else []
+        self._backends: list[Backend] = []
         self._traces: StepTraces | None = None
         self._add_metrics: Callable[[Batch], None] | None = None
         self._closers: list[Callable[[], object]] = []
@@ -118,7 +120,7 @@ class OpenTelemetryExporter:
     def lost(self) -> dict[str, int]:
         """What no backend got, by kind."""
         counts: Counter[str] = Counter()
-        for backend in self._own.backends:
+        for backend in self._backends:
             missing = backend.begun - backend.arrived if self._closed else backend.refused
             counts[backend.kind] += missing
         return dict(+counts)
@@ -140,14 +142,14 @@ class OpenTelemetryExporter:
         if self._closed:
             return
         deadline = time.monotonic() + self._close_seconds
-        for backend in self._own.backends:
+        for backend in self._backends:
             backend.last_try()
         threads = [_in_thread(closer) for closer in self._closers]
         _join(threads, deadline - 0.3 * self._close_seconds)
-        for backend in self._own.backends:
+        for backend in self._backends:
             _in_thread(backend.shutdown)  # ends the retries of one that is still sending
         _join(threads, deadline)
-        for backend in self._own.backends:
+        for backend in self._backends:
             if backend.kind == "spans" and self._traces is not None:
                 backend.begun = self._traces.written  # with those that a full queue dropped
         self._closed = True
@@ -169,6 +171,7 @@ class OpenTelemetryExporter:
             self._meter_provider = _if_set(metrics.get_meter_provider())
 
     def _start_spans(self, run: RunInfo) -> None:
+        from .otel_pipeline import Backend, make_tracer_provider
         from .otel_spans import StepTraces, run_attributes
 
         if self._tracer_provider is not None:
@@ -177,21 +180,24 @@ class OpenTelemetryExporter:
                 tracer, run, run_attributes(run), {"hooktrace.rank": run.rank}
             )
             self._closers.append(self._flush_of(self._tracer_provider))
-        elif (own := self._own.make_tracer_provider(run)) is not None:
-            self._traces = StepTraces(own.get_tracer("hooktrace", _version()), run, {}, {})
-            self._closers.append(own.shutdown)
+        elif self._span_exporters:
+            self._backends += [Backend(make(), "spans") for make in self._span_exporters]
+            provider = make_tracer_provider(run, self._backends)
+            self._traces = StepTraces(provider.get_tracer("hooktrace", _version()), run, {}, {})
+            self._closers.append(provider.shutdown)
 
     def _start_metrics(self, run: RunInfo) -> None:
         from .otel_metrics import ObservedMetrics, give_metrics
-        from .otel_pipeline import make_resource
+        from .otel_pipeline import make_reader, make_resource
 
         if self._meter_provider is not None:
             self._add_metrics = ObservedMetrics(self._meter_provider, _version(), run.rank).add
             self._closers.append(self._flush_of(self._meter_provider))
-        elif readers := self._own.make_readers():
+        elif self._metric_exporters:
             aggregates = Aggregates()
             self._add_metrics = lambda batch: aggregates.add(observe(batch))
-            for reader in readers:
+            for make in self._metric_exporters:
+                reader = make_reader(make(), self._backends)
                 give_metrics(reader, aggregates, make_resource(run), _version())
                 self._closers.append(partial(reader.shutdown, timeout_millis=self._patience_ms))
 

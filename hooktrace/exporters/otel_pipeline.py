@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib.metadata import entry_points
 from typing import Any, Literal
 
@@ -111,41 +111,23 @@ class Backend:
             self._exporter.shutdown()
 
 
-class Pipeline:
-    """The providers and readers that hooktrace makes for itself, with a backend for each exporter.
+def make_tracer_provider(run: RunInfo, backends: Iterable[Backend]) -> TracerProvider:
+    """Return a provider that batches spans for each backend, as ``OTEL_BSP_*`` says."""
+    provider = TracerProvider(resource=make_resource(run), shutdown_on_exit=False)
+    for backend in backends:
+        provider.add_span_processor(BatchSpanProcessor(backend))  # type: ignore[arg-type]
+    return provider
 
-    What to send to is known at once, and raises as ``find_exporters`` does; who sends, only later.
+
+def make_reader(exporter: Any, backends: list[Backend]) -> MetricReader:
+    """Return a reader that exports every ``OTEL_METRIC_EXPORT_INTERVAL`` ms (60,000) to a backend.
+
+    An exporter that is a reader itself, as OpenTelemetry's for Prometheus, asks when it will.
     """
-
-    def __init__(self, *, spans: bool, metrics: bool) -> None:
-        self._span_exporters = find_exporters("traces") if spans else []
-        self._metric_exporters = find_exporters("metrics") if metrics else []
-        self.backends: list[Backend] = []
-
-    def make_tracer_provider(self, run: RunInfo) -> TracerProvider | None:
-        """Return a provider that batches spans for each backend, as ``OTEL_BSP_*`` says."""
-        if not self._span_exporters:
-            return None
-        provider = TracerProvider(resource=make_resource(run), shutdown_on_exit=False)
-        for make in self._span_exporters:
-            backend = Backend(make(), "spans")
-            self.backends.append(backend)
-            provider.add_span_processor(BatchSpanProcessor(backend))  # type: ignore[arg-type]
-        return provider
-
-    def make_readers(self) -> list[MetricReader]:
-        """Return readers that export every ``OTEL_METRIC_EXPORT_INTERVAL`` ms (60,000).
-
-        An exporter that is a reader itself, as OpenTelemetry's for Prometheus, asks when it will.
-        """
-        return [self._reader_of(make()) for make in self._metric_exporters]
-
-    def _reader_of(self, exporter: Any) -> MetricReader:
-        if isinstance(exporter, MetricReader):
-            return exporter
-        backend = Backend(exporter, "metric_exports")
-        self.backends.append(backend)
-        return PeriodicExportingMetricReader(backend)  # type: ignore[arg-type]
+    if isinstance(exporter, MetricReader):
+        return exporter
+    backends.append(Backend(exporter, "metric_exports"))
+    return PeriodicExportingMetricReader(backends[-1])  # type: ignore[arg-type]
 
 
 def make_resource(run: RunInfo) -> Resource:
