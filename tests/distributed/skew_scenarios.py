@@ -1,9 +1,15 @@
-"""What the ranks do in ``test_skew.py``: some are late, in the forward pass or in one layer."""
+"""What the ranks do in ``test_skew.py``: some are late, in the forward pass or in one layer.
+
+Late is a matter of order and not of luck: the late rank waits until the others have been where they
+shall be before it, and then passes ``late_s``, which is far more than the clocks may be off by.
+"""
 
 from __future__ import annotations
 
 import tempfile
 import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,6 +22,7 @@ from hooktrace import Tracer, hooks
 from hooktrace.exporters import RecordFileExporter
 
 LATE_S = 0.02
+"""The least that the late rank is late by."""
 FORWARD = range(15)
 """Steps in which rank 1 is late in its forward pass, from the first on whose clocks are known."""
 LAYER = range(20, 35)
@@ -23,39 +30,56 @@ LAYER = range(20, 35)
 WARM_UP = 500
 WIDTH = 32
 
+Act = Callable[[], None]
 
-class _Late(torch.autograd.Function):
+
+class _InBackward(torch.autograd.Function):
+    """Does something when the backward pass comes by."""
+
     @staticmethod
-    def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
+    def forward(ctx: Any, tensor: torch.Tensor, act: Act) -> torch.Tensor:
+        ctx.act = act
         return tensor.view_as(tensor)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        _pass_time()
-        return gradients[0]
-
-
-def _pass_time() -> None:
-    end = time.perf_counter() + LATE_S
-    while time.perf_counter() < end:
-        time.sleep(0.001)
+        ctx.act()
+        return gradients[0], None
 
 
 class Layers(nn.Module):
-    """Six linear layers, of which one can be made late."""
+    """Six linear layers; ``acts`` are done as soon as all layers from their number on are."""
 
     def __init__(self) -> None:
         super().__init__()
         torch.manual_seed(0)
         self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(6))
-        self.late: int | None = None
+        self.acts: dict[int, Act] = {}
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for i, layer in enumerate(self.layers):
+            if i in self.acts:
+                x = _InBackward.apply(x, self.acts[i])
             x = layer(x)
-            if i == self.late:
-                x = _Late.apply(x)
         return x
+
+
+class Places:
+    """Where each rank has been, as files that all see."""
+
+    def __init__(self, directory: Path, rank: int) -> None:
+        self._directory = directory
+        self._rank = rank
+
+    def reach(self, place: str) -> None:
+        """Say that this rank is there."""
+        (self._directory / f"{place}.{self._rank}").touch()
+
+    def wait(self, place: str, ranks: Iterable[int]) -> None:
+        """Wait until these have been there."""
+        for rank in ranks:
+            while not (self._directory / f"{place}.{rank}").exists():
+                time.sleep(0.001)
 
 
 def late_ranks(rank: int) -> dict[str, Any]:
@@ -69,14 +93,18 @@ def late_ranks(rank: int) -> dict[str, Any]:
         hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
         first = 0
         while first < 20 or not _all_know(tracer):
-            ddp(torch.ones(2, WIDTH)).sum().backward()
+            step_of(ddp)
             first += 1
             assert first < WARM_UP
+        late_s = max(LATE_S, 8 * _uncertainty_s(tracer))
+        places = Places(Path(directory[0]), rank)
         for step in range(LAYER.stop):
-            if step in FORWARD and rank == 1:
-                _pass_time()
-            model.late = 2 if step in LAYER and rank == 2 else None
-            ddp(torch.ones(2, WIDTH)).sum().backward()
+            if step in FORWARD:
+                late_in_forward(ddp, places, rank, step, late_s)
+            elif step in LAYER:
+                late_in_a_layer(ddp, places, rank, step, late_s)
+            else:
+                step_of(ddp)
         skews = sorted(
             (s.step - first, s.bucket, s.late_rank, s.lag_ns)
             for s in tracer.skews()
@@ -84,7 +112,59 @@ def late_ranks(rank: int) -> dict[str, Any]:
         )
         clocks = [(c.offset_ns, c.uncertainty_ns) for c in tracer.clocks()]
     dist.barrier()
-    return {"skews": skews, "clocks": clocks, "directory": directory[0], "first": first}
+    return {
+        "skews": skews,
+        "clocks": clocks,
+        "directory": directory[0],
+        "first": first,
+        "late_ns": late_s * 1e9,
+    }
+
+
+def step_of(ddp: DistributedDataParallel, acts: dict[int, Act] | None = None) -> None:
+    """Run one forward and backward pass, with what is done in it."""
+    ddp.module.acts = acts or {}
+    ddp(torch.ones(2, WIDTH, requires_grad=True)).sum().backward()
+
+
+def late_in_forward(
+    ddp: DistributedDataParallel, places: Places, rank: int, step: int, late_s: float
+) -> None:
+    """Rank 1 begins its backward pass when all buckets of the others are ready."""
+    done = f"{step}.done"
+    if rank == 1:
+        places.wait(done, (0, 2, 3))
+        time.sleep(late_s)
+        step_of(ddp)
+    else:
+        step_of(ddp, {0: lambda: places.reach(done)})
+
+
+def late_in_a_layer(
+    ddp: DistributedDataParallel, places: Places, rank: int, step: int, late_s: float
+) -> None:
+    """Rank 2 is the first with the buckets of layers 5 to 3, and the last with those of 2 to 0."""
+    half, done = f"{step}.half", f"{step}.done"
+
+    def stop() -> None:
+        places.reach(half)
+        places.wait(done, (0, 1, 3))
+        time.sleep(late_s)
+
+    if rank == 2:
+        step_of(ddp, {3: stop})
+    else:
+        places.wait(half, (2,))
+        step_of(ddp, {0: lambda: places.reach(done)})
+
+
+def _uncertainty_s(tracer: Tracer) -> float:
+    """Return what the clock that is known worst may be off by."""
+    known = tracer.clock_offset(time.perf_counter_ns())
+    assert known is not None
+    worst = torch.tensor([known[1]])
+    dist.all_reduce(worst, op=dist.ReduceOp.MAX)
+    return worst.item() / 1e9
 
 
 def _all_know(tracer: Tracer) -> bool:

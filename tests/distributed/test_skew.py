@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import statistics
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -47,17 +45,11 @@ def test_clocks_of_one_host_agree(seen: list[Any]) -> None:
     for facts in ranks[1:]:
         assert facts["clocks"]
         for offset_ns, uncertainty_ns in facts["clocks"]:
-            assert abs(offset_ns) <= uncertainty_ns < LATE_S * 1e9 / 4
+            assert abs(offset_ns) <= uncertainty_ns
+        assert min(uncertainty_ns for _, uncertainty_ns in facts["clocks"]) < LATE_S * 1e9 / 4
 
 
 WINDOWS = [(FORWARD, 1, list(range(BUCKETS))), (LAYER, 2, BEHIND)]
-
-
-def most(named: Iterable[int | None]) -> int | None:
-    """Return the rank that is named more than all others together; other work makes ranks late."""
-    counts = Counter(named)
-    rank, count = counts.most_common(1)[0]
-    return rank if count > counts.total() / 2 else None
 
 
 @pytest.mark.parametrize(("steps", "late", "buckets"), WINDOWS)
@@ -67,15 +59,15 @@ def test_the_late_rank_is_named_online(
     """At each bucket that it was late for, by all ranks alike; its own lag is the delay."""
     ranks = seen
     assert len({tuple(row[:3] for row in facts["skews"]) for facts in ranks}) == 1
-    for rank, facts in enumerate(ranks):
-        rows = [row for row in facts["skews"] if row[0] in steps]
-        assert len(rows) == len(steps) * BUCKETS
-        for bucket in range(BUCKETS):
-            here = [row for row in rows if row[1] == bucket]
-            assert (most(row[2] for row in here) == late) == (bucket in buckets)
-            if bucket in buckets:
-                lag_s = statistics.median(row[3] for row in here) / 1e9
-                assert (lag_s >= LATE_S * 0.9) == (rank == late)
+    windows = [[row for row in facts["skews"] if row[0] in steps] for facts in ranks]
+    for rows in zip(*windows, strict=True):
+        _, bucket, named, _ = rows[0]
+        assert (named == late) == (bucket in buckets)
+        if bucket in buckets:
+            lags = [row[3] for row in rows]
+            following = max(lag for rank, lag in enumerate(lags) if rank != late)
+            assert lags[late] - following > ranks[late]["late_ns"] / 2
+    assert [row[:2] for row in windows[0]] == [(s, b) for s in steps for b in range(BUCKETS)]
 
 
 @pytest.mark.parametrize(("steps", "late", "buckets"), WINDOWS)
@@ -88,18 +80,18 @@ def test_the_late_rank_is_named_by_the_files(
     for bucket in range(BUCKETS):
         here = inside & (merged.bucket == bucket)
         assert here.sum() == len(steps)
-        assert (most(named[here].tolist()) == late) == (bucket in buckets)
+        assert set(named[here] == late) == {bucket in buckets}
         if bucket in buckets:
-            assert np.median(margin[here]) > LATE_S * 1e9 / 2
+            assert margin[here].min() > seen[0]["late_ns"] / 2
 
 
 def test_durations_would_blame_nobody(seen: list[Any]) -> None:
     """An all-reduce ends on all ranks at once: the late rank's are the shortest."""
     timeline = load(find_records(seen[0]["directory"]))
-    medians = []
+    shortest = []
     for track in timeline.tracks:
         columns = track.buckets
         inside = np.isin(columns.step - seen[0]["first"], list(FORWARD))
         first = inside & (columns.bucket == 0)
-        medians.append(float(np.median((columns.done - columns.ready)[first])))
-    assert min(range(RANKS), key=medians.__getitem__) == 1
+        shortest.append(int((columns.done - columns.ready)[first].min()))
+    assert min(range(RANKS), key=shortest.__getitem__) == 1
