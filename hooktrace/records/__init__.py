@@ -30,6 +30,7 @@ from .bucket import (
     ParameterError,
     Scope,
     Stage,
+    StageName,
     Transfer,
 )
 from .layout import BucketLayout, LayoutRecord
@@ -56,6 +57,7 @@ __all__ = [
     "Scope",
     "SkewRecord",
     "Stage",
+    "StageName",
     "StepRecord",
     "Transfer",
     "late_rank",

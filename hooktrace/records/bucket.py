@@ -8,14 +8,15 @@ step was ready on that device, measured with device events.
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 from msgspec.structs import force_setattr
 
 from .quantities import Count, Ns
 
-STAGES = ("compress", "queue", "wire", "decompress", "hook", "pending")
+StageName = Literal["compress", "queue", "wire", "decompress", "hook", "pending"]
+STAGES: tuple[str, ...] = get_args(StageName)
 """Stage names.  A staged hook has compress, queue, wire, decompress; of an opaque hook only the
 call itself (hook) and the wait for its future (pending) can be seen."""
 
@@ -36,7 +37,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False
     that this rank handed to it.
     """
 
-    name: str
+    name: StageName
     start_ns: Ns
     end_ns: Ns
     derived: bool = False

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from .anomaly import AnomalyRecord
 from .bucket import BucketRecord
@@ -14,8 +15,6 @@ from .step import StepRecord
 
 MOST_NAMED = 100
 """Skipped lines that are named; the rest is counted."""
-
-_Record = TypeVar("_Record", LayoutRecord, ClockRecord)
 
 
 class SkippedLine(NamedTuple):
@@ -62,31 +61,26 @@ class RankRecords:
         else:
             self.unnamed += 1
 
-    def join(self, part: RankRecords, name: str | None) -> None:
-        """Add the next part of the same run; skipped lines of it are named with ``name``.
 
-        A part repeats the layouts and the clock before it, so that it can be read alone: they are
-        taken once.  Counts stand for the whole run so far, so the larger one holds.
-        """
-        self.run = self.run or part.run
-        self.steps += part.steps
-        self.buckets += part.buckets
-        self.anomalies += part.anomalies
-        self.skews += part.skews
-        _add_new(self.layouts, part.layouts)
-        _add_new(self.clocks, part.clocks)
+def joined(parts: Sequence[RankRecords], names: Sequence[str]) -> RankRecords:
+    """Return what the parts of one run hold; of several the skipped lines are named with ``names``.
+
+    A part repeats the layouts and the clock before it, so that it can be read alone: they are
+    taken once.  Counts stand for the whole run so far, so the larger one holds.
+    """
+    whole = RankRecords(closed=bool(parts) and parts[-1].closed)
+    for part, name in zip(parts, names, strict=True):
+        whole.run = whole.run or part.run
+        for kind in ("steps", "buckets", "anomalies", "skews"):
+            getattr(whole, kind).extend(getattr(part, kind))
+        for kind in ("layouts", "clocks"):
+            known = set(getattr(whole, kind))
+            getattr(whole, kind).extend(x for x in getattr(part, kind) if x not in known)
+        for kind in ("lost", "left_out", "removed"):
+            for what, count in getattr(part, kind).items():
+                counts = getattr(whole, kind)
+                counts[what] = max(count, counts.get(what, 0))
         for line, reason in part.skipped:
-            self.skip(line, reason if name is None else f"{name}: {reason}")
-        self.unnamed += part.unnamed
-        for mine, other in (
-            (self.lost, part.lost),
-            (self.left_out, part.left_out),
-            (self.removed, part.removed),
-        ):
-            mine.update({kind: max(n, mine.get(kind, 0)) for kind, n in other.items()})
-        self.closed = part.closed
-
-
-def _add_new(records: list[_Record], more: list[_Record]) -> None:
-    known = set(records)
-    records += [record for record in more if record not in known]
+            whole.skip(line, f"{name}: {reason}" if len(parts) > 1 else reason)
+        whole.unnamed += part.unnamed
+    return whole

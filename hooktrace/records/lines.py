@@ -6,9 +6,9 @@ generation says, and counts times from the moment the bucket was ready.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
-from typing import NamedTuple, cast
+from operator import attrgetter
+from typing import Any, NamedTuple, cast
 
 import msgspec
 from msgspec.structs import asdict, replace
@@ -67,7 +67,7 @@ class BucketFacts(NamedTuple):
     parameter_count: int
 
 
-_UNKNOWN = BucketFacts("unknown", False, "unknown", "cpu", 0, 0, 0)
+UNKNOWN_FACTS = BucketFacts("unknown", False, "unknown", "cpu", 0, 0, 0)
 
 
 def layout_facts(layout: LayoutRecord) -> dict[int, BucketFacts]:
@@ -94,6 +94,7 @@ class BucketLine(
     tag_field="kind",
     tag="bucket",
     omit_defaults=True,
+    gc=False,
     rename={"launched_ns": "launch_ns", "done_ns": "duration_ns"},
 ):
     """A bucket as it stands in a file.
@@ -116,27 +117,17 @@ class BucketLine(
     @classmethod
     def of(cls, record: BucketRecord, layout: BucketFacts | None) -> BucketLine:
         """Return the line of a record; ``layout``: what the file says of the bucket already."""
-        own = facts_of(record)
-        said = own._asdict() if own != layout else {}
-        device = record.device
+        own, device, ready_ns = facts_of(record), record.device, record.ready_ns
         return cls(
-            model=record.model,
-            generation=record.generation,
-            step=record.step,
-            bucket=record.bucket,
-            ready_ns=record.ready_ns,
-            launched_ns=record.launched_ns - record.ready_ns,
-            done_ns=record.done_ns - record.ready_ns,
-            stages=_shortened(record.stages, record.ready_ns),
-            device=device and replace(device, stages=_shortened(device.stages, device.ready_ns)),
-            wire_bytes=record.wire_bytes,
-            bus_bytes=record.bus_bytes,
-            shadow=record.shadow,
-            warmup=record.warmup,
-            exception=record.exception,
-            error=record.error,
-            sent=record.sent,
-            **said,
+            **_call(record)
+            | {
+                "launched_ns": record.launched_ns - ready_ns,
+                "done_ns": record.done_ns - ready_ns,
+                "stages": _shortened(record.stages, ready_ns),
+                "device": device
+                and replace(device, stages=_shortened(device.stages, device.ready_ns)),
+            }
+            | (own._asdict() if own != layout else {})
         )
 
     def facts(self, layout: BucketFacts | None) -> BucketFacts:
@@ -145,47 +136,37 @@ class BucketLine(
         Raises ``ValueError`` for a line that says some of them.
         """
         if self.hook is None:
-            return layout or _UNKNOWN
-        own = [getattr(self, name) for name in BucketFacts._fields]
+            return layout or UNKNOWN_FACTS
+        own = facts_of(self)
         if None in own:
-            raise ValueError(f"the field {BucketFacts._fields[own.index(None)]!r} is missing")
-        return BucketFacts(*own)
+            raise ValueError(f"the field {own._fields[own.index(None)]!r} is missing")
+        return own
 
     def record(self, facts: BucketFacts) -> BucketRecord:
         """Return the record; ``facts``: what ``facts()`` gave."""
-        device = self.device
+        device, ready_ns = self.device, self.ready_ns
         return BucketRecord(
-            model=sys.intern(self.model),  # a few names stand in millions of records
-            generation=self.generation,
-            step=self.step,
-            bucket=self.bucket,
-            ready_ns=self.ready_ns,
-            launched_ns=self.ready_ns + self.launched_ns,
-            done_ns=self.ready_ns + self.done_ns,
-            stages=_moved(self.stages, self.ready_ns),
-            device=device and replace(device, stages=_moved(device.stages, device.ready_ns)),
-            wire_bytes=self.wire_bytes,
-            bus_bytes=self.bus_bytes,
-            shadow=self.shadow,
-            warmup=self.warmup,
-            exception=self.exception,
-            error=self.error,
-            sent=self.sent,
-            **facts._asdict(),
+            **_call(self)
+            | {
+                "launched_ns": ready_ns + self.launched_ns,
+                "done_ns": ready_ns + self.done_ns,
+                "stages": _moved(self.stages, ready_ns),
+                "device": device and replace(device, stages=_moved(device.stages, device.ready_ns)),
+            }
+            | facts._asdict()
         )
 
 
-def facts_of(record: BucketRecord) -> BucketFacts:
+def _call(of: BucketCall) -> dict[str, Any]:
+    return {name: getattr(of, name) for name in BucketCall.__struct_fields__}
+
+
+_FACTS = attrgetter(*BucketFacts._fields)
+
+
+def facts_of(record: BucketRecord | BucketLine) -> BucketFacts:
     """Return what a layout would say of the record."""
-    return BucketFacts(
-        record.hook,
-        record.is_last,
-        record.dtype,
-        record.device_type,
-        record.numel,
-        record.gradient_bytes,
-        record.parameter_count,
-    )
+    return BucketFacts(*_FACTS(record))
 
 
 def _shortened(stages: Iterable[Stage], zero_ns: int) -> tuple[Stage, ...]:
@@ -202,16 +183,5 @@ def _shortened(stages: Iterable[Stage], zero_ns: int) -> tuple[Stage, ...]:
 
 def _moved(stages: Iterable[Stage], zero_ns: int) -> tuple[Stage, ...]:
     return tuple(
-        [
-            Stage(
-                name=sys.intern(s.name),
-                start_ns=zero_ns + s.start_ns,
-                end_ns=zero_ns + s.end_ns,
-                derived=s.derived,
-                collective=s.collective,
-                wire_bytes=s.wire_bytes,
-                dtype=s.dtype,
-            )
-            for s in stages
-        ]
+        replace(s, start_ns=zero_ns + s.start_ns, end_ns=zero_ns + s.end_ns) for s in stages
     )

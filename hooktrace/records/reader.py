@@ -1,7 +1,7 @@
 """Record files to records: nothing in a file makes reading it fail.
 
-    file --read_lines--> lines --RecordReader--> RankRecords
-                                   +-- cannot be read: named by its number, skipped
+    file --read_blocks--> whole lines --RecordReader--> RankRecords
+                                           +-- cannot be read: named by its number, skipped
 
 A line that is damaged takes no other with it; buckets whose layout is the damaged line are read
 without their sizes.
@@ -10,13 +10,14 @@ without their sizes.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from io import BytesIO
 from typing import Any
 
 from .anomaly import AnomalyRecord
 from .codec import UNREADABLE, Line, decode_line, decode_lines
-from .content import RankRecords, SkippedLine
+from .content import RankRecords, SkippedLine, joined
 from .damage import (
     HEAD_BYTES,
     LONGEST_LINE,
@@ -32,17 +33,21 @@ from .run import SCHEMA_VERSION, ClockRecord, RunInfo
 from .skew import SkewRecord
 from .step import StepRecord
 
+_BLOCK = 1 << 17
+"""Bytes: enough lines that what a block costs does not count, few enough to stay in the cache."""
 
-def read_lines(path: str | os.PathLike[str]) -> Iterator[bytes]:
-    """Yield a file's lines; of one that is longer than any of hooktrace's only the beginning.
+
+def read_blocks(path: str | os.PathLike[str]) -> Iterator[bytes]:
+    """Yield a file in blocks of whole lines; of one longer than hooktrace's only the beginning.
 
     Raises ``OSError`` for a file that cannot be opened or read.
     """
     with open(path, "rb") as file:
-        while line := file.readline(LONGEST_LINE):
-            yield line
-            while len(line) == LONGEST_LINE and not line.endswith(b"\n"):
-                line = file.readline(LONGEST_LINE)
+        while block := file.read(_BLOCK):
+            rest = file.readline(LONGEST_LINE)
+            yield block + rest
+            while len(rest) == LONGEST_LINE and not rest.endswith(b"\n"):
+                rest = file.readline(LONGEST_LINE)
 
 
 def read_records(path: str | os.PathLike[str]) -> RankRecords:
@@ -51,30 +56,40 @@ def read_records(path: str | os.PathLike[str]) -> RankRecords:
     Lines that cannot be read are skipped and named in ``skipped``; only a file that cannot be
     opened or read raises (``OSError``).
     """
-    return decode_records(read_lines(path))
+    return read_parts([path])
 
 
-def read_parts(paths: Sequence[str | os.PathLike[str]]) -> RankRecords:
+def read_parts(
+    paths: Sequence[str | os.PathLike[str]],
+    reader: Callable[[RunInfo | None], RecordReader] | None = None,
+) -> RankRecords:
     """Read the parts of one rank's run, oldest first, as ``find_records`` gives them.
 
     As ``read_records``; what was skipped in which part is said where there are several.
+    ``reader``: makes what reads a part, given the run that the parts before it tell.
     """
-    whole = RankRecords()
+    parts: list[RankRecords] = []
     for path in paths:
-        reader = RecordReader(run=whole.run)
-        reader.feed(read_lines(path))
-        whole.join(reader.content(), os.path.basename(path) if len(paths) > 1 else None)
-    return whole
+        run = next((part.run for part in parts if part.run is not None), None)
+        one = (reader or RecordReader)(run)
+        for block in read_blocks(path):
+            one.feed(block)
+        parts.append(one.content())
+    return joined(parts, [os.path.basename(path) for path in paths])
 
 
-def decode_records(lines: Iterable[bytes]) -> RankRecords:
-    """Do what ``read_records`` does, for lines from anywhere."""
+def decode_records(blocks: Iterable[bytes]) -> RankRecords:
+    """Do what ``read_records`` does, for blocks of whole lines from anywhere."""
     reader = RecordReader()
-    reader.feed(lines)
+    for block in blocks:
+        reader.feed(block)
     return reader.content()
 
 
-TakeBuckets = Callable[[Sequence[BucketLine], Callable[[BucketLine], BucketFacts]], None]
+LayoutFacts = Mapping[tuple[str, int, int], BucketFacts]
+"""What layouts say, by model, generation and bucket (``BucketLine``)."""
+
+TakeBuckets = Callable[[Sequence[BucketLine], LayoutFacts], None]
 
 
 class RecordReader:
@@ -82,26 +97,25 @@ class RecordReader:
 
     ``run``: of the parts before this one; a part of another run is not read.
 
-    ``buckets``, ``step``: take these, in place of the lists, for a reader that has no use for a
-    million records.  Buckets come several at once, with a function that tells what the layout says
-    of each; a ``ValueError`` raised before any is kept skips the line that it is about.
+    ``buckets``, ``steps``: take these, in place of the lists, for a reader that has no use for a
+    million records.  A ``ValueError`` that ``buckets`` raises before it keeps any skips the line
+    that it is about.
     """
 
     def __init__(
         self,
-        *,
         run: RunInfo | None = None,
+        *,
         buckets: TakeBuckets | None = None,
-        step: Callable[[StepRecord], None] | None = None,
+        steps: Callable[[Sequence[StepRecord]], None] | None = None,
     ) -> None:
         self._records = records = RankRecords(run=run)
-        self._facts: dict[tuple[str, int], dict[int, BucketFacts]] = {}
+        self._facts: dict[tuple[str, int, int], BucketFacts] = {}
         self._take_buckets = buckets or self._keep_buckets
+        self._take_steps = steps or records.steps.extend
         self._take: dict[type, Callable[[Any], None]] = {
-            BucketLine: lambda line: self._take_buckets([line], self._facts_of),
-            StepRecord: step or records.steps.append,
             RunLine: self._run,
-            LayoutRecord: self._layout,
+            LayoutRecord: records.layouts.append,
             AnomalyRecord: records.anomalies.append,
             ClockRecord: records.clocks.append,
             SkewRecord: records.skews.append,
@@ -112,65 +126,46 @@ class RecordReader:
         self._is_ours = run is not None
         self._head = b""
 
-    def feed(self, lines: Iterable[bytes]) -> None:
-        """Read the next lines; of a growing file whole ones only."""
+    def feed(self, block: bytes) -> None:
+        """Read the next whole lines, some 100 kB of them at best."""
         if self._stopped:
             return
-        records, take = self._records, self._take
-        for number, raw in enumerate(lines, self._number + 1):
-            self._number = number
-            try:
-                line = decode_line(raw)
-                records.closed = False
-                take[type(line)](line)
-                self._is_ours = True
-            except StopReadingError as error:
-                self._stop(error)
-                return
-            except (*UNREADABLE, ValueError) as error:
-                if raw.isspace():
-                    continue
-                if self._skip(raw, error):
-                    return
-
-    def feed_block(self, block: bytes) -> None:
-        """Do what ``feed`` does for the lines of a block of some 100 kB, in a third of the time."""
-        if not self._number:  # the first line tells whether others may be read
-            first, newline, block = block.partition(b"\n")
-            self.feed([first + newline])
-        if self._stopped or not block:
-            return
+        is_one = block.find(b"\n") in {-1, len(block) - 1}
         try:
-            others = self._feed_buckets(decode_lines(block))
-        except (*UNREADABLE, ValueError):
-            # In halves, until the line that cannot be read is alone.
-            cut = block.find(b"\n", len(block) // 2) + 1
-            if cut in {0, len(block)}:
-                cut = block.rfind(b"\n", 0, -1) + 1
-            if not cut:
-                self.feed([block])
+            self._take_lines([decode_line(block)] if is_one else decode_lines(block))
+        except (*UNREADABLE, ValueError) as error:
+            if not is_one:
+                for line in BytesIO(block):
+                    self.feed(line)
                 return
-            self.feed_block(block[:cut])
-            self.feed_block(block[cut:])
-            return
-        for line in others:
-            self._take[type(line)](line)
-        self._number += block.count(b"\n")
+            self._number += 1
+            self._skip(block, error)
+        else:
+            self._number += block.count(b"\n")
 
-    def _feed_buckets(self, lines: list[Line]) -> list[Line]:
-        """Take the buckets, and return the lines of other kinds; raises before it takes any."""
-        others = [line for line in lines if type(line) is not BucketLine]
+    def _take_lines(self, lines: list[Line]) -> None:
+        """Take what lines say; raises before it takes any."""
+        if not lines:
+            return
+        if type(lines[0]) is RunLine:
+            self._run(lines[0])
+        buckets = [line for line in lines if type(line) is BucketLine]
+        steps = [line for line in lines if type(line) is StepRecord]
+        others = [line for line in lines if type(line) not in {BucketLine, StepRecord}]
         for line in others:
-            if type(line) is RunLine:
+            if type(line) is RunLine and line is not lines[0]:
                 raise ValueError("what follows may be another run's")
             if type(line) is LayoutRecord:
-                self._facts[line.model, line.generation] = layout_facts(line)
-        buckets = [line for line in lines if type(line) is BucketLine]
+                key = line.model, line.generation
+                self._facts |= {(*key, i): facts for i, facts in layout_facts(line).items()}
         if buckets:
-            self._take_buckets(buckets, self._facts_of)
-        self._is_ours |= bool(lines)
-        self._records.closed &= not lines or type(lines[-1]) is Losses
-        return others
+            self._take_buckets(buckets, self._facts)
+        if steps:
+            self._take_steps(steps)
+        for line in others:
+            self._take[type(line)](line)
+        self._is_ours = True
+        self._records.closed &= type(lines[-1]) is Losses
 
     def content(self) -> RankRecords:
         """Return what was read so far; of a file of another tool one sentence says so."""
@@ -179,17 +174,11 @@ class RecordReader:
             return replace(records, skipped=[SkippedLine(1, foreign(self._head))], unnamed=0)
         return records
 
-    def _facts_of(self, line: BucketLine) -> BucketFacts:
-        return line.facts(self._facts.get((line.model, line.generation), {}).get(line.bucket))
-
-    def _keep_buckets(
-        self, lines: Sequence[BucketLine], facts_of: Callable[[BucketLine], BucketFacts]
-    ) -> None:
-        self._records.buckets += [line.record(facts_of(line)) for line in lines]
-
-    def _layout(self, line: LayoutRecord) -> None:
-        self._records.layouts.append(line)
-        self._facts[line.model, line.generation] = layout_facts(line)
+    def _keep_buckets(self, lines: Sequence[BucketLine], facts: LayoutFacts) -> None:
+        self._records.buckets += [
+            line.record(line.facts(facts.get((line.model, line.generation, line.bucket))))
+            for line in lines
+        ]
 
     def _run(self, line: RunLine) -> None:
         if line.schema != SCHEMA_VERSION:
@@ -204,22 +193,22 @@ class RecordReader:
         records.lost, records.left_out, records.removed = line.lost, line.left_out, line.removed
         records.closed = line.closed
 
-    def _skip(self, raw: bytes, error: Exception) -> bool:
-        """Name a line that cannot be read; returns whether nothing after it may be read either."""
-        self._records.closed = False
-        if len(self._head) <= HEAD_BYTES:
-            self._head += raw[:HEAD_BYTES]
+    def _skip(self, raw: bytes, error: Exception) -> None:
+        """Name a line that cannot be read; after some none may be read either."""
+        if raw.isspace():
+            return
         schema = schema_of(raw)
         if schema not in (None, SCHEMA_VERSION):
-            self._stop(StopReadingError(other_schema(schema)))
-            return True
-        self._records.skip(self._number, reason_of(raw, error))
+            error = StopReadingError(other_schema(schema))
+        if isinstance(error, StopReadingError):
+            self._stopped = self._is_ours = True
+            reason = f"{error}; nothing from here on was read"
+        else:
+            reason = reason_of(raw, error)
         self._is_ours |= is_like_ours(raw)
-        return False
-
-    def _stop(self, error: StopReadingError) -> None:
-        self._records.skip(self._number, f"{error}; nothing from here on was read")
-        self._stopped = self._is_ours = True
+        self._head = (self._head + raw)[:HEAD_BYTES]
+        self._records.skip(self._number, reason)
+        self._records.closed = False
 
 
 class StopReadingError(ValueError):

@@ -8,6 +8,7 @@ from ..records import (
     DeviceSpan,
     ErrorRecord,
     Stage,
+    StageName,
     StepRecord,
     Transfer,
 )
@@ -54,7 +55,7 @@ def _staged(times: CallTimes) -> tuple[Stage, ...]:
             )
         )
         at = one.arrived
-    name = "decompress" if times.collectives else "compress"
+    name: StageName = "decompress" if times.collectives else "compress"
     stages.append(Stage(name=name, start_ns=at, end_ns=times.done))
     return tuple(stages)
 

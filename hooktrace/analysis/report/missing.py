@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...records.units import listed
-from ..timeline import BUCKET_FLAGS, STEP_FLAGS, RankTrack, Timeline
+from ..timeline import RankTrack, Timeline
 
 
 def missing(timeline: Timeline) -> list[str]:
@@ -47,10 +47,10 @@ def _of_track(track: RankTrack) -> list[str]:
         )
     if not trace.closed:
         found.append("the file has no end: the process was killed, or it still runs")
-    incomplete = int(((track.steps.flags & STEP_FLAGS["incomplete"]) != 0).sum())
+    incomplete = int(track.steps.having("incomplete").sum())
     if incomplete:
         found.append(f"steps that are not complete, out of all numbers: {incomplete}")
-    untimed = int(((track.buckets.flags & BUCKET_FLAGS["untimed"]) != 0).sum())
+    untimed = int(track.buckets.having("untimed").sum())
     if untimed:
         found.append(f"buckets on a device that have no times: {untimed}")
     return found

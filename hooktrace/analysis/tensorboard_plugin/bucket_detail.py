@@ -11,7 +11,7 @@ import numpy as np
 
 from ...records import ErrorRecord, LayoutRecord
 from ...records.units import exact_ms, size
-from ..timeline import BUCKET_FLAGS, STAGE_NAMES, UNKNOWN
+from ..timeline import FLAGS, STAGE_NAMES, UNKNOWN
 from .runs import NotThereError
 from .scene import RankScene, Scene
 
@@ -34,7 +34,7 @@ def bucket_detail(scene: Scene, rank: int, row: int) -> dict[str, Any]:
     columns, track = own.track.buckets, own.track
     model, hook = track.models[int(columns.model[row])]
     facts = track.facts[int(columns.facts[row])]
-    flags = [name for name, bit in BUCKET_FLAGS.items() if columns.flags[row] & bit]
+    flags = [name for name, bit in FLAGS.items() if columns.flags[row] & bit]
     layout = next((x for _, x in own.layouts if x.generation == columns.generation[row]), None)
     names = _parameters(layout, int(columns.bucket[row]))
     error = track.errors.get(row)

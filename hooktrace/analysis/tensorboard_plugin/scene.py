@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ...records import AnomalyRecord, LayoutRecord
 from ..timeline import (
-    BUCKET_FLAGS,
+    FLAGS,
     Arrivals,
     Ints,
     RankClock,
@@ -27,7 +27,7 @@ from ..timeline import arrivals as arrivals_of
 from .stacking import rows_of
 
 LATE = 1 << 10
-"""Bit beside ``BUCKET_FLAGS``: this rank was last to have the bucket ready, by more than clocks may
+"""Bit beside ``FLAGS``: this rank was last to have the bucket ready, by more than clocks may
 be off and by more than ``_NOTABLE`` of the usual step."""
 
 _NOTABLE = 0.02
@@ -156,7 +156,7 @@ def _rank_scene(track: RankTrack, clock: RankClock, model: str) -> RankScene:
 
 def _step_ends(number: Ints, done: Ints, row: Ints, track: RankTrack, end: Ints) -> Ints:
     """Return when steps were done: of device steps, which the host does not see, the last end."""
-    on_device = (track.buckets.flags[row] & BUCKET_FLAGS["device"]) != 0
+    on_device = (track.buckets.flags[row] & FLAGS["device"]) != 0
     if not on_device.any() or not len(number):
         return done
     order = np.argsort(number, kind="stable")

@@ -15,9 +15,8 @@ from __future__ import annotations
 from .arrivals import Arrivals, arrivals, bucket_keys, last_rank
 from .clock import RankClock
 from .columns import (
-    BUCKET_FLAGS,
+    FLAGS,
     STAGE_NAMES,
-    STEP_FLAGS,
     UNKNOWN,
     BucketColumns,
     Ints,
@@ -34,9 +33,8 @@ from .merge import (
 from .read_columns import read_track
 
 __all__ = [
-    "BUCKET_FLAGS",
+    "FLAGS",
     "STAGE_NAMES",
-    "STEP_FLAGS",
     "UNKNOWN",
     "Arrivals",
     "BucketColumns",

@@ -10,7 +10,7 @@ values: add times of day only to times of day, which are int64 always.  What a f
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -28,12 +28,19 @@ UNKNOWN = -1
 STAGE_NAMES = STAGES
 """A stage's ``name`` is an index into these."""
 
-BUCKET_FLAGS = {"is_last": 1, "shadow": 2, "warmup": 4, "exception": 8, "device": 16, "untimed": 32}
-"""Bits of a bucket's ``flags``.  ``untimed``: on a device whose events did not resolve."""
-
-STEP_FLAGS = {"shadow": 2, "warmup": 4, "incomplete": 64, "detail_left_out": 128}
-"""Bits of a step's ``flags``.  ``detail_left_out``: its buckets are not there because the writer's
-retention left them out; they are not missing."""
+FLAGS = {
+    "is_last": 1,
+    "shadow": 2,
+    "warmup": 4,
+    "exception": 8,
+    "device": 16,
+    "untimed": 32,
+    "incomplete": 64,
+    "detail_left_out": 128,
+}
+"""Bits of the ``flags`` of buckets and steps.  ``untimed``: a bucket on a device whose events did
+not resolve.  ``detail_left_out``: a step whose buckets are not there because the writer's retention
+left them out; they are not missing."""
 
 
 def packed(values: npt.NDArray[Any]) -> Ints:
@@ -43,43 +50,43 @@ def packed(values: npt.NDArray[Any]) -> Ints:
     return values.astype(np.int32)
 
 
-@dataclass(frozen=True, slots=True)
-class BucketColumns:
+@dataclass(frozen=True)
+class _Columns:
+    """What buckets and steps share; ``model``: index into ``RankTrack.models``."""
+
+    model: Ints
+    step: Ints
+    generation: Ints
+    gradient_bytes: Ints
+    wire_bytes: Ints
+    bus_bytes: Ints
+    flags: Ints
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    def having(self, flag: str) -> Bools:
+        """Return which rows have a flag of ``FLAGS``."""
+        found: Bools = (self.flags & FLAGS[flag]) != 0
+        return found
+
+
+@dataclass(frozen=True)
+class BucketColumns(_Columns):
     """Buckets; times in ns.
 
     ``called``: the host's time when the hook was called, also of a device bucket; ``..._after``
-    count from it.  ``facts``: index into ``RankTrack.facts``; ``model`` and ``gradient_bytes`` are
-    what stands there, the model as an index into ``RankTrack.models``.  ``stages``: how many rows
-    of ``StageColumns`` are the bucket's.
+    count from it.  ``facts``: index into ``RankTrack.facts``.  ``stages``: how many rows of
+    ``StageColumns`` are the bucket's.
     """
 
-    step: Ints
     bucket: Ints
-    generation: Ints
     called: Ints
     launched_after: Ints
     ready_after: Ints
     done_after: Ints
-    wire_bytes: Ints
-    bus_bytes: Ints
-    flags: Ints
     facts: Ints
     stages: Ints
-    models_of_facts: Ints
-    bytes_of_facts: Ints
-
-    def __len__(self) -> int:
-        return len(self.called)
-
-    @property
-    def model(self) -> Ints:
-        """Index into ``RankTrack.models``."""
-        return self.models_of_facts[self.facts]
-
-    @property
-    def gradient_bytes(self) -> Ints:
-        """Bytes of the bucket's gradients."""
-        return self.bytes_of_facts[self.facts]
 
     @property
     def ready(self) -> Ints:
@@ -98,13 +105,8 @@ class BucketColumns:
         found: Ints = np.cumsum(counts) - counts
         return found
 
-    def having(self, flag: str) -> Bools:
-        """Return which buckets have a flag of ``BUCKET_FLAGS``."""
-        found: Bools = (self.flags & BUCKET_FLAGS[flag]) != 0
-        return found
 
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StageColumns:
     """Stages of all buckets, one bucket after the other; ``start``, ``end``: ns after its ready."""
 
@@ -117,13 +119,10 @@ class StageColumns:
         return len(self.name)
 
 
-@dataclass(frozen=True, slots=True)
-class StepColumns:
+@dataclass(frozen=True)
+class StepColumns(_Columns):
     """Steps; times in host ns, durations in ns, as ``StepRecord`` has them."""
 
-    model: Ints
-    step: Ints
-    generation: Ints
     first_ready: Ints
     last_ready: Ints
     done: Ints
@@ -131,24 +130,22 @@ class StepColumns:
     exposed: Ints
     wire_busy: Ints
     period: Ints
-    gradient_bytes: Ints
-    wire_bytes: Ints
-    bus_bytes: Ints
     bucket_count: Ints
-    flags: Ints
-
-    def __len__(self) -> int:
-        return len(self.model)
 
     @property
     def counts(self) -> Bools:
         """Which steps enter statistics, as ``StepRecord.counts``."""
-        found: Bools = (self.flags & ~STEP_FLAGS["detail_left_out"]) == 0
+        found: Bools = (self.flags & ~FLAGS["detail_left_out"]) == 0
         return found
 
-    def having(self, flag: str) -> Bools:
-        """Return which steps have a flag of ``STEP_FLAGS``."""
-        found: Bools = (self.flags & STEP_FLAGS[flag]) != 0
+    def rows_of(self, model: Ints, step: Ints) -> Ints:
+        """Return the row of each of these steps; ``UNKNOWN`` of those that are not there."""
+        found = np.full(len(step), UNKNOWN)
+        for one in np.unique(self.model):
+            own, wanted = np.flatnonzero(self.model == one), np.flatnonzero(model == one)
+            own = own[np.argsort(self.step[own], kind="stable")]
+            at = np.searchsorted(self.step[own], step[wanted]).clip(max=len(own) - 1)
+            found[wanted] = np.where(self.step[own][at] == step[wanted], own[at], UNKNOWN)
         return found
 
 
@@ -170,7 +167,7 @@ class RankTrack:
     errors: dict[int, ErrorRecord]
     exceptions: dict[int, str]
     records: RankRecords
-    paths: list[str] = field(default_factory=list)
+    paths: list[str]
 
     @property
     def rank(self) -> int:

@@ -14,9 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ...records.content import joined
 from ...records.reader import RecordReader
 from .columns import RankTrack
-from .read_columns import ColumnBuilder, joined
+from .read_columns import ColumnBuilder
 
 
 @dataclass(slots=True)
@@ -104,11 +105,11 @@ class TrackFollower:
                 file.size = file.position  # half a line: nothing to read until the next look
                 return 0
             end = len(block)  # a line longer than all that hooktrace writes
-        file.reader.feed_block(block[:end])
+        file.reader.feed(block[:end])
         file.position += end
         return end
 
     def track(self) -> RankTrack:
         """Return what was read so far; it stays as it is when more is read."""
-        records = joined([f.reader.content() for f in self._files.values()], list(self._files))
-        return self._builder.track(records, [os.fspath(path) for path in self._files])
+        parts = [file.reader.content() for file in self._files.values()]
+        return self._builder.track(joined(parts, [p.name for p in self._files]), list(self._files))

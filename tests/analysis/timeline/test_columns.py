@@ -13,16 +13,15 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from hooktrace.analysis.timeline import (
-    BUCKET_FLAGS,
+    FLAGS,
     STAGE_NAMES,
-    STEP_FLAGS,
     RankTrack,
-    read_columns,
     read_track,
 )
 from hooktrace.analysis.timeline.columns import UNKNOWN, packed
 from hooktrace.analysis.timeline.read_columns import ColumnBuilder
 from hooktrace.records import BucketRecord, StepRecord
+from hooktrace.records import reader as record_reader
 from hooktrace.records.codec import RecordEncoder
 from tests.analysis.timeline.files import Completed, run_of, steps_of, text_of
 from tests.exporters.records_sample import make_layout, make_step, on_device, probed
@@ -34,7 +33,7 @@ def track_of(text: str | bytes) -> RankTrack:
     data = text.encode() if isinstance(text, str) else text
     builder = ColumnBuilder()
     reader = builder.reader()
-    reader.feed_block(data)
+    reader.feed(data)
     return builder.track(reader.content(), [])
 
 
@@ -74,7 +73,7 @@ def check_bucket(track: RankTrack, row: int, record: BucketRecord) -> None:
         ("stages", len(record.stages)),
     ):
         assert getattr(columns, name)[row] == value, name
-    flags = {name for name, bit in BUCKET_FLAGS.items() if columns.flags[row] & bit}
+    flags = {name for name, bit in FLAGS.items() if columns.flags[row] & bit}
     wanted = {n for n in ("is_last", "shadow", "warmup") if getattr(record, n)}
     assert flags == wanted | ({"exception"} if record.exception else set())
     assert track.exceptions.get(row) == record.exception
@@ -97,7 +96,7 @@ def check_step(track: RankTrack, row: int, step: StepRecord) -> None:
     for name in ("step", "generation", "gradient_bytes", "wire_bytes", "bus_bytes", "bucket_count"):
         assert getattr(columns, name)[row] == or_unknown(getattr(step, name)), name
     assert bool(columns.counts[row]) == step.counts
-    flags = {name for name, bit in STEP_FLAGS.items() if columns.flags[row] & bit}
+    flags = {name for name, bit in FLAGS.items() if columns.flags[row] & bit}
     wanted = {name for name in ("shadow", "warmup") if getattr(step, name)}
     assert flags == wanted | (set() if step.complete else {"incomplete"})
 
@@ -239,7 +238,8 @@ def test_a_block_is_read_as_its_lines_are(damage: list[tuple[int, bytes]]) -> No
         lines.insert(1 + at % len(lines), line)
     singly = ColumnBuilder()
     reader = singly.reader()
-    reader.feed(b"".join(lines).splitlines(keepends=True))
+    for line in b"".join(lines).splitlines(keepends=True):
+        reader.feed(line)
     whole = track_of(b"".join(lines))
     assert lines_of(whole) == lines_of(singly.track(reader.content(), []))
     assert len(whole.buckets) == 12
@@ -259,8 +259,8 @@ def test_an_endless_line_stays_out_of_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a line longer than any of ours only the beginning is read; what follows is whole."""
-    monkeypatch.setattr(read_columns, "LONGEST_LINE", 2000)
-    monkeypatch.setattr(read_columns, "_BLOCK", 100)
+    monkeypatch.setattr(record_reader, "LONGEST_LINE", 2000)
+    monkeypatch.setattr(record_reader, "_BLOCK", 100)
     path = tmp_path / "rank00000.jsonl"
     text = text_of(run_of(0), steps_of(3))
     first, rest = text.split("\n", 1)
