@@ -1,23 +1,139 @@
-"""Running totals of the metrics table: the drain adds observations, others read snapshots.
+"""The metrics table's values: what each batch says, and running totals of it.
 
-    observe(batch) --add--> one series of values a metric --snapshot--> Prometheus, OpenTelemetry
+    Batch --observe--> Observation, Observation, ... --add--> one series of values a metric
+                                    --snapshot--> Prometheus, OpenTelemetry
 
-The drain pays for aggregation, whoever reads pays for formatting; the training thread has no part
-in either.
+Warm-up steps, shadow calls and incomplete steps are counted, but give no timings.  The drain pays
+for aggregation, whoever reads pays for formatting; the training thread has no part in either.
 """
 
 from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field
 
-from ..records.metrics import BUCKET_SIZE, GENERATION, METRICS, Metric
-from .observations import Observation
+from ..records import (
+    AnomalyRecord,
+    Batch,
+    BucketRecord,
+    ClockRecord,
+    ErrorRecord,
+    LayoutRecord,
+    SkewRecord,
+    StepRecord,
+)
+from ..records import metrics as m
 
 Labels = tuple[str, ...]
+
+Observation = tuple[m.Metric, Labels, float]
+"""A metric, label values in the order of ``metric.labels``, and one value.
+
+A bucket gives about seven of them, so they are plain tuples: making a named one costs as much again
+as all else that becomes of it.
+"""
+
+
+def observe(batch: Batch) -> Iterator[Observation]:
+    """Yield every observation of a batch, steps in order, totals of losses and failures last."""
+    yield from _observe_run(batch)
+    for step, buckets in batch.steps:
+        yield from _observe_step(step)
+        yield from _observe_sent(step, buckets)
+        for bucket in buckets:
+            yield from _observe_bucket(bucket, timed=step.counts)
+    yield from _observe_events(batch)
+    for reason, count in batch.losses.items():
+        yield (m.RECORDS_LOST, (reason,), count)
+    for exporter, count in batch.failures.items():
+        yield (m.EXPORTER_FAILURES, (exporter,), count)
+
+
+def _observe_run(batch: Batch) -> Iterator[Observation]:
+    run = batch.run
+    labels = (run.run_id, str(run.world_size), run.backend, run.torch_version)
+    yield (m.RUN, labels, 1.0)
+    for layout in batch.of(LayoutRecord):
+        model = (layout.model, layout.hook)
+        yield (m.GENERATION, model, layout.generation)
+        for entry in layout.buckets:
+            if entry.bucket < m.MAX_BUCKET_LABELS:
+                bucket = (*model, m.bucket_label(entry.bucket))
+                yield (m.BUCKET_SIZE, bucket, entry.gradient_bytes)
+
+
+def _observe_events(batch: Batch) -> Iterator[Observation]:
+    for anomaly in batch.of(AnomalyRecord):
+        yield (m.ANOMALIES, (anomaly.model, anomaly.hook, anomaly.kind), 1)
+    for skew in batch.of(SkewRecord):
+        if skew.uncertainty_ns is not None:
+            yield (m.ARRIVAL_LAG, (skew.model, skew.hook), skew.lag_ns / 1e9)
+    for clock in batch.of(ClockRecord)[-1:]:
+        yield (m.CLOCK_OFFSET, (), clock.offset_ns / 1e9)
+        yield (m.CLOCK_UNCERTAINTY, (), clock.uncertainty_ns / 1e9)
+
+
+def _observe_step(step: StepRecord) -> Iterator[Observation]:
+    labels = (step.model, step.hook)
+    yield (m.STEPS, labels, 1)
+    if step.warmup:
+        yield (m.WARMUP_STEPS, labels, 1)
+    if step.shadow:
+        yield (m.SHADOW_STEPS, labels, 1)
+    if not step.complete:
+        yield (m.INCOMPLETE_STEPS, labels, 1)
+    if not step.counts:
+        return
+    for metric, value, unit in (
+        (m.STEP_PERIOD, step.period_ns, 1e9),
+        (m.EXPOSED, step.exposed_ns, 1e9),
+        (m.BUSY, step.busy_ns, 1e9),
+        (m.OVERLAP, step.overlap_ratio, 1),
+        (m.BUSBW, step.busbw_bytes_per_second, 1),
+    ):
+        if value is not None:
+            yield (metric, labels, value / unit)
+
+
+def _observe_sent(step: StepRecord, buckets: tuple[BucketRecord, ...]) -> Iterator[Observation]:
+    if step.wire_bytes is None or not step.counts:
+        return
+    labels = (step.model, step.hook)
+    if step.compression_ratio is not None:
+        yield (m.COMPRESSION_RATIO, labels, step.compression_ratio)
+    sums: Counter[tuple[str, str]] = Counter()
+    for transfer in step.sent or [t for bucket in buckets for t in bucket.transfers]:
+        sums[transfer.collective, transfer.dtype] += transfer.wire_bytes
+    for kind, size in sums.items():
+        yield (m.STEP_WIRE_BYTES, (*labels, *kind), size)
+
+
+def _observe_bucket(bucket: BucketRecord, *, timed: bool) -> Iterator[Observation]:
+    model = (bucket.model, bucket.hook)
+    labels = (*model, m.bucket_label(bucket.bucket))
+    yield (m.GRADIENT_BYTES, labels, bucket.gradient_bytes)
+    if bucket.wire_bytes is not None and bucket.sent is None:  # a counter has to see all steps
+        yield (m.WIRE_BYTES, labels, bucket.wire_bytes)
+    if bucket.error is not None and not bucket.shadow:
+        yield from _observe_error(bucket.error, labels)
+    interval = bucket.interval_ns
+    if not timed or interval is None or bucket.exception is not None:
+        return
+    yield (m.BUCKET_DURATION, labels, (interval[1] - interval[0]) / 1e9)
+    for name, ns in bucket.stage_totals_ns().items():
+        yield (m.STAGE_DURATION, (*model, name), ns / 1e9)
+
+
+def _observe_error(error: ErrorRecord, labels: tuple[str, str, str]) -> Iterator[Observation]:
+    if error.relative_l2 is not None:
+        yield (m.COMPRESSION_ERROR, labels[:2], error.relative_l2)
+        yield (m.BUCKET_ERROR, labels, error.relative_l2)
+    if error.cosine is not None:
+        yield (m.BUCKET_COSINE, labels, error.cosine)
 
 
 @dataclass(slots=True)
@@ -45,7 +161,7 @@ class Family:
     Keys are label values in the order of ``metric.labels``.
     """
 
-    metric: Metric
+    metric: m.Metric
     values: dict[Labels, float] = field(default_factory=dict)
     distributions: dict[Labels, Distribution] = field(default_factory=dict)
 
@@ -86,24 +202,24 @@ class Aggregates:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._families = {metric: Family(metric) for metric in METRICS}
+        self._families = {metric: Family(metric) for metric in m.METRICS}
 
     def add(self, observations: Iterable[Observation]) -> None:
         """Add a batch's observations; a reader sees all of them or none."""
         families = self._families
         with self._lock:
             for metric, labels, value in observations:
-                if metric is GENERATION:
+                if metric is m.GENERATION:
                     self._forget_sizes(labels)
                 families[metric].add(labels, value)
 
     def _forget_sizes(self, model: Labels) -> None:
         # A rebuild may leave fewer buckets; the sizes of the old ones would stay.
-        sizes = self._families[BUCKET_SIZE].values
+        sizes = self._families[m.BUCKET_SIZE].values
         for labels in [labels for labels in sizes if labels[: len(model)] == model]:
             del sizes[labels]
 
-    def family(self, metric: Metric) -> Family:
+    def family(self, metric: m.Metric) -> Family:
         """Return a copy of one metric, which may not have been observed yet."""
         with self._lock:
             return copy(self._families[metric])

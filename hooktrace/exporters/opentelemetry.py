@@ -19,8 +19,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..records import AnomalyRecord, Batch, RunInfo
-from .aggregates import Aggregates
-from .observations import observe
+from .aggregates import Aggregates, observe
 from .retention import DetailPolicy, Retention
 
 if TYPE_CHECKING:

@@ -25,8 +25,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from ..records import Batch
 from ..records.metrics import METRICS, Metric
-from .aggregates import Aggregates, Distribution, Family, Labels
-from .observations import observe
+from .aggregates import Aggregates, Distribution, Family, Labels, observe
 
 Attributes = dict[str, str | int]
 

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING
 
 from ..records import Batch
 from ..records.metrics import METRICS
-from .aggregates import Aggregates, Distribution, Family
-from .observations import observe
+from .aggregates import Aggregates, Distribution, Family, observe
 from .prometheus_server import TargetFile, Tls, serve
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """The one table of metrics: names, units, kinds, labels and help.
 
 ``METRICS`` is what Prometheus, OpenTelemetry, the dashboards and the docs follow; nothing else
-names a metric.  ``exporters/observations.py`` turns batches of records into values of them.
+names a metric.  ``exporters/aggregates.py`` turns batches of records into values of them.
 
 Labels are model, hook, bucket, stage, collective, dtype, kind, exporter and reason, never the step.
 Rank is a target label (Prometheus) or a resource attribute (OpenTelemetry).

@@ -1,11 +1,142 @@
-"""Totals of observations: what adds up, what is replaced, what is forgotten."""
+"""What a batch says about the metrics of the table; what adds up, is replaced, is forgotten."""
 
 from __future__ import annotations
 
-from hooktrace.exporters.aggregates import Aggregates, Distribution
-from hooktrace.records.metrics import BUCKET_SIZE, EXPOSED, GENERATION, RECORDS_LOST, STEPS
+from collections import Counter
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from hooktrace.exporters.aggregates import Aggregates, Distribution, observe
+from hooktrace.records import Batch, Transfer
+from hooktrace.records.metrics import (
+    BUCKET_SIZE,
+    EXPOSED,
+    GENERATION,
+    METRICS,
+    RECORDS_LOST,
+    STEPS,
+    Metric,
+)
+from tests.exporters.records_sample import (
+    full_batch,
+    make_clock,
+    make_run,
+    make_skew,
+    make_step,
+    opaque,
+    probed,
+)
 
 NET = ("net", "hook")
+
+
+class Seen(NamedTuple):
+    metric: Metric
+    labels: tuple[str, ...]
+    value: float
+
+
+def seen(batch: Batch) -> list[Seen]:
+    """Return a batch's observations with names to read."""
+    return [Seen(*observation) for observation in observe(batch)]
+
+
+def test_full_batch_observes_every_metric() -> None:
+    """The sample batch exercises the whole table, with as many labels as the table says."""
+    observations = seen(full_batch())
+    assert {observation.metric for observation in observations} == set(METRICS)
+    for observation in observations:
+        assert len(observation.labels) == len(observation.metric.labels)
+
+
+def test_unsettled_steps_give_counts_but_no_timings() -> None:
+    """Warm-up, shadow and incomplete steps are counted; only the two whole steps are timed."""
+    counts = Counter(observation.metric.name for observation in seen(full_batch()))
+    assert counts["hooktrace_steps"] == 5
+    assert counts["hooktrace_warmup_steps"] == 1
+    assert counts["hooktrace_shadow_steps"] == 1
+    assert counts["hooktrace_incomplete_steps"] == 1
+    assert counts["hooktrace_exposed_seconds"] == 2
+    assert counts["hooktrace_bucket_duration_seconds"] == 4
+    assert counts["hooktrace_gradient_bytes"] == 9
+
+
+def test_errors_are_observed_as_distribution_and_by_bucket() -> None:
+    """A probed bucket gives one observation of each; an error that has no number gives none."""
+    names = ("compression_error", "bucket_error", "bucket_cosine")
+    wanted = {f"hooktrace_{name}_ratio" for name in names}
+    found = [o for o in seen(full_batch()) if o.metric.name in wanted]
+    assert [(o.labels[2:], o.value) for o in found] == [((), 0.25), (("0",), 0.25), (("0",), 0.75)]
+    step, (bucket, *others) = probed(make_step(1))
+    assert bucket.error is not None
+    unknown = replace(
+        bucket, error=replace(bucket.error, relative_l2=None, cosine=None, max_absolute=None)
+    )
+    batch = Batch(run=make_run(), steps=((step, (unknown, *others)),))
+    assert not [o for o in seen(batch) if o.metric.name in wanted]
+
+
+SENT = (
+    Transfer(collective="all_gather", dtype="uint8", wire_bytes=1500),
+    Transfer(collective="all_reduce", dtype="float32", wire_bytes=500),
+)
+
+
+def test_what_an_opaque_hook_sent_is_a_gauge_and_no_counter() -> None:
+    """It is known of few steps, and a counter has to see them all; none of a warm-up."""
+    step, buckets = opaque(make_step(1), sent=SENT)
+    warmup = replace(step, warmup=True, wire_bytes=1)
+    unknown = opaque(make_step(2), sent=None)
+    batch = Batch(run=make_run(), steps=((step, buckets), (warmup, buckets), unknown))
+    found = {
+        (o.metric.name, *o.labels[2:]): o.value
+        for o in seen(batch)
+        if "wire_bytes" in o.metric.name or "compression_ratio" in o.metric.name
+    }
+    assert found == {
+        ("hooktrace_step_wire_bytes", "all_gather", "uint8"): 1500,
+        ("hooktrace_step_wire_bytes", "all_reduce", "float32"): 500,
+        ("hooktrace_compression_ratio",): 4.0,
+    }
+
+
+def test_what_a_staged_hook_sent_is_both() -> None:
+    """The counter by bucket, the gauge by collective and dtype."""
+    batch = Batch(run=make_run(), steps=(make_step(1),))
+    found = [
+        (o.metric.name, *o.labels[2:], o.value)
+        for o in seen(batch)
+        if "wire_bytes" in o.metric.name
+    ]
+    assert found == [
+        ("hooktrace_step_wire_bytes", "all_reduce", "float16", 4000),
+        ("hooktrace_wire_bytes", "0", 2000),
+        ("hooktrace_wire_bytes", "1", 2000),
+    ]
+
+
+def test_a_lag_is_observed_where_the_clocks_are_known() -> None:
+    """This rank's own; of clocks the last measurement counts."""
+    batch = Batch(
+        run=make_run(),
+        records=(
+            *(make_clock(1), make_clock(-2_000_000_000, 5_000)),
+            *(make_skew(rank=0), make_skew(rank=1), make_skew(uncertainty_ns=None)),
+        ),
+    )
+    names = ("arrival_lag", "clock_offset", "clock_uncertainty")
+    found = [
+        (o.metric.name.removeprefix("hooktrace_"), o.value)
+        for o in seen(batch)
+        if any(name in o.metric.name for name in names)
+    ]
+    assert found == [
+        ("arrival_lag_seconds", 0.003),
+        ("arrival_lag_seconds", 0.0),
+        ("clock_offset_seconds", -2.0),
+        ("clock_uncertainty_seconds", 0.000005),
+    ]
 
 
 def test_counters_add_up_and_totals_so_far_replace() -> None:

@@ -16,8 +16,7 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.resources import Resource
 
 from hooktrace.exporters import otel_metrics
-from hooktrace.exporters.aggregates import Aggregates
-from hooktrace.exporters.observations import observe
+from hooktrace.exporters.aggregates import Aggregates, observe
 from hooktrace.exporters.otel_metrics import ObservedMetrics, give_metrics
 from hooktrace.records import Batch
 from hooktrace.records.metrics import METRICS

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import hooktrace
-from hooktrace.exporters.observations import observe
+from hooktrace.exporters.aggregates import observe
 from hooktrace.records import Batch
 from hooktrace.records.anomalies import ANOMALIES, anomaly_kind, markdown_table
 from hooktrace.records.metrics import ANOMALIES as METRIC
