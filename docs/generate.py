@@ -20,7 +20,7 @@ import typer
 
 from hooktrace.__main__ import main as command_line
 from hooktrace.commands.bench.command import GROUPS
-from hooktrace.records import anomalies, metrics
+from hooktrace.records.anomalies import ANOMALIES
 from hooktrace.records.metrics import METRICS, Metric
 
 __all__ = ["DOCS", "PARTS", "filled", "promql"]
@@ -50,6 +50,26 @@ def promql(metric: Metric) -> str:
 def _labels(metric: Metric, *first: str) -> str:
     kept = [label for label in metric.labels if label != "hook"]
     return ", ".join([*first, *kept]) or "rank"
+
+
+def _anomalies() -> str:
+    rows = (
+        f"| `{k.name}` | {k.sentence} | {'wrong' if k.gradients_wrong else 'right'} | {k.remedy} "
+        f"| {k.seen} | {k.severity} |"
+        for k in ANOMALIES.values()
+    )
+    head = "| kind | what is the case | gradients | what to do | looked for | in a check |"
+    return "\n".join([head, "| --- | --- | --- | --- | --- | --- |", *rows])
+
+
+def _metrics() -> str:
+    rows = (
+        f"| `{m.prometheus_name}` | `{m.otel_name}` | {m.kind} | `{m.unit}` "
+        f"| {', '.join(m.labels) or 'none'} | {m.help} |"
+        for m in METRICS
+    )
+    head = "| Prometheus | OpenTelemetry | kind | unit | labels | meaning |"
+    return "\n".join([head, "| --- | --- | --- | --- | --- | --- |", *rows])
 
 
 def _queries() -> str:
@@ -91,8 +111,8 @@ def _default(option: Any) -> str:
 
 
 PARTS: dict[str, Callable[[], str]] = {
-    "anomalies": anomalies.markdown_table,
-    "metrics": metrics.markdown_table,
+    "anomalies": _anomalies,
+    "metrics": _metrics,
     "queries": _queries,
     "benchmarks": _benchmarks,
     "commands": _commands,

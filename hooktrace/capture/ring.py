@@ -20,21 +20,20 @@ class Ring(Generic[T]):
     by as many entries as there are producers; it never blocks.
     """
 
-    __slots__ = ("_dropped", "_entries", "_lock", "capacity")
-
     def __init__(self, capacity: int) -> None:
         if capacity < 1:
             raise ValueError(f"the ring's capacity is {capacity}; pass at least 1")
         self.capacity = capacity
         self._entries: deque[T] = deque()
-        self._dropped = 0
+        self.dropped = 0
+        """How many entries did not fit, ever."""
         self._lock = threading.Lock()
 
     def push(self, entry: T) -> None:
         """Add an entry, or drop and count it when the ring is full."""
         if len(self._entries) >= self.capacity:
             with self._lock:
-                self._dropped += 1
+                self.dropped += 1
             return
         self._entries.append(entry)
 
@@ -48,14 +47,9 @@ class Ring(Generic[T]):
     def clear(self) -> None:
         """Begin anew in a forked child, where nobody else pushes yet."""
         self._entries.clear()
-        self._dropped = 0
+        self.dropped = 0
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         """Number of entries waiting."""
         return len(self._entries)
-
-    @property
-    def dropped(self) -> int:
-        """How many entries did not fit, ever."""
-        return self._dropped

@@ -230,14 +230,3 @@ def anomaly_kind(name: str) -> AnomalyKind:
     sentence = name.replace("_", " ").capitalize()
     unknown = AnomalyKind(name, sentence, "", False, "warn", "on every call")
     return ANOMALIES.get(name, unknown)
-
-
-def markdown_table() -> str:
-    """Return the table as Markdown, a kind a line, for the docs."""
-    rows = [
-        f"| `{k.name}` | {k.sentence} | {'wrong' if k.gradients_wrong else 'right'} | {k.remedy} "
-        f"| {k.seen} | {k.severity} |"
-        for k in ANOMALIES.values()
-    ]
-    head = "| kind | what is the case | gradients | what to do | looked for | in a check |"
-    return "\n".join([head, "| --- | --- | --- | --- | --- | --- |", *rows]) + "\n"

@@ -184,14 +184,3 @@ METRICS: tuple[Metric, ...] = (
 def bucket_label(index: int) -> str:
     """Return the bounded label value of a bucket index."""
     return _BUCKET_LABELS[index] if index < MAX_BUCKET_LABELS else "other"
-
-
-def markdown_table() -> str:
-    """Return the table as Markdown, as it stands in ``docs/metrics.md``; ends in a newline."""
-    head = "| Prometheus | OpenTelemetry | kind | unit | labels | meaning |"
-    rows = (
-        f"| `{m.prometheus_name}` | `{m.otel_name}` | {m.kind} | `{m.unit}` "
-        f"| {', '.join(m.labels) or 'none'} | {m.help} |"
-        for m in METRICS
-    )
-    return "\n".join([head, "| --- | --- | --- | --- | --- | --- |", *rows, ""])

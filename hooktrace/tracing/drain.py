@@ -1,6 +1,6 @@
 """The drain's thread: it works every now and then, at once when asked, and a last time at the end.
 
-start --> begin, cycle, cycle, ... <--wake, flush (waits)--   stop --> last cycle
+start --> cycle, cycle, ... <--wake, flush (waits)--   stop --> last cycle
 """
 
 from __future__ import annotations
@@ -10,21 +10,17 @@ from collections.abc import Callable
 
 
 class Drain:
-    """A daemon thread that works every ``interval_s`` seconds until it is stopped.
+    """A daemon thread that works at once and every ``interval_s`` seconds until it is stopped.
 
-    ``begin`` is called when the thread starts, ``cycle`` for each piece of work, with whether it is
-    the last; they may raise nothing.
+    ``cycle`` is called for each piece of work, with whether it is the last; it may raise nothing.
     """
 
-    def __init__(
-        self, begin: Callable[[], None], cycle: Callable[[bool], None], interval_s: float
-    ) -> None:
-        self._begin = begin
+    def __init__(self, cycle: Callable[[bool], None], interval_s: float) -> None:
         self._cycle = cycle
         self._interval_s = interval_s
         self._stopping = False
         self._ended = False
-        self._woken = False
+        self._woken = True
         self._requested = 0
         self._served = 0
         self._turn = threading.Condition()
@@ -70,8 +66,6 @@ class Drain:
 
     def _main(self) -> None:
         try:
-            if self._thread.ident is not None:
-                self._begin()
             stopping = False
             while not stopping:
                 with self._turn:

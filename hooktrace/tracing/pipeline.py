@@ -25,7 +25,7 @@ _BREATH_S = 0.0002
 class Pipeline:
     """The work of a drain; an exception in it is a defect of hooktrace, counted and survived.
 
-    ``run_info`` is asked once, when the thread begins.  ``in_flight`` tells how many calls are
+    ``run_info`` is asked once, in the first cycle.  ``in_flight`` tells how many calls are
     unfinished at the end.  ``on_anomalies`` is told of anomalies before they go out.
     """
 
@@ -51,12 +51,10 @@ class Pipeline:
         self._run: RunInfo | None = None
         self._said: tuple[dict[str, int], dict[str, int]] = ({}, {})
 
-    def begin(self) -> None:
-        """Ask who this is, while the process group that the first hook ran on is there."""
-        self._run = self._run_info()
-
     def cycle(self, last: bool) -> None:
         """Empty the ring and send out what came of it; the last time, close the exporters."""
+        if self._run is None and not last:  # while the group that the first hook ran on is there
+            self._run = self._run_info()
         # What is pushed meanwhile belongs to the next cycle: a fast producer cannot hold one up.
         for position in range(1, len(self._ring) + 1):
             self._guarded(self._take)

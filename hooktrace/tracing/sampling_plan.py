@@ -83,25 +83,24 @@ class SamplingPlan:
         return None
 
     def _local_probes(self, slot: BucketSlot) -> LocalProbes | None:
-        tracer = self._tracer
-        why = None
-        if self._staged is None or self._staged.has_opaque:
+        staged, tracer = self._staged, self._tracer
+        if staged is None or staged.has_opaque:
             why = (
                 "is opaque, and where it compresses cannot be seen; write it with @hooktrace.staged"
             )
-        elif self._staged.has_effects:
+        elif staged.has_effects:
             why = "changes more than its state and the bucket, so it cannot be run on trial"
-        if why is not None or self._staged is None:
-            logger.warning(
-                "local error of %s is not measured: hook %r %s, or use error='global'",
-                slot.model.name,
-                self._name,
-                why,
+        else:
+            return LocalProbes(
+                staged.steps, tracer.error_every, all_buckets=tracer.error_all_buckets
             )
-            return None
-        return LocalProbes(
-            self._staged.steps, tracer.error_every, all_buckets=tracer.error_all_buckets
+        logger.warning(
+            "local error of %s is not measured: hook %r %s, or use error='global'",
+            slot.model.name,
+            self._name,
+            why,
         )
+        return None
 
     def _model_group(self, state: Any) -> dist.ProcessGroup | None:
         """Return the group that the model's gradients are averaged over, ``None`` if unknown."""

@@ -128,7 +128,7 @@ class Tracer(Queries):
             in_flight=self.models.count_in_flight,
             on_anomalies=self._hear,
         )
-        self._drain = Drain(self._pipeline.begin, self._pipeline.cycle, self._interval_s)
+        self._drain = Drain(self._pipeline.cycle, self._interval_s)
 
     def begin_in_child(self) -> None:
         """Begin anew in a forked child, with nothing of the parent's records and exporters."""

@@ -8,6 +8,9 @@ from types import ModuleType
 
 import pytest
 
+from hooktrace.records.anomalies import ANOMALIES
+from hooktrace.records.metrics import METRICS
+
 from ..distributed.harness import REPOSITORY
 
 
@@ -33,6 +36,25 @@ def test_every_table_has_its_place(generate: ModuleType) -> None:
     """No part is made that no page has."""
     text = "".join(page.read_text("utf-8") for page in (REPOSITORY / "docs").glob("*.md"))
     assert not [name for name in generate.PARTS if f"<!-- generated: {name} -->" not in text]
+
+
+def test_the_table_of_metrics_has_a_row_for_each(generate: ModuleType) -> None:
+    """Names, kind, unit, labels and help of each stand in a row of as many cells as columns."""
+    head, line, *rows = generate.PARTS["metrics"]().splitlines()
+    assert {text.count("|") for text in (head, line, *rows)} == {7}
+    assert len(rows) == len(METRICS)
+    assert rows[-1] == (
+        "| `hooktrace_run_info` | `hooktrace.run` | info | `1` "
+        "| run_id, world_size, backend, torch_version | The job that this process belongs to. |"
+    )
+
+
+def test_the_table_of_anomalies_has_a_row_for_each(generate: ModuleType) -> None:
+    """With the words of the code's table."""
+    lines = generate.PARTS["anomalies"]().splitlines()
+    assert len(lines) == 2 + len(ANOMALIES)
+    assert lines[2].startswith("| `not_averaged` | The hook returns the sum")
+    assert {line.count("|") for line in lines} == {7}
 
 
 def test_what_is_by_hand_stays(generate: ModuleType) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import hooktrace
 from hooktrace.exporters.aggregates import observe
 from hooktrace.records import Batch
-from hooktrace.records.anomalies import ANOMALIES, anomaly_kind, markdown_table
+from hooktrace.records.anomalies import ANOMALIES, anomaly_kind
 from hooktrace.records.metrics import ANOMALIES as METRIC
 from tests.exporters.records_sample import make_anomaly, make_run
 
@@ -79,14 +79,6 @@ def test_the_metric_counts_each_kind_by_its_name() -> None:
         batch = Batch(run=make_run(), records=(make_anomaly(kind=name),))
         (labels,) = [labels for metric, labels, *_ in observe(batch) if metric is METRIC]
         assert labels[-1] == name
-
-
-def test_the_table_for_the_docs_has_a_line_a_kind() -> None:
-    """With the words of the table."""
-    lines = markdown_table().splitlines()
-    assert len(lines) == 2 + len(ANOMALIES)
-    assert lines[2].startswith("| `not_averaged` | The hook returns the sum")
-    assert {line.count("|") for line in lines} == {7}
 
 
 def test_a_kind_of_another_version_is_named_in_words() -> None:

@@ -16,7 +16,6 @@ from hooktrace.records.metrics import (
     METRICS,
     Metric,
     bucket_label,
-    markdown_table,
 )
 from tests.exporters.processes import get
 from tests.exporters.records_sample import full_batch
@@ -58,17 +57,6 @@ def test_bucket_label_is_bounded() -> None:
     """Buckets beyond the limit share one label value."""
     assert bucket_label(MAX_BUCKET_LABELS - 1) == str(MAX_BUCKET_LABELS - 1)
     assert bucket_label(MAX_BUCKET_LABELS) == bucket_label(10**6) == "other"
-
-
-def test_markdown_table_has_a_row_for_every_metric() -> None:
-    """Names, kind, unit, labels and help of each stand in a row of as many cells as columns."""
-    head, line, *rows = markdown_table().splitlines()
-    assert {text.count("|") for text in (head, line, *rows)} == {7}
-    assert len(rows) == len(METRICS)
-    assert rows[-1] == (
-        "| `hooktrace_run_info` | `hooktrace.run` | info | `1` "
-        "| run_id, world_size, backend, torch_version | The job that this process belongs to. |"
-    )
 
 
 def test_promtool_accepts_the_exposition(exposition: str) -> None:
