@@ -93,7 +93,7 @@ def export(
 @contextmanager
 def _saying(command: str) -> Iterator[None]:
     """Turn what cannot be done into a line on standard error and exit code 2."""
-    from .analysis.report import ReportError
+    from .analysis.report.command import ReportError
 
     try:
         yield

@@ -5,159 +5,107 @@ StepArrays --choose--> a typical step, the slowest step --rows of each track--> 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ...records.units import ms
-from ..timeline import STAGE_NAMES, Ints
+from ..timeline import STAGE_NAMES
 from .step_arrays import Floats, StepArrays, middle
-from .svg import Scale, Svg
+from .svg import WIDTH, Scale, Svg, box
 
-_WIDTH = 1000.0
 _HEIGHT = 720.0
 _MOST_LANES = 4
 _TIPS_UP_TO = 16
 
 
-@dataclass(frozen=True, slots=True)
-class StepPicture:
-    """A picture and the line above it."""
+def step_pictures(arrays: StepArrays) -> list[tuple[str, Svg]]:
+    """Return title and picture of a typical step and the slowest one, on one scale.
 
-    title: str
-    svg: str
-
-
-def step_pictures(arrays: StepArrays) -> list[StepPicture]:
-    """Return a typical step and the slowest one, on one scale; only one where they are the same.
-
-    A step's length is the time to the next step's first bucket: its own communication, and the
-    forward pass after it.
+    Only one where they are the same.  A step's length is the time to the next step's first bucket:
+    its own communication, and the forward pass after it.
     """
     drawn = (~np.isnan(arrays.done)).any(axis=(0, 2))
     if not drawn.any():
         return []
     lengths = np.where(drawn, _lengths(arrays), np.nan)
     if np.isnan(lengths).all():
-        chosen = [(int(np.argmax(drawn)), "step")]
+        chosen = {int(np.argmax(drawn)): "Step"}
     else:
         usual = int(np.nanargmin(np.abs(lengths - middle(lengths))))
-        slowest = int(np.nanargmax(lengths))
-        chosen = [(usual, "typical step"), (slowest, "slowest step")]
-        if usual == slowest:
-            chosen = chosen[:1]
-    end = max(_end(arrays, s) for s, _ in chosen)
+        chosen = {int(np.nanargmax(lengths)): "Slowest step"} | {usual: "Typical step"}
+    end = max(float(np.nanmax(arrays.done[:, s])) for s in chosen)
     found = []
-    for s, name in chosen:
-        length = "" if np.isnan(lengths[s]) else f", {ms(float(lengths[s]))} to the next one"
-        title = f"{name.capitalize()}: {int(arrays.steps[s])}{length}"
-        found.append(StepPicture(title, _draw(arrays, s, end)))
+    for s, name in reversed(chosen.items()):
+        length = "" if np.isnan(lengths[s]) else f", {ms(lengths[s])} to the next one"
+        found.append((f"{name}: {arrays.steps[s]}{length}", _draw(arrays, s, end)))
     return found
 
 
 def _lengths(arrays: StepArrays) -> Floats:
     found = np.full(len(arrays.steps), np.nan)
-    for s in range(len(arrays.steps) - 1):
-        if arrays.steps[s + 1] == arrays.steps[s] + 1:
-            found[s] = middle(arrays.period[:, s + 1])
+    for s in np.flatnonzero(np.diff(arrays.steps) == 1).tolist():
+        found[s] = middle(arrays.period[:, s + 1])
     return found
 
 
-def _end(arrays: StepArrays, s: int) -> float:
-    done = arrays.done[:, s]
-    known = done[~np.isnan(done)]
-    return float(known.max()) if known.size else 1.0
-
-
-def _lanes(arrays: StepArrays, s: int) -> Ints:
-    """Return the lane of each bucket on each rank: the first that is free when it is ready."""
-    lanes = np.zeros((len(arrays.ranks), len(arrays.buckets)), np.int64)
-    for i in range(len(arrays.ranks)):
-        free = [-np.inf] * _MOST_LANES
-        for b in np.argsort(arrays.ready[i, s]):
-            if np.isnan(arrays.ready[i, s, b]) or np.isnan(arrays.done[i, s, b]):
-                continue
-            fit = next((k for k, at in enumerate(free) if at <= arrays.ready[i, s, b]), None)
-            lane = int(np.argmin(free)) if fit is None else fit
-            free[lane] = arrays.done[i, s, b]
-            lanes[i, b] = lane
+def _lanes(ready: Floats, done: Floats) -> list[int]:
+    """Return the lane of each bucket of a rank: the first that is free when it is ready."""
+    lanes = [0] * len(ready)
+    free = [-np.inf] * _MOST_LANES
+    for b in np.argsort(ready):
+        if not np.isnan(done[b]):
+            fit = (k for k, at in enumerate(free) if at <= ready[b])
+            lanes[b] = next(fit, int(np.argmin(free)))
+            free[lanes[b]] = done[b]
     return lanes
 
 
-def _draw(arrays: StepArrays, s: int, end: float) -> str:
-    ranks = len(arrays.ranks)
-    lanes = _lanes(arrays, s)
+def _draw(arrays: StepArrays, s: int, end: float) -> Svg:
+    ranks, all_ready, all_done = len(arrays.ranks), arrays.ready[:, s], arrays.done[:, s]
+    lanes = np.array([_lanes(*times) for times in zip(all_ready, all_done, strict=True)])
     per_rank = int(lanes.max()) + 1
     lane = min(11.0, max(2.0, _HEIGHT / (ranks * per_rank + ranks * 0.6)))
     gap = max(1.0, lane * 0.5)
     band = lane * per_rank + gap
     left, top = 76.0, 8.0
-    bottom = top + band * ranks
-    svg = Svg(_WIDTH, bottom + 24, f"step {int(arrays.steps[s])} on all ranks")
-    across = Scale(0, end / 1e6, left, _WIDTH - 12)
-    svg.x_axis(across, bottom, top, "ms")
+    svg = Svg(top + band * ranks + 24, f"step {arrays.steps[s]} on all ranks")
+    across = Scale(0, end, left, WIDTH - 12)
+    svg.x_axis(Scale(0, end / 1e6, left, WIDTH - 12), top + band * ranks, top, "ms")
     every = max(1, round(13 / band + 0.5)) if band < 13 else 1
     for i, rank in enumerate(arrays.ranks):
-        y = top + i * band
+        y, ready, done = top + i * band, all_ready[i], all_done[i]
         if i % every == 0:
-            svg.text(left - 8, y + (band - gap) / 2 + 4, f"rank {rank}", "tick", "end")
-        ready, done = arrays.ready[i, s], arrays.done[i, s]
+            svg.text(left - 8, y + (band - gap) / 2 + 4, f"rank {rank}", anchor="end")
         if np.isnan(done).all():
             continue
-        ended, over = float(np.nanmax(ready)) / 1e6, float(np.nanmax(done)) / 1e6
+        ended, over = across(np.nanmax(ready)), across(np.nanmax(done))
         if over > ended:
-            svg.rect(across(ended), y, across(over) - across(ended), band - gap, "exposed")
-        row = _Row(i, s, y, lane, lanes[i])
-        _boxes(svg, arrays, across, row)
-        svg.line(across(ended), y - 1, across(ended), y + band - gap + 1, "ended")
-        if ranks <= _TIPS_UP_TO:
-            _tips(svg, arrays, across, row)
-    return str(svg)
+            svg.add("rect", "exposed", x=ended, y=y, width=over - ended, height=band - gap)
+        tops = y + lanes[i] * lane
+        for name, path in _boxes(arrays, (i, s), across, tops, lane * 0.9).items():
+            svg.path(path, name)
+        svg.line(ended, y - 1, ended, y + band - gap + 1, "ended")
+        for b in np.flatnonzero(~np.isnan(done)) if ranks <= _TIPS_UP_TO else ():
+            tip = f"rank {rank}, bucket {arrays.buckets[b]}: ready at {ms(ready[b])}, "
+            tip += f"takes {ms(done[b] - ready[b])}"
+            x, width = across(ready[b]), across(done[b]) - across(ready[b])
+            svg.add("rect", "tip", x=x, y=tops[b], width=width, height=lane * 0.9, tip=tip)
+    return svg
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """Where one rank's step goes: ``lanes`` by bucket, each ``lane`` high, from ``y`` on."""
-
-    i: int
-    s: int
-    y: float
-    lane: float
-    lanes: Ints
-
-    def top(self, b: int) -> float:
-        """Return the upper edge of a bucket."""
-        return self.y + float(self.lanes[b]) * self.lane
-
-
-def _boxes(svg: Svg, arrays: StepArrays, across: Scale, row: _Row) -> None:
-    """Add a rank's buckets, one shape a stage."""
-    i, s = row.i, row.s
-    track, buckets = arrays.rows_of_step(i, s)
-    columns, stages = track.buckets, track.stages
-    first = columns.first_stage
-    by_stage: dict[str, list[tuple[float, float, float, float]]] = {}
-    for own, b in buckets:
-        if np.isnan(arrays.ready[i, s, b]):
+def _boxes(
+    arrays: StepArrays, at: tuple[int, int], across: Scale, tops: Floats, height: float
+) -> dict[str, str]:
+    """Return the buckets of a rank and step, one shape a stage; ``tops``: the edge of each."""
+    track, buckets = arrays.rows_of_step(*at)
+    stages, first = track.stages, track.buckets.first_stage
+    found: dict[str, str] = {}
+    for row, b in buckets:
+        ready = arrays.ready[(*at, b)]
+        if np.isnan(ready):
             continue
-        ready = float(arrays.ready[i, s, b])
-        for k in range(first[own], first[own] + columns.stages[own]):
-            begin = across((ready + float(stages.start[k])) / 1e6)
-            width = across((ready + float(stages.end[k])) / 1e6) - begin
-            by_stage.setdefault(STAGE_NAMES[stages.name[k]], []).append(
-                (begin, row.top(b), max(width, 0.1), row.lane * 0.9)
-            )
-    for name, boxes in by_stage.items():
-        svg.boxes(boxes, name)
-
-
-def _tips(svg: Svg, arrays: StepArrays, across: Scale, row: _Row) -> None:
-    """Add what a bucket is, to be seen when the pointer rests on it."""
-    for b, bucket in enumerate(arrays.buckets.tolist()):
-        ready, done = float(arrays.ready[row.i, row.s, b]), float(arrays.done[row.i, row.s, b])
-        if np.isnan(ready) or np.isnan(done):
-            continue
-        tip = f"rank {arrays.ranks[row.i]}, bucket {bucket}: ready at {ms(ready)}, "
-        tip += f"takes {ms(done - ready)}"
-        x = across(ready / 1e6)
-        svg.rect(x, row.top(b), across(done / 1e6) - x, row.lane * 0.9, "tip", tip=tip)
+        for k in range(first[row], first[row] + track.buckets.stages[row]):
+            begin = across(ready + float(stages.start[k]))
+            width = max(across(ready + float(stages.end[k])) - begin, 0.1)
+            name = STAGE_NAMES[stages.name[k]]
+            found[name] = found.get(name, "") + box(begin, tops[b], width, height)
+    return found

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from html import escape
 from math import floor, log10
 
+WIDTH = 1000.0
+"""Units that every picture is wide."""
+
 
 class Scale:
     """Maps values of ``[low, high]`` to picture units of ``[start, end]``, linearly."""
@@ -21,8 +24,6 @@ class Scale:
 
 def ticks(low: float, high: float, *, about: int = 6) -> list[float]:
     """Return round numbers from ``low`` to ``high``: 1, 2 or 5 times a power of ten apart."""
-    if not high > low:
-        return [low]
     rough = (high - low) / about
     power: float = 10.0 ** floor(log10(rough))
     step = next(m * power for m in (1, 2, 5, 10) if m * power >= rough)
@@ -35,82 +36,70 @@ def ticks(low: float, high: float, *, about: int = 6) -> list[float]:
 
 
 class Svg:
-    """Shapes of a picture ``width`` x ``height``; ``title`` says what it shows."""
+    """Shapes of a picture ``WIDTH`` x ``height``; ``title`` says what it shows."""
 
-    def __init__(self, width: float, height: float, title: str) -> None:
-        self._size = width, height
+    def __init__(self, height: float, title: str) -> None:
+        self._height = height
         self._title = title
         self._parts: list[str] = []
 
-    def rect(
-        self, x: float, y: float, width: float, height: float, cls: str,
-        *, tip: str = "", opacity: float | None = None,
-    ) -> None:  # fmt: skip
-        """Add a rectangle; ``tip`` shows when the pointer rests on it."""
-        extra = "" if opacity is None else f' fill-opacity="{opacity:.3f}"'
-        head = f'<rect x="{_n(x)}" y="{_n(y)}" width="{_n(width)}" height="{_n(height)}"'
-        head += f' class="{cls}"{extra}'
-        self._parts.append(f"{head}><title>{escape(tip)}</title></rect>" if tip else f"{head}/>")
+    def add(
+        self, tag: str, cls: str, *, tip: str = "", opacity: float = 1, **numbers: float
+    ) -> None:
+        """Add an element; ``tip`` shows when the pointer rests on it."""
+        more = "" if opacity == 1 else f' fill-opacity="{opacity:.3f}"'
+        self._add(tag, cls, numbers, f"<title>{escape(tip)}</title>" if tip else "", more)
 
-    def boxes(self, boxes: Sequence[tuple[float, float, float, float]], cls: str) -> None:
-        """Add many rectangles (x, y, width, height) of one class as one shape."""
-        if boxes:
-            path = "".join(f"M{_n(x)} {_n(y)}h{_n(w)}v{_n(h)}h{_n(-w)}z" for x, y, w, h in boxes)
-            self._parts.append(f'<path d="{path}" class="{cls}"/>')
+    def text(self, x: float, y: float, text: str, cls: str = "tick", anchor: str = "start") -> None:
+        """Add a line of text whose baseline is at ``y``."""
+        self._add("text", cls, {"x": x, "y": y}, escape(text), f' text-anchor="{anchor}"')
+
+    def path(self, path: str, cls: str) -> None:
+        """Add a path of ``curve`` or ``box``."""
+        self._add("path", cls, {}, "", f' d="{path}"')
+
+    def _add(
+        self, tag: str, cls: str, numbers: dict[str, float], content: str, more: str = ""
+    ) -> None:
+        said = "".join(f' {name}="{_n(value)}"' for name, value in numbers.items())
+        self._parts.append(f'<{tag}{said} class="{cls}"{more}>{content}</{tag}>')
 
     def line(self, x1: float, y1: float, x2: float, y2: float, cls: str) -> None:
         """Add a line."""
-        self._parts.append(
-            f'<line x1="{_n(x1)}" y1="{_n(y1)}" x2="{_n(x2)}" y2="{_n(y2)}" class="{cls}"/>'
-        )
-
-    def curve(self, points: Sequence[tuple[float, float]], cls: str) -> None:
-        """Add straight lines from point to point."""
-        if points:
-            path = "L".join(f"{_n(x)} {_n(y)}" for x, y in points)
-            self._parts.append(f'<path d="M{path}" class="{cls}"/>')
-
-    def dot(self, x: float, y: float, radius: float, cls: str, *, tip: str = "") -> None:
-        """Add a circle."""
-        self._parts.append(
-            f'<circle cx="{_n(x)}" cy="{_n(y)}" r="{_n(radius)}" class="{cls}">'
-            f"<title>{escape(tip)}</title></circle>"
-        )
-
-    def text(
-        self, x: float, y: float, text: str, cls: str = "label", anchor: str = "start"
-    ) -> None:
-        """Add a line of text whose baseline is at ``y``."""
-        self._parts.append(
-            f'<text x="{_n(x)}" y="{_n(y)}" class="{cls}" text-anchor="{anchor}">'
-            f"{escape(text)}</text>"
-        )
+        self.add("line", cls, x1=x1, y1=y1, x2=x2, y2=y2)
 
     def x_axis(self, scale: Scale, y: float, top: float, unit: str) -> None:
         """Add grid lines from ``top`` to ``y`` and their values below."""
         marks = ticks(scale.low, scale.high)
         for value in marks:
+            label = f"{value:,g} {unit}" if value == marks[-1] else f"{value:,g}"
             self.line(scale(value), top, scale(value), y, "grid")
-            last = value == marks[-1]
-            self.text(
-                scale(value), y + 14, f"{value:,g}{' ' + unit if last else ''}", "tick", "middle"
-            )
+            self.text(scale(value), y + 14, label, anchor="middle")
 
     def y_axis(self, scale: Scale, left: float, right: float, unit: str) -> None:
         """Add grid lines from ``left`` to ``right`` and their values before them."""
         for value in ticks(scale.low, scale.high, about=4):
             self.line(left, scale(value), right, scale(value), "grid")
-            self.text(left - 6, scale(value) + 4, f"{value:,g}{unit}", "tick", "end")
+            self.text(left - 6, scale(value) + 4, f"{value:,g}{unit}", anchor="end")
 
-    def __str__(self) -> str:
-        width, height = self._size
+    def __html__(self) -> str:
+        """Return the picture; Jinja2 does not escape what has this method."""
         return (
-            f'<svg viewBox="0 0 {_n(width)} {_n(height)}" role="img" '
+            f'<svg viewBox="0 0 {_n(WIDTH)} {_n(self._height)}" role="img" '
             f'aria-label="{escape(self._title)}">{"".join(self._parts)}</svg>'
         )
 
 
+def curve(points: Sequence[tuple[float, float]]) -> str:
+    """Return straight lines from point to point."""
+    return "M" + "L".join(f"{_n(x)} {_n(y)}" for x, y in points)
+
+
+def box(x: float, y: float, width: float, height: float) -> str:
+    """Return a rectangle; many joined are one shape."""
+    return f"M{_n(x)} {_n(y)}h{_n(width)}v{_n(height)}h{_n(-width)}z"
+
+
 def _n(value: float) -> str:
     """Return a coordinate to a tenth of a unit, without needless zeros."""
-    text = f"{value:.1f}"
-    return text.removesuffix(".0")
+    return f"{value:.1f}".removesuffix(".0")
