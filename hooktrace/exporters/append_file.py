@@ -64,8 +64,6 @@ class AppendFile:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
         try:
             self._fd = os.open(path, flags, 0o666)
-        except FileExistsError:
-            raise
         except OSError as error:
             raise disk_error(error, f"cannot make the file {path}") from error
 

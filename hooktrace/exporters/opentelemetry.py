@@ -171,18 +171,17 @@ class OpenTelemetryExporter:
 
     def _start_spans(self, run: RunInfo) -> None:
         from .otel_pipeline import Backend, make_tracer_provider
-        from .otel_spans import StepTraces, run_attributes
+        from .otel_spans import StepTraces
 
         if self._tracer_provider is not None:
             tracer = self._tracer_provider.get_tracer("hooktrace", _version())
-            self._traces = StepTraces(
-                tracer, run, run_attributes(run), {"hooktrace.rank": run.rank}
-            )
+            self._traces = StepTraces(tracer, run, is_ours=False)
             self._closers.append(self._flush_of(self._tracer_provider))
         elif self._span_exporters:
             self._backends += [Backend(make(), "spans") for make in self._span_exporters]
             provider = make_tracer_provider(run, self._backends)
-            self._traces = StepTraces(provider.get_tracer("hooktrace", _version()), run, {}, {})
+            tracer = provider.get_tracer("hooktrace", _version())
+            self._traces = StepTraces(tracer, run, is_ours=True)
             self._closers.append(provider.shutdown)
 
     def _start_metrics(self, run: RunInfo) -> None:

@@ -50,8 +50,8 @@ class Backend:
     ) -> None:
         self.kind = kind
         self._exporter = exporter
-        self._failure: SpanExportResult | MetricExportResult = (
-            SpanExportResult.FAILURE if kind == "spans" else MetricExportResult.FAILURE
+        self._results: type[SpanExportResult | MetricExportResult] = (
+            SpanExportResult if kind == "spans" else MetricExportResult
         )
         self._clock = clock
         self._pause_seconds = 0.0
@@ -68,24 +68,24 @@ class Backend:
         count = len(data) if self.kind == "spans" else 1
         self.begun += count
         result = self._try(data, options)
-        if result is self._failure:
-            self.refused += count
-        else:
+        if result is self._results.SUCCESS:
             self.arrived += count
+        else:
+            self.refused += count
         return result
 
     def _try(self, data: Any, options: dict[str, Any]) -> SpanExportResult | MetricExportResult:
         if self._stopped or self._clock() < self._resume_at:
-            return self._failure
-        reason, result = "", self._failure
+            return self._results.FAILURE
+        reason, result = "", self._results.FAILURE
         try:
             result = self._exporter.export(data, **options)
         except Exception as error:  # an exporter may raise instead of returning FAILURE
             reason = f" ({error})"
-        if result is self._failure:
-            self._pause(reason)
-        else:
+        if result is self._results.SUCCESS:
             self._pause_seconds = 0.0
+        else:
+            self._pause(reason)
         return result
 
     def _pause(self, reason: str) -> None:

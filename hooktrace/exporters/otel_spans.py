@@ -61,19 +61,17 @@ class _RootIds(RandomIdGenerator):
 class StepTraces:
     """Writes the steps of one process as spans of ``tracer``; ``written`` counts the sampled ones.
 
-    ``where`` are attributes of every step and late anomaly, ``rank`` of all other spans.  An SDK's
-    tracer is copied, so that the copy can be given the ids of roots and the application's keeps its
-    own generator.  Any other tracer gets the trace id by a remote parent; there the root is a span
-    that nobody exports.
+    Where it is not ``is_ours``, its resource does not say the run and the rank, so spans do.  An
+    SDK's tracer is copied, so that the copy can be given the ids of roots and the application's
+    keeps its own generator.  Any other tracer gets the trace id by a remote parent; there the root
+    is a span that nobody exports.
     """
 
-    def __init__(
-        self, tracer: trace.Tracer, run: RunInfo, where: Attributes, rank: Attributes
-    ) -> None:
+    def __init__(self, tracer: trace.Tracer, run: RunInfo, *, is_ours: bool) -> None:
         self.written = 0
         self._run = run
-        self._where = where
-        self._rank = rank
+        self._where = {} if is_ours else _known(run, _RUN)
+        self._rank: Attributes = {} if is_ours else {"hooktrace.rank": run.rank}
         self._tracer = tracer
         self._ids = _RootIds()
         self._sdk = copy.copy(tracer) if isinstance(tracer, SdkTracer) else None
@@ -232,11 +230,6 @@ _RUN: _Table = {
     **_named("hooktrace.", "run_id", "rank", "local_rank", "world_size"),
     "host.name": "host",
 }
-
-
-def run_attributes(run: RunInfo) -> Attributes:
-    """Return what says which process of which job this is."""
-    return _known(run, _RUN)
 
 
 def _of_bucket(bucket: BucketRecord) -> Attributes:

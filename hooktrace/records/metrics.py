@@ -170,15 +170,10 @@ RUN = Metric(
     "hooktrace_run", "hooktrace.run", "1", "info",
     "The job that this process belongs to.", ("run_id", "world_size", "backend", "torch_version"),
 )
-
-METRICS: tuple[Metric, ...] = (
-    STEPS, WARMUP_STEPS, SHADOW_STEPS, INCOMPLETE_STEPS, STEP_PERIOD, EXPOSED, BUSY, OVERLAP, BUSBW,
-    BUCKET_DURATION, STAGE_DURATION, GRADIENT_BYTES, WIRE_BYTES, STEP_WIRE_BYTES, COMPRESSION_RATIO,
-    BUCKET_SIZE, GENERATION, COMPRESSION_ERROR, BUCKET_ERROR, BUCKET_COSINE, ANOMALIES, ARRIVAL_LAG,
-    CLOCK_OFFSET, CLOCK_UNCERTAINTY, RECORDS_LOST, EXPORTER_FAILURES, RUN,
-)
 # fmt: on
-"""Every metric, once."""
+
+METRICS = tuple(value for value in globals().values() if isinstance(value, Metric))
+"""Every metric, in the order of this file."""
 
 
 def bucket_label(index: int) -> str:
