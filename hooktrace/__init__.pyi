@@ -2,14 +2,14 @@
 
 from . import hooks as hooks
 from .ranks.job import shutdown as shutdown
-from .records.anomaly import AnomalyRecord as AnomalyRecord
+from .records.anomalies import AnomalyRecord as AnomalyRecord
+from .records.bucket import BucketLayout as BucketLayout
 from .records.bucket import BucketRecord as BucketRecord
 from .records.bucket import DeviceSpan as DeviceSpan
+from .records.bucket import LayoutRecord as LayoutRecord
 from .records.bucket import Stage as Stage
 from .records.errors import AnomalyError as AnomalyError
 from .records.errors import HookError as HookError
-from .records.layout import BucketLayout as BucketLayout
-from .records.layout import LayoutRecord as LayoutRecord
 from .records.run import RunInfo as RunInfo
 from .records.step import StepRecord as StepRecord
 from .staging.collectives import AllGather as AllGather

@@ -2,13 +2,13 @@
 
     stamps of capture --tracing--> records --> exporters, files, analysis
 
-    bucket, step, layout, skew, anomaly, run    the kinds of records, each declared once
+    bucket, step, skew, run    the kinds of records, each declared once; base: what they share
+    anomalies    what went wrong in a hook, and the one table of what can
     intervals    exposed, busy, queue, bandwidth: the one place where these words get their meaning
     metrics      the one table of metrics
     summary      percentiles of kept records
     units        numbers as people read them: ms, MB, percent
     errors       what hooktrace raises
-    anomalies    the one table of what can be wrong with a hook
 
     codec, lines          records to lines of a record file and back; what only files have
     reader, damage        files to records, whatever is in them; what is said of what cannot be read
@@ -20,45 +20,25 @@ bytes.  Nothing here imports torch.
 
 from __future__ import annotations
 
-from .anomaly import AnomalyRecord
-from .bucket import (
-    STAGES,
-    BucketRecord,
-    Clock,
-    DeviceSpan,
-    ErrorRecord,
-    ParameterError,
-    Scope,
-    Stage,
-    StageName,
-    Transfer,
-)
-from .layout import BucketLayout, LayoutRecord
-from .run import CLOCK_DRIFT, SCHEMA_VERSION, ClockRecord, RunInfo
-from .skew import SkewRecord, late_rank
-from .step import Batch, CompletedStep, StepRecord
-
-__all__ = [
-    "CLOCK_DRIFT",
-    "SCHEMA_VERSION",
-    "STAGES",
-    "AnomalyRecord",
-    "Batch",
-    "BucketLayout",
-    "BucketRecord",
-    "Clock",
-    "ClockRecord",
-    "CompletedStep",
-    "DeviceSpan",
-    "ErrorRecord",
-    "LayoutRecord",
-    "ParameterError",
-    "RunInfo",
-    "Scope",
-    "SkewRecord",
-    "Stage",
-    "StageName",
-    "StepRecord",
-    "Transfer",
-    "late_rank",
-]
+from .anomalies import AnomalyRecord as AnomalyRecord
+from .bucket import STAGES as STAGES
+from .bucket import BucketLayout as BucketLayout
+from .bucket import BucketRecord as BucketRecord
+from .bucket import Clock as Clock
+from .bucket import DeviceSpan as DeviceSpan
+from .bucket import ErrorRecord as ErrorRecord
+from .bucket import LayoutRecord as LayoutRecord
+from .bucket import ParameterError as ParameterError
+from .bucket import Scope as Scope
+from .bucket import Stage as Stage
+from .bucket import StageName as StageName
+from .bucket import Transfer as Transfer
+from .run import CLOCK_DRIFT as CLOCK_DRIFT
+from .run import SCHEMA_VERSION as SCHEMA_VERSION
+from .run import ClockRecord as ClockRecord
+from .run import RunInfo as RunInfo
+from .skew import SkewRecord as SkewRecord
+from .skew import late_rank as late_rank
+from .step import Batch as Batch
+from .step import CompletedStep as CompletedStep
+from .step import StepRecord as StepRecord

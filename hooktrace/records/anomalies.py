@@ -1,14 +1,16 @@
-"""The one table of what can be wrong with a hook; report, check, metrics and docs follow it.
+"""What went wrong in a hook, and the one table of what can; report, check and docs follow it.
 
     AnomalyRecord.kind --ANOMALIES--> what it means, what to do, whether gradients are wrong
 
-The record's own message names the hook, the bucket and the numbers; what stands here is what holds
-for every record of the kind.
+The record's own message names the hook, the bucket and the numbers; the table says what holds for
+every record of the kind.
 """
 
 from __future__ import annotations
 
 from typing import Literal, NamedTuple
+
+from .base import Count, Ns, Record
 
 Severity = Literal["warn", "fail"]
 
@@ -19,6 +21,27 @@ Seen = Literal[
     "with instrument()",
     "by check_hook",
 ]
+
+
+class AnomalyRecord(Record, frozen=True, kw_only=True, tag="anomaly", rename={"kind": "name"}):
+    """Something that went wrong in a hook: ``message`` names it and ends in what to do.
+
+    ``kind``: one of ``ANOMALIES``, called ``name`` in files, whose ``kind`` is anomaly.  ``rank``:
+    of the process that saw it.  ``parameter``: the one that it is about, if it is about one.
+    ``bucket`` is -1 where it is about the whole model.
+    """
+
+    kind: str
+    model: str
+    hook: str
+    generation: Count
+    step: Count
+    bucket: Count
+    stage: str
+    time_ns: Ns
+    message: str
+    parameter: str | None = None
+    rank: Count | None = None
 
 
 class AnomalyKind(NamedTuple):

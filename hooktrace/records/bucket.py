@@ -1,4 +1,4 @@
-"""What is known of one call of a hook for one bucket: stages, bytes, error.
+"""What is known of buckets: their layout, and each call of a hook for one: stages, bytes, error.
 
 Two clocks are never mixed.  Host times are ``time.perf_counter_ns`` of this process (``RunInfo``
 turns them into wall-clock time).  Device times are nanoseconds since the first bucket of the same
@@ -13,7 +13,7 @@ from typing import Literal, get_args
 import msgspec
 from msgspec.structs import force_setattr
 
-from .quantities import Count, Ns
+from .base import Count, Ns, Record
 
 StageName = Literal["compress", "queue", "wire", "decompress", "hook", "pending"]
 STAGES: tuple[str, ...] = get_args(StageName)
@@ -221,3 +221,28 @@ class BucketRecord(
         """Bus bandwidth of the wire stages (nccl-tests); ``None`` where unknown."""
         wire_ns = self.stage_ns("wire")
         return self.bus_bytes * 1e9 / wire_ns if self.bus_bytes is not None and wire_ns else None
+
+
+class BucketLayout(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One bucket of a layout: which parameters share it.
+
+    ``parameters`` holds (name, shape); without ``instrument()`` the name is ``index.position``.
+    """
+
+    bucket: Count
+    dtype: str
+    device_type: str
+    numel: Count
+    gradient_bytes: Count
+    parameters: tuple[tuple[str, tuple[Count, ...]], ...]
+
+
+class LayoutRecord(Record, frozen=True, kw_only=True, tag="layout"):
+    """The buckets of one generation: DDP rebuilds them after the first backward, in a new order."""
+
+    model: str
+    hook: str
+    generation: Count
+    step: Count
+    time_ns: Ns
+    buckets: tuple[BucketLayout, ...]

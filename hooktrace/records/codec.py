@@ -19,11 +19,10 @@ from typing import Any
 
 import msgspec
 
-from .anomaly import AnomalyRecord
-from .bucket import BucketRecord
-from .layout import LayoutRecord
+from .anomalies import AnomalyRecord
+from .base import Record
+from .bucket import BucketRecord, LayoutRecord
 from .lines import BucketFacts, BucketLine, Losses, RunLine, layout_facts
-from .quantities import Record
 from .run import ClockRecord, RunInfo
 from .skew import SkewRecord
 from .step import StepRecord

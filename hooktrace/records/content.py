@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from .anomaly import AnomalyRecord
-from .bucket import BucketRecord
-from .layout import LayoutRecord
+from .anomalies import AnomalyRecord
+from .bucket import BucketRecord, LayoutRecord
 from .run import ClockRecord, RunInfo
 from .skew import SkewRecord
 from .step import StepRecord

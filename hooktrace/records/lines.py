@@ -13,9 +13,8 @@ from typing import Any, NamedTuple, cast
 import msgspec
 from msgspec.structs import asdict, replace
 
-from .bucket import BucketCall, BucketRecord, Stage
-from .layout import LayoutRecord
-from .quantities import Count, Ns, Record
+from .base import Count, Ns, Record
+from .bucket import BucketCall, BucketRecord, LayoutRecord, Stage
 from .run import SCHEMA_VERSION, RunInfo
 
 _FARTHEST_NS = 1 << 61

@@ -15,7 +15,8 @@ from dataclasses import replace
 from io import BytesIO
 from typing import Any
 
-from .anomaly import AnomalyRecord
+from .anomalies import AnomalyRecord
+from .bucket import LayoutRecord
 from .codec import UNREADABLE, Line, decode_line, decode_lines
 from .content import RankRecords, SkippedLine, joined
 from .damage import (
@@ -27,7 +28,6 @@ from .damage import (
     reason_of,
     schema_of,
 )
-from .layout import LayoutRecord
 from .lines import BucketFacts, BucketLine, Losses, RunLine, layout_facts
 from .run import SCHEMA_VERSION, ClockRecord, RunInfo
 from .skew import SkewRecord

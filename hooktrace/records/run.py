@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .quantities import Count, Ns, Record
+from .base import Count, Ns, Record
 
 SCHEMA_VERSION = 2
 """Version of the record fields; a file that holds records says which one it was written with."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .quantities import Count, Ns, Record
+from .base import Count, Ns, Record
 
 
 class SkewRecord(Record, frozen=True, kw_only=True, tag="skew"):

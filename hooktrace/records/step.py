@@ -6,9 +6,9 @@ from typing import TypeVar
 
 import msgspec
 
+from .base import Count, Ns, Record
 from .bucket import BucketRecord, Clock, Transfer
 from .intervals import overlap_ratio
-from .quantities import Count, Ns, Record
 from .run import RunInfo
 
 R = TypeVar("R")
