@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ...records import ErrorRecord, LayoutRecord
+from ...records import ErrorRecord
 from ...records.units import exact_ms, size
-from ..timeline import FLAGS, STAGE_NAMES, UNKNOWN
+from ..timeline import FLAGS, STAGE_NAMES, UNKNOWN, RankTrack
 from .runs import NotThereError
 from .scene import RankScene, Scene
 
@@ -27,31 +27,32 @@ def bucket_detail(scene: Scene, rank: int, row: int) -> dict[str, Any]:
     own = next((r for r in scene.ranks if r.rank == rank), None)
     if own is None:
         raise NotThereError(f"there is no rank {rank}")
-    places = np.flatnonzero(own.row == row)
+    places = np.flatnonzero(own.buckets.row == row)
     if not len(places):
         raise NotThereError(f"rank {rank} has no bucket {row}")
     at = int(places[0])
     columns, track = own.track.buckets, own.track
-    model, hook = track.models[int(columns.model[row])]
     facts = track.facts[int(columns.facts[row])]
     flags = [name for name, bit in FLAGS.items() if columns.flags[row] & bit]
-    layout = next((x for _, x in own.layouts if x.generation == columns.generation[row]), None)
-    names = _parameters(layout, int(columns.bucket[row]))
     error = track.errors.get(row)
+    names = _parameters(own, row)
     return {
         "title": f"bucket {columns.bucket[row]}, step {columns.step[row]}, rank {rank}",
-        "start": int(own.start[at]),
-        "end": int(own.end[at]),
+        "start": int(own.buckets.start[at]),
+        "end": int(own.buckets.end[at]),
         "what": [
-            ["model", model],
-            ["hook", hook],
+            ["model", scene.model],
+            ["hook", facts.hook],
             ["generation", str(columns.generation[row])],
             ["elements", f"{facts.numel:,} {facts.dtype}"],
             *([["marks", ", ".join(flags).replace("_", " ")]] if flags else []),
         ],
         "times": _times(own, at, row),
-        "stages": _stages(own, row),
-        "bytes": _bytes(own, row),
+        "stages": [
+            [name, STAGE_NAMES[name], exact_ms(ns), "derived" if derived else ""]
+            for name, ns, derived in _stages(track, row)
+        ],
+        "bytes": _bytes(track, row),
         "late": _lateness(scene, own, at),
         "error": [] if error is None else _error(error),
         "worst": [] if error is None else [
@@ -64,40 +65,30 @@ def bucket_detail(scene: Scene, rank: int, row: int) -> dict[str, Any]:
 
 
 def _times(own: RankScene, at: int, row: int) -> list[list[str]]:
-    columns = own.track.buckets
+    start, end = int(own.buckets.start[at]), int(own.buckets.end[at])
     return [
-        ["ready to done", exact_ms(int(own.end[at] - own.start[at]))],
-        ["hook's call", exact_ms(int(columns.launched_after[row]))],
-        ["ready at", f"{own.start[at] / 1e9:,.6f} s"],
+        ["ready to done", exact_ms(end - start)],
+        ["hook's call", exact_ms(int(own.track.buckets.launched_after[row]))],
+        ["ready at", f"{start / 1e9:,.6f} s"],
     ]
 
 
-def _stages(own: RankScene, row: int) -> list[list[Any]]:
-    columns, stages = own.track.buckets, own.track.stages
-    first = int(columns.first_stage[row])
-    return [
-        [
-            int(stages.name[i]),
-            STAGE_NAMES[int(stages.name[i])],
-            exact_ms(int(stages.end[i] - stages.start[i])),
-            "derived" if stages.derived[i] else "",
-        ]
-        for i in range(first, first + int(columns.stages[row]))
-    ]
+def _stages(track: RankTrack, row: int) -> list[tuple[int, int, bool]]:
+    """Return name, duration in ns and whether it is derived of each stage."""
+    stages, (rows, _) = track.stages, track.stages_of(np.array([row]))
+    names, spent = stages.name[rows], stages.end[rows] - stages.start[rows]
+    return list(zip(names.tolist(), spent.tolist(), stages.derived[rows].tolist(), strict=True))
 
 
-def _bytes(own: RankScene, row: int) -> list[list[str]]:
-    columns, stages = own.track.buckets, own.track.stages
+def _bytes(track: RankTrack, row: int) -> list[list[str]]:
+    columns = track.buckets
     gradient, wire = int(columns.gradient_bytes[row]), int(columns.wire_bytes[row])
     found = [["gradients", size(gradient)]]
     if wire == UNKNOWN:
         return [*found, ["on the wire", "unknown"]]
     ratio = f" ({gradient / wire:.3g} times less)" if wire and wire != gradient else ""
     found.append(["on the wire", size(wire) + ratio])
-    first = int(columns.first_stage[row])
-    own_stages = slice(first, first + int(columns.stages[row]))
-    on_wire = stages.name[own_stages] == STAGE_NAMES.index("wire")
-    wire_ns = int((stages.end - stages.start)[own_stages][on_wire].sum())
+    wire_ns = sum(ns for name, ns, _ in _stages(track, row) if STAGE_NAMES[name] == "wire")
     if columns.bus_bytes[row] != UNKNOWN and wire_ns:
         found.append(["bus bandwidth", f"{columns.bus_bytes[row] / wire_ns:.3g} GB/s"])
     return found
@@ -113,8 +104,7 @@ def _lateness(scene: Scene, own: RankScene, at: int) -> list[list[str]]:
     if not len(found):
         return []
     key = int(found[0])
-    ready = arrivals.ready[:, key]
-    lag = int(ready[index] - ready[ready != UNKNOWN].min())
+    lag = int(arrivals.lag()[index, key])
     uncertainty = int(arrivals.uncertainty[index, key])
     known = "by wall clock" if uncertainty == UNKNOWN else f"± {exact_ms(uncertainty)}"
     rows = [["after the first rank", f"{exact_ms(lag)} ({known})"]]
@@ -139,13 +129,14 @@ def _error(error: ErrorRecord) -> list[list[str]]:
     ]
 
 
-def _parameters(layout: LayoutRecord | None, bucket: int) -> list[str]:
-    if layout is None:
-        return []
+def _parameters(own: RankScene, row: int) -> list[str]:
+    columns = own.track.buckets
     return [
         f"{name} ({' by '.join(map(str, shape)) or 'scalar'})"
+        for _, layout in own.layouts
+        if layout.generation == columns.generation[row]
         for entry in layout.buckets
-        if entry.bucket == bucket
+        if entry.bucket == columns.bucket[row]
         for name, shape in entry.parameters
     ]
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from pathlib import Path
 
 from ..timeline import Timeline, TrackFollower, timeline_of
@@ -25,6 +26,7 @@ _KEPT = 4
 """Runs that stay in memory."""
 
 
+@dataclass(slots=True)
 class Snapshot:
     """A run as far as it was read.
 
@@ -32,22 +34,13 @@ class Snapshot:
     ``errors``: files that cannot be read, with the reason.
     """
 
-    def __init__(
-        self,
-        timeline: Timeline,
-        *,
-        version: int,
-        read_bytes: int,
-        total_bytes: int,
-        errors: dict[str, str],
-    ) -> None:
-        self.timeline = timeline
-        self.version = version
-        self.read_bytes = read_bytes
-        self.total_bytes = total_bytes
-        self.errors = errors
-        self._lock = threading.Lock()
-        self._scenes: dict[str, Scene] = {}
+    timeline: Timeline
+    version: int
+    read_bytes: int
+    total_bytes: int
+    errors: dict[str, str]
+    _scenes: dict[str, Scene] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def scene(self, model: str) -> Scene:
         """Return a model's scene; raises ``NotThereError`` where the run has no such model."""
@@ -60,19 +53,12 @@ class Snapshot:
 
 
 class RunReader:
-    """Reads one run.  ``files`` tells what it consists of now; ``clock`` gives seconds."""
+    """Reads one run.  ``files`` tells what it consists of now."""
 
-    def __init__(
-        self,
-        files: Callable[[], dict[int, list[Path]]],
-        *,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, files: Callable[[], dict[int, list[Path]]]) -> None:
         self._files = files
-        self._clock = clock
         self._lock = threading.Lock()
         self._ranks: dict[int, TrackFollower] = {}
-        self._versions = 0
         self._reading_s = 0.0
         self._state: object = None
         self._snapshot: Snapshot | None = None
@@ -89,9 +75,9 @@ class RunReader:
             self._ranks = ranks
             for rank, follower in ranks.items():
                 follower.look(found[rank])
-            began = self._clock()
+            began = time.monotonic()
             is_at_end = self._read(max(budget_s, min(self._reading_s, _LONGEST_S)))
-            self._reading_s = 0.0 if is_at_end else self._reading_s + self._clock() - began
+            self._reading_s = 0.0 if is_at_end else self._reading_s + time.monotonic() - began
             return self._current()
 
     def latest(self) -> Snapshot | None:
@@ -100,45 +86,45 @@ class RunReader:
 
     def _read(self, budget_s: float) -> bool:
         """Read; returns whether nothing is left."""
-        deadline = self._clock() + budget_s
+        deadline = time.monotonic() + budget_s
         unread = list(self._ranks.values())
         # The first turn is short: it must not take the whole budget where there are many ranks.
         portion = _PORTION // max(1, len(unread))
         while unread:
             unread = [follower for follower in unread if follower.read(max(portion, 1 << 16))]
-            if self._clock() >= deadline:
+            if time.monotonic() >= deadline:
                 break
             portion = _PORTION
         return not unread
 
     def _current(self) -> Snapshot:
         ranks = self._ranks
-        state = [(rank, id(f), f.read_bytes, f.epoch) for rank, f in ranks.items()]
         errors = {name: why for f in ranks.values() for name, why in f.errors.items()}
         total = sum(f.total_bytes for f in ranks.values())
-        snapshot = self._snapshot
-        if snapshot is None or state != self._state:
-            self._versions += 1
+        state = [(rank, id(f), f.read_bytes, f.epoch) for rank, f in ranks.items()]
+        if self._snapshot is None or state != self._state:
             self._state = state
-            snapshot = self._snapshot = Snapshot(
+            self._snapshot = Snapshot(
                 timeline_of([f.track() for f in ranks.values()]),
-                version=self._versions,
+                version=self._snapshot.version + 1 if self._snapshot else 1,
                 read_bytes=sum(f.read_bytes for f in ranks.values()),
                 total_bytes=total,
                 errors=errors,
             )
-        snapshot.total_bytes, snapshot.errors = total, errors
-        return snapshot
+        self._snapshot.total_bytes, self._snapshot.errors = total, errors
+        return self._snapshot
 
 
 class RunCache:
     """The readers of the runs that were asked for last."""
 
     def __init__(self, files: Callable[[str], dict[int, list[Path]]], *, kept: int = _KEPT) -> None:
-        self._files = files
-        self._kept = kept
-        self._lock = threading.Lock()
-        self._readers: OrderedDict[str, RunReader] = OrderedDict()
+        @lru_cache(kept)
+        def reader(run: str) -> RunReader:
+            files(run)  # raises where there is no such run
+            return RunReader(partial(files, run))
+
+        self._reader = reader
 
     def refresh(self, run: str, budget_s: float) -> Snapshot:
         """Return the run as it is now; raises ``NotThereError`` for a name that no run has."""
@@ -148,14 +134,3 @@ class RunCache:
         """Return the run as ``refresh`` found it last; raises as ``refresh`` does."""
         reader = self._reader(run)
         return reader.latest() or reader.refresh(budget_s)
-
-    def _reader(self, run: str) -> RunReader:
-        with self._lock:
-            reader = self._readers.pop(run, None)
-            if reader is None:
-                self._files(run)  # raises where there is no such run
-                reader = RunReader(lambda: self._files(run))
-            self._readers[run] = reader
-            while len(self._readers) > self._kept:
-                self._readers.popitem(last=False)
-            return reader

@@ -38,26 +38,27 @@ def picture(scene: Scene, t0: int, t1: int, width: int) -> dict[str, Any]:
     if t1 <= t0 or width < 1:
         raise ValueError("t1 must be after t0, and the width at least 1 px")
     px_ns = (t1 - t0) / width
-    inside = [_inside(r.start, r.until, r.end, t0, t1) for r in scene.ranks]
-    durations = [r.end[i] - r.start[i] for r, i in zip(scene.ranks, inside, strict=True)]
+    inside = [r.buckets.inside(t0, t1) for r in scene.ranks]
+    durations = [
+        (r.buckets.end - r.buckets.start)[i] for r, i in zip(scene.ranks, inside, strict=True)
+    ]
     narrowest_ns = _narrowest(durations, px_ns)
     narrow = [rows[d < narrowest_ns] for rows, d in zip(inside, durations, strict=True)]
     grid = _grid(scene, narrow, t0, t1, width)
-    of_steps = [_inside(r.step_start, r.step_until, r.step_end, t0, t1) for r in scene.ranks]
+    of_steps = [r.steps.inside(t0, t1) for r in scene.ranks]
     with_steps = sum(len(i) for i in of_steps) <= MAX_STEPS
-    ranks = []
-    for rank, rows, duration, merged, steps in zip(
-        scene.ranks, inside, durations, narrow, of_steps, strict=True
-    ):
-        ranks.append(
-            {
-                "rank": rank.rank,
-                "bars": _bars(rank, rows[duration >= narrowest_ns], t0),
-                "bins": _bins(rank, merged, grid),
-                "steps": _steps(rank, steps if with_steps else steps[:0], t0),
-                "marks": _marks(rank, t0, t1),
-            }
+    ranks = [
+        {
+            "rank": rank.rank,
+            "bars": _bars(rank, rows[duration >= narrowest_ns], t0),
+            "bins": _bins(rank, merged, grid),
+            "steps": _steps(rank, steps if with_steps else steps[:0], t0),
+            "marks": _marks(rank, t0, t1),
+        }
+        for rank, rows, duration, merged, steps in zip(
+            scene.ranks, inside, durations, narrow, of_steps, strict=True
         )
+    ]
     return {
         "t0": t0,
         "t1": t1,
@@ -67,14 +68,6 @@ def picture(scene: Scene, t0: int, t1: int, width: int) -> dict[str, Any]:
         "ruler": _ruler(scene, of_steps, t0, width),
         "ranks": ranks,
     }
-
-
-def _inside(start: Ints, until: Ints, end: Ints, t0: int, t1: int) -> Ints:
-    """Return the indices of what overlaps the stretch; ``until``: running maximum of the ends."""
-    low = int(np.searchsorted(until, t0))
-    high = int(np.searchsorted(start, t1, side="right"))
-    found: Ints = low + np.flatnonzero(end[low:high] >= t0)
-    return found
 
 
 def _narrowest(durations: list[Ints], px_ns: float) -> float:
@@ -87,14 +80,9 @@ def _narrowest(durations: list[Ints], px_ns: float) -> float:
 
 
 def _bars(rank: RankScene, at: Ints, t0: int) -> dict[str, Any]:
-    columns, stages = rank.track.buckets, rank.track.stages
-    row = rank.row[at]
-    counts = columns.stages[row].astype(np.int64)
-    # The rows of all these buckets' stages, one bucket after the other.
-    before = np.cumsum(counts) - counts
-    of_bar = np.repeat(np.arange(len(at)), counts)
-    index = columns.first_stage[row][of_bar] + np.arange(int(counts.sum())) - before[of_bar]
-    start, end = rank.start[at], rank.end[at]
+    stages, row = rank.track.stages, rank.buckets.row[at]
+    index, of_bar = rank.track.stages_of(row)
+    start, end = rank.buckets.start[at], rank.buckets.end[at]
     begin, last = start[of_bar], end[of_bar]
     # Cut to the bucket, as in the Perfetto file.
     from_ns = np.clip(begin + stages.start[index], begin, last)
@@ -107,7 +95,7 @@ def _bars(rank: RankScene, at: Ints, t0: int) -> dict[str, Any]:
         "step": rank.step[at].tolist(),
         "bucket": rank.bucket[at].tolist(),
         "flags": rank.flags[at].tolist(),
-        "stages": counts.tolist(),
+        "stages": rank.track.buckets.stages[row].tolist(),
         "stage": stages.name[index].tolist(),
         "stage_start": (from_ns - t0).tolist(),
         "stage_end": (to_ns - t0).tolist(),
@@ -124,7 +112,7 @@ class _Grid(NamedTuple):
 
     def cells(self, rank: RankScene, at: Ints) -> Ints:
         """Return the cell of each bucket's middle: its lane times ``bins`` plus its bin."""
-        middle = (rank.start[at] + rank.end[at]) // 2 - self.t0
+        middle = (rank.buckets.start[at] + rank.buckets.end[at]) // 2 - self.t0
         place = np.clip((middle / self.bin_ns).astype(np.int64), 0, self.bins - 1)
         found: Ints = rank.lane[at] * self.bins + place
         return found
@@ -168,12 +156,12 @@ def _bins(rank: RankScene, at: Ints, grid: _Grid) -> dict[str, Any]:
 
 def _steps(rank: RankScene, at: Ints, t0: int) -> dict[str, Any]:
     return {
-        "step": rank.step_number[at].tolist(),
-        "start": (rank.step_start[at] - t0).tolist(),
-        "last_ready": (rank.step_last_ready[at] - t0).tolist(),
-        "end": (rank.step_end[at] - t0).tolist(),
-        "exposed": rank.step_exposed[at].tolist(),
-        "flags": rank.step_flags[at].tolist(),
+        "step": rank.number[at].tolist(),
+        "start": (rank.steps.start[at] - t0).tolist(),
+        "last_ready": (rank.last_ready[at] - t0).tolist(),
+        "end": (rank.steps.end[at] - t0).tolist(),
+        "exposed": rank.exposed[at].tolist(),
+        "flags": rank.track.steps.flags[rank.steps.row[at]].tolist(),
     }
 
 
@@ -186,10 +174,10 @@ def _ruler(scene: Scene, of_steps: list[Ints], t0: int, width: int) -> dict[str,
     every = 1
     while len(at) / every > width / 8:
         every = _next_round(every)
-    at = at[rank.step_number[at] % every == 0] if every > 1 else at
+    at = at[rank.number[at] % every == 0] if every > 1 else at
     return {
-        "step": rank.step_number[at].tolist(),
-        "start": (rank.step_start[at] - t0).tolist(),
+        "step": rank.number[at].tolist(),
+        "start": (rank.steps.start[at] - t0).tolist(),
         "every": every,
     }
 

@@ -49,15 +49,8 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
     def get_plugin_apps(self) -> dict[str, Any]:
         """Return the routes; a file of the page has one of its own, none is looked up by name."""
         apps = {
-            f"/{name}": _serving(answer)
-            for name, answer in (
-                ("runs", self._serve_runs),
-                ("run", self._serve_run),
-                ("view", self._serve_view),
-                ("summary", self._serve_summary),
-                ("step", self._serve_step),
-                ("bucket", self._serve_bucket),
-            )
+            f"/{name}": _serving(getattr(self, f"_serve_{name}"))
+            for name in ("runs", "run", "view", "summary", "step", "bucket")
         }
         for path in _STATIC.iterdir():
             if path.suffix in _TYPES:

@@ -49,7 +49,7 @@ def step_of(scene: Scene, step: int) -> dict[str, int]:
 
 def _merged(scene: Scene) -> dict[str, Ints]:
     """Return steps over all ranks: from the first start to the last end, the largest durations."""
-    numbers = [r.step_number for r in scene.ranks]
+    numbers = [r.number for r in scene.ranks]
     every: Ints = np.unique(np.concatenate(numbers)) if numbers else np.zeros(0, np.int64)
     found = {
         "step": every,
@@ -60,15 +60,14 @@ def _merged(scene: Scene) -> dict[str, Ints]:
         "rank": np.full(len(every), -1),
     }
     for r in scene.ranks:
-        at = np.searchsorted(every, r.step_number)
-        np.minimum.at(found["start"], at, r.step_start)
-        np.maximum.at(found["end"], at, r.step_end)
-        counts = r.step_flags == 0
-        np.maximum.at(found["period"], at[counts], r.step_period[counts])
-        worse = r.step_exposed > found["exposed"][at]
-        worse &= counts
+        at, columns, row = np.searchsorted(every, r.number), r.track.steps, r.steps.row
+        np.minimum.at(found["start"], at, r.steps.start)
+        np.maximum.at(found["end"], at, r.steps.end)
+        counts = columns.flags[row] == 0
+        np.maximum.at(found["period"], at[counts], columns.period[row][counts])
+        worse = (r.exposed > found["exposed"][at]) & counts
         found["rank"][at[worse]] = r.rank
-        np.maximum.at(found["exposed"], at[counts], r.step_exposed[counts])
+        np.maximum.at(found["exposed"], at[counts], r.exposed[counts])
     return found
 
 

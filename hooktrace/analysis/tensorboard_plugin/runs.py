@@ -37,7 +37,7 @@ class Runs:
         self._roots = roots
         self._clock = clock
         self._lock = threading.Lock()
-        self._found: dict[str, Path] = {}
+        self._found: dict[str, tuple[Path, str]] = {}
         self._found_at = -_FRESH_S
 
     def names(self) -> list[str]:
@@ -49,17 +49,16 @@ class Runs:
 
         Raises ``NotThereError`` for a name that no run has.
         """
-        folder = self._look().get(name)
+        folder, root = self._look().get(name, (None, ""))
         if folder is None:
             raise NotThereError("there is no such run")
-        root = self._root_of(folder)
         found = {
-            rank: [path for path in paths if root is not None and _is_inside(path, root)]
+            rank: [path for path in paths if _is_inside(path, root)]
             for rank, paths in find_records(folder).items()
         }
         return {rank: paths for rank, paths in found.items() if paths}
 
-    def _look(self) -> dict[str, Path]:
+    def _look(self) -> dict[str, tuple[Path, str]]:
         with self._lock:
             now = self._clock()
             if now - self._found_at >= _FRESH_S:
@@ -80,26 +79,11 @@ class Runs:
                 continue
             seen.add(here)
             traces = os.path.join(folder, "plugins", "hooktrace")
-            if "plugins" in folders and _is_inside(traces, real_root) and _has_traces(traces):
+            if "plugins" in folders and _is_inside(traces, real_root) and find_records(folder):
                 name = os.path.relpath(folder, root).replace(os.sep, "/")
                 name = "/".join(p for p in (prefix, "" if name == "." else name) if p) or "."
-                self._found[name] = Path(folder)
+                self._found[name] = Path(folder), real_root
             folders[:] = sorted(f for f in folders if f != "plugins")
-
-    def _root_of(self, folder: Path) -> str | None:
-        for root in self._roots.values():
-            real = os.path.realpath(root)
-            if _is_inside(folder, real):
-                return real
-        return None
-
-
-def _has_traces(folder: str) -> bool:
-    try:
-        names = os.listdir(folder)
-    except OSError:
-        return False
-    return any(name.startswith("rank") and name.endswith(".jsonl") for name in names)
 
 
 def _is_inside(path: str | Path, real_root: str) -> bool:

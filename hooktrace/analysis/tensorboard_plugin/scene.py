@@ -8,21 +8,16 @@ A device bucket is where the Perfetto file puts it: after its step's first ready
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ...records import AnomalyRecord, LayoutRecord
-from ..timeline import (
-    FLAGS,
-    Arrivals,
-    Ints,
-    RankClock,
-    RankTrack,
-    Timeline,
-    bucket_keys,
-)
+from ..timeline import UNKNOWN, Arrivals, Ints, RankClock, RankTrack, Timeline, bucket_keys
 from ..timeline import arrivals as arrivals_of
 from .stacking import rows_of
 
@@ -33,35 +28,50 @@ be off and by more than ``_NOTABLE`` of the usual step."""
 _NOTABLE = 0.02
 
 Floats = npt.NDArray[np.float64]
+_Clock = Callable[[Ints], Ints]
+_Record = TypeVar("_Record", AnomalyRecord, LayoutRecord)
 
 
-@dataclass(slots=True)
+class Spans:
+    """Stretches of time, ns since the origin, by their ``start``.
+
+    ``row``: of each in the track's columns.
+    """
+
+    def __init__(self, row: Ints, start: Ints, end: Ints) -> None:
+        order = np.argsort(start, kind="stable")
+        self.row, self.start = row[order], start[order]
+        self.end: Ints = np.maximum(end, start)[order]
+        self._until = np.maximum.accumulate(self.end)
+
+    def inside(self, t0: int, t1: int) -> Ints:
+        """Return the places of those that overlap a stretch."""
+        low = int(np.searchsorted(self._until, t0))
+        high = int(np.searchsorted(self.start, t1, side="right"))
+        found: Ints = low + np.flatnonzero(self.end[low:high] >= t0)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class RankScene:
-    """One rank.  Times are ns since the origin; ``_until`` arrays are running maxima of ends.
+    """One rank, with an entry a bucket or step of ``buckets`` and ``steps``.
 
-    ``row``: the bucket's row in ``track.buckets``.  ``spent``: ns in each of ``STAGE_NAMES`` and,
-    last, in none of them.
+    ``step``, ``bucket``, ``lane``, ``flags`` are of buckets, and ``spent``: ns in each of
+    ``STAGE_NAMES`` and, last, in none of them.  ``number``, ``exposed`` and ``last_ready`` are of
+    steps.
     """
 
     track: RankTrack
-    clock: RankClock
-    row: Ints
-    lane: Ints
-    start: Ints
-    end: Ints
-    until: Ints
+    buckets: Spans
     step: Ints
     bucket: Ints
+    lane: Ints
     flags: Ints
     spent: Floats
-    step_number: Ints
-    step_start: Ints
-    step_end: Ints
-    step_until: Ints
-    step_exposed: Ints
-    step_period: Ints
-    step_last_ready: Ints
-    step_flags: Ints
+    steps: Spans
+    number: Ints
+    exposed: Ints
+    last_ready: Ints
     anomalies: list[tuple[int, AnomalyRecord]]
     layouts: list[tuple[int, LayoutRecord]]
 
@@ -71,12 +81,15 @@ class RankScene:
         return self.track.rank
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Scene:
-    """All ranks of one model; ``origin``: rank 0's host time of 0, ``extent``: the last end."""
+    """All ranks of one model; ``extent``: the last end.
+
+    ``late``, ``margin``: the row in ``arrivals`` of the rank that held the others up, and by how
+    long, ns.
+    """
 
     model: str
-    origin: int
     extent: int
     lanes: int
     ranks: list[RankScene]
@@ -89,115 +102,103 @@ def scene_of(timeline: Timeline, model: str) -> Scene:
     """Return the scene of a model; an empty one where the run does not have it."""
     arrivals = arrivals_of(timeline, model)
     late, margin = arrivals.late()
-    ranks = [
-        _rank_scene(track, clock, model)
-        for track, clock in zip(timeline.tracks, timeline.clocks, strict=True)
-    ]
+    late = np.where(margin < _NOTABLE * _usual_step(timeline, model), UNKNOWN, late)
+    keys = bucket_keys(arrivals.step, arrivals.bucket)
+    ranks = list(zip(timeline.tracks, timeline.clocks, strict=True))
     origin = min(
-        (int(v.min()) for r in ranks for v in (r.start, r.step_start) if len(v)), default=0
+        (
+            int(clock.common(times).min())
+            for track, clock in ranks
+            for times in (_ready(track, model), _first_ready(track, model))
+            if len(times)
+        ),
+        default=0,
     )
-    for rank in ranks:
-        _move(rank, origin)
-    _mark_late(ranks, arrivals, late, margin)
-    ends = [int(v.max()) for r in ranks for v in (r.end, r.step_end) if len(v)]
+    scenes = [
+        _rank_scene(track, model, partial(_since, clock, origin), keys[late == index])
+        for index, (track, clock) in enumerate(ranks)
+    ]
+    ends = (spans.end.max(initial=0) for r in scenes for spans in (r.buckets, r.steps))
     return Scene(
         model=model,
-        origin=origin,
-        extent=max(ends, default=0),
-        lanes=max((int(r.lane.max()) + 1 for r in ranks if len(r.lane)), default=1),
-        ranks=ranks,
+        extent=int(max(ends, default=0)),
+        lanes=max((int(r.lane.max(initial=0)) + 1 for r in scenes), default=1),
+        ranks=scenes,
         arrivals=arrivals,
         late=late,
         margin=margin,
     )
 
 
-def _rank_scene(track: RankTrack, clock: RankClock, model: str) -> RankScene:
+def _usual_step(timeline: Timeline, model: str) -> float:
+    periods = [t.steps.period[t.is_of(t.steps, model)] for t in timeline.tracks]
+    known = np.concatenate([p[p > 0] for p in periods]) if periods else np.zeros(0)
+    return float(np.median(known)) if len(known) else 0.0
+
+
+def _rows(track: RankTrack, model: str) -> Ints:
+    """Return the rows of the buckets that have times."""
+    return np.flatnonzero(track.is_of(track.buckets, model) & ~track.buckets.having("untimed"))
+
+
+def _ready(track: RankTrack, model: str) -> Ints:
+    return track.buckets.ready[_rows(track, model)]
+
+
+def _first_ready(track: RankTrack, model: str) -> Ints:
+    return track.steps.first_ready[track.is_of(track.steps, model)]
+
+
+def _since(clock: RankClock, origin: int, host_ns: Ints) -> Ints:
+    return clock.common(host_ns) - origin
+
+
+def _rank_scene(track: RankTrack, model: str, since: _Clock, late: Ints) -> RankScene:
+    """Return a rank; ``since``: host times to ns since the origin; ``late``: keys of buckets."""
     columns, steps = track.buckets, track.steps
-    untimed = columns.having("untimed")
-    row = np.flatnonzero(track.is_of(columns, model) & ~untimed)
-    common = clock.common(columns.ready[row])
-    order = np.argsort(common, kind="stable")
-    row, start = row[order], common[order]
-    end = np.maximum(start, start + columns.done_after[row] - columns.ready_after[row])
-    number, bucket = columns.step[row], columns.bucket[row]
-    of_steps = np.flatnonzero(track.is_of(steps, model))
-    of_steps = of_steps[np.argsort(steps.first_ready[of_steps], kind="stable")]
-    first = clock.common(steps.first_ready[of_steps])
-    step_shift = first - steps.first_ready[of_steps]
-    exposed = steps.exposed[of_steps]
-    step_end = _step_ends(steps.step[of_steps], steps.done[of_steps] + step_shift, row, track, end)
-    step_end = np.maximum(step_end, first)
-    host_last = steps.last_ready[of_steps] + step_shift
+    row, start = _rows(track, model), since(_ready(track, model))
+    buckets = Spans(row, start, start + (columns.done_after - columns.ready_after)[row])
+    row, step, bucket = buckets.row, columns.step[buckets.row], columns.bucket[buckets.row]
+    is_late = np.isin(bucket_keys(step, bucket), late)
+    spent = track.time_in_stages()[row]
+    rest = np.clip(buckets.end - buckets.start - spent.sum(axis=1), 0, None)
+    done = _with_device(track, buckets, since(steps.done))
+    of_model = np.flatnonzero(track.is_of(steps, model))
+    of_steps = Spans(of_model, since(steps.first_ready[of_model]), done[of_model])
+    exposed = np.clip(steps.exposed[of_steps.row], -1, of_steps.end - of_steps.start)
+    host_last = since(steps.last_ready[of_steps.row])
     return RankScene(
         track=track,
-        clock=clock,
-        row=row,
-        lane=rows_of(number, bucket, start, end),
-        start=start,
-        end=end,
-        until=end,
-        step=number,
+        buckets=buckets,
+        step=step,
         bucket=bucket,
-        flags=columns.flags[row].copy(),
-        spent=_spent(track, row, end - start),
-        step_number=steps.step[of_steps],
-        step_start=first,
-        step_end=step_end,
-        step_until=step_end,
-        step_exposed=np.clip(exposed, -1, step_end - first),
-        step_period=steps.period[of_steps],
-        step_last_ready=np.where(exposed > 0, step_end - exposed, host_last),
-        step_flags=steps.flags[of_steps],
-        anomalies=[(a.time_ns, a) for a in track.records.anomalies if a.model == model],
-        layouts=[(x.time_ns, x) for x in track.records.layouts if x.model == model],
+        lane=rows_of(step, bucket, buckets.start, buckets.end),
+        flags=columns.flags[row] | is_late * LATE,
+        spent=np.column_stack([spent, rest]).astype(np.float64),
+        steps=of_steps,
+        number=steps.step[of_steps.row],
+        exposed=exposed,
+        last_ready=np.where(exposed > 0, of_steps.end - exposed, host_last),
+        anomalies=_moments(track.records.anomalies, model, since),
+        layouts=_moments(track.records.layouts, model, since),
     )
 
 
-def _step_ends(number: Ints, done: Ints, row: Ints, track: RankTrack, end: Ints) -> Ints:
+def _with_device(track: RankTrack, buckets: Spans, done: Ints) -> Ints:
     """Return when steps were done: of device steps, which the host does not see, the last end."""
-    on_device = (track.buckets.flags[row] & FLAGS["device"]) != 0
-    if not on_device.any() or not len(number):
-        return done
-    order = np.argsort(number, kind="stable")
-    wanted = track.buckets.step[row[on_device]]
-    at = np.clip(np.searchsorted(number[order], wanted), 0, len(order) - 1)
-    known = number[order][at] == wanted
-    last = np.full(len(number), np.iinfo(np.int64).min)
-    np.maximum.at(last, order[at[known]], end[on_device][known])
-    found: Ints = np.where(last == np.iinfo(np.int64).min, done, last)
-    return found
+    columns = track.buckets
+    at = np.flatnonzero(columns.having("device")[buckets.row])
+    row = buckets.row[at]
+    step = track.steps.rows_of(columns.model[row], columns.step[row])
+    known = step != UNKNOWN
+    done = done.copy()
+    done[step[known]] = np.iinfo(np.int64).min
+    np.maximum.at(done, step[known], buckets.end[at[known]])
+    return done
 
 
-def _spent(track: RankTrack, row: Ints, duration: Ints) -> Floats:
-    """Return the ns of each bucket in each stage and, last, in none, (buckets, stages + 1)."""
-    spent = track.time_in_stages()[row]
-    rest = np.clip(duration - spent.sum(axis=1), 0, None)
-    found: Floats = np.column_stack([spent, rest]).astype(np.float64)
-    return found
-
-
-def _move(rank: RankScene, origin: int) -> None:
-    """Count all of a rank's times from the origin."""
-    for name in ("start", "end", "step_start", "step_end", "step_last_ready"):
-        setattr(rank, name, getattr(rank, name) - origin)
-    rank.until = np.maximum.accumulate(rank.end) if len(rank.end) else rank.end
-    rank.step_until = np.maximum.accumulate(rank.step_end) if len(rank.step_end) else rank.step_end
-    rank.anomalies = [(_common(rank, at) - origin, a) for at, a in rank.anomalies]
-    rank.layouts = [(_common(rank, at) - origin, x) for at, x in rank.layouts]
-
-
-def _common(rank: RankScene, host_ns: int) -> int:
-    return int(rank.clock.common(np.array([host_ns]))[0])
-
-
-def _mark_late(ranks: list[RankScene], arrivals: Arrivals, late: Ints, margin: Ints) -> None:
-    """Set ``LATE`` where a rank held the others up, and forget in ``late`` where it did not."""
-    known = [r.step_period[r.step_period > 0] for r in ranks]
-    periods = np.concatenate(known) if known else np.zeros(0, np.int64)
-    least = _NOTABLE * float(np.median(periods)) if len(periods) else 0.0
-    late[margin < least] = -1
-    keys = bucket_keys(arrivals.step, arrivals.bucket)
-    for index, rank in enumerate(ranks):
-        own = keys[late == index]
-        rank.flags[np.isin(bucket_keys(rank.step, rank.bucket), own)] |= LATE
+def _moments(records: list[_Record], model: str, since: _Clock) -> list[tuple[int, _Record]]:
+    """Return a model's records, each with when it was."""
+    own = [record for record in records if record.model == model]
+    times = since(np.array([record.time_ns for record in own], np.int64))
+    return list(zip(times.tolist(), own, strict=True))

@@ -179,6 +179,13 @@ class RankTrack:
         ids = [i for i, (name, _) in enumerate(self.models) if name == model]
         return np.isin(columns.model, ids)
 
+    def stages_of(self, rows: Ints) -> tuple[Ints, Ints]:
+        """Return the rows in ``stages`` of some buckets, and the place in ``rows`` of each."""
+        counts = self.buckets.stages[rows].astype(np.int64)
+        of = np.repeat(np.arange(len(rows)), counts)
+        before = np.cumsum(counts) - counts
+        return self.buckets.first_stage[rows][of] + np.arange(len(of)) - before[of], of
+
     def bucket_of_stages(self) -> Ints:
         """Return the row in ``buckets`` of each row in ``stages``."""
         return np.repeat(np.arange(len(self.buckets)), self.buckets.stages)

@@ -84,7 +84,7 @@ def test_every_bucket_is_there_once_and_the_picture_is_bounded(tmp_path: Path, s
     made = scene_of(load(find_records(tmp_path)), job.model)
     t0, t1 = made.extent // 3, made.extent // 3 + made.extent // share
     found = picture(made, t0, t1, 1500)
-    touching = sum(int(((r.end >= t0) & (r.start <= t1)).sum()) for r in made.ranks)
+    touching = sum(int(((r.buckets.end >= t0) & (r.buckets.start <= t1)).sum()) for r in made.ranks)
     bars = count(found, "bars")
     merged = sum(sum(r["bins"]["count"]) for r in found["ranks"])
     assert bars + merged == touching == found["single"] + found["merged"]
@@ -119,8 +119,8 @@ def test_device_steps_end_with_their_last_bucket(tmp_path: Path) -> None:
     """The host's end is only when the work was enqueued."""
     made = scene(tmp_path, [on_device(s) for s in steps_of(2)])
     (rank,) = made.ranks
-    assert rank.step_end.tolist() == [6 * MS, STEP_NS + 6 * MS]
-    assert rank.step_last_ready.tolist() == [2 * MS, STEP_NS + 2 * MS]
+    assert rank.steps.end.tolist() == [6 * MS, STEP_NS + 6 * MS]
+    assert rank.last_ready.tolist() == [2 * MS, STEP_NS + 2 * MS]
 
 
 def test_many_buckets_take_free_rows() -> None:
