@@ -53,7 +53,6 @@ TESTED_BY = {
     "probes/memory_holders.py": "probes/test_debug_checks.py, distributed/test_debug.py",
     "probes/local.py": "distributed/test_debug.py",
     "probes/model.py": "distributed/test_probes.py",
-    "probes/schedule.py": "probes/test_agreement.py, distributed/test_probes.py",
     "probes/*": "probes/test_probe.py",
     "ranks/clock_sync.py": "distributed/test_hosts.py, distributed/test_skew.py",
     "records/*": "records/test_codec.py",

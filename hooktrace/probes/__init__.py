@@ -7,8 +7,7 @@ bytes and anomalies.
     every hook call        step >= model.sample_step?           one comparison, else nothing
       step_sampler.py      which of these looks at this call:
         model.py           the error against other ranks
-          agreement.py       from which step on?  once all ranks trace the model
-          schedule.py        which steps, and which bucket of them
+          schedule.py        which steps, and which bucket of them; agreed by all ranks
           probe.py           clone -> lossless average on a group of its own --+
                              the hook itself ----------------------------------+--> compare.py
                              DDP gets the hook's result when both are there <--+
@@ -16,7 +15,7 @@ bytes and anomalies.
         wire.py            which collectives an opaque hook issues
         debug_checks.py    finite values, memory held or changed (memory_holders.py), on every step
     drain
-      result_records.py    ProbeResult -> ErrorRecord, SkewRecord
+      probe_result.py      ProbeResult -> ErrorRecord, SkewRecord
       diagnosis.py         ProbeResult, BucketRecord -> anomalies
 
 The only collectives that hooktrace adds are here: on a probed step, for the probed bucket, an
@@ -25,35 +24,3 @@ ready, and a checksum of the result that was probed before: whether the replicas
 known one probe later.  Nothing waits: the hook's future is passed on when the reference has arrived
 too.  The result is not touched.
 """
-
-from __future__ import annotations
-
-from .anomaly_draft import AnomalyDraft
-from .call_start import CallStart
-from .debug_checks import DebugChecks
-from .diagnosis import Diagnosis
-from .local import LocalProbes
-from .model import ModelProbes
-from .probe_result import ProbeResult
-from .result_records import error_record, skew_record
-from .step_sampler import SampledCall, StepSampler
-from .wire import CallWindow, FlightRecorder, WireSample, WireSampler, attribute
-
-__all__ = [
-    "AnomalyDraft",
-    "CallStart",
-    "CallWindow",
-    "DebugChecks",
-    "Diagnosis",
-    "FlightRecorder",
-    "LocalProbes",
-    "ModelProbes",
-    "ProbeResult",
-    "SampledCall",
-    "StepSampler",
-    "WireSample",
-    "WireSampler",
-    "attribute",
-    "error_record",
-    "skew_record",
-]

@@ -1,6 +1,6 @@
 """How far a hook's result is from the reference: pure functions of two flat tensors.
 
-    result, reference (numel,) --measure--> sums by parameter --numbers--> ErrorNumbers
+    result, reference (numel,) --measure--> sums by parameter --numbers--> ErrorRecord
 
 With x the result, r the reference and d = x - r, over a bucket or over one parameter's part of it:
 
@@ -16,28 +16,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
+from ..records import ErrorRecord
+
 _BLOCK = 1 << 16
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorNumbers:
-    """The error of a result; ``None`` in place of a number that NaN or inf make meaningless.
-
-    ``relative_l2``: 0 where both norms are 0, inf where only the reference's is.  ``cosine``: 1
-    where both norms are 0, 0 where one is.  ``reference_l2``: |r|.  ``projection``: <x, r> / |r|^2,
-    the scale by which the reference would have to be multiplied to come closest.
-    """
-
-    relative_l2: float | None
-    cosine: float | None
-    max_absolute: float | None
-    flipped_share: float | None
-    reference_l2: float | None
-    projection: float | None
 
 
 def measure(result: torch.Tensor, reference: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
@@ -65,35 +49,34 @@ def measure(result: torch.Tensor, reference: torch.Tensor, lengths: Sequence[int
     return torch.stack(rows) if rows else torch.zeros(0, 6, dtype=torch.float64)
 
 
-def numbers(sums: Sequence[Sequence[float]], numel: int) -> ErrorNumbers:
+def numbers(sums: Sequence[Sequence[float]], numel: int) -> ErrorRecord:
     """Return the error of parts taken together, from their rows of ``measure`` as floats.
 
-    ``numel``: elements of the parts.
+    ``numel``: elements of the parts.  Where both norms are 0 the relative error is 0 and the cosine
+    1; where only the reference's is, inf and 0; ``None`` where NaN or inf make it meaningless.
     """
     dd, rr, xx, xr = (sum(row[i] for row in sums) for i in range(4))
     largest = max((row[4] for row in sums), default=0.0)
     flips = sum(row[5] for row in sums)
     if not math.isfinite(dd + rr + xx + xr):
-        return ErrorNumbers(
+        return ErrorRecord(
             relative_l2=None,
             cosine=None,
             max_absolute=None,
             flipped_share=None,
             reference_l2=math.sqrt(rr) if math.isfinite(rr) else None,
-            projection=None,
         )
     if rr > 0:
         relative = math.sqrt(dd / rr)
         cosine = xr / math.sqrt(xx) / math.sqrt(rr) if xx > 0 else 0.0
     else:
         relative, cosine = (0.0, 1.0) if xx == 0 else (math.inf, 0.0)
-    return ErrorNumbers(
+    return ErrorRecord(
         relative_l2=relative,
         cosine=max(-1.0, min(1.0, cosine)),
         max_absolute=largest,
         flipped_share=flips / numel if numel else 0.0,
         reference_l2=math.sqrt(rr),
-        projection=xr / rr if rr > 0 else None,
     )
 
 

@@ -10,33 +10,20 @@ Nothing is sent, and nothing waits.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
 from ..capture.buckets import BucketSlot, in_backward
-from ..capture.calls import BucketCall, Recorder
-from ..records import AnomalyRecord
-from .anomaly_draft import AnomalyDraft, nonfinite_gradient
-from .call_start import CallStart
+from .anomalies import anomaly_of
 from .compare import digest, finite_parts, lengths_of
 from .memory_holders import MemoryHolders
+from .step_sampler import CallStart, Future, Look, Part, Sink
 
 logger = logging.getLogger("hooktrace")
 
-Future = Any  # torch.futures.Future or torch._C.Future
 
-
-class DebugSink(Recorder, Protocol):
-    """What the checks need of a tracer."""
-
-    @property
-    def push(self) -> Callable[[BucketCall | AnomalyRecord], None]:
-        """Takes an anomaly; never blocks."""
-
-
-class DebugChecks:
+class DebugChecks(Part):
     """Looks at one model's buckets in every step; on the thread of its backward pass."""
 
     next_step = 0
@@ -46,7 +33,7 @@ class DebugChecks:
         self._step: list[CheckedCall] = []
         self._failed = False
 
-    def enter(self, start: CallStart, sink: DebugSink) -> CheckedCall | None:
+    def enter(self, start: CallStart, sink: Sink) -> CheckedCall | None:
         """Look at a bucket before its hook does; raises nothing."""
         slot = start.slot
         if self._failed or not slot.is_dense or slot.device_type != "cpu":
@@ -59,31 +46,27 @@ class DebugChecks:
             self.fail(slot)
             return None
 
-    def leave(self) -> None:
-        """Do nothing: no other rank waits for this one."""
-
     def fail(self, slot: BucketSlot) -> None:
         """End the checks after an exception of their own, which is logged; training goes on."""
         if not self._failed:
             self._failed = True
             logger.exception("debug checks of %s end here; training goes on", slot.model.name)
 
-    def _enter(self, start: CallStart, sink: DebugSink) -> CheckedCall:
-        slot, step, bucket = start.slot, start.step, start.bucket
-        call = CheckedCall(self, slot, step, sink)
-        call.parameter = bucket.parameters()[0]
+    def _enter(self, start: CallStart, sink: Sink) -> CheckedCall:
+        slot, bucket = start.slot, start.bucket
+        call = CheckedCall(self, start, sink)
+        call.look_at_gradients(bucket.buffer().detach())
         if not in_backward(bucket):  # a shadow, whose bucket is made for the call
-            call.look_at_gradients(bucket.buffer().detach())
             return call
         if slot not in self._memory:
             self._memory = {s: m for s, m in self._memory.items() if _together(s, slot)}
             self._memory[slot] = MemoryHolders(slot)
         holder = self._memory[slot].holder(bucket)
         if holder is not None:
-            call.note(_held_by(holder))
-        call.look_at_gradients(bucket.buffer().detach())
+            what = f"{holder} holds the bucket's memory from step to step, and DDP writes there"
+            call.note("holds_memory", what)
         # Those of a backward pass that failed are let go of.
-        self._step = [*(other for other in self._step if other.step == step), call]
+        self._step = [*(other for other in self._step if other.step == start.step), call]
         if slot.is_last:
             self._ask_at_the_end()
         return call
@@ -101,34 +84,33 @@ class DebugChecks:
         engine.queue_callback(lambda: engine.queue_callback(compare))
 
 
-class CheckedCall:
-    """One call that is looked at."""
+class CheckedCall(Look):
+    """One call that is looked at; one without a result is let go of at the end of its step."""
 
-    recorder = None
-
-    def __init__(self, checks: DebugChecks, slot: BucketSlot, step: int, sink: DebugSink) -> None:
+    def __init__(self, checks: DebugChecks, start: CallStart, sink: Sink) -> None:
         self._checks = checks
-        self._slot = slot
-        self.step = step
+        self._slot = start.slot
+        self.step = start.step
         self._sink = sink
         self._finite = True
-        self.parameter: torch.Tensor | None = None
+        self._parameter = start.bucket.parameters()[0]
         self._result: torch.Tensor | None = None
         self._digest: torch.Tensor | None = None
 
-    def note(self, draft: AnomalyDraft) -> None:
-        """Record an anomaly of this call."""
-        self._sink.push(draft.record(self._slot, self.step, self._sink.clock()))
-
-    def abandon(self) -> None:
-        """Do nothing: a call without a result is let go of at the end of its step."""
+    def note(self, kind: str, what: str, **where: str) -> None:
+        """Record an anomaly of this call; ``where``: its stage and parameter."""
+        time_ns = self._sink.clock()
+        self._sink.push(
+            anomaly_of(self._slot, kind, what, step=self.step, time_ns=time_ns, **where)
+        )
 
     def look_at_gradients(self, flat: torch.Tensor) -> None:
         """Check what the hook is given."""
         name = self._first_not_finite(flat)
         if name is not None:
             self._finite = False
-            self.note(nonfinite_gradient(name))
+            what = f"the gradient of {name} had NaN or inf before the hook"
+            self.note("nonfinite_gradient", what, stage="ready", parameter=name)
 
     def join(self, future: Future) -> Future:
         """Return a future of the same result, which is looked at."""
@@ -149,7 +131,8 @@ class CheckedCall:
         self._result = value
         name = self._first_not_finite(flat) if self._finite else None
         if name is not None:
-            self.note(_nonfinite_average(name))
+            what = f"the result of {name} has NaN or inf, and this rank's gradients had none"
+            self.note("nonfinite_average", what, parameter=name)
 
     def look_again(self) -> None:
         """Check that the result is what it was, and let go of it; raises nothing."""
@@ -160,13 +143,13 @@ class CheckedCall:
             if self._is_gradient(result):
                 return  # which others may change: a callback that clips at the end of backward
             if not torch.equal(digest(result.detach().flatten()), self._digest):
-                self.note(_CHANGED)
+                self.note("changed_after_completion", _CHANGED)
         except Exception:
             self._checks.fail(self._slot)
 
     def _is_gradient(self, result: torch.Tensor) -> bool:
         """Return whether the gradients are views of the result (``gradient_as_bucket_view``)."""
-        gradient = None if self.parameter is None else self.parameter.grad
+        gradient = self._parameter.grad
         if gradient is None:
             return False
         own, other = gradient.untyped_storage(), result.untyped_storage()
@@ -179,21 +162,10 @@ class CheckedCall:
         return self._slot.parameters[finite.index(False)][0]
 
 
-_CHANGED = AnomalyDraft(
-    "changed_after_completion",
+_CHANGED = (
     "the result changed between the completion of the hook's future and the end of the backward "
-    "pass, when DDP may have read it already",
+    "pass, when DDP may have read it already"
 )
-
-
-def _held_by(holder: str) -> AnomalyDraft:
-    what = f"{holder} holds the bucket's memory from step to step, and DDP writes there"
-    return AnomalyDraft("holds_memory", what)
-
-
-def _nonfinite_average(name: str) -> AnomalyDraft:
-    what = f"the result of {name} has NaN or inf, and this rank's gradients had none"
-    return AnomalyDraft("nonfinite_average", what, parameter=name)
 
 
 def _together(one: BucketSlot, other: BucketSlot) -> bool:

@@ -25,7 +25,7 @@ import torch
 
 from ..capture.buckets import BucketSlot
 from ..records import AnomalyRecord, BucketRecord
-from .anomaly_draft import AnomalyDraft, nonfinite_gradient
+from .anomalies import anomaly_of
 from .probe_result import ProbeResult
 
 _UNEXPLAINED = 1e-3
@@ -54,10 +54,10 @@ class Diagnosis:
         """Yield what is wrong with a probed result; of a local hook the weights say nothing."""
         if probed.sums is None:
             return
-        found = list(_not_finite(probed))
+        yield from _not_finite(probed)
         if not probed.local:
-            found += [*self._wrong_sum(probed), *_diverged(probed)]
-        yield from (draft.record(probed.slot, probed.step, probed.time_ns) for draft in found)
+            yield from self._wrong_sum(probed)
+            yield from _diverged(probed)
 
     def of_bucket(self, slot: BucketSlot, record: BucketRecord) -> Iterator[AnomalyRecord]:
         """Yield ``no_compression`` where a hook that says it compresses sends as many bytes.
@@ -80,10 +80,16 @@ class Diagnosis:
             f"it sends {size} bytes ({dtypes}) for {record.gradient_bytes} bytes of gradients, so "
             "nothing is compressed"
         )
-        draft = AnomalyDraft("no_compression", what, stage="wire")
-        yield draft.record(slot, record.step, record.done_ns)
+        yield anomaly_of(
+            slot,
+            "no_compression",
+            what,
+            step=record.step,
+            time_ns=record.done_ns,
+            stage="wire",
+        )
 
-    def _wrong_sum(self, probed: ProbeResult) -> Iterator[AnomalyDraft]:
+    def _wrong_sum(self, probed: ProbeResult) -> Iterator[AnomalyRecord]:
         found = weights(probed)
         if found is None or len(found) == 1:
             return
@@ -100,42 +106,43 @@ class Diagnosis:
         if all_near(1.0):
             return
         if all_near(size):
-            yield AnomalyDraft("not_averaged", f"the result is {size} times the average: a sum")
+            yield probed.anomaly("not_averaged", f"the result is {size} times the average: a sum")
         elif all_near(1 / size):
             what = f"the result is the average over {size} once more"
-            yield AnomalyDraft("averaged_twice", what)
+            yield probed.anomaly("averaged_twice", what)
         elif max(scaled) < 0:
-            yield AnomalyDraft("wrong_sign", "the result points away from the average")
+            yield probed.anomaly("wrong_sign", "the result points away from the average")
         elif all(abs(weight) <= _TOLERANCE for weight in others):
             what = f"the result is rank {probed.named(rank)}'s own gradient"
-            yield AnomalyDraft("not_communicated", what)
+            yield probed.anomaly("not_communicated", what)
         elif missing := [r for r, weight in enumerate(scaled) if abs(weight) <= _TOLERANCE]:
             ranks = ", ".join(str(probed.named(r)) for r in missing)
             what = f"the gradients of rank(s) {ranks} are not in the result"
-            yield AnomalyDraft("ranks_missing", what)
+            yield probed.anomaly("ranks_missing", what)
         elif len(scales) == _SAME_SCALES and max(scales) - min(scales) <= _SAME * scale:
             what = (
                 f"the result is {scale:.4g} times the average, in {_SAME_SCALES} probes one after "
                 f"another; the world size is {size}"
             )
-            yield AnomalyDraft("wrong_scale", what)
+            yield probed.anomaly("wrong_scale", what)
 
 
-def _not_finite(probed: ProbeResult) -> Iterator[AnomalyDraft]:
+def _not_finite(probed: ProbeResult) -> Iterator[AnomalyRecord]:
     names = [name for name, _ in probed.slot.parameters]
     assert probed.finite is not None
     for name, finite in zip(names, probed.finite.tolist(), strict=True):
         if not finite:
-            yield nonfinite_gradient(name)
+            what = f"the gradient of {name} had NaN or inf before the hook"
+            yield probed.anomaly("nonfinite_gradient", what, stage="ready", parameter=name)
             return
     if probed.overflow is not None:
         part, value = probed.overflow
         of = "average" if probed.scope == "global" else "gradient"
         what = f"the hook made NaN or inf of {names[part]}, where the {of} is {value:.6g}"
-        yield AnomalyDraft("nonfinite_result", what, parameter=names[part])
+        yield probed.anomaly("nonfinite_result", what, parameter=names[part])
 
 
-def _diverged(probed: ProbeResult) -> Iterator[AnomalyDraft]:
+def _diverged(probed: ProbeResult) -> Iterator[AnomalyRecord]:
     if probed.before is None or probed.checksums is None or not probed.before.sums:
         return
     ranks: dict[tuple[int, ...], list[int]] = {}
@@ -149,7 +156,7 @@ def _diverged(probed: ProbeResult) -> Iterator[AnomalyDraft]:
         f"at step {probed.before.step} the results of bucket(s) {buckets} were not the same on "
         f"ranks {groups}"
     )
-    yield AnomalyDraft("replicas_diverge", what)
+    yield probed.anomaly("replicas_diverge", what)
 
 
 def weights(probed: ProbeResult) -> list[float] | None:

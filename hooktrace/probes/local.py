@@ -18,6 +18,7 @@ import random
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from operator import methodcaller
 from typing import Any
 
 import torch
@@ -25,34 +26,29 @@ import torch.distributed as dist
 
 from ..capture.buckets import BucketSlot, GradBucketLike
 from ..staging.driver import Steps, run_answered
-from ..staging.operation import Operation
-from .call_start import CallStart
 from .compare import finite_parts, first_overflow, lengths_of, measure
-from .probe import ProbeSink, residual_of
+from .probe import residual_of
 from .probe_result import ProbeResult
 from .schedule import OFF, Schedule
+from .step_sampler import CallStart, Part, Sink
 
 logger = logging.getLogger("hooktrace")
 
 
-class LocalProbes:
+class LocalProbes(Part):
     """Measures the local error of one model's staged hook, every ``every`` steps.
 
     ``steps``: makes the hook's generator of a state and a bucket.
     """
 
     def __init__(
-        self,
-        steps: Callable[[Any, Any], Steps],
-        every: int,
-        *,
-        all_buckets: bool,
+        self, steps: Callable[[Any, Any], Steps], every: int, *, all_buckets: bool
     ) -> None:
         self._steps = steps
-        self._schedule = Schedule(every, every, all_buckets=all_buckets)
-        self.next_step = self._schedule.next_after(0)
+        self._schedule = Schedule(every, every, all_buckets)
+        self.next_step = every
 
-    def enter(self, start: CallStart, sink: ProbeSink) -> None:
+    def enter(self, start: CallStart, sink: Sink) -> None:
         """Measure a bucket, if it is its turn; raises nothing."""
         slot, step = start.slot, start.step
         if self._schedule.takes(step, slot.index, len(slot.model.slots)):
@@ -70,10 +66,7 @@ class LocalProbes:
             "local error of %s is no longer measured: %s; training goes on", slot.model.name, why
         )
 
-    def leave(self) -> None:
-        """Do nothing: no other rank waits for this one."""
-
-    def _trial(self, start: CallStart, sink: ProbeSink) -> ProbeResult:
+    def _trial(self, start: CallStart, sink: Sink) -> ProbeResult:
         slot, step, ready, bucket, state = start
         own = bucket.buffer().detach()
         lengths = lengths_of(slot.parameters)
@@ -82,7 +75,7 @@ class LocalProbes:
         with _random_state_kept(), torch.no_grad():
             copied = _BucketCopy(bucket)
             steps = self._steps(_copied(state), copied)
-            result = run_answered(slot.model.hook, steps, copied, _echo).flatten()
+            result = run_answered(slot.model.hook, steps, copied, methodcaller("echo")).flatten()
         probed.time_ns = sink.clock()
         probed.sums = measure(result, own, lengths)
         probed.overflow = first_overflow(result, own, probed.sums, lengths)
@@ -91,20 +84,14 @@ class LocalProbes:
 
 
 class _BucketCopy:
-    """A bucket whose buffer is a copy, for a hook to work on."""
+    """A bucket whose buffer is a copy, for a hook to work on; the rest is the bucket's own."""
 
     def __init__(self, bucket: GradBucketLike) -> None:
         self._bucket = bucket
         self._buffer = bucket.buffer().detach().clone()
 
-    def index(self) -> int:
-        return self._bucket.index()
-
-    def is_last(self) -> bool:
-        return self._bucket.is_last()
-
-    def parameters(self) -> list[torch.Tensor]:
-        return self._bucket.parameters()  # states know a model by them
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._bucket, name)
 
     def buffer(self) -> torch.Tensor:
         return self._buffer
@@ -113,13 +100,9 @@ class _BucketCopy:
         self._buffer = tensor
 
     def gradients(self) -> list[torch.Tensor]:
-        shapes = [p.shape for p in self.parameters()]
+        shapes = [p.shape for p in self._bucket.parameters()]
         parts = self._buffer.split([shape.numel() for shape in shapes])
         return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
-
-
-def _echo(operation: Operation) -> Any:
-    return operation.echo()
 
 
 def _copied(state: Any) -> Any:

@@ -35,10 +35,8 @@ class MemoryHolders:
 
     def holder(self, bucket: GradBucketLike) -> str | None:
         """Return who holds the memory since the call before, once; ``None`` if nobody does."""
-        if self._found:
-            return None
-        holder = self._holder(bucket)
-        self._found = holder is not None
+        holder = None if self._found else self._holder(bucket)
+        self._found = self._found or holder is not None
         return holder
 
     def _holder(self, bucket: GradBucketLike) -> str | None:

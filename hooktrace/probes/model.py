@@ -18,11 +18,10 @@ from ..capture.buckets import BucketSlot
 from ..ranks.job import job_store, restart_count
 from ..ranks.private_group import PrivateGroup
 from ..staging.groups import group_timeout
-from .agreement import NEVER, Agreement
-from .call_start import CallStart
-from .probe import Probe, ProbeSink
+from .probe import Probe
 from .probe_result import ProbeResult, StepChecksums
-from .schedule import OFF, Schedule
+from .schedule import NEVER, OFF, Agreement, Schedule
+from .step_sampler import CallStart, Part, Sink
 
 logger = logging.getLogger("hooktrace")
 
@@ -36,7 +35,7 @@ _VALUES = 16
 _agreements: Counter[str] = Counter()
 
 
-class ModelProbes:
+class ModelProbes(Part):
     """Decides for each bucket of a step from ``next_step`` on whether it is probed."""
 
     def __init__(
@@ -51,24 +50,20 @@ class ModelProbes:
     ) -> None:
         self._rank, self._size = group.rank(), group.size()
         self._ranks = tuple(dist.get_process_group_ranks(group))
-        key = f"hooktrace/probes/{restart_count()}/{_signature(group, slot, parameters):08x}"
+        key = f"hooktrace/probes/{restart_count()}/{_signature(self._ranks, slot, parameters):08x}"
         # Two models that are alike in all this begin in the same order on all ranks.
         _agreements[key] += 1
-        key += f"/{_agreements[key]}"
-        self._store = job_store()
-        self._key = key
+        self._key = f"{key}/{_agreements[key]}"
         self._timeout = min(_TIMEOUT, group_timeout(group) / 4)
-        self._agreement = Agreement(self._store, key, self._rank, self._size, every)
-        self._every = every
+        self._agreement = Agreement(job_store(), self._key, self._rank, self._size, every)
         self._local = local
-        self._all_buckets = all_buckets
-        self._schedule: Schedule | None = None
+        self._schedule = Schedule(OFF, every, all_buckets)
         self._group: PrivateGroup | None = None
         self._checksums = StepChecksums(-1, {})
         self._stopped = False
         self.next_step = self._agreement.next_step
 
-    def enter(self, start: CallStart, sink: ProbeSink) -> Probe | None:
+    def enter(self, start: CallStart, sink: Sink) -> Probe | None:
         """Return the probe for a bucket of a step at or after ``next_step``, if it is probed.
 
         Raises nothing: whatever goes wrong here ends the probes, and not training.
@@ -79,29 +74,22 @@ class ModelProbes:
             self.stop(start.slot, f"{type(error).__name__}: {error}")
             return None
 
-    def _enter(self, start: CallStart, sink: ProbeSink) -> Probe | None:
+    def _enter(self, start: CallStart, sink: Sink) -> Probe | None:
         slot, step = start.slot, start.step
-        model = slot.model
-        if self._schedule is None:
+        if self._group is None:
             self._prepare(slot, step)
-        if self._schedule is None or self._group is None or step < self.next_step:
+        if self._group is None or step < self.next_step:
             return None
         probe = None
-        if self._schedule.takes(step, slot.index, len(model.slots)):
-            if self._store.check([f"{self._key}/stopped"]):
+        if self._schedule.takes(step, slot.index, len(slot.model.slots)):
+            if self._agreement.is_off():
                 self.stop(slot, "another rank has stopped; its log says why")
                 return None
             probed = ProbeResult(slot, step, self._rank, self._local, ready=start.ready)
             probed.ranks = self._ranks
             probed.before = self._turn_to(step)
             probe = Probe(
-                start.bucket,
-                probed,
-                self._group,
-                sink,
-                state=start.state,
-                checksums=self._checksums,
-                stop=self.stop,
+                start, probed, self._group, sink, checksums=self._checksums, stop=self.stop
             )
         if slot.is_last and not self._stopped:
             self.next_step = self._schedule.next_after(step)
@@ -130,13 +118,13 @@ class ModelProbes:
         """Let the other ranks know that this one is probed no more."""
         self._stopped = True
         try:
-            self._store.set(f"{self._key}/stopped", "1")
+            self._agreement.withdraw()
         except RuntimeError:
             logger.debug("the store is gone, and the other ranks with it")
 
     def _prepare(self, slot: BucketSlot, step: int) -> None:
         """Ask for the meeting, or go to it when its step has come."""
-        agreement, model = self._agreement, slot.model
+        agreement, name = self._agreement, slot.model.name
         if agreement.meeting is None:
             agreement.ask(step)
         if agreement.meeting is None:
@@ -145,7 +133,7 @@ class ModelProbes:
                 logger.warning(
                     "compression error of %s is not measured: rank(s) %s do not trace it; "
                     "trace on all ranks, or pass Tracer(error_every=0)",
-                    model.name,
+                    name,
                     ", ".join(str(self._ranks[place]) for place in agreement.missing()),
                 )
         elif agreement.meeting == NEVER:
@@ -153,20 +141,16 @@ class ModelProbes:
         elif step < agreement.meeting:
             self.next_step = agreement.meeting
         else:
-            self._meet(slot, step)
+            self._meet(step)
 
-    def _meet(self, slot: BucketSlot, step: int) -> None:
+    def _meet(self, step: int) -> None:
         self._group = PrivateGroup(f"{self._key}/group", self._rank, self._size, self._timeout)
-        last = self._group.latest(step)
-        self._schedule = Schedule(
-            (last // self._every + 1) * self._every, self._every, all_buckets=self._all_buckets
-        )
-        self.next_step = self._schedule.next_after(step)
+        last, every = self._group.latest(step), self._schedule.every
+        self._schedule.first = self.next_step = (last // every + 1) * every
 
 
-def _signature(group: dist.ProcessGroup, slot: BucketSlot, parameters: list[torch.Tensor]) -> int:
+def _signature(ranks: tuple[int, ...], slot: BucketSlot, parameters: list[torch.Tensor]) -> int:
     """Return a number that is the same on all ranks of a model, and no other model's."""
     shapes = [shape for _, shape in slot.parameters]
     values = [p.detach().flatten()[:_VALUES].tolist() for p in parameters]
-    ranks = dist.get_process_group_ranks(group)
     return zlib.crc32(repr((ranks, slot.model.hook, slot.dtype, shapes, values)).encode())

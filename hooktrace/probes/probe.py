@@ -15,43 +15,33 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
-from ..capture.buckets import BucketSlot, GradBucketLike
+from ..capture.buckets import BucketSlot
 from ..capture.calls import BucketCall, Recorder
 from ..ranks.private_group import PrivateGroup
 from .compare import digest, finite_parts, first_overflow, lengths_of, measure, norm
 from .probe_result import ProbeResult, StepChecksums
-
-Future = Any  # torch.futures.Future or torch._C.Future
+from .step_sampler import CallStart, Future, Look, Sink
 
 _SAMPLES = 4096
 
 
-class ProbeSink(Recorder, Protocol):
-    """What a probe needs of a tracer."""
+class Probe(Look):
+    """A probed call in the making; ``Recorder`` of its call.
 
-    @property
-    def push(self) -> Callable[[BucketCall | ProbeResult], None]:
-        """Takes a result with the call that it belongs to; never blocks."""
-
-    def clock_offset(self, host_ns: int) -> tuple[int, int] | None:
-        """Return the offset to rank 0's clock and its uncertainty, ns; ``None`` if unknown."""
-
-
-class Probe:
-    """A probed call in the making; ``Recorder`` of its call."""
+    ``checksums``: of the step, to which this bucket's is added.  ``stop``: ends the model's probes.
+    """
 
     def __init__(
         self,
-        bucket: GradBucketLike,
+        start: CallStart,
         probed: ProbeResult,
         group: PrivateGroup,
-        sink: ProbeSink,
+        sink: Sink,
         *,
-        state: Any,
         checksums: StepChecksums,
         stop: Callable[[BucketSlot, str], None],
     ) -> None:
@@ -59,13 +49,13 @@ class Probe:
         self.event_pool = sink.event_pool
         self._sink = sink
         self._stop = stop
-        buffer = bucket.buffer()
+        buffer = start.bucket.buffer()
         self._lengths = lengths_of(probed.slot.parameters)
         self._probed = probed
         probed.finite = finite_parts(buffer, self._lengths)
         self._stride = max(1, buffer.numel() // _SAMPLES)
         self._checksums = checksums
-        self._state = state
+        self._state = start.state
         before = torch.zeros(2, dtype=torch.int64)
         if probed.before is not None:
             before = probed.before.joint()

@@ -1,6 +1,8 @@
-"""What a probe found, as it goes through the ring: tensors, which nobody has looked at yet.
+"""What a probe found: tensors, which nobody has looked at yet; in the drain, records.
 
-probe.py, local.py --ProbeResult--> ring --> drain --> result_records.py, diagnosis.py
+probe.py, local.py --ProbeResult--> ring --> drain --compare.numbers--> ErrorRecord
+|--arrivals--> SkewRecord
++--diagnosis.py--> anomalies
 """
 
 from __future__ import annotations
@@ -8,10 +10,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
+from msgspec.structs import replace
 
 from ..capture.buckets import BucketSlot
 from ..capture.calls import BucketCall
-from ..records import Scope
+from ..records import AnomalyRecord, ErrorRecord, ParameterError, Scope, SkewRecord
+from .anomalies import anomaly_of
+from .compare import lengths_of, numbers
+
+_WORST = 3
+"""Parameters of which the error is recorded one by one."""
 
 
 @dataclass(slots=True)
@@ -27,8 +35,8 @@ class ProbeResult:
     the step probed before, and ``checksums`` its results' on each rank, (ranks, 2).  ``ready``:
     host ns at which the hook was called; ``arrivals``: that time on each rank in rank 0's clock and
     its uncertainty, -1 where that is unknown, (ranks, 2).  Without ``sums`` there was nothing to
-    compare.  ``call``: the one that was probed, after
-    its end; ``None`` where it was probed before its hook ran.
+    compare.  ``call``: the one that was probed, after its end; ``None`` where it was probed before
+    its hook ran.
     """
 
     slot: BucketSlot
@@ -54,6 +62,20 @@ class ProbeResult:
         """Return the rank in the job of a place in the group."""
         return self.ranks[place] if self.ranks else place
 
+    def anomaly(
+        self, kind: str, what: str, *, stage: str = "hook", parameter: str | None = None
+    ) -> AnomalyRecord:
+        """Return the record of an anomaly of this bucket; see ``anomaly_of``."""
+        return anomaly_of(
+            self.slot,
+            kind,
+            what,
+            step=self.step,
+            time_ns=self.time_ns,
+            stage=stage,
+            parameter=parameter,
+        )
+
 
 @dataclass(slots=True)
 class StepChecksums:
@@ -68,3 +90,55 @@ class StepChecksums:
         for index, sums in sorted(self.sums.items()):
             total += sums * (2 * index + 1)
         return total
+
+
+def error_record(probed: ProbeResult) -> ErrorRecord | None:
+    """Return the numbers of a probe; ``None`` where it failed or its call did."""
+    if probed.sums is None:
+        return None
+    slot, rows = probed.slot, probed.sums.tolist()
+    lengths = lengths_of(slot.parameters)
+    parts = [
+        (name, numbers([row], length))
+        for (name, _), length, row in zip(slot.parameters, lengths, rows, strict=True)
+    ]
+    worst = sorted(
+        (p for p in parts if p[1].relative_l2 is not None and p[1].reference_l2),
+        key=lambda p: -(p[1].relative_l2 or 0.0),
+    )
+    return replace(
+        numbers(rows, slot.numel),
+        residual_l2=probed.residual_l2,
+        scope=probed.scope,
+        worst=tuple(
+            ParameterError(
+                name=name,
+                relative_l2=error.relative_l2,
+                cosine=error.cosine,
+                max_absolute=error.max_absolute,
+            )
+            for name, error in worst[:_WORST]
+        ),
+    )
+
+
+def skew_record(probed: ProbeResult) -> SkewRecord | None:
+    """Return when each rank had a probed bucket ready; ``None`` where the probe failed."""
+    if probed.arrivals is None:
+        return None
+    slot = probed.slot
+    times, uncertainties = zip(*probed.arrivals.tolist(), strict=True)
+    known = min(uncertainties) >= 0
+    return SkewRecord(
+        model=slot.model.name,
+        hook=slot.model.hook,
+        generation=slot.generation,
+        step=probed.step,
+        bucket=slot.index,
+        time_ns=probed.ready,
+        rank=probed.named(probed.rank),
+        ranks=tuple(probed.named(place) for place in range(len(times))),
+        arrivals_ns=tuple(time - min(times) for time in times),
+        # Of the two clocks that are known worst.
+        uncertainty_ns=sum(sorted(uncertainties)[-2:]) if known else None,
+    )

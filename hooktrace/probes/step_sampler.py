@@ -1,6 +1,6 @@
 """What is looked at on some steps of a model only, behind one comparison for each hook call.
 
-    TracedHook --step >= model.sample_step--> StepSampler.enter
+    TracedHook --step >= model.sample_step--> StepSampler.enter --CallStart--> parts that are due
                                                 |-- model.py or local.py    how lossy is it?
                                                 |-- wire.py                 what is sent?
                                                 +-- debug_checks.py         on every step
@@ -13,28 +13,39 @@ A part that fails ends itself, and says so; training goes on.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from ..capture.calls import BucketCall, Recorder
-from ..records import AnomalyRecord
-from .call_start import CallStart
-from .debug_checks import DebugSink
-from .probe import ProbeSink
-from .probe_result import ProbeResult
-from .wire import WireSample, WireSink
+from ..capture.buckets import BucketSlot, GradBucketLike
+from ..capture.calls import Recorder
 
 Future = Any  # torch.futures.Future or torch._C.Future
 
 
-class Sink(ProbeSink, DebugSink, WireSink, Protocol):
+class CallStart(NamedTuple):
+    """A hook call that is about to begin; ``ready``: host ns at which DDP made it."""
+
+    slot: BucketSlot
+    step: int
+    ready: int
+    bucket: GradBucketLike
+    state: Any
+
+
+class Sink(Recorder, Protocol):
     """What looking at calls needs of a tracer."""
 
     @property
-    def push(self) -> Callable[[BucketCall | ProbeResult | WireSample | AnomalyRecord], None]:
+    def push(self) -> Callable[[object], None]:
         """Takes what was found, and ended calls; never blocks."""
 
+    def clock_offset(self, host_ns: int) -> tuple[int, int] | None:
+        """Return the offset to rank 0's clock and its uncertainty, ns; ``None`` if unknown."""
 
-class LookedAt(Protocol):
+    def wake(self) -> None:
+        """Let the drain work now."""
+
+
+class Look(Protocol):
     """One part's view of a call under way."""
 
     @property
@@ -43,29 +54,33 @@ class LookedAt(Protocol):
 
         Of all parts one only may have it.
         """
+        return None
 
     def join(self, future: Future) -> Future:
         """Return a future of the same result for DDP, complete once it was looked at."""
 
     def abandon(self) -> None:
         """Let go of the call: its hook raised."""
+        return
 
 
 class Part(Protocol):
-    """One thing that is looked at: whether, and on which steps, it decides itself."""
+    """One thing that is looked at: whether, and on which steps, it decides itself.
 
-    @property
-    def next_step(self) -> int:
-        """The next step at which there is anything to do."""
+    ``next_step``: the next step at which there is anything to do.
+    """
 
-    def enter(self, start: CallStart, sink: Sink) -> LookedAt | None:
+    next_step: int
+
+    def enter(self, start: CallStart, sink: Sink) -> Look | None:
         """Look at a call of a step at or after ``next_step``; raises nothing.
 
         Returns ``None`` where there is nothing to do when the call ends.
         """
 
     def leave(self) -> None:
-        """Let the other ranks know that this one samples no more."""
+        """Let the other ranks know that this one samples no more, if they wait for it."""
+        return
 
 
 class StepSampler:
@@ -96,7 +111,7 @@ class SampledCall:
 
     __slots__ = ("_looks",)
 
-    def __init__(self, looks: Sequence[LookedAt]) -> None:
+    def __init__(self, looks: Sequence[Look]) -> None:
         self._looks = looks
 
     def recorder(self, otherwise: Recorder) -> Recorder:

@@ -16,6 +16,7 @@ for the step: then the bytes are unknown, and never guessed.
 
 from __future__ import annotations
 
+import functools
 import math
 import pickle
 import sys
@@ -24,13 +25,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 
-from ..capture.clocks import Clock
 from ..records import Transfer
-from .call_start import CallStart
+from .step_sampler import CallStart, Part, Sink
 
 _FIRST_STEP = 2
 """The first after DDP has rebuilt its buckets."""
@@ -38,27 +38,6 @@ _FIRST_STEP = 2
 _USUAL = 100
 _REST_NS = 25 * 10**9
 _LONG_NS = 60 * 10**6
-
-_BYTES = {
-    name: (str(dtype).removeprefix("torch."), dtype.itemsize)
-    for name, dtype in (
-        ("Byte", torch.uint8),
-        ("Char", torch.int8),
-        ("Bool", torch.bool),
-        ("Short", torch.int16),
-        ("Int", torch.int32),
-        ("Long", torch.int64),
-        ("Half", torch.float16),
-        ("BFloat16", torch.bfloat16),
-        ("Float", torch.float32),
-        ("Double", torch.float64),
-        ("ComplexFloat", torch.complex64),
-        ("ComplexDouble", torch.complex128),
-        ("Float8_e4m3fn", torch.float8_e4m3fn),
-        ("Float8_e5m2", torch.float8_e5m2),
-    )
-}
-"""The recorder's names of dtypes, ours, and bytes an element."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,20 +75,7 @@ class CallWindow(NamedTuple):
     done: int
 
 
-class WireSink(Protocol):
-    """What a sampler needs of a tracer."""
-
-    clock: Clock
-
-    @property
-    def push(self) -> Callable[[WireSample], None]:
-        """Takes a sample; the calls of its step are pushed later."""
-
-    def wake(self) -> None:
-        """Let the drain work now."""
-
-
-class WireSampler:
+class WireSampler(Part):
     """Marks the sampled steps of one model: step 2, and each ``every``-th one.
 
     A dump of the recorder holds up the interpreter.  Where steps are short and nobody asked for
@@ -122,7 +88,7 @@ class WireSampler:
         self._rested_ns = 0
         self.next_step = _FIRST_STEP
 
-    def enter(self, start: CallStart, sink: WireSink) -> None:
+    def enter(self, start: CallStart, sink: Sink) -> None:
         """Take note of a call of a step at or after ``next_step``."""
         step = start.step
         if step == self._sampled:
@@ -140,9 +106,6 @@ class WireSampler:
         self._rested_ns = now + (_REST_NS if self._every >= _USUAL else 0)
         self._sampled = step
         self.next_step = step + 1
-
-    def leave(self) -> None:
-        """Do nothing: no other rank waits for this one."""
 
 
 class FlightRecorder:
@@ -203,18 +166,28 @@ class FlightRecorder:
         self._reaches_ns = entries[0]["time_created_ns"] if forgetful else 0
 
 
+@functools.cache
+def _dtype(name: str) -> torch.dtype | None:
+    """Return the dtype that the recorder calls ``name``, as torch's tensor types are called."""
+    try:
+        return torch.empty(0).type(f"torch.{name}Tensor").dtype
+    except ValueError:
+        return None
+
+
 def _issued(entry: dict[str, Any]) -> Issued:
     sizes, names = entry["input_sizes"], entry["input_dtypes"]
     if len(names) == 1:
         names = names * len(sizes)
+    dtypes = [dtype for name in names if (dtype := _dtype(name)) is not None]
     transfer = None
-    if all(name in _BYTES for name in names):
-        dtypes = [_BYTES[name] for name in names]
+    if len(dtypes) == len(names):
         transfer = Transfer(
             collective=entry["profiling_name"].rpartition(":")[2],
-            dtype="+".join(sorted({dtype for dtype, _ in dtypes})),
+            dtype="+".join(sorted({str(dtype).removeprefix("torch.") for dtype in dtypes})),
             wire_bytes=sum(
-                math.prod(shape) * size for shape, (_, size) in zip(sizes, dtypes, strict=True)
+                math.prod(shape) * dtype.itemsize
+                for shape, dtype in zip(sizes, dtypes, strict=True)
             ),
         )
     group = entry["process_group"][0]

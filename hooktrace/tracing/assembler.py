@@ -17,17 +17,9 @@ from typing import Any
 
 from ..capture.calls import NOT_YET, BucketCall, DeviceCall, StampFailure
 from ..capture.clocks import EventPool
-from ..probes import (
-    AnomalyDraft,
-    CallWindow,
-    Diagnosis,
-    FlightRecorder,
-    ProbeResult,
-    WireSample,
-    attribute,
-    error_record,
-    skew_record,
-)
+from ..probes.diagnosis import Diagnosis
+from ..probes.probe_result import ProbeResult, error_record, skew_record
+from ..probes.wire import CallWindow, FlightRecorder, WireSample, attribute
 from ..records import AnomalyRecord, CompletedStep, ErrorRecord, StepRecord
 from .call_records import Sent, bucket_record, step_record
 from .losses import LossLedger
@@ -226,8 +218,14 @@ class Assembler:
 
 def _hook_exception(call: BucketCall) -> AnomalyRecord:
     what = f"the hook raised in stage {call.error_stage}: {call.error}"
-    draft = AnomalyDraft("hook_exception", what, stage=call.error_stage)
-    return draft.record(call.slot, call.step, call.done)
+    return anomaly_of(
+        call.slot,
+        "hook_exception",
+        what,
+        step=call.step,
+        time_ns=call.done,
+        stage=call.error_stage,
+    )
 
 
 def _forget_the_oldest(waiting: dict[Any, Any]) -> None:

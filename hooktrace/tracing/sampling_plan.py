@@ -16,7 +16,11 @@ from typing import Any
 import torch.distributed as dist
 
 from ..capture.buckets import BucketSlot
-from ..probes import DebugChecks, LocalProbes, ModelProbes, StepSampler, WireSampler
+from ..probes.debug_checks import DebugChecks
+from ..probes.local import LocalProbes
+from ..probes.model import ModelProbes
+from ..probes.step_sampler import StepSampler
+from ..probes.wire import WireSampler
 from ..staging.groups import group_of, only_default_group
 from ..staging.hook import StagedHook
 from .tracer import Tracer

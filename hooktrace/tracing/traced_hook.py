@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from ..capture.buckets import BucketSlot
 from ..capture.calls import BucketCall, DeviceCall, Recorder, StampFailure
 from ..capture.layout import LayoutTracker
-from ..probes import CallStart, SampledCall
+from ..probes.step_sampler import CallStart, SampledCall
 from ..ranks.job import current_rank
 from ..staging.driver import Future, launch_opaque
 from ..staging.hook import HOOK_SIGNATURE, StagedHook

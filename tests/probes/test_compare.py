@@ -33,7 +33,6 @@ def test_by_hand() -> None:
     assert error.max_absolute == 8
     assert error.flipped_share == 0.25
     assert error.reference_l2 == pytest.approx(5)
-    assert error.projection == pytest.approx(-3 / 25)
 
 
 def test_parts_add_up_whatever_their_lengths() -> None:

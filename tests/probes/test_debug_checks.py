@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from hooktrace.capture.buckets import BucketSlot, ModelState
-from hooktrace.probes.call_start import CallStart
 from hooktrace.probes.debug_checks import DebugChecks
+from hooktrace.probes.step_sampler import CallStart
 from hooktrace.testing import FakeBucket
 
 

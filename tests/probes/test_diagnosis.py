@@ -9,8 +9,7 @@ import torch
 from msgspec.structs import replace
 
 from hooktrace.probes.diagnosis import Diagnosis, weights
-from hooktrace.probes.probe_result import ProbeResult
-from hooktrace.probes.result_records import error_record, skew_record
+from hooktrace.probes.probe_result import ProbeResult, error_record, skew_record
 from hooktrace.records import ErrorRecord
 from tests.exporters.records_sample import make_bucket
 

@@ -13,6 +13,7 @@ import torch
 from hooktrace.probes import probe as probe_module
 from hooktrace.probes.probe import Probe
 from hooktrace.probes.probe_result import ProbeResult, StepChecksums
+from hooktrace.probes.step_sampler import CallStart
 
 
 class Group:
@@ -93,11 +94,10 @@ class Probed:
         sink: Any = self.sink
         bucket: Any = Bucket()
         self.probe: Any = Probe(
-            bucket,
+            CallStart(slot, 0, ready, bucket, None),
             ProbeResult(slot, 0, 0, False, ready=ready),
             group,
             sink,
-            state=None,
             checksums=StepChecksums(0, {}),
             stop=lambda _, why: self.stopped.append(why),
         )

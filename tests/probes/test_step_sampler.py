@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from hooktrace.probes.call_start import CallStart
-from hooktrace.probes.step_sampler import StepSampler
+from hooktrace.probes.step_sampler import CallStart, StepSampler
 
 
 class Look:

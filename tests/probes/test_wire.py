@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hooktrace.probes.call_start import CallStart
+from hooktrace.probes.step_sampler import CallStart
 from hooktrace.probes.wire import (
     CallWindow,
     FlightRecorder,

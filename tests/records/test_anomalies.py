@@ -15,7 +15,8 @@ from hooktrace.records.metrics import ANOMALIES as METRIC
 from tests.exporters.records_sample import make_anomaly, make_run
 
 _KIND_AT = {
-    "AnomalyDraft": 0,
+    "anomaly": 0,
+    "note": 0,
     "_note": 0,
     "find": 0,
     "_judge_what_follows": 2,

@@ -8,7 +8,7 @@ import torch
 
 from hooktrace import BucketRecord, Tracer, staged, trace
 from hooktrace.capture.clocks import EventPool
-from hooktrace.probes import WireSample
+from hooktrace.probes.wire import WireSample
 from hooktrace.records import Stage
 from hooktrace.tracing.assembler import Assembler
 from hooktrace.tracing.losses import LossLedger

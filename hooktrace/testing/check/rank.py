@@ -23,6 +23,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from ...records.anomalies import anomaly_kind
 from ...records.errors import UsageError
 from .cases import Case
 from .context import Context, Known
@@ -137,5 +138,5 @@ def _find_exception(context: Context, error: Exception) -> None:
 def _tidy(message: str) -> str:
     """Return the message without what torch and the tracer put around it."""
     message = message.strip().partition("\n")[0]
-    message = message.partition("; fix it and make the DDP model anew")[0]
+    message = message.partition(f"; {anomaly_kind('hook_exception').remedy}")[0]
     return _WRAPPING.sub("", message).rstrip(": ")

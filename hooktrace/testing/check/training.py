@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
-from ...probes.compare import ErrorNumbers, measure, numbers
-from ...records import BucketRecord
+from ...probes.compare import measure, numbers
+from ...records import BucketRecord, ErrorRecord
 from ...tracing.trace import instrument
 from ...tracing.tracer import Tracer
 from .context import Context
@@ -65,7 +65,7 @@ class Step:
         """Cosine similarity, as probes measure it."""
         return self._numbers().cosine or 0.0
 
-    def _numbers(self) -> ErrorNumbers:
+    def _numbers(self) -> ErrorRecord:
         numel = self.result.numel()
         return numbers(measure(self.result, self.reference, [numel]).tolist(), numel)
 

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed import HashStore
 
-from hooktrace.probes.agreement import NEVER, Agreement
-from hooktrace.probes.schedule import Schedule
+from hooktrace.probes.schedule import NEVER, Agreement, Schedule
 
 
 def agreements(wishes: list[int]) -> list[Agreement]:

@@ -1,0 +1,37 @@
+"""The record of an anomaly of one bucket: what was seen; the table of anomalies says what to do."""
+
+from __future__ import annotations
+
+from ..capture.buckets import BucketSlot
+from ..records import AnomalyRecord
+from ..records.anomalies import anomaly_kind
+
+
+def anomaly_of(
+    slot: BucketSlot,
+    kind: str,
+    what: str,
+    *,
+    step: int,
+    time_ns: int,
+    stage: str = "hook",
+    parameter: str | None = None,
+) -> AnomalyRecord:
+    """Return the record of an anomaly, whose message says where, ``what``, and the kind's remedy.
+
+    ``kind``: of ``records.anomalies``.  ``time_ns``: host ns.
+    """
+    where = f"hook {slot.model.hook!r}, bucket {slot.index}, step {step}"
+    return AnomalyRecord(
+        kind=kind,
+        model=slot.model.name,
+        hook=slot.model.hook,
+        generation=slot.generation,
+        step=step,
+        bucket=slot.index,
+        stage=stage,
+        time_ns=time_ns,
+        message=f"{where}: {what}; {anomaly_kind(kind).remedy}",
+        parameter=parameter,
+        rank=slot.model.rank,
+    )
