@@ -46,7 +46,6 @@ TESTED_BY = {
     "exporters/otel_*": "exporters/test_opentelemetry.py",
     "exporters/base.py": "tracing/test_fan_out.py",
     "hooks/optimizer.py": "hooks/test_optimizer.py, distributed/test_optimizer_hooks.py",
-    "hooks/parameter_order.py": "distributed/test_optimizer_hooks.py",
     "hooks/zero.py": "distributed/test_optimizer_hooks.py",
     "hooks/wrappers.py": "distributed/test_catalogue.py",
     "hooks/*": "distributed/test_parity.py",

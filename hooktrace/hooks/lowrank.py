@@ -1,8 +1,8 @@
 """The linear algebra of low-rank compression: products with thin matrices, orthogonalisation.
 
-    P = M Q          left(M, Q, out=P)              M: (n, m)   P: (n, r)   Q: (m, r)
-    Q = transpose(M) P    right(M, P, out=Q)
-    M = P transpose(Q)    outer(P, Q, out=M)
+    P = M Q                 multiply(M, Q, out=P)         M: (n, m)   P: (n, r)   Q: (m, r)
+    Q = transpose(M) P      multiply(M.t(), P, out=Q)
+    M = P transpose(Q)      outer(P, Q, out=M)
     P = orthonormal columns of P    orthogonalize(P)
 
 Only speed is decided here, by the shapes: a BLAS's general product is slow where one side has two
@@ -20,7 +20,7 @@ _FASTER_BY_VECTORS = (torch.float32, torch.float64, torch.float16)
 _HALF = (torch.float16, torch.bfloat16)
 
 
-def left(matrix: torch.Tensor, q: torch.Tensor, out: torch.Tensor) -> None:
+def multiply(matrix: torch.Tensor, q: torch.Tensor, out: torch.Tensor) -> None:
     """Write ``matrix @ q`` to ``out``: shapes (n, m), (m, r) and (n, r)."""
     if not _by_vectors(matrix, q.shape[1]):
         torch.mm(matrix, q, out=out)
@@ -30,11 +30,6 @@ def left(matrix: torch.Tensor, q: torch.Tensor, out: torch.Tensor) -> None:
     for row, product in zip(rows, products, strict=True):
         torch.mv(matrix, row, out=product)
     out.copy_(products.t())
-
-
-def right(matrix: torch.Tensor, p: torch.Tensor, out: torch.Tensor) -> None:
-    """Write ``matrix.T @ p`` to ``out``: shapes (n, m), (n, r) and (m, r)."""
-    left(matrix.t(), p, out)
 
 
 def outer(p: torch.Tensor, q: torch.Tensor, out: torch.Tensor) -> None:

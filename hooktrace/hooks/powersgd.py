@@ -25,7 +25,7 @@ from ..staging.collectives import AllReduce
 from ..staging.driver import Steps
 from ..staging.groups import group_of
 from ..staging.hook import staged
-from .lowrank import left, orthogonalize, outer, right
+from .lowrank import multiply, orthogonalize, outer
 from .powersgd_factors import MatrixGroup, restart_like
 from .powersgd_state import PowerSGDState
 
@@ -58,7 +58,7 @@ def powerSGD_hook(state: PowerSGDState, bucket: GradBucketLike) -> Steps:  # noq
     residual = state.residual_for(bucket.index(), buffer, buffer.numel())
     gradients = bucket.gradients()
     factors, is_new = state.factors(bucket, residual)
-    state.count(factors.numel_before, factors.numel_after, bucket)
+    state.count(buffer.numel(), factors.wire.numel() + factors.q.numel(), bucket)
     source = buffer if residual is None else residual
     if factors.runs:
         plain = [source[start:stop] for start, stop in factors.runs]
@@ -68,7 +68,7 @@ def powerSGD_hook(state: PowerSGDState, bucket: GradBucketLike) -> Steps:  # noq
     matrices = [_matrices(each, gradients) for each in factors.groups]
     for each, sources in zip(factors.groups, matrices, strict=True):
         orthogonalize(each.q, state.orthogonalization_epsilon, each.restart)
-        _left(each.sources or sources, each.q, each.p, state)
+        _multiply(each.sources or sources, each.q, each.p, state)
 
     yield AllReduce(factors.wire, group)
 
@@ -79,7 +79,7 @@ def powerSGD_hook(state: PowerSGDState, bucket: GradBucketLike) -> Steps:  # noq
         buffer[start:stop].copy_(mean[start_in_mean:stop_in_mean])
     for each, sources in zip(factors.groups, matrices, strict=True):
         orthogonalize(each.p, state.orthogonalization_epsilon)
-        _right(each.sources or sources, each.p, each.q, state)
+        _multiply(each.sources or sources, each.p, each.q, state, transposed=True)
 
     if factors.groups:
         yield AllReduce(factors.q, group)
@@ -123,12 +123,12 @@ def batched_powerSGD_hook(state: PowerSGDState, bucket: GradBucketLike) -> Steps
         state.randomize([q])
     state.count(numel, 2 * side * rank, bucket)
     orthogonalize(q[None], state.orthogonalization_epsilon, restart_like(q, side, rank))
-    left(matrix, q, p)
+    multiply(matrix, q, p)
 
     yield AllReduce(p, group)
 
     orthogonalize(p[None], state.orthogonalization_epsilon)
-    right(matrix, p, q)
+    multiply(matrix.t(), p, q)
 
     yield AllReduce(q, group)
 
@@ -162,21 +162,21 @@ def _matrices(group: MatrixGroup, gradients: list[torch.Tensor]) -> list[torch.T
     return [gradients[i].view(group.shape) for i in group.positions]
 
 
-def _left(
-    matrices: list[torch.Tensor], q: torch.Tensor, p: torch.Tensor, state: PowerSGDState
+def _multiply(
+    matrices: list[torch.Tensor],
+    thin: torch.Tensor,
+    out: torch.Tensor,
+    state: PowerSGDState,
+    *,
+    transposed: bool = False,
 ) -> None:
-    if state.batch_tensors_with_same_shape and not p.is_cpu:
-        torch.bmm(torch.stack(matrices), q, out=p)
+    """Write the product of each matrix (n, m), or of its transpose, and ``thin[i]`` to ``out[i]``.
+
+    ``thin``: (k, m, r), transposed (k, n, r).  ``out``: (k, n, r), transposed (k, m, r).
+    """
+    if state.batch_tensors_with_same_shape and not out.is_cpu:
+        stacked = torch.stack(matrices)
+        torch.bmm(stacked.transpose(1, 2) if transposed else stacked, thin, out=out)
         return
     for i, matrix in enumerate(matrices):
-        left(matrix, q[i], p[i])
-
-
-def _right(
-    matrices: list[torch.Tensor], p: torch.Tensor, q: torch.Tensor, state: PowerSGDState
-) -> None:
-    if state.batch_tensors_with_same_shape and not p.is_cpu:
-        torch.bmm(torch.stack(matrices).transpose(1, 2), p, out=q)
-        return
-    for i, matrix in enumerate(matrices):
-        right(matrix, p[i], q[i])
+        multiply(matrix.t() if transposed else matrix, thin[i], out[i])

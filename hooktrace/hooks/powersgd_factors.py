@@ -41,12 +41,10 @@ class MatrixGroup:
 class Factors:
     """How one bucket is compressed.
 
-    ``wire``: the payload of the first all-reduce, all uncompressed gradients and then all P.
-    ``p``, ``q``: all P and all Q, flat; ``p`` is the end of ``wire``.  ``uncompressed``: the same
-    memory as the beginning of ``wire``.  ``runs``: (start, stop) in the bucket of uncompressed
-    gradients, neighbours taken together.  ``residual``: of error feedback, ``None`` without it.
-    ``numel_before``, ``numel_after``: elements of the bucket and of what is sent for it.
-    ``numels``: elements of each parameter.
+    ``wire``: the payload of the first all-reduce: ``uncompressed``, the gradients sent as they are,
+    and then ``p``, all P.  ``q``: all Q, flat.  ``runs``: (start, stop) in the bucket of
+    uncompressed gradients, neighbours taken together.  ``residual``: of error feedback, ``None``
+    without it.  ``numels``: elements of each parameter.
     """
 
     wire: torch.Tensor
@@ -56,8 +54,6 @@ class Factors:
     groups: list[MatrixGroup]
     runs: list[tuple[int, int]]
     residual: torch.Tensor | None
-    numel_before: int
-    numel_after: int
     numels: list[int]
 
 
@@ -79,43 +75,31 @@ def cut(
     """
     buffer, gradients = bucket.buffer(), bucket.gradients()
     by_shape, runs = _sorted_out(gradients, rank, min_compression_rate)
+    sizes = [(len(k), n, m, min(n, m, rank)) for (n, m), k in by_shape.items()]
+    p_numels = [k * n * r for k, n, _, r in sizes]
+    q_numels = [k * m * r for k, _, m, r in sizes]
     plain = sum(stop - start for start, stop in runs)
-    p_numel = sum(len(k) * n * min(n, m, rank) for (n, m), k in by_shape.items())
-    q_numel = sum(len(k) * m * min(n, m, rank) for (n, m), k in by_shape.items())
-    wire = buffer.new_empty(plain + p_numel)
-    q = buffer.new_empty(q_numel) if q is None else q.to(buffer.device)
-    if q.numel() != q_numel:
+    wire = buffer.new_empty(plain + sum(p_numels))
+    uncompressed, p = wire[:plain], wire[plain:]
+    q = buffer.new_empty(sum(q_numels)) if q is None else q.to(buffer.device)
+    if q.numel() != sum(q_numels):
         raise does_not_fit(bucket.index())
     numels = [gradient.numel() for gradient in gradients]
-    known = Factors(
-        wire=wire,
-        uncompressed=wire[:plain],
-        p=wire[plain:],
-        q=q,
-        groups=[],
-        runs=runs,
-        residual=residual,
-        numel_before=buffer.numel(),
-        numel_after=plain + p_numel + q_numel,
-        numels=numels,
-    )
     parts = [] if residual is None else residual.split(numels)
-    p_start = q_start = 0
-    for (n, m), positions in by_shape.items():
-        k, r = len(positions), min(n, m, rank)
-        p_stop, q_stop = p_start + k * n * r, q_start + k * m * r
-        known.groups.append(
-            MatrixGroup(
-                positions=positions,
-                shape=(n, m),
-                p=known.p[p_start:p_stop].view(k, n, r),
-                q=q[q_start:q_stop].view(k, m, r),
-                restart=restart_like(q, m, r),
-                sources=[parts[i].view(n, m) for i in positions] if parts else [],
-            )
+    groups = [
+        MatrixGroup(
+            positions=positions,
+            shape=(n, m),
+            p=of_p.view(k, n, r),
+            q=of_q.view(k, m, r),
+            restart=restart_like(q, m, r),
+            sources=[parts[i].view(n, m) for i in positions] if parts else [],
         )
-        p_start, q_start = p_stop, q_stop
-    return known
+        for positions, (k, n, m, r), of_p, of_q in zip(
+            by_shape.values(), sizes, p.split(p_numels), q.split(q_numels), strict=True
+        )
+    ]
+    return Factors(wire, uncompressed, p, q, groups, runs, residual, numels)
 
 
 def _sorted_out(

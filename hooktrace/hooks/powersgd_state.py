@@ -1,30 +1,80 @@
-"""The state of the PowerSGD hooks: settings, the step at which compression begins, statistics.
+"""The state of the PowerSGD hooks: what they remember of one model, by bucket and by parameter.
 
-    arguments --checked--> PowerSGDState   .compresses      plain all-reduce before, low rank after
-                                           .randomize       the same random Q on all ranks
-                                           .count           what compression saves
-                             PowerSGDMemory (powersgd_memory.py)   residuals, P and Q
+    bucket --claim--> is it of this model?   --recall--> residual, P and Q of its parameters
+           --residual_for, factors, square_factors--> tensors that the hook updates in place
 
-Names, arguments and numbers are those of ``torch.distributed.algorithms.ddp_comm_hooks``'
-``PowerSGDState``.
+Residuals, P and Q live as long as the layout: nothing of the size of a bucket is allocated in a
+step.  They belong to parameters, by their position among all that DDP's first backward pass brings:
+DDP makes other buckets of the same parameters when it rebuilds them and when a job is resumed, but
+each job's first pass brings the parameters in the same order.  They are kept together by bucket.
+When the buckets are others than before they are taken apart and put together anew.
 """
 
 from __future__ import annotations
 
-import logging
+import weakref
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from ..capture.buckets import GradBucketLike
-from ..staging.groups import require_member
-from .powersgd_memory import PowerSGDMemory
+from .powersgd_factors import Factors, Shape, cut, does_not_fit
+from .powersgd_settings import PowerSGDSettings
 
-logger = logging.getLogger(__name__)
+_OF_THIS_JOB = ("_factors", "_model", "_passes", "_positions")
+"""What is not pickled, but begins anew."""
+
+_PASSES_BEFORE_REBUILD = 3  # with a static graph the buckets of the third backward pass are new
 
 
-class PowerSGDState(PowerSGDMemory):
+class ParameterOrder:
+    """The parameters of one model, in the order in which its first backward pass met them.
+
+    They are known by weak reference: none is kept alive.
+    """
+
+    def __init__(self) -> None:
+        self._parameters: dict[int, tuple[int, weakref.ref[torch.Tensor]]] = {}
+        self._met = 0
+        self._complete = False
+
+    def owns(self, bucket: GradBucketLike) -> bool:
+        """Return whether the bucket is of the same model as those before it."""
+        parameters = bucket.parameters()
+        if not self._complete:
+            for parameter in parameters:
+                position = len(self._parameters)
+                self._parameters[id(parameter)] = position, weakref.ref(parameter)
+            self._met += 1
+            self._complete = bucket.is_last()
+            return bucket.index() == self._met - 1
+        _, known = self._parameters.get(id(parameters[0]), (0, None))
+        return known is not None and known() is parameters[0]
+
+    def positions(self, bucket: GradBucketLike) -> list[int]:
+        """Return the positions of the bucket's parameters among the model's."""
+        return [self._parameters[id(parameter)][0] for parameter in bucket.parameters()]
+
+
+@dataclass(slots=True)
+class ParameterMemory:
+    """What is remembered of one parameter: residual (numel,) and Q (m, r), as far as there are any.
+
+    ``shape``: (n, m) of the matrix, ``None`` where the parameter is not compressed.
+    """
+
+    numel: int
+    residual: torch.Tensor | None = None
+    shape: Shape | None = None
+    q: torch.Tensor | None = None
+
+
+_NOTHING = ParameterMemory(numel=-1)
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class PowerSGDState(PowerSGDSettings):
     """Settings and memory of ``powerSGD_hook`` and ``batched_powerSGD_hook``, for one model.
 
     ``process_group``: to average over, ``None`` for the default group.
@@ -56,115 +106,147 @@ class PowerSGDState(PowerSGDMemory):
     Raises ``ValueError`` for settings that cannot work.
     """
 
-    __slots__ = (
-        "batch_tensors_with_same_shape",
-        "compression_stats_logging_frequency",
-        "iter",
-        "next_stats_report",
-        "orthogonalization_epsilon",
-        "process_group",
-        "rng",
-        "start_powerSGD_iter",
-        "total_numel_after_compression",
-        "total_numel_before_compression",
-    )
-
-    def __init__(  # noqa: PLR0917  # torch's order of arguments
-        self,
-        process_group: dist.ProcessGroup | None,
-        matrix_approximation_rank: int = 1,
-        start_powerSGD_iter: int = 1_000,  # noqa: N803  # torch's name
-        min_compression_rate: float = 2,
-        use_error_feedback: bool = True,
-        warm_start: bool = True,
-        orthogonalization_epsilon: float = 0,
-        random_seed: int = 0,
-        compression_stats_logging_frequency: int = 10_000,
-        batch_tensors_with_same_shape: bool = False,
-    ) -> None:
-        import numpy as np
-
-        super().__init__(
-            rank=matrix_approximation_rank,
-            min_compression_rate=min_compression_rate,
-            use_error_feedback=use_error_feedback,
-            warm_start=warm_start,
-        )
-        self.process_group = process_group
-        self.start_powerSGD_iter = start_powerSGD_iter
-        self.orthogonalization_epsilon = orthogonalization_epsilon
-        self.batch_tensors_with_same_shape = batch_tensors_with_same_shape
-        self._check_settings()
-        # torch draws its seeds from this generator; the same draws give the same Q.
-        self.rng = np.random.RandomState(random_seed)
-        self.iter = 0
-        self.total_numel_before_compression = 0
-        self.total_numel_after_compression = 0
-        self.compression_stats_logging_frequency = max(1, compression_stats_logging_frequency)
-        self.next_stats_report = 0
-
-    def _check_settings(self) -> None:
-        require_member("PowerSGDState", "process_group", self.process_group)
-        start = self.start_powerSGD_iter
-        rank = self.matrix_approximation_rank
-        _require("matrix_approximation_rank", rank, rank >= 1, "pass 1 or more")
-        _require("start_powerSGD_iter", start, start >= 0, "pass 2 or more")
-        if start <= 1 and (self.use_error_feedback or self.warm_start):
-            raise ValueError(
-                f"PowerSGDState: start_powerSGD_iter={start} is too early for error "
-                "feedback or warm start, whose memory must not be older than DDP's rebuilt "
-                "buckets; pass 2 or more, or turn both off"
-            )
-        rate = self.min_compression_rate
-        _require("min_compression_rate", rate, rate > 0, "pass more than 0, such as 2")
-        epsilon = self.orthogonalization_epsilon
-        remedy = "pass 0, or a small number such as 1e-8"
-        _require("orthogonalization_epsilon", epsilon, epsilon >= 0, remedy)
+    error_dict: dict[int, torch.Tensor] = field(default_factory=dict, init=False)
+    p_memory_dict: dict[int, torch.Tensor] = field(default_factory=dict, init=False)
+    q_memory_dict: dict[int, torch.Tensor] = field(default_factory=dict, init=False)
+    _by_parameter: dict[int, ParameterMemory] = field(default_factory=dict, init=False)
+    _squares: dict[int, list[int]] = field(default_factory=dict, init=False)
+    _factors: dict[int, Factors] = field(default_factory=dict, init=False)
+    _positions: dict[int, list[int]] = field(default_factory=dict, init=False)
+    _model: ParameterOrder = field(default_factory=ParameterOrder, init=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        return super().__getstate__() | {"process_group": None}
+        kept = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _OF_THIS_JOB}
+        return kept | {"process_group": None, "_by_parameter": self._taken_apart()}
 
-    @property
-    def compresses(self) -> bool:
-        """Whether this step's gradients are compressed."""
-        return self.iter >= self.start_powerSGD_iter
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        begun = {"_factors": {}, "_positions": {}, "_model": ParameterOrder(), "_passes": 0}
+        for name, value in (state | begun).items():
+            setattr(self, name, value)
 
-    def maybe_increase_iter(self, bucket: GradBucketLike) -> None:
-        """Count the step at its last bucket."""
-        if bucket.is_last():
-            self.iter += 1
-            self._passes += 1
-            if self.iter == self.start_powerSGD_iter:
-                logger.info("PowerSGD begins to compress after %d steps", self.iter)
+    def claim(self, bucket: GradBucketLike) -> None:
+        """Check that the bucket belongs to the model that this state has served so far.
 
-    def randomize(self, qs: list[torch.Tensor]) -> None:
-        """Fill with random numbers that are the same on all ranks and differ from step to step.
-
-        One tensor after another from a generator of its own: torch's global one belongs to the
-        training thread.
+        Raises ``ValueError`` for another model's: its residuals and factors would be mixed up.
         """
-        generator = torch.Generator().manual_seed(int(self.rng.randint(1_000_000_000)))
-        for q in qs:
-            q.copy_(torch.randn(q.shape, dtype=q.dtype, generator=generator))
+        if not self._model.owns(bucket):
+            raise ValueError(
+                "the PowerSGDState belongs to another model already; "
+                "make one PowerSGDState for each model"
+            )
 
-    def compression_stats(self) -> tuple[float, int, int]:
-        """Return (rate, elements before compression, elements after it) over all steps so far."""
-        before, after = self.total_numel_before_compression, self.total_numel_after_compression
-        return (before / after if after else 0, before, after)
+    def recall(self, bucket: GradBucketLike) -> None:
+        """Put the memory of the bucket's parameters together, if it was kept in other buckets."""
+        index, positions = bucket.index(), self._model.positions(bucket)
+        if self._positions.get(index, positions) != positions:
+            self._by_parameter = self._taken_apart()
+            self._factors, self._positions = {}, {}
+            self.error_dict, self.p_memory_dict, self.q_memory_dict = {}, {}, {}
+        self._positions[index] = positions
+        if positions[0] not in self._by_parameter:
+            return
+        found = [self._by_parameter.pop(position, _NOTHING) for position in positions]
+        if [memory.numel for memory in found] != [g.numel() for g in bucket.gradients()]:
+            raise does_not_fit(index)
+        shapes = dict.fromkeys(memory.shape for memory in found)
+        qs = [m.q for shape in shapes for m in found if m.shape == shape and m.q is not None]
+        residuals = [m.residual for m in found if m.residual is not None]
+        for parts, kept in ((residuals, self.error_dict), (qs, self.q_memory_dict)):
+            kept.pop(index, None)
+            if parts:
+                kept[index] = torch.cat([part.flatten() for part in parts])
 
-    def count(self, before: int, after: int, bucket: GradBucketLike) -> None:
-        """Add to the statistics, and log them when it is time."""
-        self.total_numel_before_compression += before
-        self.total_numel_after_compression += after
-        if bucket.is_last() and self.iter >= self.next_stats_report:
-            rate, total_before, total_after = self.compression_stats()
-            logger.info(
-                "PowerSGD at step %d: %d elements compressed to %d, rate %.1f",
-                self.iter, total_before, total_after, rate,
-            )  # fmt: skip
-            self.next_stats_report = self.iter + self.compression_stats_logging_frequency
+    def _taken_apart(self) -> dict[int, ParameterMemory]:
+        """Return what is remembered, by parameter; what no bucket has asked for yet included."""
+        apart = dict(self._by_parameter)
+        for index, known in self._factors.items():
+            positions = self._positions[index]
+            residuals: Any = [None] * len(positions)
+            if known.residual is not None:
+                residuals = known.residual.split(known.numels)
+            for position, numel, residual in zip(positions, known.numels, residuals, strict=True):
+                apart[position] = ParameterMemory(numel=numel, residual=residual)
+            for group in known.groups:
+                for i, q in zip(group.positions, group.q, strict=True):
+                    memory = apart[positions[i]]
+                    memory.shape, memory.q = group.shape, q if self.warm_start else None
+        return apart
 
+    def residual_for(self, index: int, buffer: torch.Tensor, numel: int) -> torch.Tensor | None:
+        """Return the residual of a bucket with this step's gradients added; ``None`` without.
 
-def _require(name: str, value: object, valid: bool, remedy: str) -> None:
-    if not valid:
-        raise ValueError(f"PowerSGDState: {name}={value} cannot work; {remedy}")
+        ``buffer``: the flat gradients.  ``numel``: length of the residual, from the buffer's on.
+        """
+        if not self.use_error_feedback:
+            return None
+        residual = self.error_dict.get(index)
+        if residual is None:
+            residual = self.error_dict[index] = buffer.new_zeros(numel)
+        if residual.device != buffer.device:  # it was loaded to another one
+            residual = self.error_dict[index] = residual.to(buffer.device)
+        if residual.numel() != numel:
+            raise does_not_fit(index)
+        residual[: buffer.numel()].add_(buffer)
+        return residual
+
+    def factors(
+        self, bucket: GradBucketLike, residual: torch.Tensor | None
+    ) -> tuple[Factors, bool]:
+        """Return how a bucket is compressed, and whether its Q must be filled anew."""
+        index, buffer = bucket.index(), bucket.buffer()
+        known = self._factors.get(index)
+        q = self.q_memory_dict.get(index) if self.warm_start else None
+        fits = (
+            known is not None
+            and known.residual is residual
+            and sum(known.numels) == buffer.numel()
+            and known.wire.dtype is buffer.dtype
+            and (q is None or q is known.q)
+        )
+        if not fits:
+            known = self._factors[index] = cut(
+                bucket,
+                residual,
+                q,
+                rank=self.matrix_approximation_rank,
+                min_compression_rate=self.min_compression_rate,
+            )
+        assert known is not None
+        self.p_memory_dict[index], self.q_memory_dict[index] = known.p, known.q
+        return known, q is None
+
+    def forget_factors(self, index: int) -> None:
+        """Without warm start, P and Q are worth nothing after the step."""
+        if not self.warm_start:
+            self.p_memory_dict.pop(index, None)
+            self.q_memory_dict.pop(index, None)
+
+    def knows_square(self, bucket: GradBucketLike, side: int) -> bool:
+        """Return whether what is remembered of a bucket as one square is of the same parameters.
+
+        It is not in the first backward passes of a resumed job, until DDP has rebuilt its buckets.
+        Raises ``ValueError`` where it still is not after that, and for another model's memory.
+        """
+        index, positions = bucket.index(), self._model.positions(bucket)
+        q = self.q_memory_dict.get(index)
+        fits = self._squares.setdefault(index, positions) == positions
+        if fits and q is not None and len(q) != side:
+            raise does_not_fit(index)
+        if not fits and self._passes >= _PASSES_BEFORE_REBUILD:
+            raise does_not_fit(index)
+        return fits
+
+    def square_factors(
+        self, index: int, buffer: torch.Tensor, side: int, rank: int
+    ) -> tuple[torch.Tensor, torch.Tensor, bool]:
+        """Return P and Q of a bucket that is one square, and whether Q must be filled anew.
+
+        Each is of shape (side, rank).
+        """
+        p, q = self.p_memory_dict.get(index), self.q_memory_dict.get(index)
+        is_new = p is None or q is None
+        if p is None or q is None:
+            p, q = buffer.new_empty(side, rank), buffer.new_empty(side, rank)
+        p, q = p.to(buffer.device), q.to(buffer.device)
+        self.p_memory_dict[index], self.q_memory_dict[index] = p, q
+        return p, q, is_new

@@ -74,10 +74,10 @@ _FILLED = "if is_new:\n        state.randomize([q for"
 
 MUTANTS: dict[str, Mutant] = {
     "error feedback dropped": Mutant(
-        "power", "powersgd_memory", _FEEDBACK, _FEEDBACK.replace("add_", "copy_")
+        "power", "powersgd_state", _FEEDBACK, _FEEDBACK.replace("add_", "copy_")
     ),
     "division of Q forgotten": Mutant("power", "powersgd", _DIVISION, "factors.q"),
-    "ranks draw different seeds": Mutant("power", "powersgd_state", _SEED, _OTHER_SEED),
+    "ranks draw different seeds": Mutant("power", "powersgd_settings", _SEED, _OTHER_SEED),
     "mean forgotten": Mutant(
         "power", "powersgd", "factors.uncompressed.div_(group.size())", "factors.uncompressed"
     ),
@@ -86,12 +86,14 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "warm start ignored": Mutant("power", "powersgd", _FILLED, _FILLED.replace("is_new", "True")),
     "batched: error feedback dropped": Mutant(
-        "batched", "powersgd_memory", _FEEDBACK, _FEEDBACK.replace("add_", "copy_")
+        "batched", "powersgd_state", _FEEDBACK, _FEEDBACK.replace("add_", "copy_")
     ),
     "batched: division of Q forgotten": Mutant(
         "batched", "powersgd", "    q.div_(group.size())\n    #", "    #"
     ),
-    "batched: ranks draw different seeds": Mutant("batched", "powersgd_state", _SEED, _OTHER_SEED),
+    "batched: ranks draw different seeds": Mutant(
+        "batched", "powersgd_settings", _SEED, _OTHER_SEED
+    ),
     "batched: P not orthogonal": Mutant(
         "batched", "powersgd", "orthogonalize(p[None], state.orthogonalization_epsilon)", "pass"
     ),
