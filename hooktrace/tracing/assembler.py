@@ -17,6 +17,7 @@ from typing import Any
 
 from ..capture.calls import NOT_YET, BucketCall, DeviceCall, StampFailure
 from ..capture.clocks import EventPool
+from ..probes.anomalies import anomaly_of
 from ..probes.diagnosis import Diagnosis
 from ..probes.probe_result import ProbeResult, error_record, skew_record
 from ..probes.wire import CallWindow, FlightRecorder, WireSample, attribute

@@ -16,6 +16,7 @@ from tests.exporters.records_sample import make_anomaly, make_run
 
 _KIND_AT = {
     "anomaly": 0,
+    "anomaly_of": 1,
     "note": 0,
     "_note": 0,
     "find": 0,
