@@ -6,7 +6,7 @@ In goes a Timeline; out come findings and facts, as text, as a page with picture
                                      |                                         |
                                      |       rules_*.py, findings.py: Finding--+
                                      v                                         v
-                            RunReport: facts, findings, arrays, missing.py
+                            RunReport: facts, findings, arrays, what is missing
                               |              |              |
                          terminal.py     page.py        as_json.py
                          (rich)      (Jinja2, svg.py)   (msgspec)

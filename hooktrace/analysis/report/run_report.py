@@ -1,20 +1,21 @@
 """All that is said of a run, before it is printed, drawn or written.
 
-Timeline --settled_steps--> StepArrays --build_facts--> ModelFacts --rules--> findings
---missing--------> what the files do not say
+Timeline --settled_steps--> StepArrays --model_facts--> ModelFacts --rules--> findings
+   |---> what the files do not say: a report of part of the data says which part
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ...records import RunInfo
-from ..timeline import Timeline
+from ...records.units import listed
+from ..timeline import RankTrack, Timeline
 from .build_facts import anomaly_facts, model_facts
 from .causes import lags
 from .facts import Finding, ModelFacts
 from .findings import anomaly_findings, findings
-from .missing import missing
 from .step_arrays import Floats, StepArrays, settled_steps
 
 
@@ -35,8 +36,8 @@ class ModelReport:
 class RunReport:
     """A run.
 
-    ``findings``: anomalies of models of which no step has settled.  ``missing``: sentences.
-    ``unaligned``: ranks whose clock nobody measured.
+    ``findings``: anomalies of models of which no step has settled.  ``missing``: sentences, the
+    gravest first.  ``unaligned``: ranks whose clock nobody measured.
     """
 
     run: RunInfo | None
@@ -60,29 +61,72 @@ class RunReport:
 
 def build_report(timeline: Timeline, *, model: str | None = None) -> RunReport:
     """Return the report of a run, of one model or of all that have settled steps."""
-    names = [model] if model is not None else timeline.models
-    models = []
-    for name in names:
+    models, unsettled = [], []
+    for name in [model] if model is not None else timeline.models:
         arrays = settled_steps(timeline, name)
-        if arrays is not None:
-            models.append(_model_report(timeline, arrays))
-    unsettled = [name for name in names if name not in {one.facts.model for one in models}]
+        if arrays is None:
+            unsettled.append(name)
+            continue
+        after_first = lags(arrays)
+        facts = model_facts(timeline, arrays, after_first)
+        models.append(ModelReport(facts, findings(facts, timeline.run), arrays, after_first))
+    never_settled = (
+        f"model {name}: no step has settled, so there is nothing to measure; DDP keeps its "
+        "buckets from the second step on"
+        for name in unsettled
+    )
     return RunReport(
         run=timeline.run,
         ranks=len(timeline.tracks),
         models=models,
         findings=anomaly_findings(anomaly_facts(timeline, unsettled)),
-        missing=missing(timeline)
-        + [
-            f"model {name}: no step has settled, so there is nothing to measure; DDP keeps its "
-            "buckets from the second step on"
-            for name in unsettled
-        ],
+        missing=[*_missing(timeline), *_missing_of_ranks(timeline), *never_settled],
         unaligned=timeline.unaligned,
     )
 
 
-def _model_report(timeline: Timeline, arrays: StepArrays) -> ModelReport:
-    after_first = lags(arrays)
-    facts = model_facts(timeline, arrays, after_first)
-    return ModelReport(facts, findings(facts, timeline.run), arrays, after_first)
+def _missing(timeline: Timeline) -> Iterator[str]:
+    ranks = {track.rank for track in timeline.tracks}
+    size = timeline.run.world_size if timeline.run is not None else len(ranks)
+    if absent := set(range(size)) - ranks:
+        yield (
+            f"rank {listed(absent)}: no record file; the run has {size} ranks, so whoever is late "
+            "among them is not seen"
+        )
+    if timeline.unaligned:
+        yield (
+            f"rank {listed(timeline.unaligned)}: the clock was not measured against rank 0's; it "
+            "is placed by its wall clock, and no rank is called late by it"
+        )
+    if timeline.other_runs:
+        others = listed(track.rank for track in timeline.other_runs)
+        yield f"rank {others}: the file is of another run and was left out"
+
+
+def _missing_of_ranks(timeline: Timeline) -> list[str]:
+    ranks: dict[str, list[int]] = {}
+    for track in timeline.tracks:
+        for text in _missing_of(track):
+            ranks.setdefault(text, []).append(track.rank)
+    return [f"rank {listed(of_text)}: {text}" for text, of_text in ranks.items()]
+
+
+def _missing_of(track: RankTrack) -> Iterator[str]:
+    records = track.records
+    if records.skipped:
+        line, reason = records.skipped[0]
+        left = len(records.skipped) - 1
+        more = f", and {left} more lines" if left else ""
+        yield f"line {line} could not be read ({reason}){more}"
+    if records.lost:
+        kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(records.lost.items()))
+        yield (
+            f"{kinds} were not written, as the file was full; pass a larger max_bytes to "
+            "RecordFileExporter"
+        )
+    if not records.closed:
+        yield "the file has no end: the process was killed, or it still runs"
+    if incomplete := track.steps.having("incomplete").sum():
+        yield f"steps that are not complete, out of all numbers: {incomplete}"
+    if untimed := track.buckets.having("untimed").sum():
+        yield f"buckets on a device that have no times: {untimed}"

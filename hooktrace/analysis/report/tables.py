@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from ...records import STAGES
 from ...records.units import megabytes, milliseconds, percent
 from .facts import BucketFacts, ModelFacts, RankFacts
 
 
-@dataclass(frozen=True, slots=True)
-class Columns:
+class Columns(NamedTuple):
     """A table: names of the columns, and rows of as many cells."""
 
     names: list[str]
@@ -33,35 +32,26 @@ def bucket_columns(model: ModelFacts) -> Columns:
 
 def _bucket_row(b: BucketFacts, stages: list[str]) -> list[str]:
     busbw = b.busbw_bytes_per_second
+    times = [b.ready_ns, *((b.duration.p50, b.duration.p95) if b.duration else (None, None))]
+    times += [*map(b.stages.get, stages), b.wait_ns]
     return [
         str(b.bucket),
         megabytes(b.gradient_bytes),
         megabytes(b.wire_bytes),
-        milliseconds(b.ready_ns),
-        milliseconds(b.duration.p50 if b.duration else None),
-        milliseconds(b.duration.p95 if b.duration else None),
-        *(milliseconds(b.stages.get(name)) for name in stages),
-        milliseconds(b.wait_ns),
+        *map(milliseconds, times),
         percent(b.tail_share),
         "-" if busbw is None else f"{busbw / 1e6:,.0f}",
         "-" if b.error is None else f"{b.error.p50:.2g}",
     ]
 
 
-def rank_columns(ranks: Sequence[RankFacts]) -> Columns:
+def rank_columns(ranks: Iterable[RankFacts]) -> Columns:
     """Return a row for each rank: times in ms."""
-    return Columns(
-        ["rank", "host", "steps", "step", "exposed", "overlap", "lag"],
-        [
-            [
-                str(r.rank),
-                r.host or "-",
-                f"{r.steps:,}",
-                milliseconds(r.period_ns),
-                milliseconds(r.exposed_ns),
-                percent(r.overlap),
-                milliseconds(r.lag_ns),
-            ]
-            for r in ranks
-        ],
-    )
+    names = ["rank", "host", "steps", "step", "exposed", "overlap", "lag"]
+    return Columns(names, [_rank_row(rank) for rank in ranks])
+
+
+def _rank_row(r: RankFacts) -> list[str]:
+    times = milliseconds(r.period_ns), milliseconds(r.exposed_ns)
+    overlap, lag = percent(r.overlap), milliseconds(r.lag_ns)
+    return [str(r.rank), r.host or "-", f"{r.steps:,}", *times, overlap, lag]

@@ -10,7 +10,7 @@ from rich.text import Text
 from ...records.units import bandwidth, mb, ms, percent
 from .facts import Finding, ModelFacts
 from .run_report import ModelReport, RunReport
-from .tables import bucket_columns, rank_columns
+from .tables import Columns, bucket_columns, rank_columns
 
 _MOST_RANKS = 16
 
@@ -30,26 +30,19 @@ def print_report(console: Console, report: RunReport) -> None:
 
 def _print_model(console: Console, model: ModelReport) -> None:
     facts = model.facts
-    console.print()
-    console.print(Text.assemble((facts.model, "bold"), f": {_described(facts)}"))
-    _print_findings(console, model.findings)
-    console.print()
-    console.print(_bucket_table(facts))
-    console.print()
-    console.print(_rank_table(facts))
-
-
-def _described(model: ModelFacts) -> str:
-    """Return what a model's steps are like, in a line."""
-    period = model.period.p50 if model.period else None
-    parts = [
-        f"{model.hook}, {model.steps} steps of {ms(period)}",
-        f"{ms(model.exposed.p50 if model.exposed else None)} exposed",
-        f"overlap {percent(model.overlap)}",
-        f"{mb(model.wire_bytes)} sent of {mb(model.gradient_bytes)}",
-        f"busbw {bandwidth(model.busbw_bytes_per_second)}",
+    said = [
+        f"{facts.hook}, {facts.steps} steps of {ms(facts.period.p50 if facts.period else None)}",
+        f"{ms(facts.exposed.p50 if facts.exposed else None)} exposed",
+        f"overlap {percent(facts.overlap)}",
+        f"{mb(facts.wire_bytes)} sent of {mb(facts.gradient_bytes)}",
+        f"busbw {bandwidth(facts.busbw_bytes_per_second)}",
     ]
-    return ", ".join(parts)
+    console.print()
+    console.print(Text.assemble((facts.model, "bold"), f": {', '.join(said)}"))
+    _print_findings(console, model.findings)
+    for table in (_bucket_table(facts), _rank_table(facts)):
+        console.print()
+        console.print(table)
 
 
 def _print_findings(console: Console, found: list[Finding]) -> None:
@@ -82,33 +75,32 @@ def _item(label: Text | str, body: RenderableType, *, width: int = 1) -> Rendera
     return Padding(grid, (0, 0, 0, 1))
 
 
-def _table(title: str, caption: str, headings: list[str]) -> Table:
-    table = Table(
-        title=title, caption=caption, box=None, padding=(0, 1, 0, 0), header_style="bold",
-        title_justify="left", caption_justify="left", title_style="bold",
-    )  # fmt: skip
-    for heading in headings:
-        table.add_column(heading, justify="right", no_wrap=True)
-    return table
-
-
 _SHORT = {"gradients": "grad", "compress": "comp", "decompress": "decomp"}
 _LEFT_OUT = {"ready"}
 """Columns for which a terminal has no room."""
 
 
-def _bucket_table(model: ModelFacts) -> Table:
-    columns = bucket_columns(model)
+def _table(title: str, caption: str, columns: Columns) -> Table:
+    table = Table(
+        title=title, caption=caption, box=None, padding=(0, 1, 0, 0), header_style="bold",
+        title_justify="left", caption_justify="left", title_style="bold",
+    )  # fmt: skip
     shown = [i for i, name in enumerate(columns.names) if name not in _LEFT_OUT]
-    table = _table(
+    for i in shown:
+        name = columns.names[i]
+        table.add_column(_SHORT.get(name, name), justify="right", no_wrap=True)
+    for row in columns.rows:
+        table.add_row(*(Text(row[i]) for i in shown))
+    return table
+
+
+def _bucket_table(model: ModelFacts) -> Table:
+    return _table(
         f"Buckets: medians over {len(model.ranks)} ranks, {model.clock} times",
         "sizes in MB, times in ms; wait: the part of wire until the last rank is there; tail: "
         "share of what is exposed; busbw (nccl-tests) in MB/s; error: relative L2",
-        [_SHORT.get(columns.names[i], columns.names[i]) for i in shown],
+        bucket_columns(model),
     )
-    for row in columns.rows:
-        table.add_row(*(row[i] for i in shown))
-    return table
 
 
 def _rank_table(model: ModelFacts) -> Table:
@@ -118,7 +110,4 @@ def _rank_table(model: ModelFacts) -> Table:
     if left:
         caption += f"; the {left} ranks with the least lag are left out"
     columns = rank_columns(sorted(shown, key=lambda r: r.rank))
-    table = _table("Ranks, times in ms", caption, columns.names)
-    for row in columns.rows:
-        table.add_row(*map(Text, row))
-    return table
+    return _table("Ranks, times in ms", caption, columns)
