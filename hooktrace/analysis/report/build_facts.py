@@ -18,8 +18,8 @@ from .facts import AnomalyFacts, BucketError, BucketFacts, ModelFacts, RankFacts
 from .step_arrays import Floats, StepArrays, middle
 
 
-def model_facts(timeline: Timeline, arrays: StepArrays, lags: Floats) -> ModelFacts:
-    """Return the facts of a model; ``lags``: of its ranks, as ``causes.lags`` gives them."""
+def model_facts(timeline: Timeline, arrays: StepArrays) -> ModelFacts:
+    """Return the facts of a model."""
     period, exposed = _spread(arrays.period), _spread(arrays.exposed)
     wire_busy = arrays.by_step("wire_busy")
     layouts = [
@@ -45,9 +45,9 @@ def model_facts(timeline: Timeline, arrays: StepArrays, lags: Floats) -> ModelFa
         wire_bytes=_some(arrays.by_step("wire_bytes")),
         busbw_bytes_per_second=_some(_rate(arrays.by_step("bus_bytes"), wire_busy)),
         is_32_bit=widths == {4.0},
-        is_order_known=not np.isnan(lags).all(),
+        is_order_known=not np.isnan(arrays.lags).all(),
         buckets=_bucket_facts(arrays, layouts),
-        ranks=_rank_facts(timeline, arrays, lags),
+        ranks=_rank_facts(timeline, arrays),
         late=late_ranks(arrays),
         slow=slow_steps(arrays),
         anomalies=anomaly_facts(timeline, [arrays.model]),
@@ -118,7 +118,7 @@ def _error(errors: list[ErrorRecord]) -> BucketError | None:
     )
 
 
-def _rank_facts(timeline: Timeline, arrays: StepArrays, lags: Floats) -> tuple[RankFacts, ...]:
+def _rank_facts(timeline: Timeline, arrays: StepArrays) -> tuple[RankFacts, ...]:
     return tuple(
         RankFacts(
             rank=track.rank,
@@ -127,7 +127,7 @@ def _rank_facts(timeline: Timeline, arrays: StepArrays, lags: Floats) -> tuple[R
             period_ns=_some(arrays.period[i]),
             exposed_ns=_some(arrays.exposed[i]),
             overlap=_some(arrays.overlap[i]),
-            lag_ns=_some(lags[i, arrays.buckets == arrays.last]),
+            lag_ns=_some(arrays.lags[i, arrays.buckets == arrays.last]),
         )
         for i, track in enumerate(timeline.tracks)
     )

@@ -27,17 +27,6 @@ SLOW = 1.5
 """A step is slow from so many median periods on."""
 
 
-def lags(arrays: StepArrays) -> Floats:
-    """Return each rank's median ns after the first one, (ranks, buckets); NaN where unknown.
-
-    A rank whose clock nobody measured is unknown, as is all where fewer than two are left.
-    """
-    called = np.where(np.isnan(arrays.uncertainty), np.nan, arrays.called)
-    if np.count_nonzero(~np.isnan(called).all(axis=(1, 2))) < 2:
-        return np.full((len(called), called.shape[2]), np.nan)
-    return medians(called - np.fmin.reduce(called, axis=0), axis=1)
-
-
 def late_ranks(arrays: StepArrays) -> tuple[LateRank, ...]:
     """Return the ranks that are last in ``OFTEN`` of the steps or more, the worst first.
 

@@ -144,8 +144,9 @@ def error_picture(model: ModelFacts) -> Svg | None:
     return svg
 
 
-def lag_picture(arrays: StepArrays, lags: Floats) -> Svg | None:
-    """Return a map, rank by bucket, of ``lags``, the median ns after the first rank."""
+def lag_picture(arrays: StepArrays) -> Svg | None:
+    """Return a map, rank by bucket, of the median ns after the first rank."""
+    lags = arrays.lags
     if np.isnan(lags).all():
         return None
     ranks, buckets = lags.shape

@@ -13,23 +13,18 @@ from ...records import RunInfo
 from ...records.units import listed
 from ..timeline import RankTrack, Timeline
 from .build_facts import anomaly_facts, model_facts
-from .causes import lags
 from .facts import Finding, ModelFacts
 from .findings import anomaly_findings, findings
-from .step_arrays import Floats, StepArrays, settled_steps
+from .step_arrays import StepArrays, settled_steps
 
 
 @dataclass(frozen=True, slots=True)
 class ModelReport:
-    """One model: what is known, what is said of it, and what its pictures are drawn from.
-
-    ``lags``: (ranks, buckets), median ns after the first rank; NaN where unknown.
-    """
+    """One model: what is known, what is said of it, and what its pictures are drawn from."""
 
     facts: ModelFacts
     findings: list[Finding]
     arrays: StepArrays
-    lags: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,9 +62,8 @@ def build_report(timeline: Timeline, *, model: str | None = None) -> RunReport:
         if arrays is None:
             unsettled.append(name)
             continue
-        after_first = lags(arrays)
-        facts = model_facts(timeline, arrays, after_first)
-        models.append(ModelReport(facts, findings(facts, timeline.run), arrays, after_first))
+        facts = model_facts(timeline, arrays)
+        models.append(ModelReport(facts, findings(facts, timeline.run), arrays))
     never_settled = (
         f"model {name}: no step has settled, so there is nothing to measure; DDP keeps its "
         "buckets from the second step on"

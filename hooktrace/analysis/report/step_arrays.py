@@ -28,7 +28,7 @@ Bools = npt.NDArray[np.bool_]
 def middle(values: Floats, share: float = 0.5) -> float:
     """Return a percentile of what is known among ``values``, of any shape; NaN where nothing is."""
     known = values[~np.isnan(values)]
-    return float(np.quantile(known, share)) if known.size else float("nan")
+    return float(np.quantile(known, share, overwrite_input=True)) if known.size else float("nan")
 
 
 def medians(values: Floats, axis: int) -> Floats:
@@ -157,6 +157,17 @@ class StepArrays:
         return self._by_bucket(
             _known(own.clock.uncertainty(own.of_buckets("called"))) for own in self._rows
         )
+
+    @cached_property
+    def lags(self) -> Floats:
+        """Median ns by which each rank has a bucket ready after the first one, (R, B).
+
+        NaN for a rank whose clock nobody measured, and for all where fewer than two are left.
+        """
+        called = np.where(np.isnan(self.uncertainty), np.nan, self.called)
+        if np.count_nonzero(~np.isnan(called).all(axis=(1, 2))) < 2:
+            return np.full((len(self.ranks), len(self.buckets)), np.nan)
+        return medians(called - np.fmin.reduce(called, axis=0), axis=1)
 
     @cached_property
     def ready(self) -> Floats:

@@ -83,8 +83,8 @@ def test_a_late_rank_is_found_with_its_bucket(tmp_path: Path) -> None:
     assert late.lag_ns == pytest.approx(7 * MS, rel=0.05)
     assert 20_000 <= late.uncertainty_ns <= 40_000
     (report,) = report_of(tmp_path).models
-    assert report.lags[2, 3:] == pytest.approx(7 * MS, rel=0.05)
-    assert (report.lags[:2] < 0.3 * MS).all()
+    assert report.arrays.lags[2, 3:] == pytest.approx(7 * MS, rel=0.05)
+    assert (report.arrays.lags[:2] < 0.3 * MS).all()
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
@@ -100,7 +100,7 @@ def test_nobody_is_late_by_an_unknown_clock(tmp_path: Path) -> None:
     (model,) = report.models
     assert model.facts.late == ()
     assert not model.facts.is_order_known
-    assert np.isnan(model.lags).all()
+    assert np.isnan(model.arrays.lags).all()
     assert report.unaligned == [1, 2]
     assert any("rank 1-2: the clock was not measured" in line for line in report.missing)
 
