@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+
+class _Commands(typer.core.TyperGroup):
+    def invoke(self, context: Any) -> Any:
+        """Turn what cannot be done into a line on standard error and exit code 2."""
+        try:
+            return super().invoke(context)
+        except Exception as error:
+            from .records.errors import UsageError  # help and lists answer sooner without records
+
+            if not isinstance(error, UsageError):
+                raise
+            typer.echo(f"hooktrace {context.invoked_subcommand}: {error}", err=True)
+            raise typer.Exit(2) from None
+
+
 main = typer.Typer(
     name="hooktrace",
+    cls=_Commands,
     help="Instrumentation and debugging for PyTorch DDP communication hooks.",
     no_args_is_help=True,
     add_completion=False,
@@ -40,7 +54,6 @@ def demo(
 ) -> None:
     """Train a small language model on N ranks and show its gradient communication."""
     from .commands.demo import DemoOptions, run
-    from .records.errors import UsageError
 
     options = DemoOptions(
         hook=hook, ranks=ranks, steps=steps, out=out, port=port,
@@ -48,9 +61,6 @@ def demo(
     )  # fmt: skip
     try:
         code = run(options)
-    except UsageError as error:
-        typer.echo(f"hooktrace demo: {error}", err=True)
-        code = 2
     except OSError as error:  # a disk or a port that was there when the options were checked
         typer.echo(f"hooktrace demo: {error.strerror or error}", err=True)
         code = 1
@@ -72,8 +82,7 @@ def report(
     """Say what is exposed and why, who is late, what is lost: findings from record files."""
     from .analysis.report.command import run_report
 
-    with _saying("report"):
-        run_report(run, html=html, model=model, as_json=as_json)
+    run_report(run, html=html, model=model, as_json=as_json)
 
 
 @main.command()
@@ -86,20 +95,7 @@ def export(
     """Put all ranks into one trace for Perfetto, with arrows between the ranks of a bucket."""
     from .analysis.report.command import run_export
 
-    with _saying("export"):
-        run_export(run, out=out, rank=rank)
-
-
-@contextmanager
-def _saying(command: str) -> Iterator[None]:
-    """Turn what cannot be done into a line on standard error and exit code 2."""
-    from .analysis.report.command import ReportError
-
-    try:
-        yield
-    except ReportError as error:
-        typer.echo(f"hooktrace {command}: {error}", err=True)
-        raise typer.Exit(2) from None
+    run_export(run, out=out, rank=rank)
 
 
 @main.command()
@@ -146,17 +142,12 @@ def check(
     ] = False,
 ) -> None:
     """Find out what is wrong with a hook on real ranks; the exit code is 1 if anything is."""
-    from .records.errors import UsageError
     from .testing.check.command import run
 
-    try:
-        code = run(
-            hook, state, standard=standard, ranks=ranks, local=local, timeout_s=timeout,
-            cases=case or [], markdown=markdown,
-        )  # fmt: skip
-    except UsageError as error:
-        typer.echo(f"hooktrace check: {error}", err=True)
-        code = 2
+    code = run(
+        hook, state, standard=standard, ranks=ranks, local=local, timeout_s=timeout,
+        cases=case or [], markdown=markdown,
+    )  # fmt: skip
     raise typer.Exit(code)
 
 
@@ -183,16 +174,10 @@ def bench(
 ) -> None:
     """Measure what tracing costs on this machine, or how fast the hooks or the views are."""
     from .commands.bench import run
-    from .records.errors import UsageError
 
     flags = {"hooks": hooks, "timeline": timeline, "report": report}
     groups = [*(only or []), *(name for name, is_on in flags.items() if is_on)]
-    try:
-        code = run(groups, quick=quick, json_path=json_path)
-    except UsageError as error:
-        typer.echo(f"hooktrace bench: {error}", err=True)
-        code = 2
-    raise typer.Exit(code)
+    raise typer.Exit(run(groups, quick=quick, json_path=json_path))
 
 
 if __name__ == "__main__":

@@ -92,8 +92,8 @@ def steps_served(target: str) -> float:
 
 def table(printed: str) -> list[list[float]]:
     """Return the numbers of the bucket table's rows."""
-    rows = re.findall(r"^ *(\d+(?: +[\d.]+){9}) *$", printed, re.MULTILINE)
-    return [[float(number) for number in row.split()] for row in rows]
+    rows = re.findall(r"^ *(\d+(?: +[\d.,]+){9}) *$", printed, re.MULTILINE)
+    return [[float(number.replace(",", "")) for number in row.split()] for row in rows]
 
 
 def test_demo_trains_serves_and_reports(tmp_path: Path) -> None:
@@ -121,7 +121,8 @@ def test_demo_trains_serves_and_reports(tmp_path: Path) -> None:
         assert duration >= max(compress, queue, on_wire, decompress)
         assert busbw > 0
     assert (
-        len(re.findall(r"^rank \d: [\d.]+ ms a step, [\d.]+ ms of it exposed", printed, re.M)) == 2
+        len(re.findall(r"^rank \d: [\d.,]+ ms a step, [\d.,]+ ms of it exposed", printed, re.M))
+        == 2
     )
     error = re.findall(r"^error against a lossless average: (\S+) to (\S+) of", printed, re.M)
     ((low, high),) = [map(float, found) for found in error]

@@ -1,6 +1,6 @@
 """What the two subcommands do: find record files, read them, print and write.
 
-A progress bar shows on a terminal; what cannot be done is a ``ReportError`` in words.
+A progress bar shows on a terminal; what cannot be done is a ``UsageError`` in words.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.text import Text
 
+from ...records.errors import UsageError
 from ...records.files import find_records, has_old_traces
 from ...records.units import listed
 from ..perfetto import export
@@ -22,14 +23,10 @@ from .run_report import build_report
 from .terminal import print_report
 
 
-class ReportError(Exception):
-    """Nothing can be reported; the message ends in what to do."""
-
-
 def run_report(
     run: Path, *, html: Path | None = None, model: str | None = None, as_json: bool = False
 ) -> None:
-    """Print the report of a run, and write it as one HTML file; raises ``ReportError``.
+    """Print the report of a run, and write it as one HTML file; raises ``UsageError``.
 
     ``as_json``: print it for programs, and nothing else.
     """
@@ -38,7 +35,7 @@ def run_report(
         _check_writable(html)
     timeline = _read_run(run)
     if model is not None and model not in timeline.models:
-        raise ReportError(
+        raise UsageError(
             f"no model is called {model!r}; pass --model one of {', '.join(timeline.models)}"
         )
     report = build_report(timeline, model=model)
@@ -57,7 +54,7 @@ def run_report(
 
 
 def run_export(run: Path, *, out: Path, rank: int | None = None) -> None:
-    """Write all ranks of a run, or one, as one trace; raises ``ReportError``."""
+    """Write all ranks of a run, or one, as one trace; raises ``UsageError``."""
     console = Console(highlight=False, markup=False)
     _check_writable(out)
     timeline = _read_run(run, rank)
@@ -80,7 +77,7 @@ def run_export(run: Path, *, out: Path, rank: int | None = None) -> None:
 
 
 def _check_writable(path: Path) -> None:
-    """Raise ``ReportError`` where a file cannot be made at ``path``, before any work is done."""
+    """Raise ``UsageError`` where a file cannot be made at ``path``, before any work is done."""
     existed = path.exists()
     with _writing(path), path.open("ab"):
         pass
@@ -93,7 +90,7 @@ def _writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise ReportError(
+        raise UsageError(
             f"cannot write {path}: {error.strerror}; pass a file in another directory, one that "
             "you may write"
         ) from error
@@ -116,11 +113,11 @@ def _progress_bar() -> Progress:
 def _read_run(run: Path, rank: int | None = None) -> Timeline:
     """Read the record files under a logdir, or those of one rank.
 
-    Raises ``ReportError`` where there is none, or nothing in them can be read.
+    Raises ``UsageError`` where there is none, or nothing in them can be read.
     """
     traces = _files_of(run)
     if rank is not None and rank not in traces:
-        raise ReportError(f"no file of rank {rank} is there; pass --rank one of {listed(traces)}")
+        raise UsageError(f"no file of rank {rank} is there; pass --rank one of {listed(traces)}")
     if rank is not None:
         traces = {rank: traces[rank]}
     try:
@@ -129,25 +126,25 @@ def _read_run(run: Path, rank: int | None = None) -> Timeline:
             task = bar.add_task(f"reading {len(traces)} ranks", total=size)
             timeline = load(traces, progress=lambda done, _: bar.update(task, completed=done))
     except OSError as error:
-        raise ReportError(
+        raise UsageError(
             f"cannot read {error.filename}: {error.strerror}; make the record files readable"
         ) from error
     if not any(len(track.steps) or len(track.buckets) for track in timeline.tracks):
-        raise ReportError(_nothing_read(timeline, run))
+        raise UsageError(_nothing_read(timeline, run))
     return timeline
 
 
 def _files_of(run: Path) -> dict[int, list[Path]]:
     if not run.exists():
-        raise ReportError(f"there is no {run}; pass the logdir that RecordFileExporter was given")
+        raise UsageError(f"there is no {run}; pass the logdir that RecordFileExporter was given")
     traces = find_records(run)
     if not traces and has_old_traces(run):
-        raise ReportError(
+        raise UsageError(
             f"the files in {run} are traces (rank*.trace.json) of hooktrace before 0.1, which this "
             "version does not read; open them in Perfetto as they are, or record the run again"
         )
     if not traces:
-        raise ReportError(
+        raise UsageError(
             f"there is no record file in {run} or {run / 'plugins' / 'hooktrace'}; pass the logdir "
             "that RecordFileExporter was given, or set HOOKTRACE_RECORD_DIR in the job"
         )

@@ -6,13 +6,13 @@
 Each number is a ratio or a difference of two things measured side by side in one run.  A row is
 printed as soon as it is measured.  A benchmark reports; it never fails a build.
 
-    per_bucket.py   added to a step of small buckets, and to the training thread (``sides.py``)
+    per_bucket.py   added to a step of small buckets, and to the training thread
     drain.py        processor time of the drain and of each exporter (``backends.py``)
     whole_step.py   a training step on two ranks, traced over untraced; probed or not
     wire.py         wire stages against torch.profiler
     long_run.py     a tracer and record files that are left on
     programs.py     the import, the commands that answer at once, a large report
-    hooks.py        each standard hook beside torch's own (``peers.py``)
+    hooks.py        each standard hook beside torch's own
     timeline.py     Comm Timeline on a million stages, in Chromium
 """
 

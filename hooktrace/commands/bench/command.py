@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
@@ -78,7 +77,7 @@ def run(
             with console.status(f"measuring {name}"):
                 for row in group.run(quick=quick):
                     console.print(line_of(row))
-                    rows.append({"group": name, **asdict(row), "verdict": row.verdict})
+                    rows.append({"group": name, **row.numbers()})
         except Exception as error:  # one group that cannot run must not hide the others
             console.print(f"{name} could not be measured: {error}")
             failed = True

@@ -27,7 +27,7 @@ from ...tracing.trace import trace
 from ...tracing.tracer import Tracer
 from .backends import EXPORTERS, otlp_sink
 from .harness import fake_buckets, run_ranks
-from .table import Row, row_of
+from .table import Row
 
 _BUDGET_US = 100.0
 _BUCKETS = 25
@@ -42,13 +42,13 @@ def drain(*, quick: bool) -> Iterator[Row]:
     if not hasattr(time, "pthread_getcpuclockid"):
         return
     with otlp_sink():
-        (taken,) = run_ranks(1, _measure, 3 if quick else 14, deadline_s=300)
+        (taken,) = run_ranks(1, _measure, 3 if quick else 14)
     alone, *each, together = taken.T
-    yield row_of("the drain alone: steps and records", alone.tolist(), "µs/bucket")
+    yield Row("the drain alone: steps and records", alone.tolist(), "µs/bucket")
     for name, one in zip(EXPORTERS, each, strict=True):
-        yield row_of(f"{name}, added", (one - alone).tolist(), "µs/bucket")
+        yield Row(f"{name}, added", (one - alone).tolist(), "µs/bucket")
     what = "the drain with all exporters"
-    yield row_of(what, together.tolist(), "µs/bucket", budget=_BUDGET_US)
+    yield Row(what, together.tolist(), "µs/bucket", budget=_BUDGET_US)
 
 
 def _measure(samples: int) -> np.ndarray:

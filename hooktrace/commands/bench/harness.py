@@ -26,7 +26,7 @@ _T = TypeVar("_T")
 
 
 def run_ranks(
-    ranks: int, measure: Callable[..., Any], *arguments: Any, deadline_s: float
+    ranks: int, measure: Callable[..., Any], *arguments: Any, deadline_s: float = 900.0
 ) -> list[Any]:
     """Call ``measure(*arguments)`` on each of ``ranks`` gloo ranks and return what each gave.
 

@@ -33,7 +33,7 @@ from ...testing.synthetic import SyntheticJob, simulate
 from ...tracing.trace import trace
 from ...tracing.tracer import Tracer
 from .harness import fake_buckets, run_ranks
-from .table import Row, row_of
+from .table import Row
 
 _STATM = Path("/proc/self/statm")
 _MIB = 2**20
@@ -54,12 +54,12 @@ def memory(*, quick: bool) -> Iterator[Row]:
     calls = 100_000 if quick else 1_000_000
     if not _STATM.exists():
         return
-    (sizes,) = run_ranks(1, _sizes_mib, calls, deadline_s=900)
+    (sizes,) = run_ranks(1, _sizes_mib, calls)
     half = sizes[len(sizes) // 2 :]
     what = f"memory added by a tracer over {calls:,} hook calls"
-    yield row_of(what, sizes, "MiB", budget=32.0)
+    yield Row(what, sizes, "MiB", budget=32.0)
     what, note = "the same, growth over the second half", "flat: at most 1 MiB of allocator's noise"
-    yield row_of(what, [max(half) - half[0]], "MiB", budget=1.0, note=note)
+    yield Row(what, [max(half) - half[0]], "MiB", budget=1.0, note=note)
 
 
 def _sizes_mib(calls: int) -> list[float]:
@@ -119,12 +119,12 @@ def record_files(*, quick: bool) -> Iterator[Row]:
     # What all steps of a short job are kept in is no part of what becomes of a long one.
     usual = np.median(step_us[1:half])
     what = f"record files of {steps:,} steps of {len(_JOB.bucket_bytes)} buckets: largest size"
-    yield row_of(what, [float(file_mib.max())], "MiB", budget=_MAX_BYTES / _MIB)
+    yield Row(what, [float(file_mib.max())], "MiB", budget=_MAX_BYTES / _MIB)
     what = "the same, memory's growth over the second half"
-    yield row_of(what, [float(growth.max())], "MiB", budget=1.0)
-    yield row_of("the same, processor time in the exporter per step", times.tolist(), "µs")
+    yield Row(what, [float(growth.max())], "MiB", budget=1.0)
+    yield Row("the same, processor time in the exporter per step", times.tolist(), "µs")
     what = "the same, second half over first half"
-    yield row_of(what, (times / usual).tolist(), "ratio", budget=1.1)
+    yield Row(what, (times / usual).tolist(), "ratio", budget=1.1)
 
 
 def _file_samples(steps: int) -> list[tuple[float, float, float]]:

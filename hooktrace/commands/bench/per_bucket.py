@@ -1,5 +1,12 @@
 """What tracing adds per bucket to forward and backward, and to the training thread.
 
+    hooks --in turns, step by step--> Cost of each step --> differences, ratios of a round
+
+In a round each variant of a hook has one step.  All of them share one DDP model, whose hook calls
+the variant whose turn it is: two models of the same layers differ by some µs a bucket.  A sample is
+the difference or ratio of two variants in one round.  The drains sleep, and are called now and
+then.
+
 *Per bucket*, one rank, 40 buckets of 16 KB: the step waits for whatever the callback threads do
 under the interpreter lock, so it is timed as a whole, by the clock; what the drain does afterwards
 is not in it.  Beside it stand
@@ -19,41 +26,52 @@ from __future__ import annotations
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import torch
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks as torch_hooks
 
 from ... import hooks
+from ...exporters import Exporter
+from ...tracing.trace import trace
+from ...tracing.tracer import Tracer
 from .backends import all_exporters, otlp_sink
-from .harness import Hook, run_ranks
-from .sides import Costs, added_us, measure_sides, ratios
-from .table import Row, row_of
+from .harness import Hook, in_turns, linear_stack, run_ranks
+from .table import Row
 
+BUCKETS = 40
+_WIDTH = 64
+_BATCH = 8
+_WARMUP_ROUNDS = 20
+_ROUNDS_A_DRAIN = 8
+_ASLEEP_S = 3600.0
 _BUDGETS_US = {"staged": 5.0, "opaque": 10.0}
 """Of the training thread."""
 
 
 def per_bucket(*, quick: bool) -> Iterator[Row]:
     """Yield the rows by the clock, then those of processor time."""
-    (costs,) = run_ranks(1, _all_sides, 150 if quick else 600, deadline_s=900)
+    (costs,) = run_ranks(1, _all_sides, 150 if quick else 600)
     for kind, words, budget in (("wall", "clock", 8.0), ("process", "processor time", None)):
         for name in _FLOORS:
             added = added_us(costs, name, "allreduce", kind)
-            yield row_of(f"{words}: {name}", added, "µs/bucket")
+            yield Row(f"{words}: {name}", added, "µs/bucket")
         for name in _TRACED:
             added = added_us(costs, f"traced {name}", name, kind)
-            yield row_of(f"{words}: {name}, traced - untraced", added, "µs/bucket", budget=budget)
+            yield Row(f"{words}: {name}, traced - untraced", added, "µs/bucket", budget=budget)
         for name in _PAIRS:
             shares = ratios(costs, name, f"torch's {name}", kind)
-            yield row_of(f"{words}: untraced step, {name} / torch's {name}", shares, "ratio")
+            yield Row(f"{words}: untraced step, {name} / torch's {name}", shares, "ratio")
 
 
 def _all_sides(rounds: int) -> Costs:
-    return measure_sides(_TRACED, rounds, untraced=_FLOORS)
+    return measure_sides(_TRACED, rounds, untraced=_FLOORS, exporters=list)
 
 
 def training_thread(*, quick: bool) -> Iterator[Row]:
@@ -62,24 +80,26 @@ def training_thread(*, quick: bool) -> Iterator[Row]:
     with otlp_sink():
         for name in _PAIRS:
             for exporting, suffix in ((False, ""), (True, ", all exporters")):
-                ranks = run_ranks(2, _pair, name, rounds, exporting, deadline_s=300)
+                ranks = run_ranks(2, _pair, name, rounds, exporting)
                 for kind, budget in _BUDGETS_US.items():
                     added = [a for r in ranks for a in added_us(r, f"traced {kind}", kind, "own")]
                     what = f"{name}, {kind}: traced - untraced{suffix}"
-                    yield row_of(what, added, "µs/bucket", budget=budget)
+                    yield Row(what, added, "µs/bucket", budget=budget)
                 if not exporting:
                     shares = [s for r in ranks for s in ratios(r, "staged", "opaque", "own")]
                     what = f"{name}: untraced staged hook / torch's own"
-                    yield row_of(what, shares, "ratio", budget=1.0)
+                    yield Row(what, shares, "ratio", budget=1.0)
 
 
 def _pair(name: str, rounds: int, exporting: bool) -> Costs:
     sides = dict(zip(("staged", "opaque"), _PAIRS[name], strict=True))
     with tempfile.TemporaryDirectory() as directory:
         folders = (Path(directory, str(number)) for number in count())
-        return measure_sides(
-            sides, rounds, exporters=lambda: all_exporters(next(folders)) if exporting else []
-        )
+
+        def exporters() -> list[Exporter]:
+            return all_exporters(next(folders)) if exporting else []
+
+        return measure_sides(sides, rounds, untraced={}, exporters=exporters)
 
 
 def _frame(state: Any, bucket: Any) -> Any:
@@ -131,3 +151,125 @@ _FLOORS: dict[str, Hook] = {
     "floor, a frame, two clocks, an append": _stamped,
     "floor, the same and a then": _stamped_twice,
 }
+
+
+class Cost(NamedTuple):
+    """What one step took, in ns.
+
+    ``wall``: forward and backward by the clock.  ``own``: processor time of the training thread in
+    backward.  ``process``: processor time of all threads in forward and backward, and the step's
+    share of what its tracer's drain does afterwards.
+    """
+
+    wall: float
+    own: float
+    process: float
+
+
+Costs = dict[str, list[Cost]]
+"""By variant, a cost for each round."""
+
+
+def measure_sides(
+    traced: Mapping[str, Hook],
+    rounds: int,
+    *,
+    untraced: Mapping[str, Hook],
+    exporters: Callable[[], list[Exporter]],
+) -> Costs:
+    """Return what steps of 40 buckets of 16 KB cost with each hook, and with each hook traced.
+
+    A variant is named as its hook, traced ``traced`` and the name.  ``untraced``: hooks that are
+    not traced too.  Each traced hook has a tracer of its own with what ``exporters`` returns, and
+    no probes: one would fall into few of the rounds, and has a row elsewhere.
+    """
+    sides = {name: _Side(hook) for name, hook in {**traced, **untraced}.items()}
+    with ExitStack() as stack:
+        for name, hook in traced.items():
+            tracer = stack.enter_context(
+                Tracer(exporters(), error_every=0, align_clocks=False, interval_s=_ASLEEP_S)
+            )
+            sides[f"traced {name}"] = _Side(trace(hook, tracer=tracer), tracer)
+        _train(list(sides.values()), _WARMUP_ROUNDS + rounds)
+    return {name: side.costs[_WARMUP_ROUNDS:] for name, side in sides.items()}
+
+
+def _train(sides: list[_Side], rounds: int) -> None:
+    turn = SimpleNamespace(hook=None)
+    model = linear_stack(_WIDTH, BUCKETS, _whose_turn_it_is, turn)
+    data = torch.randn(_BATCH, _WIDTH)
+    turns = in_turns([partial(side.step, turn, model, data) for side in sides])
+    for done in range(1, rounds + 1):
+        next(turns)
+        if done % _ROUNDS_A_DRAIN == 0 or done == rounds:
+            for side in sides:
+                side.drain()
+
+
+def _whose_turn_it_is(turn, bucket):  # type: ignore[no-untyped-def]
+    """Run the hook whose turn it is; DDP refuses annotations that are strings."""
+    return turn.hook(None, bucket)
+
+
+class _Side:
+    """One variant, and what its steps took."""
+
+    def __init__(self, hook: Hook, tracer: Tracer | None = None) -> None:
+        self.costs: list[Cost] = []
+        self._hook = hook
+        self._tracer = tracer
+        self._drained = 0
+
+    def step(self, turn: SimpleNamespace, model: Callable[..., Any], data: torch.Tensor) -> None:
+        """Run a step of the model, whose hook is that of ``turn``."""
+        turn.hook = self._hook
+        process = time.process_time_ns()
+        wall = time.perf_counter_ns()
+        loss = model(data).sum()
+        own = time.thread_time_ns()
+        loss.backward()
+        own = time.thread_time_ns() - own
+        wall = time.perf_counter_ns() - wall
+        self.costs.append(Cost(wall, own, time.process_time_ns() - process))
+
+    def drain(self) -> None:
+        """Let the drain take what it has, and spread its processor time over the steps since.
+
+        Raises ``RuntimeError`` where DDP cut the model into other buckets, or records were lost.
+        """
+        if self._tracer is None:
+            return
+        process = time.process_time_ns()
+        self._tracer.flush()
+        process = time.process_time_ns() - process
+        _check(self._tracer)
+        new = self.costs[self._drained :]
+        self.costs[self._drained :] = [
+            cost._replace(process=cost.process + process / len(new)) for cost in new
+        ]
+        self._drained = len(self.costs)
+
+
+def _check(tracer: Tracer) -> None:
+    settled = len(tracer.layouts()[-1].buckets)
+    if settled != BUCKETS:
+        raise RuntimeError(
+            f"DDP made {settled} buckets where {BUCKETS} were meant; this version of torch "
+            "cuts buckets in another way: adapt the model"
+        )
+    if tracer.losses():
+        raise RuntimeError(f"the tracer lost records: {tracer.losses()}")
+
+
+def added_us(costs: Costs, variant: str, base: str, kind: str) -> list[float]:
+    """Return by how many µs a bucket ``variant`` is above ``base``; ``kind``: a field of Cost."""
+    return [
+        (getattr(more, kind) - getattr(less, kind)) / BUCKETS / 1e3
+        for more, less in zip(costs[variant], costs[base], strict=True)
+    ]
+
+
+def ratios(costs: Costs, variant: str, base: str, kind: str) -> list[float]:
+    """Return what ``variant`` takes over what ``base`` takes."""
+    pairs = zip(costs[variant], costs[base], strict=True)
+    return [getattr(more, kind) / getattr(less, kind) for more, less in pairs]

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...testing.synthetic import SyntheticJob, write_job
-from .table import Row, row_of
+from .table import Row
 
 _IMPORT = """
 import time, torch, torch.distributed, torch.nn.parallel
@@ -72,8 +72,8 @@ def _rows(what: str, measure: Callable[[], Spent], count: int, unit: str = "s") 
     measure()
     spent = [measure() for _ in range(count)]
     scale, budget = _SCALE_AND_BUDGET[unit]
-    yield row_of(what, [one.clock_s * scale for one in spent], unit, budget=budget)
-    yield row_of("the same, processor time", [one.cpu_s * scale for one in spent], unit)
+    yield Row(what, [one.clock_s * scale for one in spent], unit, budget=budget)
+    yield Row("the same, processor time", [one.cpu_s * scale for one in spent], unit)
 
 
 def large_report(*, quick: bool) -> Iterator[Row]:
@@ -86,10 +86,10 @@ def large_report(*, quick: bool) -> Iterator[Row]:
         spent = _command("report", logdir, "--html", page, sample_s=_SAMPLE_S)
     what = f"report with page, {job.ranks} ranks x {job.steps:,} steps x {len(job.bucket_bytes)}"
     note = f"{size / 1e9:.2f} GB of files"
-    yield row_of(what, [spent.clock_s], "s", budget=8.0, note=note)
-    yield row_of("the same, processor time of all its processes", [spent.cpu_s], "s")
+    yield Row(what, [spent.clock_s], "s", budget=8.0, note=note)
+    yield Row("the same, processor time of all its processes", [spent.cpu_s], "s")
     what = "the same, largest memory of all its processes"
-    yield row_of(what, [spent.memory_bytes / 2**30], "GiB", budget=0.5)
+    yield Row(what, [spent.memory_bytes / 2**30], "GiB", budget=0.5)
 
 
 def _environment() -> dict[str, str]:

@@ -1,6 +1,6 @@
 """The rows of a benchmark, and the table that they are printed in.
 
-    samples --row_of--> Row: median, its 95 % interval, budget --line_of--> one line of text
+    samples --> Row: median, its 95 % interval, budget --line_of--> one line of text
 
 Machines are shared and noisy, so a sample is a ratio or a difference of two things measured side by
 side in one run, and a row says how well its median is known.
@@ -12,7 +12,7 @@ import math
 import os
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
@@ -20,26 +20,30 @@ from pathlib import Path
 from ...records.summary import percentile
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Row:
-    """One measured number.
+    """One measured number: the median of at least one of ``values``, in ``unit``.
 
-    ``value`` is the median of ``samples`` measurements, ``low`` and ``high`` are their 25th and
-    75th percentile, ``least`` and ``most`` the bounds of the median's 95 % confidence interval, all
-    in ``unit``.  ``budget`` is the largest value that is ok, ``None`` where the number is only for
-    information.  ``note`` says what the number is made of.
+    ``budget`` is the largest value that is ok, ``None`` where the number is only for information.
+    ``note`` says what the number is made of.
     """
 
     what: str
-    value: float
-    low: float
-    high: float
-    least: float
-    most: float
+    values: Sequence[float]
     unit: str
-    samples: int
+    _: KW_ONLY
     budget: float | None = None
     note: str = ""
+
+    @property
+    def value(self) -> float:
+        """The median."""
+        return percentile(self.values, 0.5)
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The bounds of the median's 95 % confidence interval."""
+        return interval_of_median(self.values)
 
     @property
     def verdict(self) -> str:
@@ -48,26 +52,24 @@ class Row:
             return "-"
         if self.value <= self.budget:
             return "ok"
-        return "noise" if self.least <= self.budget else "over"
+        return "noise" if self.interval[0] <= self.budget else "over"
 
-
-def row_of(
-    what: str, values: Sequence[float], unit: str, *, budget: float | None = None, note: str = ""
-) -> Row:
-    """Return the row of at least one measurement."""
-    least, most = interval_of_median(values)
-    return Row(
-        what=what,
-        value=percentile(values, 0.5),
-        low=percentile(values, 0.25),
-        high=percentile(values, 0.75),
-        least=least,
-        most=most,
-        unit=unit,
-        samples=len(values),
-        budget=budget,
-        note=note,
-    )
+    def numbers(self) -> dict[str, object]:
+        """Return all that is known, for JSON; ``low`` and ``high`` are the quartiles."""
+        least, most = self.interval
+        return {
+            "what": self.what,
+            "value": self.value,
+            "low": percentile(self.values, 0.25),
+            "high": percentile(self.values, 0.75),
+            "least": least,
+            "most": most,
+            "unit": self.unit,
+            "samples": len(self.values),
+            "budget": self.budget,
+            "note": self.note,
+            "verdict": self.verdict,
+        }
 
 
 def interval_of_median(values: Sequence[float], deviations: float = 1.96) -> tuple[float, float]:
@@ -90,10 +92,11 @@ HEADING = _COLUMNS.format("what", "median", "its 95 %", "budget", "unit", "", ""
 
 def line_of(row: Row) -> str:
     """Return the row as one line."""
+    least, most = map(_number, row.interval)
     return _COLUMNS.format(
         row.what,
         _number(row.value),
-        f"{_number(row.least)} to {_number(row.most)}",
+        f"{least} to {most}",
         "" if row.budget is None else _number(row.budget),
         row.unit,
         row.verdict,

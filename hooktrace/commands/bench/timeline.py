@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from ...testing.synthetic import SyntheticJob, write_job
-from .table import Row, row_of
+from .table import Row
 
 _DEADLINE_S = 120
 _RANKS = 8
@@ -64,8 +64,8 @@ def timeline(*, quick: bool) -> Iterator[Row]:
                 whole.append(state["wholePictureMs"])
                 page.close()
         note = f"{count} stages, {_RANKS} ranks"
-        yield row_of("Comm Timeline: first picture", first, "ms", budget=1000, note=note)
-        yield row_of("the same: the whole run is read and shown", whole, "ms", budget=2000)
+        yield Row("Comm Timeline: first picture", first, "ms", budget=1000, note=note)
+        yield Row("the same: the whole run is read and shown", whole, "ms", budget=2000)
         with _tensorboard(Path(folder)) as address:
             page, frame = _open(browser, address)
             _wait(frame, "s.isWhole && !s.isBusy")
@@ -101,9 +101,9 @@ def _redraws(page: Any, frame: Any, what: str, moves: int) -> Iterator[Row]:
         "() => { const s = window.hooktraceTimeline.state();"
         " return s.frameMs.slice(-(s.frames - window.framesBefore)); }"
     )
-    yield row_of(f"pan and zoom, {what}: drawing a frame", frames, "ms", budget=16, note=note)
+    yield Row(f"pan and zoom, {what}: drawing a frame", frames, "ms", budget=16, note=note)
     slowest = sorted(intervals)[int(0.95 * len(intervals)) :]
-    yield row_of("the same: the slowest 5 % of times between frames", slowest, "ms", budget=50)
+    yield Row("the same: the slowest 5 % of times between frames", slowest, "ms", budget=50)
 
 
 def _open(browser: Any, address: str) -> tuple[Any, Any]:

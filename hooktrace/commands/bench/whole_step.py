@@ -40,7 +40,7 @@ from ...tracing.trace import trace
 from ...tracing.tracer import Tracer
 from .backends import all_exporters, otlp_sink
 from .harness import Hook, in_turns, linear_stack, on_all_ranks, run_ranks, step_s
-from .table import Row, interval_of_median, row_of
+from .table import Row, interval_of_median
 
 _WIDTH = 1024
 _BATCH = 64
@@ -60,12 +60,12 @@ _STEPS_BEFORE_PROBES = 17
 def whole_step(*, quick: bool) -> Iterator[Row]:
     """Yield the ratio, by the clock and of processor time, and the step time for scale."""
     with otlp_sink():
-        pairs, _ = run_ranks(2, _pairs, 30.0 if quick else 480.0, deadline_s=900)
+        pairs, _ = run_ranks(2, _pairs, 30.0 if quick else 480.0)
     wall, cpu = _ratios(pairs)
     note = f"{len(pairs)} pairs of blocks"
-    yield row_of("traced / untraced", wall, "ratio", budget=1.01, note=note)
-    yield row_of("the same, processor time of all threads", cpu, "ratio")
-    yield row_of("a step, untraced", [untraced[0] / 1e6 for _, untraced in pairs], "ms")
+    yield Row("traced / untraced", wall, "ratio", budget=1.01, note=note)
+    yield Row("the same, processor time of all threads", cpu, "ratio")
+    yield Row("a step, untraced", [untraced[0] / 1e6 for _, untraced in pairs], "ms")
 
 
 _Block = tuple[float, float]
@@ -128,14 +128,14 @@ def _is_enough(pairs: list[list[_Block]]) -> bool:
 
 def probes(*, quick: bool) -> Iterator[Row]:
     """Yield the rows of one probe, and of its cost spread over the steps to the next."""
-    rank0, _ = run_ranks(2, _probed_steps_s, 21 if quick else 161, deadline_s=600)
+    rank0, _ = run_ranks(2, _probed_steps_s, 21 if quick else 161)
     times = np.array(rank0)
     plain = (times[:-2:2] + times[2::2]) / 2
     added = times[1::2] - plain
     what = "one probe of the error, an 8 MB bucket, added to its step"
-    yield row_of(what, (added * 1e3).tolist(), "ms")
+    yield Row(what, (added * 1e3).tolist(), "ms")
     what = f"the same over {_PROBE_EVERY} steps, share of training time"
-    yield row_of(what, (100 * added / plain / _PROBE_EVERY).tolist(), "%")
+    yield Row(what, (100 * added / plain / _PROBE_EVERY).tolist(), "%")
 
 
 def _probed_steps_s(steps: int) -> list[float]:

@@ -23,7 +23,7 @@ from ...records import BucketRecord
 from ...tracing.trace import trace
 from ...tracing.tracer import Tracer
 from .harness import linear_stack, run_ranks
-from .table import Row, row_of
+from .table import Row
 
 _WARMUP_STEPS = 6
 _EVENT = "gloo:all_reduce"
@@ -46,27 +46,27 @@ class WireComparison(NamedTuple):
         return max(0.02 * float(np.median(self.event_ns)), 100_000.0)
 
 
-def compare_on_two_ranks(steps: int, deadline_s: float) -> list[WireComparison]:
+def compare_on_two_ranks(steps: int, deadline_s: float = 300.0) -> list[WireComparison]:
     """Run ``steps`` profiled and traced steps and return each rank's comparison."""
     return run_ranks(2, _measure, steps, deadline_s=deadline_s)
 
 
 def wire(*, quick: bool) -> Iterator[Row]:
     """Yield how far wire stages, and launch -> done, are from the profiler's durations."""
-    comparison, _ = compare_on_two_ranks(10 if quick else 40, deadline_s=300)
+    comparison, _ = compare_on_two_ranks(10 if quick else 40)
     event = comparison.event_ns
     off, naive_off = (abs(ns - event) for ns in (comparison.wire_ns, comparison.naive_ns))
-    yield row_of("all_reduce of 8 MB, profiler's duration", (event / 1e6).tolist(), "ms")
-    yield row_of(
+    yield Row("all_reduce of 8 MB, profiler's duration", (event / 1e6).tolist(), "ms")
+    yield Row(
         "wire stage - profiler's event",
         (off / 1e3).tolist(),
         "µs",
         budget=comparison.allowed_ns / 1e3,
         note="budget: the larger of 100 µs and 2 % of the profiler's median",
     )
-    yield row_of("the same, relative", (100 * off / event).tolist(), "%")
+    yield Row("the same, relative", (100 * off / event).tolist(), "%")
     what = "launch -> done - profiler's event, for contrast"
-    yield row_of(what, (100 * naive_off / event).tolist(), "%")
+    yield Row(what, (100 * naive_off / event).tolist(), "%")
 
 
 def _measure(steps: int) -> WireComparison:

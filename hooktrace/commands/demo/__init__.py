@@ -2,11 +2,10 @@
 
     DemoOptions --launch--> ranks: train() --> exporters --> files, metrics
     (options.py) (launch.py)  (train.py)   --> screen.py      progress
-                              <-- RankResult --> closing.py   tables, and what to open next
-                                                 hold.py      the metrics served again, on demand
+                              <-- RankResult --> closing.py   tables, what to open next, and the
+                                                              metrics served again, on demand
 
-Options are checked before anything starts.  ``model.py`` and ``text.py`` are what is trained, on
-what.
+Options are checked before anything starts.  ``language_model.py`` is what is trained, on what.
 """
 
 from __future__ import annotations

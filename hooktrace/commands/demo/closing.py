@@ -1,17 +1,29 @@
-"""The end of a run: a table of the buckets, a line for each rank's step, and what to open next."""
+"""The end of a run: what the ranks saw, what to open next, and on demand the metrics once more.
+
+Metrics are served again so that a scraper that comes late still finds them.
+"""
 
 from __future__ import annotations
 
 import os
 import shlex
 import shutil
+import signal
 import sys
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
-from ...records.summary import BucketSummary, ModelSummary
+from ...exporters import PrometheusExporter
+from ...records import Batch, BucketRecord
+from ...records.files import find_records, record_path
+from ...records.reader import read_parts
+from ...records.summary import ModelSummary
 from ...records.units import megabytes, milliseconds
 from .options import DemoOptions, sends_opentelemetry
 from .train import RankResult
@@ -25,22 +37,31 @@ def print_closing(console: Console, options: DemoOptions, results: list[RankResu
     tail = losses[-10:]
     console.print(
         f"\nloss {losses[0]:.2f} at the first step, {sum(tail) / len(tail):.2f} over the last "
-        f"{len(tail)}, rank 0",
-        soft_wrap=True,
+        f"{len(tail)}, rank 0"
     )
     summary = results[0].summary
     if summary is None:
         console.print("every step was warm-up, so there are no timings; pass --steps 10 or more")
     else:
-        console.print(_bucket_table(summary))
+        console.print(_bucket_table(summary), soft_wrap=False)
         console.print()
         for result in results:
             if result.summary is not None:
-                console.print(_step_line(result.rank, result.summary), soft_wrap=True)
-        console.print(_error_line(summary), soft_wrap=True)
-    for line in _troubles(results):
-        console.print(line, style="yellow", soft_wrap=True)
-    _print_next(console, options)
+                console.print(_step_line(result.rank, result.summary))
+        console.print(_error_line(summary))
+    for result in results:
+        for name in result.failures:
+            trouble = f"the {name} exporter failed"
+            console.print(_trouble(result, trouble), style="yellow")
+        for reason, count in result.lost.items():
+            console.print(_trouble(result, f"{count} record(s) lost ({reason})"), style="yellow")
+    console.print("\nLook at it:", style="bold")
+    for name, how in _what_next(options):
+        console.print(f"  {name:<14}{how}")
+
+
+def _trouble(result: RankResult, what: str) -> str:
+    return f"rank {result.rank}: {what}; see {result.log_file}"
 
 
 def _bucket_table(summary: ModelSummary) -> Table:
@@ -57,37 +78,17 @@ def _bucket_table(summary: ModelSummary) -> Table:
     for heading in ("bucket", "grad", "sent", "time", "p95", *_STAGES, "busbw"):
         table.add_column(heading, justify="right", no_wrap=True)
     for bucket in summary.buckets:
-        table.add_row(*_bucket_row(bucket))
+        busbw = bucket.busbw_p50_bytes_per_second
+        table.add_row(
+            str(bucket.bucket),
+            megabytes(bucket.gradient_bytes),
+            megabytes(bucket.wire_bytes),
+            milliseconds(bucket.duration_p50_ns),
+            milliseconds(bucket.duration_p95_ns),
+            *(milliseconds(bucket.stage_p50_ns.get(name, 0)) for name in _STAGES),
+            "-" if busbw is None else f"{busbw / 1e6:.0f}",
+        )
     return table
-
-
-def _error_line(summary: ModelSummary) -> str:
-    probed = [b for b in summary.buckets if b.error_p50 is not None]
-    if not probed:
-        return "no bucket's error was measured; pass --steps 30 or more"
-    worst = max(probed, key=lambda b: b.error_p50 or 0.0)
-    probes = sum(b.error_count for b in probed)
-    if not worst.error_p50:
-        return f"error against a lossless average: 0 in all of {probes} probes"
-    return (
-        f"error against a lossless average: {min(b.error_p50 or 0.0 for b in probed):.2g} to "
-        f"{worst.error_p50:.2g} of the gradient's norm, largest in bucket {worst.bucket} "
-        f"({probes} probes)"
-    )
-
-
-def _bucket_row(bucket: BucketSummary) -> list[str]:
-    stages = (bucket.stage_p50_ns.get(name, 0) for name in _STAGES)
-    busbw = bucket.busbw_p50_bytes_per_second
-    return [
-        str(bucket.bucket),
-        megabytes(bucket.gradient_bytes),
-        megabytes(bucket.wire_bytes),
-        milliseconds(bucket.duration_p50_ns),
-        milliseconds(bucket.duration_p95_ns),
-        *(milliseconds(ns) for ns in stages),
-        "-" if busbw is None else f"{busbw / 1e6:.0f}",
-    ]
 
 
 def _step_line(rank: int, summary: ModelSummary) -> str:
@@ -100,35 +101,35 @@ def _step_line(rank: int, summary: ModelSummary) -> str:
     )
 
 
-def _troubles(results: list[RankResult]) -> list[str]:
-    lines = []
-    for result in results:
-        for name in result.failures:
-            lines.append(f"rank {result.rank}: the {name} exporter failed; see {result.log_file}")
-        for reason, count in result.lost.items():
-            lines.append(
-                f"rank {result.rank}: {count} record(s) lost ({reason}); see {result.log_file}"
-            )
-    return lines
+def _error_line(summary: ModelSummary) -> str:
+    errors = {b.bucket: b.error_p50 for b in summary.buckets if b.error_p50 is not None}
+    if not errors:
+        return "no bucket's error was measured; pass --steps 30 or more"
+    probes = sum(b.error_count for b in summary.buckets)
+    worst = max(errors, key=errors.__getitem__)
+    if not errors[worst]:
+        return f"error against a lossless average: 0 in all of {probes} probes"
+    return (
+        f"error against a lossless average: {min(errors.values()):.2g} to {errors[worst]:.2g} of "
+        f"the gradient's norm, largest in bucket {worst} ({probes} probes)"
+    )
 
 
-def _print_next(console: Console, options: DemoOptions) -> None:
+def _what_next(options: DemoOptions) -> Iterator[tuple[str, str]]:
+    """Yield what shows the run, and how."""
+    out, hooktrace = str(options.out), _command("hooktrace")
     page, events = str(options.out / "report.html"), str(options.out / "perfetto.json.gz")
-    rows = [
-        ("Report", shlex.join([_command("hooktrace"), "report", str(options.out), "--html", page])),
-        ("TensorBoard", shlex.join([_command("tensorboard"), "--logdir", str(options.out)])),
-        (
-            "Perfetto",
-            shlex.join([_command("hooktrace"), "export", str(options.out), "--out", events]),
-        ),
-        ("", "and drop that file on https://ui.perfetto.dev"),
-        ("Prometheus", _prometheus_hint(options)),
-    ]
+    yield "Report", shlex.join([hooktrace, "report", out, "--html", page])
+    yield "TensorBoard", shlex.join([_command("tensorboard"), "--logdir", out])
+    yield "Perfetto", shlex.join([hooktrace, "export", out, "--out", events])
+    yield "", "and drop that file on https://ui.perfetto.dev"
+    if options.hold:
+        yield "Prometheus", "see below"
+    else:
+        where = f"http://127.0.0.1:{options.port}/metrics" if options.port else "on free ports"
+        yield "Prometheus", f"{where} while it runs; --hold keeps it up"
     if sends_opentelemetry():
-        rows.append(("OpenTelemetry", "spans and metrics went where OTEL_EXPORTER_OTLP_* says"))
-    console.print("\nLook at it:", style="bold")
-    for name, how in rows:
-        console.print(f"  {name:<14}{how}", soft_wrap=True)
+        yield "OpenTelemetry", "spans and metrics went where OTEL_EXPORTER_OTLP_* says"
 
 
 def _command(name: str) -> str:
@@ -139,9 +140,37 @@ def _command(name: str) -> str:
     return os.path.relpath(command) if command.is_relative_to(Path.cwd()) else str(command)
 
 
-def _prometheus_hint(options: DemoOptions) -> str:
-    if options.hold:
-        return "see below"
-    if options.port == 0:
-        return "served on free ports while it runs; --hold keeps it up"
-    return f"http://127.0.0.1:{options.port}/metrics while it runs; --hold keeps it up"
+def hold(console: Console, options: DemoOptions) -> None:
+    """Serve each rank's metrics, read back from its record file, until Ctrl-C or SIGTERM."""
+    ended = threading.Event()
+    files = find_records(options.out)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    with ExitStack() as stack:
+        for rank in range(options.ranks):
+            exporter = PrometheusExporter(
+                options.port, local_rank=rank, file_sd=options.out / "prometheus"
+            )
+            stack.callback(exporter.close)
+            exporter.export(_read_batch(files.get(rank, [record_path(options.out, rank)])))
+            console.print(f"holding the metrics of rank {rank}: {exporter.url}")
+        console.print("Ctrl-C ends it")
+        ended.wait()
+
+
+def _read_batch(paths: list[Path]) -> Batch:
+    """Return all records of a rank's record files as one batch.
+
+    Raises ``OSError`` for a file that cannot be opened, ``ValueError`` where no run is in them.
+    """
+    records = read_parts(paths)
+    if records.run is None:
+        raise ValueError(f"{paths[0]} holds no run; run the demo again")
+    buckets: dict[tuple[str, int], list[BucketRecord]] = defaultdict(list)
+    for bucket in records.buckets:
+        buckets[bucket.model, bucket.step].append(bucket)
+    return Batch(
+        run=records.run,
+        steps=tuple((step, tuple(buckets[step.model, step.step])) for step in records.steps),
+        records=(*records.layouts, *records.anomalies),
+    )

@@ -15,12 +15,9 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from ...records.files import record_path
-from .closing import print_closing
-from .hold import hold
+from .closing import hold, print_closing
 from .options import HOOKS, DemoOptions
 from .train import RankResult, train
-
-_KILL_AFTER_S = 5
 
 
 def run(options: DemoOptions) -> int:
@@ -30,24 +27,28 @@ def run(options: DemoOptions) -> int:
     is.  128 + n: signal n ended it.  Raises ``UsageError`` for options that cannot work.
     """
     options.check()
-    console = Console(highlight=False, markup=False)
+    console = Console(highlight=False, markup=False, soft_wrap=True)
     console.print(
         f"hooktrace demo: {_count(options.ranks, 'rank')}, "
         f"{HOOKS[options.hook].hook_name}, {_count(options.steps, 'step')}, "
-        f"files in {options.out}",
-        soft_wrap=True,
+        f"files in {options.out}"
     )
     try:
         results = _launch(options)
     except ChildFailedError as error:
-        _end_line(console)
-        _print_failure(options, error)
+        _complain(console, _failure(options, error))
         return 1
     except SignalException as error:
-        _end_line(console)
-        return _interrupted(options, error.sigval)
-    finally:
-        _tidy_up(console, options)
+        _complain(
+            console,
+            f"ended by {signal.Signals(error.sigval).name}; what was recorded until then is in "
+            f"{options.out}",
+        )
+        return 128 + error.sigval
+    finally:  # what ranks that were killed could not do
+        console.show_cursor(True)
+        for path in (options.out / "prometheus").glob("hooktrace-rank*.json"):
+            path.unlink(missing_ok=True)
     print_closing(console, options, results)
     if options.hold:
         hold(console, options)
@@ -57,6 +58,8 @@ def run(options: DemoOptions) -> int:
 def _launch(options: DemoOptions) -> list[RankResult]:
     logs = options.out / "logs"
     logs.mkdir(exist_ok=True)
+    # Rank 0 has the screen; all else that ranks print goes to their logs.
+    redirects = {rank: Std.ALL if rank else Std.ERR for rank in range(options.ranks)}
     config = LaunchConfig(
         min_nodes=1,
         max_nodes=1,
@@ -67,8 +70,8 @@ def _launch(options: DemoOptions) -> list[RankResult]:
         rdzv_endpoint="127.0.0.1:0",
         local_addr="127.0.0.1",
         max_restarts=0,
-        logs_specs=DefaultLogsSpecs(log_dir=str(logs), redirects=_redirects(options.ranks)),
-        shutdown_timeout=_KILL_AFTER_S,
+        logs_specs=DefaultLogsSpecs(log_dir=str(logs), redirects=redirects),
+        shutdown_timeout=5,
     )
     with _stderr_in(logs / "launcher.log"):
         results = elastic_launch(config, train)(options)
@@ -77,11 +80,6 @@ def _launch(options: DemoOptions) -> list[RankResult]:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def _redirects(ranks: int) -> dict[int, Std]:
-    """Rank 0 has the screen; all else that ranks print goes to their logs."""
-    return {rank: Std.ERR if rank == 0 else Std.ALL for rank in range(ranks)}
 
 
 @contextmanager
@@ -103,40 +101,24 @@ def _stderr_in(path: Path) -> Iterator[None]:
         os.close(saved)
 
 
-def _end_line(console: Console) -> None:
-    """End the line of a bar that its rank could not end."""
+def _complain(console: Console, text: str) -> None:
+    """Say on standard error how the job ended."""
     if console.is_terminal:
-        console.print()
+        console.print()  # ends the line of a bar that its rank could not end
+    errors = Console(stderr=True, highlight=False, markup=False)
+    errors.print(f"hooktrace demo: {text}", soft_wrap=True)
 
 
-def _interrupted(options: DemoOptions, signum: int) -> int:
-    Console(stderr=True, highlight=False, markup=False).print(
-        f"hooktrace demo: ended by {signal.Signals(signum).name}; what was recorded until then is "
-        f"in {options.out}",
-        soft_wrap=True,
-    )
-    return 128 + signum
-
-
-def _tidy_up(console: Console, options: DemoOptions) -> None:
-    """Do what ranks that were killed could not: show the cursor, remove their discovery files."""
-    console.show_cursor(True)
-    for path in (options.out / "prometheus").glob("hooktrace-rank*.json"):
-        path.unlink(missing_ok=True)
-
-
-def _print_failure(options: DemoOptions, error: ChildFailedError) -> None:
+def _failure(options: DemoOptions, error: ChildFailedError) -> str:
     rank, failure = error.get_first_failure()
-    console = Console(stderr=True, highlight=False, markup=False)
-    console.print(f"hooktrace demo: rank {rank} failed: {_reason(failure)}", soft_wrap=True)
-    logs = sorted(
-        options.out.glob(f"logs/demo_*/attempt_0/{rank}"), key=lambda p: p.stat().st_mtime
-    )
-    if logs:
-        console.print(f"  its log and error: {logs[-1]}", soft_wrap=True)
-    trace = record_path(options.out, rank)
-    if trace.exists():
-        console.print(f"  its records until then: {trace}", soft_wrap=True)
+    lines = [f"rank {rank} failed: {_reason(failure)}"]
+    logs = options.out.glob(f"logs/demo_*/attempt_0/{rank}")
+    for log in sorted(logs, key=lambda log: log.stat().st_mtime)[-1:]:
+        lines.append(f"  its log and error: {log}")
+    records = record_path(options.out, rank)
+    if records.exists():
+        lines.append(f"  its records until then: {records}")
+    return "\n".join(lines)
 
 
 def _reason(failure: ProcessFailure) -> str:

@@ -27,13 +27,13 @@ class DemoOptions:
     again after the job, until Ctrl-C.
     """
 
-    hook: str = "allreduce"
-    ranks: int = 2
-    steps: int = 100
-    out: Path = Path("runs/demo")
-    port: int = 9464
-    bucket_cap_mb: float = 2.0
-    hold: bool = False
+    hook: str
+    ranks: int
+    steps: int
+    out: Path
+    port: int
+    bucket_cap_mb: float
+    hold: bool
 
     def check(self) -> None:
         """Raise ``UsageError`` for the first option that cannot work; makes ``out``."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
@@ -56,7 +54,9 @@ class Screen:
 
     def export(self, batch: Batch) -> None:
         """Paint, with the last step that the drain has brought."""
-        self._seen = _last_timed(s for s, _ in batch.steps) or self._seen
+        for step, _ in batch.steps:
+            if step.counts:
+                self._seen = step
         self._paint()
 
     def close(self) -> None:
@@ -67,24 +67,13 @@ class Screen:
 
     def _paint(self) -> None:
         step, loss = self._now
-        numbers = ", ".join([f"loss {loss:.2f}", *_timings(self._seen)])
+        numbers = f"loss {loss:.2f}"
+        seen = self._seen
+        if seen is not None and seen.period_ns is not None and seen.exposed_ns is not None:
+            numbers += f", {ms(seen.period_ns)} a step, {ms(seen.exposed_ns)} exposed"
         if self._console.is_terminal:
             self._progress.update(self._task, completed=step, numbers=numbers)
             self._progress.refresh()
         elif step * _PLAIN_LINES // self._steps > self._printed:
             self._printed = step * _PLAIN_LINES // self._steps
             self._console.print(f"step {step}/{self._steps}  {numbers}", soft_wrap=True)
-
-
-def _last_timed(steps: Iterable[StepRecord]) -> StepRecord | None:
-    timed = [s for s in steps if s.complete and not s.warmup]
-    return timed[-1] if timed else None
-
-
-def _timings(step: StepRecord | None) -> list[str]:
-    if step is None or step.period_ns is None or step.exposed_ns is None:
-        return []
-    return [
-        f"{ms(step.period_ns)} a step",
-        f"{ms(step.exposed_ns)} exposed",
-    ]

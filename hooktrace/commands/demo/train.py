@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import warnings
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -22,21 +22,12 @@ from ...exporters import (
     RecordFileExporter,
     TensorBoardExporter,
 )
+from ...ranks.job import loopback
 from ...records.summary import ModelSummary
 from ...tracing.tracer import Tracer
-from .model import CharTransformer
+from .language_model import CharTransformer, batches, read_corpus
 from .options import HOOKS, DemoOptions, sends_opentelemetry
 from .screen import Screen
-from .text import VOCABULARY, Batches, read_corpus
-
-# Hooks that begin with a thousand steps of plain all-reduce would show nothing else here.
-_EARLY: dict[str, dict[str, int]] = {
-    "powersgd": {"start_powerSGD_iter": 10},
-    "powersgd-rank2": {"start_powerSGD_iter": 10},
-    "batched-powersgd": {"start_powerSGD_iter": 10},
-    "batched-powersgd-rank2": {"start_powerSGD_iter": 10},
-    "post-local-sgd": {"start_localSGD_iter": 10},
-}
 
 _BATCH = 8
 _ERROR_EVERY = 20
@@ -62,16 +53,20 @@ def train(options: DemoOptions) -> RankResult:
     """Run one rank to its end; the launcher has set ``RANK`` and its sisters."""
     # Python's handler would print a traceback for each rank; every file is whole at any time.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    warnings.filterwarnings("ignore", module=r"torch\.")
-    warnings.filterwarnings("ignore", module=r"tensorboard\.")
-    if any(name == "lo" for _, name in socket.if_nameindex()):
-        os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    warnings.filterwarnings("ignore", module=r"(torch|tensorboard)\.")
+    os.environ["GLOO_SOCKET_IFNAME"] = loopback()
     torch.set_num_threads(max(1, _cores() // options.ranks))
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     screen = Screen(options.steps)
     metrics = PrometheusExporter(options.port, file_sd=options.out / "prometheus")
-    exporters = [*_exporters(options), metrics]
+    exporters: list[Exporter] = [
+        TensorBoardExporter(options.out),
+        RecordFileExporter(options.out),
+        metrics,
+    ]
+    if sends_opentelemetry():
+        exporters.append(OpenTelemetryExporter())
     if rank == 0:
         exporters.append(screen)
     with Tracer(exporters, error_every=_ERROR_EVERY, error_all_buckets=True) as tracer:
@@ -93,34 +88,26 @@ def _train(
 ) -> list[float]:
     """Train and return the loss of each step.  All references to the DDP model end here."""
     torch.manual_seed(0)
-    model = CharTransformer(VOCABULARY, length=_LENGTH)
+    model = CharTransformer(length=_LENGTH)
     ddp = DistributedDataParallel(model, bucket_cap_mb=options.bucket_cap_mb)
     entry = HOOKS[options.hook]
-    state = entry.make_state(None, **_EARLY.get(entry.name, {}))
+    # Hooks that begin with a thousand steps of plain all-reduce would show nothing else here.
+    state = entry.make_state(None, **entry.check_options)
     instrument(ddp, entry.hook, state, tracer=tracer, model="char_transformer")
     optimizer = torch.optim.AdamW(ddp.parameters(), lr=1e-3)
     corpus = read_corpus()
     if rank == 0:
         screen.start(sum(p.numel() for p in model.parameters()), len(corpus), url)
     losses: list[float] = []
-    batches = Batches(corpus, batch=_BATCH, length=_LENGTH, seed=1 + rank)
-    for inputs, targets in batches:
+    windows = batches(corpus, batch=_BATCH, length=_LENGTH, seed=1 + rank)
+    for inputs, targets in islice(windows, options.steps):
         loss = cross_entropy(ddp(inputs).flatten(0, 1), targets.flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
         screen.note(len(losses), losses[-1])
-        if len(losses) == options.steps:
-            break
     return losses
-
-
-def _exporters(options: DemoOptions) -> list[Exporter]:
-    exporters: list[Exporter] = [TensorBoardExporter(options.out), RecordFileExporter(options.out)]
-    if sends_opentelemetry():
-        exporters.append(OpenTelemetryExporter())
-    return exporters
 
 
 def _cores() -> int:

@@ -10,7 +10,7 @@ import pytest
 
 from hooktrace.commands.bench import command
 from hooktrace.commands.bench.command import GROUPS, chosen
-from hooktrace.commands.bench.table import Row, row_of
+from hooktrace.commands.bench.table import Row
 from hooktrace.records.errors import UsageError
 
 
@@ -29,8 +29,8 @@ class FakeGroup:
 
 
 FAKES = {
-    "first": FakeGroup(row_of("one", [3.0] * 9, "µs", budget=2.0), error="no device [0]"),
-    "second": FakeGroup(row_of("two", [0.5] * 9, "ratio", note="half")),
+    "first": FakeGroup(Row("one", [3.0] * 9, "µs", budget=2.0), error="no device [0]"),
+    "second": FakeGroup(Row("two", [0.5] * 9, "ratio", note="half")),
 }
 
 
@@ -57,7 +57,7 @@ def test_a_group_that_fails_hides_no_other(
 
 def test_lines_fit_a_terminal_of_120_columns(capsys: pytest.CaptureFixture[str]) -> None:
     """Without their notes."""
-    row = row_of("w" * 62, [-123.456, 1234.5, 99999.0] * 4, "µs/bucket", budget=12345.0)
+    row = Row("w" * 62, [-123.456, 1234.5, 99999.0] * 4, "µs/bucket", budget=12345.0)
     assert len(command.line_of(row)) <= 120
 
 

@@ -7,7 +7,7 @@ import statistics
 
 import pytest
 
-from hooktrace.commands.bench.table import _number, row_of
+from hooktrace.commands.bench.table import Row, _number
 
 
 @pytest.mark.slow
@@ -18,8 +18,9 @@ def test_the_interval_covers_the_median_in_95_cases_of_100() -> None:
     for count in (8, 40, 400):
         hits = 0
         for _ in range(2000):
-            row = row_of("x", [source.lognormvariate(0, 1) for _ in range(count)], "s")
-            hits += row.least <= true_median <= row.most
+            row = Row("x", [source.lognormvariate(0, 1) for _ in range(count)], "s")
+            least, most = row.interval
+            hits += least <= true_median <= most
         # Ranks are whole numbers, so the interval is never narrower than promised.
         assert 0.95 <= hits / 2000 <= 0.999, count
 
@@ -29,8 +30,9 @@ def test_the_interval_narrows_with_the_number_of_samples() -> None:
     source = random.Random(1)
     widths = []
     for _ in range(50):
-        row = row_of("x", [source.gauss(0, 1) for _ in range(400)], "s")
-        widths.append(row.most - row.least)
+        row = Row("x", [source.gauss(0, 1) for _ in range(400)], "s")
+        least, most = row.interval
+        widths.append(most - least)
     assert statistics.mean(widths) == pytest.approx(2 * 1.96 * 1.2533 / 20, rel=0.1)
 
 
@@ -48,7 +50,7 @@ def test_the_interval_narrows_with_the_number_of_samples() -> None:
 )
 def test_verdict(values: list[float], budget: float | None, verdict: str) -> None:
     """Over only where the whole interval is."""
-    assert row_of("x", values, "ratio", budget=budget).verdict == verdict
+    assert Row("x", values, "ratio", budget=budget).verdict == verdict
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hooktrace.commands.bench.sides import BUCKETS, Cost, added_us, ratios
+from hooktrace.commands.bench.per_bucket import BUCKETS, Cost, added_us, ratios
 
 COSTS = {
     "plain": [Cost(400_000, 100_000, 600_000), Cost(800_000, 100_000, 600_000)],

@@ -1,4 +1,4 @@
-"""The demo's text."""
+"""The text that the demo trains on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hooktrace.commands.demo.text import VOCABULARY, Batches, read_corpus
+from hooktrace.commands.demo.language_model import VOCABULARY, batches, read_corpus
 
 
 def test_the_standard_library_is_a_large_text_of_small_codes() -> None:
@@ -28,7 +28,7 @@ def test_targets_are_the_next_characters_up_to_the_end_of_the_text() -> None:
     """Each target is its input's successor, and the last window of the text can come up."""
     corpus = torch.arange(10, dtype=torch.uint8)
     seen = set()
-    for inputs, targets in islice(Batches(corpus, batch=4, length=8, seed=0), 20):
+    for inputs, targets in islice(batches(corpus, batch=4, length=8, seed=0), 20):
         assert torch.equal(targets, inputs + 1)
         assert inputs.shape == (4, 8)
         seen.update(targets[:, -1].tolist())
@@ -39,7 +39,7 @@ def test_seeds_give_the_ranks_different_text() -> None:
     """The order of windows follows the seed."""
     corpus = torch.arange(100, dtype=torch.uint8)
     first, again, other = (
-        next(iter(Batches(corpus, batch=4, length=8, seed=seed)))[0] for seed in (1, 1, 2)
+        next(batches(corpus, batch=4, length=8, seed=seed))[0] for seed in (1, 1, 2)
     )
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
