@@ -53,7 +53,6 @@ TESTED_BY = {
     "probes/local.py": "distributed/test_debug.py",
     "probes/model.py": "distributed/test_probes.py",
     "probes/*": "probes/test_probe.py",
-    "ranks/clock_sync.py": "distributed/test_hosts.py, distributed/test_skew.py",
     "records/*": "records/test_codec.py",
     "staging/*": "distributed/test_training.py, hooks/test_optimizer.py",
     "testing/check/*": "distributed/test_check.py",

@@ -4,6 +4,5 @@ In: torch's process group and the launcher's environment.  Out: ``RunInfo``, ``C
 
     job.py             rank, run id, restarts --> RunInfo; key-value store; how a process ends well
       private_group.py   a process group that no hook meets --> probes, the check of a hook
-      clock_sync.py      rank 0: clock_server.py <--TCP pings-- others: clock_client.py
-                                                                  --> ClockRecord
+      clock_sync.py      rank 0: clock_server.py <--TCP pings-- others --> ClockRecord
 """

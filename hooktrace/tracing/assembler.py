@@ -26,7 +26,7 @@ from .call_records import Sent, bucket_record, step_record
 from .losses import LossLedger
 from .queue_model import QueueModel, derive_device_starts
 from .stage_times import CallTimes, device_times, have_passed, host_times, launched
-from .steps import StepCalls, StepGatherer
+from .steps import StepCalls, StepGatherer, is_complete
 
 _WARMUP_STEPS = 2
 """Generation 0 is left after one step, or two under ``static_graph``.  Where it is never left
@@ -47,15 +47,10 @@ class Assembler:
     ``losses`` counts what cannot be turned; ``pool`` gets device events back.
     """
 
-    def __init__(
-        self,
-        losses: LossLedger,
-        pool: EventPool,
-        recorder: FlightRecorder | None = None,
-    ) -> None:
+    def __init__(self, losses: LossLedger, pool: EventPool) -> None:
         self._losses = losses
         self._pool = pool
-        self._recorder = recorder or FlightRecorder()
+        self._recorder = FlightRecorder()
         self._adders: dict[type, Callable[[Any], None]] = {
             BucketCall: self._add_call,
             DeviceCall: self._add_call,
@@ -97,8 +92,7 @@ class Assembler:
 
     def finish(self) -> None:
         """Close every open step, complete or not; device events get no further chance."""
-        for step in self._steps.close_all():
-            self._end(step)
+        self._waiting.extend(self._steps.close_all())
         while self._waiting:
             self._complete(self._waiting.popleft())
 
@@ -118,8 +112,8 @@ class Assembler:
         if ended is None:
             self._losses.add("late")
             return
-        for step in ended:
-            self._end(step)
+        self._waiting.extend(ended)
+        self._complete_passed()
 
     def _add_probed(self, probed: ProbeResult) -> None:
         try:
@@ -150,19 +144,14 @@ class Assembler:
             self._anomalies_seen.add(key)
             self._records.append(anomaly)
 
-    def _end(self, step: StepCalls) -> None:
-        self._waiting.append(step)
-        self._complete_passed()
-
     def _complete_passed(self) -> None:
         """Complete the steps that their devices have passed, at once those without events."""
         waiting = self._waiting
-        while waiting and (len(waiting) > _WAITING_STEPS or have_passed(waiting[0].calls)):
+        while waiting and (len(waiting) > _WAITING_STEPS or have_passed(waiting[0])):
             self._complete(waiting.popleft())
 
-    def _complete(self, step: StepCalls) -> None:
+    def _complete(self, calls: StepCalls) -> None:
         """Make the records of a step."""
-        calls = step.calls
         host, device = self._times(calls)
         model, number = calls[0].slot.model.name, calls[0].step
         generation = max(call.slot.generation for call in calls)
@@ -181,7 +170,7 @@ class Assembler:
             for i, call in enumerate(calls)
         )
         record = step_record(
-            buckets, self._previous.get(model), complete=step.complete, sent=step_sent
+            buckets, self._previous.get(model), complete=is_complete(calls), sent=step_sent
         )
         self._previous[model] = record
         self._completed.append((record, buckets))

@@ -16,27 +16,21 @@ from ..capture.calls import BucketCall
 
 _OPEN_STEPS = 2
 
-
-@dataclass(slots=True)
-class StepCalls:
-    """One step's calls, in the order of their buckets; ``complete``: none is missing."""
-
-    calls: list[BucketCall]
-    complete: bool
+StepCalls = list[BucketCall]
+"""One step's calls; of a closed step in the order of their buckets."""
 
 
 @dataclass(slots=True)
 class _OpenSteps:
     """Of one model; ``closed_to`` is the last step that takes no more calls."""
 
-    calls: dict[int, list[BucketCall]] = field(default_factory=dict)
+    calls: dict[int, StepCalls] = field(default_factory=dict)
     closed_to: int = -1
 
-    def close(self, step: int, *, complete: bool = False) -> StepCalls:
+    def close(self, step: int) -> StepCalls:
         """End a step."""
         self.closed_to = max(self.closed_to, step)
-        calls = sorted(self.calls.pop(step), key=lambda call: call.slot.index)
-        return StepCalls(calls, complete)
+        return sorted(self.calls.pop(step), key=lambda call: call.slot.index)
 
 
 class StepGatherer:
@@ -56,10 +50,8 @@ class StepGatherer:
             return None
         calls = steps.calls.setdefault(step, [])
         calls.append(call)
-        complete = _is_complete(calls)
-        last_open = step - 1 if complete else step - _OPEN_STEPS
-        ended = [steps.close(s) for s in sorted(steps.calls) if s <= last_open]
-        return [*ended, steps.close(step, complete=True)] if complete else ended
+        last_ended = step if is_complete(calls) else step - _OPEN_STEPS
+        return [steps.close(s) for s in sorted(steps.calls) if s <= last_ended]
 
     def close_all(self) -> Iterator[StepCalls]:
         """End every open step, complete or not."""
@@ -68,6 +60,7 @@ class StepGatherer:
                 yield steps.close(step)
 
 
-def _is_complete(calls: list[BucketCall]) -> bool:
+def is_complete(calls: StepCalls) -> bool:
+    """Whether no call of a step is missing."""
     last = next((call.slot for call in calls if call.slot.is_last), None)
     return last is not None and len(calls) == last.index + 1

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from hooktrace.ranks import clock_client
-from hooktrace.ranks.clock_client import measure
+from hooktrace.ranks import clock_sync
 from hooktrace.ranks.clock_server import ANSWER, PING
+from hooktrace.ranks.clock_sync import measure
 from tests.ranks.servers import Server
 
 
@@ -30,7 +30,7 @@ def test_many_clients_at_once_and_one_that_leaves(server: Server) -> None:
     leaving.close()
     for byte in PING.pack(5):
         first.sendall(bytes([byte]))
-    answered, _, _ = ANSWER.unpack(clock_client._receive(first, ANSWER.size))
+    answered, _, _ = ANSWER.unpack(clock_sync._receive(first, ANSWER.size))
     assert answered == 5
     with server.connect() as other:
         measure(other, time.perf_counter_ns)

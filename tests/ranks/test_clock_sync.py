@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import pytest
 
-from hooktrace.ranks import clock_client
-from hooktrace.ranks.clock_client import ClockClient, measure
+from hooktrace.ranks import clock_sync
 from hooktrace.ranks.clock_server import ANSWER
+from hooktrace.ranks.clock_sync import ClockClient, measure
 from hooktrace.records import ClockRecord
 from tests.ranks.servers import S, Server
 
@@ -87,7 +87,7 @@ def wait_for(reached: Callable[[], bool]) -> bool:
 
 def test_a_client_goes_on_when_its_server_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     """It waits for an address, measures, and finds the next one by asking again."""
-    monkeypatch.setattr(clock_client, "_PAUSES_S", (0.02,))
+    monkeypatch.setattr(clock_sync, "_PAUSES_S", (0.02,))
     addresses: list[str | None] = [None]
     found: list[ClockRecord] = []
     client = ClockClient(lambda: addresses[-1], time.perf_counter_ns, found.append)
