@@ -107,7 +107,7 @@ def scene_of(timeline: Timeline, model: str) -> Scene:
     ranks = list(zip(timeline.tracks, timeline.clocks, strict=True))
     origin = min(
         (
-            int(clock.common(times).min())
+            int(clock.common(times.min(keepdims=True))[0])
             for track, clock in ranks
             for times in (_ready(track, model), _first_ready(track, model))
             if len(times)

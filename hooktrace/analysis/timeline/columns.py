@@ -141,11 +141,12 @@ class StepColumns(_Columns):
     def rows_of(self, model: Ints, step: Ints) -> Ints:
         """Return the row of each of these steps; ``UNKNOWN`` of those that are not there."""
         found = np.full(len(step), UNKNOWN)
-        for one in np.unique(self.model):
+        for one in range(int(self.model.max(initial=-1)) + 1):
             own, wanted = np.flatnonzero(self.model == one), np.flatnonzero(model == one)
             own = own[np.argsort(self.step[own], kind="stable")]
             at = np.searchsorted(self.step[own], step[wanted]).clip(max=len(own) - 1)
-            found[wanted] = np.where(self.step[own][at] == step[wanted], own[at], UNKNOWN)
+            if len(own):
+                found[wanted] = np.where(self.step[own][at] == step[wanted], own[at], UNKNOWN)
         return found
 
 

@@ -67,6 +67,7 @@ class ColumnBuilder:
         self._models: dict[tuple[str, str], int] = {}
         self._facts: dict[tuple[str, BucketFacts], int] = {}
         self._buckets, self._stages, self._steps = _Table(), _Table(), _Table()
+        self._new_steps: list[StepRecord] = []
         self._errors: dict[int, ErrorRecord] = {}
         self._exceptions: dict[int, str] = {}
         self._count = 0
@@ -113,6 +114,12 @@ class ColumnBuilder:
         return self._models.setdefault((model, hook), len(self._models))
 
     def _take_steps(self, steps: Sequence[StepRecord]) -> None:
+        self._new_steps += steps  # a block has too few of them to be worth arrays
+        if len(self._new_steps) >= _WORTH_ARRAYS:
+            self._add_steps()
+
+    def _add_steps(self) -> None:
+        steps, self._new_steps = self._new_steps, []
         rows = {column: _whole(field, steps) for column, field in _OF_STEPS.items()}
         rows |= {column: _known(field, steps) for column, field in _KNOWN_OF_STEPS.items()}
         rows["model"] = _ints((self._model(x.model, x.hook) for x in steps), len(steps))
@@ -120,6 +127,7 @@ class ColumnBuilder:
 
     def track(self, records: RankRecords, paths: Sequence[str | os.PathLike[str]]) -> RankTrack:
         """Return what was read; ``records``: what the readers of ``paths`` hold beside it."""
+        self._add_steps()
         steps, stages = self._step_columns(), self._stages
         return RankTrack(
             models=list(self._models),
@@ -204,6 +212,7 @@ _KNOWN_OF_STEPS = {
 """Columns of what is not always known."""
 _STAGES, _NAME = attrgetter("stages"), attrgetter("name")
 _KEY = attrgetter("model", "generation", "bucket")
+_WORTH_ARRAYS = 1000
 _MOST = 1 << 62
 """Of the bytes of a bus, which are a float."""
 _STAGE_IDS = {name: index for index, name in enumerate(STAGE_NAMES)}
@@ -221,9 +230,8 @@ def _whole(field: str, records: Sequence[object]) -> Ints:
 def _known(field: str, records: Sequence[object]) -> Ints:
     """Return a number of each record, to 53 bits; ``UNKNOWN`` where it is ``None``."""
     values = np.array(list(map(attrgetter(field), records)), np.float64)
-    whole = np.clip(np.nan_to_num(values, nan=UNKNOWN), -_MOST, _MOST)
-    found: Ints = whole.astype(np.int64)
-    return found
+    values[np.isnan(values)] = UNKNOWN
+    return values.clip(-_MOST, _MOST).astype(np.int64)
 
 
 def _few(field: str, records: Sequence[object], first_row: int) -> dict[int, Any]:
