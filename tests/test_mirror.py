@@ -49,7 +49,6 @@ TESTED_BY = {
     "hooks/zero.py": "distributed/test_optimizer_hooks.py",
     "hooks/wrappers.py": "distributed/test_catalogue.py",
     "hooks/*": "distributed/test_parity.py",
-    "probes/memory_holders.py": "probes/test_debug_checks.py, distributed/test_debug.py",
     "probes/local.py": "distributed/test_debug.py",
     "probes/model.py": "distributed/test_probes.py",
     "probes/*": "probes/test_probe.py",

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import functools
 import random
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 import torch.distributed as dist
@@ -70,6 +71,7 @@ def _positions(size: int, turn: int, seed: int) -> tuple[int, ...]:
     return tuple(order)
 
 
+@dataclass(eq=False)
 class GossipGradState:
     """Settings and step count of ``gossip_grad_hook``, for one model.
 
@@ -85,25 +87,21 @@ class GossipGradState:
     not in.
     """
 
-    def __init__(
-        self,
-        process_group: dist.ProcessGroup | None = None,
-        *,
-        rotate: bool = True,
-        random_seed: int = 0,
-    ) -> None:
-        require_member("GossipGradState", "process_group", process_group)
-        if not isinstance(rotate, bool):
-            raise TypeError(f"GossipGradState: rotate is {rotate!r}; pass True or False")
-        if isinstance(random_seed, bool) or not isinstance(random_seed, int):
+    process_group: dist.ProcessGroup | None = None
+    _: KW_ONLY
+    rotate: bool = True
+    random_seed: int = 0
+    step: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        require_member("GossipGradState", "process_group", self.process_group)
+        if not isinstance(self.rotate, bool):
+            raise TypeError(f"GossipGradState: rotate is {self.rotate!r}; pass True or False")
+        if isinstance(self.random_seed, bool) or not isinstance(self.random_seed, int):
             raise TypeError(
-                f"GossipGradState: random_seed is {random_seed!r}; "
+                f"GossipGradState: random_seed is {self.random_seed!r}; "
                 "pass an int, the same on all ranks"
             )
-        self.process_group = process_group
-        self.rotate = rotate
-        self.random_seed = random_seed
-        self.step = 0
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "process_group": None}

@@ -15,6 +15,7 @@ Names and mathematics are those of ``torch.distributed.algorithms.ddp_comm_hooks
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -28,6 +29,7 @@ from ..staging.groups import group_of, require_member
 from ..staging.hook import staged
 
 
+@dataclass(eq=False)
 class PostLocalSGDState:
     """Settings and step count of ``post_localSGD_hook``, for one model.
 
@@ -51,37 +53,33 @@ class PostLocalSGDState:
     group that this rank is not in.
     """
 
-    def __init__(
-        self,
-        process_group: dist.ProcessGroup | None,
-        subgroup: dist.ProcessGroup | None,
-        start_localSGD_iter: int,  # noqa: N803  # torch's name
-        post_local_gradient_allreduce: bool = True,
-    ) -> None:
-        require_member("PostLocalSGDState", "process_group", process_group)
-        require_member("PostLocalSGDState", "subgroup", subgroup)
-        if isinstance(start_localSGD_iter, bool) or not isinstance(start_localSGD_iter, int):
+    process_group: dist.ProcessGroup | None
+    subgroup: dist.ProcessGroup | None
+    start_localSGD_iter: int  # noqa: N815  # torch's name
+    post_local_gradient_allreduce: bool = True
+    iter: int = field(default=0, init=False)
+    _machine_group: dist.ProcessGroup | None = field(default=None, init=False)
+    _lost_subgroup: bool = field(default=False, init=False)
+
+    def __post_init__(self) -> None:
+        require_member("PostLocalSGDState", "process_group", self.process_group)
+        require_member("PostLocalSGDState", "subgroup", self.subgroup)
+        start, reduces = self.start_localSGD_iter, self.post_local_gradient_allreduce
+        if isinstance(start, bool) or not isinstance(start, int):
             raise TypeError(
-                "PostLocalSGDState: start_localSGD_iter is a number of steps, not "
-                f"{start_localSGD_iter!r}; pass an int of at least 0"
+                f"PostLocalSGDState: start_localSGD_iter is a number of steps, not {start!r}; "
+                "pass an int of at least 0"
             )
-        if start_localSGD_iter < 0:
+        if start < 0:
             raise ValueError(
-                f"PostLocalSGDState: start_localSGD_iter is {start_localSGD_iter}; "
+                f"PostLocalSGDState: start_localSGD_iter is {start}; "
                 "pass 0 to start with local SGD at once"
             )
-        if not isinstance(post_local_gradient_allreduce, bool):
+        if not isinstance(reduces, bool):
             raise TypeError(
-                "PostLocalSGDState: post_local_gradient_allreduce is "
-                f"{post_local_gradient_allreduce!r}; pass True or False"
+                f"PostLocalSGDState: post_local_gradient_allreduce is {reduces!r}; "
+                "pass True or False"
             )
-        self.process_group = process_group
-        self.subgroup = subgroup
-        self.start_localSGD_iter = start_localSGD_iter
-        self.post_local_gradient_allreduce = post_local_gradient_allreduce
-        self.iter = 0
-        self._machine_group: dist.ProcessGroup | None = None
-        self._lost_subgroup = False
 
     def __getstate__(self) -> dict[str, Any]:
         given = self.subgroup is not self._machine_group

@@ -73,10 +73,9 @@ def powerSGD_hook(state: PowerSGDState, bucket: GradBucketLike) -> Steps:  # noq
     yield AllReduce(factors.wire, group)
 
     mean = factors.uncompressed.div_(group.size())
-    stop_in_mean = 0
-    for start, stop in factors.runs:
-        start_in_mean, stop_in_mean = stop_in_mean, stop_in_mean + stop - start
-        buffer[start:stop].copy_(mean[start_in_mean:stop_in_mean])
+    lengths = [stop - start for start, stop in factors.runs]
+    for (start, stop), part in zip(factors.runs, mean.split(lengths), strict=True):
+        buffer[start:stop].copy_(part)
     for each, sources in zip(factors.groups, matrices, strict=True):
         orthogonalize(each.p, state.orthogonalization_epsilon)
         _multiply(each.sources or sources, each.p, each.q, state, transposed=True)

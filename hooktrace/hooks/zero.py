@@ -51,9 +51,7 @@ def hook_with_zero_step(
     that are not contiguous (``channels_last``), whose gradients torch would mix up, and for a
     process group whose ranks are not the first of all, as torch takes one number for the other.
     """
-    from torch.distributed.algorithms.ddp_comm_hooks import ddp_zero_hook
-
-    return _with_zero_step(ddp_zero_hook.hook_with_zero_step, hook, ddp, zero, shard_buckets)
+    return _with_zero_step("hook_with_zero_step", hook, ddp, zero, shard_buckets)
 
 
 def hook_with_zero_step_interleaved(
@@ -67,20 +65,20 @@ def hook_with_zero_step_interleaved(
     As ``hook_with_zero_step``, but each bucket is stepped and broadcast when its gradients are
     there, so that this overlaps with the backward computation too.
     """
-    from torch.distributed.algorithms.ddp_comm_hooks import ddp_zero_hook
-
-    factory = ddp_zero_hook.hook_with_zero_step_interleaved
-    return _with_zero_step(factory, hook, ddp, zero, shard_buckets)
+    return _with_zero_step("hook_with_zero_step_interleaved", hook, ddp, zero, shard_buckets)
 
 
 def _with_zero_step(
-    factory: Callable[..., Any],
+    factory_name: str,
     hook: Hook,
     ddp: DistributedDataParallel,
     zero: ZeroRedundancyOptimizer,
     shard_buckets: bool,
 ) -> Callable[..., Future]:
-    name = f"{factory.__name__}({hook_name(hook)})"
+    from torch.distributed.algorithms.ddp_comm_hooks import ddp_zero_hook
+
+    factory = getattr(ddp_zero_hook, factory_name)
+    name = f"{factory_name}({hook_name(hook)})"
 
     def in_place(state: Any, bucket: Any) -> Steps:
         return (yield from averaged_in_place(hook, state, bucket))

@@ -13,7 +13,7 @@ bytes and anomalies.
                              DDP gets the hook's result when both are there <--+
         local.py           the error without other ranks: compress -> decompress
         wire.py            which collectives an opaque hook issues
-        debug_checks.py    finite values, memory held or changed (memory_holders.py), on every step
+        debug_checks.py    finite values, memory held or changed, on every step
     drain
       probe_result.py      ProbeResult -> ErrorRecord, SkewRecord
       diagnosis.py         ProbeResult, BucketRecord -> anomalies

@@ -54,7 +54,7 @@ def test_trouble_ends_debug_mode_and_not_training(
     """It is logged once, and nothing is looked at from then on."""
     bucket = FakeBucket([torch.zeros(3)], is_last=False)
     slot, checks, sink = slot_of(bucket), DebugChecks(), Sink()
-    monkeypatch.setattr("hooktrace.probes.memory_holders.references", lambda tensor: 1 / 0)
+    monkeypatch.setattr("hooktrace.probes.debug_checks.references", lambda tensor: 1 / 0)
     with caplog.at_level(logging.ERROR):
         assert checks.enter(CallStart(slot, 0, 0, bucket, None), sink) is None
     monkeypatch.undo()
