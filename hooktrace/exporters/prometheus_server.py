@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from ..records import RunInfo
+from .append_file import writable_directory
 
 if TYPE_CHECKING:
     from wsgiref.simple_server import WSGIServer
@@ -110,18 +111,12 @@ class TargetFile:
         self._place = place
         self._path: Path | None = None
         self._text = ""
-        folder = place.parent if place.suffix == ".json" else place
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            writable_directory(place.parent if place.suffix == ".json" else place)
         except OSError as error:
-            message = (
-                f"file_sd={place} cannot be used ({error.strerror}); pass a writable directory"
-            )
-            raise OSError(error.errno or errno.EINVAL, message) from error
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise PermissionError(
-                errno.EACCES, f"file_sd={place} is not writable; pass a writable directory"
-            )
+            why = os.strerror(error.errno or errno.EIO)
+            message = f"file_sd={place} cannot be used ({why}); pass a writable directory"
+            raise OSError(error.errno or errno.EIO, message) from error
 
     def write(self, url: str, run: RunInfo) -> None:
         """Announce that the rank's metrics are at ``url``; warns where that cannot be written."""

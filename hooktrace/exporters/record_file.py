@@ -99,18 +99,13 @@ class RecordFileExporter:
             self._parts = self._open(batch.run)
         elif os.getpid() != self._pid:
             return  # a forked child: the files are its parent's
-        for clock in batch.of(ClockRecord):
-            self._parts.clock(clock)
-        for layout in batch.of(LayoutRecord):
-            self._parts.layout(layout)
-        anomalies = batch.of(AnomalyRecord)
-        self._policy.expect(anomalies)
+        for record in (*batch.of(ClockRecord), *batch.of(LayoutRecord)):
+            self._parts.record(record)
+        self._policy.expect(batch.of(AnomalyRecord))
         for completed in batch.steps:
             self._step(self._parts, completed)
-        for anomaly in anomalies:
-            self._parts.record(anomaly, "anomalies")
-        for skew in batch.of(SkewRecord):
-            self._parts.record(skew, "skews")
+        for later in (*batch.of(AnomalyRecord), *batch.of(SkewRecord)):
+            self._parts.record(later)
         self._parts.flush()
 
     def close(self) -> None:
@@ -137,11 +132,11 @@ class RecordFileExporter:
             parts.buckets(previous)  # they stand behind their step's line
         step, buckets = completed
         if not chosen:
-            parts.record(replace(step, detail_kept=False), "steps")
+            parts.record(replace(step, detail_kept=False))
         elif not parts.add(
             lambda encoder: encoder.buckets(buckets) + encoder.record(step),
             steps=1,
             buckets=len(buckets),
         ):
             parts.lose("buckets", len(buckets))
-            parts.record(step, "steps")
+            parts.record(step)

@@ -28,6 +28,7 @@ from ..records import (
     SkewRecord,
     StepRecord,
 )
+from ..records.base import Record
 from ..records.codec import RecordEncoder
 from ..records.files import part_path, ranks_files
 from ..records.lines import Losses
@@ -44,7 +45,14 @@ _RESERVE = 1024
 _BLOCK = 1 << 20
 """Bytes after which what was encoded is written, so that a long batch is not held twice."""
 
-Record = LayoutRecord | StepRecord | AnomalyRecord | ClockRecord | SkewRecord
+_KINDS: dict[type[Record], str] = {
+    ClockRecord: "clocks",
+    LayoutRecord: "layouts",
+    StepRecord: "steps",
+    AnomalyRecord: "anomalies",
+    SkewRecord: "skews",
+}
+"""What is counted as what, but for buckets."""
 
 
 @dataclass(slots=True)
@@ -87,26 +95,26 @@ class RecordParts:
         self._start = b""
         self._begin()
 
-    def clock(self, record: ClockRecord) -> None:
-        """Add a measurement of the clock; the last one stands in every later part too."""
-        self._clock = record
-        self.record(record, "clocks")
+    def record(self, record: Record) -> None:
+        """Add a record that is no bucket, or count it as lost where no part can hold it.
 
-    def layout(self, record: LayoutRecord) -> None:
-        """Add a layout; a model's last one stands in every later part too."""
-        self._layouts[record.model] = record
-        self._layouts.move_to_end(record.model)
+        The last clock and each model's last layout stand in every later part too.
+        """
+        if isinstance(record, ClockRecord):
+            self._clock = record
+        elif isinstance(record, LayoutRecord):
+            self._remember(record)
+        kind = _KINDS[type(record)]
+        if not self.add(lambda encoder: encoder.record(record), **{kind: 1}):
+            self.lose(kind, 1)
+            if isinstance(record, LayoutRecord):
+                self._encoder.forget(record)
+
+    def _remember(self, layout: LayoutRecord) -> None:
+        self._layouts[layout.model] = layout
+        self._layouts.move_to_end(layout.model)
         if len(self._layouts) > MOST_MODELS:
             self._layouts.popitem(last=False)
-        if not self.record(record, "layouts"):
-            self._encoder.forget(record)
-
-    def record(self, record: Record, kind: str) -> bool:
-        """Add a record that is no bucket; false, and counted, where no part can hold it."""
-        fits = self.add(lambda encoder: encoder.record(record), **{kind: 1})
-        if not fits:
-            self.lose(kind, 1)
-        return fits
 
     def buckets(self, completed: CompletedStep) -> None:
         """Add the buckets of a step whose own line stands already."""
