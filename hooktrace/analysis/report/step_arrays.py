@@ -11,9 +11,9 @@ kept.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -43,28 +43,13 @@ def medians(values: Floats, axis: int) -> Floats:
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
+class _Rows(NamedTuple):
     """The rows of one rank that count, of its steps and of its buckets."""
 
     track: RankTrack
     clock: RankClock
     steps: Bools
     buckets: Bools
-
-    def of_steps(self, column: str) -> Ints:
-        """Return a column of ``StepColumns``."""
-        found: Ints = getattr(self.track.steps, column)[self.steps]
-        return found
-
-    def of_buckets(self, column: str) -> Ints:
-        """Return a column of ``BucketColumns``."""
-        found: Ints = getattr(self.track.buckets, column)[self.buckets]
-        return found
-
-    def having(self, flag: str) -> Bools:
-        """Return which of the buckets have a flag."""
-        return self.track.buckets.having(flag)[self.buckets]
 
 
 class StepArrays:
@@ -79,44 +64,53 @@ class StepArrays:
         self.model, self.hook = names
         self.generation = generation
         self.ranks = [own.track.rank for own in rows]
-        self.steps: Ints = np.unique(np.concatenate([own.of_steps("step") for own in rows]))
-        self.buckets: Ints = np.unique(np.concatenate([own.of_buckets("bucket") for own in rows]))
-        lasts = np.concatenate([own.of_buckets("bucket")[own.having("is_last")] for own in rows])
-        self.last = int(lasts[-1]) if len(lasts) else max(self.buckets.tolist(), default=0)
-        self.is_on_device = any(
-            own.having(flag).any() for own in rows for flag in ("device", "untimed")
-        )
         self._rows = rows
-        self._step_at = [np.searchsorted(self.steps, own.of_steps("step")) for own in rows]
-        self._bucket_at = [self._places(i, own) for i, own in enumerate(rows)]
+        step, step_of_bucket = self._of_steps("step"), self._of_buckets("step")
+        bucket = self._of_buckets("bucket")
+        self.steps: Ints = np.unique(step)
+        self.buckets: Ints = np.unique(bucket)
+        lasts = bucket[self._having("is_last")]
+        self.last = int(lasts[-1]) if len(lasts) else max(self.buckets.tolist(), default=0)
+        self.is_on_device = bool((self._having("device") | self._having("untimed")).any())
+        # Where each row stands in an array (R, S), or (B, R, S), flat.
+        row = np.arange(len(rows)) * len(self.steps)
+        of_rank = np.repeat(row, [np.count_nonzero(own.steps) for own in rows])
+        self._step_at = of_rank + np.searchsorted(self.steps, step)
+        of_rank = np.repeat(row, [np.count_nonzero(own.buckets) for own in rows])
+        of_bucket = np.searchsorted(self.buckets, bucket) * (len(rows) * len(self.steps))
+        self._bucket_at = of_bucket + of_rank + np.searchsorted(self.steps, step_of_bucket)
 
-    def _places(self, i: int, own: _Rows) -> Ints:
-        """Return where the buckets of a rank stand in an array (B, R, S), flat."""
-        bucket = np.searchsorted(self.buckets, own.of_buckets("bucket"))
-        step = np.searchsorted(self.steps, own.of_buckets("step"))
-        found: Ints = (bucket * len(self.ranks) + i) * len(self.steps) + step
-        return found
+    def _joined(self, values: Callable[[_Rows], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        """Return what ``values`` gives for each rank, one rank after another."""
+        return np.concatenate([values(own) for own in self._rows])
+
+    def _of_steps(self, column: str) -> Ints:
+        return self._joined(lambda own: getattr(own.track.steps, column)[own.steps])
+
+    def _of_buckets(self, column: str) -> Ints:
+        return self._joined(lambda own: getattr(own.track.buckets, column)[own.buckets])
+
+    def _having(self, flag: str) -> Bools:
+        return self._joined(lambda own: own.track.buckets.having(flag)[own.buckets])
 
     def by_step(self, column: str) -> Floats:
         """Return a column of the steps, (R, S)."""
         found = np.full((len(self.ranks), len(self.steps)), np.nan)
-        for one, at, own in zip(found, self._step_at, self._rows, strict=True):
-            one[at] = _known(own.of_steps(column))
+        found.flat[self._step_at] = _known(self._of_steps(column))
         return found
 
     def column(self, name: str) -> Floats:
         """Return a column of the buckets, (R, S, B)."""
-        return self._by_bucket(_known(own.of_buckets(name)) for own in self._rows)
+        return self._by_bucket(_known(self._of_buckets(name)))
 
-    def _by_bucket(self, values: Iterable[Ints | Floats]) -> Floats:
-        """Return the values of each rank's buckets, (R, S, B).
+    def _by_bucket(self, values: Ints | Floats) -> Floats:
+        """Return the values of all buckets, (R, S, B).
 
         Those of one bucket lie side by side, since most medians are of one bucket.
         """
         shape = len(self.buckets), len(self.ranks), len(self.steps)
         found = np.full(math.prod(shape), np.nan)
-        for at, own in zip(self._bucket_at, values, strict=True):
-            found[at] = own
+        found[self._bucket_at] = values
         return np.moveaxis(found.reshape(shape), 0, -1)
 
     @cached_property
@@ -143,19 +137,17 @@ class StepArrays:
     @cached_property
     def called(self) -> Floats:
         """When the hook was called, (R, S, B)."""
+        first = self._joined(lambda own: own.clock.common(own.track.steps.first_ready[own.steps]))
+        called = self._joined(lambda own: own.clock.common(_called(own)))
         origin = np.full(len(self.steps), np.iinfo(np.int64).max)
-        for own, at in zip(self._rows, self._step_at, strict=True):
-            np.minimum.at(origin, at, own.clock.common(own.of_steps("first_ready")))
-        return self._by_bucket(
-            own.clock.common(own.of_buckets("called")) - origin[at % len(origin)]
-            for own, at in zip(self._rows, self._bucket_at, strict=True)
-        )
+        np.minimum.at(origin, self._step_at % len(origin), first)
+        return self._by_bucket(called - origin[self._bucket_at % len(origin)])
 
     @cached_property
     def uncertainty(self) -> Floats:
         """By how much ``called`` may be off beside another rank's, (R, S, B)."""
         return self._by_bucket(
-            _known(own.clock.uncertainty(own.of_buckets("called"))) for own in self._rows
+            _known(self._joined(lambda own: own.clock.uncertainty(_called(own))))
         )
 
     @cached_property
@@ -192,9 +184,8 @@ class StepArrays:
         return self._since_called("done_after")
 
     def _since_called(self, column: str) -> Floats:
-        return self.called + self._by_bucket(
-            np.where(own.having("untimed"), np.nan, own.of_buckets(column)) for own in self._rows
-        )
+        since = np.where(self._having("untimed"), np.nan, self._of_buckets(column))
+        return self.called + self._by_bucket(since)
 
     @cached_property
     def stages(self) -> dict[str, Floats]:
@@ -203,7 +194,7 @@ class StepArrays:
         occur = sum(_count_of_stages(own) for own in self._rows)
         found = {}
         for at in np.flatnonzero(occur).tolist():
-            values = self._by_bucket(one[:, at] for one in sums)
+            values = self._by_bucket(np.concatenate([one[:, at] for one in sums]))
             found[STAGE_NAMES[at]] = np.where(np.isnan(self.done), np.nan, values)
         return found
 
@@ -219,11 +210,10 @@ class StepArrays:
 
     def rows_of_step(self, i: int, s: int) -> tuple[RankTrack, list[tuple[int, int]]]:
         """Return the track of the ``i``-th rank, and row and place of each bucket of a step."""
-        own, places = self._rows[i], self._bucket_at[i]
-        at = np.flatnonzero(places % len(self.steps) == s)
-        rows = np.flatnonzero(own.buckets)[at].tolist()
-        bucket = places[at] // (len(self.ranks) * len(self.steps))
-        return own.track, list(zip(rows, bucket.tolist(), strict=True))
+        own = self._rows[i]
+        rows = np.flatnonzero(own.buckets & (own.track.buckets.step == self.steps[s]))
+        places = np.searchsorted(self.buckets, own.track.buckets.bucket[rows])
+        return own.track, list(zip(rows.tolist(), places.tolist(), strict=True))
 
 
 def settled_steps(timeline: Timeline, model: str) -> StepArrays | None:
@@ -248,6 +238,10 @@ def _buckets_of(track: RankTrack, steps: Ints, model: str, generation: int) -> B
     of_generation = track.is_of(columns, model) & (columns.generation == generation)
     found: Bools = of_generation & ~odd & np.isin(columns.step, steps)
     return found
+
+
+def _called(own: _Rows) -> Ints:
+    return own.track.buckets.called[own.buckets]
 
 
 def _count_of_stages(own: _Rows) -> Ints:
