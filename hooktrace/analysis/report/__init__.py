@@ -8,7 +8,7 @@ In goes a Timeline; out come findings and facts, as text, as a page with picture
                                      v                                         v
                             RunReport: facts, findings, arrays, what is missing
                               |              |              |
-                         terminal.py     page.py        as_json.py
+                         terminal.py     page.py        report_json
                          (rich)      (Jinja2, svg.py)   (msgspec)
 
 ``command.py`` is what the command line calls.  Neither torch nor a backend's library is imported,

@@ -18,8 +18,7 @@ from ...records.files import find_records, has_old_traces
 from ...records.units import listed
 from ..perfetto import export
 from ..timeline import Timeline, load
-from .as_json import report_json
-from .run_report import build_report
+from .run_report import build_report, report_json
 from .terminal import print_report
 
 

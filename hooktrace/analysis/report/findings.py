@@ -70,23 +70,19 @@ def anomaly_findings(anomalies: tuple[AnomalyFacts, ...]) -> list[Finding]:
     found = []
     for one in anomalies:
         kind = anomaly_kind(one.kind)
+        bucket = one.first.bucket if one.first.bucket >= 0 else None
         where = f"step {one.first.step}"
-        if one.first.bucket >= 0:
-            where += f", bucket {one.first.bucket}"
-        if one.first.rank is not None:
-            where += f", rank {one.first.rank}"
+        where += "" if bucket is None else f", bucket {bucket}"
+        where += "" if one.first.rank is None else f", rank {one.first.rank}"
         times = "once" if one.count == 1 else f"{one.count} times"
         evidence = [f"first at {where}: {one.first.message}"]
         if one.count > 1:
-            evidence.append(
-                f"on rank {listed(one.ranks)}, in bucket {listed(one.buckets)}"
-                if one.buckets
-                else f"on rank {listed(one.ranks)}"
-            )
+            buckets = f", in bucket {listed(one.buckets)}" if one.buckets else ""
+            evidence.append(f"on rank {listed(one.ranks)}{buckets}")
         found.append(
             Finding(
                 rule=one.kind,
-                bucket=one.first.bucket if one.first.bucket >= 0 else None,
+                bucket=bucket,
                 rank=one.first.rank,
                 sentence=f"{kind.sentence}: seen {times}, first at {where}.",
                 evidence=tuple(evidence),

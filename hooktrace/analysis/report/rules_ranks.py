@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ...records import RunInfo
 from ...records.units import listed, ms, percent
 from .causes import SLOW
-from .facts import Finding, LateRank, ModelFacts, RankFacts
+from .facts import Finding, LateRank, ModelFacts
 from .rules_time import HIDDEN
 
 
@@ -33,30 +33,27 @@ def ranks_wait(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
         gain_ns=gain,
         evidence=(
             "wire time holds the wait for the last rank; the rank that waits least tells the rest",
-            _why_no_name(model),
+            "no rank is last often enough, and by more than the clocks may be off, to be named"
+            if model.is_order_known
+            else "the ranks' clocks are not known to each other, so no rank is named",
         ),
         remedy="See in the merged trace who comes last, step by step.",
     )
 
 
-def _why_no_name(model: ModelFacts) -> str:
-    if not model.is_order_known:
-        return "the ranks' clocks are not known to each other, so no rank is named"
-    return "no rank is last often enough, and by more than the clocks may be off, to be named"
-
-
 def _late_rank(model: ModelFacts, late: LateRank) -> Finding:
-    rank = next((r for r in model.ranks if r.rank == late.rank), None)
+    host = {rank.rank: rank.host for rank in model.ranks}[late.rank]
+    who = f"Rank {late.rank} ({host})" if host else f"Rank {late.rank}"
     if late.is_late_from_the_start:
         since = "it is late at the first bucket already"
         remedy = "Look before its backward pass: data loading, forward pass, optimizer, device."
     else:
         since = f"it falls behind in backward, before bucket {late.since}"
-        remedy = f"Look at what it computes before bucket {late.since}"
-        bucket = next((b for b in model.buckets if b.bucket == late.since), None)
-        remedy += f", {bucket.largest[0]}." if bucket is not None and bucket.largest else "."
+        largest = {bucket.bucket: bucket.largest for bucket in model.buckets}[late.since]
+        named = f", {largest[0]}" if largest else ""
+        remedy = f"Look at what it computes before bucket {late.since}{named}."
     return Finding(
-        sentence=f"Rank {late.rank}{_host(rank)} is late: at bucket {late.bucket} it is last in "
+        sentence=f"{who} is late: at bucket {late.bucket} it is last in "
         f"{percent(late.share)} of the steps, and all others wait for it, {ms(late.margin_ns)} a "
         "step in the mean.",
         bucket=late.bucket,
@@ -68,10 +65,6 @@ def _late_rank(model: ModelFacts, late: LateRank) -> Finding:
         ),
         remedy=remedy,
     )
-
-
-def _host(rank: RankFacts | None) -> str:
-    return f" ({rank.host})" if rank is not None and rank.host else ""
 
 
 def slow_steps_cost(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:

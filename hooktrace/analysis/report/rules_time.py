@@ -165,31 +165,27 @@ def bucket_is_slow(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
     to twice its size, at least three; the excess is its transfer time less what it would take at
     their rate.
     """
-    rates = {b.bucket: b.wire_bytes * 1e9 / b.transfer_ns
-             for b in model.buckets if b.wire_bytes and b.transfer_ns}  # fmt: skip
-    for one in model.buckets:
-        if one.bucket not in rates or not one.wire_bytes or not one.transfer_ns:
-            continue
+    moved = [
+        (b, b.wire_bytes, b.transfer_ns) for b in model.buckets if b.wire_bytes and b.transfer_ns
+    ]
+    for one, sent, took in moved:
         peers = [
-            rates[b.bucket] for b in model.buckets
-            if b.bucket in rates and b is not one and b.wire_bytes
-            and 0.5 <= b.wire_bytes / one.wire_bytes <= 2
-        ]  # fmt: skip
+            count * 1e9 / ns for b, count, ns in moved if b is not one and 0.5 <= count / sent <= 2
+        ]
         if len(peers) < 3:
             continue
-        usual = float(np.median(peers))
-        if rates[one.bucket] >= 0.5 * usual:
+        rate, usual = sent * 1e9 / took, float(np.median(peers))
+        if rate >= 0.5 * usual:
             continue
-        excess = one.transfer_ns - one.wire_bytes * 1e9 / usual
+        excess = took - sent * 1e9 / usual
         adds = one.tail_share * (model.exposed.p50 if model.exposed else 0.0)
         yield Finding(
-            sentence=f"Bucket {one.bucket} is slow on the wire: {mb(one.wire_bytes)} at "
-            f"{bandwidth(rates[one.bucket])}, where buckets of its size reach "
-            f"{bandwidth(usual)}.",
+            sentence=f"Bucket {one.bucket} is slow on the wire: {mb(sent)} at {bandwidth(rate)}, "
+            f"where buckets of its size reach {bandwidth(usual)}.",
             bucket=one.bucket,
             gain_ns=min(adds, excess),
             evidence=(
-                f"its transfer takes {ms(one.transfer_ns)}, {ms(excess)} more than at their rate",
+                f"its transfer takes {ms(took)}, {ms(excess)} more than at their rate",
                 f"it adds {ms(adds)} to what is exposed",
             ),
             remedy="See in the merged trace what else is on the wire while it is.",

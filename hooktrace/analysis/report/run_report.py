@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import msgspec
+
 from ...records import RunInfo
 from ...records.units import listed
 from ..timeline import RankTrack, Timeline
@@ -16,6 +18,9 @@ from .build_facts import anomaly_facts, model_facts
 from .facts import Finding, ModelFacts
 from .findings import anomaly_findings, findings
 from .step_arrays import StepArrays, settled_steps
+
+SCHEMA = 1
+"""Of the JSON: changes when a field changes its name or meaning; new fields may come without."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,23 @@ def build_report(timeline: Timeline, *, model: str | None = None) -> RunReport:
         missing=[*_missing(timeline), *_missing_of_ranks(timeline), *never_settled],
         unaligned=timeline.unaligned,
     )
+
+
+def report_json(report: RunReport) -> str:
+    """Return findings and facts for programs, as one JSON object with a newline at its end.
+
+    Times are ns, sizes bytes, shares from 0 to 1, and what nobody knows is null.
+    """
+    content = {
+        "schema": SCHEMA,
+        "run": report.run,
+        "ranks": report.ranks,
+        "unaligned": report.unaligned,
+        "missing": report.missing,
+        "models": [{"facts": one.facts, "findings": one.findings} for one in report.models],
+        "findings": report.findings,
+    }
+    return msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n"
 
 
 def _missing(timeline: Timeline) -> Iterator[str]:

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 
 from hooktrace.analysis.perfetto import export
 from hooktrace.analysis.report import build_report
-from hooktrace.analysis.report.as_json import report_json
 from hooktrace.analysis.report.page import page
+from hooktrace.analysis.report.run_report import report_json
 from hooktrace.analysis.timeline import load
 from hooktrace.records.files import find_records
 from tests.analysis.perfetto.trace_events import read, validate
