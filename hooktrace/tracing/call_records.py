@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeVar
+
 from ..capture.calls import BucketCall
 from ..records import (
     BucketRecord,
@@ -14,6 +17,8 @@ from ..records import (
 )
 from ..records.intervals import bus_bytes, exposed_ns, union_ns
 from .stage_times import CallTimes, launched
+
+N = TypeVar("N", int, float)
 
 Sent = tuple[Transfer, ...] | None
 """What was sent, by collective and dtype; ``None`` where it is not known."""
@@ -60,6 +65,16 @@ def _staged(times: CallTimes) -> tuple[Stage, ...]:
     return tuple(stages)
 
 
+def _bytes_of(sent: Sent) -> int | None:
+    return None if sent is None else sum(one.wire_bytes for one in sent)
+
+
+def _total(numbers: Sequence[N | None]) -> N | None:
+    """Return a sum; ``None`` where one of the numbers is not known."""
+    known = [number for number in numbers if number is not None]
+    return sum(known) if len(known) == len(numbers) else None
+
+
 def bucket_record(
     call: BucketCall,
     host: CallTimes,
@@ -72,15 +87,8 @@ def bucket_record(
 ) -> BucketRecord:
     """Return the record of a call; ``host`` and ``device`` are its times in each clock."""
     slot = call.slot
-    if call.staged:
-        wire_bytes: int | None = sum(one.what.wire_bytes for one in host.collectives)
-    else:
-        wire_bytes = None if sent is None else sum(t.wire_bytes for t in sent)
-    bus = [
-        bus_bytes(one.what.kind, one.what.wire_bytes, one.what.group.size)
-        for one in host.collectives
-    ]
-    known = [b for b in bus if b is not None]
+    collectives = [one.what for one in host.collectives]
+    bus = [bus_bytes(one.kind, one.wire_bytes, one.group.size) for one in collectives]
     span = None
     if device is not None:
         span = DeviceSpan(ready_ns=device.ready, done_ns=device.done, stages=_stages(call, device))
@@ -102,8 +110,8 @@ def bucket_record(
         # On a device the host's stamps only say when work was enqueued: they are not stages.
         stages=_stages(call, host) if slot.device_type == "cpu" else (),
         device=span,
-        wire_bytes=wire_bytes,
-        bus_bytes=sum(known) if call.staged and len(known) == len(bus) else None,
+        wire_bytes=sum(one.wire_bytes for one in collectives) if call.staged else _bytes_of(sent),
+        bus_bytes=_total(bus) if call.staged else None,
         shadow=call.shadow,
         warmup=warmup,
         exception=call.error,
@@ -125,17 +133,12 @@ def step_record(
     known = [s for s in spans if s is not None]
     resolved = len(known) == len(spans)
     wire = [(s.start_ns, s.end_ns) for b in buckets for s in b.timed_stages if s.name == "wire"]
-    known_bytes = [b.wire_bytes for b in buckets if b.wire_bytes is not None]
-    wire_bytes = None if sent is None else sum(t.wire_bytes for t in sent)
-    if len(known_bytes) == len(buckets):
-        wire_bytes = sum(known_bytes)
-    bus = [b.bus_bytes for b in buckets]
+    wire_bytes = _total([b.wire_bytes for b in buckets])
     first_ready = min(b.ready_ns for b in buckets)
-    # A period runs between the first buckets of neighbouring steps, and both must be there.
-    if not complete or previous is None or not previous.complete:
-        period = None
-    else:
-        period = first_ready - previous.first_ready_ns if previous.step == first.step - 1 else None
+    period = None
+    # It runs between the first buckets of neighbouring steps, and both must be there.
+    if complete and previous and previous.complete and previous.step == first.step - 1:
+        period = first_ready - previous.first_ready_ns
     return StepRecord(
         model=first.model,
         hook=first.hook,
@@ -152,8 +155,8 @@ def step_record(
         wire_busy_ns=union_ns(wire) if resolved and wire else None,
         period_ns=period,
         gradient_bytes=sum(b.gradient_bytes for b in buckets),
-        wire_bytes=wire_bytes,
-        bus_bytes=None if None in bus else sum(b for b in bus if b is not None),
+        wire_bytes=_bytes_of(sent) if wire_bytes is None else wire_bytes,
+        bus_bytes=_total([b.bus_bytes for b in buckets]),
         bucket_count=len(buckets),
         shadow=all(b.shadow for b in buckets),
         warmup=first.warmup,

@@ -16,7 +16,6 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from types import TracebackType
 from typing import get_args
 
 import torch
@@ -255,12 +254,7 @@ class Tracer(Queries):
     def __enter__(self) -> Tracer:
         return self
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
