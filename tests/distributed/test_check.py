@@ -50,6 +50,7 @@ FORMS = {
     "averages": [],
     "annotated": [("registration", "warn", "needs_trace")],
     "unnamed": [("registration", "warn", "needs_trace")],
+    "bf16_compress_hook": [("registration", "fail", "registration")],
     "made_in_place": [("pickling", "warn", "not_picklable")],
     "float32_only": [("float16", "warn", "not_supported")],
 }
@@ -132,7 +133,7 @@ def test_odd_values_are_followed_through_the_state() -> None:
 
 
 def test_odd_forms_of_hooks_are_told() -> None:
-    """Right ones that DDP refuses, that do not pickle, that take float32 only."""
+    """Right ones that DDP refuses, by their form or name, that do not pickle, for float32 only."""
     results = checked(FORMS, "registration", "float16", "pickling")
     assert {name: found(result) for name, result in results.items()} == FORMS
 

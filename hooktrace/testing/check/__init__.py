@@ -4,8 +4,8 @@
     launch.py    starts one host, reads messages, makes a CheckResult a hook
       host.py      has imported the hooks; forks the ranks of each case, waits for them, ends them
         rank.py      one rank in one case, on a real gloo process group
-          cases.py, odd_values.py     what is tried (context.py), with a model from
-          training.py, gradients.py   whose gradients are known beforehand
+          cases.py     what is tried, with a model from
+          training.py  whose gradients are known beforehand
         judge.py     how the ranks ended --> the first cause; stacks.py reads where they stood
     results.py   what problems mean: pass, warn, fail
     table.py     results --> tables

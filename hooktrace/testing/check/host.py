@@ -12,7 +12,6 @@ and itself.
 
 from __future__ import annotations
 
-import contextlib
 import faulthandler
 import os
 import pickle
@@ -33,9 +32,8 @@ import torch._dynamo  # DDP does when it is made; once here saves a second in ea
 from ...ranks.job import loopback
 from ...records.errors import UsageError
 from .cases import CASES, Case
-from .context import Known
 from .judge import RankEnd, judge
-from .rank import OUTPUT, RESULT, STACKS, run_rank
+from .rank import OUTPUT, RESULT, STACKS, Context, Known, run_rank
 from .results import CaseResult, RankResult
 from .spec import Job, Loaded
 
@@ -81,47 +79,35 @@ class Host:
             seconds = time.monotonic() - began
             result = judge(case.name, ends, seconds=seconds, deadline_s=self.job.timeout_s)
             yield result
-            hangs += result.hung
+            hangs += "hang" in result.kinds
             if result.stop:
                 stopped = "not run: the hook cannot be registered"
             elif hangs == _HANGS:
                 stopped = f"not run: {hangs} cases hung before it"
             known = Known(
                 error=known.error if result.measured.error is None else result.measured.error,
-                one_bucket=known.one_bucket or result.broken,
+                one_bucket=known.one_bucket or not result.kinds.isdisjoint({"hang", "crash"}),
             )
 
     def _run(self, case: Case, hook: Loaded, known: Known) -> list[RankEnd]:
         """Run a case in fresh processes; returns how each of them ended."""
         with tempfile.TemporaryDirectory(dir=self.directory, ignore_cleanup_errors=True) as name:
-            directory = Path(name)
-            ranks = [
-                ForkProcess(
-                    target=run_rank,
-                    args=(case, hook, known),
-                    kwargs={"job": self.job, "rank": rank, "directory": directory},
-                )
-                for rank in range(self.job.ranks)
-            ]
+            ranks = []
+            for rank in range(self.job.ranks):
+                context = Context(
+                    case=case.name, loaded=hook, known=known, rank=rank, size=self.job.ranks,
+                    timeout_s=self.job.timeout_s,
+                )  # fmt: skip
+                ranks.append(ForkProcess(target=run_rank, args=(case.run, context, Path(name))))
             for process in ranks:
                 process.start()
-            ended_at = self._wait(ranks, directory)
-            return [
-                RankEnd(
-                    rank=rank,
-                    result=_result(directory, rank),
-                    code=process.exitcode if rank in ended_at else None,
-                    ended_at=ended_at.get(rank, 0.0),
-                    stacks=_read(directory / STACKS.format(rank)),
-                    output=_read(directory / OUTPUT.format(rank)),
-                )
-                for rank, process in enumerate(ranks)
-            ]
+            ends = self._wait(ranks, Path(name))
+        return [ends[rank] for rank in range(self.job.ranks)]
 
-    def _wait(self, ranks: Sequence[ForkProcess], directory: Path) -> dict[int, float]:
-        """Return when each rank ended by itself; the others are ended at the deadline."""
+    def _wait(self, ranks: Sequence[ForkProcess], directory: Path) -> dict[int, RankEnd]:
+        """Wait until all ranks have ended; end those that are still there at the deadline."""
         deadline = time.monotonic() + self.job.timeout_s
-        ended_at: dict[int, float] = {}
+        ends: dict[int, RankEnd] = {}
         running = {process.sentinel: rank for rank, process in enumerate(ranks)}
         while running:
             ready = wait([self.asker, *running], max(0.0, deadline - time.monotonic()))
@@ -130,15 +116,14 @@ class Host:
                 raise EOFError("whoever asked has gone")
             if not ready:
                 _stop([ranks[rank] for rank in running.values()])
-                break
-            now = time.monotonic()
+                return ends | {rank: _end_of(rank, directory) for rank in running.values()}
             for rank in [running.pop(one) for one in running.keys() & set(ready)]:
                 ranks[rank].join()
-                ended_at[rank] = now
-                if not _came_to_its_end(directory, rank):
+                ends[rank] = _end_of(rank, directory, ranks[rank].exitcode)
+                if not ends[rank].came_to_the_end:
                     # The others cannot finish without it.
-                    deadline = min(deadline, now + _GRACE_S)
-        return ended_at
+                    deadline = min(deadline, ends[rank].ended_at + _GRACE_S)
+        return ends
 
 
 def _chosen(keys: tuple[str, ...]) -> list[Case]:
@@ -164,27 +149,29 @@ def _kill(processes: Iterable[ForkProcess]) -> None:
         process.join()
 
 
-def _came_to_its_end(directory: Path, rank: int) -> bool:
-    result = _result(directory, rank)
-    return result is not None and result.raised_at is None
+def _end_of(rank: int, directory: Path, code: int | None = None) -> RankEnd:
+    """Return what a rank has left; raises ``UsageError`` where it says that nothing can be checked.
 
-
-def _result(directory: Path, rank: int) -> RankResult | None:
-    """Return what a rank has to say; raises ``UsageError`` where nothing can be checked."""
-    with contextlib.suppress(FileNotFoundError):
-        result: RankResult | UsageError = pickle.loads(
-            (directory / RESULT.format(rank)).read_bytes()
-        )
-        if isinstance(result, UsageError):
-            raise result
-        return result
-    return None
+    ``code``: ``None`` where it did not end by itself.
+    """
+    path = directory / RESULT.format(rank)
+    result: RankResult | UsageError | None = None
+    if path.exists():
+        result = pickle.loads(path.read_bytes())
+    if isinstance(result, UsageError):
+        raise result
+    return RankEnd(
+        rank=rank,
+        result=result,
+        code=code,
+        ended_at=time.monotonic(),
+        stacks=_read(directory / STACKS.format(rank)),
+        output=_read(directory / OUTPUT.format(rank)),
+    )
 
 
 def _read(path: Path) -> str:
-    with contextlib.suppress(FileNotFoundError):
-        return path.read_text(errors="replace")
-    return ""
+    return path.read_text(errors="replace") if path.exists() else ""
 
 
 def main(directory: Path, asker: Connection) -> None:

@@ -52,6 +52,11 @@ class RankEnd:
         return result.raised_at
 
     @property
+    def came_to_the_end(self) -> bool:
+        """Whether it did all that the case asks of it."""
+        return self.result is not None and self.result.raised_at is None
+
+    @property
     def died(self) -> bool:
         """Whether it ended by itself and left no result."""
         return self.result is None and self.code is not None

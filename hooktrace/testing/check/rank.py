@@ -1,6 +1,10 @@
 """One rank in one case: a process that the host forked, which runs the case and writes a result.
 
-    enter process group --> case.run(context) --> RankResult, written and renamed --> exit
+    enter process group --> run(Context) --> RankResult, written and renamed --> exit
+
+A case has there the hook, the other ranks, and a place for what it finds.  The check's own few
+collectives go over connections that neither the hook nor torch.distributed knows of
+(``PrivateGroup``), so they cannot pair up with the hook's.
 
 Everything that a rank leaves unfinished ends with its process.  It ends itself when its parent
 could not, some seconds after its deadline.
@@ -17,45 +21,117 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from ...probes.compare import digest
+from ...ranks.private_group import PrivateGroup
 from ...records.anomalies import anomaly_kind
 from ...records.errors import UsageError
-from .cases import Case
-from .context import Context, Known
+from ...tracing.tracer import Tracer
 from .judge import is_consequence
-from .results import RankResult
-from .spec import Job, Loaded
+from .results import Problem, RankResult
+from .spec import Loaded
 from .stacks import place_of
 
 RESULT, STACKS, OUTPUT = "result.{}", "stacks.{}", "output.{}"
 """Files of a rank in its case's directory."""
 
+_NEARLY_LOSSLESS = 0.05
 _LAST_RESORT_S = 10.0
 _WRAPPING = re.compile(r"RuntimeError: Got the following error when running the callback: ")
 _NAMES_A_DTYPE = re.compile(r"float16|half|dtype|floating-point|\bFloat\b", re.IGNORECASE)
 
 
-def run_rank(
-    case: Case, loaded: Loaded, known: Known, *, job: Job, rank: int, directory: Path
-) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What earlier cases found out.
+
+    ``error``: median relative L2 error of ordinary steps, ``None`` where it is not known.
+    ``one_bucket``: many buckets hung or crashed, so go on with one, to see what else is wrong.
+    """
+
+    error: float | None = None
+    one_bucket: bool = False
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether so little is lost that a wrong result can be told from compression."""
+        return self.error is not None and self.error <= _NEARLY_LOSSLESS
+
+
+@dataclass(kw_only=True)
+class Context:
+    """One case on one rank.  ``tracers``: of the models that it has trained."""
+
+    case: str
+    loaded: Loaded
+    rank: int
+    size: int
+    timeout_s: float
+    known: Known
+    result: RankResult = field(default_factory=RankResult)
+    tracers: list[Tracer] = field(default_factory=list)
+
+    def new_state(self) -> Any:
+        """Return a new state for a model; raises ``UsageError`` where that fails."""
+        return self.loaded.new_state(dist.group.WORLD)
+
+    def find(
+        self, kind: str, what: str, *, remedy: str | None = None, only_warns: bool = False
+    ) -> None:
+        """Put a problem of this rank on record.
+
+        ``kind``: of ``records.anomalies``, which says the remedy where it is not given.
+        """
+        remedy = anomaly_kind(kind).remedy if remedy is None else remedy
+        message = f"{what}; {remedy}" if remedy else what
+        self.result.problems.append(
+            Problem(
+                case=self.case, kind=kind, message=message, rank=self.rank, only_warns=only_warns
+            )
+        )
+
+    def find_anomalies(self, ignore: Sequence[str] = ()) -> None:
+        """Put on record what the last model's tracer saw, except kinds to ignore."""
+        for anomaly in self.tracers[-1].anomalies():
+            if anomaly.kind not in ignore:
+                self.find(anomaly.kind, anomaly.message, remedy="")
+
+    def all_agree(self, flag: bool) -> bool:
+        """Return whether all ranks say yes; waits for all of them."""
+        return self._others.latest(0 if flag else 1) == 0
+
+    def same_everywhere(self, tensor: torch.Tensor) -> bool:
+        """Return whether all ranks have the same bits, but for chance; waits for all of them."""
+        own = digest(tensor.flatten())
+        rows = [torch.empty_like(own) for _ in range(self.size)]
+        self._others.gather(own, rows).wait()
+        return all(torch.equal(row, own) for row in rows)
+
+    @cached_property
+    def _others(self) -> PrivateGroup:
+        timeout = timedelta(seconds=2 * self.timeout_s)
+        return PrivateGroup("hooktrace/check", self.rank, self.size, timeout)
+
+
+def run_rank(run: Callable[[Context], None], context: Context, directory: Path) -> None:
     """Run a case as one rank; never returns, and never raises."""
     code = 1
     try:
-        _take_files(directory, rank, job.timeout_s)
-        _join_group(directory, rank, job)
-        context = Context(
-            case=case.name, loaded=loaded, rank=rank, size=job.ranks, timeout_s=job.timeout_s,
-            known=known,
-        )  # fmt: skip
-        result = _run(case, context)
-        partial = directory / f"partial.{rank}"
+        _take_files(context, directory)
+        _join_group(context, directory)
+        result = _result(run, context)
+        partial = directory / f"partial.{context.rank}"
         partial.write_bytes(pickle.dumps(result))
-        partial.rename(directory / RESULT.format(rank))
+        partial.rename(directory / RESULT.format(context.rank))
         code = 0
         if isinstance(result, RankResult) and result.raised_at is None:
             # A rank that left now would close its connections to those that still work.
@@ -69,35 +145,35 @@ def run_rank(
         os._exit(code)
 
 
-def _take_files(directory: Path, rank: int, timeout_s: float) -> None:
+def _take_files(context: Context, directory: Path) -> None:
     """Send what is printed, and stacks when they are asked for, to files."""
-    output = os.open(directory / OUTPUT.format(rank), os.O_WRONLY | os.O_CREAT)
+    output = os.open(directory / OUTPUT.format(context.rank), os.O_WRONLY | os.O_CREAT)
     os.dup2(output, 1)
     os.dup2(output, 2)
-    stacks = (directory / STACKS.format(rank)).open("w")
+    stacks = (directory / STACKS.format(context.rank)).open("w")
     faulthandler.enable(stacks, all_threads=True)
     faulthandler.register(signal.SIGUSR1, stacks, all_threads=True)
-    faulthandler.dump_traceback_later(timeout_s + _LAST_RESORT_S, file=stacks, exit=True)
+    faulthandler.dump_traceback_later(context.timeout_s + _LAST_RESORT_S, file=stacks, exit=True)
 
 
-def _join_group(directory: Path, rank: int, job: Job) -> None:
+def _join_group(context: Context, directory: Path) -> None:
+    rank, size = str(context.rank), str(context.size)
     # As torchrun sets them for ranks of one machine.
-    os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(job.ranks)}
-    os.environ |= {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(job.ranks)}
+    os.environ |= {"RANK": rank, "WORLD_SIZE": size, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": size}
     dist.init_process_group(
         "gloo",
         init_method=f"file://{directory}/store",
-        rank=rank,
-        world_size=job.ranks,
-        timeout=timedelta(seconds=2 * job.timeout_s),
+        rank=context.rank,
+        world_size=context.size,
+        timeout=timedelta(seconds=2 * context.timeout_s),
     )
-    torch.manual_seed(rank)
+    torch.manual_seed(context.rank)
 
 
-def _run(case: Case, context: Context) -> RankResult | UsageError:
+def _result(run: Callable[[Context], None], context: Context) -> RankResult | UsageError:
     result = context.result
     try:
-        case.run(context)
+        run(context)
     except UsageError as error:
         return error
     except Exception as error:

@@ -2,19 +2,9 @@
 
     RankResult of every rank --judge.py--> CaseResult --> CheckResult --table.py--> a table
 
-Which problems fail a hook, and which only warn, stands in ``records.anomalies``:
-
-*fail*: training with the hook ends, or goes wrong.  It hangs, crashes or raises; the replicas get
-different gradients; gradients are wrong (a sum, a part of the ranks, NaN or inf out of ordinary
-ones, another bucket's); DDP refuses it even when traced.
-
-*warn*: right in ordinary training, and something to know.  Little precision is left; 1e5 overflows;
-NaN of one rank is hidden from the others, or stays in the state once it is over; hook, state or
-model do not pickle; a dtype is refused with an error that names it; bucket memory is held; nothing
-is compressed; DDP refuses the hook until ``hooktrace.trace`` wraps it.
-
-What a case does on purpose is judged by that case: a hook that raises on NaN says so, and only
-warns.
+Which problems fail a hook, training with which ends or goes wrong, and which only warn, as there is
+something to know, stands in ``records.anomalies``.  What a case does on purpose is judged by that
+case: a hook that raises on NaN says so, and only warns.
 """
 
 from __future__ import annotations
@@ -113,14 +103,9 @@ class CaseResult:
         return "fail" if "fail" in found else "warn" if "warn" in found else "pass"
 
     @property
-    def hung(self) -> bool:
-        """Whether ranks hung."""
-        return any(problem.kind == "hang" for problem in self.problems)
-
-    @property
-    def broken(self) -> bool:
-        """Whether ranks hung or crashed."""
-        return any(problem.kind in ("hang", "crash") for problem in self.problems)
+    def kinds(self) -> set[str]:
+        """What was found, in the words of ``records.anomalies``."""
+        return {problem.kind for problem in self.problems}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,14 +148,15 @@ def merge(problems: Sequence[Problem], ranks: int) -> tuple[Problem, ...]:
     The lowest rank's first message stands for all; ``rank`` is ``None`` where all ranks agree.
     What another kind says better is left out.
     """
-    kinds = {problem.kind for problem in problems}
+    alike: dict[str, list[Problem]] = {}
+    for problem in problems:
+        alike.setdefault(problem.kind, []).append(problem)
     merged = []
-    for kind in dict.fromkeys(problem.kind for problem in problems):
-        if kinds & _SAID_BETTER.get(kind, set()):
+    for kind, same in alike.items():
+        if alike.keys() & _SAID_BETTER.get(kind, ()):
             continue
-        same = [problem for problem in problems if problem.kind == kind]
-        seen_by = {problem.rank for problem in same if problem.rank is not None}
-        first = min(same, key=lambda f: -1 if f.rank is None else f.rank)
-        everyone = not seen_by or len(seen_by) == ranks
+        seen_by = {problem.rank for problem in same} - {None}
+        first = min(same, key=lambda p: -1 if p.rank is None else p.rank)
+        everyone = len(seen_by) in (0, ranks)
         merged.append(replace(first, rank=None if everyone else first.rank))
     return tuple(merged)

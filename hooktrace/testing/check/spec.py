@@ -90,10 +90,7 @@ class HookSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What the host is asked to do.
-
-    ``cases``: keys, all for none.  ``timeout_s``: of one case.
-    """
+    """What the host is asked to do.  ``cases``: keys, all for none.  ``timeout_s``: of one case."""
 
     hooks: tuple[HookSpec, ...]
     cases: tuple[str, ...]
@@ -102,8 +99,7 @@ class Job:
 
 
 Message: TypeAlias = tuple[int, CaseResult] | UsageError | None
-"""What the host answers: a case's result with the number of its hook, why there can be none, or
-``None`` when it is done."""
+"""The host's answer: a case's result with its hook's number, why there is none, or its end."""
 
 
 def source_of(given: object, what: str) -> Source:
@@ -113,8 +109,7 @@ def source_of(given: object, what: str) -> Source:
     that is none.
     """
     if isinstance(given, str):
-        module, colon, attribute = given.partition(":")
-        if not (module and colon and attribute):
+        if not all(given.partition(":")):
             raise UsageError(
                 f"{given!r} names no {what}; write package.module:attribute, such as "
                 "my_package.hooks:my_hook"
@@ -149,24 +144,22 @@ def _load(source: Source, what: str) -> Any:
                 f"the {what} could not be loaded in the ranks' process "
                 f"({type(error).__name__}: {error}); pass its name as 'package.module:attribute'"
             ) from error
-    module_name, _, attribute = source.partition(":")
+    name, _, attribute = source.partition(":")
     try:
-        module = importlib.import_module(module_name)
+        module = importlib.import_module(name)
     except Exception as error:
-        # One that a module imports may be missing too.
-        missing = isinstance(error, ModuleNotFoundError) and f"{module_name}.".startswith(
-            f"{error.name}."
-        )
+        # What a module imports may be missing too, and then it says which.
+        missing = isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")
         reason = "there is no such module" if missing else f"{type(error).__name__}: {error}"
         raise UsageError(
-            f"{module_name} could not be imported ({reason}); run from the directory that its "
-            "package is in, or install it"
+            f"{name} could not be imported ({reason}); run from the directory that its package is "
+            "in, or install it"
         ) from error
     try:
         return functools.reduce(getattr, attribute.split("."), module)
     except AttributeError as error:
         raise UsageError(
-            f"{module_name} has no {attribute!r} ({error}); name a {what} that is in it"
+            f"{name} has no {attribute!r} ({error}); name a {what} that is in it"
         ) from error
 
 

@@ -53,11 +53,10 @@ def describe(dumps: Mapping[int, str]) -> str:
     places: dict[str, list[int]] = {}
     for rank, dump in sorted(dumps.items()):
         places.setdefault(_where(parse(dump)), []).append(rank)
-    parts = []
-    for place, ranks in places.items():
-        noun = "rank" if len(ranks) == 1 else "ranks"
-        parts.append(f"{noun} {', '.join(map(str, ranks))}: {place}")
-    return "; ".join(parts)
+    return "; ".join(
+        f"{'rank' if len(ranks) == 1 else 'ranks'} {', '.join(map(str, ranks))}: {place}"
+        for place, ranks in places.items()
+    )
 
 
 def place_of(error: BaseException) -> str:
@@ -77,7 +76,7 @@ def _where(threads: list[list[Frame]]) -> str:
     waits = []
     for frames in threads:
         hook = next((f for f in frames if not _PLUMBING.search(f.file)), None)
-        if hook is not None and not _is_start(hook):
+        if hook is not None:
             seen[str(hook)] += 1
         elif any(f.function == "_engine_run_backward" for f in frames):
             waits.append("backward() waits for the hook's future")
@@ -85,7 +84,3 @@ def _where(threads: list[list[Frame]]) -> str:
             waits.append(f"the check waits in {case}")
     parts = [place if n == 1 else f"{n} threads in {place}" for place, n in seen.items()]
     return ", ".join([*parts, *waits]) or "no Python code runs"
-
-
-def _is_start(frame: Frame) -> bool:
-    return frame.function in ("<module>", "_run_module_as_main", "_run_code")

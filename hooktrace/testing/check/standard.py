@@ -42,42 +42,35 @@ def torch_local_sgd(group: Any) -> Any:
 
 def standard_hooks() -> list[HookSpec]:
     """Return all of them: hooktrace's, then torch's."""
-    return [*_ours(), *_torchs()]
-
-
-def _ours() -> list[HookSpec]:
+    ours = [
+        HookSpec(
+            name=entry.name,
+            hook=pickle.dumps(entry.hook),
+            make_state=pickle.dumps(partial(entry.make_state, **entry.check_options)),
+        )
+        for entry in catalogue()
+    ]
     return [
-        *(
-            HookSpec(
-                name=entry.name,
-                hook=pickle.dumps(entry.hook),
-                make_state=pickle.dumps(partial(entry.make_state, **entry.check_options)),
-            )
-            for entry in catalogue()
-        ),
+        *ours,
         HookSpec(name="fp16 wrapper(allreduce)", hook=f"{_HERE}:fp16_wrapped"),
         HookSpec(name="bf16 wrapper(allreduce)", hook=f"{_HERE}:bf16_wrapped"),
-    ]
-
-
-def _torchs() -> list[HookSpec]:
-    def spec(place: str, state: str | None = None, *, local: bool = False) -> HookSpec:
-        return HookSpec(
-            name=f"torch's {place.partition(':')[2]}",
-            hook=f"{_THEIRS}.{place}",
-            make_state=state and f"{_HERE}:{state}",
-            local=local,
-        )
-
-    return [
-        spec("default_hooks:allreduce_hook"),
-        spec("default_hooks:fp16_compress_hook"),
-        spec("default_hooks:bf16_compress_hook"),
+        _torchs("default_hooks:allreduce_hook"),
+        _torchs("default_hooks:fp16_compress_hook"),
+        _torchs("default_hooks:bf16_compress_hook"),
         HookSpec(name="torch's fp16 wrapper(allreduce)", hook=f"{_HERE}:torch_fp16_wrapped"),
-        spec("powerSGD_hook:powerSGD_hook", "torch_power_sgd"),
-        spec("powerSGD_hook:batched_powerSGD_hook", "torch_power_sgd"),
-        spec("quantization_hooks:quantization_pertensor_hook"),
-        spec("quantization_hooks:quantization_perchannel_hook"),
-        spec("debugging_hooks:noop_hook", local=True),
-        spec("post_localSGD_hook:post_localSGD_hook", "torch_local_sgd", local=True),
+        _torchs("powerSGD_hook:powerSGD_hook", "torch_power_sgd"),
+        _torchs("powerSGD_hook:batched_powerSGD_hook", "torch_power_sgd"),
+        _torchs("quantization_hooks:quantization_pertensor_hook"),
+        _torchs("quantization_hooks:quantization_perchannel_hook"),
+        _torchs("debugging_hooks:noop_hook", local=True),
+        _torchs("post_localSGD_hook:post_localSGD_hook", "torch_local_sgd", local=True),
     ]
+
+
+def _torchs(place: str, state: str | None = None, *, local: bool = False) -> HookSpec:
+    return HookSpec(
+        name=f"torch's {place.partition(':')[2]}",
+        hook=f"{_THEIRS}.{place}",
+        make_state=state and f"{_HERE}:{state}",
+        local=local,
+    )

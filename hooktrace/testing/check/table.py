@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Sequence
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .results import CaseResult, CheckResult, Problem
+from .results import CheckResult, Problem, Status
 
 _STYLES = {"pass": "green", "warn": "yellow", "fail": "red", "skip": "dim"}
 _WIDTH = 120
@@ -21,24 +22,24 @@ _SHORT = 160
 _PREFIX = re.compile(r"^hook '.*?', bucket \d+, step \d+: (the hook raised in stage \w+: )?")
 
 
-def print_result(console: Console, result: CheckResult, *, stacks: bool = True) -> None:
+def print_result(console: Console, result: CheckResult) -> None:
     """Print a hook's cases with the reasons, a line that sums up, and stacks where ranks hung."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in ("case", "", "s"):
-        table.add_column(column, no_wrap=True, justify="right" if column == "s" else "left")
+    table = Table("case", box=SIMPLE_HEAD, pad_edge=False)
+    for column in ("", "s"):
+        table.add_column(column, no_wrap=True, justify="right" if column else "left")
     table.add_column("what was found")
-    for case, reasons in _reasons(result):
-        style = _STYLES[case.status]
+    said: dict[str, str] = {}
+    for case in result.cases:
+        reasons = [_reason(problem, said) for problem in case.problems]
         seconds = "" if case.skipped else f"{case.seconds:.1f}"
         found = Text("\n".join([*reasons, case.note]).strip("\n"))
-        table.add_row(case.case, Text(case.status, style=style), seconds, found)
+        table.add_row(Text(case.case, no_wrap=True), _coloured(case.status), seconds, found)
     console.print(table)
     console.print(_summary(result), markup=False, soft_wrap=True)
-    if stacks:
-        for case in result.cases:
-            if case.stacks:
-                text = f"\nstacks, {case.case}:\n{case.stacks.strip()}"
-                console.print(text, markup=False, soft_wrap=True)
+    for case in result.cases:
+        if case.stacks:
+            text = f"\nstacks, {case.case}:\n{case.stacks.strip()}"
+            console.print(text, markup=False, soft_wrap=True)
 
 
 def as_text(result: CheckResult) -> str:
@@ -51,14 +52,13 @@ def as_text(result: CheckResult) -> str:
 
 def print_overview(console: Console, results: Sequence[CheckResult]) -> None:
     """Print one line a problem of many hooks."""
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in ("hook", "verdict", "error", "of sum", "ratio"):
-        table.add_column(column, no_wrap=column != "hook")
+    table = Table("hook", box=SIMPLE_HEAD, pad_edge=False)
+    for column in ("verdict", "error", "of sum", "ratio"):
+        table.add_column(column, no_wrap=True)
     table.add_column("what was found")
     for result in results:
-        verdict = Text(result.verdict, style=_STYLES[result.verdict])
         found = Text("\n".join(_in_short(result)))
-        table.add_row(result.hook, verdict, *_numbers(result), found)
+        table.add_row(result.hook, _coloured(result.verdict), *_numbers(result), found)
     console.print(table)
 
 
@@ -75,34 +75,30 @@ def as_markdown(results: Sequence[CheckResult]) -> str:
     return "\n".join(lines)
 
 
-def _reasons(result: CheckResult) -> Iterator[tuple[CaseResult, list[str]]]:
-    """Yield each case with its problems in words; what was said before is not said again."""
-    said: dict[str, str] = {}
-    for case in result.cases:
-        reasons = []
-        for problem in case.problems:
-            before = said.setdefault(_key(problem), case.case)
-            named = problem.rank is None or problem.message.startswith("rank ")
-            where = "" if named else f"rank {problem.rank}: "
-            if before == case.case:
-                reasons.append(f"{problem.kind}: {where}{problem.message}")
-            else:
-                reasons.append(f"{problem.kind}: as in {before!r}")
-        yield case, reasons
+def _coloured(status: Status) -> Text:
+    return Text(status, style=_STYLES[status])
+
+
+def _reason(problem: Problem, said: dict[str, str]) -> str:
+    """Return a problem in words; ``said``: in which case one like it was said before."""
+    before = said.setdefault(_key(problem), problem.case)
+    if before != problem.case:
+        return f"{problem.kind}: as in {before!r}"
+    is_named = problem.rank is None or problem.message.startswith("rank ")
+    return f"{problem.kind}: {'' if is_named else f'rank {problem.rank}: '}{problem.message}"
 
 
 def _in_short(result: CheckResult) -> list[str]:
     """Return a line for each different problem: its kind, the cases, and the beginning of why."""
-    lines: dict[str, tuple[Problem, list[str]]] = {}
+    alike: dict[str, list[Problem]] = {}
     for problem in result.problems:
-        lines.setdefault(_key(problem), (problem, []))[1].append(problem.case)
-    return [
-        f"{problem.kind} ({_names(cases)}): {_short(problem)}" for problem, cases in lines.values()
-    ]
-
-
-def _names(cases: list[str]) -> str:
-    return f"{len(cases)} cases" if len(cases) > _MANY else ", ".join(cases)
+        alike.setdefault(_key(problem), []).append(problem)
+    lines = []
+    for first, *others in alike.values():
+        cases = [problem.case for problem in (first, *others)]
+        where = f"{len(cases)} cases" if len(cases) > _MANY else ", ".join(cases)
+        lines.append(f"{first.kind} ({where}): {_short(first)}")
+    return lines
 
 
 def _key(problem: Problem) -> str:
@@ -119,23 +115,17 @@ def _short(problem: Problem) -> str:
 
 
 def _summary(result: CheckResult) -> str:
-    cases = [case for case in result.cases if not case.skipped]
-    counts = [
-        f"{n} {word}"
-        for status, word in (("fail", "failed"), ("warn", "warned"), ("pass", "passed"))
-        if (n := sum(case.status == status for case in cases))
-    ]
-    facts = [f"{result.hook} on {_ranks(result.ranks)}: {result.verdict}", ", ".join(counts)]
+    statuses = Counter(case.status for case in result.cases)
+    words: dict[Status, str] = {"fail": "failed", "warn": "warned", "pass": "passed"}
+    ranks = f"{result.ranks} gloo rank{'' if result.ranks == 1 else 's'}"
+    counts = [f"{statuses[key]} {word}" for key, word in words.items() if statuses[key]]
+    facts = [f"{result.hook} on {ranks}: {result.verdict}", ", ".join(counts)]
     error, of_sum, ratio = _numbers(result)
     if error:
         facts.append(f"relative error of a step {error}, of their sum {of_sum}")
     if ratio:
         facts.append(f"compression {ratio}")
     return "; ".join(facts)
-
-
-def _ranks(number: int) -> str:
-    return f"{number} gloo rank{'' if number == 1 else 's'}"
 
 
 def _numbers(result: CheckResult) -> tuple[str, str, str]:

@@ -4,27 +4,34 @@
     settle() --> steps until the tracer probes each of them         so that it can name wrong sums
     judge(steps) --> problems: not finite, not the same on all ranks, far from the average
 
-DDP takes no hook called ``bf16_compress_hook`` where there is no NCCL, although gloo all-reduces
-bfloat16 correctly; such hooks are trained under another name.
+The loss is the sum of p * g over all parameters p, whose gradient by p is g itself, on all ranks
+and for every dtype, NaN included.  So what DDP should give is known everywhere without any
+communication: the average over the ranks.
+
+Ordinary gradients look like real ones to a low-rank hook: for each matrix a product of two vectors
+that all ranks share, one of the rank's own, and some noise.  They point the same way from step to
+step, as error feedback needs it, and change in size.
 """
 
 from __future__ import annotations
 
 import math
 import random
+import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ...probes.compare import measure, numbers
-from ...records import BucketRecord, ErrorRecord
+from ...records import ErrorRecord
 from ...tracing.trace import instrument
 from ...tracing.tracer import Tracer
-from .context import Context
-from .gradients import KnownGradients, Values, ordinary
+from .rank import Context
 
 MANY = tuple(shape for _ in range(8) for shape in ((48, 48), (48,)))
 """The shapes of eight linear layers, a bucket each."""
@@ -35,10 +42,39 @@ _FIRST_PROBE = 11
 _GIVE_UP = 30
 _ENOUGH = 1e-3
 _ENOUGH_16_BITS = 2e-2
+_SIZE = 0.1
+_NOISE = 0.2
+_SHARED = 1 << 20
 
 Shapes = Sequence[tuple[int, ...]]
+Values = Sequence[torch.Tensor | None]
+"""One gradient a parameter; ``None``: the parameter is not used in this step."""
+
 Make = Callable[[int, int], Values]
 """``(rank, step)`` to the gradients of that rank at that step."""
+
+
+class KnownGradients(nn.Module):
+    """Parameters of given shapes whose gradients are what ``forward`` is given."""
+
+    def __init__(self, shapes: Shapes, dtype: torch.dtype) -> None:
+        super().__init__()
+        generator = torch.Generator().manual_seed(0)
+        self.parts = nn.ParameterList(
+            torch.randn(shape, generator=generator).to(dtype) for shape in shapes
+        )
+
+    def forward(self, values: Values, pauses: Sequence[float] = ()) -> torch.Tensor:
+        """Return the loss.  ``pauses``: seconds to sleep in backward before each gradient."""
+        terms = []
+        for i, (parameter, value) in enumerate(zip(self.parts, values, strict=True)):
+            if value is None:
+                continue
+            used = parameter.view_as(parameter)
+            if pauses:
+                used.register_hook(lambda gradient, seconds=pauses[i]: time.sleep(seconds))
+            terms.append((used * value).sum())
+        return torch.stack(terms).sum()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +109,8 @@ class Step:
 class Training:
     """One model, from its first step on; all ranks make the same calls in the same order.
 
-    ``shapes``: of the parameters.  ``many``: with many small buckets, unless these are known to
-    hang.  ``options``: DDP's.
+    ``shapes``: of the parameters, in many small buckets unless these are known to hang.
+    ``options``: DDP's.
     """
 
     def __init__(
@@ -83,11 +119,10 @@ class Training:
         shapes: Shapes = MANY,
         *,
         dtype: torch.dtype = torch.float32,
-        many: bool = True,
         **options: Any,
     ) -> None:
         self.context = context
-        self.shapes = [tuple(shape) for shape in shapes]
+        self.shapes = shapes
         self.dtype = dtype
         self.number = 0
         self._random = random.Random(context.rank)
@@ -99,57 +134,54 @@ class Training:
             debug=True,
             align_clocks=False,
         )
-        cap = _CAP_MB if many and not context.known.one_bucket else _ONE_BUCKET_MB
+        context.tracers.append(self.tracer)
+        cap = _ONE_BUCKET_MB if context.known.one_bucket else _CAP_MB
         self.ddp = DistributedDataParallel(
             KnownGradients(shapes, dtype), bucket_cap_mb=cap, **options
         )
-        context.tracers.append(self.tracer)
         self.register(self.ddp)
 
     def register(self, ddp: DistributedDataParallel) -> None:
         """Register the hook, traced, with a new state; under another name where DDP refuses it."""
-        state = self.context.new_state()
+        hook, state = self.context.loaded.hook, self.context.new_state()
         options: dict[str, Any] = {"tracer": self.tracer, "local": self.context.loaded.local}
         try:
-            instrument(ddp, self.context.loaded.hook, state, **options)
+            instrument(ddp, hook, state, **options)
         except TypeError as error:
             if not refused_by_name(error):
                 raise
-            instrument(ddp, _Renamed(self.context.loaded.hook), state, **options)
+            instrument(ddp, _Renamed(hook), state, **options)
 
-    def ordinary(self, rank: int, step: int) -> Values:
+    def ordinary(self, rank: int, step: int) -> list[torch.Tensor]:
         """Return a rank's ordinary gradients at a step."""
-        return [value.to(self.dtype) for value in ordinary(self.shapes, rank, step)]
+        return [value.to(self.dtype) for value in _ordinary(self.shapes, rank, step)]
 
-    def reference(
-        self, makes: Sequence[Make], number: int, ranks: int | None = None
-    ) -> torch.Tensor:
-        """Return the average of the sums of what all ranks, or the last ``ranks``, are given."""
-        size = self.context.size
-        total = torch.zeros(sum(math.prod(shape) for shape in self.shapes), dtype=torch.float64)
-        for rank in range(size - (size if ranks is None else ranks), size):
-            for make in makes:
-                total += self._flat(make(rank, number)).double()
-        return (total / size).float()
+    def step(self, *makes: Make, longest_s: float = 0.0, active: int | None = None) -> Step:
+        """Train one step and return its gradients.
 
-    def backward(self, make: Make, number: int, *, longest_s: float = 0.0) -> None:
-        """Run one forward and backward pass.  ``longest_s``: sleep up to that long in places."""
-        pauses = [self._random.random() * longest_s for _ in self.shapes] if longest_s else ()
-        loss = self.ddp(make(self.context.rank, number), pauses)
-        loss.backward()
-
-    def step(self, make: Make | None = None, *, longest_s: float = 0.0) -> Step:
-        """Train one step and return its gradients."""
-        make = make or self.ordinary
+        ``makes``: of its backward passes, all but the last under ``no_sync``; by default one of
+        ordinary gradients.  ``longest_s``: sleep up to that long in places of them.  ``active``:
+        ranks that still train, the last ones; by default all.
+        """
+        makes = makes or (self.ordinary,)
         number = self.number
         self.number += 1
         self.ddp.zero_grad()
-        self.backward(make, number, longest_s=longest_s)
-        return Step(number, self.result(), self.reference([make], number))
+        for place, make in enumerate(makes, 1):
+            pauses = [self._random.random() * longest_s for _ in self.shapes] if longest_s else ()
+            with self.ddp.no_sync() if place < len(makes) else nullcontext():
+                self.ddp(make(self.context.rank, number), pauses).backward()
+        result = self._flat([parameter.grad for parameter in self.ddp.module.parts])
+        return Step(number, result, self._reference(makes, number, active or self.context.size))
 
-    def result(self) -> torch.Tensor:
-        """Return all gradients as they are, flat, as float32."""
-        return self._flat([p.grad for p in self.ddp.module.parts])
+    def _reference(self, makes: Sequence[Make], number: int, active: int) -> torch.Tensor:
+        """Return the average of the sums of what the ``active`` ranks are given, as float32."""
+        size = self.context.size
+        total = torch.zeros(sum(math.prod(shape) for shape in self.shapes), dtype=torch.float64)
+        for rank in range(size - active, size):
+            for make in makes:
+                total += self._flat(make(rank, number)).double()
+        return (total / size).float()
 
     def settle(self, *, longest_s: float = 0.0) -> list[Step]:
         """Train until the tracer compares every bucket, then a few steps more; return all steps."""
@@ -168,10 +200,8 @@ class Training:
         """Put on record what is wrong with steps whose gradients were finite."""
         for step in steps:
             if not step.is_finite:
-                self.context.find(
-                    "nonfinite_result",
-                    f"step {step.number}: finite gradients gave {_bad(step.result)}",
-                )
+                what = f"step {step.number}: finite gradients gave {_bad(step.result)}"
+                self.context.find("nonfinite_result", what)
                 return
         if self.context.loaded.local or not steps:
             return
@@ -196,11 +226,12 @@ class Training:
 
     def ratio(self) -> float | None:
         """Return gradient bytes over wire bytes of the steps after the first few."""
-        known = [b for b in self.tracer.buckets() if _counts(b)]
-        wire = sum(b.wire_bytes or 0 for b in known)
-        if not known:
+        late = [bucket for bucket in self.tracer.buckets() if bucket.step >= _FIRST_PROBE]
+        sizes = [(b.gradient_bytes, b.wire_bytes) for b in late if b.wire_bytes is not None]
+        if not sizes:
             return None
-        return sum(b.gradient_bytes for b in known) / wire if wire else math.inf
+        gradient, wire = map(sum, zip(*sizes, strict=True))
+        return gradient / wire if wire else math.inf
 
     def _flat(self, values: Values) -> torch.Tensor:
         return torch.cat(
@@ -209,6 +240,29 @@ class Training:
                 for shape, value in zip(self.shapes, values, strict=True)
             ]
         )
+
+
+def _ordinary(shapes: Shapes, rank: int, step: int) -> list[torch.Tensor]:
+    """Return a rank's gradients at a step, float32: the same numbers wherever this is called."""
+    noise = torch.Generator().manual_seed(1 + step * 1009 + rank)
+    draw = torch.rand(1, generator=torch.Generator().manual_seed(step))
+    factor = 0.5 + 1.5 * float(draw)
+    values = []
+    for place, shape in enumerate(shapes):
+        shared = _product(shape, _SHARED + place)
+        own = _product(shape, _SHARED + 1000 * (rank + 1) + place)
+        rest = torch.randn(shape, generator=noise)
+        values.append((shared + own + _NOISE * rest) * (_SIZE * factor))
+    return values
+
+
+def _product(shape: tuple[int, ...], seed: int) -> torch.Tensor:
+    """Return a product of two vectors where the shape has two dimensions, else random numbers."""
+    generator = torch.Generator().manual_seed(seed)
+    if len(shape) != 2:
+        return torch.randn(shape, generator=generator)
+    rows = torch.randn(shape[0], 1, generator=generator)
+    return rows * torch.randn(1, shape[1], generator=generator)
 
 
 class _Renamed:
@@ -224,12 +278,12 @@ class _Renamed:
 
 
 def refused_by_name(error: BaseException) -> bool:
-    """Return whether DDP refused a hook for its ``__name__``, as bf16 hooks on gloo."""
+    """Return whether DDP refused a hook for its ``__name__`` alone.
+
+    It takes no ``bf16_compress_hook`` where there is no NCCL, although gloo all-reduces bfloat16
+    correctly.
+    """
     return "BF16 all reduce communication hook" in str(error)
-
-
-def _counts(bucket: BucketRecord) -> bool:
-    return bucket.wire_bytes is not None and bucket.step >= _FIRST_PROBE
 
 
 def _bad(tensor: torch.Tensor) -> str:
