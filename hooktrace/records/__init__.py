@@ -11,7 +11,7 @@
     errors       what hooktrace raises
 
     codec, lines          records to lines of a record file and back; what only files have
-    reader, damage        files to records, whatever is in them; what is said of what cannot be read
+    reader                files to records, whatever is in them; what is said of the rest
     content, files        what was read; the files' names
 
 What enters are integers and names; what leaves are frozen values with integer nanoseconds and

@@ -10,28 +10,24 @@ without their sizes.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from io import BytesIO
 from typing import Any
+
+import msgspec
 
 from .anomalies import AnomalyRecord
 from .bucket import LayoutRecord
 from .codec import UNREADABLE, Line, decode_line, decode_lines
 from .content import RankRecords, SkippedLine, joined
-from .damage import (
-    HEAD_BYTES,
-    LONGEST_LINE,
-    foreign,
-    is_like_ours,
-    other_schema,
-    reason_of,
-    schema_of,
-)
 from .lines import BucketFacts, BucketLine, Losses, RunLine, layout_facts
 from .run import SCHEMA_VERSION, ClockRecord, RunInfo
 from .skew import SkewRecord
 from .step import StepRecord
+
+LONGEST_LINE = 64 << 20
+"""Bytes.  A line of another tool may be gigabytes, which must not get into memory."""
 
 _BLOCK = 1 << 17
 """Bytes: enough lines that what a block costs does not count, few enough to stay in the cache."""
@@ -50,22 +46,15 @@ def read_blocks(path: str | os.PathLike[str]) -> Iterator[bytes]:
                 rest = file.readline(LONGEST_LINE)
 
 
-def read_records(path: str | os.PathLike[str]) -> RankRecords:
-    """Read one record file: the whole of a run that has one part.
-
-    Lines that cannot be read are skipped and named in ``skipped``; only a file that cannot be
-    opened or read raises (``OSError``).
-    """
-    return read_parts([path])
-
-
 def read_parts(
     paths: Sequence[str | os.PathLike[str]],
     reader: Callable[[RunInfo | None], RecordReader] | None = None,
 ) -> RankRecords:
     """Read the parts of one rank's run, oldest first, as ``find_records`` gives them.
 
-    As ``read_records``; what was skipped in which part is said where there are several.
+    Lines that cannot be read are skipped and named in ``skipped``, with their part where there are
+    several; only a file that cannot be opened or read raises (``OSError``).
+
     ``reader``: makes what reads a part, given the run that the parts before it tell.
     """
     parts: list[RankRecords] = []
@@ -76,14 +65,6 @@ def read_parts(
             one.feed(block)
         parts.append(one.content())
     return joined(parts, [os.path.basename(path) for path in paths])
-
-
-def decode_records(blocks: Iterable[bytes]) -> RankRecords:
-    """Do what ``read_records`` does, for blocks of whole lines from anywhere."""
-    reader = RecordReader()
-    for block in blocks:
-        reader.feed(block)
-    return reader.content()
 
 
 LayoutFacts = Mapping[tuple[str, int, int], BucketFacts]
@@ -171,7 +152,7 @@ class RecordReader:
         """Return what was read so far; of a file of another tool one sentence says so."""
         records = self._records
         if records.skipped and not self._is_ours:
-            return replace(records, skipped=[SkippedLine(1, foreign(self._head))], unnamed=0)
+            return replace(records, skipped=[SkippedLine(1, _foreign(self._head))], unnamed=0)
         return records
 
     def _keep_buckets(self, lines: Sequence[BucketLine], facts: LayoutFacts) -> None:
@@ -182,7 +163,7 @@ class RecordReader:
 
     def _run(self, line: RunLine) -> None:
         if line.schema != SCHEMA_VERSION:
-            raise StopReadingError(other_schema(line.schema))
+            raise StopReadingError(_other_schema(line.schema))
         run = line.record()
         if self._records.run not in (None, run):
             raise StopReadingError("a second run begins here; keep each rank's file on its own")
@@ -197,19 +178,83 @@ class RecordReader:
         """Name a line that cannot be read; after some none may be read either."""
         if raw.isspace():
             return
-        schema = schema_of(raw)
+        schema = _schema_of(raw)
         if schema not in (None, SCHEMA_VERSION):
-            error = StopReadingError(other_schema(schema))
+            error = StopReadingError(_other_schema(schema))
         if isinstance(error, StopReadingError):
             self._stopped = self._is_ours = True
             reason = f"{error}; nothing from here on was read"
         else:
-            reason = reason_of(raw, error)
-        self._is_ours |= is_like_ours(raw)
-        self._head = (self._head + raw)[:HEAD_BYTES]
+            reason = _reason_of(raw, error)
+        self._is_ours |= _is_like_ours(raw)
+        self._head = (self._head + raw)[:_HEAD_BYTES]
         self._records.skip(self._number, reason)
         self._records.closed = False
 
 
 class StopReadingError(ValueError):
     """From this line on nothing may be read as records of this run and schema."""
+
+
+class _Schema(msgspec.Struct, tag_field="kind", tag="run"):
+    """What the run line of any version says."""
+
+    schema: int
+
+
+def _schema_of(raw: bytes) -> int | None:
+    """Return the schema version that a run's line of any version says; ``None`` for other lines."""
+    try:
+        return msgspec.json.decode(raw, type=_Schema).schema
+    except UNREADABLE:
+        return None
+
+
+def _other_schema(schema: object) -> str:
+    """Return the sentence about a file of another schema version."""
+    return (
+        f"the file has schema version {str(schema)[:20]} and this hooktrace reads "
+        f"{SCHEMA_VERSION}; use the version of hooktrace that wrote it"
+    )
+
+
+_HEAD_BYTES = 200
+"""Bytes by which a file of another tool is known."""
+_LONGEST_REASON = 300
+_BEGINNINGS = tuple(
+    f'{{"kind":"{kind}"'.encode()
+    for kind in ("run", "layout", "bucket", "step", "clock", "skew", "anomaly", "losses")
+)
+"""By which a line that cannot be read is still known as ours."""
+
+
+def _is_like_ours(raw: bytes) -> bool:
+    """Return whether a line that cannot be read, or the cut-off end of a file, was one of ours."""
+    is_cut = not raw.endswith(b"\n")
+    return any(raw.startswith(b) or (is_cut and b.startswith(raw)) for b in _BEGINNINGS)
+
+
+def _reason_of(raw: bytes, error: Exception) -> str:
+    """Return why a line cannot be read."""
+    if len(raw) >= LONGEST_LINE:
+        return "the line is longer than any that hooktrace writes"
+    if not raw.endswith(b"\n"):
+        return "the line is cut off: the file ends in the middle of it"
+    reason = str(error) or type(error).__name__
+    if type(error) in UNREADABLE:
+        reason = f"not JSON: {reason}"
+    return reason if len(reason) <= _LONGEST_REASON else reason[:_LONGEST_REASON] + "..."
+
+
+def _foreign(head: bytes) -> str:
+    """Return the sentence about a file in which no line is ours; ``head`` is its beginning."""
+    what = "no line of it is a record of hooktrace"
+    remedy = "pass a rank<NNNNN>.jsonl that RecordFileExporter wrote"
+    if b'"hooktrace_run"' in head:
+        what = "it is a trace file of hooktrace before 0.1"
+        remedy = "open it in Perfetto as it is, or record the run again"
+    elif head.startswith(b"\x1f\x8b"):
+        what, remedy = "it is compressed by gzip", "unpack it, if one is inside"
+    elif b'"traceEvents"' in head or b'"ph"' in head:
+        what = "its lines are events for Perfetto"
+    return f"the file is no record file of hooktrace: {what}; {remedy}"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from hooktrace.records.reader import read_records
+from hooktrace.records.reader import read_parts
 
 from ..exporters.processes import get, until
 from .harness import REPOSITORY
@@ -138,7 +138,7 @@ def test_demo_trains_serves_and_reports(tmp_path: Path) -> None:
     for rank in range(2):
         path = tmp_path / f"run/plugins/hooktrace/rank{rank:05d}.jsonl"
         assert longest_bucket(path) <= 350
-        trace = read_records(path)
+        trace = read_parts([path])
         assert (len(trace.steps), trace.closed, trace.skipped) == (STEPS, True, [])
         assert trace.layouts[-1].buckets[0].parameters[0][0] == "logits.bias"
         assert list((tmp_path / f"run/rank{rank}").glob("events.out.tfevents.*"))
@@ -161,7 +161,7 @@ def test_interrupted_demo_says_so_and_leaves_nothing_running(tmp_path: Path) -> 
         assert "hooktrace demo: ended by SIGINT; what was recorded" in job.printed()
         assert "Traceback" not in job.printed()
         assert job.targets() == []
-    assert read_records(tmp_path / "run/plugins/hooktrace/rank00000.jsonl").run is not None
+    assert read_parts([tmp_path / "run/plugins/hooktrace/rank00000.jsonl"]).run is not None
 
 
 def test_failed_rank_is_named_with_its_reason(tmp_path: Path) -> None:

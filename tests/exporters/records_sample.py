@@ -7,6 +7,8 @@ expected times can be written down as integers.  A step lasts 10 ms; bucket ``i`
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec.structs import replace
 
 from hooktrace.records import (
@@ -23,6 +25,8 @@ from hooktrace.records import (
     SkewRecord,
     Transfer,
 )
+from hooktrace.records.content import RankRecords
+from hooktrace.records.reader import RecordReader
 from hooktrace.testing.synthetic import Moments, SyntheticJob
 
 HOST_ANCHOR_NS = 1_000_000_000
@@ -236,3 +240,11 @@ def full_batch(rank: int = 0) -> Batch:
         losses={"ring_full": 3},
         failures={"record_file": 1},
     )
+
+
+def decoded(lines: Iterable[bytes]) -> RankRecords:
+    """Return what lines of a record file hold."""
+    reader = RecordReader()
+    for line in lines:
+        reader.feed(line)
+    return reader.content()

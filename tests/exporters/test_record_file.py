@@ -26,7 +26,7 @@ from hooktrace.exporters.retention import Retention
 from hooktrace.records import AnomalyRecord, Batch, ClockRecord, LayoutRecord
 from hooktrace.records.content import RankRecords
 from hooktrace.records.files import find_records, part_path, record_path
-from hooktrace.records.reader import decode_records, read_parts, read_records
+from hooktrace.records.reader import read_parts
 from tests.exporters import records_sample as sample
 
 MIN_BYTES = 1 << 16
@@ -59,7 +59,7 @@ def test_each_line_is_strict_json_and_gives_the_records_back(tmp_path: Path) -> 
     exporter = write(tmp_path, batch)
 
     assert exporter.path == tmp_path / "plugins" / "hooktrace" / "rank00003.jsonl"
-    trace = read_records(exporter.path)
+    trace = read_parts([exporter.path])
     assert trace.run == batch.run
     assert trace.steps == [step for step, _ in batch.steps]
     assert trace.buckets == [bucket for _, buckets in batch.steps for bucket in buckets]
@@ -79,7 +79,7 @@ def test_a_file_cut_at_any_byte_gives_whole_steps(tmp_path: Path) -> None:
     data = record_path(tmp_path, 0).read_bytes()
     steps = [step for step, _ in batch.steps]
     for size in range(len(data)):
-        trace = decode_records(data[:size].splitlines(keepends=True))
+        trace = sample.decoded(data[:size].splitlines(keepends=True))
         assert trace.steps == steps[: len(trace.steps)]
         for step in trace.steps:
             assert sum(b.step == step.step for b in trace.buckets) == step.bucket_count
@@ -149,7 +149,7 @@ def check_killed(paths: list[Path], exported: int) -> None:
     assert numbers[gap:] == list(range(gap + missing, len(numbers) + missing))
     assert len(numbers) + missing >= exported
     # A part is counted before it goes: the kill may have come between.
-    going = len(read_records(paths[1]).steps) if len(paths) > 1 else 0
+    going = len(read_parts([paths[1]]).steps) if len(paths) > 1 else 0
     assert trace.removed.get("steps", 0) in {missing, missing + going}
     assert trace.steps == [sample.make_step(i, bucket_count=9)[0] for i in numbers]
     for number in numbers:
@@ -172,7 +172,7 @@ def test_a_full_disk_leaves_the_last_whole_batch(tmp_path: Path) -> None:
     with largest_file(size + 10):
         exporter.close()
 
-    trace = read_records(path)
+    trace = read_parts([path])
     assert [step.step for step in trace.steps] == [0, 1]
     assert (trace.skipped, trace.closed) == ([], False)
 
@@ -183,7 +183,7 @@ def test_a_disk_that_is_full_at_the_first_write_leaves_a_valid_file(tmp_path: Pa
     with largest_file(100), pytest.raises(OSError, match="File too large"):
         exporter.export(sample.make_batch())
     exporter.close()
-    assert read_records(record_path(tmp_path, 0)) == RankRecords(run=sample.make_run(), closed=True)
+    assert read_parts([record_path(tmp_path, 0)]) == RankRecords(run=sample.make_run(), closed=True)
 
 
 def test_no_space_left_is_cut_back_and_raised(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_every_part_can_be_read_alone(tmp_path: Path) -> None:
     *paths, last = parts_of(tmp_path)
     for path in [*paths, last]:
         assert '"hook"' not in "".join(x for x in path.open() if '"kind":"bucket"' in x)
-        part = read_records(path)
+        part = read_parts([path])
         assert part.run == sample.make_run()
         assert set(part.layouts) == {sample.make_layout()}
         assert part.clocks == [clock]
@@ -259,7 +259,7 @@ def test_every_part_can_be_read_alone(tmp_path: Path) -> None:
         assert part.skipped == []
     # A kill leaves the last part without its end: the counts are in its beginning too.
     last.write_text("".join(last.read_text().splitlines(keepends=True)[:9]))
-    assert read_records(last).removed["parts"] > 0
+    assert read_parts([last]).removed["parts"] > 0
     assert read_parts([paths[0], last]).clocks == [clock]
 
 
@@ -291,12 +291,12 @@ def test_a_detail_that_was_left_out_is_no_missing_one(tmp_path: Path) -> None:
     exporter.export(sample.make_batch(steps=5))
     left = {"steps": 3, "buckets": 6}
     assert exporter.left_out == left
-    trace = read_records(record_path(tmp_path, 0))
+    trace = read_parts([record_path(tmp_path, 0)])
     assert [step.detail_kept for step in trace.steps] == [True, True, False, False, False]
     assert {bucket.step for bucket in trace.buckets} == {0, 1}
     exporter.export(sample.make_batch(steps=8, first_step=5))
     exporter.close()
-    trace = read_records(record_path(tmp_path, 0))
+    trace = read_parts([record_path(tmp_path, 0)])
     assert trace.left_out == exporter.left_out == {"steps": 9, "buckets": 18}
     assert {bucket.step for bucket in trace.buckets} == {0, 1, 10, 12}
     assert (trace.lost, trace.removed) == ({}, {})
@@ -311,7 +311,7 @@ def test_a_slow_step_brings_the_step_before_it(tmp_path: Path) -> None:
     steps[50] = (replace(steps[50][0], period_ns=2 * sample.STEP_NS), steps[50][1])
     exporter.export(Batch(run=sample.make_run(), steps=tuple(steps)))
     exporter.close()
-    trace = read_records(record_path(tmp_path, 0))
+    trace = read_parts([record_path(tmp_path, 0)])
     assert [b.step for b in trace.buckets] == [50, 50, 51, 51, 59, 59]
     track = read_track(parts_of(tmp_path))
     left = track.steps.step[track.steps.having("detail_left_out")].tolist()
@@ -360,7 +360,7 @@ def test_all_parts_of_an_earlier_run_move_on(tmp_path: Path) -> None:
     for run_id, count in (("a", 30), ("b", 17), ("c", 1)):
         run = sample.make_run(run_id=run_id)
         write(tmp_path, sample.make_batch(run=run, steps=count), max_bytes=MIN_BYTES, keep=1)
-    found = {p.name: read_records(p).run for p in record_path(tmp_path, 0).parent.iterdir()}
+    found = {p.name: read_parts([p]).run for p in record_path(tmp_path, 0).parent.iterdir()}
     assert {name: run and run.run_id for name, run in found.items()} == {
         "rank00000.jsonl": "c",
         "rank00000.1.jsonl": "b",
@@ -407,7 +407,7 @@ def test_runs_do_not_share_a_file(tmp_path: Path) -> None:
         write(tmp_path, sample.make_batch(run=sample.make_run(run_id=run_id)), keep=2)
 
     directory = record_path(tmp_path, 0).parent
-    found = {path.name: read_records(path).run for path in directory.iterdir()}
+    found = {path.name: read_parts([path]).run for path in directory.iterdir()}
     assert {name: run and run.run_id for name, run in found.items()} == {
         "rank00000.jsonl": "d",
         "rank00000.1.jsonl": "c",
@@ -426,7 +426,7 @@ def test_a_forked_child_leaves_its_parents_file_alone(tmp_path: Path) -> None:
     assert os.waitpid(pid, 0)[1] == 0
     exporter.export(sample.make_batch(steps=1, first_step=1))
     exporter.close()
-    trace = read_records(record_path(tmp_path, 0))
+    trace = read_parts([record_path(tmp_path, 0)])
     assert [step.step for step in trace.steps] == [0, 1]
     assert trace.closed
     assert record_path(tmp_path, 0).read_text().count('"closed":true') == 1

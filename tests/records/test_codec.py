@@ -34,7 +34,7 @@ from hooktrace.records import (
 from hooktrace.records.codec import RecordEncoder, decode_line
 from hooktrace.records.content import RankRecords, SkippedLine
 from hooktrace.records.lines import BucketLine, Losses
-from hooktrace.records.reader import decode_records, read_parts
+from hooktrace.records.reader import read_parts
 from tests.exporters import records_sample as sample
 
 NS = st.integers(min_value=-(2**61), max_value=2**61)
@@ -130,7 +130,7 @@ def encode(
 
 def decode(data: bytes) -> RankRecords:
     """Decode a whole file's content."""
-    return decode_records(data.splitlines(keepends=True))
+    return sample.decoded(data.splitlines(keepends=True))
 
 
 @given(RUN, STEPS, st.fixed_dictionaries(FEW), st.tuples(COUNTED, COUNTED, COUNTED))

@@ -28,13 +28,12 @@ from hooktrace.records import (
     LayoutRecord,
     SkewRecord,
     StepRecord,
-    damage,
     reader,
 )
 from hooktrace.records.codec import RecordEncoder
 from hooktrace.records.content import RankRecords
 from hooktrace.records.lines import Losses
-from hooktrace.records.reader import decode_records, read_records
+from hooktrace.records.reader import read_parts
 from tests.exporters import records_sample as sample
 
 SLOW = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
@@ -76,7 +75,7 @@ UNKNOWN: dict[str, Any] = {
 }
 
 
-RECORDS = [records_of(decode_records([line])) for line in LINES]
+RECORDS = [records_of(sample.decoded([line])) for line in LINES]
 """By line: what it holds, none or one."""
 
 
@@ -134,7 +133,7 @@ def read_both(data: bytes) -> tuple[RankRecords, RankTrack]:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "rank00000.jsonl")
         path.write_bytes(data)
-        trace = read_records(path)
+        trace = read_parts([path])
         timeline = load({0: [path], 1: [path]}, processes=1)
     (track, *_) = [*timeline.tracks, *timeline.other_runs]
     for model in timeline.models:
@@ -223,7 +222,7 @@ def test_a_run_whose_clock_is_no_time(tmp_path: Path, anchors: tuple[int, int]) 
     traces[1][0].write_bytes(b"".join([line, *without_clocks[1:]]))
     timeline = load(traces, processes=1)
     assert [len(arrivals(timeline, model).step) for model in timeline.models] == [6]
-    bad = read_records(traces[1][0])
+    bad = read_parts([traces[1][0]])
     assert bad.run is None
     assert [number for number, _ in bad.skipped] == [RUN_LINE + 1]
 
@@ -351,14 +350,13 @@ def test_an_endless_line_stays_out_of_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a line that is longer than any of ours only the beginning is read; the next is whole."""
-    for module in (reader, damage):
-        monkeypatch.setattr(module, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(reader, "LONGEST_LINE", 1000)
     monkeypatch.setattr(reader, "_BLOCK", 100)
     path = tmp_path / "rank00000.jsonl"
     path.write_bytes(b"".join(LINES[:4]) + b"[" + b"1," * 5000 + b"1]\n" + b"".join(LINES[4:]))
     blocks = list(reader.read_blocks(path))
     assert max(map(len, blocks)) <= 1100
-    trace = read_records(path)
+    trace = read_parts([path])
     assert [line for line, _ in trace.skipped] == [5]
     assert "longer than any" in trace.skipped[0].reason
     assert records_of(trace) == by_kind([r for found in RECORDS for r in found])

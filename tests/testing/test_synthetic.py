@@ -11,7 +11,7 @@ import pytest
 
 from hooktrace.records import AnomalyRecord, SkewRecord, StepRecord
 from hooktrace.records.files import find_records
-from hooktrace.records.reader import read_records
+from hooktrace.records.reader import read_parts
 from hooktrace.testing.synthetic import Moments, SyntheticJob, simulate, write_job
 
 from ..distributed.harness import environment
@@ -120,7 +120,7 @@ def test_probes_skews_and_anomalies_come_where_they_are_asked_for() -> None:
 def test_the_files_hold_the_records(tmp_path: Path) -> None:
     """Every rank's, and they are closed; the number of stages is what comes back."""
     stages = write_job(WRITTEN, tmp_path)
-    read = {rank: read_records(parts[0]) for rank, parts in find_records(tmp_path).items()}
+    read = {rank: read_parts([parts[0]]) for rank, parts in find_records(tmp_path).items()}
     assert sorted(read) == [0, 1, 2]
     for rank, found in read.items():
         expected = [step.completed(rank) for step in simulate(WRITTEN)]

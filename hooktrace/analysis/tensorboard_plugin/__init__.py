@@ -7,7 +7,6 @@ In go the record files under TensorBoard's logdir; out come JSON answers that th
                                        runs.py             which runs there are; files are inside
                                        cache.py            a run's files -> Timeline, as they grow
                                        scene.py            one model of a Timeline -> sorted arrays
-                                         stacking.py         the row of each bucket in its lane
                                        level_of_detail.py  a stretch and a width -> what to draw
                                        bucket_detail.py    all numbers of one bucket
                                        run_summary.py      slow steps, anomalies, late ranks

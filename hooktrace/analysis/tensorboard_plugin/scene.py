@@ -19,13 +19,15 @@ import numpy.typing as npt
 from ...records import AnomalyRecord, LayoutRecord
 from ..timeline import UNKNOWN, Arrivals, Ints, RankClock, RankTrack, Timeline, bucket_keys
 from ..timeline import arrivals as arrivals_of
-from .stacking import rows_of
 
 LATE = 1 << 10
 """Bit beside ``FLAGS``: this rank was last to have the bucket ready, by more than clocks may
 be off and by more than ``_NOTABLE`` of the usual step."""
 
 _NOTABLE = 0.02
+
+MAX_ROWS = 12
+"""Rows of buckets in a rank's lane, at most."""
 
 Floats = npt.NDArray[np.float64]
 _Clock = Callable[[Ints], Ints]
@@ -202,3 +204,31 @@ def _moments(records: list[_Record], model: str, since: _Clock) -> list[tuple[in
     own = [record for record in records if record.model == model]
     times = since(np.array([record.time_ns for record in own], np.int64))
     return list(zip(times.tolist(), own, strict=True))
+
+
+def rows_of(step: Ints, bucket: Ints, start: Ints, end: Ints) -> Ints:
+    """Return the row in a rank's lane, below ``MAX_ROWS``, of each bucket.
+
+    Few buckets: a row for each index, so that a step is a staircase and a bucket is always at the
+    same height.  Many: each takes the first row that is free, and the rows begin anew with each
+    step.  Where more than ``MAX_ROWS`` are under way at once, some share a row.
+    """
+    if not len(step):
+        return np.zeros(0, np.int64)
+    if bucket.max() < MAX_ROWS:
+        return bucket.copy()
+    order = np.lexsort((start, step))
+    sorted_step = step[order]
+    firsts = np.flatnonzero(np.concatenate(([True], sorted_step[1:] != sorted_step[:-1])))
+    sizes = np.diff(np.append(firsts, len(order)))
+    busy_to = np.full((len(firsts), MAX_ROWS), np.iinfo(np.int64).min)
+    rows: Ints = np.zeros(len(order), np.int64)
+    # The k-th bucket of all steps at once: as many turns as a step has buckets.
+    for k in range(int(sizes.max())):
+        steps = np.flatnonzero(sizes > k)
+        at = order[firsts[steps] + k]
+        free = busy_to[steps] <= start[at, None]
+        chosen = np.where(free.any(axis=1), free.argmax(axis=1), busy_to[steps].argmin(axis=1))
+        busy_to[steps, chosen] = np.maximum(busy_to[steps, chosen], end[at])
+        rows[at] = chosen
+    return rows

@@ -18,8 +18,7 @@ from hooktrace.analysis.tensorboard_plugin.level_of_detail import (
 )
 from hooktrace.analysis.tensorboard_plugin.run_summary import step_of, summary_of
 from hooktrace.analysis.tensorboard_plugin.runs import NotThereError
-from hooktrace.analysis.tensorboard_plugin.scene import LATE, Scene, scene_of
-from hooktrace.analysis.tensorboard_plugin.stacking import MAX_ROWS, rows_of
+from hooktrace.analysis.tensorboard_plugin.scene import LATE, MAX_ROWS, Scene, rows_of, scene_of
 from hooktrace.analysis.timeline import load
 from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob, simulate, write_job
