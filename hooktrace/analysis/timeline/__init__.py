@@ -12,43 +12,21 @@ Functions of their input, without torch.  A million buckets are a few arrays, no
 
 from __future__ import annotations
 
-from .arrivals import Arrivals, arrivals, bucket_keys, last_rank
-from .clock import RankClock
-from .columns import (
-    FLAGS,
-    STAGE_NAMES,
-    UNKNOWN,
-    BucketColumns,
-    Ints,
-    RankTrack,
-    StageColumns,
-    StepColumns,
-)
-from .follow import TrackFollower
-from .merge import (
-    Timeline,
-    load,
-    timeline_of,
-)
-from .read_columns import read_track
-
-__all__ = [
-    "FLAGS",
-    "STAGE_NAMES",
-    "UNKNOWN",
-    "Arrivals",
-    "BucketColumns",
-    "Ints",
-    "RankClock",
-    "RankTrack",
-    "StageColumns",
-    "StepColumns",
-    "Timeline",
-    "TrackFollower",
-    "arrivals",
-    "bucket_keys",
-    "last_rank",
-    "load",
-    "read_track",
-    "timeline_of",
-]
+from .arrivals import Arrivals as Arrivals
+from .arrivals import arrivals as arrivals
+from .arrivals import bucket_keys as bucket_keys
+from .arrivals import last_rank as last_rank
+from .clock import RankClock as RankClock
+from .columns import FLAGS as FLAGS
+from .columns import STAGE_NAMES as STAGE_NAMES
+from .columns import UNKNOWN as UNKNOWN
+from .columns import BucketColumns as BucketColumns
+from .columns import Ints as Ints
+from .columns import RankTrack as RankTrack
+from .columns import StageColumns as StageColumns
+from .columns import StepColumns as StepColumns
+from .follow import TrackFollower as TrackFollower
+from .merge import Timeline as Timeline
+from .merge import load as load
+from .merge import timeline_of as timeline_of
+from .read_columns import read_track as read_track
