@@ -1,6 +1,4 @@
-"""Ranks of one run in one file for Perfetto.
-
-    Timeline --rank_events.py, one rank after another--> events, one a line --> file
+"""Ranks of one run in one file for Perfetto, an event a line.
 
 ``pid`` is the rank; ``ts`` are microseconds of rank 0's clock since the first event.  The calls of
 one bucket in one step are tied by a flow, from the rank that is ready first to the one that is

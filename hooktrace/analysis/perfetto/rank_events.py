@@ -172,25 +172,20 @@ class RankEvents:
             args = {"message": anomaly.message, "step": anomaly.step, "bucket": anomaly.bucket}
             at = self._common(anomaly.time_ns)
             yield self._instant(at, 0, cat="anomaly", name=anomaly.kind, args=args)
-        for layout in records.layouts:
-            name = f"bucket layout, generation {layout.generation}"
-            yield from self._mark_of_model("layout", name, layout)
+        marks: list[tuple[str, str, LayoutRecord | SkewRecord]] = [
+            ("layout", f"bucket layout, generation {layout.generation}", layout)
+            for layout in records.layouts
+        ]
         for skew in records.skews:
             name = f"bucket {skew.bucket}: ready {skew.lag_ns / 1e6:.3f} ms after the first rank"
-            yield from self._mark_of_model("skew", name, skew)
-
-    def _mark_of_model(
-        self, cat: str, name: str, record: LayoutRecord | SkewRecord
-    ) -> Iterator[Event]:
-        """Yield an instant on the row of a model's steps, where there is one."""
-        model = (record.model, record.hook)
-        if model not in self.placed.track.models:
-            return
-        tid = self._first_row(self.placed.track.models.index(model))
-        if tid in self._ends:
-            # The layout of a removed part may be older than all that is drawn.
-            at = max(self._common(record.time_ns), self.origin_ns)
-            yield self._instant(at, tid, cat=cat, name=name)
+            marks.append(("skew", name, skew))
+        rows = {model: self._first_row(i) for i, model in enumerate(self.placed.track.models)}
+        for cat, name, record in marks:
+            tid = rows.get((record.model, record.hook))
+            if tid in self._ends:
+                # The layout of a removed part may be older than all that is drawn.
+                at = max(self._common(record.time_ns), self.origin_ns)
+                yield self._instant(at, tid, cat=cat, name=name)
 
     def _common(self, host_ns: int) -> int:
         return int(self.placed.clock.common(np.array([host_ns]))[0])

@@ -21,17 +21,10 @@ _PAGES = Environment(
     undefined=StrictUndefined,
     keep_trailing_newline=True,
 )
+_PICTURES = (error_picture, lag_picture, overlap_picture, stages_picture, step_pictures)
+_TABLES = (bucket_columns, rank_columns, stages_of)
 _PAGES.filters.update(bandwidth=bandwidth, mb=mb, ms=ms, percent=percent)
-_PAGES.globals.update(
-    error_picture=error_picture,
-    lag_picture=lag_picture,
-    overlap_picture=overlap_picture,
-    stages_picture=stages_picture,
-    step_pictures=step_pictures,
-    bucket_columns=bucket_columns,
-    rank_columns=rank_columns,
-    stages_of=stages_of,
-)
+_PAGES.globals.update({called.__name__: called for called in (*_PICTURES, *_TABLES)})
 
 
 def page(report: RunReport) -> str:
