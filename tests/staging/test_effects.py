@@ -45,7 +45,11 @@ def test_hooks_that_keep_nothing(hook: StagedHook) -> None:
     assert not hook.has_effects
 
 
-@pytest.mark.parametrize("kept", [{}, [], torch.zeros(1), object(), ({},), inside({})], ids=repr)
+@pytest.mark.parametrize(
+    "kept",
+    [{}, [], torch.zeros(1), object(), ({},), inside({})],
+    ids=["dict", "list", "tensor", "object", "dict in a tuple", "dict in a closure"],
+)
 def test_a_closure_that_may_keep_something(kept: Any) -> None:
     """An error feedback in a dictionary, a tensor, an object, also one function further in."""
     assert made(kept).has_effects
