@@ -1,6 +1,6 @@
-"""What holds for all tests: nothing outlives its test, and those that share something stay together.
+"""What holds for all tests: nothing outlives its test, and what shares something stays together.
 
-    make test --> pytest -n 2 --dist loadgroup --> two processes, each takes a group after another
+make test --> pytest -n 2 --dist loadgroup --> two processes, each takes a group after another
 """
 
 from __future__ import annotations
