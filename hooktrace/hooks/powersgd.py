@@ -16,6 +16,7 @@ of the residual's memory, so that no copy of the bucket is made.  Before
 from __future__ import annotations
 
 import math
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -38,8 +39,8 @@ def _check(state: Any) -> None:
         )
 
 
-def _compresses(state: PowerSGDState) -> bool:
-    return state.compresses
+_compresses = attrgetter("compresses")
+"""Of the state: whether the hooks go two rounds now."""
 
 
 @staged(multi_round=_compresses, floating=True, check=_check)
@@ -65,7 +66,7 @@ def powerSGD_hook(state: PowerSGDState, bucket: GradBucketLike) -> Steps:  # noq
         torch.cat(plain, out=factors.uncompressed)
     if is_new:
         state.randomize([q for each in factors.groups for q in _drawn_together(state, each)])
-    matrices = [_matrices(each, gradients) for each in factors.groups]
+    matrices = [[gradients[i].view(each.shape) for i in each.positions] for each in factors.groups]
     for each, sources in zip(factors.groups, matrices, strict=True):
         orthogonalize(each.q, state.orthogonalization_epsilon, each.restart)
         _multiply(each.sources or sources, each.q, each.p, state)
@@ -155,10 +156,6 @@ def _averaged(state: PowerSGDState, bucket: GradBucketLike) -> Steps:
 def _drawn_together(state: PowerSGDState, group: MatrixGroup) -> list[torch.Tensor]:
     """Return the parts of a group's Q in the order in which torch draws their random numbers."""
     return [group.q] if state.batch_tensors_with_same_shape else list(group.q.split(1))
-
-
-def _matrices(group: MatrixGroup, gradients: list[torch.Tensor]) -> list[torch.Tensor]:
-    return [gradients[i].view(group.shape) for i in group.positions]
 
 
 def _multiply(
