@@ -12,7 +12,7 @@ import math
 import os
 import platform
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 from datetime import date
 from importlib.metadata import version
 from pathlib import Path
@@ -57,17 +57,13 @@ class Row:
     def numbers(self) -> dict[str, object]:
         """Return all that is known, for JSON; ``low`` and ``high`` are the quartiles."""
         least, most = self.interval
-        return {
-            "what": self.what,
+        return asdict(self) | {
             "value": self.value,
             "low": percentile(self.values, 0.25),
             "high": percentile(self.values, 0.75),
             "least": least,
             "most": most,
-            "unit": self.unit,
             "samples": len(self.values),
-            "budget": self.budget,
-            "note": self.note,
             "verdict": self.verdict,
         }
 

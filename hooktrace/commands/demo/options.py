@@ -15,8 +15,6 @@ from ...records.errors import UsageError
 
 HOOKS: dict[str, HookEntry] = {entry.name: entry for entry in catalogue()}
 
-_LOOPBACK = "127.0.0.1"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
@@ -62,12 +60,15 @@ class DemoOptions:
                 "pass --port 9464, or --port 0 for free ones"
             )
         for rank in range(self.ranks):
-            reason = _why_not_bindable(self.port + rank)
-            if reason:
+            try:  # as the exporter does: a port in TIME_WAIT after the last run is free
+                socket.create_server(("127.0.0.1", self.port + rank)).close()
+            except OSError as error:
+                in_use = error.errno == errno.EADDRINUSE
+                why = "is in use" if in_use else f"cannot be bound: {_reason(error)}"
                 raise UsageError(
-                    f"port {self.port + rank}, for the metrics of rank {rank}, {reason}; "
+                    f"port {self.port + rank}, for the metrics of rank {rank}, {why}; "
                     "pass another --port, or --port 0 for free ones"
-                )
+                ) from error
 
     def _check_out(self) -> None:
         try:
@@ -77,7 +78,7 @@ class DemoOptions:
                 pass
         except OSError as error:
             raise UsageError(
-                f"cannot write in {self.out}: {os.strerror(error.errno or errno.EIO)}; "
+                f"cannot write in {self.out}: {_reason(error)}; "
                 "pass --out a directory that you may write"
             ) from error
 
@@ -99,15 +100,5 @@ def sends_opentelemetry() -> bool:
     )
 
 
-def _why_not_bindable(port: int) -> str:
-    with socket.socket() as probe:
-        # As the exporter's server does: a port in TIME_WAIT after the last run is free.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((_LOOPBACK, port))
-        except PermissionError:
-            return "needs a privilege"
-        except OSError as error:
-            in_use = error.errno == errno.EADDRINUSE
-            return "is in use" if in_use else f"cannot be bound ({error.strerror})"
-    return ""
+def _reason(error: OSError) -> str:
+    return os.strerror(error.errno or errno.EIO)
