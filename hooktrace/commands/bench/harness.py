@@ -93,6 +93,13 @@ def linear_stack(
     return model
 
 
+def done(tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+    """Return a future whose result is there."""
+    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    future.set_result(tensor)
+    return future
+
+
 def fake_buckets(count: int) -> list[FakeBucket]:
     """Return the small buckets of one model, in order."""
     return [FakeBucket([torch.zeros(16)], index=i, is_last=i == count - 1) for i in range(count)]

@@ -37,7 +37,7 @@ from ...staging.collectives import AllGather
 from ...staging.driver import Steps
 from ...staging.groups import group_of
 from ...staging.hook import staged
-from .harness import Hook, in_turns, linear_stack, on_all_ranks, run_ranks, step_s
+from .harness import Hook, done, in_turns, linear_stack, on_all_ranks, run_ranks, step_s
 from .table import Row
 
 _SHAPES = {1: (512, 8), 5: (1144, 4), 25: (2560, 2)}
@@ -115,13 +115,7 @@ _TORCHS = SimpleNamespace(
 
 def _serialised(hook: Hook) -> Hook:
     """Return a hook that waits for each bucket, so that collectives cannot pair up wrongly."""
-    return lambda state, bucket: _done(hook(state, bucket).wait())
-
-
-def _done(result: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
-    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-    future.set_result(result)
-    return future
+    return lambda state, bucket: done(hook(state, bucket).wait())
 
 
 def _batched(state: Any, bucket: Any) -> Any:
@@ -132,7 +126,7 @@ def _batched(state: Any, bucket: Any) -> Any:
         orthogonalize(matrix if matrix.dim() == 3 else matrix[None], epsilon)
 
     with mock.patch.object(powerSGD_hook, "_orthogonalize", of_one):
-        return _done(powerSGD_hook.batched_powerSGD_hook(state, bucket).wait())
+        return done(powerSGD_hook.batched_powerSGD_hook(state, bucket).wait())
 
 
 def _all_gathered(tensor: torch.Tensor) -> list[torch.Tensor]:
@@ -166,7 +160,7 @@ def _quantised(channel: int | None) -> Hook:
         total = torch.zeros(values.shape)
         for part, (scale, zero) in zip(parts, scales, strict=True):
             total += dequantize(part, scale, zero)
-        return _done(total.flatten()[: len(tensor)] / len(parts))
+        return done(total.flatten()[: len(tensor)] / len(parts))
 
     return hook
 

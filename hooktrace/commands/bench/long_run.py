@@ -32,7 +32,7 @@ from ...staging.operation import Operation
 from ...testing.synthetic import SyntheticJob, simulate
 from ...tracing.trace import trace
 from ...tracing.tracer import Tracer
-from .harness import fake_buckets, run_ranks
+from .harness import done, fake_buckets, run_ranks
 from .table import Row
 
 _STATM = Path("/proc/self/statm")
@@ -87,9 +87,7 @@ class _Instant(Operation):
 
     def start(self) -> Any:
         """Return a future that is done."""
-        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        future.set_result(self.tensor)
-        return future
+        return done(self.tensor)
 
     def result(self, future: Any) -> torch.Tensor:
         """Return the tensor as it was."""

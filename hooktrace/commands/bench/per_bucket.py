@@ -29,7 +29,6 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
-from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -42,7 +41,7 @@ from ...exporters import Exporter
 from ...tracing.trace import trace
 from ...tracing.tracer import Tracer
 from .backends import all_exporters, otlp_sink
-from .harness import Hook, in_turns, linear_stack, run_ranks
+from .harness import Hook, done, in_turns, linear_stack, run_ranks
 from .table import Row
 
 BUCKETS = 40
@@ -94,10 +93,9 @@ def training_thread(*, quick: bool) -> Iterator[Row]:
 def _pair(name: str, rounds: int, exporting: bool) -> Costs:
     sides = dict(zip(("staged", "opaque"), _PAIRS[name], strict=True))
     with tempfile.TemporaryDirectory() as directory:
-        folders = (Path(directory, str(number)) for number in count())
 
         def exporters() -> list[Exporter]:
-            return all_exporters(next(folders)) if exporting else []
+            return all_exporters(Path(tempfile.mkdtemp(dir=directory))) if exporting else []
 
         return measure_sides(sides, rounds, untraced={}, exporters=exporters)
 
@@ -119,18 +117,15 @@ def _stamped(state: Any, bucket: Any) -> Any:
 def _stamped_twice(state: Any, bucket: Any) -> Any:
     start = time.perf_counter_ns()
 
-    def done(future: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
+    def stamp(future: torch.futures.Future[torch.Tensor]) -> torch.Tensor:
         _stamps.append((start, time.perf_counter_ns()))
         return future.value()
 
-    return hooks.allreduce_hook(state, bucket).then(done)
+    return hooks.allreduce_hook(state, bucket).then(stamp)
 
 
 def _instant(state: Any, bucket: Any) -> Any:
-    del state
-    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-    future.set_result(bucket.buffer())
-    return future
+    return done(bucket.buffer())
 
 
 _PAIRS: dict[str, tuple[Hook, Hook]] = {
@@ -199,9 +194,9 @@ def _train(sides: list[_Side], rounds: int) -> None:
     model = linear_stack(_WIDTH, BUCKETS, _whose_turn_it_is, turn)
     data = torch.randn(_BATCH, _WIDTH)
     turns = in_turns([partial(side.step, turn, model, data) for side in sides])
-    for done in range(1, rounds + 1):
+    for number in range(1, rounds + 1):
         next(turns)
-        if done % _ROUNDS_A_DRAIN == 0 or done == rounds:
+        if number % _ROUNDS_A_DRAIN == 0 or number == rounds:
             for side in sides:
                 side.drain()
 
