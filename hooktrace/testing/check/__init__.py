@@ -8,7 +8,7 @@
           training.py  whose gradients are known beforehand
         judge.py     how the ranks ended --> the first cause; stacks.py reads where they stood
     results.py   what problems mean: pass, warn, fail
-    table.py     results --> tables
+    command.py   hooktrace check: options --> results --> tables
     standard.py  all standard hooks, and torch's own
 
 No case can hang the check: its ranks have a deadline, after which they are asked for their stacks
@@ -48,9 +48,9 @@ def check_hook(
     process, ``UsageError`` for one that is not there or a state that cannot be made.  It takes
     about ten seconds, and leaves no process.
     """
+    from .command import as_text
     from .launch import check
     from .spec import HookSpec
-    from .table import as_text
 
     spec = HookSpec.of(hook, make_state, local=local)
     (result,) = check([spec], ranks=ranks, timeout_s=timeout_s, cases=cases)

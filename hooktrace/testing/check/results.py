@@ -1,10 +1,10 @@
 """What a check found: problems, one result a case, one result a hook.  Values only, no torch.
 
-    RankResult of every rank --judge.py--> CaseResult --> CheckResult --table.py--> a table
+    RankResult of every rank --judge.py--> CaseResult --> CheckResult --command.py--> a table
 
-Which problems fail a hook, training with which ends or goes wrong, and which only warn, as there is
-something to know, stands in ``records.anomalies``.  What a case does on purpose is judged by that
-case: a hook that raises on NaN says so, and only warns.
+``records.anomalies`` says which problems fail a hook, since training with it ends or goes wrong,
+and which only warn.  What a case does on purpose is judged by that case: a hook that raises on NaN
+says so, and only warns.
 """
 
 from __future__ import annotations

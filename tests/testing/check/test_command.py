@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
+from hooktrace.testing.check.command import as_markdown, as_text
 from hooktrace.testing.check.results import CaseResult, CheckResult, Measured, Problem
-from hooktrace.testing.check.table import as_markdown, as_text
 
 
 def problem(case: str, kind: str, message: str, rank: int | None = None) -> Problem:
