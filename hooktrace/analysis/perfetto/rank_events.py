@@ -113,15 +113,11 @@ class RankEvents:
         """Return when steps end: on a device with their last bucket, as the host does not know."""
         steps, buckets = self.placed.track.steps, self.placed.track.buckets
         ends: Ints = np.maximum(starts + (steps.done - steps.first_ready), starts)
-        rows = np.flatnonzero(buckets.having("device"))
-        step_of = {key: i for i, key in enumerate(zip(steps.model, steps.step, strict=True))}
-        later: dict[int, int] = {}
-        keys = zip(buckets.model[rows], buckets.step[rows], strict=True)
-        for key, end in zip(keys, self.placed.end[rows].tolist(), strict=True):
-            if key in step_of:
-                later[step_of[key]] = max(later.get(step_of[key], 0), end)
-        for i, end in later.items():
-            ends[i] = max(int(starts[i]), end)
+        on_device = np.flatnonzero(buckets.having("device"))
+        of_step = steps.rows_of(buckets.model[on_device], buckets.step[on_device])
+        on_device, of_step = on_device[of_step != UNKNOWN], of_step[of_step != UNKNOWN]
+        ends[of_step] = starts[of_step]
+        np.maximum.at(ends, of_step, self.placed.end[on_device])
         return ends
 
     def _buckets(self) -> Iterator[Event]:

@@ -62,9 +62,11 @@ def _bucket_facts(arrays: StepArrays, layouts: list[LayoutRecord]) -> tuple[Buck
     wire = arrays.stages.get("wire", np.full_like(ready, np.nan))
     busbw, transfers = _rate(arrays.column("bus_bytes"), wire), np.fmin.reduce(wire, axis=0)
     shares = tail_shares(arrays)
+    of_generation = (x for x in reversed(layouts) if x.generation == arrays.generation)
+    parameters = {b.bucket: b.parameters for x in of_generation for b in x.buckets if b.parameters}
     found = []
     for b, index in enumerate(arrays.buckets.tolist()):
-        parameters, largest = _parameters(layouts, arrays.generation, index)
+        sizes = [(prod(shape), name) for name, shape in parameters.get(index, ())]
         medians = {name: _some(values[..., b]) for name, values in arrays.stages.items()}
         stages = {name: ns for name, ns in medians.items() if ns is not None}
         transfer = _some(transfers[..., b])
@@ -72,8 +74,8 @@ def _bucket_facts(arrays: StepArrays, layouts: list[LayoutRecord]) -> tuple[Buck
             BucketFacts(
                 bucket=index,
                 is_last=index == arrays.last,
-                parameters=parameters,
-                largest=largest,
+                parameters=len(sizes),
+                largest=_largest(sizes),
                 gradient_bytes=int(gradient_bytes[b]),
                 wire_bytes=_some(wire_bytes[..., b]),
                 ready_ns=_some(ready[..., b]),
@@ -90,17 +92,12 @@ def _bucket_facts(arrays: StepArrays, layouts: list[LayoutRecord]) -> tuple[Buck
     return tuple(found)
 
 
-def _parameters(
-    layouts: Iterable[LayoutRecord], generation: int, bucket: int
-) -> tuple[int, tuple[str, float] | None]:
-    """Return how many parameters a bucket has, and the largest one's name and share."""
-    for layout in layouts:
-        for one in layout.buckets if layout.generation == generation else ():
-            if one.bucket == bucket and one.parameters:
-                sizes = [(prod(shape), name) for name, shape in one.parameters]
-                size, name = max(sizes)
-                return len(sizes), (name, size / max(1, sum(s for s, _ in sizes)))
-    return 0, None
+def _largest(sizes: list[tuple[int, str]]) -> tuple[str, float] | None:
+    """Return of parameters, elements and name, the largest one's name and share."""
+    if not sizes:
+        return None
+    size, name = max(sizes)
+    return name, size / max(1, sum(one for one, _ in sizes))
 
 
 def _error(errors: list[ErrorRecord]) -> BucketError | None:
