@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-import hooktrace
 from hooktrace.records import STAGES as STAGE_NAMES
 from hooktrace.records import (
     AnomalyRecord,
@@ -34,8 +29,9 @@ from hooktrace.records import (
 from hooktrace.records.codec import RecordEncoder, decode_line
 from hooktrace.records.content import RankRecords, SkippedLine
 from hooktrace.records.lines import BucketLine, Losses
-from hooktrace.records.reader import read_parts
 from tests.exporters import records_sample as sample
+
+from .text import decode, encode
 
 NS = st.integers(min_value=-(2**61), max_value=2**61)
 COUNTS = st.integers(min_value=-(2**63), max_value=2**63 - 1)
@@ -113,24 +109,6 @@ FEW = {
     "skews": st.lists(SKEW, max_size=2),
 }
 COUNTED = st.dictionaries(TEXTS, COUNTS, max_size=2)
-
-
-def encode(
-    run: RunInfo,
-    steps: Iterable[tuple[StepRecord, tuple[BucketRecord, ...]]],
-    *before: Any,
-) -> bytes:
-    """Return the lines of a file that was not ended; ``before``: records before the steps."""
-    encoder = RecordEncoder()
-    lines = [encoder.record(record) for record in (run, *before)]
-    for step, buckets in steps:
-        lines += [encoder.buckets(buckets), encoder.record(step)]
-    return b"".join(lines)
-
-
-def decode(data: bytes) -> RankRecords:
-    """Decode a whole file's content."""
-    return sample.decoded(data.splitlines(keepends=True))
 
 
 @given(RUN, STEPS, st.fixed_dictionaries(FEW), st.tuples(COUNTED, COUNTED, COUNTED))
@@ -250,72 +228,3 @@ def test_half_a_surrogate_pair_does_not_end_the_writing() -> None:
     record = replace(sample.make_anomaly(), message="open \udcff: é")
     (found,) = decode(RecordEncoder().record(record)).anomalies
     assert found == replace(record, message="open ?: é")
-
-
-def test_what_cannot_be_read_is_named() -> None:
-    """Cut, foreign, corrupt and incomplete lines are named by number and reason, others read."""
-    step, buckets = sample.make_step()
-    lines = encode(sample.make_run(), [(step, buckets)]).splitlines()
-    where = 1
-    lines.insert(where, b'{"kind":"metric","name":"main","ts":1}')
-    lines.insert(where, b"\x00\x00\x00")
-    lines.insert(where, b'{"kind":"step","model":"m"}')
-    lines.insert(where, b"[" * 100_000)
-    lines.insert(where, b"17")
-
-    trace = decode(b"\n".join(lines) + b'\n{"kind":"buck')
-
-    assert (trace.steps, trace.buckets) == ([step], list(buckets))
-    reasons = {skipped.line - where: skipped.reason for skipped in trace.skipped}
-    assert list(reasons) == [1, 2, 3, 4, 5, len(lines) + 1 - where]
-    assert reasons[1] == "Expected `object`, got `int`"
-    assert reasons[2] == "Expected `object`, got `array`"
-    assert "missing required field" in reasons[3]
-    assert reasons[4].startswith("not JSON")
-    assert reasons[5] == "Invalid value 'metric' - at `$.kind`"
-    assert trace.skipped[-1].reason == "the line is cut off: the file ends in the middle of it"
-
-
-def test_another_schema_or_run_is_not_read_as_this_one() -> None:
-    """An unknown schema version and a second run in the file are named and end the reading."""
-    run = sample.make_run()
-    first = encode(run, [sample.make_step(0)])
-
-    other_fields = b'{"kind":"run","schema":99,"who":"somebody"}\n'
-    for data in (first.replace(b'"schema":2', b'"schema":99'), other_fields + first):
-        newer = decode(data)
-        assert newer == RankRecords(skipped=[SkippedLine(1, newer.skipped[0].reason)])
-        assert "schema version 99" in newer.skipped[0].reason
-        assert "use the version of hooktrace that wrote it" in newer.skipped[0].reason
-
-    both = decode(first + encode(sample.make_run(1), [sample.make_step(1)]))
-    assert both.run == run
-    assert [step.step for step in both.steps] == [0]
-    assert "a second run begins here" in both.skipped[0].reason
-
-
-def test_parts_are_put_together(tmp_path: Path) -> None:
-    """Layouts and clocks that a part repeats are there once; skipped lines say their part."""
-    first, second = tmp_path / "a", tmp_path / "b"
-    before = (sample.make_layout(), sample.make_clock())
-    first.write_bytes(encode(sample.make_run(), [sample.make_step(0)], *before) + b"x\n")
-    second.write_bytes(encode(sample.make_run(), [sample.make_step(1)], *before))
-    whole = read_parts([first, second])
-    assert [step.step for step in whole.steps] == [0, 1]
-    assert (whole.layouts, whole.clocks) == ([before[0]], [before[1]])
-    assert [reason.partition(":")[0] for _, reason in whole.skipped] == ["a"]
-
-
-def test_reading_needs_no_torch() -> None:
-    """Nor numpy: the codec imports msgspec and the records only."""
-    package = Path(hooktrace.__file__).parent
-    code = (
-        "import sys, types; p = types.ModuleType('hooktrace'); "
-        f"p.__path__ = [{str(package)!r}]; sys.modules['hooktrace'] = p; "
-        "import hooktrace.records.codec; "
-        "print([m for m in ('torch', 'numpy', 'tensorboard') if m in sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert done.stdout == "[]\n"

@@ -1,0 +1,29 @@
+"""Records as the text of a file, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from hooktrace.records import BucketRecord, RunInfo, StepRecord
+from hooktrace.records.codec import RecordEncoder
+from hooktrace.records.content import RankRecords
+from tests.exporters import records_sample as sample
+
+
+def encode(
+    run: RunInfo,
+    steps: Iterable[tuple[StepRecord, tuple[BucketRecord, ...]]],
+    *before: Any,
+) -> bytes:
+    """Return the lines of a file that was not ended; ``before``: records before the steps."""
+    encoder = RecordEncoder()
+    lines = [encoder.record(record) for record in (run, *before)]
+    for step, buckets in steps:
+        lines += [encoder.buckets(buckets), encoder.record(step)]
+    return b"".join(lines)
+
+
+def decode(data: bytes) -> RankRecords:
+    """Decode a whole file's content."""
+    return sample.decoded(data.splitlines(keepends=True))
