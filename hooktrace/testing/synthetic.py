@@ -265,8 +265,7 @@ def simulate(job: SyntheticJob) -> Iterator[SyntheticStep]:
         slow = random.integers(count) if job.slow_every and step % job.slow_every == 0 else -1
         free, ends = np.zeros(count, np.int64), np.zeros(count, np.int64)
         for i in range(count):
-            if i >= _WORKERS:
-                free[i] = np.sort(ends[:i])[-_WORKERS]
+            free[i] = np.sort(ends[:i])[-_WORKERS] if i >= _WORKERS else 0
             takes = takes_ns[i] * (10 if i == slow else 1) * random.uniform(0.9, 1.1)
             ends[i] = max(int(launched[:, i].max()), int(free[i])) + int(takes)
         yield SyntheticStep(job, step + 1, ready, free, ends, before)
