@@ -25,7 +25,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from ..records import Batch
 from ..records.metrics import METRICS, Metric
-from .aggregates import Aggregates, Distribution, Family, Labels, observe
+from .aggregates import Aggregates, Distribution, Family, Labels, Observation, observe
 
 Attributes = dict[str, str | int]
 
@@ -131,11 +131,14 @@ class ObservedMetrics:
 
     def add(self, batch: Batch) -> None:
         """Add up counters and gauges, record the values of histograms."""
-        observations = list(observe(batch))
-        self._aggregates.add(o for o in observations if o[0] not in self._record)
-        for metric, labels, value in observations:
+        totals: list[Observation] = []
+        for observation in observe(batch):
+            metric, labels, value = observation
             if metric in self._record:
                 self._record[metric](value, self._attributes_of(metric, labels))
+            else:
+                totals.append(observation)
+        self._aggregates.add(totals)
 
     def observe(self, metric: Metric) -> Iterable[api.Observation]:
         """Yield what a reader may see now; nothing in a forked child."""
