@@ -6,7 +6,7 @@ layouts, anomalies of the tracks ----^
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from math import isnan, prod
 
 import numpy as np
@@ -130,7 +130,7 @@ def _rank_facts(timeline: Timeline, arrays: StepArrays) -> tuple[RankFacts, ...]
     )
 
 
-def anomaly_facts(timeline: Timeline, models: Iterable[str]) -> tuple[AnomalyFacts, ...]:
+def anomaly_facts(timeline: Timeline, models: Collection[str]) -> tuple[AnomalyFacts, ...]:
     """Return the anomalies of some models, those that began first in front."""
     by_kind: dict[str, list[AnomalyRecord]] = {}
     for record in (a for track in timeline.tracks for a in track.records.anomalies):
