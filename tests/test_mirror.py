@@ -32,7 +32,6 @@ TESTED_BY = {
     "analysis/report/*": "analysis/report/test_facts.py, analysis/report/test_command.py",
     "analysis/tensorboard_plugin/*": "analysis/tensorboard_plugin/test_level_of_detail.py, "
     "browser/test_comm_timeline.py",
-    "analysis/timeline/clock.py": "analysis/timeline/test_merge.py",
     "analysis/timeline/*": "analysis/timeline/test_columns.py",
     "capture/*": "tracing/test_assembler.py, distributed/test_training.py, "
     "cuda/test_device_times.py",

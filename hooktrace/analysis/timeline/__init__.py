@@ -4,8 +4,7 @@ In go the record files of each rank; out comes a Timeline, which report, Perfett
 
     rank00000.jsonl --read_columns.py--> RankTrack (columns.py) --+
     rank00001.jsonl --follow.py, as it grows--> RankTrack --------+--merge.py--> Timeline
-            ...       clock.py: host times of each rank in rank 0's ----------^     |
-                                             arrivals.py: who was ready last <------+
+            ...                              arrivals.py: who was ready last <------+
 
 Functions of their input, without torch.  A million buckets are a few arrays, not a million objects.
 """
@@ -16,16 +15,13 @@ from .arrivals import Arrivals as Arrivals
 from .arrivals import arrivals as arrivals
 from .arrivals import bucket_keys as bucket_keys
 from .arrivals import last_rank as last_rank
-from .clock import RankClock as RankClock
 from .columns import FLAGS as FLAGS
 from .columns import STAGE_NAMES as STAGE_NAMES
 from .columns import UNKNOWN as UNKNOWN
-from .columns import BucketColumns as BucketColumns
 from .columns import Ints as Ints
 from .columns import RankTrack as RankTrack
-from .columns import StageColumns as StageColumns
-from .columns import StepColumns as StepColumns
 from .follow import TrackFollower as TrackFollower
+from .merge import RankClock as RankClock
 from .merge import Timeline as Timeline
 from .merge import load as load
 from .merge import timeline_of as timeline_of

@@ -16,10 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .columns import UNKNOWN, Ints
+from .columns import UNKNOWN, Bools, Ints
 from .merge import Timeline
 
-Bools = npt.NDArray[np.bool_]
 _Numbers = npt.NDArray[Any]
 
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from hooktrace.analysis.timeline import Timeline, arrivals, load
-from hooktrace.analysis.timeline.clock import RankClock
+from hooktrace.analysis.timeline import RankClock, Timeline, arrivals, load
 from hooktrace.analysis.timeline.columns import UNKNOWN
 from hooktrace.records import CLOCK_DRIFT, ClockRecord
 from hooktrace.records.files import find_records
