@@ -1,41 +1,22 @@
-"""What holds for all tests: nothing outlives its test, and what shares something stays together.
+"""What holds for all tests: nothing outlives its test, and a file's tests stay together.
 
-make test --> pytest -n 2 --dist loadgroup --> two processes, each takes a group after another
+make test --> pytest -n 2 --dist loadfile --> two processes, each takes a file after another
 """
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests import leaks
 from tests.distributed.harness import launchers
 
-TESTS = Path(__file__).parent
-
 
 def pytest_configure() -> None:
     """Let a terminated run clean up as after Ctrl-C: ranks live in sessions of their own."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-
-
-RANKS = {"two", "four", "world"}
-"""The fixtures of tests/distributed/conftest.py: groups of ranks, one of each in the whole run."""
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Keep the tests together that share launched ranks, a browser, or a module's fixtures."""
-    for item in items:
-        folder = item.path.relative_to(TESTS).parts[0]
-        if RANKS & set(getattr(item, "fixturenames", ())):
-            group = "ranks"
-        else:
-            group = folder if folder == "browser" else str(item.path.relative_to(TESTS))
-        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(autouse=True)
