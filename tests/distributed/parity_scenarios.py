@@ -82,7 +82,7 @@ def delayed(hook: Hook, rank: int) -> Hook:
 
 
 @scenario(deadline_s=240)
-def stress(rank: int, steps: int = 50) -> dict[str, tuple[bool, str]]:
+def stress(rank: int, steps: int = 100) -> dict[str, tuple[bool, str]]:
     """Run every hook with random delays; return (all finite, digest of all gradients)."""
     power_options = Case(ratio=0.5).options()
     channels = hooks.quantization_perchannel_hook.bind(bucket_size=128)

@@ -168,7 +168,7 @@ def test_comparisons_notice_mutants(two: Ranks) -> None:
 
 
 def test_no_hook_hangs_or_aborts(four: Ranks) -> None:
-    """50 steps with random delays: finite, and the same bits on all replicas."""
+    """100 steps with random delays: finite, and the same bits on all replicas."""
     ranks = four.run(parity_scenarios.stress)
     assert len(ranks[0]) == 13
     for name in ranks[0]:
