@@ -11,7 +11,7 @@ from pathlib import Path
 
 TESTS = Path(__file__).parent
 PACKAGE = TESTS.parent / "hooktrace"
-PLACES = ("distributed", "browser", "cuda", "docs")
+PLACES = ("distributed", "browser", "device", "cuda", "docs")
 """Folders of tests that take several processes, a browser or a device, or that are of the docs."""
 
 CROSS_CUTTING = {

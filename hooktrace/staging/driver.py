@@ -29,6 +29,7 @@ import torch
 from ..capture.buckets import BucketSlot
 from ..capture.calls import BucketCall
 from ..records.errors import HookError
+from . import streams
 from .operation import FailureStages, Operation
 from .result_check import wrong_result
 from .sequencer import SEQUENCER
@@ -100,14 +101,18 @@ class HookRun:
     def arrive(self, arrived: Future) -> Any:
         """Return the result of the operation whose future has completed.
 
-        Raises ``HookError`` for what the backend raised.
+        On a device, what the hook holds is kept for the stream that it goes on with.  Raises
+        ``HookError`` for what the backend raised.
         """
         if self._call is not None:
             self._call.arrived()
         try:
-            return self._operation.result(arrived)  # type: ignore[union-attr]  # it was issued
+            value = self._operation.result(arrived)  # type: ignore[union-attr]  # it was issued
         except BaseException as error:
             self._fail(_stages_of(self._operation).waiting, error)
+        if streams.enabled and self._generator is not None:
+            streams.keep_across_yield(self._generator, self._operation, self._bucket, value)
+        return value
 
     def finish(self, arrived: Future) -> torch.Tensor:
         """Return the hook's result when its one operation has arrived: the callback for ``then``.
