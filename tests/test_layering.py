@@ -17,7 +17,7 @@ MAY_IMPORT = {
     "records": set(),
     "capture": {"records"},
     "ranks": {"records", "capture"},
-    "staging": {"records", "capture"},
+    "staging": {"records", "capture", "ranks"},
     "probes": {"records", "capture", "ranks", "staging"},
     "exporters": {"records"},
     "analysis": {"records"},

@@ -32,7 +32,8 @@ from ..records.errors import HookError
 from . import streams
 from .operation import FailureStages, Operation
 from .result_check import wrong_result
-from .sequencer import SEQUENCER
+from .round_groups import round_group
+from .sequencer import Sequencer
 
 Future = Any  # torch.futures.Future or torch._C.Future: `then` returns the latter
 Steps: TypeAlias = Generator[Operation, torch.Tensor, torch.Tensor]
@@ -161,14 +162,19 @@ def fail(
 
 
 def launch(
-    name: str, generator: Steps, bucket: Any, call: BucketCall | None, multi_round: bool
+    name: str,
+    generator: Steps,
+    bucket: Any,
+    call: BucketCall | None,
+    sequencer: Sequencer | None = None,
 ) -> Future:
     """Run a hook for one bucket; returns the future of its flat result.
 
-    Raises ``HookError`` where a hook of one round fails before its operation is under way.
+    ``sequencer``: the one whose turn a hook with several rounds waits for.  Raises ``HookError``
+    where a hook of one round fails before its operation is under way.
     """
-    if multi_round:
-        return _SequencedRun(name, generator, bucket, call, False).submit()
+    if sequencer is not None:
+        return _SequencedRun(name, generator, bucket, call, False).submit(sequencer)
     run = HookRun(name, generator, bucket, call, True)
     issued = run.advance(None)
     if issued is not _ENDED:
@@ -194,18 +200,29 @@ class _SequencedRun(HookRun):
     the ``then`` at its end raises it where DDP sees it.
     """
 
-    __slots__ = ("_future",)
+    __slots__ = ("_future", "_sequencer")
 
-    def submit(self) -> Future:
+    def submit(self, sequencer: Sequencer) -> Future:
         """Wait for the calls before this one, then run; returns the future at once."""
         # Taken first: the call may have ended, and its bucket be gone, when submit returns.
         is_last = self._bucket.is_last()
         self._future = new_future(self._bucket.buffer())
+        self._sequencer = sequencer
         result = self._future.then(_unwrap)
-        SEQUENCER.submit(self._begin)
+        sequencer.submit(self._begin)
         if is_last:
-            SEQUENCER.wait_until_idle()
+            sequencer.wait_until_idle()
         return result
+
+    def issue(self, operation: Operation) -> Any:
+        """Issue an operation on a group where only rounds are; returns its future."""
+        group = getattr(operation, "group", None)  # not every operation has one
+        if group is not None:
+            try:
+                operation.group = round_group(group, operation.tensor)
+            except BaseException as error:
+                self._fail("wire", error)
+        return super().issue(operation)
 
     def _begin(self) -> None:
         if self._call is not None:
@@ -231,7 +248,7 @@ class _SequencedRun(HookRun):
         try:
             complete(value)
         finally:
-            SEQUENCER.release()
+            self._sequencer.release()
 
 
 def _as_exception(error: BaseException) -> Exception:

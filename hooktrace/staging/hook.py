@@ -22,6 +22,8 @@ from .compiled import run_on_parameter, several_rounds
 from .driver import Future, Steps, fail, launch
 from .effects import keeps_something
 from .gradient_kinds import refuse_bucket, refuse_model
+from .groups import group_of
+from .sequencer import sequencer_of
 
 HookFunction: TypeAlias = Callable[..., Steps]
 """A generator function ``(state, bucket)`` that yields operations and returns the averaged
@@ -179,7 +181,8 @@ class StagedHook:
             except Exception as error:
                 fail(self.__qualname__, bucket, "compress", error, call)
         generator = self._function(state, bucket)
-        return launch(self.__qualname__, generator, bucket, call, bool(multi_round))
+        sequencer = sequencer_of(_group_named_by(state)) if multi_round else None
+        return launch(self.__qualname__, generator, bucket, call, sequencer)
 
     def _admit(self, state: Any, bucket: Any) -> bool:
         """Check what a hook is called with; return whether it will be multi-round."""
@@ -189,6 +192,14 @@ class StagedHook:
             return self.multi_round
         self.check_state(state)  # or the question would fail in a way that says nothing
         return self.multi_round(state)
+
+
+def _group_named_by(state: Any) -> object | None:
+    """Return the process group that a state means, ``None`` where it names none."""
+    try:
+        return group_of(state)
+    except (RuntimeError, TypeError):
+        return None
 
 
 def _bind(hook: StagedHook, options: dict[str, Any]) -> StagedHook:

@@ -3,9 +3,10 @@
 On a backend whose callbacks run on worker threads, collectives that are issued from callbacks
 would pair up differently on each rank.  So a call with several rounds starts only when the one
 before it has ended.  Calls come from the training thread in bucket order, so the order of all their
-collectives is the same on every rank.  There is one sequencer a process: models that share a group
-keep their order too.  Where callbacks run inline (NCCL), a call has ended before ``submit``
-returns, and the sequencer is never busy.
+collectives is the same on every rank.  There is one sequencer a group: models that share it keep
+their order too, and models on two groups, trained by two threads, do not wait for each other, in
+an order that may differ between ranks.  Where callbacks run inline (NCCL), a call has ended before
+``submit`` returns, and the sequencer is never busy.
 
     submit(start) --busy?--> waiting ...
          |no                     |
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 
@@ -95,7 +97,25 @@ class Sequencer:
             return self._condition.wait_for(lambda: not self._busy)
 
 
-SEQUENCER = Sequencer()
-"""The one of this process."""
+_lock = threading.Lock()
+_sequencers: weakref.WeakKeyDictionary[object, Sequencer] = weakref.WeakKeyDictionary()
+_of_no_group = Sequencer()
 
-os.register_at_fork(after_in_child=SEQUENCER.reset)
+
+def sequencer_of(group: object | None) -> Sequencer:
+    """Return the sequencer of a process group; ``None``: of hooks whose state names no group."""
+    if group is None:
+        return _of_no_group
+    with _lock:
+        return _sequencers.setdefault(group, Sequencer())
+
+
+def _reset_all() -> None:
+    """Begin anew in a forked child."""
+    global _lock  # noqa: PLW0603  # it may have been held by a thread that is not there
+    _lock = threading.Lock()
+    for sequencer in (_of_no_group, *_sequencers.values()):
+        sequencer.reset()
+
+
+os.register_at_fork(after_in_child=_reset_all)

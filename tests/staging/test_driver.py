@@ -11,7 +11,7 @@ import torch
 from hooktrace import Tracer, staged, trace
 from hooktrace.capture.calls import DeviceCall
 from hooktrace.staging.driver import run_answered
-from hooktrace.staging.sequencer import SEQUENCER
+from hooktrace.staging.sequencer import sequencer_of
 from hooktrace.testing import FakeBucket, FakeClock
 from tests.fakes import FakeOperation
 
@@ -87,7 +87,7 @@ def test_a_clock_that_raises_costs_the_times_of_that_call(name: str, reading: in
         tracer.flush()
         assert tracer.losses()["stamp_failed"] == 1
         assert tracer.buckets()[-1].stages[-1].name in {"pending", "decompress"}
-        assert not SEQUENCER._busy
+        assert not sequencer_of(None)._busy
 
 
 def test_every_stamp_is_covered_above() -> None:

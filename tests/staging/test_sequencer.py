@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from hooktrace import Tracer, staged, trace
-from hooktrace.staging.sequencer import SEQUENCER, Sequencer
+from hooktrace.staging.sequencer import Sequencer, sequencer_of
 from hooktrace.testing import FakeBucket
 from tests.fakes import FakeOperation
 
@@ -61,7 +61,7 @@ def test_an_interrupted_chain_frees_the_lane() -> None:
         for _ in range(2):
             with pytest.raises(KeyboardInterrupt):
                 hook(None, bucket)
-        assert not SEQUENCER._busy
+        assert not sequencer_of(None)._busy
         assert [a.stage for a in tracer.anomalies()] == ["compress"]  # once a kind and bucket
         assert sum(b.exception is not None for b in tracer.buckets()) == 2
 
