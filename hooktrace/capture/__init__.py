@@ -3,7 +3,7 @@
     GradBucket --layout.py--> BucketSlot (buckets.py)   which model, generation and bucket
                                  |
                               BucketCall (calls.py)     stamps of one hook call; they never raise
-                                 |    ^-- clocks.py     host clock, device events of a reused pool
+                                 |    ^-- device_events.py    events of a reused pool, one a device
                                  v
                               Ring (ring.py)            bounded; what does not fit is counted
 

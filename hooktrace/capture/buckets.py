@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import torch
 
 from ..records import BucketLayout
-from .clocks import EVENT_DEVICES
+from .device_events import has_events
 
 _graph_task_id: Callable[[], int] | None = getattr(torch._C, "_current_graph_task_id", None)
 
@@ -98,7 +98,7 @@ class BucketSlot:
         self.dtype = str(buffer.dtype).removeprefix("torch.")
         self.device = buffer.device
         self.device_type = buffer.device.type
-        self.has_events = self.device_type in EVENT_DEVICES
+        self.has_events = has_events(self.device)
         self.parameter_ids = ids
         self.parameters = tuple(
             (model.names.get(key, f"{self.index}.{position}"), tuple(parameter.shape))

@@ -24,7 +24,8 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from .buckets import BucketSlot
-from .clocks import Clock, DeviceEvent, EventPool
+from .clocks import Clock
+from .device_events import DeviceEvent, EventPool, refuse_captured_stream
 
 
 class GroupFacts(Protocol):
@@ -208,9 +209,13 @@ _new = tuple.__new__
 
 
 class DeviceCall(BucketCall):
-    """A call for a bucket on a device: each stamp is an event on the current stream too."""
+    """A call for a bucket on a device: each stamp is an event on its current stream too.
+
+    Raises ``RuntimeError`` where that stream is being captured into a graph.
+    """
 
     def __init__(self, slot: BucketSlot, step: int, ready: int, recorder: Recorder) -> None:
+        refuse_captured_stream(slot.device)
         super().__init__(slot, step, ready, recorder)
         self.events: list[DeviceEvent] | None = []
         self._record()
@@ -240,6 +245,6 @@ class DeviceCall(BucketCall):
     def _record(self) -> None:
         if self.events is not None:
             try:
-                self.events.append(self._recorder.event_pool.record())
+                self.events.append(self._recorder.event_pool.record(self.slot.device))
             except Exception as error:
                 self.lose_stamps(error)

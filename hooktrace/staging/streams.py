@@ -23,6 +23,8 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 
+from ..capture.device_events import current_stream
+
 _DEPTH: Final = 5  # a generator's local, its object, that one's dictionary, a list in it, its item
 _LEFT_ALONE: Final = (
     *(str, bytes, int, float, type, torch.dtype, torch.device),
@@ -33,11 +35,6 @@ _LEFT_ALONE: Final = (
 
 enabled: bool = torch.accelerator.current_accelerator() is not None
 """Whether this build of torch knows a device at all; no driver is asked.  If not, nothing is."""
-
-
-def current_stream(device: torch.device) -> Any:
-    """Return the current stream of a device."""
-    return torch.accelerator.current_stream(device)
 
 
 def keep_across_yield(

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ..capture.calls import NOT_YET, BucketCall, DeviceCall, StampFailure
-from ..capture.clocks import EventPool
+from ..capture.device_events import EventPool
 from ..probes.anomalies import anomaly_of
 from ..probes.diagnosis import Diagnosis
 from ..probes.probe_result import ProbeResult, error_record, skew_record

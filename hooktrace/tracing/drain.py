@@ -8,6 +8,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
+from ..capture.device_events import relax_capture_mode
+
 
 class Drain:
     """A daemon thread that works at once and every ``interval_s`` seconds until it is stopped.
@@ -65,6 +67,7 @@ class Drain:
         return self._ended
 
     def _main(self) -> None:
+        relax_capture_mode()
         try:
             stopping = False
             while not stopping:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from ..capture.clocks import EventPool
+from ..capture.device_events import EventPool
 from ..capture.ring import Ring
 from ..exporters.base import Exporter
 from ..records import AnomalyRecord, Batch, RunInfo

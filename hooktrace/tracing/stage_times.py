@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import torch
+
 from ..capture.calls import BucketCall, Collective
-from ..capture.clocks import DeviceEvent, EventPool
+from ..capture.device_events import DeviceEvent, EventPool
 
 
 @dataclass(slots=True)
@@ -68,17 +70,26 @@ def have_passed(calls: Iterable[BucketCall]) -> bool:
 def device_times(calls: Sequence[BucketCall], pool: EventPool) -> list[CallTimes | None]:
     """Return what the device's events say, which it has passed; gives them back to their pool.
 
-    In ns since the first event of them all; ``None`` for a call without.
+    In ns since the first event of them all; ``None`` for a call without.  Events of two devices
+    cannot be compared: where a step has several, each begins when the host called its first hook.
     """
-    events = _events_of(calls)
-    times = [_on_device(call, events[0]) if call.events else None for call in calls]
-    for event in events:
-        pool.give(event)
+    first: dict[torch.device, BucketCall] = {}
+    for call in calls:
+        if call.events:
+            first.setdefault(call.slot.device, call)
+    times = [_on_device(call, first) if call.events else None for call in calls]
+    for call in calls:
+        for event in call.events or ():
+            pool.give(call.slot.device, event)
     return times
 
 
-def _on_device(call: BucketCall, origin: DeviceEvent) -> CallTimes:
-    ready, *marks, done = [round(origin.elapsed_time(e) * 1e6) for e in call.events or ()]
+def _on_device(call: BucketCall, first: dict[torch.device, BucketCall]) -> CallTimes:
+    begun = first[call.slot.device]
+    origin, later = (begun.events or [])[0], begun.ready - next(iter(first.values())).ready
+    ready, *marks, done = [
+        later + round(origin.elapsed_time(event) * 1e6) for event in call.events or ()
+    ]
     marks = marks if len(marks) % 2 == 0 else [*marks, done]
     collectives = [
         TimedCollective(one.collective, issued, arrived)

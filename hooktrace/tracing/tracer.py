@@ -18,9 +18,8 @@ import time
 from collections.abc import Sequence
 from typing import get_args
 
-import torch
-
-from ..capture.clocks import Clock, EventPool
+from ..capture.clocks import Clock
+from ..capture.device_events import EventPool
 from ..capture.ring import Ring
 from ..exporters.base import Exporter
 from ..ranks.clock_sync import ClockSync
@@ -116,7 +115,7 @@ class Tracer(Queries):
         self._clocks: ClockSync | None = None
         self.started = False
         """Whether the drain's thread runs."""
-        self.event_pool = EventPool(lambda: torch.cuda.Event(enable_timing=True))
+        self.event_pool = EventPool()
         self._recent = RecentRecords(*self._keep)
         self._pipeline = Pipeline(
             self._ring,

@@ -20,6 +20,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.overrides import TorchFunctionMode
 
+from hooktrace.capture import buckets, device_events
 from hooktrace.staging import driver, streams
 
 from .allocator import StreamOracle
@@ -63,6 +64,26 @@ def _part(tensor: torch.Tensor, index: Any) -> torch.Tensor:
     return tensor
 
 
+class FakeEvent:
+    """An event of a device that has always passed; it is recorded on no other device's stream."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def record(self, stream: tuple[torch.device, int]) -> None:
+        """Record on a stream of the event's own device."""
+        assert stream[0] == self.device, f"recorded on {stream[0]}, made for {self.device}"
+
+    def query(self) -> bool:
+        """Return True."""
+        return True
+
+    def elapsed_time(self, end_event: FakeEvent) -> float:
+        """Return 0, for an event of the same device."""
+        assert end_event.device == self.device, "compared with an event of another device"
+        return 0.0
+
+
 class FakeDevice(StreamOracle):
     """Where hooks run as on a device: their callbacks inline, each on a stream of its own."""
 
@@ -77,6 +98,10 @@ class FakeDevice(StreamOracle):
         patch.setattr(streams, "current_stream", lambda device: self.stream)
         patch.setattr(torch.Tensor, "record_stream", self._recorder())
         patch.setattr(driver, "new_future", lambda tensor: torch.futures.Future())
+        patch.setattr(buckets, "has_events", lambda device: device.type == "cuda")
+        patch.setattr(device_events, "current_stream", lambda device: (device, self.stream))
+        patch.setattr(device_events, "new_event", FakeEvent)
+        patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
         for owner, name in ((driver.HookRun, "finish"), (driver._SequencedRun, "_go_on")):
             patch.setattr(owner, name, self._in_callback(getattr(owner, name)))
         self._stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from hooktrace import AllGather, AllReduce, hooks, staged
+from hooktrace import AllGather, AllReduce, Tracer, hooks, staged, trace
 from hooktrace.staging.groups import group_of
 from hooktrace.testing import FakeBucket
 
@@ -109,26 +109,43 @@ FAULTY = (
 )
 
 
-def train(name: str, device: FakeDevice) -> None:
-    """Run a hook on two buckets of fake gradients for some steps."""
+def train(name: str, tracer: Tracer | None = None) -> None:
+    """Run a hook, traced or not, on two buckets of fake gradients for some steps."""
     hook, make_state = HOOKS[name]
-    with device:
-        parameters = [torch.nn.Parameter(torch.empty(shape, device="cuda")) for shape in SHAPES]
-        buckets = [
-            FakeBucket(parameters[:1], 0, is_last=False),
-            FakeBucket(parameters[1:], 1, is_last=True),
-        ]
-        state = make_state()
-        for _ in range(STEPS):
-            for bucket in buckets:
-                hook(state, bucket).wait()
+    if tracer is not None:
+        hook = trace(hook, tracer=tracer)
+    parameters = [torch.nn.Parameter(torch.empty(shape, device="cuda")) for shape in SHAPES]
+    buckets = [
+        FakeBucket(parameters[:1], 0, is_last=False),
+        FakeBucket(parameters[1:], 1, is_last=True),
+    ]
+    state = make_state()
+    for _ in range(STEPS):
+        for bucket in buckets:
+            hook(state, bucket).wait()
 
 
 @pytest.mark.parametrize("name", HOOKS)
 def test_memory_is_kept_until_its_streams_are_done(name: str) -> None:
     """Whatever a hook holds across a yield, in a variable or not; and nothing synchronises."""
-    device = FakeDevice()
-    train(name, device)
+    with FakeDevice() as device:
+        train(name)
+    assert device.faults() == []
+    assert device.synchronising == []
+
+
+@pytest.mark.parametrize("name", HOOKS)
+def test_tracing_adds_no_synchronisation_and_no_fault(name: str) -> None:
+    """Each call has its times on the device, and nothing else is other than untraced."""
+    with (
+        FakeDevice() as device,
+        Tracer(error_every=0, align_clocks=False, run_id="fake") as tracer,
+    ):
+        train(name, tracer)
+        tracer.flush()
+        assert tracer.losses() == {}
+        assert len(tracer.buckets()) == 2 * STEPS
+        assert all(bucket.device is not None for bucket in tracer.buckets())
     assert device.faults() == []
     assert device.synchronising == []
 
@@ -136,6 +153,6 @@ def test_memory_is_kept_until_its_streams_are_done(name: str) -> None:
 @pytest.mark.parametrize("name", FAULTY)
 def test_without_it_memory_is_given_out_too_early(name: str) -> None:
     """The same hooks, without what the driver does for them: the simulation sees it."""
-    device = FakeDevice(protected=False)
-    train(name, device)
+    with FakeDevice(protected=False) as device:
+        train(name)
     assert device.faults()

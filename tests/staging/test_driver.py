@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -109,7 +110,7 @@ class FailingPool:
     def __init__(self, good: int) -> None:
         self.good = good
 
-    def record(self) -> str:
+    def record(self, device: Any) -> str:
         """Return an event, or raise."""
         self.good -= 1
         if self.good < 0:
@@ -131,7 +132,7 @@ class Recorder:
 def test_events_that_cannot_be_recorded_leave_the_device_times_unknown(good: int) -> None:
     """The call still ends, and says why its times are not known."""
     recorder: Any = Recorder(FailingPool(good))
-    slot: Any = None
+    slot: Any = SimpleNamespace(device=torch.device("meta"))
     call = DeviceCall(slot, 1, 0, recorder)
     call.issued(FakeOperation(wire_bytes=4))
     call.arrived()

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from hooktrace import BucketRecord, Tracer, staged, trace
-from hooktrace.capture.clocks import EventPool
+from hooktrace.capture.device_events import EventPool
 from hooktrace.probes.wire import WireSample
 from hooktrace.records import Stage
 from hooktrace.tracing.assembler import Assembler
@@ -82,7 +82,7 @@ def test_an_opaque_bucket_step_by_step() -> None:
 
 def test_samples_of_steps_that_never_come_are_forgotten() -> None:
     """Their calls were lost."""
-    assembler = Assembler(LossLedger(dict), EventPool(torch.cuda.Event))
+    assembler = Assembler(LossLedger(dict), EventPool())
     for step in range(5000):
         assembler.add(WireSample("net", step, 0, 0, 0))
     assert len(assembler._samples) == 4096

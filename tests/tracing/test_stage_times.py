@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 
 from hooktrace import Tracer, trace
-from hooktrace.capture import buckets
+from hooktrace.capture import buckets, device_events
 from hooktrace.testing import FakeBucket
+from hooktrace.tracing.stage_times import device_times
 from tests.fakes import FakeGroup, FakeOperation, fake_clock, hook_of
 
 
@@ -17,20 +21,26 @@ class FakeEvent:
     now_ns = 0
     reached_ns = 0
 
-    def record(self) -> None:
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def record(self, stream: torch.device) -> None:
+        assert stream == self.device, "recorded on a stream of another device"
         self.at_ns = FakeEvent.now_ns
 
     def query(self) -> bool:
         return FakeEvent.reached_ns >= self.at_ns
 
     def elapsed_time(self, end_event: FakeEvent) -> float:
+        assert end_event.device == self.device, "compared with an event of another device"
         return (end_event.at_ns - self.at_ns) / 1e6
 
 
 def use_fake_events(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tensors on the meta device pass for ones on a device with events."""
-    monkeypatch.setattr(buckets, "EVENT_DEVICES", {"meta"})
-    monkeypatch.setattr(torch.cuda, "Event", lambda enable_timing: FakeEvent())
+    monkeypatch.setattr(buckets, "has_events", lambda device: device.type == "meta")
+    monkeypatch.setattr(device_events, "new_event", FakeEvent)
+    monkeypatch.setattr(device_events, "current_stream", lambda device: device)
 
 
 def test_device_times_come_from_events_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,3 +98,33 @@ def test_device_times_that_never_come_are_counted(monkeypatch: pytest.MonkeyPatc
     assert record.duration_ns is None
     assert (step.busy_ns, step.exposed_ns, step.overlap_ratio) == (None, None, None)
     assert tracer.losses() == {"device_unresolved": 1}
+
+
+class Returned:
+    """Takes events back, and remembers of which device each was."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[torch.device, FakeEvent]] = []
+
+    def give(self, device: torch.device, event: FakeEvent) -> None:
+        self.events.append((device, event))
+
+
+def test_each_bucket_is_timed_on_its_own_device() -> None:
+    """A model over two devices: events are compared with their own device's only.
+
+    The second device's times begin where the host called its first hook.
+    """
+    devices = [torch.device("cuda", 0), torch.device("cuda", 1), torch.device("cuda", 1)]
+    calls: list[Any] = []
+    for i, device in enumerate(devices):
+        events = [FakeEvent(device), FakeEvent(device)]
+        for event, at_ns in zip(events, (100 + 7000 * i, 3100 + 7000 * i), strict=True):
+            event.at_ns = at_ns
+        slot = SimpleNamespace(device=device)
+        calls.append(SimpleNamespace(slot=slot, events=events, rounds=[], ready=50_000 + 5000 * i))
+    pool: Any = Returned()
+    times = [t for t in device_times(calls, pool) if t is not None]
+    assert [(t.ready, t.done) for t in times] == [(0, 3000), (5000, 8000), (12_000, 15_000)]
+    assert all(event.device == device for device, event in pool.events)
+    assert len(pool.events) == 6
