@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "exporters": {"records"},
     "analysis": {"records"},
     "tracing": {"records", "capture", "ranks", "staging", "probes", "exporters"},
-    "hooks": {"records", "capture", "staging", "tracing"},
+    "hooks": {"records", "capture", "ranks", "staging", "tracing"},
     "testing": {"records", "capture", "ranks", "staging", "hooks", "probes", "tracing"},
     "commands": {
         *("records", "capture", "ranks", "staging", "exporters", "tracing", "hooks"),

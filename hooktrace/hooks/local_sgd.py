@@ -15,13 +15,14 @@ Names and mathematics are those of ``torch.distributed.algorithms.ddp_comm_hooks
 from __future__ import annotations
 
 import os
+import socket
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 import torch.distributed as dist
 
 from ..capture.buckets import GradBucketLike
+from ..ranks.job import job_store, restart_count
 from ..staging.collectives import AllReduce
 from ..staging.compiled import refuse_compiled
 from ..staging.driver import Steps
@@ -42,8 +43,9 @@ class PostLocalSGDState:
     The subgroup of a machine is made by the hook's first call, in the first backward pass.  Making
     groups is a collective, and this is a place that all ranks reach together, before a bucket of
     the model is in flight; a constructor, a registration or an unpickling may happen on one rank
-    alone.  The ranks of a machine are as many as ``LOCAL_WORLD_SIZE`` says (``torchrun`` sets it),
-    else as it has CUDA devices, and must be consecutive and equally many on all machines.
+    alone.  The ranks of a machine are as many as ``LOCAL_WORLD_SIZE`` says, which ``torchrun``
+    sets; they are consecutive then, and equally many on all machines.  Without it they are the
+    ranks whose hosts have the same name, which they tell each other through the job's store.
 
     Pickling leaves the groups out.  The copy uses the default group until ``process_group`` is set.
     It makes a machine's subgroup again, but one that was given must be set anew
@@ -97,7 +99,8 @@ class PostLocalSGDState:
         Raises ``ValueError`` where the machine's ranks are not known.
         """
         if self.subgroup is None and self.post_local_gradient_allreduce:
-            self._machine_group, _ = dist.new_subgroups(_machine_size(self))
+            ranks = _machines(_machine_size(self))
+            self._machine_group, _ = dist.new_subgroups_by_enumeration(ranks)
             self.subgroup = self._machine_group
 
 
@@ -130,8 +133,11 @@ def post_localSGD_hook(state: PostLocalSGDState, bucket: GradBucketLike) -> Step
     return (yield AllReduce(bucket.buffer().div_(group.size()), group))
 
 
-def _machine_size(state: PostLocalSGDState) -> int:
-    """Return the number of ranks on each machine; raises ``ValueError`` where it is not known."""
+def _machine_size(state: PostLocalSGDState) -> int | None:
+    """Return the number of ranks on each machine as the launcher said it, ``None`` if it did not.
+
+    Raises ``ValueError`` where a machine's ranks cannot be a group.
+    """
     remedy = "pass PostLocalSGDState the subgroup of this rank (dist.new_subgroups makes them)"
     if state._lost_subgroup:
         raise ValueError(
@@ -145,14 +151,24 @@ def _machine_size(state: PostLocalSGDState) -> int:
             f"take part, and its process_group has {ranks}; {remedy}"
         )
     launched = os.environ.get("LOCAL_WORLD_SIZE", "")
-    if launched.isdecimal():
-        source, size = f"LOCAL_WORLD_SIZE is {launched}", int(launched)
-    else:
-        size = torch.cuda.device_count()
-        source = f"LOCAL_WORLD_SIZE is {launched!r} and there are {size} CUDA devices"
-    if size < 1 or world % size:
+    if not launched:
+        return None
+    if not launched.isdecimal() or int(launched) < 1 or world % int(launched):
         raise ValueError(
-            f"PostLocalSGDState does not know the ranks of this machine: {source}, in a job of "
-            f"{world} ranks; {remedy}"
+            f"PostLocalSGDState does not know the ranks of this machine: LOCAL_WORLD_SIZE is "
+            f"{launched!r}, in a job of {world} ranks; {remedy}"
         )
-    return size
+    return int(launched)
+
+
+def _machines(size: int | None) -> list[list[int]]:
+    """Return the ranks of each machine: ``size`` consecutive ones, or those of one host name."""
+    world = dist.get_world_size()
+    if size is not None:
+        return [list(range(first, first + size)) for first in range(0, world, size)]
+    store = job_store(f"hooktrace/hosts/{restart_count()}")
+    store.set(str(dist.get_rank()), socket.gethostname())
+    machines: dict[bytes, list[int]] = {}
+    for rank in range(world):
+        machines.setdefault(store.get(str(rank)), []).append(rank)
+    return list(machines.values())

@@ -19,6 +19,9 @@ _LEAST_NUMEL = 1 << 14
 _FASTER_BY_VECTORS = (torch.float32, torch.float64, torch.float16)
 _HALF = (torch.float16, torch.bfloat16)
 
+_ROUNDINGS = 32
+"""A column is spent when so many times the dtype's ``eps`` of its norm, or less, is left of it."""
+
 
 def multiply(matrix: torch.Tensor, q: torch.Tensor, out: torch.Tensor) -> None:
     """Write ``matrix @ q`` to ``out``: shapes (n, m), (m, r) and (n, r)."""
@@ -53,21 +56,26 @@ def orthogonalize(
     epsilon and knows no 16-bit types.  The result is the same orthonormal basis in each case, up to
     the signs of the columns.
 
-    A column of zeros stays zero where others would divide by its norm.  With ``restart``, of shape
-    (1, n, r), it becomes the column of ``restart`` instead: a matrix that power iteration starts
-    from must not be zero, or it is zero for ever.
+    A column that the ones before it make up, to the accuracy of the dtype, becomes zero, as one of
+    zeros stays zero: what is left of it is rounding, and divided by its norm it would be a
+    direction of its own, not at right angles to the others, along which the product counts twice.
+    A gradient of lower rank than the state's (a batch of one) is full of them.  With ``restart``,
+    of shape (1, n, r), such a column becomes that of ``restart`` instead: a matrix that power
+    iteration starts from must not be zero, or it is zero for ever.
     """
     rank = matrices.shape[2]
     if rank > 2 and matrices.dtype not in _HALF:
         matrices.copy_(torch.linalg.qr(matrices)[0])
         return
+    rounding = _ROUNDINGS * torch.finfo(matrices.dtype).eps
+    least = torch.linalg.vector_norm(matrices, dim=1, keepdim=True).mul_(rounding)
     for i in range(rank):
         column = matrices[:, :, i : i + 1]
         norm = torch.linalg.vector_norm(column, dim=1, keepdim=True)
-        is_zero = norm == 0
-        column.div_(norm.add_(epsilon if epsilon else is_zero))
+        is_spent = norm <= least[:, :, i : i + 1]
+        column.div_(norm.add_(epsilon).masked_fill_(is_spent, torch.inf))
         if restart is not None:
-            column.add_(restart[:, :, i : i + 1] * is_zero)
+            column.add_(restart[:, :, i : i + 1] * is_spent)
         if i + 1 < rank:
             rest = matrices[:, :, i + 1 :]
             rest.sub_((column * rest).sum(dim=1, keepdim=True) * column)

@@ -4,7 +4,8 @@
                  |                       ^                    |
                  |                       +---- driver.py <----+--> process group (groups.py)
                  |                                |
-                 |      sequencer.py: calls with several rounds, one after another
+                 |      sequencer.py: calls with several rounds, one after another on their group
+                 |      round_groups.py: that group;  streams.py: memory across a yield
                  +--> compiled.py: the same on one parameter, in a compiled graph
 
 What enters is a hook's state and a bucket; what leaves is one future of the averaged gradients,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import pickle
+import socket
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -150,6 +152,16 @@ def local_machine(rank: int) -> dict[str, Any]:
         "made again": lost and copy.subgroup.size() == 4,
         "part of the job": refused,
     }
+
+
+def local_hosts(rank: int) -> list[int]:
+    """Return the ranks of this one's host, where the launcher did not say them: every other one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("LOCAL_WORLD_SIZE")
+        patch.setattr(socket, "gethostname", lambda: f"host{rank % 2}")
+        state = PostLocalSGDState(None, None, 2)
+        Run(post_localSGD_hook, state).train(rank, range(4))
+    return dist.get_process_group_ranks(state.subgroup)
 
 
 def make_plain(group: dist.ProcessGroup, dtype: torch.dtype | None = None) -> Any:

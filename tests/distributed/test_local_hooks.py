@@ -56,6 +56,11 @@ def test_a_machine_s_subgroup_is_made_on_a_cpu(four: Ranks) -> None:
             assert "all 4 ranks would have to take part, and its process_group has 3" in refused
 
 
+def test_without_a_launcher_a_machine_is_a_host_name(four: Ranks) -> None:
+    """Which need not be of consecutive ranks."""
+    assert four.run(local_scenarios.local_hosts) == [[0, 2], [1, 3], [0, 2], [1, 3]]
+
+
 GOSSIP = ["four", "fixed", "view", "no_sync", "float64", "float16", "bfloat16", "three", "one"]
 
 

@@ -60,35 +60,25 @@ def test_the_compiled_reducer_is_refused() -> None:
         post_localSGD_hook(PostLocalSGDState(None, None, 3), (parameter, parameter))
 
 
-@pytest.mark.parametrize(
-    ("local_world_size", "devices", "reason"),
-    [
-        ("", 0, "LOCAL_WORLD_SIZE is '' and there are 0 CUDA devices"),
-        ("two", 0, "LOCAL_WORLD_SIZE is 'two' and there are 0 CUDA devices"),
-        ("", 8, "LOCAL_WORLD_SIZE is '' and there are 8 CUDA devices"),
-        ("0", 8, "LOCAL_WORLD_SIZE is 0"),
-        ("3", 1, "LOCAL_WORLD_SIZE is 3"),
-    ],
-)
+@pytest.mark.parametrize("launched", ["two", "0", "3"])
 @pytest.mark.usefixtures("alone")
 def test_an_unknown_machine_is_said_at_registration(
-    monkeypatch: pytest.MonkeyPatch, local_world_size: str, devices: int, reason: str
+    monkeypatch: pytest.MonkeyPatch, launched: str
 ) -> None:
     """The error says what was found and what to pass instead."""
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", local_world_size)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: devices)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", launched)
     with pytest.raises(ValueError, match=r"in a job of 1 ranks; pass .* the subgroup") as raised:
         post_localSGD_hook.check_state(PostLocalSGDState(None, None, 3))
-    assert reason in str(raised.value)
+    assert f"LOCAL_WORLD_SIZE is {launched!r}" in str(raised.value)
     post_localSGD_hook.check_state(PostLocalSGDState(None, None, 3, False))
 
 
 @pytest.mark.usefixtures("alone")
-def test_without_a_launcher_the_devices_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As torch does."""
+def test_without_a_launcher_hosts_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Devices are not counted: a job on CPUs has none."""
     monkeypatch.delenv("LOCAL_WORLD_SIZE", raising=False)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     state = PostLocalSGDState(None, None, 3)
+    post_localSGD_hook.check_state(state)
     state.make_subgroup()
     assert state.subgroup is not None
     assert state.subgroup.size() == 1
