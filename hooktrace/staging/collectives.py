@@ -253,7 +253,10 @@ class ReduceScatter(Operation):
 
 
 class Broadcast(Operation):
-    """Copy ``tensor`` of global rank ``source`` to all ranks, in place."""
+    """Copy ``tensor`` of global rank ``source`` to all ranks, in place.
+
+    Raises ``ValueError`` for a source that is not in the group.
+    """
 
     __slots__ = ("source",)
 
@@ -263,11 +266,11 @@ class Broadcast(Operation):
         self, tensor: torch.Tensor, source: int, group: dist.ProcessGroup | None = None
     ) -> None:
         super().__init__(tensor, group)
-        self.source = source
+        self.source = dist.get_group_rank(self.group, source)  # whatever group it is issued on
 
     def start(self) -> Future:
         """Issue the broadcast."""
-        work = dist.broadcast(self.tensor, self.source, group=self.group, async_op=True)
+        work = dist.broadcast(self.tensor, group=self.group, group_src=self.source, async_op=True)
         return work.get_future()
 
     def result(self, future: Future) -> torch.Tensor:
@@ -277,9 +280,7 @@ class Broadcast(Operation):
 
     def functional(self) -> torch.Tensor:
         """Return the source's tensor."""
-        copied: torch.Tensor = _functional().broadcast(
-            self.tensor, dist.get_group_rank(self.group, self.source), self.group
-        )
+        copied: torch.Tensor = _functional().broadcast(self.tensor, self.source, self.group)
         return copied
 
     def echo(self) -> torch.Tensor:
