@@ -30,8 +30,9 @@ from ..capture.buckets import BucketSlot
 from ..capture.calls import BucketCall
 from ..records.errors import HookError
 from . import streams
+from .hook_call import WHOLE_HOOK
 from .operation import FailureStages, Operation
-from .result_check import wrong_result
+from .result_check import no_future, wrong_result
 from .round_groups import round_group
 from .sequencer import Sequencer
 
@@ -184,13 +185,25 @@ def launch(
     return future
 
 
-def launch_opaque(name: str, operation: Operation, bucket: Any, call: BucketCall | None) -> Future:
-    """Run a hook that is one operation, with no code of its own around it: an opaque hook's call.
+def launch_opaque(
+    name: str, hook: Callable[..., Future], state: Any, bucket: Any, call: BucketCall
+) -> Future:
+    """Run a hook that is one operation, its own call, with no code of its own around it.
 
-    Raises ``HookError`` where the call itself fails.
+    Raises ``HookError`` where the call itself fails, or returns no future.
     """
+    call.staged = False
     run = HookRun(name, None, bucket, call, True)
-    return run.issue(operation).then(run.finish)
+    run._operation = WHOLE_HOOK
+    # Started here and not by ``issue``: each function that is called costs a microsecond or two
+    # on the training thread, which comes with cold caches.
+    try:
+        future = hook(state, bucket)
+        if not isinstance(future, torch._C.Future):
+            raise no_future(future)
+    except BaseException as error:
+        run._fail(WHOLE_HOOK.failure_stages.issuing, error)
+    return future.then(run.finish)
 
 
 class _SequencedRun(HookRun):

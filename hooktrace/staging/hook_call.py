@@ -1,9 +1,9 @@
-"""A whole opaque hook as one operation."""
+"""A whole opaque hook as one operation: inside another hook, or as DDP calls it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -49,9 +49,24 @@ class HookCall(Operation):
         return f"hook {getattr(self._hook, '__qualname__', repr(self._hook))}"
 
 
-class WholeHook(HookCall):
-    """An opaque hook that stands alone, as DDP calls it."""
+class _WholeHook(Operation):
+    """A hook that stands alone, as DDP calls it: what the driver asks of it when it has arrived.
+
+    One serves all calls, since the hook, its state and its bucket are the driver's.
+    """
 
     __slots__ = ()
 
+    kind = "hook"
     failure_stages = FailureStages("hook", "pending", "pending")
+
+    def __init__(self) -> None:
+        pass
+
+    def result(self, future: Future) -> torch.Tensor:
+        """Return the hook's result."""
+        value: torch.Tensor = future.value()
+        return value
+
+
+WHOLE_HOOK: Final = _WholeHook()

@@ -26,7 +26,6 @@ from ..probes.step_sampler import CallStart, SampledCall
 from ..ranks.job import current_rank
 from ..staging.driver import Future, launch_opaque
 from ..staging.hook import HOOK_SIGNATURE, StagedHook
-from ..staging.hook_call import WholeHook
 from .hook_notices import HookNotices, note_compiled
 from .sampling_plan import SamplingPlan
 from .settings import default_tracer
@@ -63,7 +62,11 @@ class TracedHook:
         self._local = local
         self._first_name = tracer.models.name(model)
         self._clock = tracer.clock
-        self._launch = self._launch_opaque if self._staged is None else self._staged.launch
+        self._launch: Callable[..., Future] = (
+            functools.partial(launch_opaque, self.__qualname__, hook)
+            if self._staged is None
+            else self._staged.launch
+        )
         label = self.__qualname__.split("<locals>.")[-1]
         self._layout = LayoutTracker(
             label, self._name_model, tracer.push, current_rank, tracer.clock
@@ -143,11 +146,6 @@ class TracedHook:
         if slot.model.step < 0 and slot.model.sampling is None:
             self._plan.begin(state, slot, bucket)
         return slot, shadow
-
-    def _launch_opaque(self, state: Any, bucket: Any, call: BucketCall) -> Future:
-        call.staged = False
-        operation = WholeHook(self._hook, state, bucket)
-        return launch_opaque(self.__qualname__, operation, bucket, call)
 
     def _name_model(self, position: int) -> str:
         # The first model's name was given by trace(), so that names follow the order in the code.
