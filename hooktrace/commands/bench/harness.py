@@ -34,7 +34,10 @@ def run_ranks(
     computing.  No process is left behind: after ``deadline_s`` seconds they are ended and
     ``TimeoutError`` is raised.  What a rank raises is a ``RuntimeError`` here.
     """
-    with tempfile.TemporaryDirectory(prefix="hooktrace-bench-") as directory:
+    # A rank that is being killed may write once more, and that error would hide the Ctrl-C.
+    with tempfile.TemporaryDirectory(
+        prefix="hooktrace-bench-", ignore_cleanup_errors=True
+    ) as directory:
         environment = {"GLOO_SOCKET_IFNAME": loopback()}
         context = start_processes(
             "bench",
