@@ -19,8 +19,8 @@ _LEAST_NUMEL = 1 << 14
 _FASTER_BY_VECTORS = (torch.float32, torch.float64, torch.float16)
 _HALF = (torch.float16, torch.bfloat16)
 
-_ROUNDINGS = 32
-"""A column is spent when so many times the dtype's ``eps`` of its norm, or less, is left of it."""
+_LITTLE_LEFT = 0.01
+"""A column of which no more is left, once the ones before it were taken out, is projected again."""
 
 
 def multiply(matrix: torch.Tensor, q: torch.Tensor, out: torch.Tensor) -> None:
@@ -56,26 +56,36 @@ def orthogonalize(
     epsilon and knows no 16-bit types.  The result is the same orthonormal basis in each case, up to
     the signs of the columns.
 
-    A column that the ones before it make up, to the accuracy of the dtype, becomes zero, as one of
-    zeros stays zero: what is left of it is rounding, and divided by its norm it would be a
-    direction of its own, not at right angles to the others, along which the product counts twice.
-    A gradient of lower rank than the state's (a batch of one) is full of them.  With ``restart``,
-    of shape (1, n, r), such a column becomes that of ``restart`` instead: a matrix that power
-    iteration starts from must not be zero, or it is zero for ever.
+    A column of zeros stays zero where others would divide by its norm.  With ``restart``, of shape
+    (1, n, r), it becomes the column of ``restart`` instead: a matrix that power iteration starts
+    from must not be zero, or it is zero for ever.
+
+    Of a column that the ones before it make up, rounding is left, which is not at right angles to
+    them: what such columns share would count twice in the product.  A gradient of lower rank than
+    the state's (a batch of one) is full of them.  They are projected once more, which is enough
+    (Giraud, Langou, Rozloznik: The loss of orthogonality in the Gram-Schmidt orthogonalization
+    process, 2005).
     """
     rank = matrices.shape[2]
     if rank > 2 and matrices.dtype not in _HALF:
         matrices.copy_(torch.linalg.qr(matrices)[0])
         return
-    rounding = _ROUNDINGS * torch.finfo(matrices.dtype).eps
-    least = torch.linalg.vector_norm(matrices, dim=1, keepdim=True).mul_(rounding)
+    share = max(_LITTLE_LEFT, 4 * torch.finfo(matrices.dtype).eps)
+    little = torch.linalg.vector_norm(matrices, dim=1, keepdim=True).mul_(share)
     for i in range(rank):
         column = matrices[:, :, i : i + 1]
         norm = torch.linalg.vector_norm(column, dim=1, keepdim=True)
-        is_spent = norm <= least[:, :, i : i + 1]
-        column.div_(norm.add_(epsilon).masked_fill_(is_spent, torch.inf))
+        if i:
+            is_rounding = norm <= little[:, :, i : i + 1]
+            before = matrices[:, :, :i]
+            along = (before * column).sum(dim=1, keepdim=True)
+            column.sub_((before * along).sum(dim=2, keepdim=True) * is_rounding)
+            again = torch.linalg.vector_norm(column, dim=1, keepdim=True)
+            norm = torch.where(is_rounding, again, norm)
+        is_zero = norm == 0
+        column.div_(norm.add_(epsilon if epsilon else is_zero))
         if restart is not None:
-            column.add_(restart[:, :, i : i + 1] * is_spent)
+            column.add_(restart[:, :, i : i + 1] * is_zero)
         if i + 1 < rank:
             rest = matrices[:, :, i + 1 :]
             rest.sub_((column * rest).sum(dim=1, keepdim=True) * column)

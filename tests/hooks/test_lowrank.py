@@ -35,12 +35,24 @@ def test_the_product_is_the_matrix_where_the_rank_suffices(
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_spent_column_is_that_of_the_restart(dtype: torch.dtype) -> None:
-    """A column that the first makes up, and one of zeros."""
-    columns = torch.tensor([[3.0, 6.0], [4.0, 8.0], [0.0, 0.0]], dtype=dtype)
+def test_columns_that_are_the_same_but_for_rounding(dtype: torch.dtype) -> None:
+    """They come out at right angles to each other, as if they had been drawn at random."""
+    eps = torch.finfo(dtype).eps
+    generator = torch.Generator().manual_seed(4)
+    column = torch.randn(64, 1, generator=generator, dtype=torch.float64)
+    noise = torch.randn(64, 3, generator=generator, dtype=torch.float64) * eps
+    columns = (column + noise).to(dtype)[:, :2].contiguous()
+    orthogonalize(columns[None])
+    assert (columns[:, 0].double() @ columns[:, 1].double()).abs() < 8 * eps
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_column_of_zeros_is_that_of_the_restart(dtype: torch.dtype) -> None:
+    """And stays zero without one."""
+    columns = torch.tensor([[3.0, 0.0], [4.0, 0.0], [0.0, 0.0]], dtype=dtype)
     restart = torch.tensor([[[0.0, 0.0], [0.0, 0.0], [0.0, 1.0]]], dtype=dtype)
+    zeros = columns.clone()
+    orthogonalize(zeros[None])
+    assert zeros[:, 1].count_nonzero() == 0
     orthogonalize(columns[None], restart=restart)
     assert columns[:, 1].tolist() == [0.0, 0.0, 1.0]
-    zeros = torch.zeros(1, 3, 2, dtype=dtype)
-    orthogonalize(zeros)
-    assert zeros.count_nonzero() == 0
