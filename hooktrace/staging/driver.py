@@ -14,6 +14,8 @@ differs is how a result gets back to it and how the end gets out:
   waits.  Where callbacks run inline (NCCL), all of it happens inside ``launch``;
 - answered: in a loop.
 
+The module is longer than 300 lines because the loop and the three ways into it are read together.
+
 ``call`` takes the stamps of a traced hook and is ``None`` for an untraced one.  Stamps do not
 raise.  What the hook raises is put on the record and leaves as a ``HookError`` that names it.
 """
