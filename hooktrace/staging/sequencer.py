@@ -107,7 +107,10 @@ def sequencer_of(group: object | None) -> Sequencer:
     if group is None:
         return _of_no_group
     with _lock:
-        return _sequencers.setdefault(group, Sequencer())
+        sequencer = _sequencers.get(group)
+        if sequencer is None:
+            sequencer = _sequencers[group] = Sequencer()
+        return sequencer
 
 
 def _reset_all() -> None:

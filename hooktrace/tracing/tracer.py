@@ -167,6 +167,7 @@ class Tracer(Queries):
 
     @recording.setter
     def recording(self, on: bool) -> None:
+        """Switch recording on or off; a closed tracer stays closed."""
         with self._lock:
             if self.state is not State.CLOSED:
                 self.state = State.RECORDING if on else State.OFF
