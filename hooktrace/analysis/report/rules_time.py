@@ -146,15 +146,16 @@ def workers_are_busy(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding
     is_gloo = run is not None and "gloo" in run.backend
     yield Finding(
         sentence=f"Collectives queue behind each other: the one that ends the step waits "
-        f"{ms(gain)} for a free worker of the backend.",
+        f"{ms(gain)} for its turn.",
         gain_ns=gain,
         evidence=(
             f"bucket {worst.bucket} waits longest, {ms(worst.stages.get('queue'))} at the median",
             "derived from the stamps: the backend takes collectives first in, first out"
             + (", 2 at a time on gloo" if is_gloo else ""),
+            "calls of a hook with several rounds go one after another, in an order that hooktrace "
+            "keeps: with such a hook that is what they wait for",
         ),
-        remedy="Send fewer bytes, or fewer and larger buckets if they are small; the queue is the "
-        "network's backlog.",
+        remedy="Send fewer bytes, or fewer and larger buckets if they are small.",
     )
 
 
@@ -210,8 +211,11 @@ def hook_holds_the_thread(model: ModelFacts, run: RunInfo | None) -> Iterator[Fi
         sentence=f"The hook's own calls hold up the backward pass for {ms(total)} of each step.",
         gain_ns=total,
         evidence=(
-            f"{ms(compress)} of it is compress, the rest is launching",
+            f"{ms(compress)} of it is compress, the rest is launching, or the wait for all rounds "
+            "with which hooktrace ends the last call of a hook with several rounds",
             f"bucket {worst.bucket} takes longest, {ms(most)}",
         ),
-        remedy="Compress with fewer passes over the bucket, or compress less.",
+        remedy="Compress with fewer passes over the bucket, or compress less."
+        if compress > total / 2
+        else "See in Comm Timeline what the longest call waits for.",
     )

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from hooktrace.analysis.report import Finding, build_report
+from hooktrace.analysis.report import Finding, build_report, rules_time
 from hooktrace.analysis.report.facts import AnomalyFacts
 from hooktrace.analysis.report.findings import anomaly_findings
 from hooktrace.analysis.timeline import load
@@ -217,3 +219,23 @@ def test_an_anomaly_that_leaves_gradients_right_is_not_called_wrong() -> None:
     (finding,) = anomaly_findings((facts,))
     assert not finding.is_wrong
     assert finding.sentence.startswith("The hook runs inside a compiled graph")
+
+
+def test_a_wait_for_the_rounds_before_is_not_called_compression() -> None:
+    """Where little of the hook's calls is compress, the remedy does not ask for less of it."""
+    bucket = SimpleNamespace(bucket=9, call_ns=80e6, stages={"compress": 1e6, "queue": 50e6})
+    model: Any = SimpleNamespace(
+        clock="host",
+        period=SimpleNamespace(p50=800e6),
+        buckets=[bucket],
+        queued_ns=50e6,
+        exposed_share=1.0,
+    )
+    (held,) = rules_time.hook_holds_the_thread(model, None)
+    assert "Compress" not in held.remedy
+    assert "wait for all rounds" in held.evidence[0]
+    (queued,) = rules_time.workers_are_busy(model, None)
+    assert "in an order that hooktrace keeps" in queued.evidence[-1]
+    bucket.stages["compress"] = 60e6
+    (held,) = rules_time.hook_holds_the_thread(model, None)
+    assert held.remedy.startswith("Compress")
