@@ -1,7 +1,7 @@
 """This process in its job: rank, run id, key-value store, and how a DDP process ends well.
 
 init_process_group --> torch's default store --job_store()--> run id, agreements, addresses
---prefixed----> the rendezvous of a PrivateGroup
+                       --rendezvous_store()--> groups of hooktrace's own, who wait there
 
 Nothing here but ``shutdown`` is a collective.  The run id is agreed on through the store, with one
 atomic request that waits for no other rank.
@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import PrefixStore
+from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from ..capture.clocks import Clock
 from ..records import RunInfo
@@ -135,13 +135,34 @@ def job_store(prefix: str = "") -> Any:
     return PrefixStore(prefix, store) if prefix else store
 
 
+def rendezvous_store(prefix: str) -> Any:
+    """Return a connection of its own to the job's store, in which all keys begin with ``prefix``.
+
+    To wait for a key there holds up nobody else.  A store's client serves one request at a time,
+    one that waits too: two threads that rendezvous through the same one, in another order on
+    another rank, wait for ever.
+    """
+    store = job_store()
+    if hasattr(store, "clone"):
+        return PrefixStore(prefix, store.clone())
+    bare = _without_prefixes(store)  # a torch without clone()
+    if isinstance(bare, TCPStore):
+        bare = TCPStore(bare.host, bare.port, is_master=False, wait_for_workers=False)
+    return PrefixStore(prefix, bare)
+
+
+def _without_prefixes(store: Any) -> Any:
+    while hasattr(store, "underlying_store"):
+        store = store.underlying_store
+    return store
+
+
 def address_of_this_host(store: Any) -> str:
     """Return the address of this host that the others reach: by which it reaches the job's store.
 
     A store that is no server, a file, is of one host.
     """
-    while hasattr(store, "underlying_store"):
-        store = store.underlying_store
+    store = _without_prefixes(store)
     host = getattr(store, "host", None)
     if not host:
         return "127.0.0.1"

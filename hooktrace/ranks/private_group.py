@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from .job import job_store
+from .job import rendezvous_store
 
 Future = Any  # torch.futures.Future or torch._C.Future
 
@@ -24,7 +24,7 @@ class PrivateGroup:
     def __init__(self, prefix: str, rank: int, size: int, timeout: timedelta) -> None:
         self.rank = rank
         self.size = size
-        self._group: Any = dist.ProcessGroupGloo(job_store(prefix), rank, size, timeout)
+        self._group: Any = dist.ProcessGroupGloo(rendezvous_store(prefix), rank, size, timeout)
 
     def latest(self, step: int) -> int:
         """Return the largest ``step`` of all ranks; waits for them."""

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ..ranks.job import job_store, restart_count
+from ..ranks.job import rendezvous_store, restart_count
 from .groups import group_info, group_timeout
 
 _lock = threading.Lock()
@@ -72,8 +72,9 @@ def round_group(group: dist.ProcessGroup, tensor: torch.Tensor) -> dist.ProcessG
 
 def _connect(key: str, group: dist.ProcessGroup) -> Any:
     rank, size = group.rank(), group.size()
-    made: Any = dist.ProcessGroup(job_store(key), rank, size)
-    backend = dist.ProcessGroupGloo(job_store(f"{key}/gloo"), rank, size, group_timeout(group))
+    store = rendezvous_store(key)
+    made: Any = dist.ProcessGroup(store, rank, size)
+    backend = dist.ProcessGroupGloo(store, rank, size, group_timeout(group))
     made._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, backend)
     return made
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 from hooktrace import AllGather, ReduceScatter, staged
+from hooktrace.staging import round_groups
 from hooktrace.staging.groups import group_of
 from tests.distributed.harness import scenario
 from tests.distributed.models import backward, gradients, make_ddp
@@ -76,6 +78,32 @@ def collectives_in_backward(rank: int) -> float:
             steps.append(gradients(ddp).clone())
         seen.append(torch.stack(steps))
     return (seen[1] - seen[0]).abs().max().item()
+
+
+@scenario(apart=True, deadline_s=60)
+def connected_crosswise(rank: int) -> list[int]:
+    """Return the sizes of two round groups whose threads each wait for the other rank's second."""
+    groups = [dist.new_group(list(range(dist.get_world_size()))) for _ in range(2)]
+    groups = groups[:: 1 - 2 * rank]  # the other order on rank 1
+    sizes: list[int] = []
+
+    def connect(group: dist.ProcessGroup) -> None:
+        sizes.append(round_groups.round_group(group, torch.empty(1)).size())
+
+    first, second = [threading.Thread(target=connect, args=(group,)) for group in groups]
+    first.start()
+    while not _is_in(first, round_groups._connect):
+        time.sleep(0.001)
+    dist.barrier()
+    second.start()
+    first.join()
+    second.join()
+    return sizes
+
+
+def _is_in(thread: threading.Thread, function: Any) -> bool:
+    frame = sys._current_frames().get(thread.ident or 0)
+    return frame is not None and frame.f_code is function.__code__
 
 
 @scenario(apart=True)

@@ -18,3 +18,8 @@ def test_a_model_with_collectives_in_its_backward(two: Ranks) -> None:
 def test_two_models_in_two_threads_on_two_groups(two: Ranks) -> None:
     """Neither waits for the other's turn, which on the other rank would come first."""
     assert two.run(round_scenarios.two_threads) == [[True, True]] * 2
+
+
+def test_two_threads_connect_their_groups_crosswise(two: Ranks) -> None:
+    """The wait of one does not hold the store's client, which the other needs."""
+    assert two.run(round_scenarios.connected_crosswise) == [[2, 2]] * 2
