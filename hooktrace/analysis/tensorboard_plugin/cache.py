@@ -4,7 +4,8 @@
     all other requests --> RunCache.get(run) --> the latest Snapshot --scene(model)--> Scene
 
 Reading takes a bounded time, all ranks in turns, so that the first picture of a large run comes
-early, has all ranks, and grows with the requests that follow.  Only what is new is read.
+early, has all ranks, and grows with the requests that follow.  Of a large run processes of its own
+read the rest while the picture is drawn.  Only what is new is read.
 """
 
 from __future__ import annotations
@@ -12,16 +13,26 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
 
-from ..timeline import Timeline, TrackFollower, timeline_of
+from ..timeline import (
+    ReadingAside,
+    Timeline,
+    TrackFollower,
+    processes_for,
+    read_in_turns,
+    timeline_of,
+)
 from .runs import NotThereError
 from .scene import Scene, scene_of
 
-_PORTION = 1 << 18
 _LONGEST_S = 3.0
+_WHILE_THEY_START_S = 0.2
+_MOST_PROCESSES = 8
+"""Of a machine that others may work on."""
 _KEPT = 4
 """Runs that stay in memory."""
 
@@ -60,6 +71,8 @@ class RunReader:
         self._lock = threading.Lock()
         self._ranks: dict[int, TrackFollower] = {}
         self._reading_s = 0.0
+        self._aside: ReadingAside | None = None
+        self._may_start = True
         self._state: object = None
         self._snapshot: Snapshot | None = None
 
@@ -70,32 +83,38 @@ class RunReader:
         of what was read costs time too, and twice as much is worth a new one.
         """
         with self._lock:
+            if self._aside is not None:
+                self._may_start = self._aside.end()  # of those that failed it is read here
             found = self._files()
             ranks = {rank: self._ranks.get(rank) or TrackFollower() for rank in sorted(found)}
             self._ranks = ranks
             for rank, follower in ranks.items():
                 follower.look(found[rank])
-            began = time.monotonic()
-            is_at_end = self._read(max(budget_s, min(self._reading_s, _LONGEST_S)))
-            self._reading_s = 0.0 if is_at_end else self._reading_s + time.monotonic() - began
+            self._read(budget_s)
             return self._current()
+
+    def _read(self, budget_s: float) -> None:
+        followers = list(self._ranks.values())
+        began = time.monotonic()
+        self._aside = self._others(followers)
+        longer = max(budget_s, min(self._reading_s, _LONGEST_S))
+        is_at_end = read_in_turns(followers, _WHILE_THEY_START_S if self._aside else longer)
+        if self._aside is not None:
+            self._aside.begin(followers, _LONGEST_S)
+        self._reading_s = 0.0 if is_at_end else self._reading_s + time.monotonic() - began
+
+    def _others(self, followers: list[TrackFollower]) -> ReadingAside | None:
+        """Start processes where they are worth it; a system that lets none start has none."""
+        left = sum(f.total_bytes - f.read_bytes for f in followers)
+        processes = min(processes_for(left, len(followers)), _MOST_PROCESSES)
+        if processes > 1 and self._may_start:
+            with suppress(OSError):
+                return ReadingAside(processes)
+        return None
 
     def latest(self) -> Snapshot | None:
         """Return what ``refresh`` returned last."""
         return self._snapshot
-
-    def _read(self, budget_s: float) -> bool:
-        """Read; returns whether nothing is left."""
-        deadline = time.monotonic() + budget_s
-        unread = list(self._ranks.values())
-        # The first turn is short: it must not take the whole budget where there are many ranks.
-        portion = _PORTION // max(1, len(unread))
-        while unread:
-            unread = [follower for follower in unread if follower.read(max(portion, 1 << 16))]
-            if time.monotonic() >= deadline:
-                break
-            portion = _PORTION
-        return not unread
 
     def _current(self) -> Snapshot:
         ranks = self._ranks

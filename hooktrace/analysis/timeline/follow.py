@@ -2,6 +2,8 @@
 
     files --whole lines since the last call--> ColumnBuilder (rows stay) --track--> RankTrack
 
+    followers --read_in_turns--> all of them further on
+
 A line that is only half there waits for its end.  A file that was replaced (its inode is another)
 or cut begins anew: its rank starts over with all its files.
 """
@@ -9,8 +11,10 @@ or cut begins anew: its rank starts over with all its files.
 from __future__ import annotations
 
 import os
+import pickle
 import stat
-from collections.abc import Sequence
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -109,7 +113,37 @@ class TrackFollower:
         file.position += end
         return end
 
+    def copied(self) -> bytes:
+        """Return a copy without the rows, pickled: another process can read on from here."""
+        rows = self._builder.take_rows()
+        try:
+            return pickle.dumps(self)
+        finally:
+            self._builder.put_before(rows)
+
+    def take_over(self, copy: TrackFollower) -> None:
+        """Go on from where a copy, made since the last ``look`` and read on, has got to."""
+        copy._builder.put_before(self._builder.take_rows())
+        self._builder, self._files, self.errors = copy._builder, copy._files, copy.errors
+
     def track(self) -> RankTrack:
         """Return what was read so far; it stays as it is when more is read."""
         parts = [file.reader.content() for file in self._files.values()]
         return self._builder.track(joined(parts, [p.name for p in self._files]), list(self._files))
+
+
+_PORTION = 1 << 18
+
+
+def read_in_turns(followers: Iterable[TrackFollower], seconds: float) -> bool:
+    """Read for about so long, at least a portion of each; returns whether nothing is left."""
+    deadline = time.monotonic() + seconds
+    unread = list(followers)
+    # The first turn is short: it must not take all the time where there are many ranks.
+    portion = _PORTION // max(1, len(unread))
+    while unread:
+        unread = [follower for follower in unread if follower.read(max(portion, 1 << 16))]
+        if time.monotonic() >= deadline:
+            break
+        portion = _PORTION
+    return not unread

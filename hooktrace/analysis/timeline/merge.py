@@ -6,7 +6,6 @@ find_records(logdir) --> files by rank --load, a process a core--> Timeline
 from __future__ import annotations
 
 import gc
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import numpy as np
 
 from ...records import CLOCK_DRIFT, ClockRecord, RunInfo
 from .columns import UNKNOWN, Ints, RankTrack
+from .read_aside import processes_for
 from .read_columns import read_track
 
 
@@ -138,8 +138,8 @@ def load(
 
 
 def _tracks(files: list[list[Path]], size: int, processes: int | None) -> Iterator[RankTrack]:
-    processes = min(len(files), processes or len(os.sched_getaffinity(0)))
-    if processes < 2 or size < _WORTH_IT:
+    processes = min(processes or len(files), processes_for(size, len(files)))
+    if processes < 2:
         yield from map(read_track, files)
         return
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
@@ -152,10 +152,6 @@ def _read_in_own_process(paths: list[Path]) -> RankTrack:
     track = read_track(paths)
     gc.collect()
     return track
-
-
-_WORTH_IT = 32 << 20
-"""Bytes from which on starting processes takes less time than it saves."""
 
 
 def timeline_of(tracks: Sequence[RankTrack]) -> Timeline:

@@ -12,9 +12,7 @@ import pytest
 from tensorboard.plugins.base_plugin import TBContext
 from werkzeug.test import Client
 
-from hooktrace.analysis.tensorboard_plugin.cache import RunCache
 from hooktrace.analysis.tensorboard_plugin.plugin import CommTimeline
-from hooktrace.analysis.tensorboard_plugin.runs import Runs
 from tests.analysis.timeline.files import run_of, steps_of, text_of, write_ranks
 
 
@@ -88,34 +86,6 @@ def test_without_a_local_logdir_the_tab_is_inactive() -> None:
         plugin = CommTimeline(TBContext(logdir=logdir))
         assert not plugin.is_active()
         assert ask(plugin, "/runs") == (200, {"runs": []})
-
-
-def test_a_large_run_is_read_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each rank a portion at least, whatever the budget; then the rest."""
-    monkeypatch.setattr("hooktrace.analysis.tensorboard_plugin.cache._PORTION", 1 << 16)
-    write_ranks(tmp_path, {r: text_of(run_of(r), steps_of(60)) for r in range(3)})
-    cache = RunCache(Runs({"": tmp_path}).files)
-    first = cache.refresh(".", 0.0)
-    sizes = [len(t.steps) for t in first.timeline.tracks]
-    assert all(0 < size < 60 for size in sizes)
-    assert first.read_bytes < first.total_bytes
-    assert cache.get(".", 100.0) is first
-    whole = cache.refresh(".", 100.0)
-    assert [len(t.steps) for t in whole.timeline.tracks] == [60, 60, 60]
-    assert (whole.version, whole.read_bytes) == (first.version + 1, whole.total_bytes)
-    assert cache.refresh(".", 100.0) is whole
-
-
-def test_only_some_runs_stay_in_memory(tmp_path: Path) -> None:
-    """The ones that were looked at last."""
-    for name in "abc":
-        write_ranks(tmp_path / name, {0: text_of(run_of(0), steps_of(1))})
-    cache = RunCache(Runs({"": tmp_path}).files, kept=2)
-    a, b = cache.get("a", 1), cache.get("b", 1)
-    assert cache.get("a", 1) is a
-    cache.get("c", 1)
-    assert cache.get("a", 1) is a
-    assert cache.get("b", 1) is not b
 
 
 @pytest.mark.slow

@@ -1,0 +1,77 @@
+"""Runs in memory: read in turns, large ones by other processes, and the last ones are kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hooktrace.analysis.tensorboard_plugin.cache import RunCache
+from hooktrace.analysis.tensorboard_plugin.runs import Runs
+from hooktrace.analysis.timeline import read_aside
+from tests.analysis.timeline.files import run_of, steps_of, text_of, write_ranks
+
+
+def test_a_large_run_is_read_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each rank a portion at least, whatever the budget; then the rest."""
+    monkeypatch.setattr("hooktrace.analysis.timeline.follow._PORTION", 1 << 16)
+    write_ranks(tmp_path, {r: text_of(run_of(r), steps_of(60)) for r in range(3)})
+    cache = RunCache(Runs({"": tmp_path}).files)
+    first = cache.refresh(".", 0.0)
+    sizes = [len(t.steps) for t in first.timeline.tracks]
+    assert all(0 < size < 60 for size in sizes)
+    assert first.read_bytes < first.total_bytes
+    assert cache.get(".", 100.0) is first
+    whole = cache.refresh(".", 100.0)
+    assert [len(t.steps) for t in whole.timeline.tracks] == [60, 60, 60]
+    assert (whole.version, whole.read_bytes) == (first.version + 1, whole.total_bytes)
+    assert cache.refresh(".", 100.0) is whole
+
+
+def test_only_some_runs_stay_in_memory(tmp_path: Path) -> None:
+    """The ones that were looked at last."""
+    for name in "abc":
+        write_ranks(tmp_path / name, {0: text_of(run_of(0), steps_of(1))})
+    cache = RunCache(Runs({"": tmp_path}).files, kept=2)
+    a, b = cache.get("a", 1), cache.get("b", 1)
+    assert cache.get("a", 1) is a
+    cache.get("c", 1)
+    assert cache.get("a", 1) is a
+    assert cache.get("b", 1) is not b
+
+
+@pytest.fixture
+def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunCache:
+    """A run that is worth starting processes, of which the first look reads a part."""
+    monkeypatch.setattr("hooktrace.analysis.timeline.follow._PORTION", 1 << 16)
+    monkeypatch.setattr("hooktrace.analysis.timeline.read_aside._WORTH_IT", 1 << 16)
+    monkeypatch.setattr("hooktrace.analysis.tensorboard_plugin.cache._WHILE_THEY_START_S", 0.0)
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    write_ranks(tmp_path, {r: text_of(run_of(r), steps_of(200)) for r in range(2)})
+    return RunCache(Runs({"": tmp_path}).files)
+
+
+@pytest.mark.slow
+def test_of_a_large_run_others_read_the_rest(large: RunCache) -> None:
+    """While what is there can be looked at; then nothing is left, and nobody."""
+    first = large.refresh(".", 0.0)
+    assert all(0 < len(t.steps) < 200 for t in first.timeline.tracks)
+    assert large.get(".", 0.0) is first
+    whole = large.refresh(".", 0.0)
+    assert [t.steps.step.tolist() for t in whole.timeline.tracks] == [list(range(200))] * 2
+    assert (whole.version, whole.read_bytes) == (2, whole.total_bytes)
+    assert large.refresh(".", 0.0) is whole
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fails", ["to start", "while it reads"])
+def test_where_others_cannot_read_it_is_read_here(
+    large: RunCache, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    """Of a process that ends without an answer, and where none can be started."""
+    if fails == "to start":
+        monkeypatch.setattr("sys.executable", "/nowhere/at/all")
+    monkeypatch.setattr(read_aside, "_PROGRAM", "raise SystemExit")
+    large.refresh(".", 0.0)
+    whole = large.refresh(".", 100.0)
+    assert [t.steps.step.tolist() for t in whole.timeline.tracks] == [list(range(200))] * 2
