@@ -1,4 +1,4 @@
-"""What the ranks do in ``test_parity.py``: batched PowerSGD beside its formulas."""
+"""What the ranks do in ``test_powersgd.py``: batched PowerSGD beside its formulas."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ranks do in ``test_parity.py``: hooks that must give torch's or a formula's bits."""
+"""What ranks do in ``test_default.py``, ``test_quantization.py``: torch's or a formula's bits."""
 
 from __future__ import annotations
 

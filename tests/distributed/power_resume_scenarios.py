@@ -1,4 +1,4 @@
-"""What the ranks do in ``test_parity.py``: PowerSGD saved in the middle of a run and loaded."""
+"""What the ranks do in ``test_powersgd.py``: PowerSGD saved in the middle of a run and loaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the ranks do in ``test_parity.py``: PowerSGD beside torch's, and where torch's fails."""
+"""What the ranks do in ``test_powersgd.py``: PowerSGD beside torch's, and where torch's fails."""
 
 from __future__ import annotations
 

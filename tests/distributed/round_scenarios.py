@@ -1,4 +1,4 @@
-"""What the ranks do in ``test_rounds.py``: rounds among collectives and threads of other kinds."""
+"""What ranks do in ``test_round_groups.py``: rounds among other collectives and threads."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Debug mode, the local error and models that are never synchronised, on 2 real gloo ranks."""
+"""Debug mode, on 2 real gloo ranks."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.distributed import debug_scenarios, local_error_scenarios
+from tests.distributed import debug_scenarios
 from tests.distributed.debug_scenarios import INNOCENT, KEEPING
 from tests.distributed.harness import Ranks
 
@@ -63,51 +63,3 @@ def test_the_first_nan_has_its_step_parameter_and_rank(two: Ranks) -> None:
         assert {(kind, step, r) for kind, step, _, _, r in found} == {
             ("nonfinite_average", 3, rank)
         }
-
-
-def test_a_model_that_is_never_synchronised_is_named(two: Ranks) -> None:
-    """After 100 backward passes; those under no_sync() are meant to be so."""
-    for facts in two.run(debug_scenarios.silent):
-        assert facts == {
-            "ddp": [],
-            "no_sync": [],
-            "ddp.module": [("not_synchronised", 0, -1)],
-            "later ddp.module": [("not_synchronised", 8, -1)],
-            "forward only in no_sync": [("not_synchronised", 0, -1)],
-        }
-
-
-@pytest.mark.parametrize("hook", local_error_scenarios.EXPECTED)
-def test_the_local_error_is_that_of_compress_and_decompress(two: Ranks, hook: str) -> None:
-    """As computed from the rank's own gradients; nothing was sent for it."""
-    for facts in two.run(local_error_scenarios.known_local_errors):
-        rows = facts[hook]
-        assert [step for step, *_ in rows] == list(range(1, local_error_scenarios.STEPS))
-        assert len({bucket for _, bucket, *_ in rows}) == BUCKETS
-        for _, _, scope, measured, computed in rows:
-            assert scope == "local"
-            assert measured == pytest.approx(computed, rel=1e-6)
-            assert (measured == 0) == (hook in ("allreduce", "noop"))
-
-
-def test_local_probes_leave_the_hook_as_it_was(two: Ranks) -> None:
-    """Residuals, warm starts and random numbers: the gradients are the same bit for bit."""
-    for facts in two.run(local_error_scenarios.left_alone):
-        assert facts == dict.fromkeys(facts, True)
-        assert len(facts) == 9
-
-
-def test_a_local_error_that_cannot_be_known_is_said_to_be_so(two: Ranks) -> None:
-    """Once, with the reason, and training goes on."""
-    for facts in two.run(local_error_scenarios.not_measurable):
-        for name, reason in (("opaque", "is opaque"), ("gossip", "without sending")):
-            lines, unmeasured, steps = facts[name]
-            assert len(lines) == 1
-            assert reason in lines[0]
-            assert unmeasured
-            assert steps == local_error_scenarios.STEPS
-
-
-def test_one_rank_may_measure_its_local_error_alone(two: Ranks) -> None:
-    """No other rank is asked."""
-    assert two.run(local_error_scenarios.alone) == [local_error_scenarios.STEPS - 1, 0]

@@ -115,16 +115,6 @@ def test_an_overflow_is_told_from_a_bad_gradient(two: Ranks) -> None:
     assert (parameter, seen_by) == ("2.bias", 1)
 
 
-def test_ranks_agree_on_what_is_probed(two: Ranks) -> None:
-    """Two models and no_sync: the same buckets on both ranks; nothing where they cannot agree."""
-    first, second = two.run(probe_scenarios.schedules)
-    assert first == second
-    assert [step for step, _ in first["model0"]] == [12, 15, 18, 21, 24, 27]
-    assert [step for step, _ in first["model1"]] == [12, 15, 18, 21, 24, 27]
-    assert first["one rank"] == []
-    assert first["different wishes"] == []
-
-
 def test_a_rank_without_data_is_probed_with_the_others(two: Ranks) -> None:
     """Under join() it shadows the same steps and buckets."""
     first, second = two.run(probe_scenarios.joined)
@@ -159,22 +149,3 @@ def test_the_residual_of_error_feedback_is_measured(two: Ranks) -> None:
     for facts in two.run(probe_scenarios.residuals):
         assert [same for same, _ in facts] == [True, True]
         assert all(norm > 0 for _, norm in facts)
-
-
-def test_a_model_on_some_ranks_is_compared_on_these(four: Ranks) -> None:
-    """The group is ``instrument``'s; where nobody says which it is, it is not guessed."""
-    for facts in four.run(probe_scenarios.subgroups):
-        errors, anomalies = facts["instrument"]
-        assert (errors, anomalies) == ([0.0] * (STEPS - FIRST), [])
-        assert facts["trace"] == ([], [])
-
-
-def test_gradients_that_cannot_be_probed_are_left_alone(two: Ranks) -> None:
-    """Sparse ones have no flat form, complex ones come as pairs; training and records go on."""
-    for facts in two.run(probe_scenarios.odd_gradients):
-        assert facts == {"sparse": (True, STEPS, []), "complex": (True, STEPS, [])}
-
-
-def test_ranks_that_drifted_begin_after_the_last_one(two: Ranks) -> None:
-    """All learn the largest step at which one came to the meeting."""
-    assert two.run(probe_scenarios.drifted) == [17, 17]

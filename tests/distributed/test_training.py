@@ -9,14 +9,6 @@ from tests.distributed import failure_scenarios, training_scenarios
 from tests.distributed.harness import Ranks
 
 
-def test_tracing_leaves_gradients_as_they_are(two: Ranks) -> None:
-    """Of a staged, a multi-round and an opaque hook, bit for bit."""
-    for facts in two.run(training_scenarios.traced_alike):
-        assert set(facts) == {"fp16_compress_hook", "every_collective", "allreduce_hook"}
-        for name, checks in facts.items():
-            assert checks == dict.fromkeys(checks, True), name
-
-
 @pytest.mark.slow
 def test_gradients_are_bit_identical(two: Ranks) -> None:
     """Staged, traced staged and traced torch hooks all give torch's own bits, in every mode."""
@@ -60,33 +52,6 @@ def test_join_shadows_are_marked_and_counted(two: Ranks) -> None:
     assert [(step, shadow) for step, shadow, _ in rank1] == [(s, False) for s in range(5)]
     assert [(step, shadow) for step, shadow, _ in rank0] == [(s, s >= 3) for s in range(5)]
     assert [count for _, _, count in rank0] == [count for _, _, count in rank1]
-
-
-def test_hooks_of_any_shape_are_accepted(two: Ranks) -> None:
-    """Functions, methods, partials, objects and lambdas work, keep a name, pickle if they can."""
-    for facts in two.run(training_scenarios.opaque_shapes):
-        assert facts == {
-            "function": (True, "allreduce_hook", True),
-            "annotated": (True, "annotated", True),
-            "method": (True, "method", True),
-            "partial": (True, "method", True),
-            "object": (True, "Doubler", True),
-            "lambda": (True, "<lambda>", False),
-        }
-
-
-def test_a_model_with_a_traced_hook_pickles(two: Ranks) -> None:
-    """The copy trains the same, and reports to the default tracer."""
-    assert two.run(training_scenarios.pickled_model) == [[True, True, True]] * 2
-
-
-def test_models_are_kept_apart_by_name(two: Ranks) -> None:
-    """Two models on one traced hook, and two hooks, in one backward pass: four names."""
-    for facts in two.run(training_scenarios.two_models):
-        assert set(facts) == {"shared", "shared#2", "model0", "model1"}
-        counts = set(map(tuple, facts.values()))
-        assert len(counts) == 1
-        assert len(counts.pop()) == 4
 
 
 def test_records_hold_together(two: Ranks) -> None:
@@ -135,52 +100,6 @@ def test_all_ranks_share_a_run_id(two: Ranks) -> None:
     ids = {facts["run"].run_id for facts in two.run(training_scenarios.record_facts)}
     assert len(ids) == 1
     assert len(ids.pop()) == 32
-
-
-def test_another_process_group(two: Ranks) -> None:
-    """A hook whose state is a group reduces over that group."""
-    assert (
-        two.run(training_scenarios.other_group)
-        == [{"both": True, "alone": True, "the groups differ": True}] * 2
-    )
-
-
-@pytest.mark.slow
-def test_the_compiled_reducer(two: Ranks) -> None:
-    """A tuple in place of a bucket: results are right, and the tracer says what it cannot see."""
-    for facts in two.run(training_scenarios.compiled_reducer):
-        assert facts == {
-            "staged": (0.0, ["compiled_reducer"]),
-            "opaque": (0.0, ["compiled_reducer"]),
-        }
-
-
-STAGED_FAILURES = {
-    "fails_in_compress": ("compress", "ValueError: boom"),
-    "fails_on_the_wire": ("wire", "pad the tensor"),
-    "fails_in_decompress": ("decompress", "ValueError: boom"),
-    "yields_twice": ("decompress", "declare it with @staged(multi_round=True)"),
-    "returns_nothing": ("decompress", "returned None; return the averaged gradients"),
-    "fails_in_second_round": ("decompress", "ValueError: boom"),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("hook", STAGED_FAILURES)
-def test_a_failing_staged_hook_is_named(two: Ranks, hook: str) -> None:
-    """Hook, bucket and stage are in the error out of backward(), and on the record."""
-    stage, reason = STAGED_FAILURES[hook]
-    for facts in two.run(failure_scenarios.failures):
-        exception, message, anomalies, on_records = facts[hook]
-        assert exception in ("HookError", "RuntimeError")
-        assert f"hook '{hook}', bucket 0, stage {stage}: " in message
-        assert reason in message
-        assert [s for s, _ in anomalies] == [stage]
-        assert anomalies[0][1].endswith("since a raising hook leaves DDP's reducer broken")
-        assert len(on_records) == 1
-        assert reason in on_records[0]
-    for facts in two.run(failure_scenarios.untraced_failures):
-        assert f"hook '{hook}', bucket 0, stage {stage}: " in facts[hook]
 
 
 OPAQUE_FAILURES = {
@@ -244,19 +163,3 @@ def test_faults_leave_training_alone(two: Ranks) -> None:
 def test_a_fork_leaves_the_parent_alone(two: Ranks) -> None:
     """The child begins with an empty tracer that closes at once; the parent's goes on."""
     assert two.run(failure_scenarios.fork_and_exit) == [(0, 2, True)] * 2
-
-
-@pytest.mark.slow
-def test_multi_round_hooks_keep_their_order(world: Ranks) -> None:
-    """Four rounds, many buckets, random delays: right results in every mode, on 2 and 4 ranks."""
-    for facts in world.run(training_scenarios.multi_round):
-        # A sum of 4 ranks in another order may differ in the last bits of values of about 100.
-        bound = 0.0 if world.count == 2 else 1e-4
-        assert set(facts["errors"]) == set(training_scenarios.MODES)
-        assert max(facts["errors"].values()) <= bound
-        assert facts["two models"] <= bound
-        kinds = ["reduce_scatter", "all_gather", "all_to_all", "broadcast"]
-        for bucket in facts["buckets"]:
-            wire = [s for s in bucket.stages if s.name == "wire"]
-            assert [s.collective for s in wire] == kinds
-            assert bucket.wire_bytes == sum(s.wire_bytes for s in wire)

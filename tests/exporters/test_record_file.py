@@ -1,47 +1,29 @@
-"""Record files on a real disk: whole after a kill, on a full disk, at their limit, across runs."""
+"""Record files on a real disk: whole after a kill and at any byte, flat, and of one process."""
 
 from __future__ import annotations
 
-import errno
 import gc
 import json
-import logging
 import os
-import resource
 import signal
 import subprocess
 import sys
 import tracemalloc
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from hooktrace.analysis.timeline import read_track
-from hooktrace.exporters.append_file import AppendFile
 from hooktrace.exporters.record_file import RecordFileExporter
 from hooktrace.exporters.retention import Retention
-from hooktrace.records import AnomalyRecord, Batch, ClockRecord, LayoutRecord
-from hooktrace.records.content import RankRecords
+from hooktrace.records import AnomalyRecord, Batch, LayoutRecord
 from hooktrace.records.files import find_records, part_path, record_path
 from hooktrace.records.reader import read_parts
 from tests.exporters import records_sample as sample
 
 MIN_BYTES = 1 << 16
-
-
-@contextmanager
-def largest_file(size: int) -> Iterator[None]:
-    """Let no file of this process grow beyond ``size`` bytes: a disk that fills up mid-write."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def write(logdir: Path, *batches: Batch, **options: int) -> RecordFileExporter:
@@ -161,54 +143,6 @@ def check_killed(paths: list[Path], exported: int) -> None:
     assert len(paths) > 1 or not trace.closed
 
 
-def test_a_full_disk_leaves_the_last_whole_batch(tmp_path: Path) -> None:
-    """A write that fails half-way raises with its remedy and is cut off again; closing is quiet."""
-    exporter = RecordFileExporter(tmp_path)
-    exporter.export(sample.make_batch(steps=2))
-    path = record_path(tmp_path, 0)
-    size = path.stat().st_size
-
-    with largest_file(size + 1000):
-        with pytest.raises(OSError, match=r"rank00000.jsonl: File too large; .*ulimit -f"):
-            exporter.export(sample.make_batch(steps=2, first_step=2))
-        assert path.stat().st_size == size
-    with largest_file(size + 10):
-        exporter.close()
-
-    trace = read_parts([path])
-    assert [step.step for step in trace.steps] == [0, 1]
-    assert (trace.skipped, trace.closed) == ([], False)
-
-
-def test_a_disk_that_is_full_at_the_first_write_leaves_a_valid_file(tmp_path: Path) -> None:
-    """The file's beginning is not lost with the first batch: what follows it stays readable."""
-    exporter = RecordFileExporter(tmp_path)
-    with largest_file(100), pytest.raises(OSError, match="File too large"):
-        exporter.export(sample.make_batch())
-    exporter.close()
-    assert read_parts([record_path(tmp_path, 0)]) == RankRecords(run=sample.make_run(), closed=True)
-
-
-def test_no_space_left_is_cut_back_and_raised(tmp_path: Path) -> None:
-    """On a file system without space the error says ENOSPC and no half block stays."""
-    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "hooktrace-test", str(tmp_path)]
-    try:
-        mounted = subprocess.run(command, capture_output=True, timeout=30, check=False)
-    except FileNotFoundError:
-        pytest.skip("there is no mount command")
-    if mounted.returncode:
-        pytest.skip("mounting needs root")
-    try:
-        file = AppendFile(tmp_path / "f")
-        file.append(b"whole\n")
-        with pytest.raises(OSError, match=r"cannot write to .*f: No space left .*; free space"):
-            file.append(b"x" * 200_000)
-        file.close()
-        assert (tmp_path / "f").read_bytes() == b"whole\n"
-    finally:
-        subprocess.run(["umount", str(tmp_path)], timeout=30, check=True)
-
-
 def parts_of(logdir: Path) -> list[Path]:
     """Return the files of rank 0, in order."""
     return find_records(logdir)[0]
@@ -217,74 +151,6 @@ def parts_of(logdir: Path) -> list[Path]:
 def size_of(logdir: Path) -> int:
     """Return the bytes of all files under a logdir."""
     return sum(entry.stat().st_size for entry in os.scandir(logdir / "plugins" / "hooktrace"))
-
-
-def test_the_limit_takes_the_oldest_parts_and_counts_them(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The first steps and the last are there, the files never too large, what went is counted."""
-    exporter = RecordFileExporter(tmp_path, max_bytes=MIN_BYTES)
-    with caplog.at_level(logging.WARNING):
-        for i in range(40):
-            exporter.export(sample.make_batch(first_step=i * 10, steps=10))
-            assert size_of(tmp_path) <= MIN_BYTES
-        exporter.close()
-
-    paths = parts_of(tmp_path)
-    assert len(paths) == 8
-    trace = read_parts(paths)
-    kept = [step.step for step in trace.steps]
-    gap = next(i for i, step in enumerate(kept) if step != i)
-    assert gap > 0
-    assert kept[gap:] == list(range(kept[gap], 400))
-    assert len(kept) + trace.removed["steps"] == 400
-    assert len(trace.buckets) == 2 * len(kept)
-    assert trace.removed == exporter.removed
-    assert (trace.lost, trace.left_out) == ({}, {})
-    assert len(caplog.records) == 1
-    assert "pass a larger max_bytes" in caplog.text
-
-
-def test_every_part_can_be_read_alone(tmp_path: Path) -> None:
-    """It says the run, the last layout and clock, and what went so far; its buckets say no more."""
-    batches = [sample.make_batch(first_step=i * 10, steps=10) for i in range(10)]
-    clock = ClockRecord(time_ns=1, offset_ns=2, uncertainty_ns=3, round_trip_ns=6, pings=4)
-    batches[0] = replace(batches[0], records=(*batches[0].records, clock))
-    write(tmp_path, *batches, max_bytes=MIN_BYTES)
-    *paths, last = parts_of(tmp_path)
-    for path in [*paths, last]:
-        assert '"hook"' not in "".join(x for x in path.open() if '"kind":"bucket"' in x)
-        part = read_parts([path])
-        assert part.run == sample.make_run()
-        assert set(part.layouts) == {sample.make_layout()}
-        assert part.clocks == [clock]
-        assert part.closed
-        assert part.skipped == []
-    # A kill leaves the last part without its end: the counts are in its beginning too.
-    last.write_text("".join(last.read_text().splitlines(keepends=True)[:9]))
-    assert read_parts([last]).removed["parts"] > 0
-    assert read_parts([paths[0], last]).clocks == [clock]
-
-
-def test_what_no_part_can_hold_is_lost_and_counted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It takes no other records with it: the parts before it stay.
-
-    Also what would fit into a part that had no beginning.
-    """
-    huge = replace(sample.make_anomaly(), message="x" * MIN_BYTES)
-    large = replace(sample.make_anomaly(), message="x" * 6900)
-    batch = replace(sample.make_batch(bucket_count=20), records=(huge, large))
-    with caplog.at_level(logging.WARNING):
-        exporter = write(tmp_path, *[batch] * 9, sample.make_batch(), max_bytes=MIN_BYTES)
-    trace = read_parts(parts_of(tmp_path))
-    assert trace.lost == exporter.lost == {"buckets": 360, "anomalies": 18}
-    assert len(trace.steps) == 20
-    assert len(trace.buckets) == 4
-    assert trace.removed == {}
-    assert len(caplog.records) == 1
-    assert "too large" in caplog.text
 
 
 def test_a_detail_that_was_left_out_is_no_missing_one(tmp_path: Path) -> None:
@@ -358,36 +224,6 @@ def test_files_and_memory_are_flat(tmp_path: Path) -> None:
     assert len(parts_of(tmp_path)) == 8
 
 
-def test_all_parts_of_an_earlier_run_move_on(tmp_path: Path) -> None:
-    """Together, and the oldest run goes with all of them."""
-    for run_id, count in (("a", 30), ("b", 17), ("c", 1)):
-        run = sample.make_run(run_id=run_id)
-        write(tmp_path, sample.make_batch(run=run, steps=count), max_bytes=MIN_BYTES, keep=1)
-    found = {p.name: read_parts([p]).run for p in record_path(tmp_path, 0).parent.iterdir()}
-    assert {name: run and run.run_id for name, run in found.items()} == {
-        "rank00000.jsonl": "c",
-        "rank00000.1.jsonl": "b",
-        "rank00000.1.part1.jsonl": "b",
-        "rank00000.1.part2.jsonl": "b",
-    }
-
-
-def test_two_jobs_with_one_logdir_take_nothing_from_each_other(tmp_path: Path) -> None:
-    """The first one's next part is in the way of an error; its old parts are another's by now."""
-    runs = [sample.make_run(run_id=run_id) for run_id in ("first", "second")]
-    first, second = (RecordFileExporter(tmp_path, max_bytes=MIN_BYTES) for _ in runs)
-    first.export(sample.make_batch(run=runs[0], steps=18))  # three parts
-    second.export(sample.make_batch(run=runs[1], steps=18))
-    mine = {path: path.read_bytes() for path in parts_of(tmp_path)[:2]}
-    first.export(sample.make_batch(run=runs[0], steps=120))
-    assert first.removed["parts"] > 2
-    assert {path: path.read_bytes() for path in mine} == mine
-    with pytest.raises(FileExistsError, match="give each job a logdir of its own"):
-        second.export(sample.make_batch(run=runs[1], steps=120))
-    first.close()
-    second.close()
-
-
 def test_a_part_of_another_run_is_not_read_with_this_one(tmp_path: Path) -> None:
     """It was left behind: its steps would be taken for this run's."""
     run = sample.make_run(run_id="other")
@@ -402,20 +238,6 @@ def test_a_part_of_another_run_is_not_read_with_this_one(tmp_path: Path) -> None
     track = read_track(parts_of(tmp_path / "a"))
     assert track.steps.step.tolist() == [0]
     assert track.records.skipped == trace.skipped
-
-
-def test_runs_do_not_share_a_file(tmp_path: Path) -> None:
-    """The file of an earlier run moves on to a number, and the oldest beyond ``keep`` goes."""
-    for run_id in ("a", "b", "c", "d"):
-        write(tmp_path, sample.make_batch(run=sample.make_run(run_id=run_id)), keep=2)
-
-    directory = record_path(tmp_path, 0).parent
-    found = {path.name: read_parts([path]).run for path in directory.iterdir()}
-    assert {name: run and run.run_id for name, run in found.items()} == {
-        "rank00000.jsonl": "d",
-        "rank00000.1.jsonl": "c",
-        "rank00000.2.jsonl": "b",
-    }
 
 
 def test_a_forked_child_leaves_its_parents_file_alone(tmp_path: Path) -> None:
@@ -433,42 +255,3 @@ def test_a_forked_child_leaves_its_parents_file_alone(tmp_path: Path) -> None:
     assert [step.step for step in trace.steps] == [0, 1]
     assert trace.closed
     assert record_path(tmp_path, 0).read_text().count('"closed":true') == 1
-
-
-def test_a_forked_child_removes_none_of_its_parents_parts(tmp_path: Path) -> None:
-    """Whatever it exports, and when it closes."""
-    exporter = RecordFileExporter(tmp_path, max_bytes=MIN_BYTES)
-    for i in range(8):
-        exporter.export(sample.make_batch(steps=4, first_step=4 * i))
-    before = {path: path.read_bytes() for path in parts_of(tmp_path)}
-    pid = os.fork()
-    if pid == 0:
-        for _ in range(20):
-            exporter.export(sample.make_batch(steps=4))
-        exporter.close()
-        os._exit(0)
-    assert os.waitpid(pid, 0)[1] == 0
-    assert {path: path.read_bytes() for path in parts_of(tmp_path)} == before
-    exporter.close()
-
-
-def test_a_deleted_file_is_an_error(tmp_path: Path) -> None:
-    """A file that was deleted would swallow everything silently, so export raises."""
-    exporter = RecordFileExporter(tmp_path)
-    exporter.export(sample.make_batch())
-    record_path(tmp_path, 0).unlink()
-    with pytest.raises(FileNotFoundError, match="was deleted while it was being written; keep"):
-        exporter.export(sample.make_batch(first_step=2))
-    exporter.close()
-
-
-def test_a_directory_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
-    """The constructor names what is wrong with the path and what to do."""
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="a part of the path is a file; pass another logdir") as info:
-        RecordFileExporter(tmp_path / "file" / "logs")
-    assert info.value.errno == errno.ENOTDIR
-    with pytest.raises(ValueError, match="'s3://bucket/logs' is not a local path"):
-        RecordFileExporter("s3://bucket/logs")
-    with pytest.raises(ValueError, match="max_bytes is 100; pass at least 65536"):
-        RecordFileExporter(tmp_path, max_bytes=100)

@@ -242,19 +242,6 @@ def test_what_cannot_be_fitted(broken: str) -> None:
     assert weights(probed(result, samples)) is None
 
 
-def test_messages_name_hook_bucket_step_and_remedy() -> None:
-    """As all anomalies do."""
-    samples = gradients()
-    (found,) = Diagnosis().of_probe(probed(samples.sum(0), samples))
-    assert (found.model, found.hook, found.generation, found.step, found.bucket) == (
-        "net", "my_hook", 1, 7, 3,
-    )  # fmt: skip
-    assert found.message == (
-        "hook 'my_hook', bucket 3, step 7: the result is 4 times the average: a sum; "
-        "divide by the world size"
-    )
-
-
 def test_the_worst_parameters_come_first() -> None:
     """By relative error; one without a reference has none."""
     made = probed(torch.ones(1), torch.ones(RANKS, 1))

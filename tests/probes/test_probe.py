@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import math
 import weakref
 from typing import Any
 
@@ -126,16 +125,6 @@ def test_numbers_come_with_their_call_and_before_ddp() -> None:
     assert probed.future.value() is result
 
 
-@pytest.mark.parametrize(("place", "part"), [(0, 0), (3, 0), (4, 1), (5, 1)])
-def test_an_overflow_is_of_the_parameter_that_holds_it(place: int, part: int) -> None:
-    """Also at a parameter's first and last element."""
-    result = torch.ones(6)
-    result[place] = math.inf
-    probed = Probed(result)
-    probed.complete()
-    assert probed.sink.results[0].overflow == (part, 1.0)
-
-
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
 def test_ddp_gets_its_result_whatever_the_comparison_does(
     monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
@@ -172,20 +161,3 @@ def test_the_copy_goes_when_it_was_compared() -> None:
     probed.complete()
     gc.collect()
     assert kept() is None
-
-
-@pytest.mark.parametrize("known", [True, False])
-def test_the_arrival_travels_with_the_samples(known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In rank 0's clock, with what it may be off; the samples and checksums stay what they are."""
-    if not known:
-        monkeypatch.setattr(Sink, "clock_offset", lambda self, host_ns: None)
-    probed = Probed(torch.ones(6), ready=10**15)
-    probed.complete()
-    (found,) = probed.sink.results
-    assert found.arrivals is not None
-    expected = [10**15 + 100, 7] if known else [10**15, -1]
-    assert found.arrivals.tolist() == [expected, expected]
-    assert found.samples is not None
-    assert found.samples.tolist() == [[1.0] * 6] * 2
-    assert found.checksums is not None
-    assert found.checksums.tolist() == [[0, 0]] * 2

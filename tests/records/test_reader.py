@@ -8,7 +8,6 @@ from pathlib import Path
 
 import hooktrace
 from hooktrace.records.content import RankRecords, SkippedLine
-from hooktrace.records.reader import read_parts
 from tests.exporters import records_sample as sample
 
 from .text import decode, encode
@@ -54,18 +53,6 @@ def test_another_schema_or_run_is_not_read_as_this_one() -> None:
     assert both.run == run
     assert [step.step for step in both.steps] == [0]
     assert "a second run begins here" in both.skipped[0].reason
-
-
-def test_parts_are_put_together(tmp_path: Path) -> None:
-    """Layouts and clocks that a part repeats are there once; skipped lines say their part."""
-    first, second = tmp_path / "a", tmp_path / "b"
-    before = (sample.make_layout(), sample.make_clock())
-    first.write_bytes(encode(sample.make_run(), [sample.make_step(0)], *before) + b"x\n")
-    second.write_bytes(encode(sample.make_run(), [sample.make_step(1)], *before))
-    whole = read_parts([first, second])
-    assert [step.step for step in whole.steps] == [0, 1]
-    assert (whole.layouts, whole.clocks) == ([before[0]], [before[1]])
-    assert [reason.partition(":")[0] for _, reason in whole.skipped] == ["a"]
 
 
 def test_reading_needs_no_torch() -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from hooktrace import Tracer, staged, trace
-from hooktrace.capture.calls import DeviceCall
 from hooktrace.staging.driver import run_answered
 from hooktrace.staging.sequencer import sequencer_of
 from hooktrace.testing import FakeBucket, FakeClock
@@ -102,46 +100,6 @@ def test_every_stamp_is_covered_above() -> None:
             before = clock.now_ns
             traced(None, bucket).wait()
             assert clock.now_ns - before == stamps
-
-
-class FailingPool:
-    """Device events that cannot be recorded from the n-th on."""
-
-    def __init__(self, good: int) -> None:
-        self.good = good
-
-    def record(self, device: Any) -> str:
-        """Return an event, or raise."""
-        self.good -= 1
-        if self.good < 0:
-            raise RuntimeError("the device is lost")
-        return "event"
-
-
-class Recorder:
-    """What a call needs of a tracer, and the calls that it was given."""
-
-    def __init__(self, pool: Any) -> None:
-        self.clock = FakeClock()
-        self.event_pool = pool
-        self.calls: list[Any] = []
-        self.push = self.calls.append
-
-
-@pytest.mark.parametrize("good", range(4))
-def test_events_that_cannot_be_recorded_leave_the_device_times_unknown(good: int) -> None:
-    """The call still ends, and says why its times are not known."""
-    recorder: Any = Recorder(FailingPool(good))
-    slot: Any = SimpleNamespace(device=torch.device("meta"))
-    call = DeviceCall(slot, 1, 0, recorder)
-    call.issued(FakeOperation(wire_bytes=4))
-    call.arrived()
-    call.finished()
-    assert recorder.calls == [call]
-    assert call.events is None
-    assert call.unknown == "RuntimeError: the device is lost"
-    assert not call.staged
-    assert not call.in_flight
 
 
 def test_a_hook_on_trial_is_driven_by_the_same_loop() -> None:

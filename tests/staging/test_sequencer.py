@@ -12,7 +12,6 @@ import torch
 from hooktrace import Tracer, staged, trace
 from hooktrace.staging.sequencer import Sequencer, sequencer_of
 from hooktrace.testing import FakeBucket
-from tests.fakes import FakeOperation
 
 
 def test_chains_run_one_at_a_time_in_order() -> None:
@@ -64,29 +63,3 @@ def test_an_interrupted_chain_frees_the_lane() -> None:
         assert not sequencer_of(None)._busy
         assert [a.stage for a in tracer.anomalies()] == ["compress"]  # once a kind and bucket
         assert sum(b.exception is not None for b in tracer.buckets()) == 2
-
-
-@pytest.mark.parametrize("multi_round", [False, True])
-def test_an_operation_that_cannot_be_described(multi_round: bool) -> None:
-    """A record that cannot be made whole costs its stages, and training nothing."""
-
-    class Strange(FakeOperation):
-        def describe(self) -> Any:
-            raise LookupError
-
-    operation = Strange(wire_bytes=4)
-
-    @staged(multi_round=multi_round)
-    def hook(state: Any, bucket: Any) -> Iterator[Any]:
-        yield operation
-        return bucket.buffer()
-
-    bucket = FakeBucket([torch.zeros(4)], is_last=True)
-    with Tracer() as tracer:
-        threading.Timer(0.05, operation.complete).start()
-        result = trace(hook, tracer=tracer)(None, bucket).wait()
-        assert result.data_ptr() == bucket.buffer().data_ptr()
-        (record,) = tracer.buckets()
-        assert [s.name for s in record.stages] == ["hook", "pending"]
-        assert record.wire_bytes is None
-        assert tracer.losses() == {"stamp_failed": 1}

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from hooktrace.analysis.timeline import RankClock, Timeline, arrivals, load
+from hooktrace.analysis.timeline import RankClock, arrivals, load
 from hooktrace.analysis.timeline.columns import UNKNOWN
 from hooktrace.records import CLOCK_DRIFT, ClockRecord
 from hooktrace.records.files import find_records
@@ -142,25 +142,6 @@ def test_files_of_another_run_are_set_apart(tmp_path: Path) -> None:
     assert [t.rank for t in timeline.other_runs] == [2]
 
 
-def test_which_files_are_found(tmp_path: Path) -> None:
-    """The logdir or the folder itself; parts in order; earlier runs and other files are not."""
-    folder = tmp_path / "plugins" / "hooktrace"
-    folder.mkdir(parents=True)
-    names = ["rank00001.jsonl", "rank00000.part10.jsonl", "rank00000.part2.jsonl"]
-    others = ["rank00000.1.jsonl", "rank0.json", "rankx.jsonl", "notes.txt"]
-    for name in [*names, *others, "rank00000.jsonl"]:
-        (folder / name).write_text("")
-    for where in (tmp_path, folder):
-        found = find_records(where)
-        assert list(found) == [0, 1]
-        assert [p.name for p in found[0]] == [
-            "rank00000.jsonl",
-            "rank00000.part2.jsonl",
-            "rank00000.part10.jsonl",
-        ]
-    assert find_records(tmp_path / "nowhere") == {}
-
-
 def test_no_files_make_an_empty_timeline() -> None:
     """Nothing is raised."""
     timeline = load({})
@@ -170,18 +151,13 @@ def test_no_files_make_an_empty_timeline() -> None:
 
 
 @pytest.mark.slow
-def test_processes_read_the_same(tmp_path: Path) -> None:
+def test_processes_read_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether ranks are read here or in processes of their own."""
     write_ranks(tmp_path, {r: text_of(run_of(r), [make_step(1)]) for r in range(3)})
     traces = find_records(tmp_path)
     here = load(traces, processes=1)
-    from hooktrace.analysis.timeline import merge
-
-    limit, merge._WORTH_IT = merge._WORTH_IT, 0
-    try:
-        there: Timeline = load(traces, processes=2)
-    finally:
-        merge._WORTH_IT = limit
+    monkeypatch.setattr("hooktrace.analysis.timeline.read_aside._WORTH_IT", 0)
+    there = load(traces, processes=2)
     for one, other in zip(here.tracks, there.tracks, strict=True):
         assert one.records.run == other.records.run
         assert one.buckets.ready.tolist() == other.buckets.ready.tolist()

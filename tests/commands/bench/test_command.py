@@ -9,9 +9,7 @@ from pathlib import Path
 import pytest
 
 from hooktrace.commands.bench import command
-from hooktrace.commands.bench.command import GROUPS, chosen
 from hooktrace.commands.bench.table import Row
-from hooktrace.records.errors import UsageError
 
 
 class FakeGroup:
@@ -59,19 +57,3 @@ def test_lines_fit_a_terminal_of_120_columns(capsys: pytest.CaptureFixture[str])
     """Without their notes."""
     row = Row("w" * 62, [-123.456, 1234.5, 99999.0] * 4, "µs/bucket", budget=12345.0)
     assert len(command.line_of(row)) <= 120
-
-
-def test_without_a_name_all_but_those_on_demand() -> None:
-    """What needs Chromium or gigabytes of files is asked for by name."""
-    assert set(GROUPS) - set(chosen([])) == {"hooks", "timeline", "report"}
-
-
-def test_named_groups_come_once_in_the_order_of_their_names() -> None:
-    """A name may be said twice."""
-    assert list(chosen(["wire", "hooks", "wire"])) == ["wire", "hooks"]
-
-
-def test_a_wrong_name_is_answered_by_the_right_ones() -> None:
-    """The error lists what may be passed."""
-    with pytest.raises(UsageError, match=r"'wier'; pass --only per-bucket, .*wire"):
-        chosen(["wire", "wier"])

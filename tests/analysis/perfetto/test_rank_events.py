@@ -1,0 +1,76 @@
+"""The events of one rank: slices that nest, names as they are, marks and counters."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from hooktrace.records.codec import RecordEncoder
+from tests.analysis.perfetto.test_export import exported
+from tests.analysis.perfetto.trace_events import ns
+from tests.analysis.timeline.files import moved, run_of, steps_of, text_of, write_ranks
+from tests.exporters.records_sample import (
+    STEP_NS,
+    make_layout,
+    make_skew,
+    make_step,
+    on_device,
+    probed,
+)
+
+
+def test_steps_that_overlap_and_device_times_stay_valid(tmp_path: Path) -> None:
+    """Buckets go to a second row where they overlap; a device step ends with its buckets."""
+    one, other = make_step(1), moved(make_step(2), lambda t: t - 9_500_000)
+    steps = [on_device(make_step(0)), one, other, on_device(make_step(5), resolved=False)]
+    write_ranks(tmp_path, {0: text_of(run_of(0), steps), 1: text_of(run_of(1), steps)})
+    _, events, _ = exported(tmp_path)
+    rows = [e["args"]["name"] for e in events if e["name"] == "thread_name" and e["pid"] == 0]
+    assert "net: bucket 0 (overlap 1)" in rows
+    untimed = [e for e in events if "times" in e.get("args", {})]
+    assert len(untimed) == 4
+    first = next(e for e in events if e["name"] == "step 0")
+    last = max(
+        ns(e["ts"] + e["dur"])
+        for e in events
+        if e["ph"] == "X" and e["pid"] == 0 and e["cat"] == "bucket" and e["args"]["step"] == 0
+    )
+    assert ns(first["ts"] + first["dur"]) == last
+
+
+def test_names_may_hold_anything(tmp_path: Path) -> None:
+    """Quotes, angle brackets and other alphabets come back as they were."""
+    name = 'net "a" </script> <b>ü\n'
+    steps = [
+        (replace(step, model=name), tuple(replace(b, model=name) for b in buckets))
+        for step, buckets in steps_of(2)
+    ]
+    write_ranks(tmp_path, {0: text_of(run_of(0), steps)})
+    _, events, _ = exported(tmp_path)
+    rows = {e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    assert rows == {f"{name}: steps", f"{name}: bucket 0", f"{name}: bucket 1"}
+
+
+def test_marks_and_counters(tmp_path: Path) -> None:
+    """The layout, a skew and the last bucket stand on the row of the steps, an error on its own."""
+    steps = [probed(make_step(0)), make_step(1)]
+    encoder = RecordEncoder()
+    records = [run_of(0), make_layout(), make_skew(1)]
+    data = b"".join(map(encoder.record, records))
+    for step, buckets in steps:
+        data += encoder.buckets(buckets) + encoder.record(step)
+    write_ranks(tmp_path, {0: data.decode()})
+    _, events, _ = exported(tmp_path)
+    rows = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    assert [(rows[e["tid"]], e["name"], ns(e["ts"])) for e in events if e["ph"] == "i"] == [
+        ("net: steps", "last bucket ready", 1_000_000),
+        ("net: steps", "last bucket ready", STEP_NS + 1_000_000),
+        ("net: bucket 0", "error 0.25", 2_000_000),
+        ("net: steps", "bucket layout, generation 1", 0),
+        ("net: steps", "bucket 0: ready 3.000 ms after the first rank", STEP_NS),
+    ]
+    counters = [(e["name"], e["args"]) for e in events if e["ph"] == "C"]
+    assert counters == [("net exposed", {"ms": 2.0}), ("net busbw", {"GB/s": 0.002})] * 2
+    derived = {e["name"] for e in events if e.get("cat") == "derived"}
+    assert derived == {"queue", "wire"}

@@ -1,0 +1,57 @@
+"""Jobs of which one knows what they are like, and what a report says of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hooktrace.analysis.report import Finding, RunReport, build_report
+from hooktrace.analysis.report.facts import ModelFacts
+from hooktrace.analysis.timeline import load
+from hooktrace.records.files import find_records
+from hooktrace.testing.synthetic import SyntheticJob, write_job
+
+MS = 1_000_000
+QUIET = SyntheticJob(ranks=3, steps=20, jitter_ms=0.0)
+HIDDEN = SyntheticJob(ranks=3, steps=30, bucket_bytes=(4_000_000,) * 7 + (100_000,))
+"""Of one bucket that ends late and is too small to matter."""
+
+
+def report_of(folder: Path) -> RunReport:
+    """Read and sum up what lies in a folder."""
+    return build_report(load(find_records(folder)))
+
+
+def facts_of(folder: Path) -> ModelFacts:
+    """Return the facts of the only model in a folder."""
+    (model,) = report_of(folder).models
+    return model.facts
+
+
+def model_of(job: SyntheticJob, folder: Path) -> ModelFacts:
+    """Return the facts of a job's only model."""
+    write_job(job, folder)
+    return facts_of(folder)
+
+
+def found_in(folder: Path) -> list[Finding]:
+    """Return what is said of the only model in a folder."""
+    (model,) = report_of(folder).models
+    return model.findings
+
+
+def found(job: SyntheticJob, folder: Path) -> list[Finding]:
+    """Return what is said of a job."""
+    write_job(job, folder)
+    return found_in(folder)
+
+
+def one(all_found: list[Finding], words: str) -> Finding:
+    """Return the only finding whose sentence has these words."""
+    (match,) = [f for f in all_found if words in f.sentence]
+    return match
+
+
+def gain_ms(finding: Finding) -> float:
+    """Return the gain in ms."""
+    assert finding.gain_ns is not None
+    return finding.gain_ns / MS

@@ -1,0 +1,76 @@
+"""Who is late and what is exposed, of jobs of which one knows it."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hooktrace.analysis.report.causes import tails
+from hooktrace.analysis.report.step_arrays import settled_steps
+from hooktrace.analysis.timeline import load
+from hooktrace.records.files import find_records
+from hooktrace.testing.synthetic import SyntheticJob, write_job
+from tests.analysis.report.jobs import (
+    MS,
+    QUIET,
+    model_of,
+    report_of,
+)
+
+
+def test_a_late_rank_is_found_with_its_bucket(tmp_path: Path) -> None:
+    """Rank 2 falls behind at bucket 3 by 7 ms; the clocks are known to 20 us each."""
+    model = model_of(
+        dataclasses.replace(QUIET, late_ms={2: 7.0}, late_from=3, jitter_ms=0.2), tmp_path
+    )
+    (late,) = model.late
+    assert (late.rank, late.since, late.share) == (2, 3, 1.0)
+    assert not late.is_late_from_the_start
+    assert late.margin_ns == pytest.approx(7 * MS, rel=0.05)
+    assert late.lag_ns == pytest.approx(7 * MS, rel=0.05)
+    assert 20_000 <= late.uncertainty_ns <= 40_000
+    (report,) = report_of(tmp_path).models
+    assert report.arrays.lags[2, 3:] == pytest.approx(7 * MS, rel=0.05)
+    assert (report.arrays.lags[:2] < 0.3 * MS).all()
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_ranks_that_take_turns_are_not_late(tmp_path: Path, ranks: int) -> None:
+    """One of them is always last: of two each in half of the steps."""
+    assert model_of(dataclasses.replace(QUIET, ranks=ranks, jitter_ms=5.0), tmp_path).late == ()
+
+
+def test_nobody_is_late_by_an_unknown_clock(tmp_path: Path) -> None:
+    """It is said that the clocks are missing instead."""
+    write_job(dataclasses.replace(QUIET, late_ms={2: 7.0}, clocks=False), tmp_path)
+    report = report_of(tmp_path)
+    (model,) = report.models
+    assert model.facts.late == ()
+    assert not model.facts.is_order_known
+    assert np.isnan(model.arrays.lags).all()
+    assert report.unaligned == [1, 2]
+    assert any("rank 1-2: the clock was not measured" in line for line in report.missing)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(1, 3),
+    st.lists(st.integers(10_000, 20_000_000), min_size=1, max_size=9),
+    st.integers(0, 3),
+)
+def test_what_buckets_add_is_what_is_exposed(
+    tmp_path_factory: pytest.TempPathFactory, ranks: int, sizes: list[int], seed: int
+) -> None:
+    """On every rank and step, whatever the buckets are like."""
+    folder = tmp_path_factory.mktemp("job")
+    write_job(SyntheticJob(ranks=ranks, steps=4, bucket_bytes=tuple(sizes), seed=seed), folder)
+    arrays = settled_steps(load(find_records(folder)), "synthetic")
+    assert arrays is not None
+    added = tails(arrays)
+    assert (added >= 0).all()
+    assert np.abs(added.sum(axis=2) - arrays.exposed).max() <= 2  # ns, of a double's rounding

@@ -1,0 +1,54 @@
+"""What is said of jobs whose compression costs, saves or loses too much."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from tests.analysis.report.jobs import (
+    HIDDEN,
+    found,
+    found_in,
+    gain_ms,
+    one,
+)
+from tests.analysis.timeline.files import run_of, text_of, write_ranks
+from tests.exporters.records_sample import HOOK, make_step, probed
+
+
+def test_compression_that_costs_more_than_it_saves(tmp_path: Path) -> None:
+    """8 buckets: 3 ms to compress and 3 to decompress each, to save half of 4.2."""
+    job = dataclasses.replace(
+        HIDDEN, hook="fp16_compress_hook", wire_share=0.5, codec_ms=3.0,
+        bucket_bytes=(4_000_000,) * 8,
+    )  # fmt: skip
+    all_found = found(job, tmp_path)
+    finding = one(all_found, "fp16_compress_hook costs more than it saves: 48.0 ms a step")
+    assert gain_ms(finding) == pytest.approx(48 - 8 * 2.2, rel=0.05)
+    thread = one(all_found, "hold up the backward pass for 24.0 ms")
+    assert gain_ms(thread) == pytest.approx(24)
+
+
+def test_compression_that_pays_is_not_blamed(tmp_path: Path) -> None:
+    """0.1 ms to save 2."""
+    job = dataclasses.replace(HIDDEN, hook="fp16_compress_hook", wire_share=0.5, codec_ms=0.05)
+    assert not [f for f in found(job, tmp_path) if "costs more" in f.sentence]
+
+
+def test_a_hook_that_sends_as_much_as_it_gets(tmp_path: Path) -> None:
+    """Its name says that it compresses."""
+    job = dataclasses.replace(HIDDEN, hook="fp16_compress_hook", codec_ms=0.5)
+    finding = one(found(job, tmp_path), "fp16_compress_hook sends as much as it gets")
+    assert gain_ms(finding) == pytest.approx(8)
+
+
+def test_a_large_error_has_no_gain(tmp_path: Path) -> None:
+    """A quarter off, with error feedback: said, after what has a gain."""
+    write_ranks(tmp_path, {0: text_of(run_of(0), [probed(make_step(i)) for i in range(3)])})
+    all_found = found_in(tmp_path)
+    finding = all_found[-1]
+    assert finding.sentence.startswith(f"{HOOK} loses 25 % of bucket 0's gradients")
+    assert finding.gain_ns is None
+    assert "error feedback sends what was lost with the next steps" in finding.evidence

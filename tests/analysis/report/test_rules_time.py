@@ -1,0 +1,106 @@
+"""What is said of jobs whose time goes to one thing, and what it says is to be gained."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from hooktrace.analysis.report import rules_time
+from tests.analysis.report.jobs import (
+    HIDDEN,
+    MS,
+    found,
+    found_in,
+    gain_ms,
+    one,
+)
+from tests.analysis.timeline.files import run_of, text_of, write_ranks
+from tests.exporters.records_sample import make_step
+
+
+def test_hidden_communication_is_the_only_thing_said(tmp_path: Path) -> None:
+    """Nothing is to be gained where the last bucket takes 0.3 ms of 100."""
+    (only,) = found(HIDDEN, tmp_path)
+    assert only.sentence.startswith("Communication is hidden: 0.")
+    assert gain_ms(only) == pytest.approx(0.4, abs=0.1)
+
+
+def test_a_large_last_bucket(tmp_path: Path) -> None:
+    """16 MB take 16.2 ms after backward; a bucket of 4 MB has been seen to take 4.2."""
+    job = dataclasses.replace(HIDDEN, bucket_bytes=(4_000_000,) * 7 + (16_000_000,))
+    all_found = found(job, tmp_path)
+    exposed = one(all_found, "Exposed communication is")
+    assert gain_ms(exposed) == pytest.approx(16.4, rel=0.05)
+    assert "what backward leaves over: 100 % bucket 7 (the last)" in exposed.evidence
+    large = one(all_found, "Bucket 7, the last, is too large to hide: its 16.00 MB")
+    assert gain_ms(large) == pytest.approx(12, rel=0.1)
+    assert "layers.7.weight" in large.remedy  # one parameter: bucket_cap_mb does not help
+    halved = one(all_found, "a 16-bit hook would halve")
+    assert gain_ms(halved) == pytest.approx(8.3, rel=0.1)
+    gains = [gain_ms(f) for f in all_found]
+    assert gains == sorted(gains, reverse=True)
+
+
+def test_small_buckets(tmp_path: Path) -> None:
+    """2 ms of latency each, 50 to 400 kB at 1 GB/s: one bucket would do in place of 30."""
+    job = dataclasses.replace(
+        HIDDEN, latency_ms=2.0, backward_ms=10.0, bucket_bytes=(50_000, 200_000, 400_000) * 10
+    )
+    finding = one(found(job, tmp_path), "The 30 buckets are too small")
+    assert "of their time on the wire is latency, 2." in finding.sentence
+    assert "1 would do" in finding.evidence[1]
+    assert finding.remedy == "Raise bucket_cap_mb to about 8."
+    exposed = one(found_in(tmp_path), "Exposed communication is")
+    assert finding.gain_ns == exposed.gain_ns  # all that is exposed, less than 29 latencies
+
+
+def test_a_queue(tmp_path: Path) -> None:
+    """40 ms of transfers are asked for within 10 ms, two at a time."""
+    job = dataclasses.replace(HIDDEN, backward_ms=10.0, bucket_bytes=(4_000_000,) * 10)
+    finding = one(found(job, tmp_path), "Collectives queue behind each other")
+    assert gain_ms(finding) == pytest.approx(10 / 2 * 4.2 - 10 - 4.2, rel=0.3)
+    assert "2 at a time on gloo" in finding.evidence[1]
+
+
+def test_a_slow_bucket(tmp_path: Path) -> None:
+    """The last one takes 7 ms where the others of its size take 1."""
+    steps = []
+    for i in range(6):
+        step, buckets = make_step(i, bucket_count=5)
+        *others, last = buckets
+        wire = replace(last.stages[2], end_ns=last.stages[2].end_ns + 6 * MS)
+        end = replace(
+            last.stages[3], start_ns=last.stages[3].start_ns + 6 * MS,
+            end_ns=last.stages[3].end_ns + 6 * MS,
+        )  # fmt: skip
+        slow = replace(last, stages=(*last.stages[:2], wire, end), done_ns=last.done_ns + 6 * MS)
+        exposed = (step.exposed_ns or 0) + 6 * MS
+        steps.append((replace(step, done_ns=slow.done_ns, exposed_ns=exposed), (*others, slow)))
+    write_ranks(tmp_path, {0: text_of(run_of(0), steps)})
+    finding = one(found_in(tmp_path), "Bucket 4 is slow on the wire")
+    assert gain_ms(finding) == pytest.approx(6)
+
+
+def test_a_wait_for_the_rounds_before_is_not_called_compression() -> None:
+    """Where little of the hook's calls is compress, the remedy does not ask for less of it."""
+    bucket = SimpleNamespace(bucket=9, call_ns=80e6, stages={"compress": 1e6, "queue": 50e6})
+    model: Any = SimpleNamespace(
+        clock="host",
+        period=SimpleNamespace(p50=800e6),
+        buckets=[bucket],
+        queued_ns=50e6,
+        exposed_share=1.0,
+    )
+    (held,) = rules_time.hook_holds_the_thread(model, None)
+    assert "Compress" not in held.remedy
+    assert "wait for all rounds" in held.evidence[0]
+    (queued,) = rules_time.workers_are_busy(model, None)
+    assert "in an order that hooktrace keeps" in queued.evidence[-1]
+    bucket.stages["compress"] = 60e6
+    (held,) = rules_time.hook_holds_the_thread(model, None)
+    assert held.remedy.startswith("Compress")

@@ -1,0 +1,60 @@
+"""A model's settled steps as arrays."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from tests.analysis.report.jobs import (
+    MS,
+    QUIET,
+    facts_of,
+    model_of,
+    report_of,
+)
+from tests.analysis.timeline.files import run_of, steps_of, text_of, write_ranks
+from tests.exporters.records_sample import MODEL
+
+
+def test_a_steps_times_are_those_of_its_records(tmp_path: Path) -> None:
+    """A step of the sample: 10 ms, two buckets 1 ms apart of 2 ms each, so 2 ms are exposed."""
+    write_ranks(tmp_path, {r: text_of(run_of(r), steps_of(9)) for r in range(2)})
+    model = facts_of(tmp_path)
+    assert (model.steps, model.clock, model.exposed_share) == (9, "host", 0.2)
+    assert model.period is not None
+    assert model.exposed is not None
+    assert (model.period.p50, model.exposed.p50, model.busy_ns) == (10 * MS, 2 * MS, 3 * MS)
+    assert model.overlap == pytest.approx(1 / 3)
+    assert (model.gradient_bytes, model.wire_bytes) == (8_000, 4_000)
+    first, last = model.buckets
+    assert first.stages == {
+        "compress": 0.1 * MS, "queue": 0.4 * MS, "wire": 1 * MS, "decompress": 0.5 * MS,
+    }  # fmt: skip
+    assert (first.ready_ns, last.ready_ns) == (0, 1 * MS)
+    assert (first.is_last, last.is_last) == (False, True)
+    assert (first.tail_share, last.tail_share) == (0.5, 0.5)  # done 1 and 2 ms after backward
+    assert first.busbw_bytes_per_second == pytest.approx(2_000 / 1e-3)
+
+
+def test_transfer_is_wire_time_without_the_wait(tmp_path: Path) -> None:
+    """4 MB at 1 GB/s take 4.2 ms, however long the others wait for rank 2."""
+    job = dataclasses.replace(QUIET, late_ms={2: 7.0}, late_from=3)
+    for bucket in model_of(job, tmp_path).buckets:
+        assert bucket.transfer_ns == pytest.approx(4.2 * MS, rel=0.1)
+        waits = 7 * MS if bucket.bucket >= 3 else 0.0
+        assert bucket.wait_ns == pytest.approx(waits, abs=0.5 * MS)
+
+
+def test_a_model_that_never_settled_is_said(tmp_path: Path) -> None:
+    """Only warm-up steps: no numbers, and a sentence."""
+    steps = [
+        (replace(step, warmup=True), tuple(replace(b, warmup=True) for b in buckets))
+        for step, buckets in steps_of(2)
+    ]
+    write_ranks(tmp_path, {0: text_of(run_of(0), steps)})
+    report = report_of(tmp_path)
+    assert report.models == []
+    assert any(f"model {MODEL}: no step has settled" in line for line in report.missing)

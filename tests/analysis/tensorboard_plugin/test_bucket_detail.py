@@ -1,0 +1,32 @@
+"""All numbers of one bucket, as the tab shows them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from hooktrace.analysis.tensorboard_plugin.bucket_detail import bucket_detail
+from hooktrace.analysis.tensorboard_plugin.runs import NotThereError
+from tests.analysis.tensorboard_plugin.test_level_of_detail import scene
+from tests.analysis.timeline.files import steps_of
+from tests.exporters.records_sample import probed
+
+
+def test_details_are_those_of_the_record(tmp_path: Path) -> None:
+    """Errors, exception, and a row that is not there."""
+    step, buckets = probed(steps_of(1)[0])
+    failed = (buckets[0], replace(buckets[1], exception="ValueError: no"))
+    made = scene(tmp_path, [(step, failed)])
+    first = bucket_detail(made, 0, 0)
+    assert first["title"] == "bucket 0, step 0, rank 0"
+    assert first["times"][0] == ["ready to done", "2.000 ms"]
+    assert first["stages"][1] == [1, "queue", "0.400 ms", "derived"]
+    assert first["bytes"][1] == ["on the wire", "2 kB (2 times less)"]
+    assert first["error"][0] == ["relative L2", "0.25"]
+    assert first["worst"] == [["layer0.bias", "inf"]]
+    assert bucket_detail(made, 0, 1)["exception"] == "ValueError: no"
+    for rank, row in ((0, 2), (0, -1), (1, 0)):
+        with pytest.raises(NotThereError):
+            bucket_detail(made, rank, row)

@@ -1,0 +1,35 @@
+"""The tab's lists: who was late, which steps were slow, where a step is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hooktrace.analysis.tensorboard_plugin.run_summary import step_of, summary_of
+from hooktrace.analysis.tensorboard_plugin.scene import LATE, scene_of
+from hooktrace.analysis.timeline import load
+from hooktrace.records.files import find_records
+from hooktrace.testing.synthetic import SyntheticJob, simulate, write_job
+from tests.analysis.tensorboard_plugin.test_level_of_detail import MS
+
+
+def test_the_late_rank_is_marked_and_counted(tmp_path: Path) -> None:
+    """Rank 2 in every fifth step, by 2 ms; the step most exposed is that of the slow collective."""
+    job = SyntheticJob(
+        steps=100, bucket_bytes=(4_000_000,) * 3, late_ms={2: 2.0}, late_every=5, jitter_ms=0.0,
+        slow_every=97, forward_ms=10.0, backward_ms=30.0,
+    )  # fmt: skip
+    write_job(job, tmp_path)
+    made = scene_of(load(find_records(tmp_path)), job.model)
+    for rank in made.ranks:
+        late = sorted(set(rank.step[(rank.flags & LATE) != 0].tolist()))
+        assert late == (list(range(1, 101, 5)) if rank.rank == 2 else [])
+    summary = summary_of(made)
+    (late_rank,) = summary["late"]
+    assert (late_rank["rank"], late_rank["times"], late_rank["of"]) == (2, 60, 300)
+    assert late_rank["margin"] == 2 * MS
+    steps = {step.number: step.completed(0)[0] for step in simulate(job)}
+    longest = max(steps.values(), key=lambda step: step.exposed_ns or 0).step
+    assert summary["exposed"][0]["step"] == longest
+    start = steps[longest].first_ready_ns - steps[1].first_ready_ns
+    assert step_of(made, longest)["start"] == start
+    assert step_of(made, 10**6)["step"] == 100

@@ -1,0 +1,34 @@
+"""The compiled python reducer, on 2 real gloo ranks."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.distributed import catalogue_scenarios, training_scenarios
+from tests.distributed.harness import Ranks
+
+pytestmark = pytest.mark.slow
+
+
+QUANTISATION_ERROR = 0.02
+"""Of one element at most half a step, 1/510 of the range; the norm's error is smaller than this."""
+
+
+def test_single_round_hooks_run_compiled(two: Ranks) -> None:
+    """The compiled python reducer gives the same gradients."""
+    for facts in two.run(catalogue_scenarios.compiled):
+        exact = {name: value for name, value in facts.items() if "QUANTIZE" not in name}
+        assert exact == dict.fromkeys(exact, 0.0)
+        assert len(exact) == 5
+        assert facts["QUANTIZE_PER_TENSOR"] < QUANTISATION_ERROR
+        assert facts["QUANTIZE_PER_CHANNEL"] < QUANTISATION_ERROR
+
+
+@pytest.mark.slow
+def test_the_compiled_reducer(two: Ranks) -> None:
+    """A tuple in place of a bucket: results are right, and the tracer says what it cannot see."""
+    for facts in two.run(training_scenarios.compiled_reducer):
+        assert facts == {
+            "staged": (0.0, ["compiled_reducer"]),
+            "opaque": (0.0, ["compiled_reducer"]),
+        }

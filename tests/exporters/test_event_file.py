@@ -1,0 +1,41 @@
+"""A TensorBoard event file on a disk that is full or gone, and after a restart."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from hooktrace.exporters.tensorboard import TensorBoardExporter
+from tests.exporters import records_sample as sample
+from tests.exporters.test_append_file import largest_file
+from tests.exporters.test_tensorboard import GROUP, read, write
+
+
+def test_a_restarted_run_overtakes_the_earlier_one(tmp_path: Path) -> None:
+    """Steps that a later run in the same directory makes again are shown once."""
+    write(tmp_path, sample.make_batch(steps=5))
+    restarted = replace(sample.make_batch(first_step=3, steps=3), records=())
+    events = write(tmp_path, restarted)
+    assert [e.step for e in events.Scalars(f"{GROUP}/exposed_ms")] == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_full_disk_and_a_deleted_directory_raise_from_export(tmp_path: Path) -> None:
+    """The error comes out of export with its remedy, the file stays readable, closing is quiet."""
+    exporter = TensorBoardExporter(tmp_path)
+    exporter.export(sample.make_batch())
+    with (
+        largest_file(2000),
+        pytest.raises(OSError, match=r"File too large; raise the process's file size limit"),
+    ):
+        exporter.export(sample.make_batch(first_step=2, steps=20))
+    exporter.close()
+    assert [e.step for e in read(tmp_path / "rank0").Scalars(f"{GROUP}/exposed_ms")] == [0, 1]
+
+    exporter.export(sample.make_batch())
+    shutil.rmtree(tmp_path)
+    with pytest.raises(FileNotFoundError, match="was deleted while it was being written"):
+        exporter.export(sample.make_batch(first_step=2))
+    exporter.close()

@@ -1,0 +1,37 @@
+"""What a probe hands over: whose overflow it was, and when each rank came."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from tests.probes.test_probe import Probed, Sink
+
+
+@pytest.mark.parametrize(("place", "part"), [(0, 0), (3, 0), (4, 1), (5, 1)])
+def test_an_overflow_is_of_the_parameter_that_holds_it(place: int, part: int) -> None:
+    """Also at a parameter's first and last element."""
+    result = torch.ones(6)
+    result[place] = math.inf
+    probed = Probed(result)
+    probed.complete()
+    assert probed.sink.results[0].overflow == (part, 1.0)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_the_arrival_travels_with_the_samples(known: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In rank 0's clock, with what it may be off; the samples and checksums stay what they are."""
+    if not known:
+        monkeypatch.setattr(Sink, "clock_offset", lambda self, host_ns: None)
+    probed = Probed(torch.ones(6), ready=10**15)
+    probed.complete()
+    (found,) = probed.sink.results
+    assert found.arrivals is not None
+    expected = [10**15 + 100, 7] if known else [10**15, -1]
+    assert found.arrivals.tolist() == [expected, expected]
+    assert found.samples is not None
+    assert found.samples.tolist() == [[1.0] * 6] * 2
+    assert found.checksums is not None
+    assert found.checksums.tolist() == [[0, 0]] * 2

@@ -1,0 +1,44 @@
+"""A bucket's record: its error, its stages, its rates."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from hooktrace.records import ErrorRecord
+from tests.exporters import records_sample as sample
+
+from .text import decode, encode
+
+
+def test_infinity_and_what_is_not_finite() -> None:
+    """JSON has no word for them: an error that is infinite comes back, what is NaN is unknown."""
+    error = ErrorRecord(
+        relative_l2=float("inf"), cosine=0.0, max_absolute=2.0, flipped_share=0.0,
+        reference_l2=0.0, residual_l2=float("nan"),
+    )  # fmt: skip
+    bucket = replace(sample.make_bucket(), error=error)
+    (found,) = decode(encode(sample.make_run(), [(sample.make_step()[0], (bucket,))])).buckets
+    assert found.error == replace(error, residual_l2=None)
+
+
+def test_times_by_stage() -> None:
+    """The sample's: 0.1 ms compress, 0.4 queue, 1 wire, 0.5 decompress."""
+    bucket = sample.make_bucket()
+    assert (bucket.clock, bucket.duration_ns, bucket.compression_ratio) == ("host", 2_000_000, 2.0)
+    assert bucket.stage_totals_ns() == {
+        "compress": 100_000, "queue": 400_000, "wire": 1_000_000, "decompress": 500_000,
+    }  # fmt: skip
+    assert (bucket.stage_ns("wire"), bucket.stage_ns("pending")) == (1_000_000, 0)
+    assert bucket.busbw_bytes_per_second == (bucket.bus_bytes or 0) * 1e9 / 1_000_000
+    with pytest.raises(ValueError, match="no stage is called 'wier'; the stages are compress, qu"):
+        bucket.stage_ns("wier")
+
+
+def test_a_device_bucket_that_did_not_resolve_has_no_times() -> None:
+    """The host's say when the work was enqueued, and nothing of how long it took."""
+    _, (known, _) = sample.on_device(sample.make_step())
+    _, (bucket, _) = sample.on_device(sample.make_step(), resolved=False)
+    assert (known.clock, known.stage_ns("wire")) == ("device", 2_000_000)
+    assert (bucket.clock, bucket.duration_ns, bucket.timed_stages) == ("device", None, ())
+    assert bucket.busbw_bytes_per_second is None
