@@ -1,10 +1,10 @@
 """Real gloo ranks for tests: one launched group a world size runs the scenarios of all tests.
 
-    test: two.run(scenario) --> Ranks, which keep results --> Group: torchrun --> worker.py, a rank
+    test: two.run(scenario) --> Ranks, which keep results --> Group --forks.py--> worker.py, a rank
                             <------ each rank's result, over a Unix socket <------
 
-A scenario is a function of the rank in one of this folder's modules.  Starting a group costs
-seconds, so it is started for the first test that asks, and serves the others.  A scenario runs when
+A scenario is a function of the rank in one of this folder's modules.  A group is started for the
+first test that asks, and serves the others.  A scenario runs when
 the first test asks for its result, under a deadline of its own.  One that raises, hangs or ends its
 process fails the tests that ask for it, and them alone: its group is killed with all processes, and
 the next scenario runs in a fresh one.
@@ -17,19 +17,21 @@ import pickle
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
+
+from tests.distributed.forks import Fork
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 WORKER = Path(__file__).with_name("worker.py")
 START_S = 90.0
-"""A group has that long to start: torch is imported twice, one after another, on a busy machine."""
+"""A group has that long to start: torch is imported before the first one, on a busy machine."""
 DEADLINE_S = 120.0
 GRACE_S = 5.0
 """After the first rank failed in a scenario the others have that long: they may wait for it."""
@@ -40,6 +42,25 @@ Scenario = Callable[[int], Any]
 
 launchers: set[int] = set()
 """Processes that the running groups were started by."""
+
+
+class Launched(Protocol):
+    """What a group needs of a process that it started; ``subprocess.Popen`` has it."""
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+
+    def poll(self) -> int | None:
+        """Return the exit code once there is one."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the exit code; raises ``subprocess.TimeoutExpired``."""
+
+
+Start = Callable[[Path, Path], Launched]
+"""Starts a process whose ranks connect to a socket, the first, and print into a file, the second.
+"""
 
 
 def scenario(
@@ -118,30 +139,23 @@ class Ranks:
 
 
 class Group:
-    """Processes with one gloo group between them, started by one or several launchers."""
+    """Processes with one gloo group between them."""
 
-    def __init__(
-        self, commands: Sequence[Sequence[str]], ranks: int, environment: Mapping[str, str]
-    ) -> None:
-        """Start the commands, each with the socket's path added, and wait for their ranks."""
+    def __init__(self, starts: Iterable[Start], ranks: int) -> None:
+        """Start the processes, and wait for their ranks."""
         self._directory = tempfile.TemporaryDirectory(prefix="hooktrace-ranks-")
         self._log = Path(self._directory.name, "output.txt")
         self._connections: list[Connection] = []
         self._pids: list[int] = []
-        self._launchers: list[subprocess.Popen[bytes]] = []
+        self._launchers: list[Launched] = []
+        self._log.touch()
         control = Path(self._directory.name, "control")
-        with socket.socket(socket.AF_UNIX) as listener, self._log.open("wb") as log:
+        with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(control))
             listener.listen(ranks)
             try:
-                for command in commands:
-                    process = subprocess.Popen(
-                        [*command, str(control)],
-                        env=environment,
-                        stdout=log,
-                        stderr=log,
-                        start_new_session=True,
-                    )
+                for start in starts:
+                    process = start(control, self._log)
                     self._launchers.append(process)
                     launchers.add(process.pid)
                 self._accept(listener, ranks)
@@ -249,24 +263,43 @@ class Group:
 
 def here(ranks: int) -> Group:
     """Start a group on this machine's loopback."""
-    command = [
-        *(sys.executable, "-m", "torch.distributed.run", "--nnodes", "1"),
-        *("--nproc-per-node", str(ranks)),
-        *("--master-addr", "127.0.0.1", "--master-port", str(free_port())),
-        str(WORKER),
-    ]
-    return Group([command], ranks, environment(GLOO_SOCKET_IFNAME="lo"))
+    shared = {"WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
+    shared |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": free_port()}
+    return Group(
+        [
+            partial(Fork, environment(GLOO_SOCKET_IFNAME="lo", RANK=i, LOCAL_RANK=i, **shared))
+            for i in range(ranks)
+        ],
+        ranks,
+    )
 
 
-def environment(**more: str) -> dict[str, str]:
+def launched(command: Sequence[str], environment: Mapping[str, str]) -> Start:
+    """Return what starts a launcher, whose last argument is the socket's path."""
+
+    def start(control: Path, log: Path) -> Launched:
+        with log.open("ab") as output:
+            return subprocess.Popen(
+                [*command, str(control)],
+                env=environment,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+
+    return start
+
+
+def environment(**more: object) -> dict[str, str]:
     """Return the environment of a process that imports this repository's package, for tests."""
     paths = [str(REPOSITORY), os.environ.get("PYTHONPATH", "")]
     return {
         **os.environ,
         "OMP_NUM_THREADS": "1",
+        "OPENBLAS_NUM_THREADS": "1",
         "PYTHONPATH": os.pathsep.join(filter(None, paths)),
         "PYTHONWARNINGS": "ignore",
-        **more,
+        **{name: str(value) for name, value in more.items()},
     }
 
 

@@ -67,7 +67,9 @@ def test_ranks_end_with_the_process_that_wants_them(tmp_path: Path) -> None:
     code = (
         "from tests.distributed import harness, harness_scenarios\n"
         "ranks = harness.Ranks(1)\n"
-        "print(ranks.run(harness_scenarios.fine)[0][0], *harness.launchers, flush=True)\n"
+        "from multiprocessing.forkserver import _forkserver\n"
+        "rank = ranks.run(harness_scenarios.fine)[0][0]\n"
+        "print(rank, _forkserver._forkserver_pid, flush=True)\n"
         "input()\n"
     )
     with subprocess.Popen(

@@ -22,7 +22,7 @@ import pytest
 
 from hooktrace.analysis.timeline import arrivals, load
 from hooktrace.records.files import find_records
-from tests.distributed.harness import WORKER, Group, environment, name_of
+from tests.distributed.harness import WORKER, Group, environment, launched, name_of
 from tests.distributed.host_scenarios import LATE, LATE_S, far_apart
 
 pytestmark = pytest.mark.slow
@@ -84,7 +84,8 @@ def far(hosts: list[str]) -> Iterator[list[Any]]:
                 *("--master-addr", "10.77.0.1", "--master-port", "29400", str(WORKER)),
             ]
         )
-    group = Group(commands, 2, environment(GLOO_SOCKET_IFNAME="cable"))
+    there = environment(GLOO_SOCKET_IFNAME="cable")
+    group = Group([launched(command, there) for command in commands], 2)
     try:
         results = group.run(name_of(far_apart), DEADLINE_S)
     except BaseException:
