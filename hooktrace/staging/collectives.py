@@ -270,8 +270,14 @@ class Broadcast(Operation):
 
     def start(self) -> Future:
         """Issue the broadcast."""
-        work = dist.broadcast(self.tensor, group=self.group, group_src=self.source, async_op=True)
-        return work.get_future()
+        # `dist.broadcast` looks the source up among registered groups; rounds have one that is not.
+        options: Any = dist.BroadcastOptions()
+        options.rootRank = self.source
+        options.rootTensor = 0
+        if hasattr(options, "asyncOp"):  # as above
+            options.asyncOp = True
+        tensor = torch.view_as_real(self.tensor) if self.tensor.is_complex() else self.tensor
+        return self.group.broadcast([tensor], options).get_future()
 
     def result(self, future: Future) -> torch.Tensor:
         """Return the tensor, now equal to the source's."""

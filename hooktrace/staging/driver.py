@@ -132,8 +132,9 @@ class HookRun:
 
     def _returned(self, result: Any) -> Any:
         call = self._call
-        if call is None or not _is_its_buffer(result, call.slot):
-            wrong = wrong_result(result, None if call is None else call.slot)
+        slot = None if call is None else call.slot
+        if slot is None or not _is_its_buffer(result, slot):
+            wrong = wrong_result(result, slot)
             if wrong is not None:
                 self._fail(self._own_stage, wrong)
         self.result = result
@@ -285,6 +286,13 @@ class _AnsweredRun(HookRun):
     """
 
     __slots__ = ()
+
+    def _returned(self, result: Any) -> Any:
+        wrong = wrong_result(result, None)
+        if wrong is not None:
+            raise wrong
+        self.result = result
+        return _ENDED
 
     def _fail(self, stage: str, error: BaseException) -> NoReturn:
         raise error

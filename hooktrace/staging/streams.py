@@ -23,7 +23,7 @@ from typing import Any, Final
 import torch
 import torch.distributed as dist
 
-from ..capture.device_events import current_stream
+from ..capture.device_events import accelerator, current_stream
 
 _DEPTH: Final = 5  # a generator's local, its object, that one's dictionary, a list in it, its item
 _LEFT_ALONE: Final = (
@@ -33,7 +33,7 @@ _LEFT_ALONE: Final = (
 )
 """What holds no tensor of one call, or far more than that."""
 
-enabled: bool = torch.accelerator.current_accelerator() is not None
+enabled: bool = accelerator() is not None
 """Whether this build of torch knows a device at all; no driver is asked.  If not, nothing is."""
 
 

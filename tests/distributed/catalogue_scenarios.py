@@ -17,6 +17,7 @@ from hooktrace import Tracer, hooks
 from hooktrace.hooks import DDPCommHookType
 from tests.distributed.harness import scenario
 from tests.distributed.models import backward, gradients, make_ddp, make_model
+from tests.versions import BROADCASTS_COMPLEX
 
 
 def resnet18_shapes() -> list[tuple[int, ...]]:
@@ -134,6 +135,8 @@ def refusals(rank: int) -> dict[str, str]:
         "sparse": (DDPCommHookType.QUANTIZE_PER_TENSOR, sparse, None),
         "powersgd sparse": (DDPCommHookType.POWER_SGD, sparse, None),
     }
+    if not BROADCASTS_COMPLEX:
+        del cases["complex"]
     facts = {}
     for name, (kind, module, state) in cases.items():
         for tracer in (None, Tracer()):

@@ -18,6 +18,7 @@ from hooktrace import Tracer, hooks
 from hooktrace.ranks.private_group import PrivateGroup
 from tests.distributed.harness import scenario
 from tests.distributed.models import backward, gradients, make_ddp, train
+from tests.versions import BROADCASTS_COMPLEX
 
 STEPS = 20
 CAP_MB = 0.004
@@ -345,6 +346,8 @@ def odd_gradients(rank: int) -> dict[str, tuple[bool, int, list[str]]]:
         "sparse": lambda: torch.randint(0, 10, (4,)),
         "complex": lambda: torch.randn(4, 8, dtype=torch.complex64),
     }
+    if not BROADCASTS_COMPLEX:
+        del models["complex"]
     facts = {}
     for name, make in models.items():
         seen = []

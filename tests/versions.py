@@ -1,0 +1,13 @@
+"""What a version of torch cannot do by itself, so that no test can ask it of hooktrace."""
+
+from __future__ import annotations
+
+import torch
+
+_TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
+
+BROADCASTS_COMPLEX = _TORCH > (2, 6)
+"""Whether DDP can be made of complex parameters on gloo: 2.6 raises "Invalid scalar type"."""
+
+COMPILES_GENERATORS = _TORCH > (2, 6)
+"""Whether dynamo traces every hook's generator: in 2.6 it fails by itself on some."""
