@@ -53,6 +53,9 @@ class Sampler(Protocol):
     def leave(self) -> None:
         """Let the other ranks know that this one samples no more."""
 
+    def begin_in_child(self) -> None:
+        """In a forked child, let go of what is the parent's."""
+
 
 class LastCall(Protocol):
     """What a slot knows of its last call."""

@@ -15,6 +15,7 @@ counts are higher for a moment, so what counts is the lowest of some steps.
 from __future__ import annotations
 
 import gc
+import itertools
 import logging
 import sys
 from collections import deque
@@ -26,7 +27,7 @@ import torch
 
 from ..capture.buckets import BucketSlot, GradBucketLike, in_backward
 from .anomalies import anomaly_of
-from .compare import digest, finite_parts, lengths_of
+from .compare import digest, lengths_of
 from .step_sampler import CallStart, Future, Look, Part, Sink
 
 logger = logging.getLogger("hooktrace")
@@ -168,10 +169,14 @@ class CheckedCall(Look):
         return own.data_ptr() == other.data_ptr()
 
     def _first_not_finite(self, flat: torch.Tensor) -> str | None:
-        if len(flat) != self._slot.numel or torch.isfinite(flat).all():
+        """Return the first parameter with NaN or inf, by one look: others may be writing."""
+        bad = ~torch.isfinite(flat)
+        if len(flat) != self._slot.numel or not bad.any():
             return None
-        finite = finite_parts(flat, lengths_of(self._slot.parameters)).tolist()
-        return self._slot.parameters[finite.index(False)][0]
+        ends = itertools.accumulate(lengths_of(self._slot.parameters))
+        first = int(bad.nonzero()[0])
+        names = (name for name, _ in self._slot.parameters)
+        return next(name for name, end in zip(names, ends, strict=True) if first < end)
 
 
 _CHANGED = (

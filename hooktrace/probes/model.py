@@ -6,9 +6,12 @@ which DDP has made equal everywhere, and models that agree in all of these by th
 
 from __future__ import annotations
 
+import functools
 import logging
+import threading
 import zlib
 from collections import Counter
+from collections.abc import Callable
 from datetime import timedelta
 
 import torch
@@ -19,7 +22,7 @@ from ..ranks.job import job_store, restart_count
 from ..ranks.private_group import PrivateGroup
 from ..staging.groups import group_timeout
 from .probe import Probe
-from .probe_result import ProbeResult, StepChecksums
+from .probe_result import ProbeFailure, ProbeResult, StepChecksums
 from .schedule import NEVER, OFF, Agreement, Schedule
 from .step_sampler import CallStart, Part, Sink
 
@@ -32,11 +35,18 @@ most a quarter of the process group's own."""
 
 _VALUES = 16
 
+_FAILURES = 3
+"""After as many failures one after another, with no probe between them, the probes end."""
+
 _agreements: Counter[str] = Counter()
 
 
 class ModelProbes(Part):
-    """Decides for each bucket of a step from ``next_step`` on whether it is probed."""
+    """Decides for each bucket of a step from ``next_step`` on whether it is probed.
+
+    A failure ends a round of probes.  Its group is let go of, and the ranks meet again on a new
+    one, so that nothing of the old one can pair up with what comes.
+    """
 
     def __init__(
         self,
@@ -54,44 +64,71 @@ class ModelProbes(Part):
         # Two models that are alike in all this begin in the same order on all ranks.
         _agreements[key] += 1
         self._key = f"{key}/{_agreements[key]}"
+        self._wish = f"error_every={every}, error_all_buckets={all_buckets}, local={local}"
         self._timeout = min(_TIMEOUT, group_timeout(group) / 4)
-        self._agreement = Agreement(job_store(), self._key, self._rank, self._size, every)
-        self._local = local
-        self._schedule = Schedule(OFF, every, all_buckets)
+        self._every, self._all_buckets, self._local = every, all_buckets, local
+        self._lock = threading.Lock()
+        self._failures = 0
+        self._stopped = False
+        self._begin_round(0, 0)
+
+    def _begin_round(self, number: int, start: int) -> None:
+        self._agreement = Agreement(
+            job_store(),
+            self._key,
+            self._rank,
+            self._size,
+            self._wish,
+            number=number,
+            start=start,
+        )
+        self._number = number
+        self._over = False
         self._group: PrivateGroup | None = None
         self._checksums = StepChecksums(-1, {})
-        self._stopped = False
+        self._schedule = Schedule(OFF, self._every, self._all_buckets)
         self.next_step = self._agreement.next_step
 
     def enter(self, start: CallStart, sink: Sink) -> Probe | None:
         """Return the probe for a bucket of a step at or after ``next_step``, if it is probed.
 
-        Raises nothing: whatever goes wrong here ends the probes, and not training.
+        Raises nothing: whatever goes wrong here is the probes' trouble, and not training's.
         """
+        if self._stopped:
+            self.next_step = OFF
+            return None
+        ended = functools.partial(self._ended, self._number, start.slot, start.step, sink)
         try:
-            return self._enter(start, sink)
+            return self._enter(start, sink, ended)
         except Exception as error:
-            self.stop(start.slot, f"{type(error).__name__}: {error}")
+            why = f"{type(error).__name__}: {error}"
+            if self._over:  # not even the next round could begin
+                self._stop(start.slot, why)
+            else:
+                ended(why)
             return None
 
-    def _enter(self, start: CallStart, sink: Sink) -> Probe | None:
+    def _enter(
+        self, start: CallStart, sink: Sink, ended: Callable[[str | None], None]
+    ) -> Probe | None:
         slot, step = start.slot, start.step
+        if self._over:
+            self._begin_round(self._number + 1, self._agreement.end(step))
+            return None
         if self._group is None:
             self._prepare(slot, step)
         if self._group is None or step < self.next_step:
             return None
         probe = None
         if self._schedule.takes(step, slot.index, len(slot.model.slots)):
-            if self._agreement.is_off():
-                self.stop(slot, "another rank has stopped; its log says why")
+            if self._agreement.is_over():
+                self._over = True
                 return None
             probed = ProbeResult(slot, step, self._rank, self._local, ready=start.ready)
             probed.ranks = self._ranks
             probed.before = self._turn_to(step)
-            probe = Probe(
-                start, probed, self._group, sink, checksums=self._checksums, stop=self.stop
-            )
-        if slot.is_last and not self._stopped:
+            probe = Probe(start, probed, self._group, sink, checksums=self._checksums, ended=ended)
+        if slot.is_last:
             self.next_step = self._schedule.next_after(step)
         return probe
 
@@ -102,51 +139,86 @@ class ModelProbes(Part):
         before, self._checksums = self._checksums, StepChecksums(step, {})
         return before
 
-    def stop(self, slot: BucketSlot, why: str) -> None:
-        """Probe no more, say why, and let the other ranks know before their next probe."""
-        self.next_step = OFF
-        if self._stopped:
+    def _ended(self, number: int, slot: BucketSlot, step: int, sink: Sink, why: str | None) -> None:
+        """Take note of how a probe of a round ended, ``why`` it failed if it did.  Any thread."""
+        with self._lock:
+            if number != self._number or self._over or self._stopped:
+                return
+            self._over = why is not None
+            self._failures = self._failures + 1 if self._over else 0
+        if why is None:
             return
-        self.leave()
-        logger.warning(
-            "compression error of %s is no longer measured: %s; training goes on",
-            slot.model.name,
-            why,
-        )
+        sink.push(ProbeFailure(why))
+        if self._failures == _FAILURES:
+            self._stop(slot, f"{_FAILURES} probes failed one after another, the last by {why}")
+        else:
+            self._tell(lambda: self._agreement.end(step))
+
+    def _stop(self, slot: BucketSlot, why: str) -> None:
+        """Probe no more, and say why."""
+        if not self._stopped:
+            self.leave()
+            logger.warning(
+                "compression error of %s is no longer measured: %s; training goes on",
+                slot.model.name,
+                why,
+            )
 
     def leave(self) -> None:
-        """Let the other ranks know that this one is probed no more."""
+        """Probe no more, and let the other ranks know before their next probe."""
+        if not self._stopped:
+            self.begin_in_child()
+            self._tell(self._agreement.leave)
+
+    def begin_in_child(self) -> None:
+        """Probe no more; the store's connection and the group's threads are the parent's."""
         self._stopped = True
+        self.next_step = OFF
+
+    def _tell(self, request: Callable[[], object]) -> None:
         try:
-            self._agreement.withdraw()
+            request()
         except RuntimeError:
             logger.debug("the store is gone, and the other ranks with it")
 
     def _prepare(self, slot: BucketSlot, step: int) -> None:
         """Ask for the meeting, or go to it when its step has come."""
-        agreement, name = self._agreement, slot.model.name
+        agreement = self._agreement
         if agreement.meeting is None:
             agreement.ask(step)
-        if agreement.meeting is None:
+        meeting, left = agreement.meeting, agreement.has_left()
+        if left is not None:
+            who = self._ranks[left]
+            self._stop(slot, f"rank {who} has closed its tracer, or its log says why it stopped")
+        elif meeting is None:
             self.next_step = agreement.next_step
             if step == _WARN_STEP:
-                logger.warning(
-                    "compression error of %s is not measured: rank(s) %s do not trace it; "
-                    "trace on all ranks, or pass Tracer(error_every=0)",
-                    name,
-                    ", ".join(str(self._ranks[place]) for place in agreement.missing()),
-                )
-        elif agreement.meeting == NEVER:
-            self.stop(slot, "the ranks' tracers differ in error_every; give all of them the same")
-        elif step < agreement.meeting:
-            self.next_step = agreement.meeting
+                self._warn_of_missing(slot)
+        elif meeting == NEVER:
+            wishes = agreement.difference()
+            self._stop(slot, f"the ranks want different probes, {wishes}; give all the same")
+        elif step < meeting:
+            self.next_step = meeting
+        elif agreement.is_over():
+            self._over = True
         else:
             self._meet(step)
 
+    def _warn_of_missing(self, slot: BucketSlot) -> None:
+        logger.warning(
+            "compression error of %s is not measured: rank(s) %s offer no probes of it; trace it "
+            "on all ranks, with the same options, or pass Tracer(error_every=0)",
+            slot.model.name,
+            ", ".join(str(self._ranks[place]) for place in self._agreement.missing()),
+        )
+
     def _meet(self, step: int) -> None:
-        self._group = PrivateGroup(f"{self._key}/group", self._rank, self._size, self._timeout)
-        last, every = self._group.latest(step), self._schedule.every
-        self._schedule.first = self.next_step = (last // every + 1) * every
+        prefix = f"{self._key}/{self._number}/group"
+        self._group = PrivateGroup(prefix, self._rank, self._size, self._timeout)
+        last, every = self._group.latest(step), self._every
+        # After a failure at other steps than before: what held a rank up may come as regularly.
+        first = last + 1 if self._number else (last // every + 1) * every
+        self._schedule.first = self.next_step = first
 
 
 def _signature(ranks: tuple[int, ...], slot: BucketSlot, parameters: list[torch.Tensor]) -> int:

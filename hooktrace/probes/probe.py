@@ -8,7 +8,8 @@
     DDP               <--- the very same result or exception
 
 The probe stands in for the tracer as the call's recorder and holds the call back, so that it comes
-to the ring with the numbers.  Beyond a copy of the bucket it needs a block's memory only.
+to the ring with the numbers.  Beyond a copy of the bucket, of 32 bits an element or more, it needs
+a block's memory only.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from typing import Any
 
 import torch
 
-from ..capture.buckets import BucketSlot
 from ..capture.calls import BucketCall, Recorder
 from ..ranks.private_group import PrivateGroup
 from .compare import digest, finite_parts, first_overflow, lengths_of, measure, norm
@@ -28,11 +28,16 @@ from .step_sampler import CallStart, Future, Look, Sink
 
 _SAMPLES = 4096
 
+_NUMBERS = 12
+"""Words of 32 bits in front of the samples: checksum (2 x 64 bits), arrival and its uncertainty,
+step and bucket."""
+
 
 class Probe(Look):
     """A probed call in the making; ``Recorder`` of its call.
 
-    ``checksums``: of the step, to which this bucket's is added.  ``stop``: ends the model's probes.
+    ``checksums``: of the step, to which this bucket's is added.  ``ended``: told how it ended, why
+    it failed or ``None``.
     """
 
     def __init__(
@@ -43,12 +48,12 @@ class Probe(Look):
         sink: Sink,
         *,
         checksums: StepChecksums,
-        stop: Callable[[BucketSlot, str], None],
+        ended: Callable[[str | None], None],
     ) -> None:
         self.clock = sink.clock
         self.event_pool = sink.event_pool
         self._sink = sink
-        self._stop = stop
+        self._ended = ended
         buffer = start.bucket.buffer()
         self._lengths = lengths_of(probed.slot.parameters)
         self._probed = probed
@@ -60,11 +65,14 @@ class Probe(Look):
         if probed.before is not None:
             before = probed.before.joint()
         offset, uncertainty = sink.clock_offset(probed.ready) or (0, -1)
-        numbers = torch.cat([before, torch.tensor([probed.ready + offset, uncertainty])])
+        about = [probed.ready + offset, uncertainty, probed.step, probed.slot.index]
+        numbers = torch.cat([before, torch.tensor(about)])
         # Integers and floats travel together, as bits.
         message = torch.cat([numbers.view(torch.int32), self._sampled(buffer).view(torch.int32)])
         self._messages = [torch.empty_like(message) for _ in range(group.size)]
-        self._reference = buffer.clone()
+        # Wider than 16 bits: an average that is rounded itself cannot tell what rounding costs.
+        wide = torch.promote_types(buffer.dtype, torch.float32)
+        self._reference = buffer.to(wide, copy=True)
         self._lock = threading.Lock()
         self._awaited = 3
         self._result: Future = None
@@ -103,7 +111,8 @@ class Probe(Look):
             value = self._result.value()
         except Exception as error:
             self._release()
-            self._joined.set_exception(error)
+            # Its traceback has this frame, which has the probe, whose future is to have the error.
+            self._joined.set_exception(error.with_traceback(None))
             return
         # Whatever happens to the comparison, Ctrl-C included, DDP waits for its result.
         try:
@@ -112,13 +121,15 @@ class Probe(Look):
             self._joined.set_result(value)
 
     def _try_to_compare(self, value: torch.Tensor) -> None:
+        why = None
         try:
             self._compare(value)
         except Exception as error:  # the probe's own trouble must not become training's
             self._probed.sums = None
-            self._stop(self._probed.slot, f"{type(error).__name__}: {error}")
+            why = f"{type(error).__name__}: {error}"
         finally:
             self._release()
+        self._ended(why)
 
     def _compare(self, value: torch.Tensor) -> None:
         for future in self._futures:
@@ -126,10 +137,11 @@ class Probe(Look):
         probed, result = self._probed, value.detach().flatten()
         probed.time_ns = self.clock()
         probed.sums = measure(result, self._reference, self._lengths)
-        messages = torch.stack(self._messages)
-        probed.samples = messages[:, 8:].contiguous().view(torch.float32)
-        probed.checksums = messages[:, :4].contiguous().view(torch.int64)
-        probed.arrivals = messages[:, 4:8].contiguous().view(torch.int64)
+        numbers, samples = zip(*((m[:_NUMBERS], m[_NUMBERS:]) for m in self._messages), strict=True)
+        probed.samples = torch.stack(samples).view(torch.float32)
+        probed.checksums, probed.arrivals, probed.places = (
+            torch.stack(numbers).view(torch.int64).split(2, dim=1)
+        )
         self._checksums.sums[probed.slot.index] = digest(result)
         probed.result_sample = self._sampled(result)
         probed.residual_l2 = residual_of(self._state, probed.slot.index)

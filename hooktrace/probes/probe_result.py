@@ -8,6 +8,7 @@ probe.py, local.py --ProbeResult--> ring --> drain --compare.numbers--> ErrorRec
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from msgspec.structs import replace
@@ -34,9 +35,9 @@ class ProbeResult:
     the reference) at the first element that only the result has as NaN or inf.  ``before``:
     the step probed before, and ``checksums`` its results' on each rank, (ranks, 2).  ``ready``:
     host ns at which the hook was called; ``arrivals``: that time on each rank in rank 0's clock and
-    its uncertainty, -1 where that is unknown, (ranks, 2).  Without ``sums`` there was nothing to
-    compare.  ``call``: the one that was probed, after its end; ``None`` where it was probed before
-    its hook ran.
+    its uncertainty, -1 where that is unknown, (ranks, 2).  ``places``: the step and bucket that
+    each rank probed, (ranks, 2).  Without ``sums`` there was nothing to compare.  ``call``: the one
+    that was probed, after its end; ``None`` where it was probed before its hook ran.
     """
 
     slot: BucketSlot
@@ -55,6 +56,7 @@ class ProbeResult:
     before: StepChecksums | None = None
     checksums: torch.Tensor | None = None
     arrivals: torch.Tensor | None = None
+    places: torch.Tensor | None = None
     residual_l2: float | None = None
     call: BucketCall | None = None
 
@@ -77,6 +79,12 @@ class ProbeResult:
         )
 
 
+class ProbeFailure(NamedTuple):
+    """In the ring, stands for a probe that found nothing; ``why``: what was raised."""
+
+    why: str
+
+
 @dataclass(slots=True)
 class StepChecksums:
     """Checksums of a step's probed results: ``sums`` of each bucket's, int64 of shape (2,)."""
@@ -90,6 +98,21 @@ class StepChecksums:
         for index, sums in sorted(self.sums.items()):
             total += sums * (2 * index + 1)
         return total
+
+
+def mismatch(probed: ProbeResult) -> str | None:
+    """Return how a rank probed another call than this one; ``None`` where all probed the same.
+
+    As where tracing was switched off on some ranks for a while, which then count other steps.
+    """
+    for place, (step, bucket) in enumerate([] if probed.places is None else probed.places.tolist()):
+        if (step, bucket) != (probed.step, probed.slot.index):
+            return (
+                f"rank {probed.named(place)} probed bucket {bucket} of its step {step} when this "
+                f"one probed bucket {probed.slot.index} of step {probed.step}; trace the same "
+                "steps on all ranks"
+            )
+    return None
 
 
 def error_record(probed: ProbeResult) -> ErrorRecord | None:

@@ -82,6 +82,10 @@ class Part(Protocol):
         """Let the other ranks know that this one samples no more, if they wait for it."""
         return
 
+    def begin_in_child(self) -> None:
+        """In a forked child, let go of what is the parent's."""
+        return
+
 
 class StepSampler:
     """Everything that is sampled of one model: ``parts``, asked in this order."""
@@ -104,6 +108,11 @@ class StepSampler:
         """Let the other ranks know that this one samples no more."""
         for part in self._parts:
             part.leave()
+
+    def begin_in_child(self) -> None:
+        """In a forked child, let go of what is the parent's."""
+        for part in self._parts:
+            part.begin_in_child()
 
 
 class SampledCall:

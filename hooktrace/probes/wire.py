@@ -11,7 +11,7 @@ groups comes from callbacks, and belongs to a bucket where only one was under wa
 step's sum is known.
 
 The recorder is private to torch and may be missing, off (``TORCH_FR_BUFFER_SIZE=0``) or too small
-for the step: then the bytes are unknown, and never guessed.
+for the step: then the bytes are unknown, never guessed, and the step says why.
 """
 
 from __future__ import annotations
@@ -19,11 +19,10 @@ from __future__ import annotations
 import functools
 import math
 import pickle
-import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -108,62 +107,107 @@ class WireSampler(Part):
         self.next_step = step + 1
 
 
-class FlightRecorder:
-    """Reads torch's Flight Recorder.
+class UnknownError(Exception):
+    """What was sent is not known; the message says why, and what to do."""
 
-    ``dump``: its private function, found where torch has one.  A dump of a full recorder, 2,000
-    collectives, takes some 25 ms, so one serves all steps that ended before; of a larger recorder
-    it may take long, and is then rare.
+
+_DUMPS = {"cuda": "_dump_nccl_trace", "xpu": "_dump_xccl_trace"}
+"""Private functions of torch for the backends with a recorder of their own, by device."""
+
+_DUMP = "_dump_fr_trace"
+"""For all others."""
+
+
+class FlightRecorder:
+    """Reads torch's Flight Recorders.
+
+    ``dumps``: the functions that do it, by name.  A dump of a full recorder, 2,000 collectives,
+    takes some 25 ms, so one serves all steps that ended before; of a larger recorder it may take
+    long, and is then rare.
     """
 
-    def __init__(self, dump: Callable[[bool, bool], bytes] | None = None) -> None:
-        c10d = getattr(torch._C, "_distributed_c10d", None)
-        self._dump = dump or getattr(c10d, "_dump_fr_trace", None)
+    def __init__(self, dumps: Mapping[str, Callable[[bool, bool], bytes]] | None = None) -> None:
+        self._dumps = _torchs_dumps() if dumps is None else dumps
         self._read_ns = -1
-        self._reaches_ns = sys.maxsize
         self._rested_ns = 0
+        self._took_ns = 0
         self._issued: list[Issued] = []
+        self._reaches_ns: dict[str, int] = {}
+        self._why: dict[str, str] = {}
 
-    def issued(self, from_ns: int, to_ns: int) -> list[Issued] | None:
+    def issued(self, from_ns: int, to_ns: int, device_type: str = "cpu") -> list[Issued]:
         """Return what this process issued from ``from_ns`` to ``to_ns``, wall-clock ns, in order.
 
-        ``None`` where it is not known: no recorder, or one that does not reach back so far.
-        Leaves out what hooktrace itself sent.
+        ``device_type``: of the buckets, whose backend must have been heard.  Leaves out what
+        hooktrace itself sent.  Raises ``UnknownError`` where it is not known.
         """
         if self._read_ns <= to_ns:
-            # Before the dump: what is issued while it runs may be missing in it.
-            now = time.time_ns()
-            if now < self._rested_ns:
-                return None
-            self._read_ns = now
-            self._read()
-            took_ns = time.time_ns() - now
-            if took_ns > _LONG_NS:
-                self._rested_ns = now + 1000 * took_ns
-        if self._reaches_ns > from_ns:
-            return None
+            self._read_again()
+        needed = _DUMPS.get(device_type, _DUMP)
+        why = next(iter(self._why.values()), None)
+        if why is None and needed not in self._reaches_ns:
+            why = _MISSING if needed not in self._dumps else _EMPTY
+        if why is None and max(self._reaches_ns.values()) > from_ns:
+            why = _FORGOTTEN
+        if why is not None:
+            raise UnknownError(why)
         return [issued for issued in self._issued if from_ns <= issued.wall_ns <= to_ns]
 
-    def _read(self) -> None:
-        self._issued, self._reaches_ns = [], sys.maxsize
-        if self._dump is None:
+    def _read_again(self) -> None:
+        # Before the dump: what is issued while it runs may be missing in it.
+        now = time.time_ns()
+        if now < self._rested_ns:
+            raise UnknownError(
+                f"reading torch's Flight Recorder took {self._took_ns / 1e6:.0f} ms, so it is done "
+                "rarely; a smaller TORCH_FR_BUFFER_SIZE is read faster"
+            )
+        self._read_ns = now
+        self._issued, self._reaches_ns, self._why = [], {}, {}
+        for name, dump in self._dumps.items():
+            try:
+                self._read(name, dump)
+            except Exception as error:  # another version's format
+                self._why[name] = f"torch's {name} cannot be read ({type(error).__name__}: {error})"
+        self._issued.sort(key=lambda issued: issued.wall_ns)
+        self._took_ns = time.time_ns() - now
+        if self._took_ns > _LONG_NS:
+            self._rested_ns = now + 1000 * self._took_ns
+
+    def _read(self, name: str, dump: Callable[[bool, bool], bytes]) -> None:
+        # Without stack traces, which make it slow.  The bytes are torch's own.
+        entries = pickle.loads(dump(True, False)).get("entries")
+        if not entries:
             return
-        try:
-            # Without stack traces, which make it slow.  The bytes are torch's own.
-            entries = pickle.loads(self._dump(True, False))["entries"]
-            if not entries:  # off, or of a backend that does not report to it
-                return
-            # Record 0 is the process's first: nothing was forgotten.
-            forgetful = entries[0]["record_id"] > 0
-            self._issued = [
-                _issued(entry)
-                for entry in entries
-                if entry["process_group"][0] and not entry["profiling_name"].endswith("recv")
-            ]
-        except Exception:  # another version's format
-            self._issued = []
-            return
-        self._reaches_ns = entries[0]["time_created_ns"] if forgetful else 0
+        self._issued += [
+            _issued(entry)
+            for entry in entries
+            if entry["process_group"][0] and "recv" not in entry["profiling_name"]
+        ]
+        # Record 0 is the process's first: nothing was forgotten.
+        forgetful = entries[0]["record_id"] > 0
+        self._reaches_ns[name] = entries[0]["time_created_ns"] if forgetful else 0
+
+
+_MISSING = "this torch has no Flight Recorder for the hook's backend"
+_EMPTY = (
+    "torch's Flight Recorder has no collective of the hook's backend; it is off, or the backend "
+    "does not report to it: set TORCH_FR_BUFFER_SIZE=2000"
+)
+_FORGOTTEN = (
+    "torch's Flight Recorder has forgotten the step's first collectives; set TORCH_FR_BUFFER_SIZE "
+    "to more than the 2000 that it holds by default"
+)
+_FROM_THREADS = (
+    "the hook issues nothing on the thread of the backward pass, and nothing tells its other "
+    "threads' collectives from those of others"
+)
+_UNKNOWN_SIZE = "torch's Flight Recorder names a dtype that has no known size"
+
+
+def _torchs_dumps() -> dict[str, Callable[[bool, bool], bytes]]:
+    c10d = getattr(torch._C, "_distributed_c10d", None)
+    names = (_DUMP, *_DUMPS.values())
+    return {name: dump for name in names if (dump := getattr(c10d, name, None)) is not None}
 
 
 @functools.cache
@@ -183,7 +227,8 @@ def _issued(entry: dict[str, Any]) -> Issued:
     transfer = None
     if len(dtypes) == len(names):
         transfer = Transfer(
-            collective=entry["profiling_name"].rpartition(":")[2],
+            # As "gloo:all_reduce", and NCCL's "nccl:send 0->1".
+            collective=entry["profiling_name"].rpartition(":")[2].partition(" ")[0],
             dtype="+".join(sorted({str(dtype).removeprefix("torch.") for dtype in dtypes})),
             wire_bytes=sum(
                 math.prod(shape) * dtype.itemsize
@@ -198,9 +243,17 @@ Sent = tuple[Transfer, ...] | None
 """What was sent, by collective and dtype; ``None`` where it cannot be known."""
 
 
+class Attribution(NamedTuple):
+    """What each call sent, and what all of them together did; ``why``: that is not known."""
+
+    of_calls: Sequence[Sent]
+    of_step: Sent
+    why: str | None = None
+
+
 def attribute(
     issued: Sequence[Issued], calls: Sequence[CallWindow], sample: WireSample
-) -> tuple[list[Sent], Sent]:
+) -> Attribution:
     """Return what each call sent, and what all of them together did.
 
     ``calls``: of one step, in the clock of ``sample.host_ns``.
@@ -228,7 +281,10 @@ def attribute(
         if owners:
             of_step.append(transfer)
     sent = [None if i in unclear else summed(of_call[i]) for i in range(len(calls))]
-    return sent, summed(of_step)
+    total = summed(of_step)
+    if total is not None:
+        return Attribution(sent, total)
+    return Attribution(sent, None, _UNKNOWN_SIZE if groups else _FROM_THREADS)
 
 
 def summed(transfers: Iterable[Transfer | None]) -> Sent:

@@ -23,8 +23,8 @@ class StepRecord(Record, frozen=True, kw_only=True, tag="step"):
     previous step's first bucket was ready, ``None`` when one of the two steps is not complete.
     ``complete`` is false when a bucket is missing: the backward pass failed, or its record was
     lost.  ``sent``: what an opaque hook sent in a sampled step, also where its callbacks do not let
-    one see which bucket sent what.  ``detail_kept`` is false of a step that a file's retention left
-    without its buckets.
+    one see which bucket sent what; ``sent_unknown``: why that is not known.  ``detail_kept`` is
+    false of a step that a file's retention left without its buckets.
     """
 
     model: str
@@ -47,6 +47,7 @@ class StepRecord(Record, frozen=True, kw_only=True, tag="step"):
     warmup: bool = False
     complete: bool = True
     sent: tuple[Transfer, ...] | None = None
+    sent_unknown: str | None = None
     detail_kept: bool = True
 
     @property

@@ -11,6 +11,7 @@ Runs in the drain thread only.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,14 +20,29 @@ from ..capture.calls import NOT_YET, BucketCall, DeviceCall, StampFailure
 from ..capture.device_events import EventPool
 from ..probes.anomalies import anomaly_of
 from ..probes.diagnosis import Diagnosis
-from ..probes.probe_result import ProbeResult, error_record, skew_record
-from ..probes.wire import CallWindow, FlightRecorder, WireSample, attribute
+from ..probes.probe_result import (
+    ProbeFailure,
+    ProbeResult,
+    error_record,
+    mismatch,
+    skew_record,
+)
+from ..probes.wire import (
+    Attribution,
+    CallWindow,
+    FlightRecorder,
+    UnknownError,
+    WireSample,
+    attribute,
+)
 from ..records import AnomalyRecord, CompletedStep, ErrorRecord, StepRecord
-from .call_records import Sent, bucket_record, step_record
+from .call_records import bucket_record, step_record
 from .losses import LossLedger
 from .queue_model import QueueModel, derive_device_starts
 from .stage_times import CallTimes, device_times, have_passed, host_times, launched
 from .steps import StepCalls, StepGatherer, is_complete
+
+logger = logging.getLogger("hooktrace")
 
 _WARMUP_STEPS = 2
 """Generation 0 is left after one step, or two under ``static_graph``.  Where it is never left
@@ -55,6 +71,7 @@ class Assembler:
             BucketCall: self._add_call,
             DeviceCall: self._add_call,
             ProbeResult: self._add_probed,
+            ProbeFailure: self._add_probe_failure,
             WireSample: self._add_sample,
             AnomalyRecord: self._add_anomaly,
             StampFailure: self._add_stamp_failure,
@@ -67,6 +84,7 @@ class Assembler:
         self._previous: dict[str, StepRecord] = {}
         self._errors: dict[tuple[str, int, int], ErrorRecord] = {}
         self._samples: dict[tuple[str, int], WireSample] = {}
+        self._told_unknown: set[str] = set()
         self._anomalies_seen: set[tuple[str, str, int, int]] = set()
         self._completed: list[CompletedStep] = []
         self._records: list[object] = []
@@ -99,6 +117,9 @@ class Assembler:
     def _add_stamp_failure(self, failure: StampFailure) -> None:
         self._losses.add("stamp_failed", why=failure.why)
 
+    def _add_probe_failure(self, failure: ProbeFailure) -> None:
+        self._losses.add("probe_failed", why=failure.why)
+
     def _add_call(self, call: BucketCall) -> None:
         if call.unknown is not None:
             self._losses.add("stamp_failed", why=call.unknown)
@@ -123,7 +144,10 @@ class Assembler:
                 self._add_call(probed.call)
 
     def _add_numbers(self, probed: ProbeResult) -> None:
-        slot = probed.slot
+        slot, mismatched = probed.slot, mismatch(probed)
+        if mismatched is not None:
+            self._losses.add("probe_failed", why=mismatched)
+            return
         error = error_record(probed)
         if error is not None:
             self._errors[slot.model.name, probed.step, slot.index] = error
@@ -156,7 +180,7 @@ class Assembler:
         model, number = calls[0].slot.model.name, calls[0].step
         generation = max(call.slot.generation for call in calls)
         warmup = generation == 0 and number < _WARMUP_STEPS
-        sent, step_sent = self._look_up_sent(calls)
+        sent = self._look_up_sent(calls)
         buckets = tuple(
             bucket_record(
                 call,
@@ -165,12 +189,16 @@ class Assembler:
                 generation=generation,
                 warmup=warmup,
                 error=self._errors.pop((model, number, call.slot.index), None),
-                sent=sent[i],
+                sent=sent.of_calls[i],
             )
             for i, call in enumerate(calls)
         )
         record = step_record(
-            buckets, self._previous.get(model), complete=is_complete(calls), sent=step_sent
+            buckets,
+            self._previous.get(model),
+            complete=is_complete(calls),
+            sent=sent.of_step,
+            sent_unknown=sent.why,
         )
         self._previous[model] = record
         self._completed.append((record, buckets))
@@ -192,18 +220,32 @@ class Assembler:
         derive_device_starts([times for times in device if times is not None])
         return host, device
 
-    def _look_up_sent(self, calls: Sequence[BucketCall]) -> tuple[Sequence[Sent], Sent]:
+    def _look_up_sent(self, calls: Sequence[BucketCall]) -> Attribution:
         """Return what each call of an opaque hook sent, and all of them, where it is known."""
-        unknown = [None] * len(calls)
-        sample = self._samples.pop((calls[0].slot.model.name, calls[0].step), None)
+        slot = calls[0].slot
+        sample = self._samples.pop((slot.model.name, calls[0].step), None)
+        nothing = Attribution([None] * len(calls), None)
         if sample is None or all(call.staged for call in calls):
-            return unknown, None
+            return nothing
         windows = [CallWindow(call.ready, launched(call), call.done) for call in calls]
         to_wall = sample.wall_ns - sample.host_ns
-        issued = self._recorder.issued(
-            min(w.ready for w in windows) + to_wall, max(w.done for w in windows) + to_wall
-        )
-        return (unknown, None) if issued is None else attribute(issued, windows, sample)
+        begin, end = min(w.ready for w in windows), max(w.done for w in windows)
+        try:
+            issued = self._recorder.issued(begin + to_wall, end + to_wall, slot.device_type)
+            found = attribute(issued, windows, sample)
+        except UnknownError as error:
+            found = nothing._replace(why=str(error))
+        if found.why is not None and slot.model.name not in self._told_unknown:
+            self._told_unknown.add(slot.model.name)
+            logger.warning(
+                "what hook %r of %s sends is not known in step %d: %s; further steps say so in "
+                "their records",
+                slot.model.hook,
+                slot.model.name,
+                sample.step,
+                found.why,
+            )
+        return found
 
 
 def _hook_exception(call: BucketCall) -> AnomalyRecord:

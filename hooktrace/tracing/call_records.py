@@ -126,6 +126,7 @@ def step_record(
     *,
     complete: bool,
     sent: Sent,
+    sent_unknown: str | None,
 ) -> StepRecord:
     """Return the record of a step; ``buckets`` in order, ``previous`` of the same model."""
     first = buckets[0]
@@ -162,4 +163,5 @@ def step_record(
         warmup=first.warmup,
         complete=complete,
         sent=sent,
+        sent_unknown=sent_unknown,
     )

@@ -42,6 +42,7 @@ class HookNotices:
         self._layout = layout
         self._model = model
         self._compiled = False
+        self._untraced = 0
         self.key = next(_keys)
         _by_key[self.key] = self
 
@@ -67,9 +68,13 @@ class HookNotices:
                 "nothing can be stamped",
             )
 
+    def called_untraced(self) -> None:
+        """Take note that DDP called the hook, though nothing else is known of the call."""
+        self._untraced += 1
+
     def count_steps(self) -> int:
-        """Return how many steps the hook has seen, of all its models."""
-        return sum(model.step + 1 for model in self._layout.models)
+        """Return a number that changes when the hook is called in a backward pass."""
+        return self._untraced + sum(model.step + 1 for model in self._layout.models)
 
     def not_synchronised(self, passes: int) -> None:
         """Record that DDP did not call the hook."""

@@ -22,6 +22,8 @@ _REMEDIES = {
     "stamp_failed": "it was raised while hook calls were stamped, whose times are unknown now; "
     "training is not affected: look at the clock that Tracer was given, at the device, or at the "
     "operation's describe()",
+    "probe_failed": "an error was not measured, as where a rank came too late; the ranks meet "
+    "again some steps later",
     "device_unresolved": "the device had not passed their events; synchronise it before close()",
 }
 """A reason that is missing here is told, with its remedy, by whoever counts it."""

@@ -43,10 +43,13 @@ class TracedModels:
                 model.sampling.leave()
 
     def begin_in_child(self) -> None:
-        """Identify every bucket anew in a forked child."""
+        """Identify every bucket anew in a forked child, which speaks to no other rank."""
         self._lock = threading.Lock()
         for layout in list(self._layouts):
             layout.recheck()
+        for model in self._all():
+            if model.sampling is not None:
+                model.sampling.begin_in_child()
 
     def _all(self) -> list[ModelState]:
         with self._lock:

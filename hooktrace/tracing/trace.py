@@ -65,6 +65,6 @@ def instrument(
     if isinstance(traced.__wrapped__, StagedHook):
         traced.__wrapped__.check_state(state)
         traced.__wrapped__.check_model(ddp.module)
-    traced.learn(ddp)
     ddp.register_comm_hook(state, traced)
+    traced.learn(ddp)  # of a model that has refused the hook there is nothing to watch
     return traced

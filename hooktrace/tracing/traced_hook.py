@@ -98,6 +98,7 @@ class TracedHook:
             return self._hook(state, bucket)
         tracer = self._tracer
         if tracer.state is not RECORDING:
+            self._notices.called_untraced()
             tracer.raise_alarm()
             return self._hook(state, bucket)
         sampled: SampledCall | None = None
@@ -119,6 +120,7 @@ class TracedHook:
             if shadow:
                 call.shadow = True
         except Exception as error:  # of a clock, a device: this call runs on untraced
+            self._notices.called_untraced()
             tracer.push(StampFailure.of(error))
             return self._hook(state, bucket)
         try:

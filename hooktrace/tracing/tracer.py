@@ -186,6 +186,7 @@ class Tracer(Queries):
         ``ring_full``: the drain did not keep up.  ``unfinished``: still in flight at close.
         ``late``: completed steps after its own.  ``device_unresolved``: device times missing.
         ``stamp_failed``: something raised while a call was stamped, and its times are unknown.
+        ``probe_failed``: the error of a bucket was not measured; the ranks meet again.
         ``internal_error``: a defect of hooktrace (drain cycles, not records).
         ``not_exported``: an exporter was disabled (once for each such exporter).  An exporter's
         own losses follow its name: ``record_file_buckets``, ``opentelemetry_spans``.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 from unittest import mock
 
@@ -143,10 +144,18 @@ def memory(rank: int) -> dict[str, Any]:
 def silent(rank: int) -> dict[str, list[tuple[str, int, int]]]:
     """Return (kind, step, bucket) of the anomalies of models that are used in different ways."""
     found = {}
-    for name in ("ddp", "ddp.module", "later ddp.module", "no_sync", "forward only in no_sync"):
+    for name in (
+        *("ddp", "ddp.module", "later ddp.module", "no_sync", "forward only in no_sync"),
+        *("registered twice", "no clock"),
+    ):
         ddp = make_ddp(CAP_MB)
         with Tracer(error_every=0) as tracer:
-            hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
+            traced = hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
+            if name == "registered twice":
+                with suppress(RuntimeError):
+                    hooktrace.instrument(ddp, hooks.fp16_compress_hook, tracer=tracer)
+            elif name == "no clock":
+                vars(traced)["_clock"] = lambda: 1 // 0
             for step in range(120):
                 called: Any = ddp
                 if name == "ddp.module" or (name == "later ddp.module" and step >= 9):

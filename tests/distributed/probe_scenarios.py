@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
+import os
+import signal
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -198,13 +203,93 @@ def schedules(rank: int) -> dict[str, Any]:
         for step in range(20):
             backward(ddp, rank, step)
         facts["one rank"] = _probed(tracer, "model0")
-    with Tracer(error_every=1 + rank) as tracer:
-        ddp = make_ddp(CAP_MB)
-        hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
-        for step in range(20):
-            backward(ddp, rank, step)
-        facts["different wishes"] = _probed(tracer, "model0")
+    messages = _Messages()
+    logging.getLogger("hooktrace").addHandler(messages)
+    for layers, (options, local) in enumerate(
+        (
+            ({"error_every": 1 + rank}, False),
+            ({"error_every": 1, "error_all_buckets": rank == 1}, False),
+            ({"error_every": 1}, rank == 1),
+        ),
+        2,
+    ):
+        # Other layers than before: of models that are alike rank 0 has traced one more.
+        with Tracer(align_clocks=False, **options) as tracer:
+            ddp = make_ddp(CAP_MB, layers)
+            hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer, local=local)
+            for step in range(20):
+                backward(ddp, rank, step)
+            assert _probed(tracer, "model0") == []
+    logging.getLogger("hooktrace").removeHandler(messages)
+    facts["different wishes"] = messages.messages
     return facts
+
+
+@mock.patch("hooktrace.probes.model._TIMEOUT", timedelta(seconds=2))
+def paused(rank: int) -> dict[bool, tuple[list[tuple[int, int]], int, list[str]]]:
+    """Return what is probed, failures, and what is said where ranks pause longer than probes wait.
+
+    Rank 1 at step 14 and rank 0 at step 40, one bucket in turn and all of them.
+    """
+    facts = {}
+    for all_buckets in (False, True):
+        messages = _Messages()
+        logging.getLogger("hooktrace").addHandler(messages)
+        ddp = make_ddp(CAP_MB)
+        with Tracer(error_every=1, error_all_buckets=all_buckets, align_clocks=False) as tracer:
+            hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
+            for step in range(60):
+                if (step, rank) in {(14, 1), (40, 0)}:
+                    time.sleep(4)
+                ddp.zero_grad()
+                backward(ddp, rank, step)
+            tracer.flush()
+            probed, failed = _probed(tracer, "model0"), tracer.losses().get("probe_failed", 0)
+            assert tracer.anomalies() == []
+        logging.getLogger("hooktrace").removeHandler(messages)
+        facts[all_buckets] = probed, failed, messages.messages
+    return facts
+
+
+def forked(rank: int) -> list[tuple[int, int]]:
+    """Return what is probed where a child that rank 0 forks at step 14 ends as a process does."""
+    ddp = make_ddp(CAP_MB)
+    with Tracer(error_every=1, align_clocks=False) as tracer:
+        hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
+        for step in range(STEPS):
+            if rank == 0 and step == 14:
+                child = os.fork()
+                if not child:
+                    signal.alarm(20)
+                    atexit._run_exitfuncs()
+                    os._exit(0)
+                assert os.waitpid(child, 0) == (child, 0)
+            backward(ddp, rank, step)
+        return _probed(tracer, "model0")
+
+
+def sixteen_bits(rank: int) -> list[tuple[float | None, float]]:
+    """Return (measured, true) errors of an all-reduce in bfloat16; the true ones by float64."""
+    true = {}
+
+    def exact(state: Any, bucket: Any) -> Any:
+        buffer = bucket.buffer()
+        average = _summed(buffer.double()) / dist.get_world_size()
+        result = _summed(buffer.div_(dist.get_world_size()))
+        true[len(true)] = ((result.double() - average).norm() / average.norm()).item()
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        future.set_result(result)
+        return future
+
+    ddp = DistributedDataParallel(nn.Linear(32, 33).bfloat16())
+    with Tracer(error_every=1) as tracer:
+        hooktrace.instrument(ddp, exact, tracer=tracer)
+        for step in range(STEPS):
+            ddp.zero_grad()
+            torch.manual_seed(rank + 2 * step)
+            ddp(torch.randn(4, 32, dtype=torch.bfloat16)).square().sum().backward()
+        errors = {b.step: b.error.relative_l2 for b in tracer.buckets() if b.error is not None}
+    return [(error, true[step]) for step, error in errors.items()]
 
 
 def joined(rank: int) -> dict[str, Any]:

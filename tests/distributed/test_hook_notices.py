@@ -16,6 +16,8 @@ def test_a_model_that_is_never_synchronised_is_named(two: Ranks) -> None:
         assert facts == {
             "ddp": [],
             "no_sync": [],
+            "registered twice": [],
+            "no clock": [],
             "ddp.module": [("not_synchronised", 0, -1)],
             "later ddp.module": [("not_synchronised", 8, -1)],
             "forward only in no_sync": [("not_synchronised", 0, -1)],

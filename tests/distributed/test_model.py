@@ -14,11 +14,49 @@ pytestmark = pytest.mark.slow
 def test_ranks_agree_on_what_is_probed(two: Ranks) -> None:
     """Two models and no_sync: the same buckets on both ranks; nothing where they cannot agree."""
     first, second = two.run(probe_scenarios.schedules)
-    assert first == second
+    assert first["model0"] == second["model0"]
+    assert first["model1"] == second["model1"]
     assert [step for step, _ in first["model0"]] == [12, 15, 18, 21, 24, 27]
     assert [step for step, _ in first["model1"]] == [12, 15, 18, 21, 24, 27]
     assert first["one rank"] == []
-    assert first["different wishes"] == []
+    for rank, facts in enumerate((first, second)):
+        said = [
+            ("error_every=1", "error_every=2"),
+            ("error_all_buckets=False", "error_all_buckets=True"),
+            ("local=False", "local=True"),
+        ]
+        for message, wishes in zip(facts["different wishes"], said, strict=True):
+            assert "is no longer measured: " in message
+            if "the ranks want different probes" in message:
+                own, other = wishes[rank], wishes[1 - rank]
+                assert message.index(own) < message.index(other) < message.index("give all")
+            else:
+                assert f"rank {1 - rank} has closed its tracer, or its log says why" in message
+
+
+def test_ranks_meet_again_after_a_pause(two: Ranks) -> None:
+    """Also after a second one; the same steps are probed on both, and one warning says it."""
+    for all_buckets in (False, True):
+        ranks = [facts[all_buckets] for facts in two.run(probe_scenarios.paused)]
+        first, second = (probed for probed, _, _ in ranks)
+        assert first == second
+        steps = {step for step, _ in first}
+        assert {11, 12, 13} <= steps
+        assert not steps & {14, 15, 40, 41}
+        assert {*range(30, 40), *range(55, 60)} <= steps
+        failed = [failed for _, failed, _ in ranks]
+        assert max(failed) == 2
+        assert min(failed) >= 1
+        for _, _, messages in ranks:
+            (message,) = messages
+            assert message.startswith("1 record(s) lost (probe_failed: RuntimeError: ")
+            assert "the ranks meet again some steps later" in message
+
+
+def test_a_forked_child_ends_no_probes(two: Ranks) -> None:
+    """It closes what tracers are open, as each process does at its end."""
+    for probed in two.run(probe_scenarios.forked):
+        assert [step for step, _ in probed] == list(range(FIRST, STEPS))
 
 
 def test_a_model_on_some_ranks_is_compared_on_these(four: Ranks) -> None:

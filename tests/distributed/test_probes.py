@@ -115,6 +115,15 @@ def test_an_overflow_is_told_from_a_bad_gradient(two: Ranks) -> None:
     assert (parameter, seen_by) == ("2.bias", 1)
 
 
+def test_an_average_of_16_bits_has_an_error(two: Ranks) -> None:
+    """The one that it has against the average in 64 bits."""
+    for found in two.run(probe_scenarios.sixteen_bits):
+        assert len(found) == STEPS - FIRST
+        for measured, true in found:
+            assert true > 1e-3
+            assert measured == pytest.approx(true, rel=1e-4)
+
+
 def test_a_rank_without_data_is_probed_with_the_others(two: Ranks) -> None:
     """Under join() it shadows the same steps and buckets."""
     first, second = two.run(probe_scenarios.joined)

@@ -11,16 +11,17 @@ import torch
 
 from hooktrace.probes import probe as probe_module
 from hooktrace.probes.probe import Probe
-from hooktrace.probes.probe_result import ProbeResult, StepChecksums
+from hooktrace.probes.probe_result import ProbeResult, StepChecksums, error_record
 from hooktrace.probes.step_sampler import CallStart
 
 
 class Group:
-    """A group of one other rank that has the same."""
+    """A group of ``size`` ranks that all have the same."""
 
-    size, rank = 2, 0
+    rank = 0
 
-    def __init__(self) -> None:
+    def __init__(self, size: int) -> None:
+        self.size = size
         self.futures: list[Any] = [torch.futures.Future(), torch.futures.Future()]
 
     def average(self, tensor: torch.Tensor) -> Any:
@@ -28,7 +29,7 @@ class Group:
         return self.futures[0]
 
     def gather(self, tensor: torch.Tensor, rows: list[torch.Tensor]) -> Any:
-        """Give both ranks the same."""
+        """Give all ranks the same."""
         for row in rows:
             row.copy_(tensor)
         return self.futures[1]
@@ -58,10 +59,10 @@ class Sink:
 
 
 class Bucket:
-    """Six gradients of two parameters."""
+    """The gradients of a bucket."""
 
-    def __init__(self) -> None:
-        self.tensor = torch.ones(6)
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
 
     def buffer(self) -> torch.Tensor:
         """Return the gradients."""
@@ -69,10 +70,13 @@ class Bucket:
 
 
 class Slot:
-    """What a probe reads of a slot."""
+    """What a probe reads of a slot: of two parameters, the first of four elements."""
 
-    index, numel = 0, 6
-    parameters = (("weight", (2, 2)), ("bias", (2,)))
+    index = 0
+
+    def __init__(self, numel: int) -> None:
+        self.numel = numel
+        self.parameters = (("weight", (2, 2)), ("bias", (numel - 4,)))
 
 
 class Call:
@@ -85,20 +89,20 @@ class Call:
 class Probed:
     """A probe of a hook whose result is there, and the future that DDP gets."""
 
-    def __init__(self, result: torch.Tensor, ready: int = 0) -> None:
-        self.group, self.sink = Group(), Sink()
-        self.stopped: list[str] = []
-        slot: Any = Slot()
+    def __init__(self, result: torch.Tensor, ready: int = 0, ranks: int = 2) -> None:
+        self.group, self.sink = Group(ranks), Sink()
+        self.ended: list[str | None] = []
+        slot: Any = Slot(result.numel())
         group: Any = self.group
         sink: Any = self.sink
-        bucket: Any = Bucket()
+        bucket: Any = Bucket(torch.ones_like(result))
         self.probe: Any = Probe(
             CallStart(slot, 0, ready, bucket, None),
             ProbeResult(slot, 0, 0, False, ready=ready),
             group,
             sink,
             checksums=StepChecksums(0, {}),
-            stop=lambda _, why: self.stopped.append(why),
+            ended=self.ended.append,
         )
         self.call: Any = Call(slot)
         self.probe.push(self.call)
@@ -140,7 +144,7 @@ def test_ddp_gets_its_result_whatever_the_comparison_does(
     probed.complete()
     assert probed.future.value() is result
     assert probed.sink.seen == [(probed.call, False)]
-    assert probed.stopped == (["MemoryError: boom"] if error is MemoryError else [])
+    assert probed.ended == (["MemoryError: boom"] if error is MemoryError else [])
 
 
 def test_a_failed_reference_ends_the_probes_and_not_training() -> None:
@@ -150,7 +154,7 @@ def test_a_failed_reference_ends_the_probes_and_not_training() -> None:
     probed.group.futures[0].set_exception(RuntimeError("timed out"))
     probed.group.futures[1].set_result(None)
     assert probed.future.value() is result
-    assert probed.stopped == ["RuntimeError: timed out"]
+    assert probed.ended == ["RuntimeError: timed out"]
     assert probed.sink.seen == [(probed.call, False)]
 
 
@@ -161,3 +165,24 @@ def test_the_copy_goes_when_it_was_compared() -> None:
     probed.complete()
     gc.collect()
     assert kept() is None
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("numel", [6, 7])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_a_bucket_of_any_size_is_probed(dtype: torch.dtype, numel: int, ranks: int) -> None:
+    """Also of an odd one in a job of one rank, whose message is no whole number of 8 bytes."""
+    probed = Probed(torch.ones(numel, dtype=dtype), ranks=ranks)
+    probed.complete()
+    assert probed.ended == [None]
+    (found,) = probed.sink.results
+    error = error_record(found)
+    assert error is not None
+    assert (error.relative_l2, error.reference_l2) == (0.0, pytest.approx(numel**0.5))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_average_of_16_bits_is_taken_in_32(dtype: torch.dtype) -> None:
+    """Else it would be rounded as the result is, and show no error where there is one."""
+    probed = Probed(torch.ones(6, dtype=dtype))
+    assert probed.probe._reference.dtype == torch.float32

@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 
+from hooktrace.probes.probe_result import mismatch
 from tests.probes.test_probe import Probed, Sink
 
 
@@ -35,3 +36,15 @@ def test_the_arrival_travels_with_the_samples(known: bool, monkeypatch: pytest.M
     assert found.samples.tolist() == [[1.0] * 6] * 2
     assert found.checksums is not None
     assert found.checksums.tolist() == [[0, 0]] * 2
+
+
+def test_ranks_that_probed_different_calls_are_not_compared() -> None:
+    """As where one of them has not counted some steps."""
+    probed = Probed(torch.ones(6))
+    probed.probe._messages[1][8] = 3
+    probed.complete()
+    why = mismatch(probed.sink.results[0])
+    assert why == (
+        "rank 1 probed bucket 0 of its step 3 when this one probed bucket 0 of step 0; trace the "
+        "same steps on all ranks"
+    )

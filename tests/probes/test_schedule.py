@@ -9,10 +9,13 @@ from torch.distributed import HashStore
 from hooktrace.probes.schedule import NEVER, Agreement, Schedule
 
 
-def agreements(wishes: list[int]) -> list[Agreement]:
-    """Return one agreement a rank, each probing every ``wishes[rank]`` steps."""
+def agreements(wishes: list[int], start: int = 0) -> list[Agreement]:
+    """Return one agreement a rank, each wishing ``wishes[rank]``, of a round."""
     store = HashStore()
-    return [Agreement(store, "key", r, len(wishes), every) for r, every in enumerate(wishes)]
+    return [
+        Agreement(store, "key", r, len(wishes), str(wish), number=int(start > 0), start=start)
+        for r, wish in enumerate(wishes)
+    ]
 
 
 def test_ranks_in_step_hear_of_the_meeting_before_it() -> None:
@@ -48,12 +51,13 @@ def test_different_wishes_never_meet() -> None:
     for rank in ranks:
         rank.ask(1)
     assert [rank.meeting for rank in ranks] == [NEVER, NEVER]
+    assert ranks[1].difference() == "2 on this rank and 1 on rank 0 of its group"
 
 
 def test_a_rank_alone_asks_less_and_less_often() -> None:
     """Each step at first, then at doubling steps: a dozen times in 100,000 steps."""
     store = HashStore()
-    rank = Agreement(store, "key", 0, 2, 1)
+    rank = Agreement(store, "key", 0, 2, "1", number=0, start=0)
     asked = []
     for step in range(1, 100_000):
         if step >= rank.next_step:
@@ -63,6 +67,45 @@ def test_a_rank_alone_asks_less_and_less_often() -> None:
     assert asked[:64] == list(range(1, 65))
     assert asked[64:] == [64 * 2**k for k in range(1, 11)]
     assert rank.missing() == [1]
+
+
+@given(
+    st.integers(1, 10**6),
+    st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 8)), min_size=2, max_size=4),
+)
+def test_a_later_round_is_met_by_all_in_time(start: int, ranks: list[tuple[int, int]]) -> None:
+    """Though a rank learns long after the others that the one before has ended.
+
+    Each begins so many steps after the failure, and is so many ahead of rank 0.
+    """
+    store, size = HashStore(), len(ranks)
+    behind = [begins for begins, _ in ranks]
+    ahead = [0, *(steps for _, steps in ranks[1:])]
+    rounds: list[Agreement | None] = [None] * size
+    step = start
+    while any(one is None or one.meeting is None for one in rounds):
+        for r in range(size):
+            now = step + ahead[r]
+            if rounds[r] is None and now >= start + behind[r]:
+                rounds[r] = Agreement(store, "key", r, size, "1", number=3, start=start)
+            one = rounds[r]
+            if one is not None and one.meeting is None and now >= one.next_step:
+                one.ask(now)
+                assert one.meeting is None or now <= one.meeting
+        step += 1
+    assert step <= start + 4 * max(behind) + 30
+
+
+def test_ranks_agree_on_when_a_round_ended() -> None:
+    """As the first of them says; a rank that leaves ends it too."""
+    one, other = agreements([1, 1], start=100)
+    assert not other.is_over()
+    assert (one.end(117), other.end(120)) == (117, 117)
+    assert other.is_over()
+    assert other.has_left() is None
+    one.leave()
+    other.leave()
+    assert (one.has_left(), other.has_left()) == (0, 0)
 
 
 @given(st.integers(0, 50), st.integers(1, 20), st.integers(1, 9))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import time
+from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any
 
@@ -14,6 +15,7 @@ from hooktrace.probes.wire import (
     CallWindow,
     FlightRecorder,
     Issued,
+    UnknownError,
     WireSample,
     WireSampler,
     attribute,
@@ -41,7 +43,12 @@ def entry(at: int, *, record: int = 0, **changes: Any) -> dict[str, Any]:
 
 def recorder(*entries: dict[str, Any]) -> FlightRecorder:
     """Return a recorder with these records."""
-    return FlightRecorder(lambda *_: pickle.dumps({"entries": list(entries)}))
+    return reading(lambda *_: pickle.dumps({"entries": list(entries)}))
+
+
+def reading(dump: Any) -> FlightRecorder:
+    """Return what reads the dumps of a gloo job."""
+    return FlightRecorder({"_dump_fr_trace": dump})
 
 
 def sent(kind: str, dtype: str, size: int) -> Transfer:
@@ -93,15 +100,14 @@ def test_only_the_time_that_was_asked_for() -> None:
 @pytest.mark.parametrize(("first", "known"), [(0, True), (1, False)])
 def test_a_recorder_that_has_forgotten_the_beginning_knows_nothing(first: int, known: bool) -> None:
     """Its oldest record is later than the step's beginning, and not the process's first."""
-    found = recorder(entry(6, record=first), entry(8, record=first + 1)).issued(5, 10)
-    assert (found is not None) == known
+    read = recorder(entry(6, record=first), entry(8, record=first + 1))
+    with nullcontext() if known else pytest.raises(UnknownError, match="has forgotten the step's"):
+        assert len(read.issued(5, 10)) == 2
 
 
 def test_records_that_reach_back_far_enough_are_known() -> None:
     """Though the process's first ones are gone."""
-    found = recorder(entry(4, record=90), entry(8, record=91)).issued(5, 10)
-    assert found is not None
-    assert len(found) == 1
+    assert len(recorder(entry(4, record=90), entry(8, record=91)).issued(5, 10)) == 1
 
 
 def _raises(*_: bool) -> bytes:
@@ -109,19 +115,35 @@ def _raises(*_: bool) -> bytes:
 
 
 @pytest.mark.parametrize(
-    "dump",
+    ("dump", "why"),
     [
-        _raises,
-        lambda *_: pickle.dumps({"entries": []}),
-        lambda *_: pickle.dumps({}),
-        lambda *_: pickle.dumps({"entries": [{"record_id": 0}]}),
-        lambda *_: pickle.dumps({"entries": [entry(5) | {"thread_id": None}]}),
+        (_raises, "_dump_fr_trace cannot be read .RuntimeError: off"),
+        (lambda *_: pickle.dumps({"entries": []}), "is off, or the backend does not report"),
+        (lambda *_: pickle.dumps({}), "set TORCH_FR_BUFFER_SIZE=2000"),
+        (lambda *_: pickle.dumps({"entries": [{"record_id": 0}]}), "cannot be read .KeyError"),
+        (lambda *_: pickle.dumps({"entries": [entry(5) | {"thread_id": None}]}), "TypeError"),
     ],
     ids=["raises", "off", "nothing", "older format", "no thread"],
 )
-def test_a_recorder_that_cannot_be_read(dump: Any) -> None:
-    """Nothing is known, and nothing raised."""
-    assert FlightRecorder(dump).issued(0, 10) is None
+def test_a_recorder_that_cannot_be_read(dump: Any, why: str) -> None:
+    """Nothing is known, and it is said why."""
+    with pytest.raises(UnknownError, match=why):
+        reading(dump).issued(0, 10)
+
+
+def test_nccl_has_a_recorder_of_its_own() -> None:
+    """What a hook on a device sent is known if that one was heard, whatever gloo's says."""
+    gloo = pickle.dumps({"entries": [entry(6)]})
+    nccl = pickle.dumps({"entries": [entry(5, profiling_name="nccl:send 0->1")]})
+    dumps = {"_dump_fr_trace": lambda *_: gloo, "_dump_nccl_trace": lambda *_: nccl}
+    found = FlightRecorder(dumps).issued(0, 10, "cuda")
+    assert [one.transfer.collective for one in found if one.transfer] == ["send", "all_reduce"]
+    for silent, why in (
+        ({"_dump_nccl_trace": lambda *_: pickle.dumps({"entries": []})}, "is off, or the backend"),
+        ({}, "this torch has no Flight Recorder for the hook's backend"),
+    ):
+        with pytest.raises(UnknownError, match=why):
+            FlightRecorder({"_dump_fr_trace": lambda *_: gloo, **silent}).issued(0, 10, "cuda")
 
 
 def test_one_dump_serves_all_steps_that_ended_before_it() -> None:
@@ -132,7 +154,7 @@ def test_one_dump_serves_all_steps_that_ended_before_it() -> None:
         dumps.append(time.time_ns())
         return pickle.dumps({"entries": [entry(5)]})
 
-    flight_recorder = FlightRecorder(dump)
+    flight_recorder = reading(dump)
     for _ in range(3):
         assert flight_recorder.issued(0, 10)
     assert len(dumps) == 1
@@ -162,7 +184,7 @@ def test_whose_a_collective_is(
 ) -> None:
     """By the hook that runs on the thread of backward, else by the one call that is under way."""
     # What tells the group: something of no bytes that the first hook issues itself.
-    sents, step = attribute([issued(at, thread), issued(120, size=0)], CALLS, SAMPLE)
+    sents, step, _ = attribute([issued(at, thread), issued(120, size=0)], CALLS, SAMPLE)
     assert [None if s is None else sum(t.wire_bytes for t in s) for s in sents] == of_calls
     assert sum(t.wire_bytes for t in step or ()) == of_step
 
@@ -172,16 +194,18 @@ def test_a_users_own_collectives_are_not_the_hooks() -> None:
     own = issued(150)._replace(group="1")
     metrics = issued(500, WORKER)._replace(group="2")
     callback = issued(700, WORKER, size=8)._replace(group="1")
-    sents, step = attribute([own, metrics, callback], CALLS, SAMPLE)
+    sents, step, _ = attribute([own, metrics, callback], CALLS, SAMPLE)
     assert sents == [(sent("all_reduce", "float32", 12),), ()]
     assert step == (sent("all_reduce", "float32", 12),)
 
 
 def test_a_hook_that_sends_from_threads_only_is_not_known() -> None:
     """Nothing tells its threads from others."""
-    sents, step = attribute([issued(250, WORKER)], CALLS, SAMPLE)
+    sents, step, why = attribute([issued(250, WORKER)], CALLS, SAMPLE)
     assert sents == [None, ()]
     assert step is None
+    assert why is not None
+    assert why.startswith("the hook issues nothing on the thread of the backward pass")
 
 
 def test_a_recorder_that_takes_long_rests(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,16 +217,17 @@ def test_a_recorder_that_takes_long_rests(monkeypatch: pytest.MonkeyPatch) -> No
         dumps.append(time.sleep(0.01))
         return pickle.dumps({"entries": [entry(5)]})
 
-    flight_recorder = FlightRecorder(dump)
+    flight_recorder = reading(dump)
     assert flight_recorder.issued(0, 10)
-    assert flight_recorder.issued(0, time.time_ns()) is None
+    with pytest.raises(UnknownError, match=r"Recorder took \d+ ms, so it is done rarely"):
+        flight_recorder.issued(0, time.time_ns())
     assert len(dumps) == 1
 
 
 def test_transfers_of_one_kind_are_added_up() -> None:
     """By collective and dtype, in order."""
     other = Issued(1_000_160, BACKWARD, sent("all_gather", "uint8", 1))
-    sents, step = attribute([issued(150), other, issued(170), issued(350)], CALLS, SAMPLE)
+    sents, step, _ = attribute([issued(150), other, issued(170), issued(350)], CALLS, SAMPLE)
     gathered = sent("all_gather", "uint8", 1)
     assert sents[0] == (gathered, sent("all_reduce", "float32", 8))
     assert step == (gathered, sent("all_reduce", "float32", 12))
@@ -211,9 +236,10 @@ def test_transfers_of_one_kind_are_added_up() -> None:
 def test_a_collective_of_unknown_size_leaves_its_sums_unknown() -> None:
     """Of its call and of the step, and of nothing else."""
     unknown = Issued(1_000_150, BACKWARD, None)
-    sents, step = attribute([unknown, issued(350)], CALLS, SAMPLE)
+    sents, step, why = attribute([unknown, issued(350)], CALLS, SAMPLE)
     assert sents == [None, (sent("all_reduce", "float32", 4),)]
     assert step is None
+    assert why == "torch's Flight Recorder names a dtype that has no known size"
 
 
 @pytest.mark.parametrize(("every", "steps"), [(1, [2, 3, 4, 5, 6, 7, 8]), (3, [2, 3, 6]), (9, [2])])

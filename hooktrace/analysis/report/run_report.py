@@ -140,6 +140,8 @@ def _missing_of(track: RankTrack) -> Iterator[str]:
             f"{kinds} were not written, as the file was full; pass a larger max_bytes to "
             "RecordFileExporter"
         )
+    for (model, why), count in track.unknown_bytes.most_common(1):
+        yield f"what {model} sends is not known, in {count} sampled steps: {why}"
     if not records.closed:
         yield "the file has no end: the process was killed, or it still runs"
     if incomplete := track.steps.having("incomplete").sum():

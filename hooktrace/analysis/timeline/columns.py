@@ -10,6 +10,7 @@ values: add times of day only to times of day, which are int64 always.  What a f
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -156,6 +157,7 @@ class RankTrack:
 
     ``models``: (model, hook), in order of appearance.  ``facts``: what a bucket is in all its
     calls, by ``BucketColumns.facts``.  ``errors``, ``exceptions``: by row in ``buckets``.
+    ``unknown_bytes``: sampled steps of which it is not known what was sent, by model and reason.
     ``records``: all else that the files hold: the run, layouts, anomalies, clocks, skews, and what
     was skipped or lost.
     """
@@ -167,6 +169,7 @@ class RankTrack:
     steps: StepColumns
     errors: dict[int, ErrorRecord]
     exceptions: dict[int, str]
+    unknown_bytes: Counter[tuple[str, str]]
     records: RankRecords
     paths: list[str]
 

@@ -10,6 +10,7 @@ times; that of a step that was cut off and has no line, where its own hook was c
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from operator import attrgetter
@@ -75,6 +76,7 @@ class ColumnBuilder:
         self._new_steps: list[StepRecord] = []
         self._errors: dict[int, ErrorRecord] = {}
         self._exceptions: dict[int, str] = {}
+        self._unknown_bytes: Counter[tuple[str, str]] = Counter()
         self._count = 0
 
     def reader(self, run: RunInfo | None = None) -> RecordReader:
@@ -141,6 +143,7 @@ class ColumnBuilder:
         rows |= {column: _known(field, steps) for column, field in _KNOWN_OF_STEPS.items()}
         rows["model"] = _ints((self._model(x.model, x.hook) for x in steps), len(steps))
         self._steps.add(rows)
+        self._unknown_bytes.update((x.model, x.sent_unknown) for x in steps if x.sent_unknown)
 
     def track(self, records: RankRecords, paths: Sequence[str | os.PathLike[str]]) -> RankTrack:
         """Return what was read; ``records``: what the readers of ``paths`` hold beside it."""
@@ -159,6 +162,7 @@ class ColumnBuilder:
             steps=steps,
             errors=dict(self._errors),
             exceptions=dict(self._exceptions),
+            unknown_bytes=self._unknown_bytes.copy(),
             records=records,
             paths=[os.fspath(path) for path in paths],
         )

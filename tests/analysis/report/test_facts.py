@@ -10,7 +10,7 @@ from tests.analysis.report.jobs import (
     report_of,
 )
 from tests.analysis.timeline.files import run_of, steps_of, text_of, write_ranks
-from tests.exporters.records_sample import make_step
+from tests.exporters.records_sample import MODEL, make_step, opaque
 
 
 def test_what_is_missing_is_said(tmp_path: Path) -> None:
@@ -33,3 +33,15 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     assert "rank 2: the file is of another run" in said
     assert "rank 0: line 4 could not be read (not JSON" in said
     assert "rank 0: steps that are not complete, out of all numbers: 1" in said
+
+
+def test_it_is_said_why_nobody_knows_what_a_hook_sends(tmp_path: Path) -> None:
+    """With the reason of most sampled steps."""
+    whys = ["it is off", None, "it is full", "it is off"]
+    steps = []
+    for i, why in enumerate(whys):
+        step, buckets = opaque(make_step(i), sent=None)
+        steps.append((replace(step, sent_unknown=why), buckets))
+    write_ranks(tmp_path, {0: text_of(run_of(0), steps)})
+    said = f"rank 0: what {MODEL} sends is not known, in 2 sampled steps: it is off"
+    assert said in report_of(tmp_path).missing
