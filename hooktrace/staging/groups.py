@@ -44,8 +44,9 @@ _last: GroupInfo | None = None
 def group_info(group: dist.ProcessGroup, device_type: str) -> GroupInfo:
     """Return the facts of a group; a comparison for the group that was asked for last."""
     global _last  # noqa: PLW0603  # a look-up in the dictionary costs a microsecond more
-    if _last is not None and _last._ref() is group and _last.device_type == device_type:
-        return _last
+    last = _last  # read once: another thread may put its own group there
+    if last is not None and last._ref() is group and last.device_type == device_type:
+        return last
     key = (id(group), device_type)
     info = _infos.get(key)
     if info is None or info._ref() is not group:
