@@ -9,6 +9,7 @@ their own and not over the process group.
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
 import secrets
 import struct
@@ -115,7 +116,10 @@ class _Connection(asyncio.Protocol):
         now = self._server.clock()
         received = self.received
         received += data
-        if not self._server.token.startswith(bytes(received[:_TOKEN_BYTES])):
+        if len(received) < _TOKEN_BYTES:
+            return
+        # All of it at once and in constant time: no answer may tell how much of a guess was right.
+        if not hmac.compare_digest(received[:_TOKEN_BYTES], self._server.token):
             self.transport.abort()
             return
         while len(received) >= _TOKEN_BYTES + PING.size:

@@ -22,6 +22,20 @@ def test_a_stranger_gets_no_answer(server: Server, token: str) -> None:
         assert measure(friend, time.perf_counter_ns, pings=1).pings == 1
 
 
+def test_a_part_of_a_token_tells_nothing(server: Server) -> None:
+    """Right or wrong, nothing happens before all of it is there: no byte can be guessed alone."""
+    token = server.address.split()[2]
+    wrong = f"{int(token[:2], 16) ^ 1:02x}"
+    with server.connect(wrong) as guess, server.connect() as friend:
+        measure(friend, time.perf_counter_ns, pings=3)
+        guess.setblocking(False)
+        with pytest.raises(BlockingIOError):  # it is open, and nothing has come
+            guess.recv(1)
+        guess.settimeout(5)
+        guess.sendall(bytes.fromhex(token[2:]))
+        assert guess.recv(1) == b""
+
+
 def test_many_clients_at_once_and_one_that_leaves(server: Server) -> None:
     """In pieces of any size; nobody holds up the others."""
     first = server.connect()
