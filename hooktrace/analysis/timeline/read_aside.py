@@ -10,13 +10,13 @@ bounded time, and has nobody to write to when its parent has ended.
 from __future__ import annotations
 
 import gc
-import os
 import pickle
 import subprocess
 import sys
 import threading
 from collections.abc import Sequence
 
+from ...records.cores import usable_cores
 from .follow import TrackFollower, read_in_turns
 
 _WORTH_IT = 32 << 20
@@ -28,8 +28,7 @@ _PROGRAM = "import sys; sys.path[:] = {path!r}; from {module} import main; main(
 
 def processes_for(size: int, files: int) -> int:
     """Return in how many processes that many bytes are read soonest; 1: in this one."""
-    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    return min(files, cores) if size >= _WORTH_IT else 1
+    return min(files, usable_cores()) if size >= _WORTH_IT else 1
 
 
 class ReadingAside:

@@ -22,6 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
+from ...records.cores import usable_cores
 from ...testing.synthetic import SyntheticJob, write_job
 from .table import Row
 
@@ -80,7 +81,7 @@ def large_report(*, quick: bool) -> Iterator[Row]:
     """Yield the seconds and GiB of a report with its page; ``quick``: a tenth of the steps."""
     job = replace(_LARGE, steps=100) if quick else _LARGE
     with tempfile.TemporaryDirectory() as logdir:
-        write_job(job, Path(logdir), processes=len(os.sched_getaffinity(0)))
+        write_job(job, Path(logdir), processes=usable_cores())
         size = sum(path.stat().st_size for path in Path(logdir).rglob("*.jsonl"))
         page = str(Path(logdir, "report.html"))
         spent = _command("report", logdir, "--html", page, sample_s=_SAMPLE_S)

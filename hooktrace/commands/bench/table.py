@@ -17,6 +17,7 @@ from datetime import date
 from importlib.metadata import version
 from pathlib import Path
 
+from ...records.cores import usable_cores
 from ...records.summary import percentile
 
 
@@ -109,7 +110,7 @@ def machine_facts() -> dict[str, str]:
     """Return where and when the numbers were measured; ``load`` is that of the minute before."""
     return {
         "cpu": _cpu_model(),
-        "cores": str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0),
+        "cores": str(usable_cores()),
         "load": f"{os.getloadavg()[0]:.1f}",
         "python": platform.python_version(),
         "torch": version("torch"),

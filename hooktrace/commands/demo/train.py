@@ -23,6 +23,7 @@ from ...exporters import (
     TensorBoardExporter,
 )
 from ...ranks.job import loopback
+from ...records.cores import usable_cores
 from ...records.summary import ModelSummary
 from ...tracing.tracer import Tracer
 from .language_model import CharTransformer, batches, read_corpus
@@ -55,7 +56,7 @@ def train(options: DemoOptions) -> RankResult:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     warnings.filterwarnings("ignore", module=r"(torch|tensorboard)\.")
     os.environ["GLOO_SOCKET_IFNAME"] = loopback()
-    torch.set_num_threads(max(1, _cores() // options.ranks))
+    torch.set_num_threads(max(1, usable_cores() // options.ranks))
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     screen = Screen(options.steps)
@@ -108,9 +109,3 @@ def _train(
         losses.append(loss.item())
         screen.note(len(losses), losses[-1])
     return losses
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
@@ -72,8 +71,7 @@ def test_a_process_that_hangs_is_ended(tmp_path: Path, monkeypatch: pytest.Monke
 
 def test_small_files_are_read_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """To start a process takes longer than to read them."""
-    monkeypatch.setattr("os.cpu_count", lambda: 4)
-    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr("hooktrace.analysis.timeline.read_aside.usable_cores", lambda: 4)
     assert (processes_for(1 << 20, 8), processes_for(1 << 30, 8), processes_for(1 << 30, 3)) == (
         (1, 4, 3)
     )
