@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from itertools import chain
+from itertools import chain, repeat
 from operator import attrgetter
 from typing import Any
 
@@ -118,10 +118,13 @@ class ColumnBuilder:
 
     def _facts_of(self, lines: Sequence[BucketLine], layouts: LayoutFacts) -> Ints:
         """Return the index of what the layouts say of lines, or these of themselves."""
-        keys = list(map(_KEY, lines))
-        said = {k: self._facts_id(k[0], layouts.get(k, UNKNOWN_FACTS)) for k in dict.fromkeys(keys)}
-        found = _ints(map(said.__getitem__, keys), len(lines))
-        for row in _few("hook", lines, 0):
+        keys, own = list(map(_KEY, lines)), _few("hook", lines, 0)
+        asked = [key for row, key in enumerate(keys) if row not in own] if own else keys
+        said = {
+            k: self._facts_id(k[0], layouts.get(k, UNKNOWN_FACTS)) for k in dict.fromkeys(asked)
+        }
+        found = _ints(map(said.get, keys, repeat(0)), len(lines))
+        for row in own:
             found[row] = self._facts_id(lines[row].model, lines[row].facts(None))
         return found
 

@@ -257,3 +257,12 @@ def test_an_endless_line_stays_out_of_memory(
     track = read_track([path])
     check(track, steps_of(3))
     assert [line for line, _ in track.records.skipped] == [2]
+
+
+def test_lines_without_a_layout_name_their_model_themselves() -> None:
+    """No model of an unknown hook is added beside theirs."""
+    steps = [make_step(0), make_step(1)]
+    track = track_of(text_of(run_of(0), steps))
+    assert track.models == [("net", "fp16_compress_hook")]
+    assert {facts.hook for facts in track.facts} == {"fp16_compress_hook"}
+    check(track, steps)
