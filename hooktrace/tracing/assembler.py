@@ -133,8 +133,9 @@ class Assembler:
         if ended is None:
             self._losses.add("late")
             return
-        self._waiting.extend(ended)
-        self._complete_passed()
+        if ended:
+            self._waiting.extend(ended)
+            self._complete_passed()
 
     def _add_probed(self, probed: ProbeResult) -> None:
         try:

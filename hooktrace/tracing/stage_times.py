@@ -7,7 +7,7 @@ The only module that reads a call's stamps, its rounds and its events.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -98,5 +98,5 @@ def _on_device(call: BucketCall, first: dict[torch.device, BucketCall]) -> CallT
     return CallTimes(ready, ready, None, collectives, done)
 
 
-def _events_of(calls: Iterable[BucketCall]) -> list[DeviceEvent]:
-    return [event for call in calls for event in call.events or ()]
+def _events_of(calls: Iterable[BucketCall]) -> Iterator[DeviceEvent]:
+    return (event for call in calls for event in call.events or ())

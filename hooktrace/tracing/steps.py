@@ -21,16 +21,31 @@ StepCalls = list[BucketCall]
 
 
 @dataclass(slots=True)
+class _OpenStep:
+    """A step in the making; ``count``: of its buckets, once the last one is there."""
+
+    calls: StepCalls = field(default_factory=list)
+    count: int | None = None
+
+    def add(self, call: BucketCall) -> bool:
+        """Take a call; return whether no other one is missing."""
+        self.calls.append(call)
+        if call.slot.is_last:
+            self.count = call.slot.index + 1
+        return len(self.calls) == self.count
+
+
+@dataclass(slots=True)
 class _OpenSteps:
     """Of one model; ``closed_to`` is the last step that takes no more calls."""
 
-    calls: dict[int, StepCalls] = field(default_factory=dict)
+    steps: dict[int, _OpenStep] = field(default_factory=dict)
     closed_to: int = -1
 
     def close(self, step: int) -> StepCalls:
         """End a step."""
         self.closed_to = max(self.closed_to, step)
-        return sorted(self.calls.pop(step), key=lambda call: call.slot.index)
+        return sorted(self.steps.pop(step).calls, key=lambda call: call.slot.index)
 
 
 class StepGatherer:
@@ -45,19 +60,20 @@ class StepGatherer:
         DDP ends a backward pass before the next one begins: once a step is complete, nothing more
         can come for those before it.
         """
-        steps, step = self._models[call.slot.model.name], call.step
-        if step <= steps.closed_to:
+        model, step = self._models[call.slot.model.name], call.step
+        if step <= model.closed_to:
             return None
-        calls = steps.calls.setdefault(step, [])
-        calls.append(call)
-        last_ended = step if is_complete(calls) else step - _OPEN_STEPS
-        return [steps.close(s) for s in sorted(steps.calls) if s <= last_ended]
+        opened = model.steps.get(step)
+        if opened is None:
+            opened = model.steps[step] = _OpenStep()
+        last_ended = step if opened.add(call) else step - _OPEN_STEPS
+        return [model.close(s) for s in sorted(model.steps) if s <= last_ended]
 
     def close_all(self) -> Iterator[StepCalls]:
         """End every open step, complete or not."""
-        for steps in self._models.values():
-            for step in sorted(steps.calls):
-                yield steps.close(step)
+        for model in self._models.values():
+            for step in sorted(model.steps):
+                yield model.close(step)
 
 
 def is_complete(calls: StepCalls) -> bool:

@@ -8,12 +8,13 @@ import pytest
 import torch
 
 from hooktrace import BucketRecord, Tracer, staged, trace
+from hooktrace.capture.calls import BucketCall
 from hooktrace.capture.device_events import EventPool
 from hooktrace.probes.wire import FlightRecorder, WireSample
 from hooktrace.records import Stage
 from hooktrace.tracing.assembler import Assembler
 from hooktrace.tracing.losses import LossLedger
-from tests.fakes import FakeOperation, buckets_of, fake_clock
+from tests.fakes import FakeOperation, Job, buckets_of, fake_clock
 
 
 def spans(record: BucketRecord) -> list[tuple[str, int, int]]:
@@ -110,3 +111,28 @@ def test_samples_of_steps_that_never_come_are_forgotten() -> None:
         assembler.add(WireSample("net", step, 0, 0, 0))
     assert len(assembler._samples) == 4096
     assert min(step for _, step in assembler._samples) == 5000 - 4096
+
+
+class WaitingEvent:
+    """An event that the device has not passed, and that counts how often it is asked."""
+
+    asked = 0
+
+    def query(self) -> bool:
+        WaitingEvent.asked += 1
+        return False
+
+
+def test_the_device_is_asked_once_a_step_and_drain() -> None:
+    """Not for each call that ends while a step waits for it: of 4,000 buckets that took seconds."""
+    assembler = Assembler(LossLedger(dict), EventPool())
+    with Tracer() as tracer:
+        job = Job(tracer, buckets=50)
+        job.step()
+        for step in range(2):
+            for slot in job.hook._layout.models[0].slots.values():
+                call = BucketCall(slot, step, 0, tracer)
+                call.events, call.done = [WaitingEvent()], 1
+                assembler.add(call)
+    assembler.take()
+    assert WaitingEvent.asked == 3

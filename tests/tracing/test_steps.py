@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 from hooktrace import Tracer
+from hooktrace.capture.buckets import ModelState
+from hooktrace.tracing.steps import StepGatherer
 from tests.fakes import Job
 
 
@@ -24,3 +28,37 @@ def test_a_step_that_fails_is_closed_before_the_next() -> None:
         ]
         assert [s.step for s in steps if s.period_ns is not None] == [3, 4]
         assert tracer.summary()[0].steps == 3
+
+
+class CountedSlot:
+    """One of ``count`` buckets, which notes how often it is asked whether it is the last."""
+
+    model = ModelState("net", "hook", {}, 0)
+    asked = 0
+
+    def __init__(self, index: int, count: int) -> None:
+        self.index = index
+        self.count = count
+
+    @property
+    def is_last(self) -> bool:
+        CountedSlot.asked += 1
+        return self.index == self.count - 1
+
+
+class Call(NamedTuple):
+    """What the gatherer reads of a call."""
+
+    slot: CountedSlot
+    step: int
+
+
+def test_gathering_asks_of_each_bucket_once() -> None:
+    """However many buckets a step has: thousands of them took a quarter of a second."""
+    gatherer, count = StepGatherer(), 500
+    calls: list[Any] = [Call(CountedSlot(index, count), 0) for index in range(count)]
+    before = CountedSlot.asked
+    ended = [gatherer.add(call) for call in calls]
+    assert CountedSlot.asked - before == count
+    assert ended[:-1] == [[]] * (count - 1)
+    assert ended[-1] == [calls]
