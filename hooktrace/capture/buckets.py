@@ -66,7 +66,11 @@ class LastCall(Protocol):
 
 
 class BucketSlot:
-    """One bucket of one generation of one model; its numbers never change."""
+    """One bucket of one generation of one model; its numbers never change.
+
+    ``is_last`` is set when the bucket says so, which one of a static graph's first backward pass
+    does not do before the second.
+    """
 
     __slots__ = (
         "buffer",
@@ -87,13 +91,15 @@ class BucketSlot:
         "torch_dtype",
     )
 
-    def __init__(self, model: ModelState, bucket: GradBucketLike, ids: tuple[int, ...]) -> None:
+    def __init__(
+        self, model: ModelState, bucket: GradBucketLike, index: int, ids: tuple[int, ...]
+    ) -> None:
         buffer = bucket.buffer()
         self.buffer = weakref.ref(buffer)
         self.model = model
         self.generation = model.generation
-        self.index = bucket.index()
-        self.is_last = bucket.is_last()
+        self.index = index
+        self.is_last = False
         self.numel = buffer.numel()
         self.gradient_bytes: int = buffer.element_size() * buffer.numel()
         self.torch_dtype = buffer.dtype
@@ -159,6 +165,10 @@ class ModelState:
             self.step += 1
         self.last_index = index
         return self.step
+
+    def awaits(self, index: int) -> bool:
+        """Return whether bucket ``index`` is the next one of an unfinished backward pass."""
+        return self.last_index == index - 1 and not self.slots[self.last_index].is_last
 
     def in_flight(self) -> int:
         """Return how many calls have not come to an end; of each bucket there is at most one."""

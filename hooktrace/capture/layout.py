@@ -1,8 +1,9 @@
 """Which model, generation and bucket a hook call belongs to.
 
-DDP tells a hook nothing of the model, and rebuilds its buckets after the first backward pass.  A
-bucket that is met for the first time is identified by its parameters; from then on its buffer, the
-same tensor object in every step until a rebuild, leads to its slot with one dictionary look-up.
+DDP tells a hook nothing of the model, and rebuilds its buckets after the first backward pass; in
+that of a static graph it does not even tell which bucket it is (``first_pass.py``).  A bucket that
+is met for the first time is identified by its parameters; from then on its buffer, the same tensor
+object in every step until a rebuild, leads to its slot with one dictionary look-up.
 
     bucket --buffer--> slot                            fast: every call
            --parameters--> model, generation, slot     slow: first calls, rebuilds, join() shadows
@@ -20,6 +21,7 @@ import torch
 
 from ..records import LayoutRecord
 from .buckets import BucketSlot, GradBucketLike, ModelState, in_backward
+from .first_pass import UnnumberedPasses, is_unnumbered
 
 
 class LayoutTracker:
@@ -47,6 +49,7 @@ class LayoutTracker:
         self._owners: dict[int, tuple[weakref.ref[torch.Tensor], ModelState]] = {}
         self._names: dict[int, str] = {}
         self._met = 0
+        self._unnumbered = UnnumberedPasses()
         self.models: list[ModelState] = []
 
     def learn_names(self, names: dict[int, str]) -> None:
@@ -67,13 +70,18 @@ class LayoutTracker:
         """Return a bucket's slot, and whether the call is a ``join()`` shadow."""
         parameters = bucket.parameters()
         ids = tuple(map(id, parameters))
-        model = self._model_of(parameters, bucket.index())
+        unnumbered = is_unnumbered(bucket)
+        index = self._unnumbered.number(bucket) if unnumbered else bucket.index()
+        model = self._model_of(parameters, index)
         # DDP runs the hooks of shadows outside any backward pass, on buckets made for the purpose.
         shadow = not in_backward(bucket)
-        slot = model.slots.get(bucket.index())
+        slot = model.slots.get(index)
         if slot is None or slot.parameter_ids != ids:
-            slot = self._new_slot(model, bucket, ids, rebuilt=slot is not None)
-        if not shadow:
+            slot = self._new_slot(model, bucket, index, ids, rebuilt=slot is not None)
+        if bucket.is_last() and not slot.is_last:
+            slot.is_last = True
+            self._announce(model)
+        if not shadow and not unnumbered:  # else it is asked once more which it is
             buffer = bucket.buffer()
             slot.buffer = weakref.ref(buffer)
             self._by_buffer[id(buffer)] = slot
@@ -83,8 +91,8 @@ class LayoutTracker:
         owner = next((o for p in parameters if (o := self._owner(p)) is not None), None)
         if owner is None and index > 0:
             # Unknown parameters in a later bucket: a model in its first backward pass, which has
-            # more than one bucket when DDP looks for unused parameters.
-            owner = next((m for m in reversed(self.models) if m.last_index == index - 1), None)
+            # more than one bucket when DDP looks for unused parameters, or has several dtypes.
+            owner = next((m for m in reversed(self.models) if m.awaits(index)), None)
         if owner is None:
             self._forget_the_dead()
             name = self._name_model(self._met)
@@ -108,24 +116,31 @@ class LayoutTracker:
         self._by_buffer = {b: s for b, s in self._by_buffer.items() if s.buffer() is not None}
 
     def _new_slot(
-        self, model: ModelState, bucket: GradBucketLike, ids: tuple[int, ...], *, rebuilt: bool
+        self,
+        model: ModelState,
+        bucket: GradBucketLike,
+        index: int,
+        ids: tuple[int, ...],
+        *,
+        rebuilt: bool,
     ) -> BucketSlot:
-        index = bucket.index()
         if rebuilt:
             # Buckets before this one came out of the rebuild as they were: they stay.
             model.slots = {i: s for i, s in model.slots.items() if i < index}
             model.generation += 1
             self._by_buffer = {b: s for b, s in self._by_buffer.items() if s.model is not model}
-        slot = model.slots[index] = BucketSlot(model, bucket, ids)
-        if slot.is_last:
-            self._push(
-                LayoutRecord(
-                    model=model.name,
-                    hook=model.hook,
-                    generation=model.generation,
-                    step=model.step + (index <= model.last_index),
-                    time_ns=self._clock(),
-                    buckets=tuple(s.layout() for _, s in sorted(model.slots.items())),
-                )
-            )
+        slot = model.slots[index] = BucketSlot(model, bucket, index, ids)
         return slot
+
+    def _announce(self, model: ModelState) -> None:
+        """Push the layout of a model whose last bucket is there."""
+        self._push(
+            LayoutRecord(
+                model=model.name,
+                hook=model.hook,
+                generation=model.generation,
+                step=model.step + (max(model.slots) <= model.last_index),
+                time_ns=self._clock(),
+                buckets=tuple(s.layout() for _, s in sorted(model.slots.items())),
+            )
+        )

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from ..capture.buckets import GradBucketLike
+from ..capture.first_pass import UnnumberedPasses, is_unnumbered
 from .powersgd_factors import Factors, Shape, cut, does_not_fit
 from .powersgd_settings import PowerSGDSettings
 
@@ -38,19 +39,24 @@ class ParameterOrder:
         self._parameters: dict[int, tuple[int, weakref.ref[torch.Tensor]]] = {}
         self._met = 0
         self._complete = False
+        self._unnumbered = UnnumberedPasses()
 
     def owns(self, bucket: GradBucketLike) -> bool:
         """Return whether the bucket is of the same model as those before it."""
         parameters = bucket.parameters()
-        if not self._complete:
-            for parameter in parameters:
-                position = len(self._parameters)
-                self._parameters[id(parameter)] = position, weakref.ref(parameter)
-            self._met += 1
-            self._complete = bucket.is_last()
-            return bucket.index() == self._met - 1
         _, known = self._parameters.get(id(parameters[0]), (0, None))
-        return known is not None and known() is parameters[0]
+        is_known = known is not None and known() is parameters[0]
+        if self._complete:
+            return is_known
+        unnumbered = is_unnumbered(bucket)
+        index = self._unnumbered.number(bucket) if unnumbered else bucket.index()
+        if not is_known:
+            if index != self._met:
+                return False
+            for parameter in parameters:
+                self._parameters[id(parameter)] = len(self._parameters), weakref.ref(parameter)
+        self._met, self._complete = index + 1, bucket.is_last()
+        return True
 
     def positions(self, bucket: GradBucketLike) -> list[int]:
         """Return the positions of the bucket's parameters among the model's."""

@@ -101,6 +101,10 @@ def power_modes(rank: int) -> dict[str, dict[str, float]]:
         "mixed dtypes": {
             "dtypes": [(torch.float32, torch.bfloat16)[i // 2 % 2] for i in range(18)]
         },
+        "static_graph, mixed dtypes": {
+            "static_graph": True,
+            "dtypes": [(torch.float32, torch.bfloat16)[i // 2 % 2] for i in range(18)],
+        },
         "a group of all": {"group": both},
         "a group of one": {"group": alone},
     }

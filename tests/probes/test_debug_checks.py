@@ -34,7 +34,8 @@ class Sink:
 def slot_of(bucket: FakeBucket) -> BucketSlot:
     """Return the slot of a bucket of a new model."""
     model = ModelState("net", "hook", {}, 0)
-    slot = BucketSlot(model, bucket, tuple(map(id, bucket.parameters())))
+    slot = BucketSlot(model, bucket, bucket.index(), tuple(map(id, bucket.parameters())))
+    slot.is_last = bucket.is_last()
     model.slots[0] = slot
     return slot
 

@@ -1,0 +1,109 @@
+"""A static graph's first backward pass: buckets that do not say which they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from hooktrace import Tracer, hooks
+from hooktrace.testing import FakeBucket
+from tests.fakes import Job
+
+
+def at_the_end_of_a_pass(work: Callable[[], object]) -> None:
+    """Run ``work`` where DDP runs a static graph's first hooks."""
+    engine: Any = torch.autograd.Variable._execution_engine
+    leaf = torch.zeros(1, requires_grad=True)
+    leaf.register_hook(lambda _: engine.queue_callback(work))
+    leaf.sum().backward()
+
+
+def model_of(*dtypes: torch.dtype) -> tuple[list[FakeBucket], list[FakeBucket]]:
+    """Return a model's buckets as the first pass shows them, and as later ones do."""
+    parameters = [[torch.zeros(4, dtype=dtype)] for dtype in dtypes]
+    last = len(dtypes) - 1
+    first = [FakeBucket(p, 0, is_last=False) for p in parameters]
+    later = [FakeBucket(p, i, is_last=i == last) for i, p in enumerate(parameters)]
+    for one, other in zip(first, later, strict=True):
+        other._buffer = one._buffer
+    return first, later
+
+
+def test_a_static_graph_s_first_pass_is_one_step_of_one_model() -> None:
+    """The second pass tells the numbers, and which was the last in the first."""
+    first, later = model_of(torch.float32, torch.float64, torch.float16)
+    with Tracer() as tracer:
+        job = Job(tracer)
+        job.buckets = first
+        at_the_end_of_a_pass(job.step)
+        job.buckets = later
+        job.step()
+        job.step()
+        assert [(s.model, s.step, s.bucket_count, s.complete) for s in tracer.steps()] == [
+            ("model0", step, 3, True) for step in range(3)
+        ]
+        assert [b.bucket for b in tracer.buckets()] == [0, 1, 2] * 3
+        assert [[b.dtype for b in layout.buckets] for layout in tracer.layouts()] == [
+            ["float32", "float64", "float16"]
+        ]
+
+
+def test_without_a_second_pass_nobody_knows_the_last_bucket() -> None:
+    """A run of one step has its buckets, and does not claim that they are all."""
+    first, _ = model_of(torch.float32, torch.float64)
+    with Tracer() as tracer:
+        job = Job(tracer)
+        job.buckets = first
+        at_the_end_of_a_pass(job.step)
+        assert tracer.flush()
+    assert [(s.bucket_count, s.complete) for s in tracer.steps()] == [(2, False)]
+    assert tracer.layouts() == []
+
+
+def test_two_static_models_in_one_pass_are_kept_apart() -> None:
+    """By their dtypes: of one model no two dense buckets are alike in that."""
+    models = [model_of(torch.float32, torch.float64) for _ in range(2)]
+    with Tracer() as tracer:
+        job = Job(tracer)
+        job.buckets = [bucket for first, _ in models for bucket in first]
+        at_the_end_of_a_pass(job.step)
+        job.buckets = [bucket for _, later in models for bucket in later]
+        job.step()
+        assert {(s.model, s.step, s.bucket_count) for s in tracer.steps()} == {
+            (name, step, 2) for name in ("model0", "model0#2") for step in range(2)
+        }
+
+
+def test_a_finished_model_is_not_taken_for_one_in_its_first_pass() -> None:
+    """The second bucket of a new model follows its first one, not another model's only one."""
+    parts = [[torch.zeros(4)] for _ in range(2)]
+    with Tracer() as tracer:
+        job = Job(tracer)
+        alone = job.buckets
+        for buckets in ([FakeBucket(parts[0], 0, is_last=False)], alone):
+            job.buckets = buckets
+            job.step()
+        job.buckets = [FakeBucket(parts[1], 1)]
+        job.step()
+        assert [(s.model, s.bucket_count) for s in tracer.steps()] == [
+            ("model0#2", 1),
+            ("model0", 2),
+        ]
+
+
+def test_a_powersgd_state_knows_its_model_in_a_static_graph() -> None:
+    """And another one's, in the same pass or later, is refused."""
+    state = hooks.PowerSGDState(None)
+    (first, later), (other, _) = (model_of(torch.float32, torch.float64) for _ in range(2))
+    owned: list[bool] = []
+
+    def claim(buckets: list[FakeBucket]) -> None:
+        owned.extend(map(state._model.owns, buckets))
+
+    at_the_end_of_a_pass(lambda: claim([*first, *other]))
+    claim(later)
+    at_the_end_of_a_pass(lambda: claim(other))
+    claim(later)
+    assert owned == [True, True, False, False, True, True, False, False, True, True]

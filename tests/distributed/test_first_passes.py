@@ -1,0 +1,38 @@
+"""What is recorded of first backward passes, in which DDP says least of its buckets."""
+
+from __future__ import annotations
+
+from tests.distributed import first_pass_scenarios
+from tests.distributed.harness import Ranks
+
+
+def test_two_dtypes_are_one_model_in_every_mode(two: Ranks) -> None:
+    """Each bucket once a step, all steps whole and timed, and the averages right."""
+    for facts in two.run(first_pass_scenarios.two_dtypes):
+        assert set(facts) == set(first_pass_scenarios.MODES)
+        for mode, found in facts.items():
+            assert found["models"] == ["model0"], mode
+            assert [step for step, *_ in found["steps"]] == list(range(6)), mode
+            assert all(complete for _, _, complete, _ in found["steps"]), mode
+            assert found["timed"] == [True] * 6, mode
+            assert found["buckets"] == [list(range(count)) for _, count, *_ in found["steps"]], mode
+            assert set(found["first"]) == {"float32", "float64"}, mode
+            assert found["anomalies"] == [], mode
+            assert found["lost"] == {}, mode
+            assert found["wrong by"] < 1e-6, mode
+        steps = facts["static graph"]["steps"]
+        assert [(count, warmup) for _, count, _, warmup in steps[:2]] == [(2, True)] * 2
+        assert [warmup for *_, warmup in steps[2:]] == [False] * 4
+        assert facts["static graph"]["layouts"] == [(0, 2), (1, steps[-1][1])]
+
+
+def test_powersgd_trains_a_static_graph_of_two_dtypes(two: Ranks) -> None:
+    """Its state is of one model, and compresses from the third pass that tells its last bucket."""
+    for facts in two.run(first_pass_scenarios.two_dtypes_compressed):
+        assert set(facts) == {"each", "batched"}
+        for name, found in facts.items():
+            assert found["models"] == ["model0"], name
+            assert found["timed"] == [True] * 6, name
+            assert found["anomalies"] == [], name
+            assert found["iter"] == 5, name
+            assert found["ratio"] > 1.5, name
