@@ -27,7 +27,7 @@ from ..staging.driver import Steps
 from ..staging.groups import group_of
 from ..staging.hook import staged
 from .lowrank import multiply, orthogonalize, outer
-from .powersgd_factors import MatrixGroup, restart_like
+from .powersgd_factors import MatrixGroup
 from .powersgd_state import PowerSGDState
 
 
@@ -118,11 +118,11 @@ def batched_powerSGD_hook(state: PowerSGDState, bucket: GradBucketLike) -> Steps
     if padded is None:
         padded = torch.nn.functional.pad(buffer, (0, side * side - numel))
     matrix = padded.view(side, side)
-    p, q, is_new = state.square_factors(index, buffer, side, rank)
+    p, q, restart, is_new = state.square_factors(index, buffer, side, rank)
     if is_new:
         state.randomize([q])
     state.count(numel, 2 * side * rank, bucket)
-    orthogonalize(q[None], state.orthogonalization_epsilon, restart_like(q, side, rank))
+    orthogonalize(q[None], state.orthogonalization_epsilon, restart)
     multiply(matrix, q, p)
 
     yield AllReduce(p, group)

@@ -137,7 +137,20 @@ def restart_like(tensor: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
     """Return unit columns of shape (1, rows, columns), the same on all ranks."""
     generator = torch.Generator().manual_seed(rows)
     random = torch.randn(1, rows, columns, generator=generator)
-    return torch.nn.functional.normalize(random, dim=1).to(tensor)
+    start = tensor.new_empty(random.shape)
+    fill(start, torch.nn.functional.normalize(random, dim=1).to(tensor.dtype))
+    return start
+
+
+def fill(tensor: torch.Tensor, random: torch.Tensor) -> None:
+    """Write random numbers of the host to a tensor of any device, without waiting for that.
+
+    From pageable memory a device copies when it is done with all that was asked of it before.
+    """
+    if tensor.is_cpu:
+        tensor.copy_(random)
+    else:
+        tensor.copy_(random.pin_memory(), non_blocking=True)
 
 
 def does_not_fit(index: int) -> ValueError:

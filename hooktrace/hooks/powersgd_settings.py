@@ -19,6 +19,7 @@ import torch.distributed as dist
 
 from ..capture.buckets import GradBucketLike
 from ..staging.groups import require_member
+from .powersgd_factors import fill
 
 if TYPE_CHECKING:
     import numpy as np
@@ -95,7 +96,7 @@ class PowerSGDSettings:
         """
         generator = torch.Generator().manual_seed(int(self.rng.randint(1_000_000_000)))
         for q in qs:
-            q.copy_(torch.randn(q.shape, dtype=q.dtype, generator=generator))
+            fill(q, torch.randn(q.shape, dtype=q.dtype, generator=generator))
 
     def compression_stats(self) -> tuple[float, int, int]:
         """Return (rate, elements before compression, elements after it) over all steps so far."""

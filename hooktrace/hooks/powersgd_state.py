@@ -20,10 +20,10 @@ import torch
 
 from ..capture.buckets import GradBucketLike
 from ..capture.first_pass import UnnumberedPasses, is_unnumbered
-from .powersgd_factors import Factors, Shape, cut, does_not_fit
+from .powersgd_factors import Factors, Shape, cut, does_not_fit, restart_like
 from .powersgd_settings import PowerSGDSettings
 
-_OF_THIS_JOB = ("_factors", "_model", "_passes", "_positions")
+_OF_THIS_JOB = ("_factors", "_model", "_passes", "_positions", "_restarts")
 """What is not pickled, but begins anew."""
 
 _PASSES_BEFORE_REBUILD = 3  # with a static graph the buckets of the third backward pass are new
@@ -118,6 +118,7 @@ class PowerSGDState(PowerSGDSettings):
     _by_parameter: dict[int, ParameterMemory] = field(default_factory=dict, init=False)
     _squares: dict[int, list[int]] = field(default_factory=dict, init=False)
     _factors: dict[int, Factors] = field(default_factory=dict, init=False)
+    _restarts: dict[int, torch.Tensor] = field(default_factory=dict, init=False)
     _positions: dict[int, list[int]] = field(default_factory=dict, init=False)
     _model: ParameterOrder = field(default_factory=ParameterOrder, init=False)
 
@@ -126,7 +127,8 @@ class PowerSGDState(PowerSGDSettings):
         return kept | {"process_group": None, "_by_parameter": self._taken_apart()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        begun = {"_factors": {}, "_positions": {}, "_model": ParameterOrder(), "_passes": 0}
+        begun: dict[str, Any] = {name: {} for name in ("_factors", "_positions", "_restarts")}
+        begun |= {"_model": ParameterOrder(), "_passes": 0}
         for name, value in (state | begun).items():
             setattr(self, name, value)
 
@@ -244,10 +246,10 @@ class PowerSGDState(PowerSGDSettings):
 
     def square_factors(
         self, index: int, buffer: torch.Tensor, side: int, rank: int
-    ) -> tuple[torch.Tensor, torch.Tensor, bool]:
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, bool]:
         """Return P and Q of a bucket that is one square, and whether Q must be filled anew.
 
-        Each is of shape (side, rank).
+        Each is of shape (side, rank).  Before the last comes a start for a Q that died.
         """
         p, q = self.p_memory_dict.get(index), self.q_memory_dict.get(index)
         is_new = p is None or q is None
@@ -255,4 +257,11 @@ class PowerSGDState(PowerSGDSettings):
             p, q = buffer.new_empty(side, rank), buffer.new_empty(side, rank)
         p, q = p.to(buffer.device), q.to(buffer.device)
         self.p_memory_dict[index], self.q_memory_dict[index] = p, q
-        return p, q, is_new
+        restart = self._restarts.get(index)
+        if restart is None or _kind(restart[0]) != _kind(q):
+            restart = self._restarts[index] = restart_like(q, side, rank)
+        return p, q, restart, is_new
+
+
+def _kind(tensor: torch.Tensor) -> tuple[torch.Size, torch.dtype, torch.device]:
+    return tensor.shape, tensor.dtype, tensor.device

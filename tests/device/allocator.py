@@ -46,6 +46,7 @@ class StreamOracle(TorchDispatchMode):
         self.stream = MAIN
         self.streams = 0
         self.synchronising: list[str] = []
+        self.pinned: list[torch.Tensor] = []
         self._memories: dict[int, Memory] = {}
 
     def __torch_dispatch__(
@@ -57,6 +58,8 @@ class StreamOracle(TorchDispatchMode):
         copies = "_to_copy" in str(func) or "copy_" in str(func) or "_local_scalar" in str(func)
         if copies and inputs and not outputs and not kwargs.get("non_blocking"):
             self.synchronising.append(str(func))
+        if copies and outputs and self._waits_for_host(args, kwargs):
+            self.synchronising.append(f"{func} from pageable memory")
         for tensor in inputs:
             self._touch(tensor, str(func))
         for tensor in outputs:
@@ -94,6 +97,24 @@ class StreamOracle(TorchDispatchMode):
             for stream, used_by in m.used.items()
             if stream not in {m.allocated, *m.recorded}
         ]
+
+    def pin(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return a copy that a device may fetch by itself: ``Tensor.pin_memory``."""
+        self.pinned.append(tensor.clone())
+        return self.pinned[-1]
+
+    def _waits_for_host(self, args: Any, kwargs: Any) -> bool:
+        """Return whether a copy to the device would wait until the device has come to it.
+
+        It does from memory of the host that is not pinned, and where it is not told not to.
+        """
+        known = {tensor.untyped_storage()._cdata for tensor in self.pinned}
+        sources = [leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)]
+        told = kwargs.get("non_blocking") or args[-1] is True
+        return any(
+            s.device.type == "cpu" and not (told and s.untyped_storage()._cdata in known)
+            for s in sources
+        )
 
     def _touch(self, tensor: torch.Tensor, by: str) -> None:
         self._memory(tensor, by).used.setdefault(self.stream, by)

@@ -97,6 +97,7 @@ class FakeDevice(StreamOracle):
         patch.setattr(streams, "enabled", self._protected)
         patch.setattr(streams, "current_stream", lambda device: self.stream)
         patch.setattr(torch.Tensor, "record_stream", self._recorder())
+        patch.setattr(torch.Tensor, "pin_memory", self._pinner())
         patch.setattr(driver, "new_future", lambda tensor: torch.futures.Future())
         patch.setattr(buckets, "has_events", lambda device: device.type == "cuda")
         patch.setattr(device_events, "current_stream", lambda device: (device, self.stream))
@@ -118,6 +119,12 @@ class FakeDevice(StreamOracle):
             self.record_stream(tensor, stream)
 
         return record_stream
+
+    def _pinner(self) -> Callable[[torch.Tensor], torch.Tensor]:
+        def pin_memory(tensor: torch.Tensor) -> torch.Tensor:
+            return self.pin(tensor)
+
+        return pin_memory
 
     def _in_callback(self, callback: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
         """Return a callback that runs on a stream of its own, as those of futures do."""
