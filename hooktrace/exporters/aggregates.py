@@ -1,10 +1,12 @@
 """The metrics table's values: what each batch says, and running totals of it.
 
-    Batch --observe--> Observation, Observation, ... --add--> one series of values a metric
-                                    --snapshot--> Prometheus, OpenTelemetry
+    Batch --observe--> Observation, Observation, ... --ModelLabels.fold, add-->
+        one series of values a metric --snapshot--> Prometheus, OpenTelemetry
 
-Warm-up steps, shadow calls and incomplete steps are counted, but give no timings.  The drain pays
-for aggregation, whoever reads pays for formatting; the training thread has no part in either.
+Warm-up steps, shadow calls and incomplete steps are counted, but give no timings.  What rarely
+happens is counted from 0 on, since Prometheus' ``increase`` does not see a series' first value.
+The drain pays for aggregation, whoever reads pays for formatting; the training thread has no part
+in either.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from ..records import (
     StepRecord,
 )
 from ..records import metrics as m
+from ..records.anomalies import ANOMALIES
 
 Labels = tuple[str, ...]
 
@@ -47,10 +50,11 @@ def observe(batch: Batch) -> Iterator[Observation]:
         for bucket in buckets:
             yield from _observe_bucket(bucket, timed=step.counts)
     yield from _observe_events(batch)
-    for reason, count in batch.losses.items():
-        yield (m.RECORDS_LOST, (reason,), count)
     for exporter, count in batch.failures.items():
         yield (m.EXPORTER_FAILURES, (exporter,), count)
+    own = (f"{e}_{what}" for e in batch.failures for what in m.LOSSES_OF_EXPORTERS.get(e, ()))
+    for reason, count in (dict.fromkeys((*m.LOSS_REASONS, *own), 0) | batch.losses).items():
+        yield (m.RECORDS_LOST, (reason,), count)
 
 
 def _observe_run(batch: Batch) -> Iterator[Observation]:
@@ -60,6 +64,8 @@ def _observe_run(batch: Batch) -> Iterator[Observation]:
     for layout in batch.of(LayoutRecord):
         model = (layout.model, layout.hook)
         yield (m.GENERATION, model, layout.generation)
+        for kind in ANOMALIES:
+            yield (m.ANOMALIES, (*model, kind), 0)
         for entry in layout.buckets:
             if entry.bucket < m.MAX_BUCKET_LABELS:
                 bucket = (*model, m.bucket_label(entry.bucket))
@@ -80,12 +86,9 @@ def _observe_events(batch: Batch) -> Iterator[Observation]:
 def _observe_step(step: StepRecord) -> Iterator[Observation]:
     labels = (step.model, step.hook)
     yield (m.STEPS, labels, 1)
-    if step.warmup:
-        yield (m.WARMUP_STEPS, labels, 1)
-    if step.shadow:
-        yield (m.SHADOW_STEPS, labels, 1)
-    if not step.complete:
-        yield (m.INCOMPLETE_STEPS, labels, 1)
+    yield (m.WARMUP_STEPS, labels, int(step.warmup))
+    yield (m.SHADOW_STEPS, labels, int(step.shadow))
+    yield (m.INCOMPLETE_STEPS, labels, int(not step.complete))
     if not step.counts:
         return
     for metric, value, unit in (
@@ -196,8 +199,8 @@ class Family:
 class Aggregates:
     """Totals per metric and label values.  All methods are safe from any thread.
 
-    The number of series is bounded by the labels of the table: models, hooks, bucket labels,
-    stages, exporters and reasons, never steps.
+    The number of series is bounded by the labels of the table: models (``ModelLabels``), bucket
+    labels, stages, exporters and reasons, never steps.
     """
 
     def __init__(self) -> None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..records import AnomalyRecord, Batch, RunInfo
 from .aggregates import Aggregates, observe
+from .model_labels import ModelLabels
 from .retention import DetailPolicy, Retention
 
 if TYPE_CHECKING:
@@ -193,7 +194,8 @@ class OpenTelemetryExporter:
             self._closers.append(self._flush_of(self._meter_provider))
         elif self._metric_exporters:
             aggregates = Aggregates()
-            self._add_metrics = lambda batch: aggregates.add(observe(batch))
+            models = ModelLabels(self.name)
+            self._add_metrics = lambda batch: aggregates.add(models.fold(observe(batch)))
             for make in self._metric_exporters:
                 reader = make_reader(make(), self._backends)
                 give_metrics(reader, aggregates, make_resource(run), _version())

@@ -26,6 +26,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from ..records import Batch
 from ..records.metrics import METRICS, Metric
 from .aggregates import Aggregates, Distribution, Family, Labels, Observation, observe
+from .model_labels import ModelLabels
 
 Attributes = dict[str, str | int]
 
@@ -127,12 +128,13 @@ class ObservedMetrics:
         self._rank: Attributes = {"hooktrace.rank": rank}
         self._attributes: dict[tuple[Metric, Labels], Attributes] = {}
         self._aggregates = Aggregates()
+        self._models = ModelLabels("opentelemetry")
         self._pid = os.getpid()
 
     def add(self, batch: Batch) -> None:
         """Add up counters and gauges, record the values of histograms."""
         totals: list[Observation] = []
-        for observation in observe(batch):
+        for observation in self._models.fold(observe(batch)):
             metric, labels, value = observation
             if metric in self._record:
                 self._record[metric](value, self._attributes_of(metric, labels))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from ..records import Batch
 from ..records.metrics import METRICS
 from .aggregates import Aggregates, Distribution, Family, observe
+from .model_labels import ModelLabels
 from .prometheus_server import TargetFile, Tls, serve
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ class PrometheusExporter:
 
     ``file_sd`` is a directory, or a path that ends in ``.json``: on the first export each rank
     writes ``hooktrace-rank<N>.json`` there (``<stem>-rank<N>.json`` for a path) for Prometheus'
-    ``file_sd_configs``, with the labels rank, local_rank, world_size, run_id and host; ``close``
-    removes it.  The directory is made if it is missing.
+    ``file_sd_configs``, with the labels rank, local_rank and host; ``close`` removes it.
+    The directory is made if it is missing.
 
     ``client_cafile`` / ``client_capath`` and ``client_auth_required`` ask scrapers for a
     certificate.  ``registry`` is a ``CollectorRegistry`` to share; by default it is one of its own.
@@ -72,6 +73,7 @@ class PrometheusExporter:
         self._target = None if file_sd is None else TargetFile(Path(file_sd))
         self._announced = False
         self._aggregates = Aggregates()
+        self._models = ModelLabels(self.name)
         self._registry = CollectorRegistry() if registry is None else registry
         self._collector = _Collector(self._aggregates)
         self._registry.register(self._collector)
@@ -89,7 +91,7 @@ class PrometheusExporter:
 
     def export(self, batch: Batch) -> None:
         """Add a batch to the totals that the next scrape reads."""
-        self._aggregates.add(observe(batch))
+        self._aggregates.add(self._models.fold(observe(batch)))
         if self._target is not None and not self._announced:
             self._announced = True
             self._target.write(self._url(batch.run.host), batch.run)

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_LABELS = ("rank", "local_rank", "world_size", "run_id", "host")
+_LABELS = ("rank", "local_rank", "host")
+"""What a restarted job has again: any other label would begin all series anew.  The run, and what
+is known of it, are labels of ``hooktrace_run_info`` alone."""
 
 
 class Tls(NamedTuple):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..records import AnomalyRecord, Batch, LayoutRecord, RunInfo, SkewRecord
 from .append_file import writable_directory
+from .model_labels import ModelLabels
 from .tensorboard_model import ModelSeries, meaning_table
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ class TensorBoardExporter:
     ``hooktrace/meaning`` (rank 0) says what each tag means, ``hooktrace/records_lost.*`` what
     was lost.
 
-    Warm-up, shadow and incomplete steps give no timings, as in ``metrics``.
+    Of the first ``metrics.MAX_MODELS`` models.  Warm-up, shadow and incomplete steps give no
+    timings, as in ``metrics``.
 
     Raises ``ImportError`` without tensorboard, ``OSError`` when ``logdir`` cannot be written,
     ``ValueError`` for a ``logdir`` that is a URL or an interval below 1.  ``export`` raises
@@ -68,6 +70,7 @@ class TensorBoardExporter:
         self._histogram_every = histogram_every
         self._file: EventFile | None = None
         self._models: dict[str, ModelSeries] = {}
+        self._labels = ModelLabels(self.name)
         self._losses: dict[str, int] = {}
 
     def export(self, batch: Batch) -> None:
@@ -76,14 +79,17 @@ class TensorBoardExporter:
         if file is None:
             file = self._file = self._open(batch)
         for layout in batch.of(LayoutRecord):
-            self._model(file, batch.run, layout.model).write_layout(layout)
+            if model := self._model(file, batch.run, layout.model):
+                model.write_layout(layout)
         for skew in batch.of(SkewRecord):
-            self._model(file, batch.run, skew.model).expect(skew)
+            if model := self._model(file, batch.run, skew.model):
+                model.expect(skew)
         for step, buckets in batch.steps:
-            model = self._model(file, batch.run, step.model)
-            model.step(step, buckets, self._scalar_every, self._histogram_every)
+            if model := self._model(file, batch.run, step.model):
+                model.step(step, buckets, self._scalar_every, self._histogram_every)
         for anomaly in batch.of(AnomalyRecord):
-            self._model(file, batch.run, anomaly.model).anomaly(anomaly)
+            if model := self._model(file, batch.run, anomaly.model):
+                model.anomaly(anomaly)
         for model in self._models.values():
             model.write_anomalies()
         self._write_losses(file, batch)
@@ -128,9 +134,10 @@ class TensorBoardExporter:
             file.text(first_step, run.wall_anchor_ns, "hooktrace/meaning", meaning_table())
         return file
 
-    def _model(self, file: EventFile, run: RunInfo, name: str) -> ModelSeries:
+    def _model(self, file: EventFile, run: RunInfo, name: str) -> ModelSeries | None:
+        """Return what writes a model's events, ``None`` where there are too many models."""
         model = self._models.get(name)
-        if model is None:
+        if model is None and self._labels.knows(name):
             model = self._models[name] = ModelSeries(file, run, name)
         return model
 

@@ -4,7 +4,8 @@
 names a metric.  ``exporters/aggregates.py`` turns batches of records into values of them.
 
 Labels are model, hook, bucket, stage, collective, dtype, kind, exporter and reason, never the step.
-Rank is a target label (Prometheus) or a resource attribute (OpenTelemetry).
+Rank is a target label (Prometheus) or a resource attribute (OpenTelemetry).  No series is of a run:
+a job that starts again goes on with the series that it had, and ``RUN`` says which run it is.
 """
 
 from __future__ import annotations
@@ -16,6 +17,21 @@ Kind = Literal["counter", "gauge", "histogram", "info"]
 
 MAX_BUCKET_LABELS = 64
 """Bucket indices from here on share the label value ``other``."""
+
+MAX_MODELS = 64
+"""Models, each with its hook, that one exporter tells apart; later ones share ``other``."""
+
+LOSS_REASONS = (
+    "ring_full", "late", "unfinished", "not_exported", "stamp_failed", "device_unresolved",
+    "probe_failed", "internal_error",
+)  # fmt: skip
+"""Why records are lost; these and the exporters' own below are counted from 0 on."""
+
+LOSSES_OF_EXPORTERS = {
+    "record_file": ("buckets",),
+    "opentelemetry": ("spans", "metric_exports"),
+}
+"""What exporters lose by themselves, by their name: ``record_file_buckets`` is a reason too."""
 
 _BUCKET_LABELS = tuple(str(index) for index in range(MAX_BUCKET_LABELS))
 
@@ -71,7 +87,7 @@ SHADOW_STEPS = Metric(
 )
 INCOMPLETE_STEPS = Metric(
     "hooktrace_incomplete_steps", "hooktrace.incomplete.steps", "{step}", "counter",
-    "Steps with a bucket missing: backward failed, or a record was lost.", _MODEL,
+    "Steps that may miss a bucket: backward failed, or a record was lost.", _MODEL,
 )
 STEP_PERIOD = Metric(
     "hooktrace_step_period_seconds", "hooktrace.step.period", "s", "histogram",

@@ -84,7 +84,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
 
     ``records`` are all that are no step or bucket, of whatever kind, in order; an anomaly comes in
     the batch of its step.  ``losses`` are the totals so far of everything that was lost, by reason;
-    ``failures`` the exporters that were disabled, by name.
+    ``failures`` how many exporters were disabled, by name, 0 of those that work.
     """
 
     run: RunInfo

@@ -40,7 +40,7 @@ from .call_records import bucket_record, step_record
 from .losses import LossLedger
 from .queue_model import QueueModel, derive_device_starts
 from .stage_times import CallTimes, device_times, have_passed, host_times, launched
-from .steps import StepCalls, StepGatherer, is_complete
+from .steps import MOST_MODELS, StepCalls, StepGatherer, is_complete
 
 logger = logging.getLogger("hooktrace")
 
@@ -49,7 +49,8 @@ _WARMUP_STEPS = 2
 (``find_unused_parameters``, a hook without rebuilds), it counts from the third step on."""
 
 _KEPT = 4096
-"""Probed errors and samples whose steps have not come; more are of steps that were lost."""
+"""Probed errors and samples whose steps have not come, of which more are of steps that were lost;
+and anomalies that were told already."""
 
 _WAITING_STEPS = 64
 """Steps whose events the device has not passed; of more, the oldest goes without its times."""
@@ -85,7 +86,7 @@ class Assembler:
         self._errors: dict[tuple[str, int, int], ErrorRecord] = {}
         self._samples: dict[tuple[str, int], WireSample] = {}
         self._told_unknown: set[str] = set()
-        self._anomalies_seen: set[tuple[str, str, int, int]] = set()
+        self._anomalies_seen: dict[tuple[str, str, int, int], None] = {}
         self._completed: list[CompletedStep] = []
         self._records: list[object] = []
 
@@ -166,7 +167,8 @@ class Assembler:
     def _add_anomaly(self, anomaly: AnomalyRecord) -> None:
         key = (anomaly.kind, anomaly.model, anomaly.generation, anomaly.bucket)
         if key not in self._anomalies_seen:
-            self._anomalies_seen.add(key)
+            self._anomalies_seen[key] = None
+            _forget_the_oldest(self._anomalies_seen)
             self._records.append(anomaly)
 
     def _complete_passed(self) -> None:
@@ -196,12 +198,13 @@ class Assembler:
         )
         record = step_record(
             buckets,
-            self._previous.get(model),
+            self._previous.pop(model, None),
             complete=is_complete(calls),
             sent=sent.of_step,
             sent_unknown=sent.why,
         )
         self._previous[model] = record
+        _forget_the_oldest(self._previous, most=MOST_MODELS)
         self._completed.append((record, buckets))
         for call, bucket in zip(calls, buckets, strict=True):
             for anomaly in self._diagnosis.of_bucket(call.slot, bucket):
@@ -261,6 +264,6 @@ def _hook_exception(call: BucketCall) -> AnomalyRecord:
     )
 
 
-def _forget_the_oldest(waiting: dict[Any, Any]) -> None:
-    while len(waiting) > _KEPT:
+def _forget_the_oldest(waiting: dict[Any, Any], most: int = _KEPT) -> None:
+    while len(waiting) > most:
         waiting.pop(next(iter(waiting)))

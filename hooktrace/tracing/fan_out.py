@@ -31,6 +31,10 @@ class FanOut:
         """How many exporters of each name raised."""
         return dict(self._failures)
 
+    def all_failures(self) -> dict[str, int]:
+        """Return the same, with 0 for those of which none raised."""
+        return {exporter.name: self._failures[exporter.name] for exporter in self._all}
+
     def own_losses(self) -> Counter[str]:
         """Return what exporters gave up by themselves, by their name and reason."""
         losses: Counter[str] = Counter()

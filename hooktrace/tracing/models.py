@@ -9,11 +9,15 @@ import weakref
 from ..capture.buckets import ModelState
 from ..capture.layout import LayoutTracker
 
+_REMEMBERED = 4096
+"""Names; a job may make models for as long as it runs."""
+
 
 class TracedModels:
     """Knows the layouts of all traced hooks that are alive; safe from several threads."""
 
     def __init__(self) -> None:
+        self._more = itertools.count(_REMEMBERED + 1)
         self._names: set[str] = set()
         self._numbers = itertools.count()
         self._layouts: weakref.WeakSet[LayoutTracker] = weakref.WeakSet()
@@ -22,6 +26,8 @@ class TracedModels:
     def name(self, wanted: str | None) -> str:
         """Return a name for a model that no other one has."""
         name = wanted or f"model{next(self._numbers)}"
+        if len(self._names) >= _REMEMBERED:  # a number that no name has needs no memory
+            return f"{name}#{next(self._more)}"
         candidates = itertools.chain([name], (f"{name}#{n}" for n in itertools.count(2)))
         unique = next(c for c in candidates if c not in self._names)
         self._names.add(unique)

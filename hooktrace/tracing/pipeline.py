@@ -107,7 +107,7 @@ class Pipeline:
             steps=tuple(steps),
             records=tuple(records),
             losses=self.losses.totals(),
-            failures=self.exporters.failures,
+            failures=self.exporters.all_failures(),
         )
         self._recent.add(batch)
         self.exporters.export(batch)

@@ -8,13 +8,16 @@ next complete one, when the model is two steps further, or at the end.
 
 from __future__ import annotations
 
-from collections import defaultdict
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ..capture.calls import BucketCall
 
 _OPEN_STEPS = 2
+
+MOST_MODELS = 256
+"""Models that are told apart at once; of more, the one without a step for longest is forgotten."""
 
 StepCalls = list[BucketCall]
 """One step's calls; of a closed step in the order of their buckets."""
@@ -42,17 +45,20 @@ class _OpenSteps:
     steps: dict[int, _OpenStep] = field(default_factory=dict)
     closed_to: int = -1
 
-    def close(self, step: int) -> StepCalls:
-        """End a step."""
-        self.closed_to = max(self.closed_to, step)
-        return sorted(self.steps.pop(step).calls, key=lambda call: call.slot.index)
+    def close_to(self, last: int) -> list[StepCalls]:
+        """End the steps up to ``last``, oldest first."""
+        ended = [step for step in sorted(self.steps) if step <= last]
+        self.closed_to = max(self.closed_to, *ended[-1:], -1)
+        return [
+            sorted(self.steps.pop(step).calls, key=lambda call: call.slot.index) for step in ended
+        ]
 
 
 class StepGatherer:
     """Gathers the calls of all models."""
 
     def __init__(self) -> None:
-        self._models: defaultdict[str, _OpenSteps] = defaultdict(_OpenSteps)
+        self._models: dict[str, _OpenSteps] = {}
 
     def add(self, call: BucketCall) -> list[StepCalls] | None:
         """Take a call; return the steps that it ends, oldest first, ``None`` if it came too late.
@@ -60,20 +66,30 @@ class StepGatherer:
         DDP ends a backward pass before the next one begins: once a step is complete, nothing more
         can come for those before it.
         """
-        model, step = self._models[call.slot.model.name], call.step
+        name, step = call.slot.model.name, call.step
+        model = self._models.get(name) or _OpenSteps()
         if step <= model.closed_to:
             return None
+        forgotten: list[StepCalls] = []
         opened = model.steps.get(step)
         if opened is None:
             opened = model.steps[step] = _OpenStep()
+            forgotten = self._move_to_end(name, model)
         last_ended = step if opened.add(call) else step - _OPEN_STEPS
-        return [model.close(s) for s in sorted(model.steps) if s <= last_ended]
+        return [*forgotten, *model.close_to(last_ended)]
+
+    def _move_to_end(self, name: str, model: _OpenSteps) -> list[StepCalls]:
+        """Take note of a model that begins a step; return those of a model that is forgotten."""
+        self._models.pop(name, None)
+        self._models[name] = model
+        if len(self._models) <= MOST_MODELS:
+            return []
+        return self._models.pop(next(iter(self._models))).close_to(sys.maxsize)
 
     def close_all(self) -> Iterator[StepCalls]:
         """End every open step, complete or not."""
         for model in self._models.values():
-            for step in sorted(model.steps):
-                yield model.close(step)
+            yield from model.close_to(sys.maxsize)
 
 
 def is_complete(calls: StepCalls) -> bool:

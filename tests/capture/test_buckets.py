@@ -28,7 +28,7 @@ def test_a_slot_keeps_no_tensor_alive() -> None:
     """Numbers, names and a weak reference."""
     weight = torch.zeros(2, 3)
     bucket = FakeBucket([weight, torch.zeros(4)], index=1)
-    slot = BucketSlot(ModelState("net", "hook", {id(weight): "w"}, 0), bucket, (id(weight), 0))
+    slot = BucketSlot(ModelState("net", "hook", {id(weight): "w"}, 0), bucket, 1, (id(weight), 0))
     assert slot.layout().parameters == (("w", (2, 3)), ("1.1", (4,)))
     assert (slot.numel, slot.gradient_bytes, slot.dtype) == (10, 40, "float32")
     kept = weakref.ref(bucket.buffer())
@@ -42,7 +42,7 @@ def test_calls_in_flight_are_counted() -> None:
     """Of each bucket the last one."""
     net = model()
     for index, in_flight in enumerate((True, False, None)):
-        slot = BucketSlot(net, FakeBucket([torch.zeros(1)], index=index), (index,))
+        slot = BucketSlot(net, FakeBucket([torch.zeros(1)], index=index), index, (index,))
         call: Any = None if in_flight is None else SimpleNamespace(in_flight=in_flight)
         slot.last_call = call
         net.slots[index] = slot

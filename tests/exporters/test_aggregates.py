@@ -9,6 +9,8 @@ from msgspec.structs import replace
 
 from hooktrace.exporters.aggregates import Aggregates, Distribution, observe
 from hooktrace.records import Batch, Transfer
+from hooktrace.records import metrics as m
+from hooktrace.records.anomalies import ANOMALIES
 from hooktrace.records.metrics import (
     BUCKET_SIZE,
     EXPOSED,
@@ -19,7 +21,10 @@ from hooktrace.records.metrics import (
     Metric,
 )
 from tests.exporters.records_sample import (
+    HOOK,
+    MODEL,
     full_batch,
+    make_batch,
     make_clock,
     make_run,
     make_skew,
@@ -52,14 +57,32 @@ def test_full_batch_observes_every_metric() -> None:
 
 def test_unsettled_steps_give_counts_but_no_timings() -> None:
     """Warm-up, shadow and incomplete steps are counted; only the two whole steps are timed."""
-    counts = Counter(observation.metric.name for observation in seen(full_batch()))
-    assert counts["hooktrace_steps"] == 5
-    assert counts["hooktrace_warmup_steps"] == 1
-    assert counts["hooktrace_shadow_steps"] == 1
-    assert counts["hooktrace_incomplete_steps"] == 1
+    observations = seen(full_batch())
+    counts = Counter(observation.metric.name for observation in observations)
+    sums: Counter[str] = Counter()
+    for observation in observations:
+        sums[observation.metric.name] += int(observation.value)
+    assert sums["hooktrace_steps"] == 5
+    assert sums["hooktrace_warmup_steps"] == 1
+    assert sums["hooktrace_shadow_steps"] == 1
+    assert sums["hooktrace_incomplete_steps"] == 1
     assert counts["hooktrace_exposed_seconds"] == 2
     assert counts["hooktrace_bucket_duration_seconds"] == 4
     assert counts["hooktrace_gradient_bytes"] == 9
+
+
+def test_what_rarely_happens_is_counted_from_zero_on() -> None:
+    """Before it happens: Prometheus' ``increase`` does not see the first value of a series."""
+    batch = replace(make_batch(), failures={"record_file": 0, "mine": 0}, losses={"mine_rows": 2})
+    found = {(o.metric, o.labels): o.value for o in seen(batch)}
+    for kind in ANOMALIES:
+        assert found[m.ANOMALIES, (MODEL, HOOK, kind)] == 0
+    for metric in (m.WARMUP_STEPS, m.SHADOW_STEPS, m.INCOMPLETE_STEPS):
+        assert found[metric, (MODEL, HOOK)] == 0
+    for reason in (*m.LOSS_REASONS, "record_file_buckets"):
+        assert found[m.RECORDS_LOST, (reason,)] == 0
+    assert found[m.RECORDS_LOST, ("mine_rows",)] == 2
+    assert found[m.EXPORTER_FAILURES, ("mine",)] == 0
 
 
 def test_errors_are_observed_as_distribution_and_by_bucket() -> None:

@@ -6,7 +6,11 @@ import json
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from urllib.parse import quote
 
 import pytest
 from msgspec.structs import replace
@@ -14,7 +18,16 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.exporters.conftest import Make
 from tests.exporters.processes import free_port, get, get_json, running, until
-from tests.exporters.records_sample import HOOK, MODEL, full_batch, make_batch, make_layout
+from tests.exporters.records_sample import (
+    HOOK,
+    MODEL,
+    full_batch,
+    make_anomaly,
+    make_batch,
+    make_layout,
+    make_run,
+    make_step,
+)
 
 NET = (("hook", HOOK), ("model", MODEL))
 
@@ -112,38 +125,93 @@ def test_close_frees_the_port_and_may_be_repeated(make: Make) -> None:
     assert get(second.url) == ""
 
 
+Query = Callable[[str], list[dict[str, Any]]]
+
+
+@contextmanager
+def prometheus(folder: Path, **scrape_config: object) -> Iterator[Query]:
+    """Run a real Prometheus that finds targets in ``folder/targets``; yields what asks it."""
+    program = shutil.which("prometheus")
+    if program is None:
+        pytest.skip("no prometheus; apt-get install prometheus")
+    found = {"job_name": "hooktrace", "file_sd_configs": [{"files": [f"{folder}/targets/*.json"]}]}
+    config = {
+        "global": {"scrape_interval": "200ms", "scrape_timeout": "200ms"},
+        "scrape_configs": [found | scrape_config],
+    }
+    (folder / "prometheus.yml").write_text(json.dumps(config))
+    port = free_port()
+    command = [program, f"--config.file={folder}/prometheus.yml"]
+    command += [f"--storage.tsdb.path={folder}/data", f"--web.listen-address=127.0.0.1:{port}"]
+
+    def query(promql: str) -> list[dict[str, Any]]:
+        url = f"http://127.0.0.1:{port}/api/v1/query?query={quote(promql)}"
+        result: list[dict[str, Any]] = get_json(url)["data"]["result"]
+        return result
+
+    with running(command, folder / "prometheus.log"):
+        yield query
+
+
+def values(series: list[dict[str, Any]], label: str) -> dict[str, str]:
+    """Return each series' value by one of its labels."""
+    return {one["metric"][label]: one["value"][1] for one in series}
+
+
 @pytest.mark.slow
 def test_prometheus_discovers_and_scrapes_the_ranks(
     make: Make, certificate: tuple[Path, Path], tmp_path: Path
 ) -> None:
     """A real Prometheus finds rank 0 over HTTP and rank 1 over HTTPS, each with its own total."""
-    prometheus = shutil.which("prometheus")
-    if prometheus is None:
-        pytest.skip("no prometheus; apt-get install prometheus")
-    targets = tmp_path / "targets"
-    cert, key = certificate
+    targets, (cert, key) = tmp_path / "targets", certificate
     make(file_sd=targets).export(make_batch(rank=0, steps=3))
     make(file_sd=targets, certfile=cert, keyfile=key).export(make_batch(rank=1, steps=4))
-    config = {
-        "global": {"scrape_interval": "200ms", "scrape_timeout": "200ms"},
-        "scrape_configs": [
-            {
-                "job_name": "hooktrace",
-                "file_sd_configs": [{"files": [f"{targets}/*.json"]}],
-                "tls_config": {"ca_file": str(cert)},
-            }
-        ],
-    }
-    (tmp_path / "prometheus.yml").write_text(json.dumps(config))
-    port = free_port()
-    command = [prometheus, f"--config.file={tmp_path}/prometheus.yml"]
-    command += [f"--storage.tsdb.path={tmp_path}/data", f"--web.listen-address=127.0.0.1:{port}"]
+    with prometheus(tmp_path, tls_config={"ca_file": str(cert)}) as query:
+        found = until(
+            lambda: values(query("hooktrace_steps_total"), "rank"),
+            lambda found: len(found) == 2,
+            tmp_path / "prometheus.log",
+        )
+        assert found == {"0": "3", "1": "4"}
+        (run,) = query('hooktrace_run_info{rank="0"}')
+        assert run["metric"].keys() >= {"run_id", "world_size", "backend", "torch_version"}
+        assert not [label for label in run["metric"] if label.startswith("exported_")]
+
+
+@pytest.mark.slow
+def test_prometheus_sees_the_first_event_and_a_restart(make: Make, tmp_path: Path) -> None:
+    """A counter is there before its first event, and a restarted job goes on with its series."""
+    first = make(file_sd=tmp_path / "targets")
+    first.export(replace(make_batch(), records=(make_layout(),), failures={"prometheus": 0}))
     log = tmp_path / "prometheus.log"
-
-    def query() -> dict[str, str]:
-        url = f"http://127.0.0.1:{port}/api/v1/query?query=hooktrace_steps_total"
-        result = get_json(url)["data"]["result"]
-        return {series["metric"]["rank"]: series["value"][1] for series in result}
-
-    with running(command, log):
-        assert until(query, lambda found: len(found) == 2, log) == {"0": "3", "1": "4"}
+    counters = (
+        'hooktrace_anomalies_total{kind="nonfinite_result"}',
+        'hooktrace_records_lost_total{reason="late"}',
+        'hooktrace_exporter_failures_total{exporter="prometheus"}',
+        "hooktrace_incomplete_steps_total",
+    )
+    with prometheus(tmp_path) as query:
+        for counter in counters:
+            found = until(lambda c=counter: query(c), bool, log)  # type: ignore[misc]
+            assert [one["value"][1] for one in found] == ["0"], counter
+        step, buckets = make_step(9)
+        first.export(
+            replace(
+                make_batch(steps=0),
+                steps=((replace(step, complete=False), buckets),),
+                records=(make_anomaly(kind="nonfinite_result"),),
+                losses={"late": 1},
+                failures={"prometheus": 1},
+            )
+        )
+        for counter in counters:
+            grown = f"increase({counter}[1m]) > 0"
+            assert until(lambda q=grown: query(q), bool, log)  # type: ignore[misc]
+        first.close()
+        second = make(port=first.port, local_rank=0, file_sd=tmp_path / "targets")
+        second.export(replace(make_batch(steps=1), run=make_run(run_id="another")))
+        restarted = "resets(hooktrace_steps_total[5m]) > 0"
+        found = until(lambda: query(restarted), bool, log)
+        assert len(query("count_over_time(hooktrace_steps_total[5m])")) == len(found) == 1
+        runs = query("count_over_time(hooktrace_run_info[5m])")
+        assert {one["metric"]["run_id"] for one in runs} == {"sample", "another"}

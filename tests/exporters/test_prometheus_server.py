@@ -69,7 +69,7 @@ def test_tls_options_that_contradict_are_refused(
 
 
 def test_file_sd_is_written_once_known_and_removed(make: Make, tmp_path: Path) -> None:
-    """The target file appears with the first export, names the run, and goes with ``close``."""
+    """The target file appears with the first export, names the rank, and goes with ``close``."""
     exporter = make(file_sd=tmp_path / "targets")
     assert list((tmp_path / "targets").iterdir()) == []
     exporter.export(make_batch(rank=1))
@@ -80,8 +80,6 @@ def test_file_sd_is_written_once_known_and_removed(make: Make, tmp_path: Path) -
             "labels": {
                 "rank": "1",
                 "local_rank": "1",
-                "world_size": "2",
-                "run_id": "sample",
                 "host": "host-a",
             },
         }

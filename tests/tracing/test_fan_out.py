@@ -24,7 +24,7 @@ def test_an_exporter_that_raises_is_disabled_once(caplog: pytest.LogCaptureFixtu
     assert len(told) == 1
     assert "OSError: no space left" in told[0]
     assert told[0].endswith("fix the cause and restart to have it back")
-    assert good.batches[-1].failures == {"bad": 1}
+    assert good.batches[-1].failures == {"bad": 1, "good": 0}
 
 
 def test_an_exporters_own_losses_are_counted(caplog: pytest.LogCaptureFixture) -> None:

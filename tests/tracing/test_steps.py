@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from hooktrace import Tracer
 from hooktrace.capture.buckets import ModelState
-from hooktrace.tracing.steps import StepGatherer
+from hooktrace.tracing.steps import MOST_MODELS, StepGatherer
 from tests.fakes import Job
 
 
@@ -33,12 +33,12 @@ def test_a_step_that_fails_is_closed_before_the_next() -> None:
 class CountedSlot:
     """One of ``count`` buckets, which notes how often it is asked whether it is the last."""
 
-    model = ModelState("net", "hook", {}, 0)
     asked = 0
 
-    def __init__(self, index: int, count: int) -> None:
+    def __init__(self, index: int, count: int, model: str = "net") -> None:
         self.index = index
         self.count = count
+        self.model = ModelState(model, "hook", {}, 0)
 
     @property
     def is_last(self) -> bool:
@@ -62,3 +62,21 @@ def test_gathering_asks_of_each_bucket_once() -> None:
     assert CountedSlot.asked - before == count
     assert ended[:-1] == [[]] * (count - 1)
     assert ended[-1] == [calls]
+
+
+def test_models_that_keep_being_made_are_forgotten() -> None:
+    """The one without a step for longest, whose open step is ended; one that goes on stays."""
+    gatherer = StepGatherer()
+    whole: Any = CountedSlot(0, 1, "kept")
+    for n in range(MOST_MODELS + 50):
+        begun: Any = Call(CountedSlot(0, 2, f"net#{n}"), 0)
+        ended = gatherer.add(begun)
+        forgotten = n - MOST_MODELS + 1
+        assert ended is not None
+        assert [c.slot.model.name for calls in ended for c in calls] == (
+            [f"net#{forgotten}"] if forgotten >= 0 else []
+        )
+        kept: Any = Call(whole, n)
+        assert gatherer.add(kept) == [[kept]]
+    assert len(gatherer._models) == MOST_MODELS
+    assert gatherer.add(kept) is None

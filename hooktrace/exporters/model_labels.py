@@ -1,0 +1,56 @@
+"""How many models an exporter tells apart: a job may make new ones for as long as it runs.
+
+Each name is kept by whoever reads the metrics, for ever.  The first ``MAX_MODELS`` have theirs;
+what later ones count adds up under ``other``, of which a gauge, a last value, would say nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+
+from ..records import metrics as m
+from .aggregates import Observation
+
+logger = logging.getLogger("hooktrace")
+
+_OTHER = ("other", "other")
+_OF_MODELS = {metric for metric in m.METRICS if metric.labels[:2] == ("model", "hook")}
+
+
+class ModelLabels:
+    """The models that one exporter tells apart; ``exporter``: its name, for the one warning."""
+
+    def __init__(self, exporter: str) -> None:
+        self._exporter = exporter
+        self._known: set[tuple[str, ...]] = set()
+        self._told = False
+
+    def knows(self, model: str, hook: str = "") -> bool:
+        """Return whether a model is told apart, from now on if there is room."""
+        key = (model, hook)
+        if key in self._known:
+            return True
+        if len(self._known) < m.MAX_MODELS:
+            self._known.add(key)
+            return True
+        if not self._told:
+            self._told = True
+            logger.warning(
+                "the %s exporter tells %d models apart, and %r is one more: this and later ones "
+                "are not shown by name, and where numbers add up they are counted as model "
+                "'other'; records and files name all of them",
+                self._exporter,
+                m.MAX_MODELS,
+                model,
+            )
+        return False
+
+    def fold(self, observations: Iterable[Observation]) -> Iterator[Observation]:
+        """Yield observations with bounded model labels, without gauges of models beyond them."""
+        for observation in observations:
+            metric, labels, value = observation
+            if metric not in _OF_MODELS or self.knows(labels[0], labels[1]):
+                yield observation
+            elif metric.kind != "gauge":
+                yield (metric, (*_OTHER, *labels[2:]), value)

@@ -1,0 +1,98 @@
+"""Models that keep being made: series, attributes and tags stay bounded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from hooktrace.exporters import OpenTelemetryExporter, PrometheusExporter, TensorBoardExporter
+from hooktrace.exporters.base import Exporter
+from hooktrace.records import Batch
+from hooktrace.records.metrics import EXPOSED, MAX_MODELS, METRICS, OVERLAP, STEPS
+from tests.exporters.records_sample import make_layout, make_run, make_step
+
+MORE = 10
+
+
+def batches() -> list[Batch]:
+    """Return a step of each of more models than are told apart, of a hook of their own."""
+    found = []
+    for n in range(MAX_MODELS + MORE):
+        names = {"model": f"model0#{n}", "hook": f"hook{n}"}
+        step, buckets = make_step(5)
+        own = replace(step, **names), tuple(replace(b, **names) for b in buckets)
+        layout = replace(make_layout(), **names)
+        found.append(Batch(run=make_run(), steps=(own,), records=(layout,)))
+    return found
+
+
+def export_all(exporter: Exporter) -> None:
+    """Give an exporter all batches."""
+    for batch in batches():
+        exporter.export(batch)
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return what was said of models that are folded."""
+    return [r.getMessage() for r in caplog.records if "models apart" in r.getMessage()]
+
+
+def test_series_of_prometheus_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    """Later models add up as ``other``, without gauges, and that is said once."""
+    exporter = PrometheusExporter(port=0)
+    try:
+        export_all(exporter)
+        families = {f.metric: f for f in exporter._aggregates.snapshot()}
+    finally:
+        exporter.close()
+    other = ("other", "other")
+    assert len(families[STEPS].values) == MAX_MODELS + 1
+    assert families[STEPS].values[other] == MORE
+    assert sum(families[EXPOSED].distributions[other].counts) == MORE
+    assert len(families[OVERLAP].values) == MAX_MODELS
+    assert other not in families[OVERLAP].values
+    (warning,) = warnings(caplog)
+    assert "the prometheus exporter tells 64 models apart" in warning
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_attributes_of_opentelemetry_are_bounded(
+    own: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the application's provider and in the own pipeline."""
+    reader = InMemoryMetricReader()
+    monkeypatch.setenv("OTEL_METRICS_EXPORTER", "memory")
+    monkeypatch.setattr(
+        "hooktrace.exporters.otel_pipeline.find_exporters", lambda _: [lambda: reader]
+    )
+    provider = None if own else MeterProvider([reader])
+    exporter = OpenTelemetryExporter(meter_provider=provider, spans=False)
+    export_all(exporter)
+    data = reader.get_metrics_data()
+    assert data is not None
+    found = {m.name: m.data.data_points for m in data.resource_metrics[0].scope_metrics[0].metrics}
+    exporter.close()
+    names = {metric.otel_name for metric in METRICS if "model" in metric.labels}
+    for name in names & set(found):
+        models = {point.attributes["model"] for point in found[name]}
+        assert len(models) in (MAX_MODELS, MAX_MODELS + 1), name
+    steps = {point.attributes["model"]: point.value for point in found[STEPS.otel_name]}
+    assert steps["other"] == MORE
+    assert len(warnings(caplog)) == 1
+
+
+def test_tags_of_tensorboard_are_bounded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The first models have their groups, and the others none."""
+    exporter = TensorBoardExporter(tmp_path)
+    export_all(exporter)
+    exporter.close()
+    events = EventAccumulator(str(tmp_path / "rank0"))
+    events.Reload()
+    groups = {tag.partition("/")[0] for tag in events.Tags()["scalars"]}
+    assert len(groups - {"hooktrace"}) == MAX_MODELS
+    assert len(warnings(caplog)) == 1
