@@ -17,6 +17,8 @@ bytes and anomalies.
     drain
       probe_result.py      ProbeResult -> ErrorRecord, SkewRecord
       diagnosis.py         ProbeResult, BucketRecord -> anomalies
+        weights.py           samples of a result and of all ranks' gradients -> what it is of them
+        factors.py           the same factor in several probes?
 
 The only collectives that hooktrace adds are here: on a probed step, for the probed bucket, an
 all-reduce of its size and an all-gather of 16 kB, which also carries when this rank had the bucket

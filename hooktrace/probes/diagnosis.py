@@ -1,52 +1,58 @@
 """What is wrong with a hook, from the numbers of its probes: anomalies.
 
 Runs in the drain.  A lossless or nearly lossless hook's result is a weighted sum of the ranks' own
-gradients, and the weights say what it did.  They are fitted, by least squares, to samples x of the
-result and g_r of each rank's gradient: x = sum of c_r g_r.
+gradients, and the weights say what it did (``weights.py``, with n ranks):
 
-    c_r = 1/n   averaged                      c_r = 1       not divided by the world size
-    c_r = 1/n²  divided twice                 c_r = -1/n    the sign is wrong
-    c_r = 1 on this rank, else 0              nothing was communicated
-    c_r = 0 on some ranks                     these ranks' gradients are missing
-    c_r = c on all ranks, the same c in a few probes one after another     the scale is wrong
+    n times the average      a sum                        in probes of three steps in a row
+    1/n of it                averaged twice               as well
+    s times it, s < 0        the sign is wrong            at once
+    s times it               the scale is wrong           three steps, and gradients that change
+    this rank's own alone    nothing was communicated,    once the next probe has brought the
+                             or its result is everyone's  checksums of all ranks' results
+    some ranks' average      the others are missing       at once
 
-Where the fit leaves more than a thousandth of the result unexplained, or the ranks' gradients are
-too much alike to be told apart, nothing is claimed: compression is lossy, and may be.
+Whatever else may explain a result, as far as it is known, keeps it from being named: compression is
+lossy, clipping is no mistake, and ranks whose gradients are alike cannot be told apart.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections import deque
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 
 from ..capture.buckets import BucketSlot
 from ..records import AnomalyRecord, BucketRecord
 from .anomalies import anomaly_of
+from .factors import FactorRun, Held
 from .probe_result import ProbeResult
-
-_UNEXPLAINED = 1e-3
-_TOLERANCE = 0.02
-_ALIKE = 0.05
-_ROUNDING = 30
-_SAME_SCALES = 3
-_SAME = 1e-3
-"""Clipping changes its factor from step to step; a wrong divisor does not."""
+from .weights import Cause, cause_of
 
 _CLAIMS = re.compile(r"compress|fp16|bf16|float16|half|quant|int8|8bit|power_?sgd|top_?k|spars")
 _LOSSLESS = 1e-6
+_ONCE = 0.02
+
 _WARM_UP = 2000
 """Steps for which a hook may lose nothing while it says that it compresses: twice PowerSGD's."""
+
+
+class _Alone(NamedTuple):
+    """A result that is this rank's own gradient: what that means if it is this rank's only."""
+
+    step: int
+    own: AnomalyRecord
+    everyones: AnomalyRecord
 
 
 class Diagnosis:
     """Says what is wrong with probed results; remembers what only several of them show."""
 
     def __init__(self) -> None:
-        self._scales: dict[str, deque[float]] = {}
+        self._runs: dict[str, FactorRun] = {}
+        self._alone: dict[str, list[_Alone]] = {}
         self._exact_since: dict[str, int] = {}
         self._compressed: set[str] = set()
 
@@ -90,41 +96,70 @@ class Diagnosis:
         )
 
     def _wrong_sum(self, probed: ProbeResult) -> Iterator[AnomalyRecord]:
-        found = weights(probed)
-        if found is None or len(found) == 1:
-            return
-        size, rank = len(found), probed.rank
-        scaled = [weight * size for weight in found]
+        yield from self._whose(probed)
+        cause = cause_of_probe(probed)
+        run = self._runs.setdefault(probed.slot.model.name, FactorRun())
+        run.add(Held(probed.slot, probed.step, probed.time_ns, cause, _reference_norm(probed)))
+        if cause.kind == "some":
+            yield from self._some_ranks(probed, cause)
+        elif cause.kind == "factor" and cause.factor < 0:
+            what = f"the result points away from the average: it is {cause.factor:.4g} times it"
+            yield probed.anomaly("wrong_sign", what)
+        elif cause.kind == "factor":
+            yield from _named(run, len(cause.ranks))
 
-        def all_near(target: float) -> bool:
-            return all(abs(weight - target) <= _TOLERANCE * abs(target) for weight in scaled)
-
-        others = [weight for r, weight in enumerate(scaled) if r != rank]
-        scale = sum(scaled) / size
-        scales = self._scales.setdefault(probed.slot.model.name, deque(maxlen=_SAME_SCALES))
-        scales.append(scale if all_near(scale) else math.nan)
-        if all_near(1.0):
+    def _some_ranks(self, probed: ProbeResult, cause: Cause) -> Iterator[AnomalyRecord]:
+        missing = _missing(probed, set(range(len(cause.weights))) - set(cause.ranks))
+        if cause.ranks != (probed.rank,):
+            yield missing
             return
-        if all_near(size):
-            yield probed.anomaly("not_averaged", f"the result is {size} times the average: a sum")
-        elif all_near(1 / size):
-            what = f"the result is the average over {size} once more"
-            yield probed.anomaly("averaged_twice", what)
-        elif max(scaled) < 0:
-            yield probed.anomaly("wrong_sign", "the result points away from the average")
-        elif all(abs(weight) <= _TOLERANCE for weight in others):
-            what = f"the result is rank {probed.named(rank)}'s own gradient"
-            yield probed.anomaly("not_communicated", what)
-        elif missing := [r for r, weight in enumerate(scaled) if abs(weight) <= _TOLERANCE]:
-            ranks = ", ".join(str(probed.named(r)) for r in missing)
-            what = f"the gradients of rank(s) {ranks} are not in the result"
-            yield probed.anomaly("ranks_missing", what)
-        elif len(scales) == _SAME_SCALES and max(scales) - min(scales) <= _SAME * scale:
-            what = (
-                f"the result is {scale:.4g} times the average, in {_SAME_SCALES} probes one after "
-                f"another; the world size is {size}"
-            )
-            yield probed.anomaly("wrong_scale", what)
+        times = "" if abs(cause.factor - 1) <= _ONCE else f"{cause.factor:.4g} times "
+        what = f"the result is {times}rank {probed.named(probed.rank)}'s own gradient"
+        own = probed.anomaly("not_communicated", what)
+        waiting = self._alone.setdefault(probed.slot.model.name, [])
+        waiting.append(_Alone(probed.step, own, missing))
+
+    def _whose(self, probed: ProbeResult) -> Iterator[AnomalyRecord]:
+        """Tell of the step before, whose checksums this probe has brought."""
+        if probed.before is None or probed.checksums is None:
+            return
+        alone = self._alone.pop(probed.slot.model.name, [])
+        same = len(probed.checksums.unique(dim=0)) == 1
+        for one in alone:
+            if one.step == probed.before.step and probed.before.sums:
+                yield one.everyones if same else one.own
+
+
+def cause_of_probe(probed: ProbeResult) -> Cause:
+    """Return what a probe's result is of the ranks' gradients."""
+    if probed.samples is None or probed.result_sample is None:
+        return Cause("unknown")
+    eps = torch.finfo(probed.slot.torch_dtype).eps
+    return cause_of(probed.result_sample, probed.samples, eps)
+
+
+def _reference_norm(probed: ProbeResult) -> float:
+    assert probed.sums is not None
+    return math.sqrt(float(probed.sums[:, 1].sum()))
+
+
+def _named(run: FactorRun, size: int) -> Iterator[AnomalyRecord]:
+    """Yield what the factor of a run of probes is called, for each of its buckets."""
+    kind, buckets = run.named(size)
+    for held in buckets:
+        times = f"the result is {held.cause.factor:.4g} times the average"
+        what = {
+            "not_averaged": f"the result is {size} times the average: a sum",
+            "averaged_twice": f"the result is the average over {size} once more",
+            "wrong_scale": f"{times}, at three steps or more; the world size is {size}",
+        }[kind]
+        yield anomaly_of(held.slot, kind, what, step=held.step, time_ns=held.time_ns)
+
+
+def _missing(probed: ProbeResult, places: set[int]) -> AnomalyRecord:
+    ranks = ", ".join(str(probed.named(place)) for place in sorted(places))
+    what = f"the gradients of rank(s) {ranks} are not in the result"
+    return probed.anomaly("ranks_missing", what)
 
 
 def _not_finite(probed: ProbeResult) -> Iterator[AnomalyRecord]:
@@ -157,24 +192,3 @@ def _diverged(probed: ProbeResult) -> Iterator[AnomalyRecord]:
         f"ranks {groups}"
     )
     yield probed.anomaly("replicas_diverge", what)
-
-
-def weights(probed: ProbeResult) -> list[float] | None:
-    """Return the weight of each rank's gradient in the result; ``None`` where it cannot be told."""
-    if probed.samples is None or probed.result_sample is None:
-        return None
-    gradients, result = probed.samples.double().T, probed.result_sample.double()
-    if not (gradients.isfinite().all() and result.isfinite().all()):
-        return None
-    norms = gradients.norm(dim=0)
-    # A gradient that rounding swallows cannot be told from one that is missing.
-    least = _ROUNDING * torch.finfo(probed.slot.torch_dtype).eps * norms.max()
-    if not (norms > least).all() or result.norm() == 0 or len(result) < 4 * len(norms):
-        return None
-    unit = gradients / norms
-    if torch.linalg.svdvals(unit)[-1] < _ALIKE:
-        return None
-    fitted = torch.linalg.lstsq(unit, result[:, None]).solution[:, 0]
-    if (unit @ fitted - result).norm() ** 2 > _UNEXPLAINED * result.norm() ** 2:
-        return None
-    return (fitted / norms).tolist()  # type: ignore[no-any-return]

@@ -89,12 +89,12 @@ _KINDS = (
     ),
     _wrong(
         "wrong_scale",
-        "The hook returns the average times a factor, the same in three probes in a row",
+        "The hook returns the average times a factor, the same at three probed steps in a row",
         "look at what it divides by",
     ),
     _wrong(
         "not_communicated",
-        "The hook returns this rank's own gradients: nothing was communicated",
+        "The hook returns this rank's own gradients, or a multiple: nothing was communicated",
         "average over the ranks, or declare the hook local: trace(hook, local=True)",
     ),
     _wrong(

@@ -1,0 +1,177 @@
+"""What simulated hooks are called: nothing that they are not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+
+from hooktrace.probes.compare import measure
+from hooktrace.probes.diagnosis import Diagnosis
+from hooktrace.probes.probe_result import ProbeResult, StepChecksums
+from hooktrace.probes.weights import cause_of
+from tests.probes.causes import CAUSES, CONDITIONS, COUNT, Condition, Hook
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+SIZES = (2, 4, 8, 64)
+STEPS = 6
+RANK = 1
+EPS = torch.finfo(torch.float32).eps
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    """Keep small matrices from waiting for threads."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+class Model:
+    """What a diagnosis reads of a model."""
+
+    rank = RANK
+    name = "net"
+    hook = "my_hook"
+
+
+class Slot:
+    """What a diagnosis reads of a slot."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        self.model = Model()
+        self.generation = 1
+        self.index = 3
+        self.numel = COUNT
+        self.torch_dtype = dtype
+        self.parameters = (("a.weight", (COUNT,)),)
+
+
+def probes(cause: str, condition: str, dtype: torch.dtype, size: int) -> Iterator[ProbeResult]:
+    """Yield what rank 1 probes, step by step."""
+    hook, random = Hook(dtype), torch.Generator().manual_seed(size)
+    slot: Any = Slot(dtype)
+    before: StepChecksums | None = None
+    checksums: torch.Tensor | None = None
+    for step in range(STEPS):
+        hook.step = step
+        given = CONDITIONS[condition].make(random, size, step).to(dtype)
+        result = CAUSES[cause].function(given.double(), hook).expand(size, COUNT).to(dtype)
+        probed = ProbeResult(slot, step, RANK, local=False)
+        probed.sums = measure(result[RANK], given.double().mean(0), [COUNT])
+        probed.finite = torch.tensor([True])
+        probed.samples, probed.result_sample = given.float(), result[RANK].float()
+        probed.before, probed.checksums = before, checksums
+        before = StepChecksums(step, {3: torch.zeros(2)})
+        checksums = (result != result[0]).any(1).long()[:, None]
+        yield probed
+
+
+def names(cause: str, condition: str, dtype: torch.dtype, size: int) -> set[str]:
+    """Return what a hook is called, but for ``replicas_diverge``, which is another matter."""
+    diagnosis = Diagnosis()
+    found = [a.kind for p in probes(cause, condition, dtype, size) for a in diagnosis.of_probe(p)]
+    return set(found) - {"replicas_diverge", "nonfinite_gradient"}
+
+
+def allowed(cause: str, condition: Condition, size: int) -> set[str]:
+    """Return what a hook may be called without a word of it being untrue."""
+    kinds = CAUSES[cause].names(size)
+    if "averaged_twice" in kinds:
+        kinds = kinds | {"wrong_scale"}  # where one rank's gradient over n is not ruled out
+    if condition.alike > 0.9 and kinds & {"not_communicated", "ranks_missing"}:
+        kinds = kinds | {"wrong_scale", "not_averaged"}  # the very same numbers
+    return kinds
+
+
+def table() -> Iterator[tuple[str, str, torch.dtype, int]]:
+    """Yield every cause under every condition, with dtypes and sizes in turn."""
+    combined = list(product(DTYPES, SIZES))
+    for place, (cause, condition) in enumerate(product(CAUSES, CONDITIONS)):
+        yield cause, condition, *combined[(5 * place + place // len(CONDITIONS)) % 16]
+
+
+def test_no_hook_is_called_what_it_is_not() -> None:
+    """Of every cause under every condition a sixth, with all dtypes and numbers of ranks."""
+    wrong = [
+        (*case, found)
+        for case in list(table())[::6]
+        if not (found := names(*case)) <= allowed(case[0], CONDITIONS[case[1]], case[3])
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("condition", [name for name, one in CONDITIONS.items() if one.clear])
+def test_what_is_wrong_is_found(condition: str) -> None:
+    """Where ranks' gradients differ and change, and numbers have the bits to show it."""
+    found = {
+        (cause, size): names(cause, condition, dtype, size)
+        for place, (cause, what) in enumerate(CAUSES.items())
+        if what.found
+        for dtype, size in [(DTYPES[place % 2 * 3], SIZES[place % 4])]
+    }
+    assert len(found) >= 20
+    assert {case: CAUSES[case[0]].names(case[1]) for case in found} == found
+
+
+@pytest.mark.parametrize("condition", ["alike", "alike to a millionth", "nearly alike"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_ranks_with_the_same_data_hide_no_sum(condition: str, dtype: torch.dtype) -> None:
+    """Whatever the single weights are, they add up to the world size."""
+    for size in SIZES:
+        for cause in ("sum", "sum, 8 bits"):
+            assert names(cause, condition, dtype, size) == {"not_averaged"}
+        assert names("average", condition, dtype, size) == set()
+
+
+def samples(size: int, count: int = COUNT) -> torch.Tensor:
+    """Return gradients of ranks that are half alike."""
+    return CONDITIONS["half alike"].make(torch.Generator().manual_seed(0), size, 0)[:, :count]
+
+
+def test_weights_come_with_what_they_may_be_off() -> None:
+    """1.2 and 0.8 are 1.2 and 0.8, and of ranks that are alike nobody knows."""
+    given = samples(2)
+    result = (given[0] * 1.2 + given[1] * 0.8) / 2
+    cause = cause_of(result, given, EPS)
+    assert cause.kind == "uneven"
+    assert [weight for weight, _ in cause.weights] == pytest.approx([1.2, 0.8])
+    assert all(off < 1e-5 for _, off in cause.weights)
+    same = given[:1].expand(2, -1)
+    assert cause_of(same[0], same, EPS).kind == "average"
+    assert all(off > 1e3 for _, off in cause_of(same[0], same, EPS).weights)
+
+
+@pytest.mark.parametrize("factor", [1 / 65536, 0.4, 7.0])
+@pytest.mark.parametrize("noise", [0.0, 1e-3])
+def test_a_factor_is_within_its_tolerance(factor: float, noise: float) -> None:
+    """Which is small beside it."""
+    given = samples(4)
+    errors = torch.randn(COUNT, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    cause = cause_of(given.mean(0) * factor * (1 + noise * errors), given, EPS)
+    assert cause.kind == "factor"
+    assert cause.sure
+    assert abs(cause.factor - factor) < cause.tolerance < (noise + 1e-5) * factor
+
+
+def test_what_tells_nothing() -> None:
+    """One rank, few elements, NaN, zeros, and a rank that rounding swallows."""
+    given = samples(4)
+    result = given.mean(0) * 3
+    assert cause_of(result, given, EPS).kind == "factor"
+    swallowed = given * torch.tensor([1, 1, 1, 1e-9])[:, None]
+    for told in (
+        cause_of(result, given[:1], EPS),
+        cause_of(result[:15], given[:, :15], EPS),
+        cause_of(result * math.nan, given, EPS),
+        cause_of(result, given * math.inf, EPS),
+        cause_of(result, given * 0, EPS),
+        cause_of(swallowed.mean(0) * 3, swallowed, EPS),
+    ):
+        assert told.kind == "unknown"
+    assert cause_of(result * 0, given, EPS).kind == "other"
