@@ -202,8 +202,9 @@ _BOTH: _Table = {
     **_WHERE,
 }
 _STEP: _Table = {
-    **_named("hooktrace.", "busy_ns", "exposed_ns", "overlap_ratio", "period_ns", "complete"),
+    **_named("hooktrace.", "busy_ns", "exposed_ns", "overlap_ratio", "complete"),
     "hooktrace.bucket.count": "bucket_count",
+    "hooktrace.previous_period_ns": "previous_period_ns",
     **_BOTH,
 }
 _BUCKET: _Table = {

@@ -9,8 +9,8 @@ A step's own line takes some 400 bytes, its detail 340 a bucket: with 25 buckets
 - ``window_steps`` in a row of every ``window_every``, by step number: the same on all ranks;
 - slow steps.  A step is slow when its period is longer than ``slow_factor`` times the median of the
   last ``LAST`` steps, or its exposed time is, by at least ``EXPOSED_SHARE`` of the median period
-  (exposed time alone may be microseconds, of which twice as many mean nothing).  A period runs from
-  the step before, whose communication may be what was slow, so that step is kept too;
+  (exposed time alone may be microseconds, of which twice as many mean nothing).  A period is known
+  when the next step begins: then both are kept;
 - steps that were probed for the error; and incomplete ones, those with an exception or an anomaly.
 
 At most ``extra_share`` of the steps are kept for being slow, and as many for what went wrong,
@@ -182,13 +182,13 @@ class _Model:
             return False, False
         usual_period, usual_exposed = self._periods.median, self._exposed.median
         period = exposed = False
-        if usual_period is not None and step.period_ns is not None:
-            period = step.period_ns > factor * usual_period
+        if usual_period is not None and step.previous_period_ns is not None:
+            period = step.previous_period_ns > factor * usual_period
         if usual_period is not None and usual_exposed is not None and step.exposed_ns is not None:
             least_ns = usual_exposed + EXPOSED_SHARE * usual_period
             exposed = step.exposed_ns > max(factor * usual_exposed, least_ns)
-        if step.period_ns is not None:
-            self._periods.add(step.period_ns)
+        if step.previous_period_ns is not None:
+            self._periods.add(step.previous_period_ns)
         if step.exposed_ns is not None:
             self._exposed.add(step.exposed_ns)
         return period, exposed

@@ -47,6 +47,7 @@ class ModelSeries:
         # TensorBoard groups by what is before a slash, and one in the name would end it.
         self._group = "hooktrace." + name.replace("%", "%25").replace("/", "%2F")
         self._timed_steps = 0
+        self._due = -1  # the last step with scalars, whose period the next one knows
         self._durations_ns: defaultdict[str, array[int]] = defaultdict(partial(array, "q"))
         self._window_end = (0, 0)
         self._skews: deque[SkewRecord] = deque(maxlen=MAX_WAITING)
@@ -64,6 +65,9 @@ class ModelSeries:
     ) -> None:
         """Write what is due of a step; both intervals are in timed steps."""
         wall_ns = self._run.wall_ns(step.done_ns)
+        if self._due == step.step - 1 and step.previous_period_ns is not None:
+            period = [(self._tag("step_period_ms"), step.previous_period_ns / 1e6)]
+            self._file.scalars(self._due, wall_ns, period)
         if sampled := [*self._errors(buckets), *self._lag(step.step)]:
             self._file.scalars(step.step, wall_ns, sampled)
         if not step.counts:
@@ -71,6 +75,7 @@ class ModelSeries:
         # What an opaque hook sends is known of few steps: none of them is left out.
         if self._timed_steps % scalar_every == 0 or step.sent is not None:
             self._file.scalars(step.step, wall_ns, self._scalars(step))
+            self._due = step.step
         self._timed_steps += 1
         self._window_end = (step.step, wall_ns)
         for bucket in buckets:
@@ -85,7 +90,6 @@ class ModelSeries:
         for name, value, unit in (
             ("exposed_ms", step.exposed_ns, 1e6),
             ("overlap_ratio", step.overlap_ratio, 1),
-            ("step_period_ms", step.period_ns, 1e6),
             ("busbw_GBps", step.busbw_bytes_per_second, 1e9),
             ("gradient_bytes", step.gradient_bytes, 1),
             ("wire_bytes", step.wire_bytes, 1),

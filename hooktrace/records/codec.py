@@ -1,6 +1,6 @@
 """Records to lines of a record file, and lines to records.
 
-    records --RecordEncoder--> {"kind":"run","schema":2,...}
+    records --RecordEncoder--> {"kind":"run","schema":3,...}
                                {"kind":"layout",...}          what a generation's buckets share
                                {"kind":"bucket",...}          the rest of each call
                                {"kind":"step",...}            after its buckets

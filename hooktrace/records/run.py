@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .base import Count, Ns, Record
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """Version of the record fields; a file that holds records says which one it was written with."""
 
 

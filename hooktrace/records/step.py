@@ -19,8 +19,9 @@ class StepRecord(Record, frozen=True, kw_only=True, tag="step"):
 
     ``first_ready_ns``, ``last_ready_ns`` and ``done_ns`` are host times.  ``busy_ns``,
     ``exposed_ns`` and ``wire_busy_ns`` (the union of wire stages) are measured by ``clock``;
-    they are ``None`` when device events did not resolve.  ``period_ns`` is the time since the
-    previous step's first bucket was ready, ``None`` when one of the two steps is not complete.
+    they are ``None`` when device events did not resolve.  A step's period, from its own first ready
+    bucket to the next step's, is known when that comes: ``previous_period_ns`` is the period of the
+    step before, ``None`` where that one does not count, or this one is not complete.
     ``complete`` is false when a bucket is missing: the backward pass failed, or its record was
     lost.  ``sent``: what an opaque hook sent in a sampled step, also where its callbacks do not let
     one see which bucket sent what; ``sent_unknown``: why that is not known.  ``detail_kept`` is
@@ -38,7 +39,7 @@ class StepRecord(Record, frozen=True, kw_only=True, tag="step"):
     busy_ns: Ns | None
     exposed_ns: Ns | None
     wire_busy_ns: Ns | None
-    period_ns: Ns | None
+    previous_period_ns: Ns | None
     gradient_bytes: Count
     wire_bytes: Count | None
     bus_bytes: float | None

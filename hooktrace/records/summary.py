@@ -120,7 +120,7 @@ def _summarize_model(
         generation=last.generation,
         clock=last.clock,
         steps=len(steps),
-        period_p50_ns=_p(0.5, [s.period_ns for s in steps if s.period_ns is not None]),
+        period_p50_ns=_p(0.5, [p for s in steps if (p := s.previous_period_ns) is not None]),
         exposed_p50_ns=_p(0.5, exposed),
         exposed_p95_ns=_p(0.95, exposed),
         overlap_p50=_median([s.overlap_ratio for s in steps]),

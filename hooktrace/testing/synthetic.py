@@ -146,7 +146,7 @@ class SyntheticJob:
         )  # fmt: skip
 
     def step(
-        self, step: int, moments: Sequence[Moments], *, period_ns: int | None = None
+        self, step: int, moments: Sequence[Moments], *, previous_period_ns: int | None = None
     ) -> CompletedStep:
         """Return the step whose buckets went through these moments, with the buckets."""
         buckets = tuple(self.bucket(step, i, one) for i, one in enumerate(moments))
@@ -156,7 +156,8 @@ class SyntheticJob:
             model=self.model, hook=self.hook, generation=1, step=step, clock="host",
             first_ready_ns=first, last_ready_ns=last, done_ns=done,
             busy_ns=union_ns((m.ready, m.done) for m in moments), exposed_ns=exposed_ns(last, done),
-            wire_busy_ns=union_ns((m.sent, m.arrived) for m in moments), period_ns=period_ns,
+            wire_busy_ns=union_ns((m.sent, m.arrived) for m in moments),
+            previous_period_ns=previous_period_ns,
             gradient_bytes=sum(self.bucket_bytes[: len(moments)]), wire_bytes=sent,
             bus_bytes=bus_bytes("all_reduce", sent, self.ranks), bucket_count=len(moments),
         )  # fmt: skip
@@ -205,7 +206,7 @@ class SyntheticStep(NamedTuple):
     def completed(self, rank: int) -> CompletedStep:
         """Return the step as a rank recorded it."""
         period = None if self.before is None else int((self.ready - self.before)[rank, 0])
-        step, buckets = self.job.step(self.number, self.moments(rank), period_ns=period)
+        step, buckets = self.job.step(self.number, self.moments(rank), previous_period_ns=period)
         if not self._is_probed:
             return step, buckets
         turn = self.number // self.job.error_every % len(buckets)

@@ -138,7 +138,7 @@ def step_record(
     first_ready = min(b.ready_ns for b in buckets)
     period = None
     # It runs between the first buckets of neighbouring steps, and both must be there.
-    if complete and previous and previous.complete and previous.step == first.step - 1:
+    if complete and previous and previous.counts and previous.step == first.step - 1:
         period = first_ready - previous.first_ready_ns
     return StepRecord(
         model=first.model,
@@ -154,7 +154,7 @@ def step_record(
         if resolved
         else None,
         wire_busy_ns=union_ns(wire) if resolved and wire else None,
-        period_ns=period,
+        previous_period_ns=period,
         gradient_bytes=sum(b.gradient_bytes for b in buckets),
         wire_bytes=_bytes_of(sent) if wire_bytes is None else wire_bytes,
         bus_bytes=_total([b.bus_bytes for b in buckets]),

@@ -97,7 +97,7 @@ def make_step(step: int = 0, *, bucket_count: int = 2) -> CompletedStep:
     record, buckets = sample(bucket_count).step(
         step,
         [moments(step, i) for i in range(bucket_count)],
-        period_ns=STEP_NS if step else None,
+        previous_period_ns=STEP_NS if step else None,
     )
     return record, tuple(map(_as_sample, buckets))
 
@@ -218,6 +218,7 @@ def make_batch(
 def full_batch(rank: int = 0) -> Batch:
     """Return a batch in which every metric of the table is observed at least once."""
     warmup_step, warmup_buckets = make_step(0)
+    first_step, first_buckets = probed(make_step(1))
     shadow_step, shadow_buckets = make_step(3)
     failed_step, failed_buckets = make_step(4)
     failed = (replace(failed_buckets[0], exception="ValueError: boom"),)
@@ -228,13 +229,13 @@ def full_batch(rank: int = 0) -> Batch:
                 replace(warmup_step, warmup=True),
                 tuple(replace(b, warmup=True) for b in warmup_buckets),
             ),
-            probed(make_step(1)),
+            (replace(first_step, previous_period_ns=None), first_buckets),
             make_step(2),
             (
                 replace(shadow_step, shadow=True),
                 tuple(replace(b, shadow=True) for b in shadow_buckets),
             ),
-            (replace(failed_step, complete=False), failed),
+            (replace(failed_step, complete=False, previous_period_ns=None), failed),
         ),
         records=(make_layout(), make_anomaly(4), make_clock(), make_skew(1)),
         losses={"ring_full": 3},

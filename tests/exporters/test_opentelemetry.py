@@ -48,7 +48,7 @@ def test_by_default_few_steps_have_spans(export: Export) -> None:
 
 
 def test_a_slow_step_has_spans_and_so_has_the_one_before() -> None:
-    """A period runs from the step before, whose communication may be what was slow."""
+    """The period of a step is known when the next one begins: that is the one which says it."""
     memory, provider = InMemorySpanExporter(), TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(memory))
     exporter = OpenTelemetryExporter(
@@ -59,7 +59,7 @@ def test_a_slow_step_has_spans_and_so_has_the_one_before() -> None:
     for number in range(60):
         step, buckets = make_step(number)
         if number == 50:
-            step = replace(step, period_ns=3 * (step.period_ns or 0))
+            step = replace(step, previous_period_ns=3 * (step.previous_period_ns or 0))
         exporter.export(replace(make_batch(), steps=((step, buckets),)))
     assert exported_steps(memory.get_finished_spans(), 0) == [49, 50]
     assert exporter.left_out == {"steps": 58}

@@ -155,7 +155,7 @@ def test_spans_carry_the_records_numbers(export: Export) -> None:
     assert (step["hooktrace.exposed_ns"], step["hooktrace.busy_ns"]) == (2 * MS, 3 * MS)
     assert step["hooktrace.overlap_ratio"] == pytest.approx(1 / 3)
     assert (step["hooktrace.warmup"], step["hooktrace.shadow"]) == (False, False)
-    assert "hooktrace.period_ns" not in step
+    assert "hooktrace.previous_period_ns" not in step
     bucket = attributes(named(spans, "bucket 1"))
     assert (bucket["hooktrace.bucket.index"], bucket["hooktrace.bucket.is_last"]) == (1, True)
     assert (bucket["hooktrace.gradient_bytes"], bucket["hooktrace.wire_bytes"]) == (4000, 2000)

@@ -177,7 +177,7 @@ def test_a_slow_step_brings_the_step_before_it(tmp_path: Path) -> None:
         tmp_path, retention=Retention(first_steps=0, window_every=1000, window_steps=1)
     )
     steps = [sample.make_step(i) for i in range(1, 60)]
-    steps[50] = (replace(steps[50][0], period_ns=2 * sample.STEP_NS), steps[50][1])
+    steps[50] = (replace(steps[50][0], previous_period_ns=2 * sample.STEP_NS), steps[50][1])
     exporter.export(Batch(run=sample.make_run(), steps=tuple(steps)))
     exporter.close()
     trace = read_parts([record_path(tmp_path, 0)])

@@ -63,17 +63,17 @@ def test_a_window_of_every_so_many() -> None:
 @pytest.mark.parametrize(
     ("changes", "expected"),
     [
-        ({"period_ns": PERIOD_NS * 3 // 2 + 1}, [99, 100]),
-        ({"period_ns": PERIOD_NS * 3 // 2}, None),
+        ({"previous_period_ns": PERIOD_NS * 3 // 2 + 1}, [99, 100]),
+        ({"previous_period_ns": PERIOD_NS * 3 // 2}, None),
         ({"exposed_ns": EXPOSED_NS * 3 // 2 + 1}, [100]),
         ({"exposed_ns": EXPOSED_NS * 3 // 2}, None),
-        ({"period_ns": None, "exposed_ns": None}, None),
-        ({"period_ns": 9 * PERIOD_NS, "shadow": True}, None),
+        ({"previous_period_ns": None, "exposed_ns": None}, None),
+        ({"previous_period_ns": 9 * PERIOD_NS, "shadow": True}, None),
     ],
     ids=str,
 )
 def test_slow_steps(changes: dict[str, Any], expected: list[int] | None) -> None:
-    """Longer than half as much again; a slow period may be the doing of the step before."""
+    """Longer than half as much again; a period is that of the step before."""
     steps = [step(i) for i in range(1, 100)] + [step(100, **changes)]
     found = choices(DetailPolicy(Retention(**NOTHING)), steps)
     assert found == ({} if expected is None else {100: expected})
@@ -88,7 +88,7 @@ def test_microseconds_of_exposed_time_make_no_slow_step() -> None:
 
 def test_the_first_steps_cannot_be_slow() -> None:
     """Before 32 there is no telling what is usual; incomplete ones and warm-up do not count."""
-    slow = {"period_ns": 9 * PERIOD_NS}
+    slow = {"previous_period_ns": 9 * PERIOD_NS}
     assert kept([*(step(i) for i in range(1, 32)), step(32, **slow)], **NOTHING) == []
     assert kept([*(step(i) for i in range(1, 33)), step(33, **slow)], **NOTHING) == [33]
     warm = [step(i, warmup=True) for i in range(1, 33)]
@@ -98,10 +98,10 @@ def test_the_first_steps_cannot_be_slow() -> None:
 def test_what_is_usual_follows_the_job() -> None:
     """After 128 steps at a new pace that pace is the usual one."""
     steps = [step(i) for i in range(1, 200)]
-    steps += [step(i, period_ns=2 * PERIOD_NS) for i in range(200, 400)]
+    steps += [step(i, previous_period_ns=2 * PERIOD_NS) for i in range(200, 400)]
     found = kept(steps, **NOTHING)
     assert found == list(range(200, 264))  # until it is the median of the last 128
-    assert kept([*steps, step(400, period_ns=4 * PERIOD_NS)], **NOTHING) == [*found, 400]
+    assert kept([*steps, step(400, previous_period_ns=4 * PERIOD_NS)], **NOTHING) == [*found, 400]
 
 
 @pytest.mark.slow
@@ -109,7 +109,7 @@ def test_a_job_of_alternating_steps_keeps_a_share() -> None:
     """Two in five are slow; fifty are kept at once, then one step in fifty, the others counted."""
     policy = DetailPolicy(Retention(**{**NOTHING, "extra_share": 0.02}))
     periods = (1, 1, 1, 2, 2)
-    steps = [step(i, period_ns=periods[i % 5] * PERIOD_NS) for i in range(10_000)]
+    steps = [step(i, previous_period_ns=periods[i % 5] * PERIOD_NS) for i in range(10_000)]
     found = choices(policy, steps)
     assert len(found) == pytest.approx(50 + 10_000 / 50, abs=5)
     slow = 10_000 * 2 / 5

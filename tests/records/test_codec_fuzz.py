@@ -338,12 +338,12 @@ def test_many_damaged_lines_are_counted() -> None:
 
 def test_a_schema_of_the_future_is_not_guessed_at() -> None:
     """One sentence that names both versions."""
-    data = b"".join(LINES).replace(b'"schema":2', b'"schema":3')
+    data = b"".join(LINES).replace(b'"schema":3', b'"schema":4')
     trace, _ = read_both(data)
     assert records_of(trace) == []
     ((line, reason),) = trace.skipped
     assert line == RUN_LINE + 1
-    assert "schema version 3" in reason
+    assert "schema version 4" in reason
 
 
 def test_an_endless_line_stays_out_of_memory(

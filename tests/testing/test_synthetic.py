@@ -25,7 +25,7 @@ SECOND = Moments(ready=200, encoded=210, sent=250, arrived=450, done=460)
 
 def test_a_step_follows_from_its_buckets_moments() -> None:
     """Its times, what was sent, and what of it is exposed."""
-    step, buckets = HALVED.step(7, [FIRST, SECOND], period_ns=1000)
+    step, buckets = HALVED.step(7, [FIRST, SECOND], previous_period_ns=1000)
     assert (step.first_ready_ns, step.last_ready_ns, step.done_ns) == (100, 200, 460)
     assert (step.busy_ns, step.exposed_ns, step.wire_busy_ns) == (360, 260, 300)
     assert (step.gradient_bytes, step.wire_bytes, step.bus_bytes) == (12000, 6000, 6000.0)
@@ -77,8 +77,8 @@ def test_ranks_have_a_step_at_once_by_clocks_that_differ() -> None:
     zero, two = steps(QUIET, 0), steps(QUIET, 2)
     assert [s.step for s in zero] == [1, 2, 3, 4, 5, 6]
     assert {a.done_ns - b.done_ns for a, b in zip(zero, two, strict=True)} == {2 * 10**9}
-    assert [s.period_ns for s in zero] == [s.period_ns for s in two]
-    assert [s.period_ns is None for s in zero] == [True, *[False] * 5]
+    assert [s.previous_period_ns for s in zero] == [s.previous_period_ns for s in two]
+    assert [s.previous_period_ns is None for s in zero] == [True, *[False] * 5]
 
 
 def test_a_late_rank_is_late_and_the_others_wait() -> None:

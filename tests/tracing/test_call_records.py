@@ -27,17 +27,17 @@ def test_overlap_of_two_buckets() -> None:
 
 
 def test_period_is_from_first_ready_to_first_ready() -> None:
-    """The first step has no period; buckets that are ready later do not matter."""
+    """The next step knows it; warm-up (0, 1) has none, and buckets that come later do not matter."""
     clock = fake_clock()
-    operations = [FakeOperation(wire_bytes=4) for _ in range(6)]
+    operations = [FakeOperation(wire_bytes=4) for _ in range(10)]
     with Tracer(clock=clock) as tracer:
         hook = trace(hook_of(operations), tracer=tracer)
         buckets = buckets_of(2)
-        for step, start in enumerate((1000, 1500, 2500)):
+        for step, start in enumerate((1000, 1500, 2500, 2900, 3900)):
             clock.now_ns = start
             for bucket, operation in zip(buckets, operations[2 * step :], strict=False):
                 hook(None, bucket)
                 clock.advance(100)
                 operation.complete()
-        periods = [s.period_ns for s in tracer.steps()]
-    assert periods == [None, 500, 1000]
+        periods = [s.previous_period_ns for s in tracer.steps()]
+    assert periods == [None, None, None, 400, 1000]

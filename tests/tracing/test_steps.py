@@ -26,7 +26,7 @@ def test_a_step_that_fails_is_closed_before_the_next() -> None:
             (3, True, 2),
             (4, True, 2),
         ]
-        assert [s.step for s in steps if s.period_ns is not None] == [3, 4]
+        assert [s.step for s in steps if s.previous_period_ns is not None] == [3, 4]
         assert tracer.summary()[0].steps == 3
 
 

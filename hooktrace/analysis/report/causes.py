@@ -67,28 +67,23 @@ def late_ranks(arrays: StepArrays) -> tuple[LateRank, ...]:
 
 
 def slow_steps(arrays: StepArrays) -> SlowSteps | None:
-    """Return the slow steps; ``None`` where there are none, or fewer than 8 periods are known.
-
-    A period counts from one step's first bucket to the next one's, so what a long one holds is the
-    communication of the step before it.
-    """
+    """Return the slow steps; ``None`` where there are none, or fewer than 8 periods are known."""
     period = medians(arrays.period, axis=0)
     known = int(np.count_nonzero(~np.isnan(period)))
     usual = middle(period)
     slow = np.flatnonzero(period >= SLOW * usual)
-    slow = slow[slow > 0]
     if known < 8 or usual <= 0 or not len(slow):
         return None
     beyond = period[slow] - usual
 
     def excess(values: Floats) -> float:
         of_steps = medians(values, axis=0)
-        more = np.nan_to_num(of_steps[slow - 1] - middle(of_steps))
+        more = np.nan_to_num(of_steps[slow] - middle(of_steps))
         return float(np.clip(more, 0.0, beyond).sum()) / known
 
     worst = slow[np.argsort(-period[slow], kind="stable")]
     return SlowSteps(
-        steps=tuple(arrays.steps[worst - 1].tolist()),
+        steps=tuple(arrays.steps[worst].tolist()),
         periods=known,
         slowest_ns=float(period[worst[0]]),
         excess_ns=float(beyond.sum()) / known,

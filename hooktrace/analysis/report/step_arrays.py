@@ -115,7 +115,7 @@ class StepArrays:
 
     @cached_property
     def period(self) -> Floats:
-        """Since the previous step's first bucket, (R, S)."""
+        """From a step's first bucket to the next one's, (R, S)."""
         return self.by_step("period")
 
     @cached_property

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...records.units import ms
 from ..timeline import STAGE_NAMES
-from .step_arrays import Floats, StepArrays, middle
+from .step_arrays import Floats, StepArrays, medians, middle
 from .svg import WIDTH, Scale, Svg, box
 
 _HEIGHT = 720.0
@@ -20,13 +20,13 @@ _TIPS_UP_TO = 16
 def step_pictures(arrays: StepArrays) -> list[tuple[str, Svg]]:
     """Return title and picture of a typical step and the slowest one, on one scale.
 
-    Only one where they are the same.  A step's length is the time to the next step's first bucket:
-    its own communication, and the forward pass after it.
+    Only one where they are the same.  A step's length is its period: its own communication, and the
+    forward pass after it.
     """
     drawn = (~np.isnan(arrays.done)).any(axis=(0, 2))
     if not drawn.any():
         return []
-    lengths = np.where(drawn, _lengths(arrays), np.nan)
+    lengths = np.where(drawn, medians(arrays.period, axis=0), np.nan)
     if np.isnan(lengths).all():
         chosen = {int(np.argmax(drawn)): "Step"}
     else:
@@ -37,13 +37,6 @@ def step_pictures(arrays: StepArrays) -> list[tuple[str, Svg]]:
     for s, name in reversed(chosen.items()):
         length = "" if np.isnan(lengths[s]) else f", {ms(lengths[s])} to the next one"
         found.append((f"{name}: {arrays.steps[s]}{length}", _draw(arrays, s, end)))
-    return found
-
-
-def _lengths(arrays: StepArrays) -> Floats:
-    found = np.full(len(arrays.steps), np.nan)
-    for s in np.flatnonzero(np.diff(arrays.steps) == 1).tolist():
-        found[s] = middle(arrays.period[:, s + 1])
     return found
 
 

@@ -130,13 +130,20 @@ class StepColumns(_Columns):
     busy: Ints
     exposed: Ints
     wire_busy: Ints
-    period: Ints
+    previous_period: Ints
     bucket_count: Ints
 
     @property
     def counts(self) -> Bools:
         """Which steps enter statistics, as ``StepRecord.counts``."""
         found: Bools = (self.flags & ~FLAGS["detail_left_out"]) == 0
+        return found
+
+    @property
+    def period(self) -> Ints:
+        """From each step's own first bucket to the next one's, which alone knows it."""
+        after = self.rows_of(self.model, self.step + 1)
+        found: Ints = np.where(after == UNKNOWN, UNKNOWN, self.previous_period[after])
         return found
 
     def rows_of(self, model: Ints, step: Ints) -> Ints:

@@ -231,7 +231,7 @@ _OF_STEPS = {
 }
 _KNOWN_OF_STEPS = {
     **{name: name for name in ("wire_bytes", "bus_bytes")},
-    **{name: f"{name}_ns" for name in ("busy", "exposed", "wire_busy", "period")},
+    **{name: f"{name}_ns" for name in ("busy", "exposed", "wire_busy", "previous_period")},
 }
 """Columns of what is not always known."""
 _STAGES, _NAME = attrgetter("stages"), attrgetter("name")

@@ -69,8 +69,8 @@ class Screen:
         step, loss = self._now
         numbers = f"loss {loss:.2f}"
         seen = self._seen
-        if seen is not None and seen.period_ns is not None and seen.exposed_ns is not None:
-            numbers += f", {ms(seen.period_ns)} a step, {ms(seen.exposed_ns)} exposed"
+        if seen is not None and seen.previous_period_ns and seen.exposed_ns is not None:
+            numbers += f", {ms(seen.previous_period_ns)} a step, {ms(seen.exposed_ns)} exposed"
         if self._console.is_terminal:
             self._progress.update(self._task, completed=step, numbers=numbers)
             self._progress.refresh()

@@ -32,7 +32,7 @@ CHANGES: tuple[Callable[[Completed], Completed], ...] = (
     lambda step: moved(step, lambda _: 10**9),  # all at once
     lambda step: (step[0], tuple(replace(b, done_ns=b.ready_ns - 5) for b in step[1])),
     lambda step: (replace(step[0], busy_ns=None, exposed_ns=None, wire_busy_ns=None), step[1]),
-    lambda step: (replace(step[0], busy_ns=0, exposed_ns=0, period_ns=0), step[1]),
+    lambda step: (replace(step[0], busy_ns=0, exposed_ns=0, previous_period_ns=0), step[1]),
     lambda step: (replace(step[0], complete=False), step[1]),
     lambda step: (replace(step[0], shadow=True), step[1]),
     lambda step: (step[0], tuple(replace(b, exception="ValueError: no") for b in step[1])),

@@ -48,7 +48,7 @@ def test_slow_steps(tmp_path: Path) -> None:
     steps: list[Completed] = steps_of(20)
     steps[11:] = [moved(step, late) for step in steps[11:]]
     record, buckets = steps[11]
-    steps[11] = replace(record, period_ns=110 * MS), buckets
+    steps[11] = replace(record, previous_period_ns=110 * MS), buckets
     write_ranks(tmp_path, {0: text_of(run_of(0), steps)})
     finding = one(found_in(tmp_path), "1 of 19 steps takes 1.5 times the median or more")
     assert gain_ms(finding) == pytest.approx(100 / 19)

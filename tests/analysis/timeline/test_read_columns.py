@@ -90,8 +90,9 @@ def check_step(track: RankTrack, row: int, step: StepRecord) -> None:
     """Compare a step."""
     columns = track.steps
     assert track.models[columns.model[row]] == (step.model, step.hook)
-    for name in ("first_ready", "last_ready", "done", "busy", "exposed", "wire_busy", "period"):
+    for name in ("first_ready", "last_ready", "done", "busy", "exposed", "wire_busy"):
         assert getattr(columns, name)[row] == or_unknown(getattr(step, f"{name}_ns")), name
+    assert columns.previous_period[row] == or_unknown(step.previous_period_ns)
     for name in ("step", "generation", "gradient_bytes", "wire_bytes", "bus_bytes", "bucket_count"):
         assert getattr(columns, name)[row] == or_unknown(getattr(step, name)), name
     assert bool(columns.counts[row]) == step.counts
