@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Callable
 from typing import Any, Protocol
 
 import torch
 
 from ..records import BucketLayout
+from .backward import graph_task_id
 from .device_events import has_events
-
-_graph_task_id: Callable[[], int] | None = getattr(torch._C, "_current_graph_task_id", None)
 
 
 class GradBucketLike(Protocol):
@@ -182,6 +180,6 @@ def in_backward(bucket: Any) -> bool:
     A bucket that is not torch's own (a fake in a test) counts as one, and so does every bucket
     where torch does not tell.
     """
-    if _graph_task_id is None or not isinstance(bucket, torch._C._distributed_c10d.GradBucket):
+    if graph_task_id is None or not isinstance(bucket, torch._C._distributed_c10d.GradBucket):
         return True
-    return _graph_task_id() != -1
+    return graph_task_id() != -1

@@ -3,10 +3,12 @@
     traced hook: BucketCall(...)   driver: issued / arrived / finished or failed
                                                       |               traced hook: returned
                                                       +--> pushed to the ring
+                                                                      engine: backward_ended
 
 A call is written by the training thread and then by one callback thread, never by both at once.
-After it was pushed it is not touched, but for one stamp: a result can be there before the hook has
-returned, and whoever reads ``launched`` must expect ``None``.  It holds numbers, a slot and (on a
+After it was pushed it is not touched, but for two stamps: a result can be there before the hook has
+returned, so whoever reads ``launched`` must expect ``None``, and before backward has ended, for
+which the last bucket's call says that it waits.  It holds numbers, a slot and (on a
 device) events.  The operation that it waits for, with its tensor and group, is held from ``issued``
 to ``arrived``, when something has to hold them anyway; never longer.
 
@@ -23,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
+from .backward import watch
 from .buckets import BucketSlot
 from .clocks import Clock
 from .device_events import DeviceEvent, EventPool, refuse_captured_stream
@@ -80,7 +83,10 @@ class Recorder(Protocol):
 
 
 NOT_YET = -1
-"""The ``done`` of a call that has not ended."""
+"""The ``done`` of a call that has not ended, and the ``backward_end`` of one whose pass has not."""
+
+NEVER = -2
+"""The ``backward_end`` of a call whose pass raised."""
 
 
 class StampFailure(NamedTuple):
@@ -101,7 +107,8 @@ class BucketCall:
     ``rounds``: its collectives so far.  ``launched``: the hook returned.  ``done``: the result was
     there.  ``staged``: whether its collectives are seen; an opaque hook's are not.  ``error`` and
     ``error_stage``: what the hook raised, and where.  ``unknown``: why a stamp failed, if one did.
-    ``held``: the call has ended, but a probe still keeps it from the ring.
+    ``held``: the call has ended, but a probe still keeps it from the ring.  ``backward_end``: of
+    the last bucket in a backward pass: when that had nothing left to compute, or why it is unknown.
     """
 
     shadow = False
@@ -109,12 +116,15 @@ class BucketCall:
     held = False
     started: int | None = None
     launched: int | None = None
+    backward_end: int | None = None
     done = NOT_YET
     error: str | None = None
     error_stage = ""
     unknown: str | None = None
     events: list[DeviceEvent] | None = None
     """On a device (``DeviceCall``) one event for each of ready, the rounds' stamps, and done."""
+    around_backward: tuple[DeviceEvent, ...] = ()
+    """There, of a call that watches backward: its hook has returned, backward has ended."""
 
     _operation: Stamped | None = None
     _issued = 0
@@ -130,6 +140,22 @@ class BucketCall:
     def in_flight(self) -> bool:
         """Whether the call has not gone to the ring yet."""
         return self.held or (self.done == NOT_YET and self.unknown is None)
+
+    def watch_backward(self) -> None:
+        """Have the end of the backward pass stamped."""
+        if watch(self):
+            self.backward_end = NOT_YET
+
+    def backward_ended(self) -> None:
+        """Stamp that the backward pass has nothing left to compute."""
+        try:
+            self.backward_end = self._recorder.clock()
+        except Exception:  # of a clock: the call's own stamps were read by then
+            self.backward_end = NEVER
+
+    def backward_failed(self) -> None:
+        """Take note that there will be no end."""
+        self.backward_end = NEVER
 
     def begun(self) -> None:
         """Stamp that the call got its turn among multi-round hooks."""
@@ -237,10 +263,28 @@ class DeviceCall(BucketCall):
         self._record()
         super().finished()
 
+    def returned(self) -> None:
+        """Stamp; record an event where backward may go on after the call."""
+        super().returned()
+        if self.backward_end is not None:
+            self._record_around_backward()
+
+    def backward_ended(self) -> None:
+        """Record an event, and stamp."""
+        self._record_around_backward()
+        super().backward_ended()
+
     def lose_stamps(self, error: Exception) -> None:
         """Give up the device's times too: which event is which stamp's is no longer known."""
         self.events = None
         super().lose_stamps(error)
+
+    def _record_around_backward(self) -> None:
+        try:
+            event = self._recorder.event_pool.record(self.slot.device)
+        except Exception:  # the device does not know then how much backward hid
+            return
+        self.around_backward = (*self.around_backward, event)
 
     def _record(self) -> None:
         if self.events is not None:

@@ -3,12 +3,13 @@
 Every exporter, report and test takes these definitions from here.  Times are integer nanoseconds
 of one clock; which clock is the caller's business.  Nothing here imports torch.
 
-- *exposed*: ``max(all done) - (last bucket ready)``, never below 0.  The communication that the
-  backward pass could not hide.
+- *exposed*: ``max(all done) - max(last bucket ready, end of backward)``, never below 0.  The
+  communication that the backward pass could not hide.  What the last bucket's hook itself takes, on
+  the thread that computes the gradients, is no part of backward: its end counts less that.
 - *busy*: length of the union of the buckets' ``[ready, done]``.
 - *overlap ratio*: ``1 - exposed / busy``.
 - *queue model*: a backend is a first-in-first-out server with W workers; a collective starts at
-  its launch or when fewer than W earlier collectives are unfinished, whichever is later.
+  its launch or when fewer than W earlier collectives hold a worker, whichever is later.
 - *bus bandwidth*: as nccl-tests defines it, ``bytes / time`` times a factor for the collective.
 """
 
@@ -38,13 +39,13 @@ def union_ns(intervals: Iterable[tuple[int, int]]) -> int:
     return total
 
 
-def exposed_ns(last_ready_ns: int, all_done_ns: int) -> int:
+def exposed_ns(hidden_to_ns: int, all_done_ns: int) -> int:
     """Return the communication that backward did not hide, in ns: never below 0.
 
-    ``last_ready_ns`` is when the last bucket's hook was called, ``all_done_ns`` when the last of
-    all buckets was done.
+    ``hidden_to_ns`` is when the last bucket's hook was called, or backward ended, whichever came
+    later; ``all_done_ns`` when the last of all buckets was done.
     """
-    return max(0, all_done_ns - last_ready_ns)
+    return max(0, all_done_ns - hidden_to_ns)
 
 
 def overlap_ratio(exposed: int, busy: int) -> float:
@@ -52,31 +53,40 @@ def overlap_ratio(exposed: int, busy: int) -> float:
     return 1.0 if busy <= 0 else 1.0 - exposed / busy
 
 
-def fifo_starts(launches: Sequence[int], dones: Sequence[int], workers: int) -> list[int]:
+def fifo_starts(
+    launches: Sequence[int],
+    dones: Sequence[int],
+    workers: int,
+    *,
+    freed: Sequence[int] | None = None,
+) -> list[int]:
     """Return when each collective started on a FIFO backend with ``workers`` workers, in ns.
 
     ``launches`` must be in ascending order (the order in which the backend got them) and
-    ``dones[i]`` belongs to ``launches[i]``.  A collective starts when fewer than ``workers`` of
-    the earlier ones are unfinished, which is the moment of the ``workers``-th largest of their
-    completion times.  Collectives that the caller did not see can hold a worker too; then the
-    true start is later than the one returned.
+    ``dones[i]`` and ``freed[i]`` belong to ``launches[i]``: when the collective was done, and when
+    its worker could take another one, which is the same unless ``freed`` says otherwise.  A
+    collective starts when fewer than ``workers`` of the earlier ones hold a worker, which is the
+    moment of the ``workers``-th largest of the times at which they let go.  Collectives that the
+    caller did not see can hold a worker too; then the true start is later than the one returned.
 
     >>> fifo_starts([0, 1, 2], [10, 20, 30], workers=2)
     [0, 1, 10]
+    >>> fifo_starts([0, 1, 2], [10, 20, 30], workers=2, freed=[15, 20, 30])
+    [0, 1, 15]
     """
     if workers < 1:
         raise ValueError(f"a backend has at least 1 worker, not {workers}")
-    latest: list[int] = []  # min-heap of the `workers` largest completion times so far
+    latest: list[int] = []  # min-heap of the `workers` largest times so far at which one was free
     starts: list[int] = []
-    for launch, done in zip(launches, dones, strict=True):
+    for launch, done, free in zip(launches, dones, freed or dones, strict=True):
         if len(latest) < workers:
             starts.append(launch)
-            heapq.heappush(latest, done)
+            heapq.heappush(latest, free)
         else:
             # A start after its own completion would be a negative wire time; it means that the
             # stamps of two worker threads crossed, so the completion is the better bound.
             starts.append(min(max(launch, latest[0]), done))
-            heapq.heappushpop(latest, done)
+            heapq.heappushpop(latest, free)
     return starts
 
 

@@ -19,7 +19,8 @@ class StepRecord(Record, frozen=True, kw_only=True, tag="step"):
 
     ``first_ready_ns``, ``last_ready_ns`` and ``done_ns`` are host times.  ``busy_ns``,
     ``exposed_ns`` and ``wire_busy_ns`` (the union of wire stages) are measured by ``clock``;
-    they are ``None`` when device events did not resolve.  A step's period, from its own first ready
+    they are ``None`` when device events did not resolve, and ``exposed_ns`` where the backward pass
+    did not come to its end.  A step's period, from its own first ready
     bucket to the next step's, is known when that comes: ``previous_period_ns`` is the period of the
     step before, ``None`` where that one does not count, or this one is not complete.
     ``complete`` is false when a bucket is missing: the backward pass failed, or its record was

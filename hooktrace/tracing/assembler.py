@@ -39,7 +39,14 @@ from ..records import AnomalyRecord, CompletedStep, ErrorRecord, StepRecord
 from .call_records import bucket_record, step_record
 from .losses import LossLedger
 from .queue_model import QueueModel, derive_device_starts
-from .stage_times import CallTimes, device_times, have_passed, host_times, launched
+from .stage_times import (
+    CallTimes,
+    device_times,
+    have_passed,
+    host_times,
+    is_backward_over,
+    launched,
+)
 from .steps import MOST_MODELS, StepCalls, StepGatherer, is_complete
 
 logger = logging.getLogger("hooktrace")
@@ -53,7 +60,7 @@ _KEPT = 4096
 and anomalies that were told already."""
 
 _WAITING_STEPS = 64
-"""Steps whose events the device has not passed; of more, the oldest goes without its times."""
+"""Steps whose backward goes on, or whose device is not there; of more, the oldest goes without."""
 
 _BUCKETS_TOGETHER = 32
 
@@ -172,9 +179,9 @@ class Assembler:
             self._records.append(anomaly)
 
     def _complete_passed(self) -> None:
-        """Complete the steps that their devices have passed, at once those without events."""
+        """Complete the steps whose backward is over, and their devices past it."""
         waiting = self._waiting
-        while waiting and (len(waiting) > _WAITING_STEPS or have_passed(waiting[0])):
+        while waiting and (len(waiting) > _WAITING_STEPS or _is_over(waiting[0])):
             self._complete(waiting.popleft())
 
     def _complete(self, calls: StepCalls) -> None:
@@ -199,6 +206,7 @@ class Assembler:
         record = step_record(
             buckets,
             self._previous.pop(model, None),
+            hidden_to=[(d or h).hidden_to for h, d in zip(host, device, strict=True)],
             complete=is_complete(calls),
             sent=sent.of_step,
             sent_unknown=sent.why,
@@ -250,6 +258,10 @@ class Assembler:
                 found.why,
             )
         return found
+
+
+def _is_over(calls: StepCalls) -> bool:
+    return is_backward_over(calls) and have_passed(calls)
 
 
 def _hook_exception(call: BucketCall) -> AnomalyRecord:

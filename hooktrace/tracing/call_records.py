@@ -120,15 +120,24 @@ def bucket_record(
     )
 
 
+def _exposed(hidden_to: Sequence[int | None], done: Sequence[int]) -> int | None:
+    ends = [end for end in hidden_to if end is not None]
+    return exposed_ns(max(ends), max(done)) if len(ends) == len(hidden_to) else None
+
+
 def step_record(
     buckets: tuple[BucketRecord, ...],
     previous: StepRecord | None,
     *,
+    hidden_to: Sequence[int | None],
     complete: bool,
     sent: Sent,
     sent_unknown: str | None,
 ) -> StepRecord:
-    """Return the record of a step; ``buckets`` in order, ``previous`` of the same model."""
+    """Return the record of a step; ``buckets`` in order, ``previous`` of the same model.
+
+    ``hidden_to``: until when backward hides communication, as the call of each bucket tells.
+    """
     first = buckets[0]
     spans = [b.interval_ns for b in buckets]
     known = [s for s in spans if s is not None]
@@ -150,9 +159,7 @@ def step_record(
         last_ready_ns=max(b.ready_ns for b in buckets),
         done_ns=max(b.done_ns for b in buckets),
         busy_ns=union_ns(known) if resolved else None,
-        exposed_ns=exposed_ns(max(r for r, _ in known), max(d for _, d in known))
-        if resolved
-        else None,
+        exposed_ns=_exposed(hidden_to, [done for _, done in known]) if resolved else None,
         wire_busy_ns=union_ns(wire) if resolved and wire else None,
         previous_period_ns=period,
         gradient_bytes=sum(b.gradient_bytes for b in buckets),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ..capture.calls import BucketCall, Collective
+from ..capture.calls import NEVER, NOT_YET, BucketCall, Collective
 from ..capture.device_events import DeviceEvent, EventPool
 
 
@@ -20,12 +20,14 @@ from ..capture.device_events import DeviceEvent, EventPool
 class TimedCollective:
     """One collective of a call; ``issued`` and ``arrived`` in ns.
 
-    ``start``: when its backend began it (``queue_model``), ``None`` where that is not known.
+    ``freed``: when the worker that executed it could take the next one.  ``start``: when its
+    backend began it (``queue_model``), ``None`` where that is not known.
     """
 
     what: Collective
     issued: int
     arrived: int
+    freed: int
     start: int | None = None
 
 
@@ -35,6 +37,9 @@ class CallTimes:
 
     ``ready``: the hook was called.  ``started``: it got its turn.  ``launched``: it had returned;
     ``None`` on a device, which does not know.  ``done``: the bucket's result was there.
+    ``hidden_to``: until when the backward pass hides communication, as far as this call tells: to
+    ``ready``, and of the last bucket to the end of backward, less the time that the hook's own call
+    took, which is not backward's; ``None`` where backward's end is not known.
     """
 
     ready: int
@@ -42,24 +47,38 @@ class CallTimes:
     launched: int | None
     collectives: list[TimedCollective]
     done: int
+    hidden_to: int | None
 
 
 def host_times(call: BucketCall) -> CallTimes:
     """Return what the host's stamps say."""
     done = call.done
+    # A worker runs the callback of its collective: to the next round, or to the hook's end.
+    freed = [*(later.issued_ns for later in call.rounds[1:]), done]
     # Of a call that failed the last collective may not have arrived.
     collectives = [
-        TimedCollective(known, issued, done if arrived is None else arrived)
-        for known, issued, arrived in call.rounds
+        TimedCollective(known, issued, done if arrived is None else arrived, free)
+        for (known, issued, arrived), free in zip(call.rounds, freed, strict=False)
     ]
     started = call.ready if call.started is None else call.started
-    return CallTimes(call.ready, started, launched(call), collectives, done)
+    ready, returned, end = call.ready, launched(call), call.backward_end
+    hidden_to = None if end in {NOT_YET, NEVER} else _hidden_to(ready, returned, end)
+    return CallTimes(ready, started, returned, collectives, done, hidden_to)
+
+
+def _hidden_to(ready: int, returned: int, backward_end: int | None) -> int:
+    return ready if backward_end is None else max(ready, backward_end - (returned - ready))
 
 
 def launched(call: BucketCall) -> int:
     """Return when the hook had returned, host ns."""
     # Without the stamp, the result was there first, and the hook is about to return.
     return call.done if call.launched is None else call.launched
+
+
+def is_backward_over(calls: Iterable[BucketCall]) -> bool:
+    """Whether no call of some waits for the end of its backward pass."""
+    return all(call.backward_end != NOT_YET for call in calls)
 
 
 def have_passed(calls: Iterable[BucketCall]) -> bool:
@@ -79,7 +98,7 @@ def device_times(calls: Sequence[BucketCall], pool: EventPool) -> list[CallTimes
             first.setdefault(call.slot.device, call)
     times = [_on_device(call, first) if call.events else None for call in calls]
     for call in calls:
-        for event in call.events or ():
+        for event in _events_of([call]):
             pool.give(call.slot.device, event)
     return times
 
@@ -87,16 +106,22 @@ def device_times(calls: Sequence[BucketCall], pool: EventPool) -> list[CallTimes
 def _on_device(call: BucketCall, first: dict[torch.device, BucketCall]) -> CallTimes:
     begun = first[call.slot.device]
     origin, later = (begun.events or [])[0], begun.ready - next(iter(first.values())).ready
-    ready, *marks, done = [
-        later + round(origin.elapsed_time(event) * 1e6) for event in call.events or ()
-    ]
+
+    def at(event: DeviceEvent) -> int:
+        return later + round(origin.elapsed_time(event) * 1e6)
+
+    ready, *marks, done = map(at, call.events or ())
     marks = marks if len(marks) % 2 == 0 else [*marks, done]
     collectives = [
-        TimedCollective(one.collective, issued, arrived)
+        TimedCollective(one.collective, issued, arrived, arrived)
         for one, issued, arrived in zip(call.rounds, marks[::2], marks[1::2], strict=True)
     ]
-    return CallTimes(ready, ready, None, collectives, done)
+    hidden_to = ready if call.backward_end is None else None
+    if len(call.around_backward) == len(("returned", "ended")):
+        hidden_to = _hidden_to(ready, *map(at, call.around_backward))
+    return CallTimes(ready, ready, None, collectives, done, hidden_to)
 
 
 def _events_of(calls: Iterable[BucketCall]) -> Iterator[DeviceEvent]:
-    return (event for call in calls for event in call.events or ())
+    timed = (call for call in calls if call.events)
+    return (event for call in timed for event in (*(call.events or ()), *call.around_backward))

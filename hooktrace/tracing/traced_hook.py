@@ -117,6 +117,8 @@ class TracedHook:
                     recorder = sampled.recorder(tracer)
             call = (DeviceCall if slot.has_events else BucketCall)(slot, step, ready, recorder)
             slot.last_call = call
+            if slot.is_last:
+                call.watch_backward()
             if shadow:
                 call.shadow = True
         except Exception as error:  # of a clock, a device: this call runs on untraced

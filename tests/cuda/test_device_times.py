@@ -108,3 +108,30 @@ def test_a_multi_round_hook_on_a_device() -> None:
         for record in tracer.buckets():
             assert record.device is not None
             assert [s.name for s in record.device.stages if s.name == "wire"] == ["wire"] * 2
+
+
+class _Heavy(torch.autograd.Function):
+    """Backward work that keeps the device busy after the hooks."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> torch.Tensor:
+        square = torch.randn(4096, 4096, device="cuda")
+        for _ in range(20):
+            square = square @ square / 4096
+        return gradients[0] + 0 * square.sum()
+
+
+def test_what_later_backward_hides_is_not_exposed() -> None:
+    """A trunk's kernels run on when all buckets are there."""
+    with Tracer(error_every=0) as tracer:
+        ddp = DistributedDataParallel(nn.Linear(64, 64).cuda(), device_ids=[0])
+        ddp.register_comm_hook(None, trace(hooks.fp16_compress_hook, tracer=tracer))
+        for _ in range(4):
+            x = torch.ones(8, 64, device="cuda", requires_grad=True)
+            ddp(_Heavy.apply(x)).sum().backward()
+        torch.cuda.synchronize()
+        assert [step.exposed_ns for step in tracer.steps()] == [0] * 4

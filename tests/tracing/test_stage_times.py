@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from hooktrace import Tracer, trace
+from hooktrace import Tracer, staged, trace
 from hooktrace.capture import buckets, device_events
+from hooktrace.capture.calls import BucketCall, Collective, Round
 from hooktrace.testing import FakeBucket
-from hooktrace.tracing.stage_times import device_times
+from hooktrace.tracing.stage_times import device_times, host_times
 from tests.fakes import FakeGroup, FakeOperation, fake_clock, hook_of
 
 
@@ -41,6 +42,15 @@ def use_fake_events(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(buckets, "has_events", lambda device: device.type == "meta")
     monkeypatch.setattr(device_events, "new_event", FakeEvent)
     monkeypatch.setattr(device_events, "current_stream", lambda device: device)
+
+
+def test_a_worker_is_free_from_round_to_round() -> None:
+    """The callback of a round ends where the next one is issued, the last one with the hook."""
+    what = Collective("all_reduce", 4, torch.float32, FakeGroup())
+    call: Any = BucketCall(SimpleNamespace(), 0, 0, SimpleNamespace())
+    call.rounds = [Round(what, 0, 100), Round(what, 130, 200), Round(what, 210, 300)]
+    call.done = 350
+    assert [one.freed for one in host_times(call).collectives] == [130, 210, 350]
 
 
 def test_device_times_come_from_events_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,9 +132,54 @@ def test_each_bucket_is_timed_on_its_own_device() -> None:
         for event, at_ns in zip(events, (100 + 7000 * i, 3100 + 7000 * i), strict=True):
             event.at_ns = at_ns
         slot = SimpleNamespace(device=device)
-        calls.append(SimpleNamespace(slot=slot, events=events, rounds=[], ready=50_000 + 5000 * i))
+        calls.append(
+            SimpleNamespace(
+                slot=slot,
+                events=events,
+                rounds=[],
+                ready=50_000 + 5000 * i,
+                backward_end=None,
+                around_backward=(),
+            )
+        )
     pool: Any = Returned()
     times = [t for t in device_times(calls, pool) if t is not None]
     assert [(t.ready, t.done) for t in times] == [(0, 3000), (5000, 8000), (12_000, 15_000)]
     assert all(event.device == device for device, event in pool.events)
     assert len(pool.events) == 6
+
+
+@pytest.mark.parametrize(("done", "exposed"), [(60_000, 0), (130_000, 40_000)])
+def test_a_device_knows_its_own_end_of_backward(
+    monkeypatch: pytest.MonkeyPatch, done: int, exposed: int
+) -> None:
+    """Its kernels end at 100 us, 10 of them the hook's own; the host is long through."""
+    use_fake_events(monkeypatch)
+    clock, operation = fake_clock(), FakeOperation(wire_bytes=4, info=FakeGroup(workers=1))
+
+    def hook(state: object, bucket: Any) -> Any:
+        FakeEvent.now_ns = 10_000
+        yield operation
+        FakeEvent.now_ns = done
+        return bucket.buffer()
+
+    def end_backward(gradient: torch.Tensor) -> None:
+        operation.complete()  # inline at launch, its kernel later
+        FakeEvent.now_ns = 100_000
+
+    with Tracer(clock=clock) as tracer:
+        traced, bucket = (
+            trace(staged(hook), tracer=tracer),
+            FakeBucket([torch.zeros(8, device="meta")]),
+        )
+        FakeEvent.now_ns, FakeEvent.reached_ns = 0, -1
+        x = torch.ones(1, requires_grad=True)
+        x.register_hook(end_backward)
+        y = 2 * x
+        y.register_hook(lambda gradient: traced(None, bucket) and None)
+        y.backward()
+        assert tracer.steps() == []
+        FakeEvent.reached_ns = 200_000
+        (step,) = tracer.steps()
+        assert tracer.event_pool.created == 6
+    assert (step.clock, step.busy_ns, step.exposed_ns) == ("device", done, exposed)

@@ -95,11 +95,12 @@ def slow_steps(arrays: StepArrays) -> SlowSteps | None:
 def tails(arrays: StepArrays) -> Floats:
     """Return the exposed ns that each bucket adds, (ranks, steps, buckets).
 
-    After the last bucket is ready the backend finishes what is left, one bucket after another; the
-    time until a bucket is done, since the one before it was, is what that bucket adds.  A step's
-    sum is its exposed time.
+    When backward has ended the backend finishes what is left, one bucket after another; the time
+    until a bucket is done, since the one before it was, is what that bucket adds.  A step's sum is
+    its exposed time.
     """
-    left = np.fmax(arrays.done - arrays.last_ready[..., None], 0.0)
+    all_done = np.fmax.reduce(arrays.done, axis=2, initial=np.nan)
+    left = np.fmax(arrays.done - (all_done - arrays.exposed)[..., None], 0.0)
     order = np.argsort(left, axis=2, kind="stable")
     found: Floats = np.empty_like(left)
     added = np.diff(np.take_along_axis(left, order, axis=2), axis=2, prepend=0.0)

@@ -44,8 +44,8 @@ def communication_is_exposed(model: ModelFacts, run: RunInfo | None) -> Iterator
     else:
         sentence = (
             f"Exposed communication is {percent(share)} of the step: "
-            f"{milliseconds(exposed.p50)} of {ms(model.period.p50)} go by after the last gradient "
-            "is ready."
+            f"{milliseconds(exposed.p50)} of {ms(model.period.p50)} go by when backward has "
+            "nothing left to compute."
         )
     yield Finding(sentence=sentence, gain_ns=exposed.p50, evidence=tuple(evidence), is_kept=True)
 

@@ -71,8 +71,9 @@ def _draw(arrays: StepArrays, s: int, end: float) -> Svg:
         if np.isnan(done).all():
             continue
         ended, over = across(np.nanmax(ready)), across(np.nanmax(done))
-        if over > ended:
-            svg.add("rect", "exposed", x=ended, y=y, width=over - ended, height=band - gap)
+        if (exposed := arrays.exposed[i, s]) > 0:
+            hidden = across(np.nanmax(done) - exposed)
+            svg.add("rect", "exposed", x=hidden, y=y, width=over - hidden, height=band - gap)
         tops = y + lanes[i] * lane
         for name, path in _boxes(arrays, (i, s), across, tops, lane * 0.9).items():
             svg.path(path, name)

@@ -164,11 +164,11 @@ def _rank_scene(track: RankTrack, model: str, since: _Clock, late: Ints) -> Rank
     is_late = np.isin(bucket_keys(step, bucket), late)
     spent = track.time_in_stages()[row]
     rest = np.clip(buckets.end - buckets.start - spent.sum(axis=1), 0, None)
-    done = _with_device(track, buckets, since(steps.done))
+    done = _with_device(track, buckets, buckets.end, since(steps.done))
+    last_ready = _with_device(track, buckets, buckets.start, since(steps.last_ready))
     of_model = np.flatnonzero(track.is_of(steps, model))
     of_steps = Spans(of_model, since(steps.first_ready[of_model]), done[of_model])
     exposed = np.clip(steps.exposed[of_steps.row], -1, of_steps.end - of_steps.start)
-    host_last = since(steps.last_ready[of_steps.row])
     return RankScene(
         track=track,
         buckets=buckets,
@@ -180,23 +180,23 @@ def _rank_scene(track: RankTrack, model: str, since: _Clock, late: Ints) -> Rank
         steps=of_steps,
         number=steps.step[of_steps.row],
         exposed=exposed,
-        last_ready=np.where(exposed > 0, of_steps.end - exposed, host_last),
+        last_ready=last_ready[of_steps.row],
         anomalies=_moments(track.records.anomalies, model, since),
         layouts=_moments(track.records.layouts, model, since),
     )
 
 
-def _with_device(track: RankTrack, buckets: Spans, done: Ints) -> Ints:
-    """Return when steps were done: of device steps, which the host does not see, the last end."""
+def _with_device(track: RankTrack, buckets: Spans, of_buckets: Ints, of_steps: Ints) -> Ints:
+    """Return a moment of each step: on a device, which the host does not see, its last bucket's."""
     columns = track.buckets
     at = np.flatnonzero(columns.having("device")[buckets.row])
     row = buckets.row[at]
     step = track.steps.rows_of(columns.model[row], columns.step[row])
     known = step != UNKNOWN
-    done = done.copy()
-    done[step[known]] = np.iinfo(np.int64).min
-    np.maximum.at(done, step[known], buckets.end[at[known]])
-    return done
+    found = of_steps.copy()
+    found[step[known]] = np.iinfo(np.int64).min
+    np.maximum.at(found, step[known], of_buckets[at[known]])
+    return found
 
 
 def _moments(records: list[_Record], model: str, since: _Clock) -> list[tuple[int, _Record]]:

@@ -1,0 +1,69 @@
+"""When a backward pass ended, asked of autograd's engine once a step and model.
+
+    last bucket's call --watch--> one callback a pass --the engine, at its end--> backward_ended
+
+DDP waits for its buckets in a callback of the same pass, which it queues when its last hook has
+returned, and the engine runs callbacks in the order in which they were queued.  So the first one of
+all models in a pass comes before any of them waits.  (Not before the wait of a model that ended
+earlier and is not traced.)  Where a pass inside another one runs the hooks, as with re-entrant
+checkpoints, DDP waits at its end, and that is the end that counts.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+
+graph_task_id: Callable[[], int] | None = getattr(torch._C, "_current_graph_task_id", None)
+"""Names the backward pass of this thread, -1 where there is none; ``None``: torch does not tell."""
+
+
+class Watching(Protocol):
+    """A call that wants to know."""
+
+    def backward_ended(self) -> None:
+        """The pass has nothing left to compute; never raises."""
+
+    def backward_failed(self) -> None:
+        """The pass raised before its end; never raises."""
+
+
+def watch(call: Watching) -> bool:
+    """Tell a call when the backward pass ends that runs it; false where it is in none."""
+    task = -1 if graph_task_id is None else graph_task_id()
+    if task == -1:
+        return False
+    under_way = _passes.get(task)
+    if under_way is None:
+        under_way = _passes[task] = _Pass(task)
+        engine: Any = torch.autograd.Variable._execution_engine
+        engine.queue_callback(under_way)
+    under_way.calls.append(call)
+    return True
+
+
+class _Pass:
+    """A backward pass, as the engine holds it: called at its end, or let go of when it failed."""
+
+    __slots__ = ("__weakref__", "calls", "task")
+
+    def __init__(self, task: int) -> None:
+        self.task = task
+        self.calls: list[Watching] = []
+
+    def __call__(self) -> None:
+        # Hooks may still come, from other callbacks: under a static graph all of the first pass do.
+        _passes.pop(self.task, None)
+        calls, self.calls = self.calls, []
+        for call in calls:
+            call.backward_ended()
+
+    def __del__(self) -> None:
+        for call in self.calls:
+            call.backward_failed()
+
+
+_passes: weakref.WeakValueDictionary[int, _Pass] = weakref.WeakValueDictionary()

@@ -1,0 +1,75 @@
+"""What the ranks do in ``test_timing.py``."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
+
+from hooktrace import StepRecord, Tracer, hooks, trace
+from tests.distributed.models import make_ddp, make_model
+
+
+class _GoesOn(torch.autograd.Function):
+    """Backward work until nothing is under way, and as long again as the step took until then.
+
+    So it outlasts what the hook's own calls took, which is not backward's.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, tracer: Tracer) -> torch.Tensor:
+        ctx.tracer, ctx.begun = tracer, time.monotonic()
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        while ctx.tracer.models.count_in_flight():
+            assert time.monotonic() < ctx.begun + 60, "buckets are under way for ever"
+            time.sleep(0.001)
+        time.sleep(time.monotonic() - ctx.begun)
+        return gradients[0], None
+
+
+def _traced(tracer: Tracer, name: str) -> DistributedDataParallel:
+    ddp = make_ddp()
+    ddp.register_comm_hook(None, trace(hooks.fp16_compress_hook, tracer=tracer, model=name))
+    return ddp
+
+
+def backward_goes_on(rank: int) -> dict[str, list[StepRecord]]:
+    """Train with a trunk whose backward comes after the model's, and two models in one pass."""
+    with Tracer(error_every=0) as tracer:
+        behind_trunk, first, second = (_traced(tracer, n) for n in ("trunk", "first", "second"))
+        for _ in range(4):
+            x = torch.randn(4, 32, requires_grad=True)
+            behind_trunk(_GoesOn.apply(x, tracer)).square().sum().backward()
+            y = second(torch.randn(4, 32))
+            first(_GoesOn.apply(y, tracer)).square().sum().backward()
+        return {name: tracer.steps(name) for name in ("trunk", "first", "second")}
+
+
+class _Checkpointed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = make_model()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = checkpoint(layer, x, use_reentrant=True)
+        return x
+
+
+def reentrant_checkpoints(rank: int) -> tuple[list[StepRecord], list[int]]:
+    """Train a model whose hooks run in passes inside of the pass; returns when each had ended."""
+    with Tracer(error_every=0) as tracer:
+        ddp = DistributedDataParallel(_Checkpointed(), bucket_cap_mb=0.01)
+        ddp.register_comm_hook(None, trace(hooks.fp16_compress_hook, tracer=tracer))
+        seen = []
+        for _ in range(4):
+            ddp(torch.randn(4, 32, requires_grad=True)).square().sum().backward()
+            seen.append(len(tracer.steps()))
+        return tracer.steps(), seen
