@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from hooktrace import BucketRecord, Tracer, trace
+from hooktrace import BucketRecord, Tracer, staged, trace
 from tests.fakes import FakeGroup, FakeOperation, buckets_of, fake_clock, hook_of
 
 
@@ -43,6 +45,29 @@ def test_the_queue_is_told_from_the_wire(workers: int, starts: list[int]) -> Non
     for record, issued, start in zip(records, (0, 10, 20), starts, strict=True):
         expected = [("queue", issued, start)] if start > issued else []
         assert [s for s in spans(record) if s[0] == "queue"] == expected
+
+
+def test_a_callback_holds_its_worker() -> None:
+    """What decompresses runs on the worker: the next collective starts at its end, at 130."""
+    clock, group = fake_clock(), FakeGroup(workers=1)
+    operations = [FakeOperation(wire_bytes=4, info=group) for _ in range(2)]
+
+    def hook(state: object, bucket: Any) -> Any:
+        yield operations[bucket.index()]
+        clock.advance(30)
+        return bucket.buffer()
+
+    with Tracer(clock=clock) as tracer:
+        traced = trace(staged(hook), tracer=tracer)
+        for bucket in buckets_of(2):
+            traced(None, bucket)
+        clock.now_ns = 100
+        operations[0].complete()
+        clock.now_ns = 150
+        operations[1].complete()
+        first, second = tracer.buckets()
+    assert spans(first)[1:] == [("wire", 0, 100), ("decompress", 100, 130)]
+    assert spans(second)[1:] == [("queue", 0, 130), ("wire", 130, 150), ("decompress", 150, 180)]
 
 
 def test_an_unknown_backend_has_no_queue() -> None:

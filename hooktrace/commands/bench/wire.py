@@ -1,44 +1,75 @@
-"""Wire stages against torch.profiler's ``gloo:all_reduce`` events of the same steps.
+"""Wire stages against torch.profiler's ``gloo:`` events of the same steps.
 
     2 ranks, 12 layers of 1024 x 1024, buckets of 8 MB
-    hooktrace: wire stages (start from the queue model, end from the stamp)  --+
-    profiler:  gloo:all_reduce events (written by gloo's own worker threads) --+--> pairs, in order
+    hooktrace: wire stages (start from the queue model, end from the stamp) --+
+    profiler:  events of collectives (written by gloo's own worker threads) --+--> pairs, in order
 
-The profiler is the judge: its events begin and end where a worker thread executes a collective.
-For contrast the same pairs are made with launch -> done, what one gets without a queue model.
+The profiler is the judge: its events begin where a worker thread executes a collective, and end
+where the worker is free again, after the collective's callback.  For contrast the same pairs are
+made with launch -> done, what one gets without a queue model; and, to tell what stamps cannot know
+from what the model gets wrong, with the same model fed with the profiler's release times.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 import torch.distributed as dist
 from torch.profiler import ProfilerActivity, profile
 
 from ... import hooks
-from ...records import BucketRecord
+from ...records import BucketRecord, RunInfo
+from ...records.intervals import fifo_starts
+from ...staging.groups import group_info, group_of
 from ...tracing.trace import trace
 from ...tracing.tracer import Tracer
 from .harness import linear_stack, run_ranks
 from .table import Row
 
+Ints = npt.NDArray[np.int64]
+
 _WARMUP_STEPS = 6
-_EVENT = "gloo:all_reduce"
+DECOMPRESSING = ("fp16", "allgather", "quantize-per-channel", "powersgd-rank2")
+"""Hooks whose callbacks have something to do."""
 
 
 class WireComparison(NamedTuple):
-    """Durations in ns of one rank's collectives, in order; each of shape (collectives,).
+    """Times of one rank's collectives in host ns, in order; each of shape (collectives,).
 
-    ``event_ns``: the profiler's.  ``wire_ns``: the record's wire stages.  ``naive_ns``: from the
-    collective's launch to its arrival, waiting for a worker included.
+    ``began``, ``released``: the profiler's events.  ``issued``, ``started``, ``arrived``: the
+    record's queue and wire stages.  ``modelled``: started, with the profiler's release times.
     """
 
-    event_ns: np.ndarray
-    wire_ns: np.ndarray
-    naive_ns: np.ndarray
+    began: Ints
+    released: Ints
+    issued: Ints
+    started: Ints
+    arrived: Ints
+    modelled: Ints
+
+    @property
+    def event_ns(self) -> Ints:
+        """The profiler's durations."""
+        return self.released - self.began
+
+    @property
+    def wire_ns(self) -> Ints:
+        """The durations of the record's wire stages."""
+        return self.arrived - self.started
+
+    @property
+    def naive_ns(self) -> Ints:
+        """From launch to arrival, waiting for a worker included."""
+        return self.arrived - self.issued
+
+    def wire_sum_over(self, started: Ints) -> float:
+        """Return the sum of wire times over what it is with other starts."""
+        return float(self.wire_ns.sum() / (self.arrived - started).sum())
 
     @property
     def allowed_ns(self) -> float:
@@ -46,9 +77,11 @@ class WireComparison(NamedTuple):
         return max(0.02 * float(np.median(self.event_ns)), 100_000.0)
 
 
-def compare_on_two_ranks(steps: int, deadline_s: float = 300.0) -> list[WireComparison]:
-    """Run ``steps`` profiled and traced steps and return each rank's comparison."""
-    return run_ranks(2, _measure, steps, deadline_s=deadline_s)
+def compare_on_two_ranks(
+    steps: int, hook: str = "allreduce", deadline_s: float = 300.0
+) -> list[WireComparison]:
+    """Run ``steps`` profiled and traced steps of a hook of the catalogue, and compare each rank."""
+    return run_ranks(2, _measure, steps, hook, deadline_s=deadline_s)
 
 
 def wire(*, quick: bool) -> Iterator[Row]:
@@ -67,13 +100,23 @@ def wire(*, quick: bool) -> Iterator[Row]:
     yield Row("the same, relative", (100 * off / event).tolist(), "%")
     what = "launch -> done - profiler's event, for contrast"
     yield Row(what, (100 * naive_off / event).tolist(), "%")
+    for hook in DECOMPRESSING:
+        found = compare_on_two_ranks(10 if quick else 40, hook)
+        over = [one.wire_sum_over(one.modelled) for one in found]
+        what = f"{hook}: sum of wire stages, over that by the profiler's release times"
+        yield Row(what, over, "x", budget=1.02)
+        yield Row(
+            f"{hook}: the same over the profiler's", [o.wire_sum_over(o.began) for o in found], "x"
+        )
 
 
-def _measure(steps: int) -> WireComparison:
+def _measure(steps: int, hook: str) -> WireComparison:
     data = torch.randn(32, 1024)
+    entry = next(entry for entry in hooks.catalogue() if entry.name == hook)
     # Without probes, whose all-reduces the profiler would count too.
     with Tracer(error_every=0) as tracer:
-        model = linear_stack(1024, 12, trace(hooks.allreduce_hook, tracer=tracer), cap_mb=8)
+        traced, state = trace(entry.hook, tracer=tracer), entry.make_state(None)
+        model = linear_stack(1024, 12, traced, state, cap_mb=8)
         for _ in range(_WARMUP_STEPS):
             model(data).sum().backward()
         dist.barrier()
@@ -81,14 +124,23 @@ def _measure(steps: int) -> WireComparison:
             for _ in range(steps):
                 model(data).sum().backward()
         buckets = [b for b in tracer.buckets() if b.step >= _WARMUP_STEPS]
-    return _pair(_events(profiler), buckets)
+        return _pair(_events(profiler, tracer.run_info()), buckets)
 
 
-def _events(profiler: Any) -> list[tuple[int, int]]:
-    """Return (start, duration) of the profiled collectives in ns, in order of their start."""
+def _events(profiler: Any, run: RunInfo) -> list[tuple[int, int]]:
+    """Return begin and end of the profiled collectives in host ns, in order."""
     results = profiler.profiler.kineto_results.events()
-    events = [(e.start_ns(), e.duration_ns()) for e in results if e.name() == _EVENT]
-    return sorted(events)
+    wall = [(e.start_ns(), e.duration_ns()) for e in results if e.name().startswith("gloo:")]
+    zero = run.wall_ns(0)
+    return sorted((start - zero, start + duration - zero) for start, duration in wall)
+
+
+def _stages(bucket: BucketRecord) -> Iterator[tuple[int, int, int]]:
+    """Yield when each collective of a bucket was issued, started, and arrived."""
+    for before, stage in pairwise(bucket.stages):
+        if stage.name == "wire":
+            issued = before.start_ns if before.derived else stage.start_ns
+            yield issued, stage.start_ns, stage.end_ns
 
 
 def _pair(events: list[tuple[int, int]], buckets: list[BucketRecord]) -> WireComparison:
@@ -96,15 +148,13 @@ def _pair(events: list[tuple[int, int]], buckets: list[BucketRecord]) -> WireCom
 
     Raises ``RuntimeError`` when there are not as many of one as of the other.
     """
-    stages = [[s for s in b.stages if s.name in ("queue", "wire")] for b in buckets]
-    stages.sort(key=lambda parts: parts[0].start_ns)
+    stages = sorted(times for bucket in buckets for times in _stages(bucket))
     if len(events) != len(stages):
         raise RuntimeError(
-            f"the profiler saw {len(events)} {_EVENT} events and hooktrace {len(stages)} "
+            f"the profiler saw {len(events)} events of gloo and hooktrace {len(stages)} "
             "collectives; something else communicates, or this torch names the event otherwise"
         )
-    return WireComparison(
-        event_ns=np.array([duration for _, duration in events]),
-        wire_ns=np.array([parts[-1].duration_ns for parts in stages]),
-        naive_ns=np.array([parts[-1].end_ns - parts[0].start_ns for parts in stages]),
-    )
+    (issued, started, arrived), (began, released) = np.transpose(stages), np.transpose(events)
+    workers = group_info(group_of(None), "cpu").workers
+    modelled = fifo_starts(issued.tolist(), arrived.tolist(), workers, freed=released.tolist())
+    return WireComparison(began, released, issued, started, arrived, np.array(modelled))
