@@ -13,7 +13,7 @@ demo: $(VENV)/.installed
 	$(VENV)/bin/hooktrace demo
 
 test: $(VENV)/.installed-dev
-	$(VENV)/bin/python -m pytest -n 2 --dist loadfile
+	$(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 fast: $(VENV)/.installed-dev
 	$(VENV)/bin/python -m pytest -m 'not slow and not browser'

@@ -1,17 +1,46 @@
 """What holds for all tests: nothing outlives its test, and a file's tests stay together.
 
 make test --> pytest -n 2 --dist loadfile --> two processes, each takes a file after another
+
+What takes longest comes first, or one process ends with it while the other has nothing to do.
 """
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests import leaks
 from tests.distributed.harness import launchers
+
+HERE = Path(__file__).parent
+LONGEST = (
+    "distributed/test_powersgd.py",
+    "distributed/test_parity.py",
+    "docs/test_commands.py",
+    "distributed/test_check.py",
+    "distributed/test_demo.py",
+    "distributed/test_probes.py",
+    "distributed/test_compiled.py",
+    "distributed",
+    "browser",
+)
+"""Files and folders in which single tests take tens of seconds, in the order in which they run."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let the longest come first; all others stay in their order."""
+
+    def place(item: pytest.Item) -> int:
+        path = item.path.relative_to(HERE)
+        found = (i for i, long in enumerate(LONGEST) if path.is_relative_to(long))
+        return next(found, len(LONGEST))
+
+    items.sort(key=place)
 
 
 def pytest_configure() -> None:

@@ -201,7 +201,7 @@ def compiled(rank: int) -> dict[str, float]:
 
     def run(member: DDPCommHookType, compile_it: bool) -> torch.Tensor:
         torch._dynamo.reset()
-        ddp = make_ddp(layers=2)
+        ddp = make_ddp(layers=1)
         ddp.register_comm_hook(None, member.value.hook)
         for step in range(2):
             ddp.zero_grad()

@@ -261,7 +261,7 @@ def compiled_reducer(rank: int) -> dict[str, tuple[float, list[str]]]:
 
     def run(hook: Callable[..., Any]) -> torch.Tensor:
         torch._dynamo.reset()
-        ddp = make_ddp(layers=2)
+        ddp = make_ddp(layers=1)
         ddp.register_comm_hook(None, hook)
         compiled = torch.compile(ddp, backend="eager")
         for step in range(2):

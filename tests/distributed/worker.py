@@ -23,6 +23,7 @@ from datetime import timedelta
 from multiprocessing.connection import Connection
 
 import torch
+import torch._dynamo  # DDP does when it is made; here it is done once for all ranks
 import torch.distributed as dist
 
 import hooktrace
