@@ -19,6 +19,7 @@ CROSS_CUTTING = {
     "test_main.py": "the command line, whose module is __main__",
     "test_mirror.py": "the tree of tests",
     "analysis/report/test_any_file.py": "report and export of whatever a file may hold",
+    "analysis/report/test_silence.py": "in which runs each rule speaks",
     "exporters/test_otlp_backends.py": "the OpenTelemetry exporter with real receivers",
     "exporters/test_queries.py": "record files in DuckDB, Polars and pandas",
     "records/test_codec_fuzz.py": "the codec on damaged files",

@@ -103,21 +103,25 @@ class StampFailure(NamedTuple):
 class BucketCall:
     """One call of a hook for one bucket, being stamped; all times are host ns.
 
-    ``ready``: DDP called the hook.  ``started``: when a call that had to wait for its turn got it.
+    ``ready``: DDP called the hook.  ``entered``: the hook itself was called, where hooktrace looked
+    at the bucket before.  ``started``: when a call that had to wait for its turn got it.
     ``rounds``: its collectives so far.  ``launched``: the hook returned.  ``done``: the result was
-    there.  ``staged``: whether its collectives are seen; an opaque hook's are not.  ``error`` and
-    ``error_stage``: what the hook raised, and where.  ``unknown``: why a stamp failed, if one did.
-    ``held``: the call has ended, but a probe still keeps it from the ring.  ``backward_end``: of
+    there.  ``released``: DDP was given it, where hooktrace looked at it first.  ``staged``: whether
+    its collectives are seen; an opaque hook's are not.  ``error``, ``error_stage``: what the hook
+    raised, and where.  ``unknown``: why a stamp failed, if one did.  ``held``: the call has ended,
+    but hooktrace still looks at its result, and keeps it from the ring.  ``backward_end``: of
     the last bucket in a backward pass: when that had nothing left to compute, or why it is unknown.
     """
 
     shadow = False
     staged = True
     held = False
+    entered: int | None = None
     started: int | None = None
     launched: int | None = None
     backward_end: int | None = None
     done = NOT_YET
+    released: int | None = None
     error: str | None = None
     error_stage = ""
     unknown: str | None = None
@@ -156,6 +160,21 @@ class BucketCall:
     def backward_failed(self) -> None:
         """Take note that there will be no end."""
         self.backward_end = NEVER
+
+    def enter(self) -> None:
+        """Stamp that the hook itself is called now: its bucket was looked at before."""
+        try:
+            self.entered = self._recorder.clock()
+        except Exception as error:
+            self.lose_stamps(error)
+
+    def release(self) -> None:
+        """Stamp that DDP is given the result now: it was looked at before."""
+        self.held = False
+        try:
+            self.released = self._recorder.clock()
+        except Exception as error:
+            self.lose_stamps(error)
 
     def begun(self) -> None:
         """Stamp that the call got its turn among multi-round hooks."""

@@ -3,10 +3,10 @@
     Batch --observe--> Observation, Observation, ... --ModelLabels.fold, add-->
         one series of values a metric --snapshot--> Prometheus, OpenTelemetry
 
-Warm-up steps, shadow calls and incomplete steps are counted, but give no timings.  What rarely
-happens is counted from 0 on, since Prometheus' ``increase`` does not see a series' first value.
-The drain pays for aggregation, whoever reads pays for formatting; the training thread has no part
-in either.
+Warm-up and probed steps, shadow calls and incomplete steps are counted, but give no timings.  What
+rarely happens is counted from 0 on, since Prometheus' ``increase`` does not see a series' first
+value.  The drain pays for aggregation, whoever reads pays for formatting; the training thread has
+no part in either.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def _observe_step(step: StepRecord) -> Iterator[Observation]:
 
 
 def _observe_sent(step: StepRecord, buckets: tuple[BucketRecord, ...]) -> Iterator[Observation]:
-    if step.wire_bytes is None or not step.counts:
+    if step.wire_bytes is None or not step.settled:
         return
     labels = (step.model, step.hook)
     if step.compression_ratio is not None:

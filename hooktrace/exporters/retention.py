@@ -21,12 +21,12 @@ Everything here is bounded, and decided by the records alone.
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections import Counter, OrderedDict, deque
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..records import AnomalyRecord, BucketRecord, CompletedStep, StepRecord
+from ..records.running_median import RunningMedian
 
 GENERATIONS = 16
 LAST = 128
@@ -158,8 +158,8 @@ class _Model:
         self._generation: int | None = None
         self._generations = 0
         self._first_left = 0
-        self._periods = _Recent()
-        self._exposed = _Recent()
+        self._periods = RunningMedian(LAST, ENOUGH)
+        self._exposed = RunningMedian(LAST, ENOUGH)
 
     @property
     def is_first(self) -> bool:
@@ -211,23 +211,3 @@ class _Allowance:
             return False
         self._saved -= 1
         return True
-
-
-class _Recent:
-    """The median of the last ``LAST`` numbers; ``None`` before there are ``ENOUGH``."""
-
-    def __init__(self) -> None:
-        self._order: deque[int] = deque()
-        self._sorted: list[int] = []
-
-    @property
-    def median(self) -> int | None:
-        """The upper one of the two in the middle."""
-        return self._sorted[len(self._sorted) // 2] if len(self._sorted) >= ENOUGH else None
-
-    def add(self, value: int) -> None:
-        """Take the next number; forget the oldest."""
-        if len(self._order) == LAST:
-            del self._sorted[bisect_left(self._sorted, self._order.popleft())]
-        self._order.append(value)
-        insort(self._sorted, value)

@@ -70,12 +70,14 @@ class ModelSeries:
             self._file.scalars(self._due, wall_ns, period)
         if sampled := [*self._errors(buckets), *self._lag(step.step)]:
             self._file.scalars(step.step, wall_ns, sampled)
-        if not step.counts:
+        if not step.settled:
             return
         # What an opaque hook sends is known of few steps: none of them is left out.
         if self._timed_steps % scalar_every == 0 or step.sent is not None:
             self._file.scalars(step.step, wall_ns, self._scalars(step))
             self._due = step.step
+        if not step.counts:
+            return
         self._timed_steps += 1
         self._window_end = (step.step, wall_ns)
         for bucket in buckets:
@@ -87,14 +89,17 @@ class ModelSeries:
         return f"{self._group}/{name}"
 
     def _scalars(self, step: StepRecord) -> Iterator[tuple[str, float]]:
-        for name, value, unit in (
+        times = (
             ("exposed_ms", step.exposed_ns, 1e6),
             ("overlap_ratio", step.overlap_ratio, 1),
             ("busbw_GBps", step.busbw_bytes_per_second, 1e9),
+        )
+        sizes = (
             ("gradient_bytes", step.gradient_bytes, 1),
             ("wire_bytes", step.wire_bytes, 1),
             ("compression_ratio", step.compression_ratio, 1),
-        ):
+        )
+        for name, value, unit in (*times, *sizes) if step.counts else sizes:
             if value is not None:
                 yield self._tag(name), value / unit
 

@@ -30,7 +30,7 @@ from .compare import finite_parts, first_overflow, lengths_of, measure
 from .probe import residual_of
 from .probe_result import ProbeResult
 from .schedule import OFF, Schedule
-from .step_sampler import CallStart, Part, Sink
+from .step_sampler import LOOKED, CallStart, Look, Part, Sink
 
 logger = logging.getLogger("hooktrace")
 
@@ -48,16 +48,18 @@ class LocalProbes(Part):
         self._schedule = Schedule(every, every, all_buckets)
         self.next_step = every
 
-    def enter(self, start: CallStart, sink: Sink) -> None:
+    def enter(self, start: CallStart, sink: Sink) -> Look | None:
         """Measure a bucket, if it is its turn; raises nothing."""
         slot, step = start.slot, start.step
-        if self._schedule.takes(step, slot.index, len(slot.model.slots)):
+        is_due = self._schedule.takes(step, slot.index, len(slot.model.slots))
+        if is_due:
             try:
                 sink.push(self._trial(start, sink))
             except Exception as error:  # the trial's trouble must not become training's
                 self.stop(slot, f"{type(error).__name__}: {error}")
         if slot.is_last and self.next_step != OFF:
             self.next_step = self._schedule.next_after(step)
+        return LOOKED if is_due else None
 
     def stop(self, slot: BucketSlot, why: str) -> None:
         """Measure no more, and say why."""

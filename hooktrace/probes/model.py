@@ -24,7 +24,7 @@ from ..staging.groups import group_timeout
 from .probe import Probe
 from .probe_result import ProbeFailure, ProbeResult, StepChecksums
 from .schedule import NEVER, OFF, Agreement, Schedule
-from .step_sampler import CallStart, Part, Sink
+from .step_sampler import LOOKED, CallStart, Look, Part, Sink
 
 logger = logging.getLogger("hooktrace")
 
@@ -89,8 +89,10 @@ class ModelProbes(Part):
         self._schedule = Schedule(OFF, self._every, self._all_buckets)
         self.next_step = self._agreement.next_step
 
-    def enter(self, start: CallStart, sink: Sink) -> Probe | None:
+    def enter(self, start: CallStart, sink: Sink) -> Look | None:
         """Return the probe for a bucket of a step at or after ``next_step``, if it is probed.
+
+        At the meeting of the ranks, which takes time too, it is ``LOOKED``.
 
         Raises nothing: whatever goes wrong here is the probes' trouble, and not training's.
         """
@@ -106,19 +108,21 @@ class ModelProbes(Part):
                 self._stop(start.slot, why)
             else:
                 ended(why)
-            return None
+            return LOOKED  # it may have waited for other ranks
 
     def _enter(
         self, start: CallStart, sink: Sink, ended: Callable[[str | None], None]
-    ) -> Probe | None:
+    ) -> Look | None:
         slot, step = start.slot, start.step
+        met = None
         if self._over:
             self._begin_round(self._number + 1, self._agreement.end(step))
             return None
         if self._group is None:
             self._prepare(slot, step)
+            met = LOOKED if self._group is not None else None
         if self._group is None or step < self.next_step:
-            return None
+            return met
         probe = None
         if self._schedule.takes(step, slot.index, len(slot.model.slots)):
             if self._agreement.is_over():

@@ -4,12 +4,10 @@
         |---sample--> 4096 values, checksum --all-gather----> all ranks' samples ----+
         +--> hook -----------------------------------------> the hook's future ------+
                                                                                      |
-    ProbeResult with the held call --> ring    <--- compare, on the thread of the last
+    ProbeResult --> ring, before its call      <--- compare, on the thread of the last
     DDP               <--- the very same result or exception
 
-The probe stands in for the tracer as the call's recorder and holds the call back, so that it comes
-to the ring with the numbers.  Beyond a copy of the bucket, of 32 bits an element or more, it needs
-a block's memory only.
+Beyond a copy of the bucket, of 32 bits an element or more, it needs a block's memory only.
 """
 
 from __future__ import annotations
@@ -20,7 +18,6 @@ from typing import Any
 
 import torch
 
-from ..capture.calls import BucketCall, Recorder
 from ..ranks.private_group import PrivateGroup
 from .compare import digest, finite_parts, first_overflow, lengths_of, measure, norm
 from .probe_result import ProbeResult, StepChecksums
@@ -34,7 +31,7 @@ step and bucket."""
 
 
 class Probe(Look):
-    """A probed call in the making; ``Recorder`` of its call.
+    """A probed call in the making.
 
     ``checksums``: of the step, to which this bucket's is added.  ``ended``: told how it ended, why
     it failed or ``None``.
@@ -51,7 +48,6 @@ class Probe(Look):
         ended: Callable[[str | None], None],
     ) -> None:
         self.clock = sink.clock
-        self.event_pool = sink.event_pool
         self._sink = sink
         self._ended = ended
         buffer = start.bucket.buffer()
@@ -80,18 +76,8 @@ class Probe(Look):
         # Issued before the hook's own, on the thread that runs backward: in one order everywhere.
         self._futures = (group.average(self._reference), group.gather(message, self._messages))
 
-    @property
-    def recorder(self) -> Recorder:
-        """What the call reports to: this probe, which holds it back."""
-        return self
-
-    def push(self, call: BucketCall) -> None:
-        """Hold the ended call until the comparison is made."""
-        call.held = True
-        self._probed.call = call
-
     def abandon(self) -> None:
-        """Let go of the call of a hook that raised; its record is pushed without numbers."""
+        """Let go of the call of a hook that raised: there are no numbers."""
         self._release()
 
     def join(self, future: Future) -> Future:
@@ -152,10 +138,8 @@ class Probe(Look):
         return flat.detach()[:: self._stride][:_SAMPLES].clone().float()
 
     def _release(self) -> None:
-        if self._probed.call is not None:
-            self._probed.call.held = False
         self._sink.push(self._probed)
-        # The call keeps its recorder, and waits for the drain: what is large must not.
+        # The futures keep the probe: what is large must not wait for them.
         del self._reference, self._messages, self._futures, self._result, self._probed
 
 

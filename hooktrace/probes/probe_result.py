@@ -14,7 +14,6 @@ import torch
 from msgspec.structs import replace
 
 from ..capture.buckets import BucketSlot
-from ..capture.calls import BucketCall
 from ..records import AnomalyRecord, ErrorRecord, ParameterError, Scope, SkewRecord
 from .anomalies import anomaly_of
 from .compare import lengths_of, numbers
@@ -36,8 +35,7 @@ class ProbeResult:
     the step probed before, and ``checksums`` its results' on each rank, (ranks, 2).  ``ready``:
     host ns at which the hook was called; ``arrivals``: that time on each rank in rank 0's clock and
     its uncertainty, -1 where that is unknown, (ranks, 2).  ``places``: the step and bucket that
-    each rank probed, (ranks, 2).  Without ``sums`` there was nothing to compare.  ``call``: the one
-    that was probed, after its end; ``None`` where it was probed before its hook ran.
+    each rank probed, (ranks, 2).  Without ``sums`` there was nothing to compare.
     """
 
     slot: BucketSlot
@@ -58,7 +56,6 @@ class ProbeResult:
     arrivals: torch.Tensor | None = None
     places: torch.Tensor | None = None
     residual_l2: float | None = None
-    call: BucketCall | None = None
 
     def named(self, place: int) -> int:
         """Return the rank in the job of a place in the group."""

@@ -4,19 +4,20 @@
                                                 |-- model.py or local.py    how lossy is it?
                                                 |-- wire.py                 what is sent?
                                                 +-- debug_checks.py         on every step
-    call    <--- its recorder: the tracer, or the probe that holds the call back
+    call    <--- SampledCall, its recorder, which keeps it from the ring until DDP has its result
     future  <--- SampledCall.join: the very same result, a little later
 
+What all this takes is stamped: it is the call's stage *probe*, and the step counts in no timings.
 A part that fails ends itself, and says so; training goes on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from ..capture.buckets import BucketSlot, GradBucketLike
-from ..capture.calls import Recorder
+from ..capture.calls import BucketCall, Recorder
 
 Future = Any  # torch.futures.Future or torch._C.Future
 
@@ -48,20 +49,24 @@ class Sink(Recorder, Protocol):
 class Look(Protocol):
     """One part's view of a call under way."""
 
-    @property
-    def recorder(self) -> Recorder | None:
-        """What the call has to report to instead of the tracer, ``None`` if that does not matter.
-
-        Of all parts one only may have it.
-        """
-        return None
-
     def join(self, future: Future) -> Future:
         """Return a future of the same result for DDP, complete once it was looked at."""
 
     def abandon(self) -> None:
         """Let go of the call: its hook raised."""
         return
+
+
+class _Over(Look):
+    """A look that was over before the hook was called."""
+
+    def join(self, future: Future) -> Future:
+        """Return the future."""
+        return future
+
+
+LOOKED: Final = _Over()
+"""What a part returns that took its time and wants nothing of the call's end."""
 
 
 class Part(Protocol):
@@ -75,7 +80,7 @@ class Part(Protocol):
     def enter(self, start: CallStart, sink: Sink) -> Look | None:
         """Look at a call of a step at or after ``next_step``; raises nothing.
 
-        Returns ``None`` where there is nothing to do when the call ends.
+        Returns ``None`` where that took no time worth the name, and nothing is left to do.
         """
 
     def leave(self) -> None:
@@ -97,12 +102,12 @@ class StepSampler:
     def enter(self, start: CallStart, sink: Sink) -> SampledCall | None:
         """Look at a call of a step at or after ``next_step``.
 
-        Returns what is to be asked when it ends, ``None`` where there is nothing.
+        Returns what is to be asked when it ends, ``None`` where no part looked at it.
         """
         due = [part for part in self._parts if start.step >= part.next_step]
         looks = [look for part in due if (look := part.enter(start, sink)) is not None]
         self.next_step = min(part.next_step for part in self._parts)
-        return SampledCall(looks) if looks else None
+        return SampledCall([x for x in looks if x is not LOOKED], sink) if looks else None
 
     def leave(self) -> None:
         """Let the other ranks know that this one samples no more."""
@@ -116,24 +121,52 @@ class StepSampler:
 
 
 class SampledCall:
-    """A call that is looked at: what it reports to, and what DDP gets of it."""
+    """A call that is looked at: what it reports to, and what DDP gets of it.
 
-    __slots__ = ("_looks",)
+    ``looks``: those that want the result.  Without any the call reports to the tracer.
+    """
 
-    def __init__(self, looks: Sequence[Look]) -> None:
+    __slots__ = ("_call", "_looks", "_sink", "clock", "event_pool")
+
+    def __init__(self, looks: Sequence[Look], sink: Sink) -> None:
+        self.clock = sink.clock
+        self.event_pool = sink.event_pool
+        self._sink = sink
         self._looks = looks
+        self._call: BucketCall | None = None
 
     def recorder(self, otherwise: Recorder) -> Recorder:
         """Return what the call reports to."""
-        return next((own for look in self._looks if (own := look.recorder)), otherwise)
+        return self if self._looks else otherwise
+
+    def push(self, call: BucketCall) -> None:
+        """Hold the ended call until its result was looked at."""
+        call.held = True
+        self._call = call
 
     def abandon(self) -> None:
         """Let go of a call whose hook raised."""
         for look in self._looks:
             look.abandon()
+        self._let_go()
 
     def join(self, future: Future) -> Future:
         """Return the future for DDP: the hook's own result, once it was looked at."""
+        if not self._looks:
+            return future
         for look in self._looks:
             future = look.join(future)
-        return future
+        return future.then(self._pass_on)
+
+    def _pass_on(self, future: Future) -> Any:
+        try:
+            return future.value()
+        finally:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        # The call has this for its recorder: a cycle would keep both where the cyclic GC is off.
+        call, self._call, self._looks = self._call, None, ()
+        if call is not None:
+            call.release()
+            self._sink.push(call)

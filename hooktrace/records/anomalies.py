@@ -160,6 +160,13 @@ _KINDS = (
         "with debug=True",
     ),
     _right(
+        "stall",
+        "A step waited for its communication a second or more beyond the usual",
+        "see in the report of all ranks whether one came late; if none did, look at what stopped a "
+        "rank, its machine or the network then",
+        "on every call",
+    ),
+    _right(
         "compiled_reducer",
         "The hook runs inside a compiled graph, where no call can be timed",
         "set torch._dynamo.config.optimize_ddp = True to time its buckets",

@@ -15,10 +15,13 @@ from msgspec.structs import force_setattr
 
 from .base import Count, Ns, Record
 
-StageName = Literal["compress", "queue", "wire", "decompress", "hook", "pending"]
+StageName = Literal["probe", "turn", "compress", "queue", "wire", "decompress", "hook", "pending"]
 STAGES: tuple[str, ...] = get_args(StageName)
-"""Stage names.  A staged hook has compress, queue, wire, decompress; of an opaque hook only the
-call itself (hook) and the wait for its future (pending) can be seen."""
+"""Stage names, in the order in which they begin.  A staged hook has compress, queue, wire,
+decompress; of an opaque hook only the call itself (hook) and the wait for its future (pending) can
+be seen.  A call of several rounds waits for its turn after the calls before it (turn).  What
+hooktrace does of its own on a sampled step, before the hook is called and before DDP gets its
+result, is probe."""
 
 
 Clock = Literal["host", "device"]
@@ -115,11 +118,12 @@ class BucketCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What differs from call to call of a hook for one bucket; ``BucketRecord`` says the rest.
 
     ``ready_ns``: the hook was called.  ``launched_ns``: it returned.  ``done_ns``: its result was
-    there; for a bucket on a device this is only when the work was enqueued, and the truth is in
-    ``device``.  ``wire_bytes`` is ``None`` where it is unknown: of opaque hooks, but for sampled
+    there for DDP; of a bucket on a device this is only when the work was enqueued, and the truth is
+    in ``device``.  ``wire_bytes`` is ``None`` where it is unknown: of opaque hooks, but for sampled
     steps, whose buckets have ``sent``.  ``bus_bytes`` is payload size times nccl-tests' bus factor.
     ``shadow`` marks a call that DDP made under ``join()`` for a rank that has run out of data.
     ``warmup`` marks steps before DDP settled its buckets: they stay out of statistics.
+    ``probed`` marks a call whose bucket hooktrace looked at itself, which takes time (stage probe).
     ``exception`` is what the hook raised, if it did.  ``error`` is there for probed calls only.
     """
 
@@ -136,6 +140,7 @@ class BucketCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     bus_bytes: float | None = None
     shadow: bool = False
     warmup: bool = False
+    probed: bool = False
     exception: str | None = None
     error: ErrorRecord | None = None
     sent: tuple[Transfer, ...] | None = None

@@ -115,7 +115,7 @@ BUCKET_DURATION = Metric(
 )
 STAGE_DURATION = Metric(
     "hooktrace_stage_duration_seconds", "hooktrace.stage.duration", "s", "histogram",
-    "Time of a bucket in one stage: queue, compress, wire, decompress.",
+    "Time of a bucket in one stage: turn, compress, queue, wire, decompress.",
     (*_MODEL, "stage"), _SECONDS,
 )
 GRADIENT_BYTES = Metric(

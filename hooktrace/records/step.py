@@ -24,7 +24,8 @@ class StepRecord(Record, frozen=True, kw_only=True, tag="step"):
     bucket to the next step's, is known when that comes: ``previous_period_ns`` is the period of the
     step before, ``None`` where that one does not count, or this one is not complete.
     ``complete`` is false when a bucket is missing: the backward pass failed, or its record was
-    lost.  ``sent``: what an opaque hook sent in a sampled step, also where its callbacks do not let
+    lost.  ``probed`` is true when hooktrace itself looked at a bucket of the step: its times hold
+    that.  ``sent``: what an opaque hook sent in a sampled step, also where its callbacks do not let
     one see which bucket sent what; ``sent_unknown``: why that is not known.  ``detail_kept`` is
     false of a step that a file's retention left without its buckets.
     """
@@ -48,6 +49,7 @@ class StepRecord(Record, frozen=True, kw_only=True, tag="step"):
     shadow: bool = False
     warmup: bool = False
     complete: bool = True
+    probed: bool = False
     sent: tuple[Transfer, ...] | None = None
     sent_unknown: str | None = None
     detail_kept: bool = True
@@ -58,9 +60,14 @@ class StepRecord(Record, frozen=True, kw_only=True, tag="step"):
         return self.gradient_bytes / self.wire_bytes if self.wire_bytes else None
 
     @property
-    def counts(self) -> bool:
-        """Whether the step's times enter statistics: complete, settled and not a shadow."""
+    def settled(self) -> bool:
+        """Whether the step's bytes and errors enter statistics: complete, no warm-up, no shadow."""
         return self.complete and not self.warmup and not self.shadow
+
+    @property
+    def counts(self) -> bool:
+        """Whether the step's times enter statistics: settled, and not probed."""
+        return self.settled and not self.probed
 
     @property
     def overlap_ratio(self) -> float | None:

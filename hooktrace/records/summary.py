@@ -1,6 +1,6 @@
 """Percentiles of kept records: pure functions, for ``tracer.summary()`` and the command line.
 
-Warm-up, shadow and incomplete steps are left out.
+Warm-up, shadow and incomplete steps are left out, and probed ones give no times.
 """
 
 from __future__ import annotations
@@ -98,21 +98,27 @@ def summarize(
     """Return a summary of each model, in order of first appearance."""
     by_model: dict[str, list[tuple[StepRecord, tuple[BucketRecord, ...]]]] = {}
     for step, buckets in completed:
-        if step.counts:
+        if step.settled:
             by_model.setdefault(step.model, []).append((step, buckets))
-    return [_summarize_model(entries) for entries in by_model.values()]
+    found = [_summarize_model(entries) for entries in by_model.values()]
+    return [summary for summary in found if summary is not None]
 
 
 def _summarize_model(
     entries: list[tuple[StepRecord, tuple[BucketRecord, ...]]],
-) -> ModelSummary:
+) -> ModelSummary | None:
     last = entries[-1][0]
     entries = [e for e in entries if e[0].generation == last.generation]
-    steps = [s for s, _ in entries]
-    by_bucket: dict[int, list[BucketRecord]] = {}
-    for _, buckets in entries:
+    steps = [s for s, _ in entries if s.counts]
+    if not steps:
+        return None
+    timed: dict[int, list[BucketRecord]] = {}
+    every: dict[int, list[BucketRecord]] = {}
+    for step, buckets in entries:
         for bucket in buckets:
-            by_bucket.setdefault(bucket.bucket, []).append(bucket)
+            every.setdefault(bucket.bucket, []).append(bucket)
+            if step.counts:
+                timed.setdefault(bucket.bucket, []).append(bucket)
     exposed = [s.exposed_ns for s in steps if s.exposed_ns is not None]
     return ModelSummary(
         model=last.model,
@@ -126,22 +132,23 @@ def _summarize_model(
         overlap_p50=_median([s.overlap_ratio for s in steps]),
         busbw_p50_bytes_per_second=_median([s.busbw_bytes_per_second for s in steps]),
         gradient_bytes=last.gradient_bytes,
-        wire_bytes=_last_known(s.wire_bytes for s in steps),
-        buckets=tuple(_summarize_bucket(by_bucket[index]) for index in sorted(by_bucket)),
+        wire_bytes=_last_known(s.wire_bytes for s, _ in entries),
+        buckets=tuple(_summarize_bucket(timed[index], every[index]) for index in sorted(timed)),
     )
 
 
-def _summarize_bucket(records: list[BucketRecord]) -> BucketSummary:
+def _summarize_bucket(records: list[BucketRecord], every: list[BucketRecord]) -> BucketSummary:
+    """Return a summary; ``records``: whose times count, ``every``: whose bytes and errors do."""
     last = records[-1]
     durations = [r.duration_ns for r in records if r.duration_ns is not None]
     names = dict.fromkeys(s.name for r in records for s in r.timed_stages)
-    errors = [r.error.relative_l2 for r in records if r.error is not None]
+    errors = [r.error.relative_l2 for r in every if r.error is not None]
     return BucketSummary(
         bucket=last.bucket,
         is_last=last.is_last,
         count=len(records),
         gradient_bytes=last.gradient_bytes,
-        wire_bytes=_last_known(r.wire_bytes for r in records),
+        wire_bytes=_last_known(r.wire_bytes for r in every),
         duration_p50_ns=_p(0.5, durations) or 0,
         duration_p95_ns=_p(0.95, durations) or 0,
         stage_p50_ns={n: _p(0.5, [r.stage_ns(n) for r in records]) or 0 for n in names},

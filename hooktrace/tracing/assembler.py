@@ -47,6 +47,7 @@ from .stage_times import (
     is_backward_over,
     launched,
 )
+from .stall_watch import StallWatch
 from .steps import MOST_MODELS, StepCalls, StepGatherer, is_complete
 
 logger = logging.getLogger("hooktrace")
@@ -78,7 +79,7 @@ class Assembler:
         self._adders: dict[type, Callable[[Any], None]] = {
             BucketCall: self._add_call,
             DeviceCall: self._add_call,
-            ProbeResult: self._add_probed,
+            ProbeResult: self._add_numbers,
             ProbeFailure: self._add_probe_failure,
             WireSample: self._add_sample,
             AnomalyRecord: self._add_anomaly,
@@ -88,6 +89,7 @@ class Assembler:
         self._steps = StepGatherer()
         self._queues = QueueModel()
         self._diagnosis = Diagnosis()
+        self._stalls = StallWatch()
         self._waiting: deque[StepCalls] = deque()
         self._previous: dict[str, StepRecord] = {}
         self._errors: dict[tuple[str, int, int], ErrorRecord] = {}
@@ -144,13 +146,6 @@ class Assembler:
         if ended:
             self._waiting.extend(ended)
             self._complete_passed()
-
-    def _add_probed(self, probed: ProbeResult) -> None:
-        try:
-            self._add_numbers(probed)
-        finally:
-            if probed.call is not None:  # else it was probed before it ran, and comes by itself
-                self._add_call(probed.call)
 
     def _add_numbers(self, probed: ProbeResult) -> None:
         slot, mismatched = probed.slot, mismatch(probed)
@@ -213,6 +208,9 @@ class Assembler:
         )
         self._previous[model] = record
         _forget_the_oldest(self._previous, most=MOST_MODELS)
+        stall = self._stalls.of_step(calls[-1].slot, record)
+        if stall is not None:  # each of them is said: it names a step
+            self._records.append(stall)
         self._completed.append((record, buckets))
         for call, bucket in zip(calls, buckets, strict=True):
             for anomaly in self._diagnosis.of_bucket(call.slot, bucket):

@@ -25,7 +25,12 @@ Sent = tuple[Transfer, ...] | None
 
 
 def _stages(call: BucketCall, times: CallTimes) -> tuple[Stage, ...]:
-    return _staged(times) if call.staged else _opaque(times)
+    stages = _staged(times) if call.staged else _opaque(times)
+    if times.entered > times.ready:
+        stages = (Stage(name="probe", start_ns=times.ready, end_ns=times.entered), *stages)
+    if times.released > times.done:
+        stages = (*stages, Stage(name="probe", start_ns=times.done, end_ns=times.released))
+    return stages
 
 
 def _opaque(times: CallTimes) -> tuple[Stage, ...]:
@@ -33,15 +38,15 @@ def _opaque(times: CallTimes) -> tuple[Stage, ...]:
         return (Stage(name="pending", start_ns=times.ready, end_ns=times.done),)
     returned = min(times.launched, times.done)
     return (
-        Stage(name="hook", start_ns=times.ready, end_ns=returned),
+        Stage(name="hook", start_ns=times.entered, end_ns=returned),
         Stage(name="pending", start_ns=returned, end_ns=times.done),
     )
 
 
 def _staged(times: CallTimes) -> tuple[Stage, ...]:
     stages: list[Stage] = []
-    if times.started > times.ready:
-        stages.append(Stage(name="queue", start_ns=times.ready, end_ns=times.started))
+    if times.started > times.entered:
+        stages.append(Stage(name="turn", start_ns=times.entered, end_ns=times.started))
     at = times.started
     for one in times.collectives:
         stages.append(Stage(name="compress", start_ns=at, end_ns=one.issued))
@@ -106,7 +111,7 @@ def bucket_record(
         parameter_count=len(slot.parameters),
         ready_ns=host.ready,
         launched_ns=launched(call),
-        done_ns=host.done,
+        done_ns=host.released,
         # On a device the host's stamps only say when work was enqueued: they are not stages.
         stages=_stages(call, host) if slot.device_type == "cpu" else (),
         device=span,
@@ -114,6 +119,7 @@ def bucket_record(
         bus_bytes=_total(bus) if call.staged else None,
         shadow=call.shadow,
         warmup=warmup,
+        probed=call.entered is not None,
         exception=call.error,
         error=error,
         sent=None if call.staged else sent,
@@ -169,6 +175,7 @@ def step_record(
         shadow=all(b.shadow for b in buckets),
         warmup=first.warmup,
         complete=complete,
+        probed=any(b.probed for b in buckets),
         sent=sent,
         sent_unknown=sent_unknown,
     )

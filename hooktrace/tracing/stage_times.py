@@ -35,18 +35,21 @@ class TimedCollective:
 class CallTimes:
     """One call's times in one clock, in ns.
 
-    ``ready``: the hook was called.  ``started``: it got its turn.  ``launched``: it had returned;
-    ``None`` on a device, which does not know.  ``done``: the bucket's result was there.
+    ``ready``: DDP called the hook.  ``entered``: hooktrace had looked at the bucket, and called it.
+    ``started``: it got its turn.  ``launched``: it had returned; ``None`` on a device, which cannot
+    know.  ``done``: the bucket's result was there.  ``released``: hooktrace had looked at that too.
     ``hidden_to``: until when the backward pass hides communication, as far as this call tells: to
     ``ready``, and of the last bucket to the end of backward, less the time that the hook's own call
     took, which is not backward's; ``None`` where backward's end is not known.
     """
 
     ready: int
+    entered: int
     started: int
     launched: int | None
     collectives: list[TimedCollective]
     done: int
+    released: int
     hidden_to: int | None
 
 
@@ -60,10 +63,12 @@ def host_times(call: BucketCall) -> CallTimes:
         TimedCollective(known, issued, done if arrived is None else arrived, free)
         for (known, issued, arrived), free in zip(call.rounds, freed, strict=False)
     ]
-    started = call.ready if call.started is None else call.started
+    entered = call.ready if call.entered is None else call.entered
+    started = entered if call.started is None else call.started
+    released = done if call.released is None else call.released
     ready, returned, end = call.ready, launched(call), call.backward_end
     hidden_to = None if end in {NOT_YET, NEVER} else _hidden_to(ready, returned, end)
-    return CallTimes(ready, started, returned, collectives, done, hidden_to)
+    return CallTimes(ready, entered, started, returned, collectives, done, released, hidden_to)
 
 
 def _hidden_to(ready: int, returned: int, backward_end: int | None) -> int:
@@ -119,7 +124,7 @@ def _on_device(call: BucketCall, first: dict[torch.device, BucketCall]) -> CallT
     hidden_to = ready if call.backward_end is None else None
     if len(call.around_backward) == len(("returned", "ended")):
         hidden_to = _hidden_to(ready, *map(at, call.around_backward))
-    return CallTimes(ready, ready, None, collectives, done, hidden_to)
+    return CallTimes(ready, ready, ready, None, collectives, done, done, hidden_to)
 
 
 def _events_of(calls: Iterable[BucketCall]) -> Iterator[DeviceEvent]:

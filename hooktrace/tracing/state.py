@@ -59,6 +59,6 @@ class Alarm:
             logger.warning("%s: %s", anomaly.kind, anomaly.message)
         if self._on_anomaly == "warn":
             return None
-        # A hook's own exception was raised already.
-        unheard = (a for a in anomalies if a.kind != "hook_exception")
+        # A hook's own exception was raised already; a stall is over, and no fault of the hook.
+        unheard = (a for a in anomalies if a.kind not in {"hook_exception", "stall"})
         return next((AnomalyError(a.message) for a in unheard), None)

@@ -121,6 +121,8 @@ class TracedHook:
                 call.watch_backward()
             if shadow:
                 call.shadow = True
+            if sampled is not None:
+                call.enter()
         except Exception as error:  # of a clock, a device: this call runs on untraced
             self._notices.called_untraced()
             tracer.push(StampFailure.of(error))

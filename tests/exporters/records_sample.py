@@ -23,6 +23,7 @@ from hooktrace.records import (
     ParameterError,
     RunInfo,
     SkewRecord,
+    Stage,
     Transfer,
 )
 from hooktrace.records.content import RankRecords
@@ -90,6 +91,17 @@ def probed(
         ),
     )
     return record, (replace(first, error=error), *others)
+
+
+def looked_at(step: CompletedStep) -> CompletedStep:
+    """Return the step with its first bucket probed, which took 50 ms before DDP had its result."""
+    record, (first, *others) = probed(step)
+    done_ns = first.done_ns + 50_000_000
+    probe = Stage(name="probe", start_ns=first.done_ns, end_ns=done_ns)
+    first = replace(first, probed=True, done_ns=done_ns, stages=(*first.stages, probe))
+    exposed_ns = done_ns - record.last_ready_ns
+    record = replace(record, probed=True, done_ns=done_ns, exposed_ns=exposed_ns)
+    return record, (first, *others)
 
 
 def make_step(step: int = 0, *, bucket_count: int = 2) -> CompletedStep:

@@ -12,11 +12,20 @@ from hooktrace.records import Batch, Transfer
 from hooktrace.records import metrics as m
 from hooktrace.records.anomalies import ANOMALIES
 from hooktrace.records.metrics import (
+    BUCKET_COSINE,
+    BUCKET_DURATION,
+    BUCKET_ERROR,
     BUCKET_SIZE,
+    BUSBW,
+    BUSY,
+    COMPRESSION_ERROR,
     EXPOSED,
     GENERATION,
     METRICS,
+    OVERLAP,
     RECORDS_LOST,
+    STAGE_DURATION,
+    STEP_PERIOD,
     STEPS,
     Metric,
 )
@@ -24,6 +33,7 @@ from tests.exporters.records_sample import (
     HOOK,
     MODEL,
     full_batch,
+    looked_at,
     make_batch,
     make_clock,
     make_run,
@@ -191,3 +201,13 @@ def test_a_new_generation_forgets_the_sizes_of_the_old_one() -> None:
     aggregates.add([(BUCKET_SIZE, (*model, "0"), 1) for model in (NET, other)])
     aggregates.add([(GENERATION, NET, 1), (BUCKET_SIZE, (*NET, "1"), 2)])
     assert aggregates.family(BUCKET_SIZE).values == {(*other, "0"): 1, (*NET, "1"): 2}
+
+
+def test_a_probed_step_gives_bytes_and_errors_but_no_timings() -> None:
+    """Its times hold what hooktrace did itself; every histogram of times would have them."""
+    run = make_run()
+    timed = {o.metric for o in seen(Batch(run=run, steps=(make_step(1),)))}
+    found = {o.metric for o in seen(Batch(run=run, steps=(looked_at(make_step(1)),)))}
+    times = {STEP_PERIOD, EXPOSED, BUSY, OVERLAP, BUSBW, BUCKET_DURATION, STAGE_DURATION}
+    assert timed - found == times
+    assert found - timed == {COMPRESSION_ERROR, BUCKET_ERROR, BUCKET_COSINE}

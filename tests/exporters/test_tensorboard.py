@@ -90,6 +90,18 @@ def test_unknown_numbers_give_no_scalars(tmp_path: Path) -> None:
     assert events.Tags()["histograms"] == []
 
 
+def test_probed_steps_have_sizes_and_errors_but_no_times(tmp_path: Path) -> None:
+    """Neither in the scalars nor in the histograms of stages."""
+    steps = tuple(sample.looked_at(sample.make_step(i)) for i in range(1, 5))
+
+    events = write(tmp_path, Batch(run=sample.make_run(), steps=steps), histogram_every=1)
+
+    names = {tag.removeprefix(f"{GROUP}/") for tag in events.Tags()["scalars"]}
+    sizes = {"gradient_bytes", "wire_bytes", "compression_ratio"}
+    assert names == sizes | {"error_bucket0", "cosine_bucket0", "residual_bucket0"}
+    assert events.Tags()["histograms"] == []
+
+
 def test_histograms_come_once_a_window(tmp_path: Path) -> None:
     """Each histogram holds every bucket since the last one, and closing writes the rest."""
     batches = [sample.make_batch(steps=2, first_step=i) for i in range(0, 8, 2)]

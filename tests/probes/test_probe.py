@@ -41,7 +41,7 @@ class Sink:
     event_pool: Any = None
 
     def __init__(self) -> None:
-        self.seen: list[tuple[Any, bool]] = []
+        self.seen: list[bool] = []
         self.results: list[ProbeResult] = []
 
     def clock(self) -> int:
@@ -53,8 +53,8 @@ class Sink:
         return 100, 7
 
     def push(self, entry: Any) -> None:
-        """Note a result's call, and whether it has numbers."""
-        self.seen.append((entry.call, entry.sums is not None))
+        """Note whether a result has numbers."""
+        self.seen.append(entry.sums is not None)
         self.results.append(entry)
 
 
@@ -79,13 +79,6 @@ class Slot:
         self.parameters = (("weight", (2, 2)), ("bias", (numel - 4,)))
 
 
-class Call:
-    """An ended call, which is under way until the probe lets go of it."""
-
-    def __init__(self, slot: Any) -> None:
-        self.slot = slot
-
-
 class Probed:
     """A probe of a hook whose result is there, and the future that DDP gets."""
 
@@ -104,8 +97,6 @@ class Probed:
             checksums=StepChecksums(0, {}),
             ended=self.ended.append,
         )
-        self.call: Any = Call(slot)
-        self.probe.push(self.call)
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         future.set_result(result)
         self.future = self.probe.join(future)
@@ -116,16 +107,14 @@ class Probed:
             future.set_result(None)
 
 
-def test_numbers_come_with_their_call_and_before_ddp() -> None:
+def test_numbers_come_before_ddp_has_the_result() -> None:
     """Once, and not before the reference is there."""
     result = torch.ones(6)
     probed = Probed(result)
     assert not probed.future.done()
     assert probed.sink.seen == []
-    assert probed.call.held  # closing now would count it
     probed.complete()
-    assert not probed.call.held
-    assert probed.sink.seen == [(probed.call, True)]
+    assert probed.sink.seen == [True]
     assert probed.future.value() is result
 
 
@@ -143,7 +132,7 @@ def test_ddp_gets_its_result_whatever_the_comparison_does(
     probed = Probed(result)
     probed.complete()
     assert probed.future.value() is result
-    assert probed.sink.seen == [(probed.call, False)]
+    assert probed.sink.seen == [False]
     assert probed.ended == (["MemoryError: boom"] if error is MemoryError else [])
 
 
@@ -155,7 +144,7 @@ def test_a_failed_reference_ends_the_probes_and_not_training() -> None:
     probed.group.futures[1].set_result(None)
     assert probed.future.value() is result
     assert probed.ended == ["RuntimeError: timed out"]
-    assert probed.sink.seen == [(probed.call, False)]
+    assert probed.sink.seen == [False]
 
 
 def test_the_copy_goes_when_it_was_compared() -> None:

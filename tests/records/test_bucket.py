@@ -31,7 +31,9 @@ def test_times_by_stage() -> None:
     }  # fmt: skip
     assert (bucket.stage_ns("wire"), bucket.stage_ns("pending")) == (1_000_000, 0)
     assert bucket.busbw_bytes_per_second == (bucket.bus_bytes or 0) * 1e9 / 1_000_000
-    with pytest.raises(ValueError, match="no stage is called 'wier'; the stages are compress, qu"):
+    with pytest.raises(
+        ValueError, match="no stage is called 'wier'; the stages are probe, turn, compress, qu"
+    ):
         bucket.stage_ns("wier")
 
 

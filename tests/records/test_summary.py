@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hooktrace.records import Transfer
 from hooktrace.records.summary import summarize
-from tests.exporters.records_sample import make_step, opaque
+from tests.exporters.records_sample import looked_at, make_step, opaque
 
 
 def test_bytes_are_of_the_last_step_that_knows_them() -> None:
@@ -16,3 +16,17 @@ def test_bytes_are_of_the_last_step_that_knows_them() -> None:
     assert summary.wire_bytes == 700
     assert [b.wire_bytes for b in summary.buckets] == [700, None]
     assert str(summary).splitlines()[2].startswith("  bucket 1: 0.0040 MB, ? on the wire")
+
+
+def test_times_of_probed_steps_do_not_count_but_their_errors_do() -> None:
+    """A probe is no part of training; what it finds is."""
+    (summary,) = summarize([make_step(1), looked_at(make_step(2)), looked_at(make_step(3))])
+    assert (summary.steps, summary.exposed_p50_ns, summary.exposed_p95_ns) == (1, *[2_000_000] * 2)
+    first = summary.buckets[0]
+    assert (first.count, first.duration_p95_ns) == (1, 2_000_000)
+    assert (first.error_p50, first.error_count) == (0.25, 2)
+
+
+def test_where_all_steps_were_probed_nothing_is_summed_up() -> None:
+    """As in debug mode."""
+    assert summarize([looked_at(make_step(i)) for i in range(3)]) == []

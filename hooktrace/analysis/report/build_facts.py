@@ -13,8 +13,9 @@ import numpy as np
 
 from ...records import AnomalyRecord, ErrorRecord, LayoutRecord
 from ..timeline import Timeline
-from .causes import late_ranks, queued_ns, slow_steps, tail_shares
+from .causes import late_ranks, slow_steps, tail_shares, waited_ns
 from .facts import AnomalyFacts, BucketError, BucketFacts, ModelFacts, RankFacts, Spread
+from .stalls import stalls
 from .step_arrays import Floats, StepArrays, middle
 
 
@@ -34,22 +35,26 @@ def model_facts(timeline: Timeline, arrays: StepArrays) -> ModelFacts:
         hook=arrays.hook,
         clock="device" if arrays.is_on_device else "host",
         steps=len(arrays.steps),
+        probed=len(arrays.probed),
         period=period,
         exposed=exposed,
         exposed_share=exposed.p50 / period.p50 if exposed and period and period.p50 else None,
         overlap=_some(arrays.overlap),
         busy_ns=_some(arrays.busy),
         wire_busy_ns=_some(wire_busy),
-        queued_ns=_known(queued_ns(arrays)),
+        queued_ns=_known(waited_ns(arrays, "queue")),
+        turn_ns=_known(waited_ns(arrays, "turn")),
         gradient_bytes=int(_some(arrays.by_step("gradient_bytes")) or 0),
-        wire_bytes=_some(arrays.by_step("wire_bytes")),
+        wire_bytes=_some(arrays.sent()),
         busbw_bytes_per_second=_some(_rate(arrays.by_step("bus_bytes"), wire_busy)),
         is_32_bit=widths == {4.0},
+        is_whole=timeline.run is not None and timeline.run.world_size == len(timeline.tracks),
         is_order_known=not np.isnan(arrays.lags).all(),
         buckets=_bucket_facts(arrays, layouts),
         ranks=_rank_facts(timeline, arrays),
         late=late_ranks(arrays),
         slow=slow_steps(arrays),
+        stalls=stalls(arrays),
         anomalies=anomaly_facts(timeline, [arrays.model]),
     )
 
@@ -58,7 +63,6 @@ def _bucket_facts(arrays: StepArrays, layouts: list[LayoutRecord]) -> tuple[Buck
     ready = arrays.ready - arrays.first_ready[..., None]
     duration, call = arrays.done - arrays.ready, arrays.column("launched_after")
     gradient_bytes = np.fmax.reduce(arrays.column("gradient_bytes"), axis=(0, 1), initial=0)
-    wire_bytes = arrays.column("wire_bytes")
     wire = arrays.stages.get("wire", np.full_like(ready, np.nan))
     busbw, transfers = _rate(arrays.column("bus_bytes"), wire), np.fmin.reduce(wire, axis=0)
     shares = tail_shares(arrays)
@@ -77,7 +81,7 @@ def _bucket_facts(arrays: StepArrays, layouts: list[LayoutRecord]) -> tuple[Buck
                 parameters=len(sizes),
                 largest=_largest(sizes),
                 gradient_bytes=int(gradient_bytes[b]),
-                wire_bytes=_some(wire_bytes[..., b]),
+                wire_bytes=_some(arrays.sent(index)),
                 ready_ns=_some(ready[..., b]),
                 duration=_spread(duration[..., b]),
                 call_ns=_some(call[..., b]),

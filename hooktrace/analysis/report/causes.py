@@ -1,6 +1,6 @@
 """Why steps take as long as they do: who is late, which steps are slow, which bucket ends them.
 
-StepArrays --> LateRank, SlowSteps, each bucket's share of the exposed tail, and what queued in it
+StepArrays --> LateRank, SlowSteps, each bucket's share of the exposed tail, and what waited in it
 """
 
 from __future__ import annotations
@@ -121,14 +121,14 @@ def tail_shares(arrays: StepArrays) -> Floats:
     return sums / (sums.sum() or 1.0)
 
 
-def queued_ns(arrays: StepArrays) -> float:
-    """Return the median, over ranks and steps, of min(exposed, queue of the bucket done last).
+def waited_ns(arrays: StepArrays, stage: str) -> float:
+    """Return the median, over ranks and steps, of min(exposed, stage of the bucket done last).
 
-    Time in the queue costs nothing where it is hidden; what ends the step has waited for it.
-    NaN where no bucket queues.
+    ``stage``: queue or turn.  Such time costs nothing where it is hidden; what ends the step has
+    waited for it.  NaN where no bucket is in that stage.
     """
-    if "queue" not in arrays.stages:
+    if stage not in arrays.stages:
         return math.nan
     last = np.argmax(np.nan_to_num(arrays.done, nan=-np.inf), axis=2)[..., None]
-    waited = np.take_along_axis(arrays.stages["queue"], last, axis=2)[..., 0]
+    waited = np.take_along_axis(arrays.stages[stage], last, axis=2)[..., 0]
     return middle(np.minimum(waited, arrays.exposed))

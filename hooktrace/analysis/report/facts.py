@@ -109,6 +109,31 @@ class SlowSteps(msgspec.Struct, frozen=True, kw_only=True):
     backward_excess_ns: float
 
 
+class Stall(msgspec.Struct, frozen=True, kw_only=True):
+    """A step that waited for its communication far longer than others.
+
+    ``exposed_ns``: on ``rank``, which waited longest; ``usual_ns``: the median of all steps.
+    ``bucket``, ``stage``: where that rank was longest meanwhile.  ``late_ranks``: those that had
+    their last bucket ready so much later than that rank that this is most of its wait.
+    ``spread_ns``: between the first and the last rank that had it ready.  ``None``: not known.
+    """
+
+    step: int
+    exposed_ns: float
+    usual_ns: float
+    rank: int | None = None
+    bucket: int | None = None
+    stage: str | None = None
+    late_ranks: tuple[int, ...] = ()
+    spread_ns: float | None = None
+    is_probed: bool = False
+
+    @property
+    def excess_ns(self) -> float:
+        """How much longer than usual."""
+        return self.exposed_ns - self.usual_ns
+
+
 class AnomalyFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Anomalies of one kind: how many, since when, where, and the first one's message."""
 
@@ -122,8 +147,10 @@ class AnomalyFacts(msgspec.Struct, frozen=True, kw_only=True):
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One model's last generation.
 
-    ``exposed_share``: exposed communication as a share of the step's period, both medians.
-    ``queued_ns``: of what is exposed, the queueing of the bucket that ends the step.
+    ``steps``: those whose times count; ``probed``: how many were left out because hooktrace probed
+    them.  ``exposed_share``: exposed communication as a share of the step's period, both medians.
+    ``queued_ns``, ``turn_ns``: of what is exposed, the time that the bucket which ends the step
+    waits for a worker, and for its turn.  ``is_whole``: whether all ranks of the run have a file.
     ``is_order_known``: whether the clocks tell which rank came after which.
     """
 
@@ -131,6 +158,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     hook: str
     clock: str
     steps: int
+    probed: int
     period: Spread | None
     exposed: Spread | None
     exposed_share: float | None
@@ -138,15 +166,18 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     busy_ns: float | None
     wire_busy_ns: float | None
     queued_ns: float | None
+    turn_ns: float | None
     gradient_bytes: int
     wire_bytes: float | None
     busbw_bytes_per_second: float | None
     is_32_bit: bool
+    is_whole: bool
     is_order_known: bool
     buckets: tuple[BucketFacts, ...]
     ranks: tuple[RankFacts, ...]
     late: tuple[LateRank, ...]
     slow: SlowSteps | None
+    stalls: tuple[Stall, ...]
     anomalies: tuple[AnomalyFacts, ...]
 
     @property

@@ -22,9 +22,10 @@ from .rules_compression import (
     hook_sends_what_it_gets,
     saves_less_than_it_costs,
 )
-from .rules_ranks import ranks_wait, slow_steps_cost
+from .rules_ranks import ranks_wait, slow_steps_cost, steps_stalled
 from .rules_time import (
     bucket_is_slow,
+    calls_wait_their_turn,
     communication_is_exposed,
     hook_holds_the_thread,
     last_bucket_is_large,
@@ -39,12 +40,14 @@ RULES: tuple[Rule, ...] = (
     last_bucket_is_large,
     small_buckets,
     workers_are_busy,
+    calls_wait_their_turn,
     bucket_is_slow,
     hook_holds_the_thread,
     saves_less_than_it_costs,
     hook_sends_what_it_gets,
     ranks_wait,
     slow_steps_cost,
+    steps_stalled,
     error_is_large,
 )
 
@@ -62,7 +65,9 @@ def findings(model: ModelFacts, run: RunInfo | None = None) -> list[Finding]:
         if one.gain_ns is None or one.is_kept or one.gain_ns >= least
     ]
     found.sort(key=lambda one: -(one.gain_ns or 0.0))
-    return [*anomaly_findings(model.anomalies), *found]
+    # Of stalls the rule says more than the ranks' own records, of which none sees the others.
+    others = tuple(one for one in model.anomalies if one.kind != "stall")
+    return [*anomaly_findings(others), *found]
 
 
 def anomaly_findings(anomalies: tuple[AnomalyFacts, ...]) -> list[Finding]:

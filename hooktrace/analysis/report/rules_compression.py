@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ...records import RunInfo
 from ...records.units import mb, ms, percent
 from .facts import Finding, ModelFacts
-from .rules_time import HIDDEN
+from .rules_time import HIDDEN, small_buckets
 
 LARGE_ERROR = 0.1
 """Relative L2 error from which on a bucket is named; 16-bit casts lose less than 0.005."""
@@ -29,6 +29,8 @@ def saves_less_than_it_costs(model: ModelFacts, run: RunInfo | None) -> Iterator
     """
     codec = _codec_ns(model)
     saved = spent = 0.0
+    if not model.is_whole:  # what of a transfer is waiting for that rank, nobody knows
+        return
     for b in model.buckets:
         if not b.wire_bytes or b.transfer_ns is None:
             return
@@ -52,8 +54,9 @@ def hook_sends_what_it_gets(model: ModelFacts, run: RunInfo | None) -> Iterator[
     """Gain: half of all transfers, at most the exposed time but half of the last bucket's transfer.
 
     For 32-bit gradients: half as many bytes take half the time at best, and the last bucket cannot
-    start before backward ends.  For a hook whose name says that it compresses
-    the gain is what compress and decompress take, which is then in vain.
+    start before backward ends.  What it waits for other ranks stays, and where most of a transfer
+    is latency (``small_buckets``) bytes are not what it takes.  For a hook whose name says that it
+    compresses the gain is what compress and decompress take, which is then in vain.
     """
     if not model.wire_bytes or model.exposed is None:
         return
@@ -72,15 +75,20 @@ def hook_sends_what_it_gets(model: ModelFacts, run: RunInfo | None) -> Iterator[
     transfers = sum(b.transfer_ns or 0.0 for b in model.buckets)
     if not transfers or (model.exposed_share or 0) < HIDDEN or not model.is_32_bit:
         return
+    if not model.is_whole or any(small_buckets(model, run)):
+        return
     last = model.last.transfer_ns if model.last is not None else None
-    gain = min(max(0.0, model.exposed.p50 - (last or 0.0) / 2), transfers / 2)
+    waits = model.last.wait_ns if model.last is not None else None
+    left = model.exposed.p50 - (last or 0.0) / 2 - (waits or 0.0)
+    gain = min(max(0.0, left), transfers / 2)
     yield Finding(
         sentence=f"{model.hook} sends all {mb(model.gradient_bytes)} in 32 bits; a 16-bit hook "
         f"would halve the {ms(transfers)} of transfers.",
         gain_ns=gain,
         evidence=(
             f"{ms(model.exposed.p50)} are exposed, and the last bucket's transfer would still take "
-            f"{ms((last or 0.0) / 2)} of them",
+            f"{ms((last or 0.0) / 2)} of them"
+            + (f", and its wait for other ranks {ms(waits)}" if waits else ""),
             "what the cast costs on this machine is not in it",
         ),
         remedy="Try bf16_compress_hook or fp16_compress_hook, and look at the error.",

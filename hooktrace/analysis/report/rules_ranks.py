@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ...records import RunInfo
 from ...records.units import listed, ms, percent
 from .causes import SLOW
-from .facts import Finding, LateRank, ModelFacts
+from .facts import Finding, LateRank, ModelFacts, Stall
 from .rules_time import HIDDEN
 
 
@@ -29,7 +29,8 @@ def ranks_wait(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
         return
     yield Finding(
         sentence=f"Ranks wait for each other: of {ms(wire)} that bucket {last.bucket}, the last, "
-        f"is on the wire, the collective itself needs {ms(last.transfer_ns)}.",
+        f"is on the wire, the collective itself needs {'' if model.is_whole else 'at most '}"
+        f"{ms(last.transfer_ns)}.",
         gain_ns=gain,
         evidence=(
             "wire time holds the wait for the last rank; the rank that waits least tells the rest",
@@ -52,9 +53,10 @@ def _late_rank(model: ModelFacts, late: LateRank) -> Finding:
         largest = {bucket.bucket: bucket.largest for bucket in model.buckets}[late.since]
         named = f", {largest[0]}" if largest else ""
         remedy = f"Look at what it computes before bucket {late.since}{named}."
+    others = "all others" if model.is_whole else "all others that have a file"
     return Finding(
         sentence=f"{who} is late: at bucket {late.bucket} it is last in "
-        f"{percent(late.share)} of the steps, and all others wait for it, {ms(late.margin_ns)} a "
+        f"{percent(late.share)} of the steps, and {others} wait for it, {ms(late.margin_ns)} a "
         "step in the mean.",
         bucket=late.bucket,
         rank=late.rank,
@@ -95,3 +97,54 @@ def slow_steps_cost(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]
         ),
         remedy=remedy,
     )
+
+
+def steps_stalled(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
+    """Gain: what stalled steps wait beyond the median exposed time, spread over all steps.
+
+    A step is stalled when that is a second and a median period, or more (``records.stall``).  Ranks
+    are named only where their last bucket was ready after that of the one which waited longest, by
+    half of that time.
+    """
+    if not model.stalls:
+        return
+    worst, count = model.stalls[0], len(model.stalls)
+    where = f"{ms(worst.exposed_ns)} of exposed communication, where {ms(worst.usual_ns)} is usual"
+    if count == 1:
+        sentence = f"Step {worst.step} stalled: {where}."
+    else:
+        steps = listed([one.step for one in model.stalls], most=6)
+        sentence = f"{count} steps stalled, steps {steps}: up to {where}."
+    yield Finding(
+        sentence=sentence,
+        rank=worst.late_ranks[0] if len(worst.late_ranks) == 1 else None,
+        gain_ns=sum(one.excess_ns for one in model.stalls) / (model.steps + model.probed),
+        evidence=tuple(_about(model, worst)),
+        remedy="Look at what stopped or held up a rank, its machine or the network at that time.",
+        is_kept=True,
+    )
+
+
+def _about(model: ModelFacts, stall: Stall) -> Iterator[str]:
+    """Yield what is known of a stalled step."""
+    of = "" if len(model.stalls) == 1 else f"of step {stall.step}: "
+    if stall.is_probed:
+        yield f"{of}hooktrace probed the step, and that may be a part of it"
+        return
+    if stall.bucket is not None:
+        where = f"stage {stall.stage} of bucket {stall.bucket}"
+        yield f"{of}rank {stall.rank} waited longest, most of it in {where}"
+    missing = "" if model.is_whole else ", or a rank without a file"
+    if stall.late_ranks:
+        yield (
+            f"{of}it waited for rank {listed(stall.late_ranks)}, whose last bucket was ready up to "
+            f"{ms(stall.spread_ns)} later"
+        )
+    elif stall.spread_ns is not None:
+        yield (
+            f"{of}all ranks had their last bucket ready within {ms(stall.spread_ns)}: who held it "
+            f"up after that is not known; it may be a rank that was stopped then{missing}, or the "
+            "network"
+        )
+    else:
+        yield f"{of}who held it up is not known: not all ranks' times and clocks are"

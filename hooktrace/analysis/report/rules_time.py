@@ -28,7 +28,8 @@ def communication_is_exposed(model: ModelFacts, run: RunInfo | None) -> Iterator
         return
     evidence = [
         f"median of {model.steps} steps on {len(model.ranks)} ranks; 95 % of them are below "
-        f"{ms(exposed.p95)}",
+        f"{ms(exposed.p95)}"
+        + (f"; {model.probed} probed steps are not among them" if model.probed else ""),
         f"buckets are under way for {ms(model.busy_ns)} of the step, {percent(model.overlap)} of "
         "it behind the backward pass",
     ]
@@ -58,16 +59,20 @@ def last_bucket_is_large(model: ModelFacts, run: RunInfo | None) -> Iterator[Fin
     """Gain: the smaller of what the last bucket adds to the exposed time and its transfer's excess.
 
     What it adds is its share of the median exposed time; the excess is its transfer time
-    less that of the quickest bucket, as no bucket has been seen to take less.
+    less that of the quickest bucket that sends at most half as much: it is large beside that one.
+    Where a rank's file is missing, nobody knows what of a transfer is waiting for that rank.
     """
     last = model.last
     if last is None or model.exposed is None or (model.exposed_share or 0) < HIDDEN:
         return
-    times = [b.transfer_ns for b in model.buckets if b.transfer_ns]
-    if last.transfer_ns is None or len(times) < 2 or last.tail_share < 0.25:
+    if last.transfer_ns is None or last.tail_share < 0.25 or not model.is_whole:
         return
+    smaller = [b for b in model.buckets if b.transfer_ns and _sent(b) <= _sent(last) / 2]
+    if not smaller:
+        return
+    quickest = min(smaller, key=lambda b: b.transfer_ns or 0.0)
     adds = last.tail_share * model.exposed.p50
-    excess = last.transfer_ns - min(times)
+    excess = last.transfer_ns - (quickest.transfer_ns or 0.0)
     if excess < 0.25 * last.transfer_ns:
         return
     remedy = "Lower bucket_cap_mb, so that less is left for the last bucket, or send it in 16 bits."
@@ -81,18 +86,23 @@ def last_bucket_is_large(model: ModelFacts, run: RunInfo | None) -> Iterator[Fin
         )
     yield Finding(
         sentence=f"Bucket {last.bucket}, the last, is too large to hide: its "
-        f"{mb(last.gradient_bytes)} are ready when backward ends, and then take "
+        f"{mb(last.gradient_bytes)} are ready last, and then take "
         f"{ms(last.transfer_ns)} on the wire.",
         bucket=last.bucket,
         gain_ns=min(adds, excess),
         evidence=(
             f"it adds {milliseconds(adds)} of the {ms(model.exposed.p50)} that are exposed "
             f"({percent(last.tail_share)})",
-            f"the quickest bucket takes {ms(min(times))}",
+            f"bucket {quickest.bucket}, of {mb(quickest.gradient_bytes)}, takes "
+            f"{ms(quickest.transfer_ns)}",
             contents,
         ),
         remedy=remedy,
     )
+
+
+def _sent(bucket: BucketFacts) -> float:
+    return bucket.wire_bytes or bucket.gradient_bytes
 
 
 def small_buckets(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
@@ -105,7 +115,7 @@ def small_buckets(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
     points = [
         (b.wire_bytes, b.transfer_ns) for b in model.buckets if b.wire_bytes and b.transfer_ns
     ]
-    if len(points) < 4 or model.exposed is None:
+    if len(points) < 4 or model.exposed is None or not model.is_whole:
         return
     sizes, times = (np.array(column, dtype=np.float64) for column in zip(*points, strict=True))
     if sizes.max() < 2 * sizes.min():
@@ -137,7 +147,8 @@ def small_buckets(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
 def workers_are_busy(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
     """Gain: the median, over ranks and steps, of min(exposed, queue of the bucket done last).
 
-    Time in the queue costs nothing where it is hidden; what ends the step has waited for it.
+    Time in the queue costs nothing where it is hidden; what ends the step has waited for it.  The
+    wait for a turn among calls of several rounds is none: ``calls_wait_their_turn`` has it.
     """
     gain = model.queued_ns
     if not gain or (model.exposed_share or 0) < HIDDEN:
@@ -146,16 +157,36 @@ def workers_are_busy(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding
     is_gloo = run is not None and "gloo" in run.backend
     yield Finding(
         sentence=f"Collectives queue behind each other: the one that ends the step waits "
-        f"{ms(gain)} for its turn.",
+        f"{ms(gain)} for a free worker.",
         gain_ns=gain,
         evidence=(
             f"bucket {worst.bucket} waits longest, {ms(worst.stages.get('queue'))} at the median",
             "derived from the stamps: the backend takes collectives first in, first out"
             + (", 2 at a time on gloo" if is_gloo else ""),
-            "calls of a hook with several rounds go one after another, in an order that hooktrace "
-            "keeps: with such a hook that is what they wait for",
         ),
         remedy="Send fewer bytes, or fewer and larger buckets if they are small.",
+    )
+
+
+def calls_wait_their_turn(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
+    """Gain: the median, over ranks and steps, of min(exposed, turn of the bucket done last).
+
+    Of a hook with several rounds one call runs after another, whatever the network could do.
+    """
+    gain = model.turn_ns
+    if not gain or (model.exposed_share or 0) < HIDDEN:
+        return
+    worst = max(model.buckets, key=lambda b: b.stages.get("turn", 0.0))
+    yield Finding(
+        sentence=f"Calls wait their turn: {model.hook} has several rounds, its calls run one after "
+        f"another, and the one that ends the step waits {ms(gain)} for those before it.",
+        gain_ns=gain,
+        evidence=(
+            f"bucket {worst.bucket} waits longest, {ms(worst.stages.get('turn'))} at the median",
+            "it is hooktrace that keeps this order, the same on all ranks: without it rounds of "
+            "different buckets could meet",
+        ),
+        remedy="Raise bucket_cap_mb: fewer buckets have fewer rounds to wait for.",
     )
 
 
@@ -164,8 +195,10 @@ def bucket_is_slow(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
 
     A bucket is slow when it moves fewer bytes a second than half the median of the buckets of half
     to twice its size, at least three; the excess is its transfer time less what it would take at
-    their rate.
+    their rate.  Where a rank's file is missing, it may be that rank that the bucket waits for.
     """
+    if not model.is_whole:
+        return
     moved = [
         (b, b.wire_bytes, b.transfer_ns) for b in model.buckets if b.wire_bytes and b.transfer_ns
     ]
@@ -194,25 +227,25 @@ def bucket_is_slow(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
 
 
 def hook_holds_the_thread(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
-    """Gain: the sum over buckets of the median time that the hook's call takes.
+    """Gain: the sum over buckets, but for the last, of the median time that the hook's call takes.
 
     The call runs on the thread that computes the gradients; on a device it only enqueues, and this
-    is not said.
+    is not said.  The last bucket's call comes after all gradients: it is in the exposed time.
     """
-    calls = [(b.call_ns, b) for b in model.buckets if b.call_ns]
+    calls = [(b.call_ns, b) for b in model.buckets if b.call_ns and not b.is_last]
     if model.clock != "host" or not calls or model.period is None:
         return
     total = sum(ns for ns, _ in calls)
     if total < 0.03 * model.period.p50:
         return
     most, worst = max(calls, key=lambda pair: pair[0])
-    compress = sum(b.stages.get("compress", 0.0) for b in model.buckets)
+    compress = sum(min(ns, b.stages.get("compress", 0.0)) for ns, b in calls)
     yield Finding(
         sentence=f"The hook's own calls hold up the backward pass for {ms(total)} of each step.",
         gain_ns=total,
         evidence=(
-            f"{ms(compress)} of it is compress, the rest is launching, or the wait for all rounds "
-            "with which hooktrace ends the last call of a hook with several rounds",
+            f"at most {ms(compress)} of it is compress, the rest is launching, or waiting in the "
+            "hook's own code",
             f"bucket {worst.bucket} takes longest, {ms(most)}",
         ),
         remedy="Compress with fewer passes over the bucket, or compress less."

@@ -69,11 +69,7 @@ def build_report(timeline: Timeline, *, model: str | None = None) -> RunReport:
             continue
         facts = model_facts(timeline, arrays)
         models.append(ModelReport(facts, findings(facts, timeline.run), arrays))
-    never_settled = (
-        f"model {name}: no step has settled, so there is nothing to measure; DDP keeps its "
-        "buckets from the second step on"
-        for name in unsettled
-    )
+    never_settled = (f"model {name}: {_why_unmeasured(timeline, name)}" for name in unsettled)
     return RunReport(
         run=timeline.run,
         ranks=len(timeline.tracks),
@@ -99,6 +95,18 @@ def report_json(report: RunReport) -> str:
         "findings": report.findings,
     }
     return msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n"
+
+
+def _why_unmeasured(timeline: Timeline, model: str) -> str:
+    if any((t.is_of(t.steps, model) & t.steps.settled).any() for t in timeline.tracks):
+        return (
+            "hooktrace looked at a bucket in every step (debug=True, or a small error_every), so "
+            "there are no times of training as it is"
+        )
+    return (
+        "no step has settled, so there is nothing to measure; DDP keeps its buckets from the "
+        "second step on"
+    )
 
 
 def _missing(timeline: Timeline) -> Iterator[str]:

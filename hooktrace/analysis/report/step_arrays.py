@@ -2,10 +2,10 @@
 
     Timeline --rows of the last generation that count--> StepArrays: float64, NaN where unknown
 
-Only steps that enter statistics are here: complete, not warm-up, not a shadow.  Times of day count
-from the first bucket of their step on any rank, in rank 0's clock, so that a double holds them to
-the nanosecond.  An array is made when it is first asked for, and those that few ask for are not
-kept.
+Only steps whose times enter statistics are in the arrays: complete, not warm-up, not a shadow, not
+probed.  Bytes and errors are those of probed steps too.  Times of day count from the first bucket
+of their step on any rank, in rank 0's clock, so that a double holds them to the nanosecond.  An
+array is made when it is first asked for, and those that few ask for are not kept.
 """
 
 from __future__ import annotations
@@ -44,12 +44,14 @@ def medians(values: Floats, axis: int) -> Floats:
 
 
 class _Rows(NamedTuple):
-    """The rows of one rank that count, of its steps and of its buckets."""
+    """The rows of one rank that count, of its steps and buckets; ``all_...``: probed ones too."""
 
     track: RankTrack
     clock: RankClock
     steps: Bools
     buckets: Bools
+    all_steps: Bools
+    all_buckets: Bools
 
 
 class StepArrays:
@@ -198,13 +200,36 @@ class StepArrays:
             found[STAGE_NAMES[at]] = np.where(np.isnan(self.done), np.nan, values)
         return found
 
+    def sent(self, bucket: int | None = None) -> Floats:
+        """Return the wire bytes of all steps, or of a bucket in them, probed ones too, flat."""
+        if bucket is None:
+            return _known(self._joined(lambda own: own.track.steps.wire_bytes[own.all_steps]))
+        return _known(
+            self._joined(
+                lambda own: own.track.buckets.wire_bytes[
+                    own.all_buckets & (own.track.buckets.bucket == bucket)
+                ]
+            )
+        )
+
+    @cached_property
+    def probed(self) -> dict[int, float]:
+        """The longest exposed time on any rank of each probed step, by its number."""
+        found: dict[int, float] = {}
+        for own in self._rows:
+            rows = own.all_steps & ~own.steps
+            exposed = own.track.steps.exposed[rows].tolist()
+            for step, ns in zip(own.track.steps.step[rows].tolist(), exposed, strict=True):
+                found[step] = max(found.get(step, 0.0), float(ns))
+        return found
+
     @cached_property
     def errors(self) -> dict[int, list[ErrorRecord]]:
         """What was found by each probe, by bucket."""
         found: dict[int, list[ErrorRecord]] = {}
         for own in self._rows:
             for row, error in sorted(own.track.errors.items()):
-                if own.buckets[row]:
+                if own.all_buckets[row]:
                     found.setdefault(int(own.track.buckets.bucket[row]), []).append(error)
         return found
 
@@ -226,8 +251,11 @@ def settled_steps(timeline: Timeline, model: str) -> StepArrays | None:
     rows = []
     for track, clock, own in ranks:
         steps = own & (track.steps.generation == last)
-        buckets = _buckets_of(track, track.steps.step[steps], model, last)
-        rows.append(_Rows(track, clock, steps, buckets))
+        settled = track.is_of(track.steps, model) & track.steps.settled
+        settled &= track.steps.generation == last
+        every = _buckets_of(track, track.steps.step[settled], model, last)
+        probed = np.isin(track.buckets.step, track.steps.step[settled & ~steps])
+        rows.append(_Rows(track, clock, steps, every & ~probed, settled, every))
     names = [names for track in timeline.tracks for names in track.models if names[0] == model]
     return StepArrays(names[-1], last, rows)
 

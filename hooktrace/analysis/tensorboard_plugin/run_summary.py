@@ -109,17 +109,22 @@ def _rebuilds(ranks: list[RankScene]) -> list[dict[str, Any]]:
 
 
 def _late(scene: Scene) -> list[dict[str, Any]]:
-    """Return how often each rank was last, and by how much at most, the most often first."""
-    count = Counter(int(i) for i in scene.late if i >= 0)
+    """Return how often each rank was last, and by how much at most, the most often first.
+
+    Probes take each rank as long as they do: probed steps are not counted.
+    """
+    probed = [r.number[r.track.steps.having("probed")[r.steps.row]] for r in scene.ranks]
+    counts = ~np.isin(scene.arrivals.step, np.concatenate([[], *probed]))
+    late = np.where(counts, scene.late, -1)
     found = []
-    for index, times in count.most_common(MAX_LISTED):
-        own = np.flatnonzero(scene.late == index)
+    for index, times in Counter(int(i) for i in late if i >= 0).most_common(MAX_LISTED):
+        own = np.flatnonzero(late == index)
         worst = own[int(scene.margin[own].argmax())]
         found.append(
             {
                 "rank": scene.arrivals.ranks[index],
                 "times": times,
-                "of": len(scene.late),
+                "of": int(counts.sum()),
                 "margin": int(scene.margin[worst]),
                 "step": int(scene.arrivals.step[worst]),
                 "bucket": int(scene.arrivals.bucket[worst]),

@@ -38,6 +38,7 @@ FLAGS = {
     "untimed": 32,
     "incomplete": 64,
     "detail_left_out": 128,
+    "probed": 256,
 }
 """Bits of the ``flags`` of buckets and steps.  ``untimed``: a bucket on a device whose events did
 not resolve.  ``detail_left_out``: a step whose buckets are not there because the writer's retention
@@ -134,10 +135,15 @@ class StepColumns(_Columns):
     bucket_count: Ints
 
     @property
-    def counts(self) -> Bools:
-        """Which steps enter statistics, as ``StepRecord.counts``."""
-        found: Bools = (self.flags & ~FLAGS["detail_left_out"]) == 0
+    def settled(self) -> Bools:
+        """Of which steps bytes and errors enter statistics, as ``StepRecord.settled``."""
+        found: Bools = (self.flags & ~(FLAGS["detail_left_out"] | FLAGS["probed"])) == 0
         return found
+
+    @property
+    def counts(self) -> Bools:
+        """Of which steps times enter statistics, as ``StepRecord.counts``."""
+        return self.settled & ~self.having("probed")
 
     @property
     def period(self) -> Ints:

@@ -177,6 +177,7 @@ class ColumnBuilder:
             | found["warmup"] * FLAGS["warmup"]
             | (found["complete"] == 0) * FLAGS["incomplete"]
             | (found["detail_kept"] == 0) * FLAGS["detail_left_out"]
+            | found["probed"] * FLAGS["probed"]
         )
         names = {"model", *_OF_STEPS, *_KNOWN_OF_STEPS} & set(StepColumns.__dataclass_fields__)
         return StepColumns(**{name: found[name] for name in names}, flags=flags)
@@ -194,6 +195,7 @@ class ColumnBuilder:
         flags = (
             found["shadow"] * FLAGS["shadow"]
             | found["warmup"] * FLAGS["warmup"]
+            | found["probed"] * FLAGS["probed"]
             | on_device * FLAGS["device"]
             | np.array([f.is_last for _, f in every], bool)[facts] * FLAGS["is_last"]
             | (np.array([f.device_type != "cpu" for _, f in every], bool)[facts] & ~on_device)
@@ -219,14 +221,14 @@ class ColumnBuilder:
 
 
 _OF_LINES = {
-    **{name: name for name in ("step", "bucket", "generation", "shadow", "warmup")},
+    **{name: name for name in ("step", "bucket", "generation", "shadow", "warmup", "probed")},
     "called": "ready_ns",
     "launched_after": "launched_ns",
 }
 _OF_STAGES = {"start": "start_ns", "end": "end_ns", "derived": "derived"}
 _OF_STEPS = {
     **{name: name for name in ("step", "generation", "gradient_bytes", "bucket_count")},
-    **{name: name for name in ("shadow", "warmup", "complete", "detail_kept")},
+    **{name: name for name in ("shadow", "warmup", "complete", "probed", "detail_kept")},
     **{name: f"{name}_ns" for name in ("first_ready", "last_ready", "done")},
 }
 _KNOWN_OF_STEPS = {

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ...exporters import PrometheusExporter
-from ...records import Batch, BucketRecord
+from ...records import STAGES, Batch, BucketRecord
 from ...records.files import find_records, record_path
 from ...records.reader import read_parts
 from ...records.summary import ModelSummary
@@ -28,7 +28,7 @@ from ...records.units import megabytes, milliseconds
 from .options import DemoOptions, sends_opentelemetry
 from .train import RankResult
 
-_STAGES = ("compress", "queue", "wire", "decompress")
+_USUAL_STAGES = {"compress", "queue", "wire", "decompress"}
 
 
 def print_closing(console: Console, options: DemoOptions, results: list[RankResult]) -> None:
@@ -41,7 +41,8 @@ def print_closing(console: Console, options: DemoOptions, results: list[RankResu
     )
     summary = results[0].summary
     if summary is None:
-        console.print("every step was warm-up, so there are no timings; pass --steps 10 or more")
+        why = "every step was warm-up or probed, so there are no timings; pass --steps 10 or more"
+        console.print(why)
     else:
         console.print(_bucket_table(summary), soft_wrap=False)
         console.print()
@@ -65,17 +66,20 @@ def _trouble(result: RankResult, what: str) -> str:
 
 
 def _bucket_table(summary: ModelSummary) -> Table:
+    found = _USUAL_STAGES.union(*(bucket.stage_p50_ns for bucket in summary.buckets))
+    stages = [name for name in STAGES if name in found]
     table = Table(
         title=f"{summary.hook}, rank 0: medians of {summary.steps} steps",
         caption="sizes in MB; times in ms: from ready to done, its 95th percentile, its stages; "
         "busbw: bus bandwidth (nccl-tests) in MB/s",
         box=None,
+        padding=(0, 1, 0, 0) if len(stages) > len(_USUAL_STAGES) else (0, 1),
         pad_edge=False,
         header_style="bold",
         title_justify="left",
         caption_justify="left",
     )
-    for heading in ("bucket", "grad", "sent", "time", "p95", *_STAGES, "busbw"):
+    for heading in ("bucket", "grad", "sent", "time", "p95", *stages, "busbw"):
         table.add_column(heading, justify="right", no_wrap=True)
     for bucket in summary.buckets:
         busbw = bucket.busbw_p50_bytes_per_second
@@ -85,7 +89,7 @@ def _bucket_table(summary: ModelSummary) -> Table:
             megabytes(bucket.wire_bytes),
             milliseconds(bucket.duration_p50_ns),
             milliseconds(bucket.duration_p95_ns),
-            *(milliseconds(bucket.stage_p50_ns.get(name, 0)) for name in _STAGES),
+            *(milliseconds(bucket.stage_p50_ns.get(name, 0)) for name in stages),
             "-" if busbw is None else f"{busbw / 1e6:.0f}",
         )
     return table

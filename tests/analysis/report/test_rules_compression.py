@@ -27,8 +27,9 @@ def test_compression_that_costs_more_than_it_saves(tmp_path: Path) -> None:
     all_found = found(job, tmp_path)
     finding = one(all_found, "fp16_compress_hook costs more than it saves: 48.0 ms a step")
     assert gain_ms(finding) == pytest.approx(48 - 8 * 2.2, rel=0.05)
-    thread = one(all_found, "hold up the backward pass for 24.0 ms")
-    assert gain_ms(thread) == pytest.approx(24)
+    # The last one's 3 ms come after all gradients: they are exposed.
+    thread = one(all_found, "hold up the backward pass for 21.0 ms")
+    assert gain_ms(thread) == pytest.approx(21)
 
 
 def test_compression_that_pays_is_not_blamed(tmp_path: Path) -> None:

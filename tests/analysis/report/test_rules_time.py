@@ -81,26 +81,42 @@ def test_a_slow_bucket(tmp_path: Path) -> None:
         slow = replace(last, stages=(*last.stages[:2], wire, end), done_ns=last.done_ns + 6 * MS)
         exposed = (step.exposed_ns or 0) + 6 * MS
         steps.append((replace(step, done_ns=slow.done_ns, exposed_ns=exposed), (*others, slow)))
-    write_ranks(tmp_path, {0: text_of(run_of(0), steps)})
+    write_ranks(tmp_path, {rank: text_of(run_of(rank), steps) for rank in range(2)})
     finding = one(found_in(tmp_path), "Bucket 4 is slow on the wire")
     assert gain_ms(finding) == pytest.approx(6)
 
 
 def test_a_wait_for_the_rounds_before_is_not_called_compression() -> None:
-    """Where little of the hook's calls is compress, the remedy does not ask for less of it."""
-    bucket = SimpleNamespace(bucket=9, call_ns=80e6, stages={"compress": 1e6, "queue": 50e6})
+    """The last call ends with all rounds, after backward; what the others take holds it up."""
+    stages = {"compress": 5e6, "turn": 50e6, "queue": 2e6}
     model: Any = SimpleNamespace(
+        hook="powerSGD_hook",
         clock="host",
         period=SimpleNamespace(p50=800e6),
-        buckets=[bucket],
-        queued_ns=50e6,
+        buckets=[
+            SimpleNamespace(bucket=8, is_last=False, call_ns=30e6, stages=stages),
+            SimpleNamespace(bucket=9, is_last=True, call_ns=80e6, stages=stages),
+        ],
+        queued_ns=2e6,
+        turn_ns=50e6,
         exposed_share=1.0,
     )
     (held,) = rules_time.hook_holds_the_thread(model, None)
+    assert (held.gain_ns, held.bucket) == (30e6, None)
+    assert "at most 5.00 ms of it is compress" in held.evidence[0]
     assert "Compress" not in held.remedy
-    assert "wait for all rounds" in held.evidence[0]
     (queued,) = rules_time.workers_are_busy(model, None)
-    assert "in an order that hooktrace keeps" in queued.evidence[-1]
-    bucket.stages["compress"] = 60e6
+    assert "2.00 ms for a free worker" in queued.sentence
+    (turned,) = rules_time.calls_wait_their_turn(model, None)
+    assert "the one that ends the step waits 50.0 ms for those before it" in turned.sentence
+    stages["compress"] = 25e6
     (held,) = rules_time.hook_holds_the_thread(model, None)
     assert held.remedy.startswith("Compress")
+
+
+def test_a_smaller_last_bucket_is_not_called_large(tmp_path: Path) -> None:
+    """However long it takes beside a quicker one that sends more."""
+    job = dataclasses.replace(
+        HIDDEN, bucket_bytes=(8_000_000,) * 7 + (7_000_000,), backward_ms=30.0, latency_ms=3.0
+    )
+    assert not [f for f in found(job, tmp_path) if f.rule == "last_bucket_is_large"]

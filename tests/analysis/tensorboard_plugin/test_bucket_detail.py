@@ -22,7 +22,7 @@ def test_details_are_those_of_the_record(tmp_path: Path) -> None:
     first = bucket_detail(made, 0, 0)
     assert first["title"] == "bucket 0, step 0, rank 0"
     assert first["times"][0] == ["ready to done", "2.000 ms"]
-    assert first["stages"][1] == [1, "queue", "0.400 ms", "derived"]
+    assert first["stages"][1] == [3, "queue", "0.400 ms", "derived"]
     assert first["bytes"][1] == ["on the wire", "2 kB (2 times less)"]
     assert first["error"][0] == ["relative L2", "0.25"]
     assert first["worst"] == [["layer0.bias", "inf"]]

@@ -44,7 +44,7 @@ def test_wide_buckets_are_bars_with_their_stages(tmp_path: Path) -> None:
     assert bars["end"] == [2 * MS, 3 * MS]
     assert bars["flags"] == [0, 1]
     assert bars["stages"] == [4, 4]
-    assert bars["stage"] == [0, 1, 2, 3] * 2
+    assert bars["stage"] == [2, 3, 4, 5] * 2
     starts, ends = [0, 100_000, 500_000, 1_500_000], [100_000, 500_000, 1_500_000, 2_000_000]
     assert bars["stage_start"] == [*starts, *(t + MS for t in starts)]
     assert bars["stage_end"] == [*ends, *(t + MS for t in ends)]
@@ -66,7 +66,7 @@ def test_narrow_buckets_are_merged_with_their_shares(tmp_path: Path) -> None:
         (0, 0, 3), (0, 1, 2), (1, 0, 3), (1, 1, 2),
     ]  # fmt: skip
     assert bins["cover"] == [24, 16, 24, 16]
-    assert bins["shares"] == [5, 20, 50, 25, 0, 0, 0] * 4
+    assert bins["shares"] == [0, 0, 5, 20, 50, 25, 0, 0, 0] * 4
 
 
 @pytest.mark.slow

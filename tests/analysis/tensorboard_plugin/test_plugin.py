@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,9 @@ import pytest
 from tensorboard.plugins.base_plugin import TBContext
 from werkzeug.test import Client
 
+from hooktrace.analysis import tensorboard_plugin
 from hooktrace.analysis.tensorboard_plugin.plugin import CommTimeline
+from hooktrace.records import STAGES
 from tests.analysis.timeline.files import run_of, steps_of, text_of, write_ranks
 
 
@@ -78,6 +81,16 @@ def test_the_page_s_files_have_routes_of_their_own(plugin: CommTimeline) -> None
     response = Client(plugin.get_plugin_apps()[path]).get(path)
     assert response.mimetype == "text/javascript"
     assert b"export function render" in response.get_data()
+
+
+def test_the_page_knows_every_stage_by_its_number() -> None:
+    """And has a colour for each, in light and in dark; the last one is time in none."""
+    theme = (Path(tensorboard_plugin.__file__).parent / "static" / "theme.js").read_text()
+    kinds = re.search(r"KINDS = \[(.*?)\]", theme, re.DOTALL)
+    assert kinds is not None
+    assert re.findall(r'"(\w+)"', kinds[1]) == [*STAGES, "other"]
+    found = re.findall(r"kinds: \[(.*?)\]", theme, re.DOTALL)
+    assert [len(re.findall("#", colours)) for colours in found] == [len(STAGES) + 1] * 2
 
 
 def test_without_a_local_logdir_the_tab_is_inactive() -> None:

@@ -7,6 +7,8 @@ import { drawAxes, GUTTER, OVERVIEW, TOP } from "./axes.js";
 import { KINDS } from "./theme.js";
 
 const PAD = 6;
+const BELOW = ["other", "turn", "queue"];
+const DRAWN = [...BELOW, ...KINDS.filter((k) => !BELOW.includes(k))].map((k) => KINDS.indexOf(k));
 const LABEL_FONT = "11px system-ui, sans-serif";
 
 export class Canvas {
@@ -168,8 +170,8 @@ export class Canvas {
     const { context: c, theme, rowHeight: h } = this;
     const { t0, t1 } = this.view;
     const height = Math.max(1, h - 1);
-    // What is in no stage lies below the stages.
-    for (const kind of [KINDS.length - 1, 1, 0, 2, 3, 4, 5]) {
+    // What is in no stage lies below the stages, and what waits below what works.
+    for (const kind of DRAWN) {
       const rects = rank.stageRects[kind];
       c.fillStyle = theme.kinds[kind];
       for (let i = 0; i < rects.length; i += 3) {
