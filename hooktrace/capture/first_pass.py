@@ -26,11 +26,16 @@ def is_unnumbered(bucket: GradBucketLike) -> bool:
     return _graph_task_id() != -1 and _current_node() is None
 
 
+def kind_of(bucket: GradBucketLike) -> tuple[torch.dtype, torch.device] | None:
+    """Return what no two buckets of a model have in common in that pass; ``None`` if sparse."""
+    buffer = bucket.buffer()
+    return (buffer.dtype, buffer.device) if buffer.layout is torch.strided else None
+
+
 class UnnumberedPasses:
     """Counts unnumbered buckets, one model after another.
 
-    Of one model no two dense buckets are of the same dtype and device, which tells two models in
-    one backward pass apart, unless they have no dtype in common.
+    Two models in one backward pass are told apart by their dtypes, unless they have none in common.
     """
 
     def __init__(self) -> None:
@@ -40,8 +45,7 @@ class UnnumberedPasses:
     def number(self, bucket: GradBucketLike) -> int:
         """Return how many buckets of its model came before an unnumbered one in this pass."""
         assert _graph_task_id is not None
-        task, buffer = _graph_task_id(), bucket.buffer()
-        kind = (buffer.dtype, buffer.device) if buffer.layout is torch.strided else None
+        task, kind = _graph_task_id(), kind_of(bucket)
         if task != self._task or (kind is not None and kind in self._kinds):
             self._task, self._kinds = task, []
         self._kinds.append(kind)

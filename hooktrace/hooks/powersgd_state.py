@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from ..capture.buckets import GradBucketLike
-from ..capture.first_pass import UnnumberedPasses, is_unnumbered
+from ..capture.first_pass import kind_of
 from .powersgd_factors import Factors, Shape, cut, does_not_fit, restart_like
 from .powersgd_settings import PowerSGDSettings
 
@@ -39,7 +39,7 @@ class ParameterOrder:
         self._parameters: dict[int, tuple[int, weakref.ref[torch.Tensor]]] = {}
         self._met = 0
         self._complete = False
-        self._unnumbered = UnnumberedPasses()
+        self._kinds: set[object] = set()
 
     def owns(self, bucket: GradBucketLike) -> bool:
         """Return whether the bucket is of the same model as those before it."""
@@ -48,15 +48,26 @@ class ParameterOrder:
         is_known = known is not None and known() is parameters[0]
         if self._complete:
             return is_known
-        unnumbered = is_unnumbered(bucket)
-        index = self._unnumbered.number(bucket) if unnumbered else bucket.index()
         if not is_known:
-            if index != self._met:
+            if self._place(bucket) != self._met:
                 return False
             for parameter in parameters:
                 self._parameters[id(parameter)] = len(self._parameters), weakref.ref(parameter)
-        self._met, self._complete = index + 1, bucket.is_last()
+        self._met = (bucket.index() if is_known else self._met) + 1
+        self._complete = bucket.is_last()
         return True
+
+    def _place(self, bucket: GradBucketLike) -> int:
+        """Return which bucket of the first pass an unknown one is.
+
+        Of a static graph all say 0 (``capture/first_pass.py``).  Which pass it is cannot be asked
+        here: of several rounds, the calls after the first run on another thread than backward's.
+        """
+        index, kind = bucket.index(), kind_of(bucket)
+        if index == 0 and not bucket.is_last() and kind not in self._kinds:
+            index = self._met
+        self._kinds.add(kind)
+        return index
 
     def positions(self, bucket: GradBucketLike) -> list[int]:
         """Return the positions of the bucket's parameters among the model's."""
@@ -235,6 +246,8 @@ class PowerSGDState(PowerSGDSettings):
         It is not in the first backward passes of a resumed job, until DDP has rebuilt its buckets.
         Raises ``ValueError`` where it still is not after that, and for another model's memory.
         """
+        if not self.use_error_feedback and not self.warm_start:
+            return True  # nothing is remembered from step to step
         index, positions = bucket.index(), self._model.positions(bucket)
         q = self.q_memory_dict.get(index)
         fits = self._squares.setdefault(index, positions) == positions

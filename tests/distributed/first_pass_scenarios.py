@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
@@ -68,6 +69,23 @@ def two_dtypes(rank: int) -> dict[str, dict[str, Any]]:
                     mean = torch.stack(parts).mean(0)
                     worst = max(worst, (got - mean).abs().max().item())
             facts[mode] = {**_facts(tracer), "wrong by": worst}
+    return facts
+
+
+def compressed_from_the_start(rank: int) -> dict[str, float | None]:
+    """Return how much PowerSGD compresses after six steps, where it remembers nothing."""
+    facts = {}
+    for hook in (hooks.powerSGD_hook, hooks.batched_powerSGD_hook):
+        for start, static in itertools.product((0, 1), (False, True)):
+            state = hooks.PowerSGDState(
+                None, 1, start, use_error_feedback=False, warm_start=False, min_compression_rate=1
+            )
+            with Tracer(error_every=0) as tracer:
+                model = _Model(tracer, hook, state, static_graph=static)
+                for step in range(6):
+                    model.step(_given(rank, step))
+                name = f"{hook.__name__} from {start}{', static graph' * static}"
+                facts[name] = tracer.steps()[-1].compression_ratio
     return facts
 
 

@@ -36,3 +36,10 @@ def test_powersgd_trains_a_static_graph_of_two_dtypes(two: Ranks) -> None:
             assert found["anomalies"] == [], name
             assert found["iter"] == 5, name
             assert found["ratio"] > 1.5, name
+
+
+def test_powersgd_compresses_from_the_start(two: Ranks) -> None:
+    """Where it remembers nothing of buckets it is no matter that they are rebuilt after that."""
+    for facts in two.run(first_pass_scenarios.compressed_from_the_start):
+        assert len(facts) == 8
+        assert min(ratio or 0.0 for ratio in facts.values()) > 1.5, facts
