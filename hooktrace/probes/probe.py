@@ -93,18 +93,19 @@ class Probe(Look):
             self._awaited -= 1
             if self._awaited:
                 return
+        joined = self._joined
         try:
             value = self._result.value()
         except Exception as error:
             self._release()
-            # Its traceback has this frame, which has the probe, whose future is to have the error.
-            self._joined.set_exception(error.with_traceback(None))
+            # Its traceback has this frame, which has the future that is to have the error.
+            joined.set_exception(error.with_traceback(None))
             return
         # Whatever happens to the comparison, Ctrl-C included, DDP waits for its result.
         try:
             self._try_to_compare(value)
         finally:
-            self._joined.set_result(value)
+            joined.set_result(value)
 
     def _try_to_compare(self, value: torch.Tensor) -> None:
         why = None
@@ -113,6 +114,8 @@ class Probe(Look):
         except Exception as error:  # the probe's own trouble must not become training's
             self._probed.sums = None
             why = f"{type(error).__name__}: {error}"
+            # A future that has the error would hold this frame, and what the probe has.
+            error.__traceback__ = None
         finally:
             self._release()
         self._ended(why)
@@ -141,6 +144,7 @@ class Probe(Look):
         self._sink.push(self._probed)
         # The futures keep the probe: what is large must not wait for them.
         del self._reference, self._messages, self._futures, self._result, self._probed
+        del self._joined, self._state
 
 
 def residual_of(state: Any, bucket: int) -> float | None:

@@ -53,6 +53,13 @@ def test_ranks_meet_again_after_a_pause(two: Ranks) -> None:
             assert "the ranks meet again some steps later" in message
 
 
+def test_probes_leave_nothing_to_the_garbage_collector(two: Ranks) -> None:
+    """50 of them, of 4 MiB each, may keep what a few buckets take, which is the allocator's."""
+    for probes, kept in two.run(probe_scenarios.uncollected):
+        assert probes == 75 - FIRST
+        assert kept < 60
+
+
 def test_a_forked_child_ends_no_probes(two: Ranks) -> None:
     """It closes what tracers are open, as each process does at its end."""
     for probed in two.run(probe_scenarios.forked):

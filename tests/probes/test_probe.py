@@ -82,7 +82,9 @@ class Slot:
 class Probed:
     """A probe of a hook whose result is there, and the future that DDP gets."""
 
-    def __init__(self, result: torch.Tensor, ready: int = 0, ranks: int = 2) -> None:
+    def __init__(
+        self, result: torch.Tensor, ready: int = 0, ranks: int = 2, future: Any = None
+    ) -> None:
         self.group, self.sink = Group(ranks), Sink()
         self.ended: list[str | None] = []
         slot: Any = Slot(result.numel())
@@ -97,8 +99,9 @@ class Probed:
             checksums=StepChecksums(0, {}),
             ended=self.ended.append,
         )
-        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        future.set_result(result)
+        if future is None:
+            future = torch.futures.Future()
+            future.set_result(result)
         self.future = self.probe.join(future)
 
     def complete(self) -> None:
@@ -147,13 +150,30 @@ def test_a_failed_reference_ends_the_probes_and_not_training() -> None:
     assert probed.sink.seen == [False]
 
 
-def test_the_copy_goes_when_it_was_compared() -> None:
-    """The call keeps its probe until the drain has it; a bucket's memory must not wait there."""
-    probed = Probed(torch.ones(6))
-    kept = weakref.ref(probed.probe._reference)
-    probed.complete()
-    gc.collect()
-    assert kept() is None
+@pytest.mark.parametrize("fails", ["nothing", "the reference", "the hook"])
+def test_nothing_large_waits_with_the_call(fails: str) -> None:
+    """Which keeps its probe until the drain has it; and no cycle keeps either, with the GC off."""
+    gc.disable()
+    try:
+        result: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        probed = Probed(torch.ones(6), future=result)
+        if fails == "the hook":
+            result.set_exception(ValueError("boom"))
+        else:
+            result.set_result(torch.ones(6))
+        if fails == "the reference":
+            probed.group.futures[0].set_exception(RuntimeError("timed out"))
+            probed.group.futures[1].set_result(None)
+        else:
+            probed.complete()
+        assert not any(
+            isinstance(kept, torch.Tensor | torch._C.Future) for kept in vars(probed.probe).values()
+        )
+        probe = weakref.ref(probed.probe)
+        del probed, result
+        assert probe() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
