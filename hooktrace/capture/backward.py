@@ -19,6 +19,10 @@ import torch
 
 graph_task_id: Callable[[], int] | None = getattr(torch._C, "_current_graph_task_id", None)
 """Names the backward pass of this thread, -1 where there is none; ``None``: torch does not tell."""
+_engine: Any = getattr(torch.autograd.Variable, "_execution_engine", None)
+queue_callback: Callable[[Callable[[], None]], None] | None
+queue_callback = getattr(_engine, "queue_callback", None)
+"""Runs a function at the end of this thread's backward pass; ``None``: torch does not."""
 
 
 class Watching(Protocol):
@@ -34,13 +38,12 @@ class Watching(Protocol):
 def watch(call: Watching) -> bool:
     """Tell a call when the backward pass ends that runs it; false where it is in none."""
     task = -1 if graph_task_id is None else graph_task_id()
-    if task == -1:
+    if task == -1 or queue_callback is None:
         return False
     under_way = _passes.get(task)
     if under_way is None:
         under_way = _passes[task] = _Pass(task)
-        engine: Any = torch.autograd.Variable._execution_engine
-        engine.queue_callback(under_way)
+        queue_callback(under_way)
     under_way.calls.append(call)
     return True
 

@@ -13,17 +13,17 @@ from typing import Any
 
 import torch
 
+from .backward import graph_task_id
 from .buckets import GradBucketLike
 
-_graph_task_id: Callable[[], int] | None = getattr(torch._C, "_current_graph_task_id", None)
 _current_node: Callable[[], Any] | None = getattr(torch._C, "_current_autograd_node", None)
 
 
 def is_unnumbered(bucket: GradBucketLike) -> bool:
     """Whether a bucket's index is not its own; never where torch does not tell."""
-    if bucket.index() > 0 or bucket.is_last() or _graph_task_id is None or _current_node is None:
+    if bucket.index() > 0 or bucket.is_last() or graph_task_id is None or _current_node is None:
         return False
-    return _graph_task_id() != -1 and _current_node() is None
+    return graph_task_id() != -1 and _current_node() is None
 
 
 def kind_of(bucket: GradBucketLike) -> tuple[torch.dtype, torch.device] | None:
@@ -44,8 +44,8 @@ class UnnumberedPasses:
 
     def number(self, bucket: GradBucketLike) -> int:
         """Return how many buckets of its model came before an unnumbered one in this pass."""
-        assert _graph_task_id is not None
-        task, kind = _graph_task_id(), kind_of(bucket)
+        assert graph_task_id is not None
+        task, kind = graph_task_id(), kind_of(bucket)
         if task != self._task or (kind is not None and kind in self._kinds):
             self._task, self._kinds = task, []
         self._kinds.append(kind)

@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 
+from ..capture.backward import queue_callback
 from ..capture.buckets import BucketSlot, GradBucketLike, in_backward
 from .anomalies import anomaly_of
 from .compare import digest, lengths_of
@@ -87,14 +88,15 @@ class DebugChecks(Part):
     def _ask_at_the_end(self) -> None:
         # DDP's own callback, which waits for the results and reads them, is queued after this
         # hook's: to come after that one, a callback has to be queued by a callback.
-        engine: Any = torch.autograd.Variable._execution_engine
+        queue = queue_callback
         calls, self._step = self._step, []
 
         def compare() -> None:
             for call in calls:
                 call.look_again()
 
-        engine.queue_callback(lambda: engine.queue_callback(compare))
+        if queue is not None:
+            queue(lambda: queue(compare))
 
 
 class CheckedCall(Look):

@@ -135,6 +135,11 @@ def job_store(prefix: str = "") -> Any:
     return PrefixStore(prefix, store) if prefix else store
 
 
+def has_job_store() -> bool:
+    """Return whether this torch lets one ask for it."""
+    return hasattr(dist.distributed_c10d, "_get_default_store")
+
+
 def rendezvous_store(prefix: str) -> Any:
     """Return a connection of its own to the job's store, in which all keys begin with ``prefix``.
 

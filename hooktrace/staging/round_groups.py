@@ -25,9 +25,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ..ranks.job import rendezvous_store, restart_count
+from ..ranks.job import has_job_store, rendezvous_store, restart_count
 from .groups import group_info, group_timeout
 
+_CAN_REGISTER = hasattr(dist.ProcessGroup, "_register_backend")
 _lock = threading.Lock()
 _made: weakref.WeakKeyDictionary[dist.ProcessGroup, _RoundGroup] = weakref.WeakKeyDictionary()
 _names: collections.Counter[str] = collections.Counter()
@@ -59,8 +60,11 @@ def round_group(group: dist.ProcessGroup, tensor: torch.Tensor) -> dist.ProcessG
     """Return the group on which a round's collective is issued; ``group`` where that does no harm.
 
     All ranks of ``group`` must ask for it at the same round.  Blocks until they do, at most the
-    group's timeout, and raises what the rendezvous raises then.
+    group's timeout, and raises what the rendezvous raises then.  Where torch lacks what it takes,
+    on all ranks alike, it is ``group``.
     """
+    if not _CAN_REGISTER or not has_job_store():
+        return group
     if not tensor.is_cpu or group_info(group, "cpu").backend != "gloo" or group.size() == 1:
         return group
     with _lock:

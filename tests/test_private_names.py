@@ -1,0 +1,166 @@
+"""What hooktrace uses of torch that torch calls private: one home each, and a way without it."""
+
+from __future__ import annotations
+
+import ast
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from hooktrace import Tracer
+from hooktrace.capture import backward, buckets, first_pass
+from hooktrace.probes.debug_checks import DebugChecks
+from hooktrace.probes.step_sampler import CallStart
+from hooktrace.probes.wire import FlightRecorder, UnknownError
+from hooktrace.ranks import job
+from hooktrace.staging import groups, round_groups
+from hooktrace.testing import FakeBucket
+from tests.fakes import Job
+from tests.probes.test_debug_checks import Sink, slot_of
+
+PACKAGE = Path(__file__).parents[1] / "hooktrace"
+
+HOMES = {
+    "_comm_hooks": "testing/check/cases.py",
+    "_current_autograd_node": "capture/first_pass.py",
+    "_current_graph_task_id": "capture/backward.py",
+    "_dump_fr_trace": "probes/wire.py",
+    "_dump_nccl_trace": "probes/wire.py",
+    "_dynamo_marked_constant": "tracing/hook_notices.py",
+    "_execution_engine": "capture/backward.py",
+    "_functional_collectives": "staging/collectives.py",
+    "_get_backend": "staging/groups.py",
+    "_get_default_store": "ranks/job.py",
+    "_overlap_with_ddp": "hooks/zero.py",
+    "_register_backend": "staging/round_groups.py",
+    "_storage_Use_Count": "probes/debug_checks.py",
+    "_use_count": "probes/debug_checks.py",
+    "_world": "staging/groups.py",
+}
+"""Where each name may stand."""
+
+ANYWHERE = {"_C", "_distributed_c10d", "_dynamo"}
+"""Future has no public name; those of stores and buckets are not exported to type checkers; and
+``torch._dynamo.config`` is the documented way to the compiler's settings."""
+
+
+def private_names(path: Path) -> set[str]:
+    """Return the private names of torch in a module, and those of the table, wherever they stand.
+
+    ``torch.x._y`` and ``dist.x._y``, and strings that are names of the table.
+    """
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Attribute):
+            root: ast.expr = node
+            while isinstance(root, ast.Attribute):
+                root = root.value
+            is_torch = isinstance(root, ast.Name) and root.id in {"torch", "dist"}
+            if node.attr in HOMES or (is_torch and node.attr.startswith("_")):
+                found.add(node.attr)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("torch"):
+            names = [*(node.module or "").split("."), *(alias.name for alias in node.names)]
+            found |= {name for name in names if name.startswith("_")}
+        elif isinstance(node, ast.Constant) and node.value in HOMES:
+            found.add(node.value)
+    return {name for name in found if not name.startswith("__")} - ANYWHERE
+
+
+def test_each_private_name_has_one_home() -> None:
+    """Which says what is done where torch has no such thing; a new one belongs into the table."""
+    found: dict[str, set[str]] = {}
+    for path in PACKAGE.rglob("*.py"):
+        for name in private_names(path):
+            found.setdefault(name, set()).add(str(path.relative_to(PACKAGE)))
+    assert found == {name: {home} for name, home in HOMES.items()}
+
+
+def test_without_the_engines_names_nothing_is_known_of_backward(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Calls count as those of a backward pass whose end is not seen, and buckets as they say."""
+    call: Any = None
+    bucket = FakeBucket([torch.zeros(1)], is_last=False)
+    monkeypatch.setattr(first_pass, "_current_node", None)
+    assert not first_pass.is_unnumbered(bucket)
+    monkeypatch.setattr(backward, "queue_callback", None)
+    assert not backward.watch(call)
+    for module in (backward, buckets, first_pass):
+        monkeypatch.setattr(module, "graph_task_id", None)
+    assert not backward.watch(call)
+    assert not first_pass.is_unnumbered(bucket)
+    assert buckets.in_backward(bucket)
+    with Tracer() as tracer:
+        Job(tracer).step()
+        assert len(tracer.steps()) == 1
+
+
+def test_without_reference_counts_debug_mode_ends(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With one line; training goes on."""
+    monkeypatch.delattr(torch._C, "_storage_Use_Count")
+    bucket = FakeBucket([torch.zeros(3)], is_last=False)
+    with caplog.at_level(logging.ERROR):
+        start = CallStart(slot_of(bucket), 0, 0, bucket, None)
+        assert DebugChecks().enter(start, Sink()) is None
+    assert [r.getMessage() for r in caplog.records] == [
+        "debug checks of net end here; training goes on"
+    ]
+
+
+def test_without_a_flight_recorder_bytes_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And it is said why."""
+    monkeypatch.setattr(torch._C, "_distributed_c10d", SimpleNamespace())
+    with pytest.raises(UnknownError, match="has no Flight Recorder"):
+        FlightRecorder().issued(0, 10)
+
+
+def test_without_the_default_store_each_rank_has_its_own_run(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A warning says what to set; rounds stay on the hook's own group."""
+    monkeypatch.delattr(dist.distributed_c10d, "_get_default_store")
+    assert job._agreed_run_id(True) != job._agreed_run_id(True)
+    assert "set HOOKTRACE_RUN_ID to the same value everywhere" in caplog.text
+    group: Any = object()
+    assert round_groups.round_group(group, torch.zeros(1)) is group
+
+
+def test_without_registration_rounds_stay_on_the_hooks_group(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As on a backend that needs no group beside it."""
+    monkeypatch.setattr(round_groups, "_CAN_REGISTER", False)
+    group: Any = object()
+    assert round_groups.round_group(group, torch.zeros(1)) is group
+
+
+def test_without_a_groups_backend_its_facts_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The queue is not told from the wire, a timeout is torch's own, and other groups may be."""
+    group: Any = SimpleNamespace()
+    assert groups._backend_facts(group, "cpu") == ("unknown", 0)
+    assert groups.group_timeout(group) == dist.default_pg_timeout
+    monkeypatch.delattr(dist.distributed_c10d, "_world")
+    assert not groups.only_default_group()
+
+
+def test_a_store_without_clone_is_connected_to_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that waiting in one connection holds up nobody in another, as on torch 2.6."""
+    server = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+
+    class Bare:
+        """A store behind a prefix, of a torch that knows no ``clone``."""
+
+        underlying_store = server
+
+    monkeypatch.setattr(job, "job_store", Bare)
+    connected = job.rendezvous_store("ours")
+    connected.set("key", "value")
+    assert dist.PrefixStore("ours", server).get("key") == b"value"
+    assert job._without_prefixes(connected) is not server
