@@ -29,12 +29,10 @@ from ..records import AnomalyRecord, BucketRecord
 from .anomalies import anomaly_of
 from .factors import FactorRun, Held
 from .probe_result import ProbeResult
-from .weights import Cause, cause_of
+from .weights import HARMLESS, Cause, cause_of
 
 _CLAIMS = re.compile(r"compress|fp16|bf16|float16|half|quant|int8|8bit|power_?sgd|top_?k|spars")
 _LOSSLESS = 1e-6
-_ONCE = 0.02
-
 _WARM_UP = 2000
 """Steps for which a hook may lose nothing while it says that it compresses: twice PowerSGD's."""
 
@@ -99,7 +97,8 @@ class Diagnosis:
         yield from self._whose(probed)
         cause = cause_of_probe(probed)
         run = self._runs.setdefault(probed.slot.model.name, FactorRun())
-        run.add(Held(probed.slot, probed.step, probed.time_ns, cause, _reference_norm(probed)))
+        held = Held(probed.slot, probed.step, probed.time_ns, cause, _reference_norm(probed))
+        run.add(held, len(cause.weights))
         if cause.kind == "some":
             yield from self._some_ranks(probed, cause)
         elif cause.kind == "factor" and cause.factor < 0:
@@ -113,7 +112,7 @@ class Diagnosis:
         if cause.ranks != (probed.rank,):
             yield missing
             return
-        times = "" if abs(cause.factor - 1) <= _ONCE else f"{cause.factor:.4g} times "
+        times = "" if abs(cause.factor - 1) <= HARMLESS else f"{cause.factor:.4g} times "
         what = f"the result is {times}rank {probed.named(probed.rank)}'s own gradient"
         own = probed.anomaly("not_communicated", what)
         waiting = self._alone.setdefault(probed.slot.model.name, [])

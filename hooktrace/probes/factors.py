@@ -4,8 +4,14 @@
 
 One probe cannot tell a wrong divisor from clipping, whose factor changes with the gradients; probes
 of three steps can.  1/n and n are numbers that clipping does not meet three times in a row.  Any
-other factor may be clipping's where the gradients stay as they are, so that it is only named once
-the norm of a bucket's average has moved by far more than the factors may differ.
+other factor s
+
+- may be clipping's where the gradients stay as they are: the norm of a bucket's average must have
+  moved by 20 times what the factor may be off;
+- may depend on the gradients in another way, and be nearly the same (Adasum's): one that would move
+  by a twentieth of |s - 1| is seen within t of the others by chance 20 t / |s - 1|, and the
+  product of these over the steps after the first must be below 1e-5.  With 32 bits three steps do;
+- is no other than n unless n is ruled out.
 """
 
 from __future__ import annotations
@@ -14,10 +20,11 @@ import math
 from typing import NamedTuple
 
 from ..capture.buckets import BucketSlot
-from .weights import Cause
+from .weights import HARMLESS, Cause
 
 _STEPS = 3
 _MOVED = 20
+_BY_CHANCE = 1e-5
 
 
 class Held(NamedTuple):
@@ -38,30 +45,42 @@ class FactorRun:
 
     def _restart(self) -> None:
         self._low, self._high = -math.inf, math.inf
-        self._steps: set[int] = set()
-        self._moved = False
+        self._steps, self._latest = 0, -1
+        self._chance = 1.0
+        self._moved = self._may_be_sum = False
         self._kind = ""
         self._held: dict[BucketSlot, Held] = {}
         self._norms: dict[BucketSlot, float] = {}
 
-    def add(self, held: Held) -> None:
-        """Take one probe; of a cause that has no factor of the average it ends the run."""
+    def add(self, held: Held, size: int) -> None:
+        """Take one probe on ``size`` ranks; a cause that is no factor of the average ends the run.
+
+        One that tells nothing does not.
+        """
         cause = held.cause
         if cause.kind == "unknown":
             return
-        if cause.kind != "factor":
+        if cause.kind != "factor" or not math.isfinite(held.norm):
             self._restart()
             return
-        low, high = cause.factor - cause.tolerance, cause.factor + cause.tolerance
-        if low > self._high or high < self._low or not math.isfinite(held.norm):
+        low, high = cause.factor - cause.tight, cause.factor + cause.tight
+        if low > self._high or high < self._low:
             self._restart()
         self._low, self._high = max(low, self._low), min(high, self._high)
-        if len(self._steps) < _STEPS:
-            self._steps.add(held.step)
+        if held.step > self._latest:
+            self._count_step(held)
         self._held.setdefault(held.slot, held)
         before = self._norms.setdefault(held.slot, held.norm)
         change = abs(held.norm - before) * abs(cause.factor)
-        self._moved = self._moved or change > _MOVED * cause.tolerance * before
+        self._moved = self._moved or change > _MOVED * cause.tight * before
+        far = max(cause.wide, HARMLESS * size)
+        self._may_be_sum = self._may_be_sum or abs(cause.factor - size) <= far
+
+    def _count_step(self, held: Held) -> None:
+        cause = held.cause
+        if self._steps:
+            self._chance *= min(1.0, _MOVED * cause.tight / abs(cause.factor - 1))
+        self._steps, self._latest = self._steps + 1, held.step
 
     def named(self, size: int) -> tuple[str, list[Held]]:
         """Return the factor's name and the probes to be told of, each once; none while unknown."""
@@ -72,11 +91,12 @@ class FactorRun:
         return self._kind, held
 
     def _name(self, size: int) -> str:
-        if len(self._steps) < _STEPS:
+        if self._steps < _STEPS:
             return ""
         if self._low <= size <= self._high:
             return "not_averaged"
         sure = all(one.cause.sure for one in self._held.values())
         if sure and self._low <= 1 / size <= self._high:
             return "averaged_twice"
-        return "wrong_scale" if self._moved else ""
+        may_be_chance = self._chance > _BY_CHANCE or not self._moved
+        return "" if may_be_chance or self._may_be_sum else "wrong_scale"

@@ -15,16 +15,17 @@ A pure function of samples.  With c by least squares, e what it leaves and A = G
     a weight is known to within     the same, with 1 / sqrt((A^-1)_rr) in place of |h|
 
 t takes d for chance, in the form that White's variance with MacKinnon's correction (HC3) has for
-elements of unlike sizes; K = (sum w)^2 / sum w^2 is the number of elements that count, w the sizes
-of G's rows.  Quantisation leaves something near to chance.  What other compression leaves may lie
-in the very direction that is asked about.  So whatever has to be *ruled out* has to be ruled out by
-T, ten times all that is left, and what is *claimed* has to hold within t: between the two nothing
-is said.  Where ranks' gradients are alike A is nearly singular: single weights are unknown, and the
-factor of their average is not.
+elements of unlike sizes; K = (sum w)^2 / sum w^2 is the number of elements that count, w the
+squared sizes of G's rows, each rank's norm being 1.  Quantisation leaves something near to chance.
+What other compression leaves may lie in the very direction that is asked about.  So whatever has to
+be *ruled out* has to be ruled out by T, ten times all that is left, and what is *claimed* has to
+hold within t: between the two nothing is said.  Where ranks' gradients are alike A is nearly
+singular: single weights are unknown, and the factor of their average is not.
 
 Least squares listens to the largest elements.  A pattern must hold in each sixteenth of the sample
 too, from the smallest gradients to the largest: a clamp moves only the largest, and a hook that
-averages only some of the parameters leaves the others as they were.
+averages only some of the parameters leaves the others as they were.  Where ranks are missing, their
+average is tried beside the pattern: weights that are each too small to be seen may add up.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ import torch
 _UNEXPLAINED = 1e-3
 _CHANCE = 6.0
 _SYSTEMATIC = 10.0
-_HARMLESS = 0.02
+HARMLESS = 0.02
 """A factor so close to 1 does no harm, whatever it comes from."""
 
 _SMALL = 0.25
@@ -59,14 +60,15 @@ class Cause(NamedTuple):
 
     ``kind``: ``average`` where it is the average or may well be; ``factor``, ``some`` (of the
     ranks) and ``uneven`` (weights) where that is ruled out; ``other`` where it is none of these, or
-    no one pattern; ``unknown`` where samples of this kind tell nothing.  ``tolerance``: of the
-    factor.  ``sure``: every rank is known to be in the result.  ``weights``: of each rank's
-    gradient times the number of ranks, 1 in an average, with how far each may be off.
+    no one pattern; ``unknown`` where samples of this kind tell nothing.  ``tight`` and ``wide``: t
+    and T of the factor.  ``sure``: every rank is known to be in the result.  ``weights``: of each
+    rank's gradient times the number of ranks, 1 in an average, with how far each may be off.
     """
 
     kind: CauseKind
     factor: float = math.nan
-    tolerance: float = math.inf
+    tight: float = math.inf
+    wide: float = math.inf
     ranks: tuple[int, ...] = ()
     sure: bool = False
     weights: tuple[tuple[float, float], ...] = ()
@@ -115,7 +117,7 @@ class Fit:
         """Return the result as multiples of the gradients' sum with the weights ``pattern``."""
         along = self._g @ pattern
         length = float(along.norm())
-        if length <= self._arithmetic:
+        if length <= 4 * _EPS * float((self._g.abs() @ pattern).norm()):
             return Ray(math.nan, math.inf, math.inf, fits=False)
         unit = along / length
         times = float(self._x @ unit)
@@ -136,17 +138,17 @@ class Fit:
         effective = float(row.sum() ** 2 / row.square().sum())
         return max(effective / size - 1, 1 / size)
 
-    def holds_in_all_parts(self, pattern: torch.Tensor, factor: float) -> bool:
-        """Return whether the same multiple fits small gradients and large ones."""
-        along = factor * (self._g @ pattern)
-        order, size = self._g.abs().sum(1).argsort(), len(pattern)
-        for rows in order.tensor_split(max(1, min(_PARTS, self._samples // (4 * size)))):
-            x, g, h = self._x[rows], self._g[rows], along[rows]
-            best = torch.linalg.lstsq(g, x[:, None], driver="gelsy").solution[:, 0]
-            left = float((x - g @ best).norm())
-            chance = (_PART_CHANCE * left) ** 2 * size / (len(rows) - size)
-            floor = float(self._rounded[rows].norm()) + (4 * _EPS + _HARMLESS) * float(h.norm())
-            if float((x - h).norm()) > math.hypot(left, math.sqrt(chance)) + floor:
+    def holds_in_all_parts(self, ray: Ray, pattern: torch.Tensor, others: torch.Tensor) -> bool:
+        """Return whether the same multiple, and no other ranks, fit small gradients and large."""
+        main = ray.factor * (self._g @ pattern)
+        both = torch.stack([main, self._g @ others], 1) if others.any() else main[:, None]
+        for rows in self._g.abs().sum(1).argsort().tensor_split(_PARTS):
+            x, h, given = self._x[rows], main[rows], both[rows]
+            best = torch.linalg.lstsq(given, x[:, None], driver="gelsy").solution[:, 0]
+            left, size = float((x - given @ best).norm()), given.shape[1]
+            chance = left * math.hypot(1, _PART_CHANCE * math.sqrt(size / max(1, len(x) - size)))
+            floor = float(self._rounded[rows].norm()) + (4 * _EPS + HARMLESS) * float(h.norm())
+            if float((x - h).norm()) > chance + floor:
                 return False
         return True
 
@@ -162,7 +164,7 @@ class Fit:
         factor = float(self._x @ main) / length
         left = self._x - factor * main
         size = float(other.norm())
-        if size <= self._arithmetic or factor == 0:
+        if size * abs(factor) <= self._arithmetic:
             return math.nan, math.inf
         unit = other / size
         chance = _CHANCE * float((left * unit).norm()) + self._rounding(unit[:, None])
@@ -210,19 +212,19 @@ def _of_fit(fit: Fit) -> Cause:
     ray = fit.ray(mean)
     if not ray.fits:
         return _of_some(fit)
-    if abs(ray.factor - 1) <= max(ray.wide, _HARMLESS):
-        return Cause("average", ray.factor, ray.tight)
-    if abs(ray.factor) <= ray.wide or not fit.holds_in_all_parts(mean, ray.factor):
+    if abs(ray.factor - 1) <= max(ray.wide, HARMLESS):
+        return Cause("average", ray.factor, ray.tight, ray.wide)
+    if abs(ray.factor) <= ray.wide or not fit.holds_in_all_parts(ray, mean, 0 * mean):
         return Cause("other")
     sure = bool((fit.weights.abs() > fit.widths).all())
-    return Cause("factor", ray.factor, ray.tight, tuple(range(size)), sure)
+    return Cause("factor", ray.factor, ray.tight, ray.wide, tuple(range(size)), sure)
 
 
 def _of_some(fit: Fit) -> Cause:
     """Return the cause of a result that is no multiple of the average."""
     sizes, size = fit.weights.abs(), len(fit.weights)
     largest = sizes.max()
-    if ((fit.weights - 1 / size).abs() <= fit.widths + _HARMLESS / size).all():
+    if ((fit.weights - 1 / size).abs() <= fit.widths + HARMLESS / size).all():
         return Cause("average")
     if not (fit.widths <= _SMALL * largest).all():
         return Cause("unknown")
@@ -231,9 +233,11 @@ def _of_some(fit: Fit) -> Cause:
     ray = fit.ray(pattern)
     if taken.all() or not (ray.fits and ((sizes + fit.widths)[~taken] <= _SMALL * largest).all()):
         return Cause("uneven")
-    others, off = fit.share(pattern, (~taken).double() / (~taken).sum())
-    if not abs(others) <= off <= _SMALL:
+    rest = (~taken).double() / (~taken).sum()
+    share, off = fit.share(pattern, rest)
+    if not abs(share) <= off <= _SMALL:
         return Cause("uneven")
-    if not fit.holds_in_all_parts(pattern, ray.factor):
+    if not fit.holds_in_all_parts(ray, pattern, rest):
         return Cause("other")
-    return Cause("some", ray.factor, ray.tight, tuple(taken.nonzero().flatten().tolist()))
+    ranks = tuple(taken.nonzero().flatten().tolist())
+    return Cause("some", ray.factor, ray.tight, ray.wide, ranks)

@@ -122,6 +122,10 @@ def _summed(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+def _clipped(tensor: torch.Tensor, longest: float) -> torch.Tensor:
+    return tensor * min(1.0, longest / float(tensor.norm()))
+
+
 def _of_rank_0(tensor: torch.Tensor, _: int) -> torch.Tensor:
     dist.broadcast(tensor, 0)
     return tensor
@@ -135,6 +139,7 @@ WRONG: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
     "not_averaged": lambda t, _: _summed(t),
     "averaged_twice": lambda t, n: _summed(t / n).div_(n),
     "wrong_scale": lambda t, n: _summed(t / (n + 1)),
+    "wrong_scale of a loss": lambda t, n: _summed(t / n).div_(65536),
     "wrong_sign": lambda t, n: _summed(t / -n),
     "not_communicated": lambda t, _: t,
     "ranks_missing": _of_rank_0,
@@ -145,6 +150,7 @@ WRONG: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
 RIGHT: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
     "divided after": lambda t, n: _summed(t) / n,
     "clipped": lambda t, n: _summed(t / n).clamp_(-0.01, 0.01),
+    "clipped to a short norm": lambda t, n: _clipped(_summed(t / n), 1e-5),
     "clipped by norm": lambda t, n: torch.nn.functional.normalize(_summed(t / n), dim=0),
     "signs": lambda t, n: _summed(t.sign()).div_(n).mul_(0.01),
     "sparse": lambda t, n: _summed(t * (t.abs() >= t.abs().median()) / n),
@@ -153,11 +159,14 @@ RIGHT: dict[str, Callable[[torch.Tensor, int], torch.Tensor]] = {
 
 
 def diagnoses(rank: int) -> dict[str, list[tuple[str, str]]]:
-    """Return (kind, message) of the anomalies of wrong and of right hooks."""
+    """Return (kind, message) of the anomalies of wrong and of right hooks, some on alike ranks."""
     facts = {}
     for name, function in (*WRONG.items(), *RIGHT.items()):
         tracer, _ = _train(_hook(function), rank)
         facts[name] = [(a.kind, a.message) for a in tracer.anomalies()]
+    for name in ("divided after", "not_averaged", "not_communicated"):
+        tracer, _ = _train(_hook({**WRONG, **RIGHT}[name]), 0)  # all ranks have rank 0's data
+        facts[f"{name}, alike"] = [(a.kind, a.message) for a in tracer.anomalies()]
     return facts
 
 
@@ -390,7 +399,9 @@ class _Messages(logging.Handler):
         self.messages: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.messages.append(record.getMessage())
+        message = record.getMessage()
+        if "hook 'made', bucket" in message:  # others are about how long this machine takes
+            self.messages.append(message)
 
 
 def residuals(rank: int) -> list[tuple[bool, float]]:

@@ -66,12 +66,12 @@ def test_probing_leaves_training_as_it_is(two: Ranks) -> None:
         assert [name for name, fine in facts.items() if not fine] == []
 
 
-@pytest.mark.parametrize("kind", probe_scenarios.WRONG)
-def test_a_wrong_hook_is_named(world: Ranks, kind: str) -> None:
+@pytest.mark.parametrize("hook", probe_scenarios.WRONG)
+def test_a_wrong_hook_is_named(world: Ranks, hook: str) -> None:
     """By what it does, once a bucket."""
-    ranks = world.run(probe_scenarios.diagnoses)
+    ranks, (kind, *_) = world.run(probe_scenarios.diagnoses), hook.split()
     for facts in ranks:
-        kinds = [k for k, _ in facts[kind]]
+        kinds = [k for k, _ in facts[hook]]
         # A hook that does not communicate makes the replicas diverge too.
         follows = {"replicas_diverge"} if kind == "not_communicated" else set()
         assert set(kinds) - follows == {kind}
@@ -80,8 +80,16 @@ def test_a_wrong_hook_is_named(world: Ranks, kind: str) -> None:
         assert (1 if kind == "nonfinite_result" else buckets) <= len(kinds) <= buckets
         if kind == "replicas_diverge":
             ranks_apart = " and ".join(f"[{r}]" for r in range(len(ranks)))
-            assert f"were not the same on ranks {ranks_apart}; give" in facts[kind][0][1]
-        assert "hook 'made', bucket " in facts[kind][0][1]
+            assert f"were not the same on ranks {ranks_apart}; give" in facts[hook][0][1]
+        assert "hook 'made', bucket " in facts[hook][0][1]
+
+
+def test_ranks_with_the_same_data_hide_a_sum_from_nobody(world: Ranks) -> None:
+    """And nothing else is called wrong, since their own gradients are the average."""
+    for facts in world.run(probe_scenarios.diagnoses):
+        assert facts["divided after, alike"] == []
+        assert {kind for kind, _ in facts["not_averaged, alike"]} == {"not_averaged"}
+        assert facts["not_communicated, alike"] == []
 
 
 def test_a_missing_rank_is_named(four: Ranks) -> None:

@@ -275,7 +275,7 @@ CAUSES: dict[str, Cause] = {
     "loss scale of 65536": scaled(lambda n: 1 / 65536),
     "twice": scaled(lambda n: 2.0),
     "half more": scaled(lambda n: 1.5),
-    "one rank too many": scaled(lambda n: n / (n + 1)),
+    "some ranks too many": scaled(lambda n: n / (n + 3)),
     "a millionfold": scaled(lambda n: 1e6),
     "a third, 8 bits": named("wrong_scale", lambda g, h: quantised(mean(g, h)) / 3),
     "minus": named("wrong_sign", lambda g, h: -mean(g, h)),

@@ -20,18 +20,21 @@ def found(
     steps: list[int] | None = None,
     slots: list[int] | None = None,
     sure: bool = True,
+    tight: float = 1e-6,
+    wide: float = 1e-5,
 ) -> list[tuple[str, list[int]]]:
-    """Return the name and the steps it is told of, after each probe of factors known to 1e-6.
+    """Return the name and the steps it is told of, after each probe.
 
     A factor of 1 is the average's, and of 0 none.
     """
     run, told = FactorRun(), []
     for place, factor in enumerate(factors):
         kind = {0.0: "other", 1.0: "average", -1.0: "unknown"}.get(factor, "factor")
-        cause = Cause(kind, factor, 1e-6, (0, 1, 2, 3), sure)  # type: ignore[arg-type]
+        ranks = tuple(range(SIZE))
+        cause = Cause(kind, factor, tight, wide, ranks, sure)  # type: ignore[arg-type]
         step = steps[place] if steps else place
         slot = SLOTS[slots[place]] if slots else SLOTS[0]
-        run.add(Held(slot, step, 0, cause, norms[place] if norms else 1 + 0.1 * place))
+        run.add(Held(slot, step, 0, cause, norms[place] if norms else 1 + 0.1 * place), SIZE)
         kind, held = run.named(SIZE)
         told.append((kind, [one.step for one in held]))
     return told
@@ -70,6 +73,21 @@ def test_a_factor_of_gradients_that_stay_as_they_are_may_be_clipping() -> None:
 def test_one_over_the_world_size_is_not_divided_twice_where_ranks_may_be_missing() -> None:
     """Ranks with the same data: one rank's gradient over n looks like it."""
     assert found([0.25] * 3, sure=False)[2] == ("wrong_scale", [0])
+
+
+def test_a_factor_near_to_1_takes_more_steps_the_less_it_is_known() -> None:
+    """Adasum's is nearly the same from step to step."""
+    kinds = [kind for kind, _ in found([1.03] * 30, tight=5e-4)]
+    assert kinds == [""] * 11 + ["wrong_scale"] * 19
+    kinds = [kind for kind, _ in found([1.5] * 6, tight=1e-3)]
+    assert kinds == [""] * 4 + ["wrong_scale"] * 2
+
+
+def test_a_sum_that_is_not_known_well_is_called_nothing_else() -> None:
+    """Only what rules n out is another factor."""
+    assert found([3.97] * 3, wide=0.1)[2] == NONE
+    assert found([3.97] * 3, wide=0.01)[2] == NONE
+    assert found([3.9] * 3, wide=0.05)[2] == ("wrong_scale", [0])
 
 
 def test_norms_that_are_not_finite_show_nothing() -> None:

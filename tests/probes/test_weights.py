@@ -156,7 +156,7 @@ def test_a_factor_is_within_its_tolerance(factor: float, noise: float) -> None:
     cause = cause_of(given.mean(0) * factor * (1 + noise * errors), given, EPS)
     assert cause.kind == "factor"
     assert cause.sure
-    assert abs(cause.factor - factor) < cause.tolerance < (noise + 1e-5) * factor
+    assert abs(cause.factor - factor) < cause.tight < (noise + 1e-5) * factor
 
 
 def test_what_tells_nothing() -> None:
