@@ -161,7 +161,7 @@ _KINDS = (
     ),
     _right(
         "stall",
-        "A step waited for its communication a second or more beyond the usual",
+        "A step waited for its communication two seconds or more beyond the usual",
         "see in the report of all ranks whether one came late; if none did, look at what stopped a "
         "rank, its machine or the network then",
         "on every call",

@@ -104,7 +104,7 @@ def registered(rank: int) -> dict[str, dict[str, Any]]:
         facts[member.name] = {
             "same": torch.equal(*runs),
             "finite": bool(runs[0].isfinite().all()),
-            "stages": [stage.name for stage in last.stages if stage.name != "queue"],
+            "stages": [stage.name for stage in last.stages if stage.name not in {"turn", "queue"}],
             "plain": bool(gradients(called).isfinite().all()),
             "hooks": {hook.__qualname__, last.hook},
             "columns": getattr(state, "matrix_approximation_rank", None),

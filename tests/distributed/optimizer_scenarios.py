@@ -306,7 +306,8 @@ def traced(rank: int) -> dict[str, Any]:
             "recorded": [sum(b.step == s for b in tracer.buckets()) for s in range(STEPS)]
             == buckets,
             "stages": {
-                tuple(s.name for s in b.stages if s.name != "queue") for b in tracer.buckets()
+                tuple(s.name for s in b.stages if s.name not in {"turn", "queue"})
+                for b in tracer.buckets()
             },
             "anomalies": list(tracer.anomalies()),
         }

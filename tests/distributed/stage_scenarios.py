@@ -29,7 +29,7 @@ from tests.distributed.models import backward, make_ddp
 STEPS = 24
 EVERY = 5
 STOPPED_STEP = 14
-STOPPED_S = 1.6
+STOPPED_S = 2.6
 
 
 def probed_steps(rank: int) -> dict[str, dict[str, Any]]:

@@ -58,6 +58,6 @@ def test_a_rank_that_is_stopped_after_it_launched_its_buckets(two: Ranks) -> Non
     for rank, facts in enumerate(two.run(stage_scenarios.stopped_after_launching)):
         assert facts["marks"] == [("stall", STOPPED_STEP, rank)]
         ((sentence, blamed, *evidence),) = facts["said"]
-        assert sentence.startswith(f"Step {STOPPED_STEP} stalled: 1,")
+        assert sentence.startswith(f"Step {STOPPED_STEP} stalled: 2,")
         assert blamed is None
         assert any("who held it up after that is not known" in line for line in evidence)

@@ -12,15 +12,15 @@ SECOND = 10**9
 @pytest.mark.parametrize(
     ("exposed", "usual", "period", "stalled"),
     [
-        (1.01, 0.01, 0.2, True),
-        (1.00, 0.01, 0.2, False),  # less than a second beyond the usual
+        (2.01, 0.01, 0.2, True),
+        (2.00, 0.01, 0.2, False),  # less than two seconds beyond the usual
         (5.00, 4.50, 6.0, False),  # a job that always waits as long
         (5.00, 1.00, 4.1, False),  # less than a step beyond the usual
         (5.10, 1.00, 4.1, True),
     ],
 )
-def test_a_second_and_a_whole_step_beyond_the_usual(
+def test_two_seconds_and_a_whole_step_beyond_the_usual(
     exposed: float, usual: float, period: float, stalled: bool
 ) -> None:
-    """Both: a second is little where steps take ten, and two steps are where they take ms."""
+    """Both: two seconds are little where steps take ten, and two steps are where they take ms."""
     assert is_stall(*(round(s * SECOND) for s in (exposed, usual, period))) == stalled

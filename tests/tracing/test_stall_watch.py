@@ -41,7 +41,7 @@ def test_each_stall_is_said_and_ordinary_steps_are_not() -> None:
     """Another one later is another step's."""
     made = steps()
     made[15] = replace(made[15], exposed_ns=3 * SECOND)
-    made[17] = replace(made[17], exposed_ns=SECOND // 2)
+    made[17] = replace(made[17], exposed_ns=SECOND)
     assert [mark.step for mark in marks(made)] == [12, 15]
 
 

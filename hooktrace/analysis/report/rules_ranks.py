@@ -102,9 +102,9 @@ def slow_steps_cost(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]
 def steps_stalled(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
     """Gain: what stalled steps wait beyond the median exposed time, spread over all steps.
 
-    A step is stalled when that is a second and a median period, or more (``records.stall``).  Ranks
-    are named only where their last bucket was ready after that of the one which waited longest, by
-    half of that time.
+    A step is stalled when that is two seconds and a median period, or more (``records.stall``).
+    Ranks are named only where their last bucket was ready after that of the one which waited
+    longest, by half of that time.
     """
     if not model.stalls:
         return

@@ -102,7 +102,7 @@ class Context:
     def find_anomalies(self, ignore: Sequence[str] = ()) -> None:
         """Put on record what the last model's tracer saw, except kinds to ignore."""
         for anomaly in self.tracers[-1].anomalies():
-            if anomaly.kind not in ignore:
+            if anomaly.kind not in {"stall", *ignore}:  # a stall is the machine's affair
                 self.find(anomaly.kind, anomaly.message, remedy="")
 
     def all_agree(self, flag: bool) -> bool:
