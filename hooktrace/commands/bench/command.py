@@ -41,7 +41,7 @@ GROUPS = {
     ),
     "drain": Group(drain, "processor time of the drain, 25 buckets a step"),
     "whole-step": Group(whole_step, "a step of 12.6 M parameters, 2 ranks, all exporters"),
-    "wire": Group(wire, "all-reduce of 8 MB, 2 ranks, against torch.profiler"),
+    "wire": Group(wire, "all-reduces of 8 MB and hooks that decompress, against torch.profiler"),
     "probes": Group(probes, "a probe of the error, an 8 MB bucket, 2 ranks"),
     "memory": Group(memory, "a tracer that is left on"),
     "record-file": Group(record_files, "record files that are left on"),
