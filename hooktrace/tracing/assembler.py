@@ -94,7 +94,7 @@ class Assembler:
         self._previous: dict[str, StepRecord] = {}
         self._errors: dict[tuple[str, int, int], ErrorRecord] = {}
         self._samples: dict[tuple[str, int], WireSample] = {}
-        self._told_unknown: set[str] = set()
+        self._told_unknown: dict[tuple[str, str | None], None] = {}
         self._anomalies_seen: dict[tuple[str, str, int, int], None] = {}
         self._completed: list[CompletedStep] = []
         self._records: list[object] = []
@@ -245,8 +245,10 @@ class Assembler:
             found = attribute(issued, windows, sample)
         except UnknownError as error:
             found = nothing._replace(why=str(error))
-        if found.why is not None and slot.model.name not in self._told_unknown:
-            self._told_unknown.add(slot.model.name)
+        told = slot.model.hook, found.why
+        if found.why is not None and told not in self._told_unknown:
+            self._told_unknown[told] = None  # not by model: a job may make many
+            _forget_the_oldest(self._told_unknown)
             logger.warning(
                 "what hook %r of %s sends is not known in step %d: %s; further steps say so in "
                 "their records",

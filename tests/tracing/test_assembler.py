@@ -83,7 +83,7 @@ def test_an_opaque_bucket_step_by_step() -> None:
 
 
 def test_a_step_says_why_it_is_not_known_what_was_sent(caplog: pytest.LogCaptureFixture) -> None:
-    """And the log, once a model; steps that were not sampled have nothing to say."""
+    """And the log, once for all models of a hook; steps that were not sampled say nothing."""
 
     def hook(state: Any, bucket: Any) -> Any:
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
@@ -97,6 +97,9 @@ def test_a_step_says_why_it_is_not_known_what_was_sent(caplog: pytest.LogCapture
         for _ in range(5):
             traced(None, bucket)
         steps = tracer.steps()
+        for bucket in (buckets_of(1)[0], buckets_of(1)[0]):
+            for _ in range(3):
+                traced(None, bucket)
     why = "this torch has no Flight Recorder for the hook's backend"
     assert [step.sent_unknown for step in steps] == [None, None, why, None, why]
     assert [step.sent for step in steps] == [None] * 5
