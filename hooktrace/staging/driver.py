@@ -162,7 +162,9 @@ def fail(
         call.failed(stage, error)
     if not isinstance(error, Exception):
         raise error
-    raise HookError(name, bucket.index(), stage, f"{type(error).__name__}: {error}") from error
+    # The call knows better than a bucket of a static graph's first pass (capture/first_pass.py).
+    index = bucket.index() if call is None else call.slot.index
+    raise HookError(name, index, stage, f"{type(error).__name__}: {error}") from error
 
 
 def launch(

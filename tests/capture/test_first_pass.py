@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 import torch
 
-from hooktrace import Tracer, hooks
+from hooktrace import Tracer, hooks, trace
 from hooktrace.testing import FakeBucket
 from tests.fakes import Job
 
@@ -48,6 +49,23 @@ def test_a_static_graph_s_first_pass_is_one_step_of_one_model() -> None:
         assert [[b.dtype for b in layout.buckets] for layout in tracer.layouts()] == [
             ["float32", "float64", "float16"]
         ]
+
+
+def test_an_error_names_the_bucket_that_it_was() -> None:
+    """And not the index that all of them have."""
+
+    def hook(state: Any, bucket: Any) -> Any:
+        if bucket.buffer().dtype is torch.float64:
+            raise ValueError("boom")
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
+
+    first, _ = model_of(torch.float32, torch.float64)
+    with Tracer() as tracer:
+        traced = trace(hook, tracer=tracer)
+        with pytest.raises(RuntimeError, match="bucket 1, stage hook: ValueError: boom"):
+            at_the_end_of_a_pass(lambda: [traced(None, bucket) for bucket in first])
 
 
 def test_without_a_second_pass_nobody_knows_the_last_bucket() -> None:
