@@ -36,6 +36,7 @@ HOMES = {
     "_functional_collectives": "staging/collectives.py",
     "_get_backend": "staging/groups.py",
     "_get_default_store": "ranks/job.py",
+    "_get_sequence_number_for_group": "staging/groups.py",
     "_overlap_with_ddp": "hooks/zero.py",
     "_register_backend": "staging/round_groups.py",
     "_storage_Use_Count": "probes/debug_checks.py",

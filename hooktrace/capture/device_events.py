@@ -95,14 +95,13 @@ class EventPool:
 
 def refuse_captured_stream(device: torch.device) -> None:
     """Raise ``RuntimeError`` where the device's current stream is being captured."""
-    if device.type == "cuda" and _is_capturing():
+    # A device without graphs has no such function.
+    module = getattr(torch, device.type, None)
+    is_captured = getattr(module, "is_current_stream_capturing", None)
+    if is_captured is not None and is_captured():
         raise RuntimeError(
-            "the hook ran while its stream was captured into a CUDA graph, where nothing is timed"
+            "the hook ran while its stream was captured into a graph, where nothing is timed"
         )
-
-
-def _is_capturing() -> bool:
-    return torch.cuda.is_current_stream_capturing()
 
 
 _RELAXED = 2

@@ -14,6 +14,7 @@ Sums are taken in float64, over blocks that fit a cache, so the memory of a bloc
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -30,11 +31,11 @@ def measure(result: torch.Tensor, reference: torch.Tensor, lengths: Sequence[int
     ``lengths``: elements of each part, one a parameter; they add up to the tensors' length.
     Returns float64 of shape (parts, 6) on the same device: d.d, r.r, x.x, x.r, max |d|, flips.
     """
-    rows = []
+    rows, size = [], _block_of(result)
     parts = zip(result.split(list(lengths)), reference.split(list(lengths)), strict=True)
     for x_part, r_part in parts:
         row = torch.zeros(6, dtype=torch.float64, device=result.device)
-        for x_block, r_block in zip(x_part.split(_BLOCK), r_part.split(_BLOCK), strict=True):
+        for x_block, r_block in zip(x_part.split(size), r_part.split(size), strict=True):
             x, r = x_block.double(), r_block.double()
             d = x - r
             row[0] += d.dot(d)
@@ -46,7 +47,7 @@ def measure(result: torch.Tensor, reference: torch.Tensor, lengths: Sequence[int
             # Not in place: of a float64 tensor x is the result itself, which DDP is to have.
             row[5] += (x * r).lt(0).sum()
         rows.append(row)
-    return torch.stack(rows) if rows else torch.zeros(0, 6, dtype=torch.float64)
+    return torch.stack(rows) if rows else result.new_zeros((0, 6), dtype=torch.float64)
 
 
 def numbers(sums: Sequence[Sequence[float]], numel: int) -> ErrorRecord:
@@ -91,25 +92,43 @@ def finite_parts(flat: torch.Tensor, lengths: Sequence[int]) -> torch.Tensor:
 
 
 def first_overflow(
-    result: torch.Tensor, reference: torch.Tensor, sums: torch.Tensor, lengths: Sequence[int]
-) -> tuple[int, float] | None:
-    """Return where only the result has NaN or inf: the part, and the reference's first such value.
+    result: torch.Tensor, reference: torch.Tensor, sums: torch.Tensor
+) -> torch.Tensor:
+    """Return where only the result has NaN or inf: float64 of shape (2,), on the same device.
 
-    ``sums``: of ``measure``, which say in nearly all cases that there is none.
+    The place of the first such element, and the reference there; inf where there is none.
+    ``sums``: of ``measure``, which tell on a CPU, where to look costs nothing, that there is none.
     """
-    if sums[:, 2].isfinite().all():
-        return None
-    made = (~result.isfinite() & reference.isfinite()).nonzero()
-    if not len(made):
-        return None
-    place = int(made[0])
-    ends = torch.tensor(list(lengths)).cumsum(0)
-    return int((ends <= place).sum()), float(reference[place])
+    none = torch.full((2,), math.inf, dtype=torch.float64, device=result.device)
+    if not len(result) or (sums.is_cpu and sums[:, 2].isfinite().all()):
+        return none
+    found, start = [], 0
+    size = _block_of(result)
+    for x, r in zip(result.split(size), reference.split(size), strict=True):
+        made = torch.isfinite(r).logical_and_(torch.isfinite(x).logical_not_())
+        # Of equal ones the first.  To index by a tensor of one number would wait for it.
+        place = made.to(torch.uint8).argmax().view(1)
+        here = torch.cat([place.double() + start, r.gather(0, place).double()])
+        found.append(torch.where(made.any(), here, none))
+        start += len(x)
+    rows = torch.stack(found)
+    return rows.index_select(0, rows.select(1, 0).argmin().view(1)).view(2)
 
 
-def norm(tensor: torch.Tensor) -> float:
-    """Return the L2 norm, summed in float64 block by block."""
-    return math.sqrt(sum(float(b.double().square().sum()) for b in tensor.flatten().split(_BLOCK)))
+def part_at(place: int, lengths: Sequence[int]) -> int:
+    """Return which part of a flat tensor an element is in."""
+    return next(part for part, end in enumerate(itertools.accumulate(lengths)) if place < end)
+
+
+def square_sum(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the sum of squares, float64 of shape (), taken block by block."""
+    blocks = tensor.flatten().split(_block_of(tensor))
+    return torch.stack([block.double().square().sum() for block in blocks]).sum()
+
+
+def _block_of(tensor: torch.Tensor) -> int:
+    """Return how many elements are worked on at once; on a device each block costs launches."""
+    return _BLOCK if tensor.is_cpu else _BLOCK << 3
 
 
 def digest(result: torch.Tensor) -> torch.Tensor:
@@ -122,7 +141,7 @@ def digest(result: torch.Tensor) -> torch.Tensor:
     word = {2: torch.int16, 4: torch.int32, 8: torch.int64}.get(size, torch.uint8)
     sums = torch.zeros(2, dtype=torch.int64, device=result.device)
     start = 0
-    for block in result.contiguous().view(word).split(_BLOCK):
+    for block in result.contiguous().view(word).split(_block_of(result)):
         words = block.long()
         sums[0] += words.sum()
         places = torch.arange(start + 1, start + 1 + len(words), device=result.device)

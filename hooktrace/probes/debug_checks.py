@@ -3,8 +3,10 @@
     hook is called    are the gradients finite?  who keeps the bucket's memory?
     hook's future     is the result finite?  its checksum
     backward is over  has the checksum changed?
+    drain             CheckResult, once it has come to the host --> anomalies
 
-Nothing is sent, and nothing waits.
+Nothing is sent, and nothing waits.  Who keeps a bucket's memory cannot be told on a device: its
+backend keeps it too, for as long as the device needs it.
 
 DDP uses the memory of a bucket again in each step.  A hook that keeps it, or a view of it, sees it
 change: a residual must be a copy.  Who keeps it is told by reference counts, compared with those of
@@ -15,7 +17,6 @@ counts are higher for a moment, so what counts is the lowest of some steps.
 from __future__ import annotations
 
 import gc
-import itertools
 import logging
 import sys
 from collections import deque
@@ -27,8 +28,11 @@ import torch
 
 from ..capture.backward import queue_callback
 from ..capture.buckets import BucketSlot, GradBucketLike, in_backward
+from ..capture.host_copy import HostCopy
+from ..staging.streams import keep_for_current_stream
 from .anomalies import anomaly_of
-from .compare import digest, lengths_of
+from .check_result import CheckResult
+from .compare import digest, finite_parts, lengths_of
 from .step_sampler import CallStart, Future, Look, Part, Sink
 
 logger = logging.getLogger("hooktrace")
@@ -46,11 +50,12 @@ class DebugChecks(Part):
         self._memory: dict[BucketSlot, MemoryHolders] = {}
         self._step: list[CheckedCall] = []
         self._failed = False
+        self._said = False
 
     def enter(self, start: CallStart, sink: Sink) -> CheckedCall | None:
         """Look at a bucket before its hook does; raises nothing."""
         slot = start.slot
-        if self._failed or not slot.is_dense or slot.device_type != "cpu":
+        if self._failed or not slot.is_dense:
             return None
         if sum(lengths_of(slot.parameters)) != slot.numel:
             return None  # complex gradients, which are two real ones each
@@ -72,6 +77,22 @@ class DebugChecks(Part):
         call.look_at_gradients(bucket.buffer().detach())
         if not in_backward(bucket):  # a shadow, whose bucket is made for the call
             return call
+        if slot.device_type == "cpu":
+            self._look_at_memory(call, slot, bucket)
+        elif not self._said:
+            self._said = True
+            logger.info(
+                "debug checks of %s do not tell on a device whether a hook holds a bucket's "
+                "memory; run the hook on a CPU for that",
+                slot.model.name,
+            )
+        # Those of a backward pass that failed are let go of.
+        self._step = [*(other for other in self._step if other.step == start.step), call]
+        if slot.is_last:
+            self._ask_at_the_end()
+        return call
+
+    def _look_at_memory(self, call: CheckedCall, slot: BucketSlot, bucket: GradBucketLike) -> None:
         if slot not in self._memory:
             self._memory = {s: m for s, m in self._memory.items() if _together(s, slot)}
             self._memory[slot] = MemoryHolders(slot)
@@ -79,11 +100,6 @@ class DebugChecks(Part):
         if holder is not None:
             what = f"{holder} holds the bucket's memory from step to step, and DDP writes there"
             call.note("holds_memory", what)
-        # Those of a backward pass that failed are let go of.
-        self._step = [*(other for other in self._step if other.step == start.step), call]
-        if slot.is_last:
-            self._ask_at_the_end()
-        return call
 
     def _ask_at_the_end(self) -> None:
         # DDP's own callback, which waits for the results and reads them, is queued after this
@@ -107,25 +123,22 @@ class CheckedCall(Look):
         self._slot = start.slot
         self.step = start.step
         self._sink = sink
-        self._finite = True
+        self._lengths = lengths_of(start.slot.parameters)
         self._parameter = start.bucket.parameters()[0]
+        self._gradients: torch.Tensor | None = None
         self._result: torch.Tensor | None = None
         self._digest: torch.Tensor | None = None
 
-    def note(self, kind: str, what: str, **where: str) -> None:
-        """Record an anomaly of this call; ``where``: its stage and parameter."""
+    def note(self, kind: str, what: str) -> None:
+        """Record an anomaly of this call."""
         time_ns = self._sink.clock()
-        self._sink.push(
-            anomaly_of(self._slot, kind, what, step=self.step, time_ns=time_ns, **where)
-        )
+        self._sink.push(anomaly_of(self._slot, kind, what, step=self.step, time_ns=time_ns))
 
     def look_at_gradients(self, flat: torch.Tensor) -> None:
         """Check what the hook is given."""
-        name = self._first_not_finite(flat)
-        if name is not None:
-            self._finite = False
-            what = f"the gradient of {name} had NaN or inf before the hook"
-            self.note("nonfinite_gradient", what, stage="ready", parameter=name)
+        if self._lengths and len(flat) == self._slot.numel:
+            self._gradients = finite_parts(flat, self._lengths)
+            self._tell(gradients=self._gradients)
 
     def join(self, future: Future) -> Future:
         """Return a future of the same result, which is looked at."""
@@ -141,13 +154,12 @@ class CheckedCall(Look):
         return value
 
     def _look_at_result(self, value: torch.Tensor) -> None:
-        flat = value.detach().flatten()
+        flat, gradients = value.detach().flatten(), self._gradients
         self._digest = digest(flat)
         self._result = value
-        name = self._first_not_finite(flat) if self._finite else None
-        if name is not None:
-            what = f"the result of {name} has NaN or inf, and this rank's gradients had none"
-            self.note("nonfinite_average", what, parameter=name)
+        if gradients is not None and len(flat) == self._slot.numel:
+            keep_for_current_stream([flat, gradients])
+            self._tell(gradients=gradients, result=finite_parts(flat, self._lengths))
 
     def look_again(self) -> None:
         """Check that the result is what it was, and let go of it; raises nothing."""
@@ -157,34 +169,24 @@ class CheckedCall(Look):
         try:
             if self._is_gradient(result):
                 return  # which others may change: a callback that clips at the end of backward
-            if not torch.equal(digest(result.detach().flatten()), self._digest):
-                self.note("changed_after_completion", _CHANGED)
+            flat = result.detach().flatten()
+            keep_for_current_stream([flat, self._digest])
+            self._tell(changed=(digest(flat) != self._digest).any())
         except Exception:
             self._checks.fail(self._slot)
 
     def _is_gradient(self, result: torch.Tensor) -> bool:
         """Return whether the gradients are views of the result (``gradient_as_bucket_view``)."""
         gradient = self._parameter.grad
-        if gradient is None:
-            return False
-        own, other = gradient.untyped_storage(), result.untyped_storage()
-        return own.data_ptr() == other.data_ptr()
+        return gradient is not None and _storage(gradient) == _storage(result)
 
-    def _first_not_finite(self, flat: torch.Tensor) -> str | None:
-        """Return the first parameter with NaN or inf, by one look: others may be writing."""
-        bad = ~torch.isfinite(flat)
-        if len(flat) != self._slot.numel or not bad.any():
-            return None
-        ends = itertools.accumulate(lengths_of(self._slot.parameters))
-        first = int(bad.nonzero()[0])
-        names = (name for name, _ in self._slot.parameters)
-        return next(name for name, end in zip(names, ends, strict=True) if first < end)
+    def _tell(self, **found: torch.Tensor) -> None:
+        copy = HostCopy(found, self._sink.event_pool)
+        self._sink.push(CheckResult(self._slot, self.step, self._sink.clock(), copy))
 
 
-_CHANGED = (
-    "the result changed between the completion of the hook's future and the end of the backward "
-    "pass, when DDP may have read it already"
-)
+def _storage(tensor: torch.Tensor) -> int:
+    return int(tensor.untyped_storage()._cdata)
 
 
 def _together(one: BucketSlot, other: BucketSlot) -> bool:

@@ -26,7 +26,8 @@ import torch.distributed as dist
 
 from ..capture.buckets import BucketSlot, GradBucketLike
 from ..staging.driver import Steps, run_answered
-from .compare import finite_parts, first_overflow, lengths_of, measure
+from ..staging.streams import keep_for_current_stream, tensors_in
+from .compare import finite_parts, first_overflow, lengths_of, measure, square_sum
 from .probe import residual_of
 from .probe_result import ProbeResult
 from .schedule import OFF, Schedule
@@ -72,16 +73,23 @@ class LocalProbes(Part):
         slot, step, ready, bucket, state = start
         own = bucket.buffer().detach()
         lengths = lengths_of(slot.parameters)
+        if slot.device_type != "cpu":  # made on streams of callbacks, and copied on this one
+            keep_for_current_stream(tensors_in(state))
         probed = ProbeResult(slot, step, rank=0, local=True, scope="local", ready=ready)
-        probed.finite = finite_parts(own, lengths)
-        with _random_state_kept(), torch.no_grad():
+        with random_state_kept(slot.device), torch.no_grad():
             copied = _BucketCopy(bucket)
             steps = self._steps(_copied(state), copied)
             result = run_answered(slot.model.hook, steps, copied, methodcaller("echo")).flatten()
         probed.time_ns = sink.clock()
-        probed.sums = measure(result, own, lengths)
-        probed.overflow = first_overflow(result, own, probed.sums, lengths)
-        probed.residual_l2 = residual_of(state, slot.index)
+        sums, residual = measure(result, own, lengths), residual_of(state, slot.index)
+        found = {
+            "sums": sums,
+            "finite": finite_parts(own, lengths),
+            "first_overflow": first_overflow(result, own, sums),
+        }
+        if residual:
+            found["residual_square"] = square_sum(*residual)
+        probed.send(sink.event_pool, found)
         return probed
 
 
@@ -129,12 +137,13 @@ def _copied(state: Any) -> Any:
 
 
 @contextmanager
-def _random_state_kept() -> Iterator[None]:
-    """Leave the process's random number generators as they were."""
+def random_state_kept(device: torch.device) -> Iterator[None]:
+    """Leave the random number generators of the process and of a device as they were."""
     numpy = sys.modules.get("numpy")
     python_state = random.getstate()
     numpy_state = None if numpy is None else numpy.random.get_state()
-    with torch.random.fork_rng(devices=[]):
+    devices, kind = ([], "cuda") if device.type == "cpu" else ([device.index], device.type)
+    with torch.random.fork_rng(devices, device_type=kind):
         try:
             yield
         finally:

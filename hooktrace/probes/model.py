@@ -18,10 +18,12 @@ import torch
 import torch.distributed as dist
 
 from ..capture.buckets import BucketSlot
-from ..ranks.job import job_store, restart_count
+from ..ranks.job import job_store, rendezvous_store, restart_count
 from ..ranks.private_group import PrivateGroup
 from ..staging.groups import group_timeout
-from .probe import Probe
+from .consent import Consent
+from .device_group import DeviceGroup
+from .probe import Probe, ReferenceGroup
 from .probe_result import ProbeFailure, ProbeResult, StepChecksums
 from .schedule import NEVER, OFF, Agreement, Schedule
 from .step_sampler import LOOKED, CallStart, Look, Part, Sink
@@ -70,6 +72,8 @@ class ModelProbes(Part):
         self._lock = threading.Lock()
         self._failures = 0
         self._stopped = False
+        on_device = slot.device_type != "cpu"
+        self._device_group = DeviceGroup(group, slot.device) if on_device else None
         self._begin_round(0, 0)
 
     def _begin_round(self, number: int, start: int) -> None:
@@ -84,7 +88,8 @@ class ModelProbes(Part):
         )
         self._number = number
         self._over = False
-        self._group: PrivateGroup | None = None
+        self._group: ReferenceGroup | None = None
+        self._consent: Consent | None = None
         self._checksums = StepChecksums(-1, {})
         self._schedule = Schedule(OFF, self._every, self._all_buckets)
         self.next_step = self._agreement.next_step
@@ -132,9 +137,20 @@ class ModelProbes(Part):
             probed.ranks = self._ranks
             probed.before = self._turn_to(step)
             probe = Probe(start, probed, self._group, sink, checksums=self._checksums, ended=ended)
+            if not self._all_are_here(slot, step):
+                ended("the ranks were not all at the same bucket of the same step")
+                return None
+            probe.issue()
         if slot.is_last:
             self.next_step = self._schedule.next_after(step)
         return probe
+
+    def _all_are_here(self, slot: BucketSlot, step: int) -> bool:
+        """Return whether to issue the reference; on a device it is every rank or none."""
+        if self._consent is None or self._device_group is None:
+            return True
+        place, issued = f"{step}/{slot.index}", self._device_group.issued()
+        return self._consent.given(place, issued, self._timeout, self._agreement.is_over)
 
     def _turn_to(self, step: int) -> StepChecksums | None:
         """Begin a probed step; return the checksums of the one before at its first probe."""
@@ -217,16 +233,22 @@ class ModelProbes(Part):
         )
 
     def _meet(self, step: int) -> None:
-        prefix = f"{self._key}/{self._number}/group"
-        self._group = PrivateGroup(prefix, self._rank, self._size, self._timeout)
-        last, every = self._group.latest(step), self._every
+        prefix = f"{self._key}/{self._number}"
+        group = PrivateGroup(f"{prefix}/group", self._rank, self._size, self._timeout)
+        last, every = group.latest(step), self._every
         # After a failure at other steps than before: what held a rank up may come as regularly.
         first = last + 1 if self._number else (last // every + 1) * every
         self._schedule.first = self.next_step = first
+        self._group = self._device_group or group
+        if self._device_group is not None:
+            store = rendezvous_store(f"{prefix}/consent")
+            self._consent = Consent(store, "at", self._size, cleans=self._rank == 0)
 
 
 def _signature(ranks: tuple[int, ...], slot: BucketSlot, parameters: list[torch.Tensor]) -> int:
     """Return a number that is the same on all ranks of a model, and no other model's."""
     shapes = [shape for _, shape in slot.parameters]
-    values = [p.detach().flatten()[:_VALUES].tolist() for p in parameters]
+    # To read a device's values would wait for it; there the order in which models begin has to do.
+    on_host = parameters if slot.device_type == "cpu" else []
+    values = [p.detach().flatten()[:_VALUES].tolist() for p in on_host]
     return zlib.crc32(repr((ranks, slot.model.hook, slot.dtype, shapes, values)).encode())

@@ -8,18 +8,22 @@
     DDP               <--- the very same result or exception
 
 Beyond a copy of the bucket, of 32 bits an element or more, it needs a block's memory only.
+
+On a device all of this is only enqueued, and nothing waits: the numbers are made there, and the
+drain reads them when they have come to the host.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
-from ..ranks.private_group import PrivateGroup
-from .compare import digest, finite_parts, first_overflow, lengths_of, measure, norm
+from ..staging.driver import new_future
+from ..staging.streams import keep_for_current_stream
+from .compare import digest, finite_parts, first_overflow, lengths_of, measure, square_sum
 from .probe_result import ProbeResult, StepChecksums
 from .step_sampler import CallStart, Future, Look, Sink
 
@@ -28,6 +32,18 @@ _SAMPLES = 4096
 _NUMBERS = 12
 """Words of 32 bits in front of the samples: checksum (2 x 64 bits), arrival and its uncertainty,
 step and bucket."""
+
+
+class ReferenceGroup(Protocol):
+    """The ranks of a model, as a probe needs them; all of them issue in one order."""
+
+    size: int
+
+    def average(self, tensor: torch.Tensor) -> Future:
+        """Average in place over the ranks; returns a future."""
+
+    def gather(self, tensor: torch.Tensor, rows: torch.Tensor) -> Future:
+        """Write every rank's ``tensor`` to a row; returns a future."""
 
 
 class Probe(Look):
@@ -41,7 +57,7 @@ class Probe(Look):
         self,
         start: CallStart,
         probed: ProbeResult,
-        group: PrivateGroup,
+        group: ReferenceGroup,
         sink: Sink,
         *,
         checksums: StepChecksums,
@@ -53,28 +69,36 @@ class Probe(Look):
         buffer = start.bucket.buffer()
         self._lengths = lengths_of(probed.slot.parameters)
         self._probed = probed
-        probed.finite = finite_parts(buffer, self._lengths)
+        self._finite = finite_parts(buffer, self._lengths)
         self._stride = max(1, buffer.numel() // _SAMPLES)
         self._checksums = checksums
         self._state = start.state
-        before = torch.zeros(2, dtype=torch.int64)
-        if probed.before is not None:
-            before = probed.before.joint()
+        before = (probed.before or StepChecksums(-1, {})).joint(buffer.device)
         offset, uncertainty = sink.clock_offset(probed.ready) or (0, -1)
+        # A number reaches a device without waiting for it by filling a tensor, not by a copy.
         about = [probed.ready + offset, uncertainty, probed.step, probed.slot.index]
-        numbers = torch.cat([before, torch.tensor(about)])
+        numbers = torch.cat([before, *(before.new_full((1,), number) for number in about)])
         # Integers and floats travel together, as bits.
         message = torch.cat([numbers.view(torch.int32), self._sampled(buffer).view(torch.int32)])
-        self._messages = [torch.empty_like(message) for _ in range(group.size)]
+        self._messages = message.new_empty((group.size, len(message)))
         # Wider than 16 bits: an average that is rounded itself cannot tell what rounding costs.
         wide = torch.promote_types(buffer.dtype, torch.float32)
         self._reference = buffer.to(wide, copy=True)
         self._lock = threading.Lock()
         self._awaited = 3
         self._result: Future = None
-        self._joined: torch.futures.Future[Any] = torch.futures.Future()
-        # Issued before the hook's own, on the thread that runs backward: in one order everywhere.
+        self._joined = new_future(buffer)
+        self._group, self._message = group, message
+        self._futures: tuple[Future, ...] = ()
+
+    def issue(self) -> None:
+        """Issue the reference, before the hook issues anything: in one order on all ranks.
+
+        All memory was there before: no rank is to fail here alone.
+        """
+        group, message = self._group, self._message
         self._futures = (group.average(self._reference), group.gather(message, self._messages))
+        del self._message
 
     def abandon(self) -> None:
         """Let go of the call of a hook that raised: there are no numbers."""
@@ -95,7 +119,8 @@ class Probe(Look):
                 return
         joined = self._joined
         try:
-            value = self._result.value()
+            # All have completed.  What a device still has to do for it this stream waits for.
+            value = self._result.wait()
         except Exception as error:
             self._release()
             # Its traceback has this frame, which has the future that is to have the error.
@@ -112,7 +137,6 @@ class Probe(Look):
         try:
             self._compare(value)
         except Exception as error:  # the probe's own trouble must not become training's
-            self._probed.sums = None
             why = f"{type(error).__name__}: {error}"
             # A future that has the error would hold this frame, and what the probe has.
             error.__traceback__ = None
@@ -122,19 +146,30 @@ class Probe(Look):
 
     def _compare(self, value: torch.Tensor) -> None:
         for future in self._futures:
-            future.value()  # raises what went wrong on the wire
-        probed, result = self._probed, value.detach().flatten()
+            future.wait()  # raises what went wrong on the wire
+        probed, result, messages = self._probed, value.detach().flatten(), self._messages
         probed.time_ns = self.clock()
-        probed.sums = measure(result, self._reference, self._lengths)
-        numbers, samples = zip(*((m[:_NUMBERS], m[_NUMBERS:]) for m in self._messages), strict=True)
-        probed.samples = torch.stack(samples).view(torch.float32)
-        probed.checksums, probed.arrivals, probed.places = (
-            torch.stack(numbers).view(torch.int64).split(2, dim=1)
-        )
+        residual = residual_of(self._state, probed.slot.index)
+        keep_for_current_stream([result, self._reference, messages, self._finite, *residual])
+        sums = measure(result, self._reference, self._lengths)
+        # Flat: rows of another length cannot be read as 64 bits.
+        numbers = messages[:, :_NUMBERS].flatten().view(torch.int64)
+        checksums, arrivals, places = numbers.view(len(messages), -1).split(2, dim=1)
+        found = {
+            "sums": sums,
+            "finite": self._finite,
+            "samples": messages[:, _NUMBERS:].view(torch.float32),
+            "checksums": checksums,
+            "places": places,
+            "result_sample": self._sampled(result),
+            "first_overflow": first_overflow(result, self._reference, sums),
+        }
+        if result.is_cpu:  # of a device the host knows only when work for it was enqueued
+            found["arrivals"] = arrivals
+        if residual:
+            found["residual_square"] = square_sum(*residual)
         self._checksums.sums[probed.slot.index] = digest(result)
-        probed.result_sample = self._sampled(result)
-        probed.residual_l2 = residual_of(self._state, probed.slot.index)
-        probed.overflow = first_overflow(result, self._reference, probed.sums, self._lengths)
+        probed.send(self._sink.event_pool, found)
 
     def _sampled(self, flat: torch.Tensor) -> torch.Tensor:
         # A copy in any case: the hook is about to change the bucket, and DDP the result.
@@ -144,17 +179,14 @@ class Probe(Look):
         self._sink.push(self._probed)
         # The futures keep the probe: what is large must not wait for them.
         del self._reference, self._messages, self._futures, self._result, self._probed
-        del self._joined, self._state
+        del self._joined, self._state, self._finite
 
 
-def residual_of(state: Any, bucket: int) -> float | None:
-    """Return the norm of what error feedback keeps of a bucket, if the state says it as PowerSGD's.
-
-    ``None`` where it keeps nothing.
-    """
+def residual_of(state: Any, bucket: int) -> list[torch.Tensor]:
+    """Return what error feedback keeps of a bucket, if the state says it as PowerSGD's does."""
     kept = getattr(state, "error_dict", None)
     found = kept.get(bucket) if isinstance(kept, dict) else None
-    return norm(found) if isinstance(found, torch.Tensor) else None
+    return [found] if isinstance(found, torch.Tensor) else []
 
 
 def _unwrap(future: Future) -> Any:

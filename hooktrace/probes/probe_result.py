@@ -1,12 +1,13 @@
 """What a probe found: tensors, which nobody has looked at yet; in the drain, records.
 
-probe.py, local.py --ProbeResult--> ring --> drain --compare.numbers--> ErrorRecord
-|--arrivals--> SkewRecord
-+--diagnosis.py--> anomalies
+probe.py, local.py --ProbeResult, copied to the host--> ring --> drain
+--> read() --compare.numbers--> ErrorRecord, --arrivals--> SkewRecord, --diagnosis.py--> anomalies
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,9 +15,12 @@ import torch
 from msgspec.structs import replace
 
 from ..capture.buckets import BucketSlot
+from ..capture.device_events import EventPool
+from ..capture.host_copy import HostCopy
 from ..records import AnomalyRecord, ErrorRecord, ParameterError, Scope, SkewRecord
+from ..staging.streams import keep_for_current_stream
 from .anomalies import anomaly_of
-from .compare import lengths_of, numbers
+from .compare import lengths_of, numbers, part_at
 
 _WORST = 3
 """Parameters of which the error is recorded one by one."""
@@ -30,12 +34,15 @@ class ProbeResult:
     gradient was, on this rank.  ``samples``: (ranks, k), of all ranks' own gradients.
     ``rank``: this one's place in the group, whose ``ranks`` these are in the job (none: the same).
     ``local``: whether results differ between ranks by design.  ``scope``: as in ``ErrorRecord``.
-    ``result_sample``: (k,), of the result at the same places.  ``overflow``: (parameter, value of
-    the reference) at the first element that only the result has as NaN or inf.  ``before``:
+    ``result_sample``: (k,), of the result at the same places.  ``first_overflow``: of the function
+    of that name.  ``residual_square``: the square of what error feedback keeps.  ``before``:
     the step probed before, and ``checksums`` its results' on each rank, (ranks, 2).  ``ready``:
     host ns at which the hook was called; ``arrivals``: that time on each rank in rank 0's clock and
     its uncertainty, -1 where that is unknown, (ranks, 2).  ``places``: the step and bucket that
     each rank probed, (ranks, 2).  Without ``sums`` there was nothing to compare.
+
+    The tensors are those of the host, and there once ``read`` was called: on the way from a device
+    they are a ``HostCopy``.
     """
 
     slot: BucketSlot
@@ -50,12 +57,37 @@ class ProbeResult:
     finite: torch.Tensor | None = None
     samples: torch.Tensor | None = None
     result_sample: torch.Tensor | None = None
-    overflow: tuple[int, float] | None = None
+    first_overflow: torch.Tensor | None = None
     before: StepChecksums | None = None
     checksums: torch.Tensor | None = None
     arrivals: torch.Tensor | None = None
     places: torch.Tensor | None = None
-    residual_l2: float | None = None
+    residual_square: torch.Tensor | None = None
+    _copy: HostCopy | None = None
+
+    def send(self, pool: EventPool, tensors: Mapping[str, torch.Tensor]) -> None:
+        """Have the tensors, by the names that they have here, come to the host."""
+        self._copy = HostCopy(tensors, pool)
+
+    def has_arrived(self) -> bool:
+        """Return whether all tensors are on the host."""
+        return self._copy is None or self._copy.has_arrived()
+
+    def read(self) -> None:
+        """Take the tensors that have arrived."""
+        copy, self._copy = self._copy, None
+        for name, tensor in {} if copy is None else copy.read().items():
+            setattr(self, name, tensor)
+
+    @property
+    def overflow(self) -> tuple[int, float] | None:
+        """The parameter and the reference where the result has its first own NaN or inf."""
+        if self.first_overflow is None:
+            return None
+        place, value = self.first_overflow.tolist()
+        if place == math.inf:
+            return None
+        return part_at(int(place), lengths_of(self.slot.parameters)), value
 
     def named(self, place: int) -> int:
         """Return the rank in the job of a place in the group."""
@@ -89,9 +121,10 @@ class StepChecksums:
     step: int
     sums: dict[int, torch.Tensor]
 
-    def joint(self) -> torch.Tensor:
-        """Return one checksum of all buckets, int64 of shape (2,)."""
-        total = torch.zeros(2, dtype=torch.int64)
+    def joint(self, device: torch.device) -> torch.Tensor:
+        """Return one checksum of all buckets, int64 of shape (2,) on their device."""
+        keep_for_current_stream(self.sums.values())
+        total = torch.zeros(2, dtype=torch.int64, device=device)
         for index, sums in sorted(self.sums.items()):
             total += sums * (2 * index + 1)
         return total
@@ -128,7 +161,7 @@ def error_record(probed: ProbeResult) -> ErrorRecord | None:
     )
     return replace(
         numbers(rows, slot.numel),
-        residual_l2=probed.residual_l2,
+        residual_l2=None if probed.residual_square is None else math.sqrt(probed.residual_square),
         scope=probed.scope,
         worst=tuple(
             ParameterError(

@@ -38,6 +38,6 @@ class PrivateGroup:
         """Average in place, rounding as ``allreduce_hook`` does: divide, then add."""
         return self._group.allreduce([tensor.div_(self.size)]).get_future()
 
-    def gather(self, tensor: torch.Tensor, rows: list[torch.Tensor]) -> Future:
-        """Write every rank's ``tensor`` to ``rows``."""
-        return self._group.allgather([rows], [tensor]).get_future()
+    def gather(self, tensor: torch.Tensor, rows: torch.Tensor) -> Future:
+        """Write every rank's ``tensor`` to a row of ``rows``."""
+        return self._group.allgather([list(rows)], [tensor]).get_future()

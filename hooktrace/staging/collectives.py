@@ -17,7 +17,7 @@ from .groups import group_of
 from .operation import Future, Operation
 
 # torch 2.13 renamed these two and warns of the old names, the only ones that older versions have.
-_all_gather: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+all_gather_flat: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 _reduce_scatter: Any = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 _SUM = dist.ReduceOp.SUM
@@ -111,7 +111,9 @@ class AllGather(Operation):
             work = dist.all_gather(self.into, tensor, group=group, async_op=True)
         else:
             self._output = tensor.new_empty((group.size(), *tensor.shape))
-            work = _all_gather(self._output.flatten(), tensor.flatten(), group=group, async_op=True)
+            work = all_gather_flat(
+                self._output.flatten(), tensor.flatten(), group=group, async_op=True
+            )
         return work.get_future()
 
     def result(self, future: Future) -> Any:

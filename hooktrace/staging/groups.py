@@ -92,6 +92,16 @@ def group_timeout(group: dist.ProcessGroup) -> timedelta:
     return found if isinstance(found, timedelta) else dist.default_pg_timeout
 
 
+def collectives_issued(group: dist.ProcessGroup, device: torch.device) -> int:
+    """Return how many collectives this rank has issued on a group's backend for a device.
+
+    Raises ``RuntimeError`` where the backend does not count, ``AttributeError`` where this version
+    of torch has another name for it.
+    """
+    backend: Any = group._get_backend(device)
+    return int(backend._get_sequence_number_for_group())
+
+
 def only_default_group() -> bool:
     """Return whether the default group is the only one, so that a hook cannot mean another."""
     known = getattr(getattr(dist.distributed_c10d, "_world", None), "pg_map", None)

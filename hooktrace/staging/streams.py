@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from types import CodeType, FrameType, FunctionType, GeneratorType, ModuleType
 from typing import Any, Final
 
@@ -47,8 +47,16 @@ def keep_across_yield(
     """
     if not any(tensor.device.type != "cpu" for tensor in _tensors(value, 1, set())):
         return
+    keep_for_current_stream(held_tensors(steps, operation, bucket))
+
+
+def keep_for_current_stream(tensors: Iterable[torch.Tensor]) -> None:
+    """Have the allocator wait for the current stream of each tensor's device before it reuses it.
+
+    For what was made on another stream and is used on this one; a CPU has none.
+    """
     streams: dict[torch.device, Any] = {}
-    for tensor in held_tensors(steps, operation, bucket):
+    for tensor in tensors:
         device = tensor.device
         if device.type != "cpu":
             if device not in streams:
@@ -65,9 +73,21 @@ def held_tensors(
     seen = {id(state), id(bucket)}
     yield from _tensors([steps, operation], _DEPTH, seen)
     index = bucket.index()
-    for attribute in _parts(state):
+    for attribute in _attributes(state):
         mine = attribute.get(index) if isinstance(attribute, dict) else attribute
         yield from _tensors(mine, 1, seen)
+
+
+def _attributes(state: object) -> Iterator[object]:
+    """Yield what a state's attributes hold; in its dictionary, once somebody has asked for that."""
+    own = getattr(state, "__dict__", None)
+    for part in _parts(state):
+        yield from list(own.values()) if part is own and own is not None else [part]
+
+
+def tensors_in(value: object) -> Iterator[torch.Tensor]:
+    """Yield the tensors that a plain object, or a container, holds a few levels down."""
+    yield from _tensors(value, _DEPTH, set())
 
 
 def _state_of(steps: Any) -> object:

@@ -2,7 +2,8 @@
 
     BucketCall --steps.py--> whole steps --stage_times.py--> StepRecord, BucketRecords ---+--take-->
                  +-> queue_model.py: when did each collective really start?               |
-    ProbeResult, WireSample --> numbers in the records of their step, skews, anomalies ---+
+    ProbeResult, CheckResult, once their device has passed: numbers in the records of      |
+    their step, skews, anomalies; WireSample -----------------------------------------------+
     AnomalyRecord --the first of its kind and bucket--------------------------------------+
     any other record --as it is-----------------------------------------------------------+
 
@@ -19,6 +20,7 @@ from typing import Any
 from ..capture.calls import NOT_YET, BucketCall, DeviceCall, StampFailure
 from ..capture.device_events import EventPool
 from ..probes.anomalies import anomaly_of
+from ..probes.check_result import CheckResult
 from ..probes.diagnosis import Diagnosis
 from ..probes.probe_result import (
     ProbeFailure,
@@ -36,6 +38,7 @@ from ..probes.wire import (
     attribute,
 )
 from ..records import AnomalyRecord, CompletedStep, ErrorRecord, StepRecord
+from .awaited import AwaitedResults, Result
 from .call_records import bucket_record, step_record
 from .losses import LossLedger
 from .queue_model import QueueModel, derive_device_starts
@@ -79,8 +82,9 @@ class Assembler:
         self._adders: dict[type, Callable[[Any], None]] = {
             BucketCall: self._add_call,
             DeviceCall: self._add_call,
-            ProbeResult: self._add_numbers,
+            ProbeResult: self._add_result,
             ProbeFailure: self._add_probe_failure,
+            CheckResult: self._add_result,
             WireSample: self._add_sample,
             AnomalyRecord: self._add_anomaly,
             StampFailure: self._add_stamp_failure,
@@ -91,6 +95,7 @@ class Assembler:
         self._diagnosis = Diagnosis()
         self._stalls = StallWatch()
         self._waiting: deque[StepCalls] = deque()
+        self._awaited = AwaitedResults()
         self._previous: dict[str, StepRecord] = {}
         self._errors: dict[tuple[str, int, int], ErrorRecord] = {}
         self._samples: dict[tuple[str, int], WireSample] = {}
@@ -121,6 +126,8 @@ class Assembler:
     def finish(self) -> None:
         """Close every open step, complete or not; device events get no further chance."""
         self._waiting.extend(self._steps.close_all())
+        self._read_arrived()
+        self._losses.add("device_unresolved", self._awaited.give_up())
         while self._waiting:
             self._complete(self._waiting.popleft())
 
@@ -146,6 +153,18 @@ class Assembler:
         if ended:
             self._waiting.extend(ended)
             self._complete_passed()
+
+    def _add_result(self, result: Result) -> None:
+        self._losses.add("device_unresolved", self._awaited.add(result))
+        self._read_arrived()
+
+    def _read_arrived(self) -> None:
+        for result in self._awaited.arrived():
+            if isinstance(result, ProbeResult):
+                self._add_numbers(result)
+                continue
+            for anomaly in result.anomalies():
+                self._add_anomaly(anomaly)
 
     def _add_numbers(self, probed: ProbeResult) -> None:
         slot, mismatched = probed.slot, mismatch(probed)
@@ -174,10 +193,16 @@ class Assembler:
             self._records.append(anomaly)
 
     def _complete_passed(self) -> None:
-        """Complete the steps whose backward is over, and their devices past it."""
+        """Complete the steps whose backward is over, and their devices and probes past it."""
+        self._read_arrived()
         waiting = self._waiting
-        while waiting and (len(waiting) > _WAITING_STEPS or _is_over(waiting[0])):
+        while waiting and (len(waiting) > _WAITING_STEPS or self._is_over(waiting[0])):
             self._complete(waiting.popleft())
+
+    def _is_over(self, calls: StepCalls) -> bool:
+        first = calls[0]
+        passed = is_backward_over(calls) and have_passed(calls)
+        return passed and not self._awaited.holds(first.slot.model, first.step)
 
     def _complete(self, calls: StepCalls) -> None:
         """Make the records of a step."""
@@ -258,10 +283,6 @@ class Assembler:
                 found.why,
             )
         return found
-
-
-def _is_over(calls: StepCalls) -> bool:
-    return is_backward_over(calls) and have_passed(calls)
 
 
 def _hook_exception(call: BucketCall) -> AnomalyRecord:

@@ -17,6 +17,7 @@ import torch.distributed as dist
 
 from ..capture.buckets import BucketSlot
 from ..probes.debug_checks import DebugChecks
+from ..probes.device_group import trouble_with
 from ..probes.local import LocalProbes
 from ..probes.model import ModelProbes
 from ..probes.step_sampler import StepSampler
@@ -44,11 +45,13 @@ class SamplingPlan:
 
     def begin(self, state: Any, slot: BucketSlot, bucket: Any) -> None:
         """Arrange for what is to be looked at on some steps of a new model."""
-        every, opaque = self._tracer.error_every, self._staged is None or self._staged.has_opaque
+        every, debug = self._tracer.error_every, self._tracer.debug
+        opaque = self._staged is None or self._staged.has_opaque
+        readable = bool(every or debug) and _can_be_read(slot)
         parts = [
             WireSampler(every) if every and opaque else None,
-            self._comparison(state, slot, bucket) if every else None,
-            DebugChecks() if self._tracer.debug else None,
+            self._comparison(state, slot, bucket) if every and readable else None,
+            DebugChecks() if debug and readable else None,
         ]
         wanted = [part for part in parts if part is not None]
         if wanted:
@@ -62,13 +65,16 @@ class SamplingPlan:
         tracer = self._tracer
         whole = sum(math.prod(shape) for _, shape in slot.parameters) == slot.numel
         # A complex gradient is two real numbers in its bucket, a sparse one has no flat form.
-        if not (slot.device_type == "cpu" and slot.is_dense and whole):
+        if not (slot.is_dense and whole):
             return None
         if tracer.error == "local":
             return self._local_probes(slot)
         try:
             group = self._model_group(state)
-            if group is not None:
+            trouble = None
+            if group is not None and slot.device_type != "cpu":
+                trouble = trouble_with(group, slot.device)
+            if group is not None and trouble is None:
                 return ModelProbes(
                     group,
                     slot,
@@ -78,11 +84,12 @@ class SamplingPlan:
                     local=self._local,
                 )
         except Exception as error:  # of torch's store or of a state's attributes
+            trouble = f"{type(error).__name__}: {error}"
+        if trouble is not None:
             logger.warning(
-                "compression error of %s is not measured (%s: %s); training goes on",
+                "compression error of %s is not measured: %s; training goes on",
                 slot.model.name,
-                type(error).__name__,
-                error,
+                trouble,
             )
         return None
 
@@ -115,3 +122,16 @@ class SamplingPlan:
             return named
         # Without a group in its state, a hook means the default one, unless it has its own.
         return group_of(None) if self._staged is not None or only_default_group() else None
+
+
+def _can_be_read(slot: BucketSlot) -> bool:
+    """Return whether numbers come from a bucket's device without waiting; if not, it is said."""
+    if slot.device_type == "cpu" or slot.has_events:
+        return True
+    logger.warning(
+        "buckets of %s are not looked at: torch.accelerator knows no events of a %s device, "
+        "without which the numbers could not be read without waiting for it",
+        slot.model.name,
+        slot.device_type,
+    )
+    return False

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..capture.buckets import BucketSlot
 from ..capture.calls import BucketCall, DeviceCall, Recorder, StampFailure
+from ..capture.device_events import refuse_captured_stream
 from ..capture.layout import LayoutTracker
 from ..probes.step_sampler import CallStart, SampledCall
 from ..ranks.job import current_rank
@@ -141,6 +142,8 @@ class TracedHook:
         model = start.slot.model
         if model.sampling is None:
             return None
+        if start.slot.has_events:
+            refuse_captured_stream(start.slot.device)  # nothing is looked at inside a graph
         sampled: SampledCall | None = model.sampling.enter(start, self._tracer)
         model.sample_step = model.sampling.next_step
         return sampled

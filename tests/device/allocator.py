@@ -38,7 +38,8 @@ class Memory:
 class StreamOracle(TorchDispatchMode):
     """Follows every tensor on a device from operation to operation.
 
-    ``synchronising``: the operations that would have waited for the device.
+    ``synchronising``: the operations that would have waited for the device.  ``pinned``: memory of
+    the host that a device copies to by itself.  ``collectives``: how many were issued.
     """
 
     def __init__(self) -> None:
@@ -47,6 +48,8 @@ class StreamOracle(TorchDispatchMode):
         self.streams = 0
         self.synchronising: list[str] = []
         self.pinned: list[torch.Tensor] = []
+        self.collectives = 0
+        self.operations = 0
         self._memories: dict[int, Memory] = {}
 
     def __torch_dispatch__(
@@ -55,16 +58,15 @@ class StreamOracle(TorchDispatchMode):
         kwargs = kwargs or {}
         result = func(*args, **kwargs)
         inputs, outputs = _on_device((args, kwargs)), _on_device(result)
-        copies = "_to_copy" in str(func) or "copy_" in str(func) or "_local_scalar" in str(func)
-        if copies and inputs and not outputs and not kwargs.get("non_blocking"):
+        self.operations += 1
+        if self._waits(str(func), args, kwargs, result):
             self.synchronising.append(str(func))
-        if copies and outputs and self._waits_for_host(args, kwargs):
-            self.synchronising.append(f"{func} from pageable memory")
         for tensor in inputs:
             self._touch(tensor, str(func))
         for tensor in outputs:
             self._touch(tensor, str(func))
         if str(func).startswith("c10d."):
+            self.collectives += 1
             # The backend and the future keep what a collective works on for their streams.
             for tensor in [*inputs, *outputs]:
                 self._memory(tensor, str(func)).recorded.add(self.streams + 1)
@@ -103,18 +105,24 @@ class StreamOracle(TorchDispatchMode):
         self.pinned.append(tensor.clone())
         return self.pinned[-1]
 
-    def _waits_for_host(self, args: Any, kwargs: Any) -> bool:
-        """Return whether a copy to the device would wait until the device has come to it.
+    def _waits(self, name: str, args: Any, kwargs: Any, result: Any) -> bool:
+        """Return whether an operation waits for the device: it reads it, or copies by the host.
 
-        It does from memory of the host that is not pinned, and where it is not told not to.
+        What is not pinned is copied by the host, to a device too; a new tensor never is.
         """
-        known = {tensor.untyped_storage()._cdata for tensor in self.pinned}
-        sources = [leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)]
-        told = kwargs.get("non_blocking") or args[-1] is True
-        return any(
-            s.device.type == "cpu" and not (told and s.untyped_storage()._cdata in known)
-            for s in sources
+        if "aten.copy_." in name:
+            blocks = not (args[2] if len(args) > 2 else kwargs.get("non_blocking"))
+            return _kinds(args[:2]) == {"cpu", "cuda"} and (blocks or not self._is_pinned(args[:2]))
+        if "_to_copy" in name:
+            return _kinds([args[0], result]) == {"cpu", "cuda"}
+        reads = any(
+            what in name for what in ("_local_scalar", "nonzero", "aten.equal", "is_nonzero")
         )
+        return reads and "cuda" in _kinds([args])
+
+    def _is_pinned(self, tensors: Any) -> bool:
+        host = next(tensor for tensor in tensors if tensor.device.type == "cpu")
+        return any(host.untyped_storage()._cdata == p.untyped_storage()._cdata for p in self.pinned)
 
     def _touch(self, tensor: torch.Tensor, by: str) -> None:
         self._memory(tensor, by).used.setdefault(self.stream, by)
@@ -125,6 +133,10 @@ class StreamOracle(TorchDispatchMode):
             # The weak reference keeps the address from being another allocation's.
             self._memories[storage._cdata] = Memory(StorageWeakRef(storage), by, self.stream)
         return self._memories[storage._cdata]
+
+
+def _kinds(tree: Any) -> set[str]:
+    return {leaf.device.type for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)}
 
 
 def _on_device(tree: Any) -> list[torch.Tensor]:

@@ -11,17 +11,21 @@ and the like raise there, so code that would wait for the device fails by itself
 
 from __future__ import annotations
 
+import threading
+from collections import deque
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, Self
 
 import pytest
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.overrides import TorchFunctionMode
 
-from hooktrace.capture import buckets, device_events
+from hooktrace.capture import buckets, device_events, host_copy
+from hooktrace.probes import debug_checks, device_group, local, model, probe, schedule, step_sampler
 from hooktrace.staging import driver, streams
+from hooktrace.tracing import assembler, drain
 
 from .allocator import StreamOracle
 
@@ -34,6 +38,8 @@ class _WithoutDeviceGuards(TorchFunctionMode):
     ) -> object:
         if func is torch.Tensor.copy_:
             return _copy(*args, **(kwargs or {}))
+        if func is torch.Tensor.contiguous:
+            return args[0] if args[0].is_contiguous() else args[0].clone()
         if func is torch.Tensor.__getitem__:
             return _part(*args)
         if func is torch.Tensor.__setitem__:
@@ -67,8 +73,9 @@ def _part(tensor: torch.Tensor, index: Any) -> torch.Tensor:
 class FakeEvent:
     """An event of a device that has always passed; it is recorded on no other device's stream."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, asked: Callable[[], None]) -> None:
         self.device = device
+        self._asked = asked
 
     def record(self, stream: tuple[torch.device, int]) -> None:
         """Record on a stream of the event's own device."""
@@ -76,6 +83,7 @@ class FakeEvent:
 
     def query(self) -> bool:
         """Return True."""
+        self._asked()
         return True
 
     def elapsed_time(self, end_event: FakeEvent) -> float:
@@ -84,11 +92,78 @@ class FakeEvent:
         return 0.0
 
 
+CALLBACKS: tuple[tuple[type, str], ...] = (
+    (driver.HookRun, "finish"),
+    (driver._SequencedRun, "_go_on"),
+    (probe.Probe, "_arrived"),
+    (debug_checks.CheckedCall, "_arrived"),
+    (step_sampler.SampledCall, "_pass_on"),
+)
+"""What futures call, on a device each on a stream of its own."""
+
+
+class JobStore:
+    """A store in which all ranks say and do what this one, rank 0 of ``size``, says and does."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._values: dict[str, str] = {}
+
+    def set(self, key: str, value: str) -> None:
+        """Set a key; one that ends in this rank's number is set for every rank."""
+        head, _, rank = key.rpartition("/")
+        for each in range(self._size) if rank == "0" else [rank]:
+            self._values[f"{head}/{each}"] = value
+
+    def get(self, key: str) -> bytes:
+        """Return a value."""
+        return self._values[key].encode()
+
+    def check(self, keys: list[str]) -> bool:
+        """Return whether all keys are there."""
+        return all(key in self._values for key in keys)
+
+    def compare_set(self, key: str, expected: str, value: str) -> bytes:
+        """Set a key that is not there; return what it has."""
+        return self._values.setdefault(key, value).encode()
+
+    def add(self, key: str, amount: int) -> int:
+        """Add what all ranks add."""
+        self._values[key] = str(int(self._values.get(key, 0)) + amount * self._size)
+        return int(self._values[key])
+
+    def delete_key(self, key: str) -> None:
+        """Delete a key."""
+        self._values.pop(key, None)
+
+
+class Meeting:
+    """The ranks' meeting, at which all are at the same step; nothing is sent over it."""
+
+    def __init__(self, prefix: str, rank: int, size: int, timeout: Any) -> None:
+        self.size = size
+
+    def latest(self, step: int) -> int:
+        """Return the step."""
+        return step
+
+
 class FakeDevice(StreamOracle):
-    """Where hooks run as on a device: their callbacks inline, each on a stream of its own."""
+    """Where hooks run as on a device: their callbacks inline, each on a stream of its own.
+
+    ``ends``: what was done at the end of backward passes.  ``captured``: whether the current stream
+    is being captured into a graph.  ``strict_queries``: threads that asked for an event and had not
+    said that captures do not concern them.
+    """
 
     def __init__(self, *, protected: bool = True) -> None:
         super().__init__()
+        self.captured = False
+        self.events = 0
+        self.ends = 0
+        self.strict_queries: list[str] = []
+        self._relaxed: set[int] = set()
+        self._at_the_end: deque[Callable[[], None]] = deque()
         self._protected = protected
         self._stack = ExitStack()
 
@@ -98,13 +173,18 @@ class FakeDevice(StreamOracle):
         patch.setattr(streams, "current_stream", lambda device: self.stream)
         patch.setattr(torch.Tensor, "record_stream", self._recorder())
         patch.setattr(torch.Tensor, "pin_memory", self._pinner())
-        patch.setattr(driver, "new_future", lambda tensor: torch.futures.Future())
+        for owner in (driver, probe):
+            patch.setattr(owner, "new_future", lambda tensor: torch.futures.Future())
         patch.setattr(buckets, "has_events", lambda device: device.type == "cuda")
         patch.setattr(device_events, "current_stream", lambda device: (device, self.stream))
-        patch.setattr(device_events, "new_event", FakeEvent)
-        patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-        for owner, name in ((driver.HookRun, "finish"), (driver._SequencedRun, "_go_on")):
+        patch.setattr(device_events, "new_event", self._new_event)
+        patch.setattr(host_copy, "new_pinned", self._new_pinned)
+        patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: self.captured)
+        patch.setattr(debug_checks, "queue_callback", self._at_the_end.append)
+        patch.setattr(drain, "relax_capture_mode", self._relax)
+        for owner, name in CALLBACKS:
             patch.setattr(owner, name, self._in_callback(getattr(owner, name)))
+        self._make_ranks_agree(patch)
         self._stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         self._stack.enter_context(_WithoutDeviceGuards())
         super().__enter__()
@@ -113,6 +193,50 @@ class FakeDevice(StreamOracle):
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
         self._stack.close()
+
+    def end_backward(self) -> None:
+        """Do what was queued for the end of a backward pass; DDP has waited for the futures."""
+        while self._at_the_end:
+            self._at_the_end.popleft()()
+            self.ends += 1
+
+    def counts(self) -> tuple[int, int, int]:
+        """Return how many operations, collectives and events there were."""
+        return self.operations, self.collectives, self.events
+
+    def _make_ranks_agree(self, patch: pytest.MonkeyPatch) -> None:
+        """Let ranks that are not there probe what this one does."""
+        store = JobStore(4)
+        patch.setattr(model, "job_store", lambda: store)
+        patch.setattr(model, "rendezvous_store", lambda prefix: store)
+        patch.setattr(model, "PrivateGroup", Meeting)
+        patch.setattr(schedule, "_AHEAD", 0)
+        patch.setattr(device_group, "_IN_ORDER", ("fake",))
+        patch.setattr(device_group, "collectives_issued", lambda group, device: self.collectives)
+        # Where nothing computes, the step that a rank says it is at is not known.
+        patch.setattr(assembler, "mismatch", lambda probed: None)
+        # Of a device's generators a build without it has none.
+        kept = local.random_state_kept
+        patch.setattr(local, "random_state_kept", lambda device: kept(torch.device("cpu")))
+
+    def _new_event(self, device: torch.device) -> FakeEvent:
+        assert not self.captured, "an event was made under capture"
+        self.events += 1
+        return FakeEvent(device, self._asked)
+
+    def _relax(self) -> bool:
+        self._relaxed.add(threading.get_ident())
+        return True
+
+    def _asked(self) -> None:
+        if threading.get_ident() not in self._relaxed:
+            self.strict_queries.append(threading.current_thread().name)
+
+    def _new_pinned(self, size: int) -> torch.Tensor:
+        with unset_fake_temporarily():
+            memory = torch.zeros(size, dtype=torch.uint8)
+        self.pinned.append(memory)
+        return memory
 
     def _recorder(self) -> Callable[[torch.Tensor, int], None]:
         def record_stream(tensor: torch.Tensor, stream: int) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from hooktrace.capture.buckets import BucketSlot, ModelState
+from hooktrace.probes.check_result import CheckResult
 from hooktrace.probes.debug_checks import DebugChecks
 from hooktrace.probes.step_sampler import CallStart
 from hooktrace.testing import FakeBucket
@@ -26,9 +27,13 @@ class Sink:
         """Return a time."""
         return 0
 
-    def push(self, anomaly: Any) -> None:
-        """Keep the kind."""
-        self.kinds.append(anomaly.kind)
+    def push(self, entry: Any) -> None:
+        """Keep the kinds of what is wrong."""
+        if isinstance(entry, CheckResult):
+            entry.read()
+            self.kinds += [anomaly.kind for anomaly in entry.anomalies()]
+        else:
+            self.kinds.append(entry.kind)
 
 
 def slot_of(bucket: FakeBucket) -> BucketSlot:

@@ -28,7 +28,7 @@ class Group:
         """Leave the tensor, which is then the average."""
         return self.futures[0]
 
-    def gather(self, tensor: torch.Tensor, rows: list[torch.Tensor]) -> Any:
+    def gather(self, tensor: torch.Tensor, rows: torch.Tensor) -> Any:
         """Give all ranks the same."""
         for row in rows:
             row.copy_(tensor)
@@ -54,6 +54,7 @@ class Sink:
 
     def push(self, entry: Any) -> None:
         """Note whether a result has numbers."""
+        entry.read()
         self.seen.append(entry.sums is not None)
         self.results.append(entry)
 
@@ -99,6 +100,7 @@ class Probed:
             checksums=StepChecksums(0, {}),
             ended=self.ended.append,
         )
+        self.probe.issue()
         if future is None:
             future = torch.futures.Future()
             future.set_result(result)

@@ -112,7 +112,7 @@ class Context:
     def same_everywhere(self, tensor: torch.Tensor) -> bool:
         """Return whether all ranks have the same bits, but for chance; waits for all of them."""
         own = digest(tensor.flatten())
-        rows = [torch.empty_like(own) for _ in range(self.size)]
+        rows = own.new_empty((self.size, *own.shape))
         self._others.gather(own, rows).wait()
         return all(torch.equal(row, own) for row in rows)
 

@@ -1,0 +1,64 @@
+"""What debug checks found on one call: flags that nobody has read; in the drain, anomalies.
+
+debug_checks.py --CheckResult, copied to the host--> ring --> drain: has_arrived()? --> read()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from ..capture.buckets import BucketSlot
+from ..capture.host_copy import HostCopy
+from ..records import AnomalyRecord
+from .anomalies import anomaly_of
+
+_CHANGED = (
+    "the result changed between the completion of the hook's future and the end of the backward "
+    "pass, when DDP may have read it already"
+)
+
+
+class CheckResult:
+    """What one look at a call found, on its way to the host; ``time_ns``: when it was looked at."""
+
+    __slots__ = ("_copy", "_found", "_time_ns", "slot", "step")
+
+    def __init__(self, slot: BucketSlot, step: int, time_ns: int, copy: HostCopy) -> None:
+        self.slot = slot
+        self.step = step
+        self._time_ns = time_ns
+        self._copy = copy
+
+    def has_arrived(self) -> bool:
+        """Return whether it is on the host."""
+        return self._copy.has_arrived()
+
+    def read(self) -> None:
+        """Take what has arrived."""
+        self._found = self._copy.read()
+
+    def anomalies(self) -> Iterator[AnomalyRecord]:
+        """Yield what was wrong."""
+        found = self._found
+        if "changed" in found:
+            if found["changed"]:
+                yield self._anomaly("changed_after_completion", _CHANGED)
+            return
+        name = self._first_not_finite(found["gradients"])
+        if "result" not in found and name is not None:
+            what = f"the gradient of {name} had NaN or inf before the hook"
+            yield self._anomaly("nonfinite_gradient", what, stage="ready", parameter=name)
+        elif "result" in found and name is None:
+            name = self._first_not_finite(found["result"])
+            if name is not None:
+                what = f"the result of {name} has NaN or inf, and this rank's gradients had none"
+                yield self._anomaly("nonfinite_average", what, parameter=name)
+
+    def _first_not_finite(self, finite: torch.Tensor) -> str | None:
+        flags = finite.tolist()
+        return None if all(flags) else self.slot.parameters[flags.index(False)][0]
+
+    def _anomaly(self, kind: str, what: str, **where: str) -> AnomalyRecord:
+        return anomaly_of(self.slot, kind, what, step=self.step, time_ns=self._time_ns, **where)

@@ -1,0 +1,97 @@
+"""Hooks of all kinds, standard and made up, and the state of each: what runs on fake devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from hooktrace import AllGather, AllReduce, hooks, staged
+from hooktrace.staging.groups import group_of
+
+SHAPES = ((64, 32), (64,), (128, 64))
+
+
+def power_sgd(**options: Any) -> Callable[[], hooks.PowerSGDState]:
+    """Return what makes a state that compresses from the third step on."""
+    return lambda: hooks.PowerSGDState(
+        None, matrix_approximation_rank=2, start_powerSGD_iter=2, **options
+    )
+
+
+@staged
+def top_k_hook(state: Any, bucket: Any) -> Iterator[Any]:
+    """Send the largest tenth of the gradients; the indices stay here, across the yield."""
+    group, buffer = group_of(state), bucket.buffer()
+    values, indices = buffer.abs().topk(buffer.numel() // 10)
+    gathered = yield AllGather(values, group)
+    buffer.zero_().index_put_((indices,), gathered.mean(0))
+    return buffer
+
+
+@staged
+def unfinished_hook(state: Any, bucket: Any) -> Iterator[Any]:
+    """Hold a tensor in no variable: only the unfinished expression has it."""
+    return (bucket.buffer() / 2).add_((yield AllReduce(bucket.buffer(), group_of(state))))
+
+
+class Memory:
+    """A hook's state that holds a tensor of each bucket, and replaces it after the yield."""
+
+    process_group = None
+
+    def __init__(self) -> None:
+        self.residuals: dict[int, torch.Tensor] = {}
+
+
+def dictionary_asked_for() -> Memory:
+    """Return a state of which somebody has asked the dictionary, as pickling it does."""
+    state = Memory()
+    vars(state)
+    return state
+
+
+@staged
+def replacing_hook(state: Memory, bucket: Any) -> Iterator[Any]:
+    """Use what the state held at the yield, and put another tensor in its place."""
+    index, buffer = bucket.index(), bucket.buffer()
+    state.residuals.setdefault(index, buffer.clone())
+    yield AllReduce(buffer, group_of(state))
+    state.residuals[index] = state.residuals[index] + buffer
+    return buffer
+
+
+HOOKS: dict[str, tuple[Any, Callable[[], Any]]] = {
+    "allreduce": (hooks.allreduce_hook, lambda: None),
+    "fp16": (hooks.fp16_compress_hook, lambda: None),
+    "bf16": (hooks.bf16_compress_hook, lambda: None),
+    "fp16 wrapper": (hooks.fp16_compress_wrapper(hooks.allreduce_hook), lambda: None),
+    "bf16 wrapper of powerSGD": (
+        hooks.bf16_compress_wrapper(hooks.powerSGD_hook),
+        power_sgd(use_error_feedback=False),
+    ),
+    "all-gather": (hooks.allgather_then_aggregate_hook, lambda: None),
+    "per tensor": (hooks.quantization_pertensor_hook, lambda: None),
+    "per channel": (hooks.quantization_perchannel_hook, lambda: None),
+    "powerSGD": (hooks.powerSGD_hook, power_sgd()),
+    "powerSGD, nothing kept": (
+        hooks.powerSGD_hook,
+        power_sgd(use_error_feedback=False, warm_start=False),
+    ),
+    "batched powerSGD": (hooks.batched_powerSGD_hook, power_sgd()),
+    "batched powerSGD, nothing kept": (
+        hooks.batched_powerSGD_hook,
+        power_sgd(use_error_feedback=False, warm_start=False),
+    ),
+    "gossip": (hooks.gossip_grad_hook, lambda: hooks.GossipGradState(None)),
+    "local SGD": (
+        hooks.post_localSGD_hook,
+        lambda: hooks.PostLocalSGDState(None, dist.group.WORLD, 2),
+    ),
+    "top-k": (top_k_hook, lambda: None),
+    "unfinished expression": (unfinished_hook, lambda: None),
+    "replaced in the state": (replacing_hook, Memory),
+    "replaced in its dictionary": (replacing_hook, dictionary_asked_for),
+}

@@ -1,0 +1,121 @@
+"""Probes, local errors and debug checks on a device: none waits for it, none lets go too early."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from hooktrace import Tracer, trace
+from hooktrace.testing import FakeBucket
+
+from .fake_device import FakeDevice
+from .hook_table import HOOKS, SHAPES
+
+STEPS = 6
+PROBED = [3, 4, 5]
+"""After the meeting, which is at step 2."""
+
+pytestmark = pytest.mark.slow
+
+LOOKS: dict[str, dict[str, Any]] = {
+    "local": {"error_every": 1, "error_all_buckets": True, "error": "local"},
+    "global and debug": {"error_every": 1, "error_all_buckets": True, "debug": True},
+}
+
+
+class Training:
+    """A traced hook, two buckets of fake gradients, and steps of them."""
+
+    def __init__(self, name: str, tracer: Tracer, device: FakeDevice) -> None:
+        self._device = device
+        hook, make_state = HOOKS[name]
+        self._hook, self._state = trace(hook, tracer=tracer), make_state()
+        parameters = [torch.nn.Parameter(torch.empty(shape, device="cuda")) for shape in SHAPES]
+        self._buckets = [
+            FakeBucket(parameters[:1], 0, is_last=False),
+            FakeBucket(parameters[1:], 1, is_last=True),
+        ]
+
+    def run(self, steps: int) -> None:
+        """Train."""
+        for _ in range(steps):
+            for bucket in self._buckets:
+                self._hook(self._state, bucket).wait()
+            self._device.end_backward()
+
+
+@pytest.fixture(autouse=True)
+def nothing_ends(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """No probe or check ends for trouble of its own."""
+    with caplog.at_level(logging.INFO, logger="hooktrace"):
+        yield
+    said = [record.getMessage() for record in caplog.records]
+    assert not [line for line in said if "end here" in line or "no longer" in line], said
+
+
+@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("name", HOOKS)
+def test_looking_waits_for_nothing_and_lets_go_of_nothing(name: str, look: str) -> None:
+    """And what it finds comes to the records: that a number is there, since nothing computes."""
+    with (
+        FakeDevice() as device,
+        Tracer(align_clocks=False, run_id="fake", **LOOKS[look]) as tracer,
+    ):
+        Training(name, tracer, device).run(STEPS)
+        tracer.flush()
+        assert tracer.losses() == {}
+        errors = [b.step for b in tracer.buckets() if b.error is not None]
+    assert (device.ends > 0) == ("debug" in look)
+    if look != "local":
+        assert errors == [step for step in PROBED for _ in range(2)]
+    assert device.faults() == []
+    assert device.synchronising == []
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_under_capture_nothing_is_looked_at(look: str) -> None:
+    """A graph has in it what the hook enqueues, and no more: no event, no copy, no collective."""
+    counts = []
+    for options in (LOOKS[look], {"error_every": 0}):
+        with (
+            FakeDevice() as device,
+            Tracer(align_clocks=False, run_id="fake", **options) as tracer,
+        ):
+            training = Training("fp16", tracer, device)
+            training.run(PROBED[0])
+            before = device.counts()
+            device.captured = True
+            training.run(2)
+            device.captured = False
+            counts.append([after - one for after, one in zip(device.counts(), before, strict=True)])
+            tracer.flush()
+            assert tracer.losses() == {"stamp_failed": 4}
+    assert counts[0] == counts[1]
+    assert counts[0][2] == 0
+
+
+def test_a_rank_that_cannot_probe_issues_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even a word of consent: the others would issue their part, and this one not."""
+
+    def no_memory(*_: object) -> torch.Tensor:
+        raise MemoryError
+
+    issued = []
+    for options in ({"error_every": 0}, {"error_every": 1, "error_all_buckets": True}):
+        with (
+            FakeDevice() as device,
+            Tracer(align_clocks=False, run_id="fake", **options) as tracer,
+        ):
+            training = Training("fp16", tracer, device)
+            training.run(PROBED[0])
+            monkeypatch.setattr("hooktrace.probes.probe.finite_parts", no_memory)
+            training.run(1)
+            monkeypatch.undo()
+            issued.append(device.collectives)
+            tracer.flush()
+            assert set(tracer.losses()) == ({"probe_failed"} if options["error_every"] else set())
+    assert issued[0] == issued[1]

@@ -1,0 +1,44 @@
+"""What flags say, once they have come: which anomaly, of which parameter, or none."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from hooktrace.capture.buckets import BucketSlot, ModelState
+from hooktrace.capture.device_events import EventPool
+from hooktrace.capture.host_copy import HostCopy
+from hooktrace.probes.check_result import CheckResult
+from hooktrace.testing import FakeBucket
+
+GOOD, BAD = [True, True], [True, False]
+
+
+def said(**flags: list[bool] | bool) -> list[tuple[str, str | None, int]]:
+    """Return kind, parameter and time of what is wrong."""
+    bucket = FakeBucket([torch.zeros(3), torch.zeros(2)])
+    slot = BucketSlot(ModelState("net", "hook", {}, 0), bucket, 0, (1, 2))
+    copy = HostCopy({name: torch.tensor(flag) for name, flag in flags.items()}, EventPool())
+    result = CheckResult(slot, 4, 99, copy)
+    assert result.has_arrived()
+    result.read()
+    return [(one.kind, one.parameter, one.time_ns) for one in result.anomalies()]
+
+
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        ({"gradients": GOOD}, []),
+        ({"gradients": BAD}, [("nonfinite_gradient", "0.1", 99)]),
+        ({"gradients": GOOD, "result": GOOD}, []),
+        ({"gradients": GOOD, "result": BAD}, [("nonfinite_average", "0.1", 99)]),
+        ({"gradients": BAD, "result": BAD}, []),
+        ({"changed": False}, []),
+        ({"changed": True}, [("changed_after_completion", None, 99)]),
+    ],
+)
+def test_what_is_said(
+    flags: dict[str, list[bool] | bool], expected: list[tuple[str, str | None, int]]
+) -> None:
+    """Of a result only what this rank's gradients do not explain: those were told of before."""
+    assert said(**flags) == expected
