@@ -55,10 +55,11 @@ class FactorRun:
     def add(self, held: Held, size: int) -> None:
         """Take one probe on ``size`` ranks; a cause that is no factor of the average ends the run.
 
-        One that tells nothing does not.
+        One that tells nothing does not, nor does loss that hides what is done to another bucket.
         """
         cause = held.cause
-        if cause.kind == "unknown":
+        is_lossy = cause.kind == "other" and cause.factor != 0
+        if cause.kind == "unknown" or (is_lossy and held.slot not in self._norms):
             return
         if cause.kind != "factor" or not math.isfinite(held.norm):
             self._restart()

@@ -187,7 +187,7 @@ def cause_of(result: torch.Tensor, gradients: torch.Tensor, eps: float) -> Cause
     if not (_can_be_told(g, eps) and x.isfinite().all()):
         return Cause("unknown")
     if not x.any():
-        return Cause("other")
+        return Cause("other", 0.0)
     fit = Fit(x, g, eps)
     if not fit.explained:
         return Cause("other")

@@ -25,11 +25,11 @@ def found(
 ) -> list[tuple[str, list[int]]]:
     """Return the name and the steps it is told of, after each probe.
 
-    A factor of 1 is the average's, and of 0 none.
+    A factor of 1 is the average's; 0, -1 and -2 stand for zeros, nothing known and much lost.
     """
     run, told = FactorRun(), []
     for place, factor in enumerate(factors):
-        kind = {0.0: "other", 1.0: "average", -1.0: "unknown"}.get(factor, "factor")
+        kind = {0.0: "other", -2.0: "other", 1.0: "average", -1.0: "unknown"}.get(factor, "factor")
         ranks = tuple(range(SIZE))
         cause = Cause(kind, factor, tight, wide, ranks, sure)  # type: ignore[arg-type]
         step = steps[place] if steps else place
@@ -56,6 +56,13 @@ def test_a_run_ends_with_another_factor(between: float) -> None:
     """The average, no sum at all, and a factor that differs by more than it is known to."""
     assert found([0.4, 0.4, between, 0.4, 0.4]) == [NONE] * 5
     assert found([0.4, 0.4, -1.0, 0.4])[3] == ("wrong_scale", [0])
+
+
+def test_what_one_bucket_loses_does_not_hide_the_others() -> None:
+    """8 bits of heavy tails, at each step; zeros are another matter, as of a hook that waits."""
+    lossy = {"steps": [0, 0, 1, 1, 2, 2], "slots": [0, 1, 0, 1, 0, 1]}
+    assert found([4.0, -2.0] * 3, **lossy)[4] == ("not_averaged", [0])  # type: ignore[arg-type]
+    assert found([4.0, 0.0] * 3, **lossy) == [NONE] * 6  # type: ignore[arg-type]
 
 
 def test_buckets_of_one_step_are_one_witness() -> None:
