@@ -243,3 +243,59 @@ def test_an_ended_check_takes_its_ranks_with_it(
     while processes_of(tmp_path) or left_in(tmp_path):
         assert time.monotonic() < deadline, processes_of(tmp_path)
         time.sleep(0.05)
+
+
+MISTAKES = {
+    "maximum": "it is the largest of the ranks' gradients, element by element",
+    "unequal": "the ranks' gradients weigh 1.2, 0.8 times what they should",
+    "noisy": "the same gradients give results that differ by 0.01",
+    "drops_last": "come out as 0",
+    "clamps_at_a_thousandth": "no element is larger than 0.001",
+    "late": "has the average of the step before it",
+    "zero_point_off": "is added to all elements on average",
+    "feedback_twice": "the result has 2 times what earlier steps left out",
+    "int8_zero_point_off": "is added to all elements on average",
+    "top_feedback_twice": "what earlier steps left out",
+}
+"""Hooks that average nearly, and what is said of them."""
+
+AVERAGES = (
+    "int8_with_feedback",
+    "top_with_feedback",
+    "clips_the_average",
+    "clips_each_rank",
+    "clips_int8_with_feedback",
+    "random_and_scaled",
+    "float32_then_half",
+)
+
+
+def invented(names: Iterable[str], *cases: str, ranks: int = 2) -> dict[str, CheckResult]:
+    """Return the results of hooks of ``invented.py``, made in one run."""
+    place = "tests.distributed.invented_hooks"
+    specs = [HookSpec(name=n, hook=f"{place}:{n}", make_state=f"{place}:Memory") for n in names]
+    return {result.hook: result for result in check(specs, ranks=ranks, cases=cases)}
+
+
+def test_hooks_that_nearly_average_fail() -> None:
+    """On what float32 explains, and by what the mistake leaves in the results."""
+    results = invented(MISTAKES, "arithmetic")
+    assert {name: found(result) for name, result in results.items()} == {
+        name: [("chosen gradients", "fail", "wrong_gradients")] for name in MISTAKES
+    }
+    said = {name: result.problems[0].message for name, result in results.items()}
+    assert {n: m for n, m in said.items() if MISTAKES[n] not in m} == {}
+
+
+def test_hooks_that_average_pass() -> None:
+    """Clipped, fed back, sparse, by chance: also where gradients are huge, and after them."""
+    results = invented(AVERAGES, "many-buckets", "arithmetic", "zeros", "huge")
+    assert {name: result.failed for name, result in results.items()} == dict.fromkeys(AVERAGES, ())
+
+
+def test_four_ranks_are_judged_as_two_are() -> None:
+    """By the same rules."""
+    wrong = {"unequal", "late", "int8_feedback_twice", "random_unequal"}
+    right = {"clips_each_rank", "int8_with_room", "sign_with_feedback"}
+    results = invented([*wrong, *right], "arithmetic", ranks=4)
+    assert {name for name, result in results.items() if result.failed} == wrong

@@ -6,6 +6,8 @@
         rank.py      one rank in one case, on a real gloo process group
           cases.py     what is tried, with a model from
           training.py  whose gradients are known beforehand
+          arithmetic.py  chosen gradients, whose results are judged together by
+          verdict.py   against what the wire explains (wire_format.py); causes.py names mistakes
         judge.py     how the ranks ended --> the first cause; stacks.py reads where they stood
     results.py   what problems mean: pass, warn, fail
     command.py   hooktrace check: options --> results --> tables

@@ -13,15 +13,18 @@ from __future__ import annotations
 import pickle
 import statistics
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from .arithmetic import arithmetic
 from .rank import Context, Known
 from .results import Measured
-from .training import MANY, KnownGradients, Shapes, Step, Training, Values, refused_by_name
+from .steps import bounded
+from .training import MANY, KnownGradients, Shapes, Training, Values, refused_by_name
 
 _DELAY_S = 0.002
 _UNWATCHED_STEPS = 20
@@ -35,6 +38,9 @@ _AFTER = 4
 _FIRST_STEPS = 12
 _NOT_FINITE = ("nonfinite_result", "nonfinite_average")
 """Kinds of anomalies that the cases of odd values judge themselves."""
+
+_CLIPPED = ("wrong_scale", "not_communicated", "ranks_missing")
+"""How large gradients look that are clipped, on each rank or after averaging."""
 
 
 class Case(NamedTuple):
@@ -84,13 +90,16 @@ def many_buckets(context: Context) -> None:
     settled = [step for step in steps if step.is_finite][len(steps) // 4 :]
     if not settled:
         return
-    total = Step(
-        number=steps[-1].number,
+    total = replace(
+        steps[-1],
         result=torch.stack([step.result for step in settled]).sum(0),
-        reference=torch.stack([step.reference for step in settled]).sum(0),
+        gradients=torch.stack([step.average.float() for step in settled]).sum(0)[None].double(),
     )
     error = statistics.median(step.error for step in settled)
-    context.result.measured = Measured(error=error, sum_error=total.error, ratio=ratio)
+    unexplained = statistics.median(step.unexplained for step in settled)
+    context.result.measured = Measured(
+        error=error, sum_error=total.error, ratio=ratio, unexplained=unexplained
+    )
     buckets = training.tracer.layouts()[-1].buckets
     context.result.note = f"{len(buckets)} buckets, {len(steps)} steps"
     if context.loaded.local:
@@ -102,8 +111,8 @@ def many_buckets(context: Context) -> None:
         context.find("wrong_gradients", f"nothing of the average is in the result: {lost}")
     elif similar < _LITTLE:
         context.find("precision", f"little is left of the average: {lost}")
-    if Known(error=error).is_exact:
-        training.judge_error(settled, error)
+    if Known(error=unexplained).is_exact:
+        training.judge_error(settled, unexplained)
 
 
 def ordinary_steps(context: Context, shapes: Shapes = MANY, **options: Any) -> None:
@@ -138,7 +147,9 @@ def _train_on_zeros(training: Training, steps: int) -> None:
             context.find("nonfinite_result", "gradients of zeros gave NaN or inf", remedy=remedy)
             break
         largest = step.result.abs().max().item()
-        if context.known.is_exact and not context.loaded.local and largest > 0.01:
+        if not context.known.is_exact or context.loaded.local:
+            continue
+        if largest > 0.01 and step.error_with_feedback > _LITTLE:
             context.find("wrong_gradients", f"gradients of zeros gave up to {largest:.2g}")
             break
     _judge_what_follows(training, "gradients of zeros", "nonfinite_result")
@@ -154,13 +165,15 @@ def huge(context: Context) -> None:
     steps = [training.step(large) for _ in range(2)]
     is_finite = all(step.is_finite for step in steps)
     if is_finite:
-        training.judge(steps)
+        # Clipping by value is seen where gradients are ordinary, if it harms them.
+        training.judge([step for step in steps if bounded(step) is None])
     else:
         what = "gradients of up to 1e5 gave NaN or inf; their average is finite"
         context.find("overflow", f"{what}, and float16 ends at 65504")
     _judge_what_follows(training, "gradients of 1e5", "nan_stays_in_state")
     # A NaN that the hook made of them was reported above, and its bits may differ between ranks.
-    context.find_anomalies(_NOT_FINITE if is_finite else (*_NOT_FINITE, "replicas_diverge"))
+    ignored = (*_NOT_FINITE, *_CLIPPED)
+    context.find_anomalies(ignored if is_finite else (*ignored, "replicas_diverge"))
 
 
 def nan(context: Context) -> None:
@@ -267,6 +280,7 @@ def pickling(context: Context) -> None:
 CASES = (
     Case("registration", "registration", registration),
     Case("many-buckets", "many buckets, delays", many_buckets),
+    Case("arithmetic", "chosen gradients", arithmetic),
     Case("odd-sizes", "odd sizes", partial(ordinary_steps, shapes=_ODD)),
     Case("float16", "float16", partial(ordinary_steps, dtype=torch.float16)),
     Case("bfloat16", "bfloat16", partial(ordinary_steps, dtype=torch.bfloat16)),

@@ -85,7 +85,7 @@ class Host:
             elif hangs == _HANGS:
                 stopped = f"not run: {hangs} cases hung before it"
             known = Known(
-                error=known.error if result.measured.error is None else result.measured.error,
+                error=known.error if result.measured.error is None else result.measured.unexplained,
                 one_bucket=known.one_bucket or not result.kinds.isdisjoint({"hang", "crash"}),
             )
 

@@ -54,7 +54,8 @@ _NAMES_A_DTYPE = re.compile(r"float16|half|dtype|floating-point|\bFloat\b", re.I
 class Known:
     """What earlier cases found out.
 
-    ``error``: median relative L2 error of ordinary steps, ``None`` where it is not known.
+    ``error``: median relative L2 error of ordinary steps that neither error feedback nor clipping
+    explains, ``None`` where it is not known.
     ``one_bucket``: many buckets hung or crashed, so go on with one, to see what else is wrong.
     """
 

@@ -53,12 +53,14 @@ class Measured:
 
     ``error``: median relative L2 error of a step against a lossless average.  ``sum_error``: that
     of the sum of all steps, which is what error feedback keeps small.  ``ratio``: gradient bytes
-    over wire bytes, inf where nothing was sent.
+    over wire bytes, inf where nothing was sent.  ``unexplained``: the median of a
+    step's error that neither error feedback nor clipping explains.
     """
 
     error: float | None = None
     sum_error: float | None = None
     ratio: float | None = None
+    unexplained: float | None = None
 
 
 @dataclass(slots=True, kw_only=True)

@@ -20,18 +20,16 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ...probes.compare import measure, numbers
-from ...records import ErrorRecord
 from ...tracing.trace import instrument
 from ...tracing.tracer import Tracer
 from .rank import Context
+from .steps import Ledger, Step
 
 MANY = tuple(shape for _ in range(8) for shape in ((48, 48), (48,)))
 """The shapes of eight linear layers, a bucket each."""
@@ -42,7 +40,7 @@ _FIRST_PROBE = 11
 _GIVE_UP = 30
 _ENOUGH = 1e-3
 _ENOUGH_16_BITS = 2e-2
-_SIZE = 0.1
+_SIZE = 0.02
 _NOISE = 0.2
 _SHARED = 1 << 20
 
@@ -77,40 +75,11 @@ class KnownGradients(nn.Module):
         return torch.stack(terms).sum()
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
-    """All gradients of one step, flat: as DDP left them, and the average over the ranks."""
-
-    number: int
-    result: torch.Tensor
-    reference: torch.Tensor
-
-    @property
-    def is_finite(self) -> bool:
-        """Whether the result is."""
-        return bool(self.result.isfinite().all())
-
-    @property
-    def error(self) -> float:
-        """Relative L2 error, as probes measure it; inf where NaN or inf make it meaningless."""
-        found = self._numbers().relative_l2
-        return math.inf if found is None else found
-
-    @property
-    def cosine(self) -> float:
-        """Cosine similarity, as probes measure it."""
-        return self._numbers().cosine or 0.0
-
-    def _numbers(self) -> ErrorRecord:
-        numel = self.result.numel()
-        return numbers(measure(self.result, self.reference, [numel]).tolist(), numel)
-
-
 class Training:
     """One model, from its first step on; all ranks make the same calls in the same order.
 
     ``shapes``: of the parameters, in many small buckets unless these are known to hang.
-    ``options``: DDP's.
+    ``probed``: every bucket of every step, which says what is wrong.  ``options``: DDP's.
     """
 
     def __init__(
@@ -119,19 +88,21 @@ class Training:
         shapes: Shapes = MANY,
         *,
         dtype: torch.dtype = torch.float32,
+        probed: bool = True,
         **options: Any,
     ) -> None:
         self.context = context
         self.shapes = shapes
         self.dtype = dtype
         self.number = 0
+        self.ledger = Ledger(lengths_of_shapes(shapes))
         self._random = random.Random(context.rank)
         self.tracer = Tracer(
             run_id="check",
             keep_buckets=8192,
-            error_every=1,
-            error_all_buckets=True,
-            debug=True,
+            error_every=1 if probed else 8,
+            error_all_buckets=probed,
+            debug=probed,
             align_clocks=False,
         )
         context.tracers.append(self.tracer)
@@ -154,14 +125,20 @@ class Training:
 
     def ordinary(self, rank: int, step: int) -> list[torch.Tensor]:
         """Return a rank's ordinary gradients at a step."""
-        return [value.to(self.dtype) for value in _ordinary(self.shapes, rank, step)]
+        return [value.to(self.dtype) for value in ordinary(self.shapes, rank, step)]
 
-    def step(self, *makes: Make, longest_s: float = 0.0, active: int | None = None) -> Step:
+    def step(
+        self,
+        *makes: Make,
+        longest_s: float = 0.0,
+        active: int | None = None,
+        phase: str = "ordinary",
+    ) -> Step:
         """Train one step and return its gradients.
 
         ``makes``: of its backward passes, all but the last under ``no_sync``; by default one of
         ordinary gradients.  ``longest_s``: sleep up to that long in places of them.  ``active``:
-        ranks that still train, the last ones; by default all.
+        ranks that still train, the last ones; by default all.  ``phase``: what it is called.
         """
         makes = makes or (self.ordinary,)
         number = self.number
@@ -172,16 +149,18 @@ class Training:
             with self.ddp.no_sync() if place < len(makes) else nullcontext():
                 self.ddp(make(self.context.rank, number), pauses).backward()
         result = self._flat([parameter.grad for parameter in self.ddp.module.parts])
-        return Step(number, result, self._reference(makes, number, active or self.context.size))
+        gradients = self._gradients(makes, number, active or self.context.size)
+        return self.ledger.step(number, result, gradients, phase)
 
-    def _reference(self, makes: Sequence[Make], number: int, active: int) -> torch.Tensor:
-        """Return the average of the sums of what the ``active`` ranks are given, as float32."""
+    def _gradients(self, makes: Sequence[Make], number: int, active: int) -> torch.Tensor:
+        """Return what each of the ``active`` ranks is given in all, and zeros of the others."""
         size = self.context.size
-        total = torch.zeros(sum(math.prod(shape) for shape in self.shapes), dtype=torch.float64)
+        numel = sum(lengths_of_shapes(self.shapes))
+        rows = torch.zeros(size, numel, dtype=torch.float64)
         for rank in range(size - active, size):
             for make in makes:
-                total += self._flat(make(rank, number)).double()
-        return (total / size).float()
+                rows[rank] += self._flat(make(rank, number)).double()
+        return rows
 
     def settle(self, *, longest_s: float = 0.0) -> list[Step]:
         """Train until the tracer compares every bucket, then a few steps more; return all steps."""
@@ -205,21 +184,24 @@ class Training:
                 return
         if self.context.loaded.local or not steps:
             return
-        results = torch.stack([step.result for step in steps])
-        if compare_ranks and not self.context.same_everywhere(results):
-            self.context.find("replicas_diverge", "the gradients are not the same on all ranks")
+        if compare_ranks:
+            self.judge_same(steps)
         if self.context.known.is_exact:
             self.judge_error(steps, self.context.known.error or 0.0)
+
+    def judge_same(self, steps: Sequence[Step]) -> None:
+        """Put on record where ranks have other results; waits for all of them."""
+        if not self.context.same_everywhere(torch.stack([step.result for step in steps])):
+            self.context.find("replicas_diverge", "the gradients are not the same on all ranks")
 
     def judge_error(self, steps: Sequence[Step], usual: float) -> None:
         """Put on record where a nearly lossless hook's error is far beyond its usual one."""
         enough = _ENOUGH if self.dtype is torch.float32 else _ENOUGH_16_BITS
-        worst = max(steps, key=lambda step: step.error)
-        if worst.error <= max(5 * usual, enough):
+        worst = max(steps, key=lambda step: step.unexplained)
+        if worst.unexplained <= max(5 * usual, enough):
             return
-        kind = "precision" if worst.cosine > 0.9 else "wrong_gradients"
         self.context.find(
-            kind,
+            "wrong_gradients",
             f"step {worst.number}: the gradients are off by {worst.error:.2g} of the average's "
             f"norm (cosine {worst.cosine:.2g}), where {usual:.2g} is usual",
         )
@@ -242,21 +224,26 @@ class Training:
         )
 
 
-def _ordinary(shapes: Shapes, rank: int, step: int) -> list[torch.Tensor]:
+def lengths_of_shapes(shapes: Shapes) -> tuple[int, ...]:
+    """Return the number of elements of each parameter."""
+    return tuple(math.prod(shape) for shape in shapes)
+
+
+def ordinary(shapes: Shapes, rank: int, step: int) -> list[torch.Tensor]:
     """Return a rank's gradients at a step, float32: the same numbers wherever this is called."""
     noise = torch.Generator().manual_seed(1 + step * 1009 + rank)
     draw = torch.rand(1, generator=torch.Generator().manual_seed(step))
     factor = 0.5 + 1.5 * float(draw)
     values = []
     for place, shape in enumerate(shapes):
-        shared = _product(shape, _SHARED + place)
-        own = _product(shape, _SHARED + 1000 * (rank + 1) + place)
+        shared = product(shape, _SHARED + place)
+        own = product(shape, _SHARED + 1000 * (rank + 1) + place)
         rest = torch.randn(shape, generator=noise)
         values.append((shared + own + _NOISE * rest) * (_SIZE * factor))
     return values
 
 
-def _product(shape: tuple[int, ...], seed: int) -> torch.Tensor:
+def product(shape: tuple[int, ...], seed: int) -> torch.Tensor:
     """Return a product of two vectors where the shape has two dimensions, else random numbers."""
     generator = torch.Generator().manual_seed(seed)
     if len(shape) != 2:

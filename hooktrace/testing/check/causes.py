@@ -1,0 +1,135 @@
+"""What kind of mistake gives a result: a step --cause_of--> a sentence and a remedy.
+
+Each test is a formula that the result fits where the average does not: another step's average, the
+largest of the ranks' gradients, other weights, a bound, a constant.  The first one that fits is
+named, and where none does the sentence ends with the error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+
+from .steps import Step, bounded, cosine, distance, fit
+
+_FITS = 0.1
+"""Of the distance to the average: a formula fits better than that by far."""
+
+_ALIKE = 0.95
+_FEW = 0.02
+_MOSTLY = 0.5
+_WRONG = 0.05
+_REMEDY = "compare one bucket's result with the mean of the gradients"
+
+Cause = tuple[str, str] | None
+
+
+def cause_of(steps: Sequence[Step], what: str, worst: Step | None = None) -> tuple[str, str]:
+    """Return what is seen with what does that, and the remedy.
+
+    ``what``: the sentence so far.  ``worst``: the step to explain, by default the last.
+    """
+    step = worst or steps[-1]
+    tests: tuple[Callable[[Step], Cause], ...] = (
+        partial(_late, steps),
+        _largest,
+        _weights,
+        _bounded,
+        _some_elements,
+        _shifted,
+        partial(_random, steps),
+        partial(_mixed, steps),
+    )
+    for test in tests:
+        if found := test(step):
+            return f"{what}: {found[0]}", found[1]
+    return what, _REMEDY
+
+
+def _late(steps: Sequence[Step], step: Step) -> Cause:
+    for before, after in pairwise(steps):
+        is_new = cosine(before.average, after.average) < _MOSTLY
+        if is_new and cosine(after.wide, before.average) >= _ALIKE:
+            what = f"step {after.number} has the average of the step before it"
+            return what, "give DDP the future of this step's own collective"
+    return None
+
+
+def _largest(step: Step) -> Cause:
+    for name, found in (
+        ("largest", step.gradients.amax(0)),
+        ("smallest", step.gradients.amin(0)),
+        ("product", step.gradients.prod(0)),
+    ):
+        if len(step.gradients) > 1 and distance(step.wide, found) < _FITS * min(1.0, step.error):
+            what = f"it is the {name} of the ranks' gradients, element by element"
+            return what, "reduce with dist.ReduceOp.SUM and divide by the world size"
+    return None
+
+
+def _weights(step: Step) -> Cause:
+    weights = fit(step.gradients, step.wide)
+    if weights is None:
+        return None
+    if distance(step.wide, weights @ step.gradients) > _FITS * min(1.0, step.error):
+        return None
+    times = weights * len(weights)
+    parts = ", ".join(f"{weight:.3g}" for weight in times.tolist())
+    what = f"the ranks' gradients weigh {parts} times what they should"
+    return what, "divide the sum of all ranks by their number, and by nothing else"
+
+
+def _bounded(step: Step) -> Cause:
+    limit = bounded(step)
+    if limit is None:
+        return None
+    return (
+        f"no element is larger than {limit:.3g}",
+        "clip by the norm, after averaging, or clip in the optimizer's step",
+    )
+
+
+def _some_elements(step: Step) -> Cause:
+    off = (step.wide - step.average).abs()
+    bad = off > _WRONG * step.gradients.abs().mean(0)
+    count, numel = int(bad.sum()), len(off)
+    if not 0 < count <= _MOSTLY * numel or off[~bad].norm() > _WRONG * off.norm():
+        return None
+    lost = bad & (step.wide == 0)
+    if int(lost.sum()) == count:
+        largest = step.average[lost].abs().max().item()
+        what = f"{count} of {numel} elements, of up to {largest:.3g}, come out as 0"
+    else:
+        first = int(bad.nonzero()[0])
+        what = (
+            f"{count} of {numel} elements are wrong, the first {step.wide[first]:.3g} where "
+            f"{step.average[first]:.3g} is due"
+        )
+    return what, "look at how the hook cuts a bucket into pieces, and at what it leaves out"
+
+
+def _shifted(step: Step) -> Cause:
+    off = step.wide - step.average
+    shift = off.mean().item()
+    if abs(shift) < _MOSTLY * off.square().mean().sqrt().item():
+        return None
+    what = f"{shift:+.2g} is added to all elements on average"
+    return what, "look at the zero point of a quantiser, and at how values are rounded"
+
+
+def _random(steps: Sequence[Step], step: Step) -> Cause:
+    same = [s for s in steps if s.phase == "same"]
+    spread = max((distance(s.wide, same[0].wide) for s in same[1:]), default=0.0)
+    if spread < _MOSTLY * step.error:
+        return None
+    what = f"the same gradients give results that differ by {spread:.2g}"
+    return what, "look for random numbers, or for what the hook keeps from step to step"
+
+
+def _mixed(steps: Sequence[Step], step: Step) -> Cause:
+    rests = [s for s in steps if s.is_rest and s.phase == "rest after"]
+    if not rests or rests[0].wide.norm() <= _FEW * _FEW * step.average.norm():
+        return None
+    what = "gradients of zeros give a result that is not zero, so earlier steps are in it"
+    return what, "keep nothing from step to step but what was left out of the result"

@@ -1,0 +1,269 @@
+"""Is a hook right?  Pure functions of the steps that the case ``arithmetic`` made, and the wire.
+
+    Step ..., WireFormat --verdict--> the first Finding, or None
+
+Of a hook that sends all elements every result must be explained (``steps.py``) within what the wire
+format loses.  Of one that sends less, no single result says much, and what is asked for is:
+
+- what arrives does not overshoot: <r, a> is about <r, r> for a projection of a, as keeping some
+  elements is, or the mean of many results of the same gradients is their average (unbiased).
+
+Of both:
+
+- a step's result has something of this step's gradients in it;
+- after gradients of zeros it pays back what is owed, at most once, and owes no more than before;
+- no rank weighs more than another, and small gradients weigh 1/n;
+- no level of a quantiser is added to all elements.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+
+from .causes import cause_of
+from .series import CHANCE, TWICE, Finding, Series, chance, paid_by, step_tolerance, true_kind
+from .steps import Step, bounded, cosine, fit
+
+_FEW_SAMPLES = 8.0
+"""Standard deviations where a handful of samples says what one is."""
+
+_BACK = -0.3
+_GROWS = 1.1
+_PROJECTION = 0.7
+_BIASED = 0.15
+_INDEPENDENT = 3.0
+_UNEQUAL = 0.1
+_WEIGHT_OFF = 0.05
+_LEVELS_OFF = 0.75
+_MOSTLY = 0.5
+_FINE = 0.05
+_NO_MEMORY = 1e-5
+_ONE_ELEMENT = 0.3
+_OF_RANGE = 0.03
+
+
+def verdict(series: Series) -> Finding | None:
+    """Return the first thing that is wrong, if anything is."""
+    if not series.steps or not all(step.is_finite for step in series.steps):
+        return None
+    tests = _OF_LESS if true_kind(series) == "less" else _OF_ALL
+    return next((found for test in tests if (found := test(series))), None)
+
+
+def _arrives(series: Series) -> Finding | None:
+    """A step's result has something of its own gradients in it."""
+    steps = [step for step in series.of("impulse", "fresh") if step.wide.any()]
+    if any(cosine(step.wide, step.average) > chance(series) for step in steps):
+        return None
+    return Finding(*cause_of(series.of("impulse", "fresh"), "nothing of a step's own average"))
+
+
+def _pays_back(series: Series) -> Finding | None:
+    """What is owed is paid back at most once, and does not grow."""
+    largest = max(step.average.norm().item() for step in series.steps)
+    for rest in series.of("rest after", "rest at last"):
+        paid = paid_by(rest)
+        if paid is None or rest.wide.norm() <= _NO_MEMORY * largest:
+            continue
+        if paid > TWICE or paid < _BACK:
+            return Finding(
+                f"step {rest.number}: all gradients are zeros, and the result has {paid:.2g} times "
+                "what earlier steps left out",
+                "add what was left out once, with its own sign: residual = input - sent, where "
+                "input = gradient + residual",
+            )
+    last = series.of("rest at last")
+    if len(last) > 1 and any(rest.wide.norm() > _NO_MEMORY * largest for rest in last):
+        before, after = last[0].owed.norm().item(), last[-1].owed.norm().item()
+        if after > _GROWS * before + _NO_MEMORY * largest:
+            return Finding(
+                f"while gradients are zeros, what earlier steps left out grows, "
+                f"{after / max(before, 1e-30):.2g} times in {len(last) - 1} steps",
+                "add what was left out once: residual = input - sent, where input = gradient + "
+                "residual",
+            )
+    return None
+
+
+def _is_explained(series: Series) -> Finding | None:
+    """Each result is the average, but for what the wire explains."""
+    is_fine = true_kind(series) == "byte" and series.wire.kind != "byte"
+    worst, by = None, 1.0
+    before = 0.0
+    for step in series.steps:
+        norm, last = step.average.norm().item(), before
+        before = norm
+        # What clipping by value does to ordinary gradients shows in them.
+        if step.is_rest or (step.phase == "impulse" and bounded(step) is not None):
+            continue
+        tolerance = max(step_tolerance(series, step), _FINE if is_fine else 0.0)
+        # What a step left out comes with the next one, whose own size may be much smaller.
+        near = min(step.error * norm / (norm + last), step.error_with_feedback)
+        # Clipping leaves small gradients alone.
+        if near > tolerance and step.phase != "small":
+            near = min(near, step.error_of_clipping)
+        off = near / tolerance
+        if off > by:
+            worst, by = step, off
+    if worst is None:
+        return None
+    return Finding(
+        *cause_of(
+            series.steps,
+            f"step {worst.number} ({worst.phase} gradients): the result is off by "
+            f"{worst.error:.2g} of the average's norm, where {series.wire.words} explains "
+            f"{step_tolerance(series, worst):.2g}",
+            worst,
+        )
+    )
+
+
+def _has_all_elements(series: Series) -> Finding | None:
+    """No element is far off, such as the last one, for which a loop may have no room."""
+    if series.wire.kind != "byte":
+        return None
+    for step in series.of("fresh"):
+        target = step.meant
+        size = step.gradients.abs()
+        # Ranges differ between buckets, which only makes this more lenient.
+        allowed = _ONE_ELEMENT * size.mean(0) + len(size) * _OF_RANGE * size.amax()
+        bad = ((step.wide - target).abs() > allowed).nonzero().flatten()
+        if len(bad):
+            i = int(bad[0])
+            return Finding(
+                f"step {step.number}: {len(bad)} of {len(target)} elements are far off, the first "
+                f"{step.wide[i]:.3g} where {target[i]:.3g} is due",
+                "look at where the hook cuts a bucket into pieces, and at the last one",
+            )
+    return None
+
+
+def _weighs_alike(series: Series) -> Finding | None:
+    """Ranks' gradients weigh the same, and 1/n where nothing is left out."""
+    is_less = true_kind(series) == "less"
+    rows = _long_run_weights(series.steps) if is_less else _weights(series.of("small"))
+    if len(rows) < 2:
+        return None
+    weights = torch.stack(rows)
+    mean, spread = weights.mean(0), weights.std(0) / math.sqrt(len(rows))
+    due = mean.mean().item() if is_less else 1.0
+    limit = (_UNEQUAL if is_less else _WEIGHT_OFF) * abs(due)
+    if ((mean - due).abs() <= torch.clamp(_FEW_SAMPLES * spread, min=limit)).all():
+        return None
+    parts = ", ".join(f"{w / (due if is_less else 1):.2g}" for w in mean.tolist())
+    return Finding(
+        f"the ranks' gradients weigh {parts} times what they should, by least squares",
+        "divide the sum of all ranks by their number, and by nothing else",
+    )
+
+
+def _weights(steps: Sequence[Step]) -> list[torch.Tensor]:
+    """Return for each step how much more than 1/n each rank weighs, (n,)."""
+    rows = []
+    for step in steps:
+        extra = step.owed[None] if step.owed.any() else step.gradients[:0]
+        found = fit(torch.cat([step.gradients, extra]), step.wide)
+        if found is not None:
+            rows.append(found[: len(step.gradients)] * len(step.gradients))
+    return rows
+
+
+def _long_run_weights(steps: Sequence[Step]) -> list[torch.Tensor]:
+    """Return the same of the sums of all steps, for each of the larger parameters."""
+    lengths = steps[0].lengths
+    given = torch.stack([step.gradients for step in steps]).sum(0).split(lengths, 1)
+    came = torch.stack([step.wide for step in steps]).sum(0).split(lengths)
+    rows = []
+    for own, result in zip(given, came, strict=True):
+        found = fit(own, result) if len(result) >= max(lengths) else None
+        if found is not None:
+            rows.append(found * len(own))
+    return rows
+
+
+def _is_centred(series: Series) -> Finding | None:
+    """No whole level of a quantiser is added to all elements."""
+    if series.wire.kind in ("exact", "half"):
+        return None
+    levels = 2 ** max(1.0, min(8.0, series.wire.bits)) - 1
+    shifts, units = [], []
+    for step in series.of("fresh"):
+        off = step.wide - step.meant
+        if abs(off.mean()) > _MOSTLY * off.square().mean().sqrt():
+            shifts.append(off.mean().item())
+        units.append(_range(step) / levels)
+    if len(shifts) < len(units) or not units:
+        return None
+    shift, unit = sum(shifts) / len(shifts), sum(units) / len(units)
+    if abs(shift) <= _LEVELS_OFF * unit:
+        return None
+    return Finding(
+        f"all elements are off by {shift:+.2g} on average, about {abs(shift) / unit:.0f} levels of "
+        "the quantiser",
+        "look at its zero point, and at how values are rounded",
+    )
+
+
+def _range(step: Step) -> float:
+    """Return the range of a rank's gradients in the middle one of the larger parameters."""
+    ranges = [
+        (part.amax(1) - part.amin(1)).mean().item()
+        for part in step.gradients.split(step.lengths, 1)
+        if part.shape[1] >= max(step.lengths)
+    ]
+    return float(sorted(ranges)[len(ranges) // 2])
+
+
+def _does_not_overshoot(series: Series) -> Finding | None:
+    """What arrives is a projection of what was due, or right in the mean of many steps."""
+    steps = [*series.of("fresh"), *series.of("same")]
+    sent = sum(float(step.wide @ step.wide) for step in steps)
+    if not sent:
+        return Finding("nothing of the average arrives in any step", "look at what is sent")
+    by_average = sum(float(step.wide @ step.average) for step in steps) / sent
+    by_target = sum(float(step.wide @ step.target) for step in steps) / sent
+    if max(by_average, by_target) >= _PROJECTION or _is_unbiased(series.of("same")):
+        return None
+    factor = 1 / max(by_average, by_target, 1e-6)
+    return Finding(
+        f"the part of the average that arrives is about {factor:.2g} times too large, and the mean "
+        "of many results of the same gradients is not their average",
+        "divide what is received by the number of ranks that sent it; a random choice of k of n "
+        "elements is multiplied by n/k only where nothing is kept for later",
+    )
+
+
+def _is_unbiased(steps: Sequence[Step]) -> bool:
+    """Return whether the mean of results of the same gradients is the average, but for chance."""
+    if len(steps) < 2:
+        return False
+    results = torch.stack([step.wide for step in steps])
+    average = steps[0].average
+    parts = results @ average / (average @ average)
+    chance = CHANCE * parts.std().item() / math.sqrt(len(steps))
+    if abs(parts.mean().item() - 1) > max(_BIASED, chance):
+        return False
+    off = (results.mean(0) - average).norm().item() ** 2
+    single = (results - average).norm(dim=1).square().mean().item()
+    return bool(len(steps) * off <= _INDEPENDENT * single)
+
+
+Test = Callable[[Series], Finding | None]
+
+_OF_ALL: tuple[Test, ...] = (
+    _pays_back,
+    _is_explained,
+    _has_all_elements,
+    _weighs_alike,
+    _is_centred,
+)
+_OF_LESS: tuple[Test, ...] = (
+    _pays_back,
+    _arrives,
+    _does_not_overshoot,
+    _weighs_alike,
+    _is_centred,
+)
