@@ -21,8 +21,8 @@ bytes and anomalies.
         factors.py           the same factor in several probes?
 
 The only collectives that hooktrace adds are here: on a probed step, for the probed bucket, an
-all-reduce of its size and an all-gather of 16 kB, which also carries when this rank had the bucket
-ready, and a checksum of the result that was probed before: whether the replicas still agree is
-known one probe later.  Nothing waits: the hook's future is passed on when the reference has arrived
-too.  The result is not touched.
+all-reduce of its size (of 32 bits an element or more) and an all-gather of 16 kB, which also says
+which call is probed, when this rank had the bucket ready, and a checksum of the result that was
+probed before: whether the replicas still agree is known one probe later.  Nothing waits: the hook's
+future is passed on when the reference has arrived too.  The result is not touched.
 """

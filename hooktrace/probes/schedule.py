@@ -56,10 +56,11 @@ class Schedule:
         """Return whether a bucket of a probed step is probed.
 
         ``bucket_count``: of the generation; a bucket beyond it, while it is not complete, is not.
+        A step between probed ones may come here after calls that were not recorded.
         """
-        if self.all_buckets:
-            return True
-        turn = (step - self.first) // self.every
+        turn, between = divmod(step - self.first, self.every)
+        if between or self.all_buckets:
+            return not between
         return bucket_count > 0 and bucket == turn % bucket_count
 
 

@@ -99,8 +99,8 @@ class TracedHook:
             return self._hook(state, bucket)
         tracer = self._tracer
         if tracer.state is not RECORDING:
-            self._notices.called_untraced()
             tracer.raise_alarm()
+            self._pass(bucket)
             return self._hook(state, bucket)
         sampled: SampledCall | None = None
         try:
@@ -137,6 +137,13 @@ class TracedHook:
         finally:
             call.returned()
         return future if sampled is None else sampled.join(future)
+
+    def _pass(self, bucket: Any) -> None:
+        """Count a call that is not recorded: ranks probe by the count, and may switch apart."""
+        self._notices.called_untraced()
+        slot = self._layout.find(bucket)
+        if slot is not None:
+            slot.model.enter(slot.index)
 
     def _sample(self, start: CallStart) -> SampledCall | None:
         model = start.slot.model

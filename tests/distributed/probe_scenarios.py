@@ -262,6 +262,20 @@ def paused(rank: int) -> dict[bool, tuple[list[tuple[int, int]], int, list[str]]
     return facts
 
 
+@mock.patch("hooktrace.probes.model._TIMEOUT", timedelta(seconds=2))
+def switched(rank: int) -> tuple[list[tuple[int, int]], int]:
+    """Return what is probed, and failures, where ranks do not record some steps, each others."""
+    ddp = make_ddp(CAP_MB, 7)
+    with Tracer(error_every=2, align_clocks=False) as tracer:
+        hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
+        for step in range(50):
+            tracer.recording = not 15 + 3 * rank <= step < 20 + 2 * rank
+            ddp.zero_grad()
+            backward(ddp, rank, step)
+        tracer.flush()
+        return _probed(tracer, "model0"), tracer.losses().get("probe_failed", 0)
+
+
 def uncollected(rank: int) -> tuple[int, float]:
     """Return how many probes of a 4 MiB bucket there were with the GC off, and MiB that they kept.
 

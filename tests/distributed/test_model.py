@@ -53,6 +53,17 @@ def test_ranks_meet_again_after_a_pause(two: Ranks) -> None:
             assert "the ranks meet again some steps later" in message
 
 
+def test_ranks_that_record_other_steps_count_all_of_them(two: Ranks) -> None:
+    """A probe to which one does not come fails, and they meet again: of the same steps."""
+    first, second = two.run(probe_scenarios.switched)
+    assert first[0] == second[0]
+    steps = [step for step, _ in first[0]]
+    assert steps[:2] == [12, 14]
+    assert steps[-5:] == list(range(steps[-1] - 8, steps[-1] + 1, 2))
+    assert steps[-1] >= 48
+    assert max(first[1], second[1]) == 1
+
+
 def test_probes_leave_nothing_to_the_garbage_collector(two: Ranks) -> None:
     """50 of them, of 4 MiB each, may keep what a few buckets take, which is the allocator's."""
     for probes, kept in two.run(probe_scenarios.uncollected):

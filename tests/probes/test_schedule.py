@@ -124,4 +124,5 @@ def test_all_buckets_when_asked_for() -> None:
     """Also those whose number is not known yet."""
     schedule = Schedule(3, 2, all_buckets=True)
     assert [schedule.takes(5, bucket, 0) for bucket in range(3)] == [True] * 3
+    assert [schedule.takes(6, bucket, 0) for bucket in range(3)] == [False] * 3
     assert not Schedule(3, 2).takes(5, 0, 0)

@@ -1,0 +1,89 @@
+"""How the probes of a model end for good, where its ranks cannot meet."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import torch
+from torch.distributed import HashStore
+
+from hooktrace.capture.buckets import BucketSlot, ModelState
+from hooktrace.probes import model as model_module
+from hooktrace.probes.model import ModelProbes
+from hooktrace.probes.probe import Probe
+from hooktrace.probes.probe_result import ProbeFailure
+from hooktrace.probes.schedule import OFF
+from hooktrace.probes.step_sampler import CallStart
+from hooktrace.testing import FakeBucket
+
+
+class Alone:
+    """A group of one rank."""
+
+    def rank(self) -> int:
+        """Return its place."""
+        return 0
+
+    def size(self) -> int:
+        """Return how many there are."""
+        return 1
+
+
+class Sink:
+    """Keeps what it gets."""
+
+    def __init__(self) -> None:
+        self.pushed: list[Any] = []
+
+    def push(self, entry: Any) -> None:
+        """Keep an entry."""
+        self.pushed.append(entry)
+
+
+def unreachable(*_: object) -> None:
+    """Fail as a group does whose ranks do not come."""
+    raise RuntimeError("nobody came")
+
+
+@pytest.fixture
+def probes(monkeypatch: pytest.MonkeyPatch) -> tuple[ModelProbes, BucketSlot, FakeBucket]:
+    """Return the probes of a model of one bucket, whose ranks cannot meet."""
+    store = HashStore()
+    monkeypatch.setattr(model_module, "job_store", lambda: store)
+    monkeypatch.setattr(model_module, "PrivateGroup", unreachable)
+    monkeypatch.setattr(model_module.dist, "get_process_group_ranks", lambda group: [0])
+    bucket = FakeBucket([torch.zeros(3)], is_last=True)
+    slot = BucketSlot(ModelState("net", "hook", {}, 0), bucket, 0, (1,))
+    slot.is_last = True
+    group: Any = Alone()
+    return ModelProbes(group, slot, [], 10, all_buckets=False, local=False), slot, bucket
+
+
+def test_meetings_that_fail_are_bounded(
+    probes: tuple[ModelProbes, BucketSlot, FakeBucket], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Three, each counted; then one warning, and nothing is tried any more."""
+    model, slot, bucket = probes
+    sink: Any = Sink()
+    for step in range(200):
+        if step >= model.next_step:
+            assert not isinstance(model.enter(CallStart(slot, step, 0, bucket, None), sink), Probe)
+    assert sink.pushed == [ProbeFailure("RuntimeError: nobody came")] * 3
+    assert model.next_step == OFF
+    assert [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING] == [
+        "compression error of net is no longer measured: 3 probes failed one after another, the "
+        "last by RuntimeError: nobody came; training goes on"
+    ]
+
+
+def test_a_forked_child_says_nothing_to_the_other_ranks(
+    probes: tuple[ModelProbes, BucketSlot, FakeBucket],
+) -> None:
+    """The connection to the store is its parent's."""
+    model, _, _ = probes
+    model.begin_in_child()
+    model.leave()
+    assert model._agreement.has_left() is None
+    assert not model._agreement.is_over()
