@@ -79,6 +79,19 @@ def test_scalars_of_timed_steps_only(tmp_path: Path) -> None:
     assert [e.wall_time for e in exposed] == [ns / 1e9 for ns in done_ns]
 
 
+def test_a_period_stands_at_its_own_step(tmp_path: Path) -> None:
+    """The step after the slow one says it; of steps that are left out none is written."""
+    steps = {i: sample.make_step(i) for i in range(1, 7)}
+    steps[4] = replace(steps[4][0], previous_period_ns=70_000_000), steps[4][1]
+    batch = Batch(run=sample.make_run(), steps=tuple(steps.values()))
+
+    events = write(tmp_path, batch, scalar_every=2)
+
+    periods = events.Scalars(f"{GROUP}/step_period_ms")
+    assert [(e.step, e.value) for e in periods] == [(1, 10.0), (3, 70.0), (5, 10.0)]
+    assert [e.step for e in events.Scalars(f"{GROUP}/exposed_ms")] == [1, 3, 5]
+
+
 def test_unknown_numbers_give_no_scalars(tmp_path: Path) -> None:
     """Unknown wire bytes and unresolved device events leave their tags out instead of writing 0."""
     step, buckets = sample.on_device(sample.make_step(1), resolved=False)
