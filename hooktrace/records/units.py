@@ -65,7 +65,15 @@ def bandwidth(bytes_per_second: float | None) -> str:
         return "-"
     if bytes_per_second >= 1e9:
         return f"{bytes_per_second / 1e9:.2f} GB/s"
-    return f"{bytes_per_second / 1e6:.0f} MB/s"
+    return f"{mb_per_second(bytes_per_second)} MB/s"
+
+
+def mb_per_second(bytes_per_second: float | None) -> str:
+    """Return a bandwidth in MB/s, two digits of a small one, which is not 0; ``-`` if unknown."""
+    if bytes_per_second is None or isnan(bytes_per_second):
+        return "-"
+    value = bytes_per_second / 1e6
+    return f"{value:,.0f}" if value >= 10 or not value else f"{value:.2g}"
 
 
 def listed(values: Iterable[int], *, most: int = 8) -> str:

@@ -215,7 +215,8 @@ class SyntheticStep(NamedTuple):
             relative_l2=size, cosine=1 - size**2 / 2, max_absolute=0.1, flipped_share=0.01,
             reference_l2=3.0,
         )  # fmt: skip
-        return step, (*buckets[:turn], replace(buckets[turn], error=error), *buckets[turn + 1 :])
+        probed = replace(buckets[turn], error=error, probed=True)
+        return replace(step, probed=True), (*buckets[:turn], probed, *buckets[turn + 1 :])
 
     def events(self, rank: int) -> list[AnomalyRecord | SkewRecord]:
         """Return what else a rank noticed: who was late, and what was wrong."""

@@ -49,6 +49,7 @@ def test_small_sizes_keep_two_significant_digits(count: int, text: str) -> None:
         (percent(0.0123), "1.2 %"),
         (percent(0.5), "50 %"),
         (bandwidth(9e8), "900 MB/s"),
+        (bandwidth(4.2e5), "0.42 MB/s"),
         (bandwidth(2.5e9), "2.50 GB/s"),
     ],
 )

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ...records import STAGES
-from ...records.units import megabytes, milliseconds, percent
+from ...records.units import mb_per_second, megabytes, milliseconds, percent
 from .facts import BucketFacts, ModelFacts, RankFacts
 
 
@@ -31,7 +31,6 @@ def bucket_columns(model: ModelFacts) -> Columns:
 
 
 def _bucket_row(b: BucketFacts, stages: list[str]) -> list[str]:
-    busbw = b.busbw_bytes_per_second
     times = [b.ready_ns, *((b.duration.p50, b.duration.p95) if b.duration else (None, None))]
     times += [*map(b.stages.get, stages), b.wait_ns]
     return [
@@ -40,7 +39,7 @@ def _bucket_row(b: BucketFacts, stages: list[str]) -> list[str]:
         megabytes(b.wire_bytes),
         *map(milliseconds, times),
         percent(b.tail_share),
-        "-" if busbw is None else f"{busbw / 1e6:,.0f}",
+        mb_per_second(b.busbw_bytes_per_second),
         "-" if b.error is None else f"{b.error.p50:.2g}",
     ]
 

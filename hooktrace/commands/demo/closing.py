@@ -24,7 +24,7 @@ from ...records import STAGES, Batch, BucketRecord
 from ...records.files import find_records, record_path
 from ...records.reader import read_parts
 from ...records.summary import ModelSummary
-from ...records.units import megabytes, milliseconds
+from ...records.units import mb_per_second, megabytes, milliseconds
 from .options import DemoOptions, sends_opentelemetry
 from .train import RankResult
 
@@ -82,7 +82,6 @@ def _bucket_table(summary: ModelSummary) -> Table:
     for heading in ("bucket", "grad", "sent", "time", "p95", *stages, "busbw"):
         table.add_column(heading, justify="right", no_wrap=True)
     for bucket in summary.buckets:
-        busbw = bucket.busbw_p50_bytes_per_second
         table.add_row(
             str(bucket.bucket),
             megabytes(bucket.gradient_bytes),
@@ -90,7 +89,7 @@ def _bucket_table(summary: ModelSummary) -> Table:
             milliseconds(bucket.duration_p50_ns),
             milliseconds(bucket.duration_p95_ns),
             *(milliseconds(bucket.stage_p50_ns.get(name, 0)) for name in stages),
-            "-" if busbw is None else f"{busbw / 1e6:.0f}",
+            mb_per_second(bucket.busbw_p50_bytes_per_second),
         )
     return table
 

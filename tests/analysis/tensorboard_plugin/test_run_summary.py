@@ -33,3 +33,16 @@ def test_the_late_rank_is_marked_and_counted(tmp_path: Path) -> None:
     start = steps[longest].first_ready_ns - steps[1].first_ready_ns
     assert step_of(made, longest)["start"] == start
     assert step_of(made, 10**6)["step"] == 100
+
+
+def test_probed_steps_are_not_counted_in_the_lists(tmp_path: Path) -> None:
+    """Neither for who was late nor for what was slow."""
+    job = SyntheticJob(
+        steps=40, bucket_bytes=(4_000_000,) * 3, late_ms={2: 5.0}, jitter_ms=0.0, error=0.1,
+        error_every=10,
+    )  # fmt: skip
+    write_job(job, tmp_path)
+    summary = summary_of(scene_of(load(find_records(tmp_path)), job.model))
+    (late,) = summary["late"]
+    assert (late["times"], late["of"]) == (36 * 3, 36 * 3)
+    assert {row["step"] for row in summary["exposed"]}.isdisjoint({10, 20, 30, 40})
