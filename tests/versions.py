@@ -11,3 +11,12 @@ BROADCASTS_COMPLEX = _TORCH > (2, 6)
 
 COMPILES_GENERATORS = _TORCH > (2, 6)
 """Whether dynamo traces every hook's generator: in 2.6 it fails by itself on some."""
+
+RECORDS_GLOO = hasattr(torch._C._distributed_c10d, "_dump_fr_trace")
+"""Whether torch's Flight Recorder knows gloo: that of 2.6 is NCCL's alone."""
+
+ZERO_OVERLAPS_ON_FAKES = _TORCH > (2, 6)
+"""Whether torch lets its ZeRO overlap on the fake backend, not on NCCL alone as 2.6 does."""
+
+FAKES_COLLECTIVES = _TORCH > (2, 6)
+"""Whether collectives run over fake tensors, as the device that is not there needs them to."""

@@ -8,8 +8,12 @@ import pytest
 
 from tests.distributed import wire_scenarios
 from tests.distributed.harness import Ranks
+from tests.versions import RECORDS_GLOO
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not RECORDS_GLOO, reason="this torch's Flight Recorder knows NCCL only"),
+]
 
 NUMEL, BUCKETS = 32 * 32 + 32, 6
 PADDED = 3 * 512
