@@ -25,4 +25,7 @@ all-reduce of its size (of 32 bits an element or more) and an all-gather of 16 k
 which call is probed, when this rank had the bucket ready, and a checksum of the result that was
 probed before: whether the replicas still agree is known one probe later.  Nothing waits: the hook's
 future is passed on when the reference has arrived too.  The result is not touched.
+
+On a device the numbers are made there and copied to the host without waiting, and the reference
+goes over the hook's own group (device_group.py), where all ranks consent to it (consent.py).
 """

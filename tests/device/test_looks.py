@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from hooktrace import Tracer, trace
+from hooktrace.probes.consent import Consent
 from hooktrace.testing import FakeBucket
 
 from .fake_device import FakeDevice
@@ -115,6 +116,23 @@ def test_a_rank_that_cannot_probe_issues_nothing(monkeypatch: pytest.MonkeyPatch
             monkeypatch.setattr("hooktrace.probes.probe.finite_parts", no_memory)
             training.run(1)
             monkeypatch.undo()
+            issued.append(device.collectives)
+            tracer.flush()
+            assert set(tracer.losses()) == ({"probe_failed"} if options["error_every"] else set())
+    assert issued[0] == issued[1]
+
+
+def test_without_the_consent_of_all_nothing_is_issued(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The probe is counted as failed, and the hook's collectives are alone as if not probed."""
+    issued = []
+    for options in ({"error_every": 0}, {"error_every": 1, "error_all_buckets": True}):
+        with (
+            FakeDevice() as device,
+            Tracer(align_clocks=False, run_id="fake", **options) as tracer,
+        ):
+            monkeypatch.setattr(Consent, "given", lambda *_: False)
+            training = Training("fp16", tracer, device)
+            training.run(PROBED[0] + 1)
             issued.append(device.collectives)
             tracer.flush()
             assert set(tracer.losses()) == ({"probe_failed"} if options["error_every"] else set())
