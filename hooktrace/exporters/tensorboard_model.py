@@ -75,7 +75,7 @@ class ModelSeries:
         # What an opaque hook sends is known of few steps: none of them is left out.
         if self._timed_steps % scalar_every == 0 or step.sent is not None:
             self._file.scalars(step.step, wall_ns, self._scalars(step))
-            self._due = step.step
+            self._due = step.step if step.counts else -1
         if not step.counts:
             return
         self._timed_steps += 1
