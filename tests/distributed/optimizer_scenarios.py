@@ -306,7 +306,7 @@ def traced(rank: int) -> dict[str, Any]:
             "recorded": [sum(b.step == s for b in tracer.buckets()) for s in range(STEPS)]
             == buckets,
             "stages": {
-                tuple(s.name for s in b.stages if s.name not in {"turn", "queue"})
+                tuple(s.name for s in b.stages if s.name not in {"probe", "turn", "queue"})
                 for b in tracer.buckets()
             },
             "anomalies": list(tracer.anomalies()),
