@@ -214,7 +214,7 @@ def schedules(rank: int) -> dict[str, Any]:
         for step in range(20):
             backward(ddp, rank, step)
         facts["one rank"] = _probed(tracer, "model0")
-    messages = _Messages()
+    messages = _Messages("is no longer measured")
     logging.getLogger("hooktrace").addHandler(messages)
     for layers, (options, local) in enumerate(
         (
@@ -244,7 +244,7 @@ def paused(rank: int) -> dict[bool, tuple[list[tuple[int, int]], int, list[str]]
     """
     facts = {}
     for all_buckets in (False, True):
-        messages = _Messages()
+        messages = _Messages("probe")
         logging.getLogger("hooktrace").addHandler(messages)
         ddp = make_ddp(CAP_MB)
         with Tracer(error_every=1, error_all_buckets=all_buckets, align_clocks=False) as tracer:
@@ -384,7 +384,7 @@ def alarms(rank: int) -> dict[str, Any]:
     """Return what ``on_anomaly`` does about a sum: (raised, logged, recorded, still records)."""
     facts = {}
     for reaction in ("record", "warn", "raise"):
-        handler = _Messages()
+        handler = _Messages("hook 'made', bucket")
         logging.getLogger("hooktrace").addHandler(handler)
         raised = "nothing"
         ddp = make_ddp(CAP_MB)
@@ -406,15 +406,16 @@ def alarms(rank: int) -> dict[str, Any]:
 
 
 class _Messages(logging.Handler):
-    """Keeps the messages."""
+    """Keeps the messages that have some words; others are about how long this machine takes."""
 
-    def __init__(self) -> None:
+    def __init__(self, about: str) -> None:
         super().__init__()
+        self._about = about
         self.messages: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         message = record.getMessage()
-        if "hook 'made', bucket" in message:  # others are about how long this machine takes
+        if self._about in message:
             self.messages.append(message)
 
 
