@@ -18,17 +18,18 @@ each parameter are the largest of all, with signs that the ranks share.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import torch
 
-from ...records import Transfer
+from ...probes.wire import FlightRecorder
 from ...tracing.tracer import Tracer
 from .rank import Context
 from .series import Series, is_pointless
 from .steps import Ledger, Step
-from .training import MANY, Make, Shapes, Training, Values, ordinary, product
+from .training import MANY, Make, Shapes, Training, Values, lengths_of_shapes, ordinary, product
 from .verdict import verdict
 from .wire_format import WireFormat, format_of
 
@@ -38,6 +39,9 @@ _IMPULSE = 16.0
 _SMALL = 1 / 256
 _EMPTY = 1e-4
 _SEED = 1 << 24
+_SENT = ("fresh", "small")
+"""Phases, one after the other, in which what is sent is looked up."""
+
 _PHASES = (
     ("settle", 12),
     ("rest", 5),
@@ -53,10 +57,19 @@ _PHASES = (
 def arithmetic(context: Context) -> None:
     """Train on chosen gradients and judge all results together."""
     training = Training(context, probed=False)
-    steps = chosen(MANY, training.ledger, lambda make, phase: training.step(make, phase=phase))
+    spans: list[tuple[int, int]] = []
+
+    def train(make: Make, phase: str) -> Step:
+        began = time.time_ns()
+        step = training.step(make, phase=phase)
+        if phase in _SENT:
+            spans.append((began, time.time_ns()))
+        return step
+
+    steps = chosen(MANY, training.ledger, train)
     if not context.loaded.local:
         training.judge_same(steps)
-        series = Series(steps, wire_of(training.tracer, context.size))
+        series = Series(steps, wire_of(training.tracer, spans, context.size))
         if found := verdict(series):
             context.find("wrong_gradients", found.what, remedy=found.remedy)
         elif is_pointless(series):
@@ -79,18 +92,20 @@ def chosen(shapes: Shapes, ledger: Ledger, train: Callable[[Make, str], Step]) -
     return steps
 
 
-def wire_of(tracer: Tracer, ranks: int) -> WireFormat:
-    """Return what went over the wire in the steps whose bytes are known."""
-    tracer.flush()
-    transfers: list[Transfer] = []
-    numel = 0
-    calls = tracer.buckets()
-    for step in tracer.steps():
-        own = [b for b in calls if (b.step, b.model) == (step.step, step.model)]
-        if step.warmup or step.wire_bytes is None:
-            continue
-        numel += sum(bucket.numel for bucket in own)
-        transfers += step.sent or [t for bucket in own for t in bucket.transfers]
+def wire_of(tracer: Tracer, spans: Sequence[tuple[int, int]], ranks: int) -> WireFormat:
+    """Return what went over the wire.
+
+    ``spans``: wall-clock ns of steps, one after another, in which torch's recorder is asked; where
+    it does not know, the tracer's records of staged hooks do.
+    """
+    issued = FlightRecorder().issued(spans[0][0], spans[-1][1])
+    transfers = [one.transfer for one in issued or () if one.transfer is not None]
+    numel = len(spans) * sum(lengths_of_shapes(MANY))
+    if issued is None or len(transfers) < len(issued):
+        tracer.flush()
+        known = [bucket for bucket in tracer.buckets() if bucket.wire_bytes is not None]
+        transfers = [transfer for bucket in known for transfer in bucket.transfers]
+        numel = sum(bucket.numel for bucket in known)
     return format_of(transfers, numel, ranks) if numel else WireFormat("less", "unknown", math.nan)
 
 

@@ -25,10 +25,13 @@ _REMEDY = "compare one bucket's result with the mean of the gradients"
 Cause = tuple[str, str] | None
 
 
-def cause_of(steps: Sequence[Step], what: str, worst: Step | None = None) -> tuple[str, str]:
+def cause_of(
+    steps: Sequence[Step], what: str, worst: Step | None = None, remedy: str = _REMEDY
+) -> tuple[str, str]:
     """Return what is seen with what does that, and the remedy.
 
     ``what``: the sentence so far.  ``worst``: the step to explain, by default the last.
+    ``remedy``: where nothing fits.
     """
     step = worst or steps[-1]
     tests: tuple[Callable[[Step], Cause], ...] = (
@@ -44,7 +47,7 @@ def cause_of(steps: Sequence[Step], what: str, worst: Step | None = None) -> tup
     for test in tests:
         if found := test(step):
             return f"{what}: {found[0]}", found[1]
-    return what, _REMEDY
+    return what, remedy
 
 
 def _late(steps: Sequence[Step], step: Step) -> Cause:

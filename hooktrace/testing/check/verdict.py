@@ -55,10 +55,19 @@ def verdict(series: Series) -> Finding | None:
 
 def _arrives(series: Series) -> Finding | None:
     """A step's result has something of its own gradients in it."""
-    steps = [step for step in series.of("impulse", "fresh") if step.wide.any()]
-    if any(cosine(step.wide, step.average) > chance(series) for step in steps):
+    steps = series.of("impulse", "fresh")
+    found = max(cosine(step.wide, step.average) for step in steps)
+    if found > chance(series):
         return None
-    return Finding(*cause_of(series.of("impulse", "fresh"), "nothing of a step's own average"))
+    what = (
+        f"nothing of a step's own average is in its result (cosine {found:.2g}, where chance "
+        f"explains {chance(series):.2g})"
+    )
+    remedy = (
+        "give DDP the future of this step's own collective, and add what was left out once: "
+        "residual = input - sent, where input = gradient + residual"
+    )
+    return Finding(*cause_of(steps, what, remedy=remedy))
 
 
 def _pays_back(series: Series) -> Finding | None:
