@@ -16,6 +16,7 @@ from tests.exporters.records_sample import make_anomaly, make_run
 
 _KIND_AT = {
     "anomaly": 0,
+    "_anomaly": 0,
     "anomaly_of": 1,
     "note": 0,
     "_note": 0,
@@ -44,6 +45,10 @@ def _emitted(tree: ast.Module) -> Iterator[str]:
             for keyword in node.keywords if name in {"Problem", "AnomalyRecord"} else ():
                 if keyword.arg == "kind":
                     yield from _texts(keyword.value)
+        if isinstance(node, ast.FunctionDef) and node.name == "_name":  # of a factor
+            for given in ast.walk(node):
+                if isinstance(given, ast.Return) and given.value is not None:
+                    yield from _texts(given.value)
         if isinstance(node, ast.Assign):
             (target,) = node.targets[:1]
             first = target.elts[0] if isinstance(target, ast.Tuple) else target
