@@ -125,6 +125,7 @@ class Probe(Look):
             self._release()
             # Its traceback has this frame, which has the future that is to have the error.
             joined.set_exception(error.with_traceback(None))
+            error.__traceback__ = None  # nor what it got when the future's callbacks raised it
             return
         # Whatever happens to the comparison, Ctrl-C included, DDP waits for its result.
         try:
