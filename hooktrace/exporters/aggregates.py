@@ -89,10 +89,11 @@ def _observe_step(step: StepRecord) -> Iterator[Observation]:
     yield (m.WARMUP_STEPS, labels, int(step.warmup))
     yield (m.SHADOW_STEPS, labels, int(step.shadow))
     yield (m.INCOMPLETE_STEPS, labels, int(not step.complete))
+    if step.previous_period_ns is not None:  # of a step that counts, whether or not this one does
+        yield (m.STEP_PERIOD, labels, step.previous_period_ns / 1e9)
     if not step.counts:
         return
     for metric, value, unit in (
-        (m.STEP_PERIOD, step.previous_period_ns, 1e9),
         (m.EXPOSED, step.exposed_ns, 1e9),
         (m.BUSY, step.busy_ns, 1e9),
         (m.OVERLAP, step.overlap_ratio, 1),
