@@ -16,7 +16,7 @@ from .steps import Step, bounded, cosine, distance, fit
 _FITS = 0.1
 """Of the distance to the average: a formula fits better than that by far."""
 
-_ALIKE = 0.95
+_LATE = 0.3
 _FEW = 0.02
 _MOSTLY = 0.5
 _WRONG = 0.05
@@ -53,7 +53,7 @@ def cause_of(
 def _late(steps: Sequence[Step], step: Step) -> Cause:
     for before, after in pairwise(steps):
         is_new = cosine(before.average, after.average) < _MOSTLY
-        if is_new and cosine(after.wide, before.average) >= _ALIKE:
+        if is_new and distance(after.wide, before.average) <= _LATE:
             what = f"step {after.number} has the average of the step before it"
             return what, "give DDP the future of this step's own collective"
     return None
@@ -78,7 +78,7 @@ def _weights(step: Step) -> Cause:
     if distance(step.wide, weights @ step.gradients) > _FITS * min(1.0, step.error):
         return None
     times = weights * len(weights)
-    parts = ", ".join(f"{weight:.3g}" for weight in times.tolist())
+    parts = ", ".join(f"{weight:.4g}" for weight in times.tolist())
     what = f"the ranks' gradients weigh {parts} times what they should"
     return what, "divide the sum of all ranks by their number, and by nothing else"
 

@@ -46,13 +46,13 @@ def is_pointless(series: Series) -> bool:
 def true_kind(series: Series) -> Kind:
     """Return the kind of the wire, or what the hook makes of numbers that it then sends whole.
 
-    A hook that quantises or leaves out, feeds the loss back, and sends float32 is right, if slow.
+    A hook that quantises or leaves out, feeds the loss back, and sends more bits is right, if slow.
     That the loss is fed back shows after the impulse, whose results have few values, or a loss that
     is small and has nothing to do with the gradients, as the last bits of a number have not.
     """
     kind = series.wire.kind
     impulse, rests = series.of("impulse"), series.of("rest after")
-    if kind not in ("exact", "half") or not impulse or not rests:
+    if kind == "less" or not impulse or not rests:
         return kind
     step, rest = impulse[-1], rests[0]
     if step.error <= step_tolerance(series, step):

@@ -342,6 +342,15 @@ def sign_with_feedback_as_float32(me: Rank, g: torch.Tensor) -> Rounds:
 
 
 @right
+def sign_with_feedback_as_bytes(me: Rank, g: torch.Tensor) -> Rounds:
+    x = me.residual(g)
+    me.kept["left"] = x - signs(x)
+    rows = yield "gather", as_bytes(x.sign().to(torch.int8), x.abs().mean())
+    parts = [r[:-4].view(torch.int8).float() * r[-4:].clone().view(torch.float32) for r in rows]
+    return torch.stack(parts).sum(0) / me.size
+
+
+@right
 def sign(me: Rank, g: torch.Tensor) -> Rounds:
     return (yield from packed(me, g, g))
 
