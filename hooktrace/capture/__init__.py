@@ -3,7 +3,7 @@
     GradBucket --layout.py--> BucketSlot (buckets.py)   which model, generation and bucket
                                  |
                               BucketCall (calls.py)     stamps of one hook call; they never raise
-                                 |    ^-- device_events.py    events of a reused pool, one a device
+                                 |    ^-- device_call.py, device_events.py  the device's own times
                                  v
                               Ring (ring.py)            bounded; what does not fit is counted
 

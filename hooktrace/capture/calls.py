@@ -28,7 +28,7 @@ from typing import NamedTuple, Protocol
 from .backward import watch
 from .buckets import BucketSlot
 from .clocks import Clock
-from .device_events import DeviceEvent, EventPool, refuse_captured_stream
+from .device_events import DeviceEvent, EventPool
 
 
 class GroupFacts(Protocol):
@@ -251,63 +251,3 @@ class BucketCall:
 
 _new = tuple.__new__
 """Makes a named tuple in half the time of its own constructor."""
-
-
-class DeviceCall(BucketCall):
-    """A call for a bucket on a device: each stamp is an event on its current stream too.
-
-    Raises ``RuntimeError`` where that stream is being captured into a graph.
-    """
-
-    def __init__(self, slot: BucketSlot, step: int, ready: int, recorder: Recorder) -> None:
-        refuse_captured_stream(slot.device)
-        super().__init__(slot, step, ready, recorder)
-        self.events: list[DeviceEvent] | None = []
-        self._record()
-
-    def issued(self, operation: Stamped) -> None:
-        """Record an event, and stamp."""
-        if self.staged:
-            self._record()
-        super().issued(operation)
-
-    def arrived(self) -> None:
-        """Record an event, and stamp."""
-        if self.staged:
-            self._record()
-        super().arrived()
-
-    def finished(self) -> None:
-        """Record an event, stamp, and push the call."""
-        self._record()
-        super().finished()
-
-    def returned(self) -> None:
-        """Stamp; record an event where backward may go on after the call."""
-        super().returned()
-        if self.backward_end is not None:
-            self._record_around_backward()
-
-    def backward_ended(self) -> None:
-        """Record an event, and stamp."""
-        self._record_around_backward()
-        super().backward_ended()
-
-    def lose_stamps(self, error: Exception) -> None:
-        """Give up the device's times too: which event is which stamp's is no longer known."""
-        self.events = None
-        super().lose_stamps(error)
-
-    def _record_around_backward(self) -> None:
-        try:
-            event = self._recorder.event_pool.record(self.slot.device)
-        except Exception:  # the device does not know then how much backward hid
-            return
-        self.around_backward = (*self.around_backward, event)
-
-    def _record(self) -> None:
-        if self.events is not None:
-            try:
-                self.events.append(self._recorder.event_pool.record(self.slot.device))
-            except Exception as error:
-                self.lose_stamps(error)

@@ -3,9 +3,8 @@
     SyntheticJob --simulate--> SyntheticStep --completed(rank)--> records --write_job--> files
 
 A collective starts when its last rank has launched it and one of the backend's workers is free, and
-takes a latency plus its bytes over the bandwidth.  So a late rank makes all others wait, a last
-bucket that is large is exposed, and small buckets are mostly latency.
-Who wants times of his own writes them down: ``SyntheticJob().step(1, [Moments(...), ...])``.
+takes a latency plus its bytes over the bandwidth.  So a late rank makes all others wait, and a
+large last bucket is exposed.  Times of one's own: ``SyntheticJob().step(1, [Moments(...), ...])``.
 """
 
 from __future__ import annotations
@@ -40,7 +39,6 @@ from ..records.intervals import bus_bytes, exposed_ns, union_ns
 from ..records.lines import Losses
 
 _MS = 1_000_000
-_SECOND = 10**9
 _WORKERS = 2
 _Ints = npt.NDArray[np.int64]
 
@@ -92,12 +90,12 @@ class SyntheticJob:
     anomaly_rank: int | None = None
     clocks: bool = True
     start_ns: int = 10 * _MS
-    wall_ns: int = 1_795_000_000 * _SECOND
+    wall_ns: int = 1_795_000_000_000 * _MS
     seed: int = 0
 
     def offset_ns(self, rank: int) -> int:
         """Return by how much a rank's host clock is behind rank 0's."""
-        return rank * _SECOND
+        return rank * 1000 * _MS
 
     def run(self, rank: int) -> RunInfo:
         """Return the run as a rank sees it, eight of them on a host."""

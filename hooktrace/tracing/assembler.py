@@ -17,18 +17,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..capture.calls import NOT_YET, BucketCall, DeviceCall, StampFailure
+from ..capture.calls import NOT_YET, BucketCall, StampFailure
+from ..capture.device_call import DeviceCall
 from ..capture.device_events import EventPool
 from ..probes.anomalies import anomaly_of
 from ..probes.check_result import CheckResult
 from ..probes.diagnosis import Diagnosis
-from ..probes.probe_result import (
-    ProbeFailure,
-    ProbeResult,
-    error_record,
-    mismatch,
-    skew_record,
-)
+from ..probes.probe_result import ProbeFailure, ProbeResult, error_record, mismatch, skew_record
 from ..probes.wire import (
     Attribution,
     CallWindow,

@@ -20,7 +20,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..capture.buckets import BucketSlot
-from ..capture.calls import BucketCall, DeviceCall, Recorder, StampFailure
+from ..capture.calls import BucketCall, Recorder, StampFailure
+from ..capture.device_call import DeviceCall
 from ..capture.device_events import refuse_captured_stream
 from ..capture.layout import LayoutTracker
 from ..probes.step_sampler import CallStart, SampledCall

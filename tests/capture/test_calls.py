@@ -1,53 +1,35 @@
-"""A call's stamps: what fails leaves its times unknown."""
+"""A call's stamps: a clock that fails leaves its times unknown, and the call comes to its end."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 
-from hooktrace.capture.calls import DeviceCall
-from hooktrace.testing import FakeClock
+from hooktrace.capture.calls import NOT_YET, BucketCall
 from tests.fakes import FakeOperation
 
 
-class FailingPool:
-    """Device events that cannot be recorded from the n-th on."""
-
-    def __init__(self, good: int) -> None:
-        self.good = good
-
-    def record(self, device: Any) -> str:
-        """Return an event, or raise."""
-        self.good -= 1
-        if self.good < 0:
-            raise RuntimeError("the device is lost")
-        return "event"
-
-
-class Recorder:
-    """What a call needs of a tracer, and the calls that it was given."""
-
-    def __init__(self, pool: Any) -> None:
-        self.clock = FakeClock()
-        self.event_pool = pool
-        self.calls: list[Any] = []
-        self.push = self.calls.append
-
-
-@pytest.mark.parametrize("good", range(4))
-def test_events_that_cannot_be_recorded_leave_the_device_times_unknown(good: int) -> None:
-    """The call still ends, and says why its times are not known."""
-    recorder: Any = Recorder(FailingPool(good))
-    slot: Any = SimpleNamespace(device=torch.device("meta"))
-    call = DeviceCall(slot, 1, 0, recorder)
+@pytest.mark.parametrize("good", range(3))
+def test_a_clock_that_fails_leaves_the_stages_unknown(good: int) -> None:
+    """Whichever stamp it is; the call is pushed once and says why."""
+    calls: list[Any] = []
+    recorder: Any = SimpleNamespace(clock=_clock(good).__next__, push=calls.append)
+    slot: Any = None
+    call = BucketCall(slot, 1, 0, recorder)
     call.issued(FakeOperation(wire_bytes=4))
     call.arrived()
     call.finished()
-    assert recorder.calls == [call]
-    assert call.events is None
-    assert call.unknown == "RuntimeError: the device is lost"
+    assert calls == [call]
+    assert call.unknown == "RuntimeError: the clock is lost"
+    assert call.rounds == []
     assert not call.staged
     assert not call.in_flight
+    assert call.done == NOT_YET
+
+
+def _clock(good: int) -> Iterator[int]:
+    yield from range(1, good + 1)
+    raise RuntimeError("the clock is lost")

@@ -63,7 +63,7 @@ def test_a_captured_hook_runs_untraced(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(device: torch.device) -> None:
         raise RuntimeError("captured")
 
-    monkeypatch.setattr("hooktrace.capture.calls.refuse_captured_stream", refuse)
+    monkeypatch.setattr("hooktrace.capture.device_call.refuse_captured_stream", refuse)
     with Tracer(error_every=0, align_clocks=False) as tracer:
         bucket = FakeBucket([torch.zeros(8, device="meta")])
         result = trace(opaque, tracer=tracer)(None, bucket).wait()
