@@ -83,10 +83,15 @@ def _connect(key: str, group: dist.ProcessGroup) -> Any:
     return made
 
 
+_of_the_parent: list[_RoundGroup] = []
+"""Groups that a forked child must not let go of: their end waits for threads that it has not."""
+
+
 def _forget() -> None:
     """Begin anew in a forked child, which has none of the connections' threads."""
     global _lock  # noqa: PLW0603  # it may have been held by a thread that is not there
     _lock = threading.Lock()
+    _of_the_parent.extend(_made.values())
     _made.clear()
 
 

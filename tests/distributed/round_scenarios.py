@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import sys
 import threading
 import time
@@ -104,6 +106,23 @@ def connected_crosswise(rank: int) -> list[int]:
 def _is_in(thread: threading.Thread, function: Any) -> bool:
     frame = sys._current_frames().get(thread.ident or 0)
     return frame is not None and frame.f_code is function.__code__
+
+
+@scenario(apart=True, deadline_s=60)
+def forked_child(rank: int) -> int | None:
+    """Return how a child ends that is forked beside a round group, as workers of a data loader."""
+    round_groups.round_group(dist.group.WORLD, torch.empty(1))  # type: ignore[arg-type]
+    child = os.fork()
+    if not child:
+        os._exit(0)
+    for _ in range(2000):
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
+            return status
+        time.sleep(0.01)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return None
 
 
 @scenario(apart=True)

@@ -138,7 +138,7 @@ def test_the_example_averages_to_equal_replicas() -> None:
             os.killpg(process.pid, signal.SIGTERM)
         process.wait(30)
     assert process.returncode == 0, output
-    assert "model0: post_localSGD_hook, medians of 50 steps" in output
+    assert "model0: post_localSGD_hook, medians of 49 steps" in output
     found = re.search(
         r"^replicas apart by (\S+) before the last averaging, (\S+) after", output, re.M
     )

@@ -23,3 +23,8 @@ def test_two_models_in_two_threads_on_two_groups(two: Ranks) -> None:
 def test_two_threads_connect_their_groups_crosswise(two: Ranks) -> None:
     """The wait of one does not hold the store's client, which the other needs."""
     assert two.run(round_scenarios.connected_crosswise) == [[2, 2]] * 2
+
+
+def test_a_forked_child_is_not_held_up(two: Ranks) -> None:
+    """It lets go of no connection, whose threads it does not have."""
+    assert two.run(round_scenarios.forked_child) == [0, 0]

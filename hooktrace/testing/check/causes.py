@@ -52,6 +52,8 @@ def cause_of(
 
 def _late(steps: Sequence[Step], step: Step) -> Cause:
     for before, after in pairwise(steps):
+        if not before.average.any():  # whatever gives zeros would fit
+            continue
         is_new = cosine(before.average, after.average) < _MOSTLY
         if is_new and distance(after.wide, before.average) <= _LATE:
             what = f"step {after.number} has the average of the step before it"
