@@ -93,10 +93,17 @@ def slow_steps_cost(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]
         evidence=(
             f"the slowest takes {ms(slow.slowest_ns)}; {noun} {listed(slow.steps, most=6)}",
             f"of the excess {percent(share)} is exposed communication, {percent(backward)} between "
-            "the first and the last gradient of backward, the rest outside of both",
+            f"the first and the last gradient of backward, {rest_of(share + backward)}",
         ),
         remedy=remedy,
     )
+
+
+def rest_of(shares: float) -> str:
+    """Return what the two shares of an excess, each a median over the ranks, leave over."""
+    if shares > 1:
+        return "each at its median rank, so that they overlap"
+    return "the rest outside of both"
 
 
 def steps_stalled(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:

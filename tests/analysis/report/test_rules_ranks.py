@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from hooktrace.analysis.report import rules_ranks
 from tests.analysis.report.jobs import (
     HIDDEN,
     MS,
@@ -54,3 +55,9 @@ def test_slow_steps(tmp_path: Path) -> None:
     assert gain_ms(finding) == pytest.approx(100 / 19)
     assert finding.sentence.endswith("mostly outside of backward and communication.")
     assert finding.evidence[0].endswith("step 10")
+
+
+def test_shares_of_two_ranks_leave_no_rest() -> None:
+    """Medians over ranks may come to more than all of it."""
+    assert rules_ranks.rest_of(0.55 + 0.52) == "each at its median rank, so that they overlap"
+    assert rules_ranks.rest_of(0.9) == "the rest outside of both"
