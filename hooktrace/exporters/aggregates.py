@@ -3,10 +3,10 @@
     Batch --observe--> Observation, Observation, ... --ModelLabels.fold, add-->
         one series of values a metric --snapshot--> Prometheus, OpenTelemetry
 
-Warm-up and probed steps, shadow calls and incomplete steps are counted, but give no timings.  What
-rarely happens is counted from 0 on, since Prometheus' ``increase`` does not see a series' first
-value.  The drain pays for aggregation, whoever reads pays for formatting; the training thread has
-no part in either.
+Warm-up and probed steps, shadow calls and incomplete steps are counted, but give no timings.
+Steps, and what rarely happens, are counted from 0 on, since Prometheus' ``increase`` does not see a
+series' first value.  The drain pays for aggregation, whoever reads pays for formatting; the
+training thread has no part in either.
 """
 
 from __future__ import annotations
@@ -66,6 +66,8 @@ def _observe_run(batch: Batch) -> Iterator[Observation]:
         yield (m.GENERATION, model, layout.generation)
         for kind in ANOMALIES:
             yield (m.ANOMALIES, (*model, kind), 0)
+        for counter in (m.STEPS, m.WARMUP_STEPS, m.SHADOW_STEPS, m.INCOMPLETE_STEPS):
+            yield (counter, model, 0)
         for entry in layout.buckets:
             if entry.bucket < m.MAX_BUCKET_LABELS:
                 bucket = (*model, m.bucket_label(entry.bucket))

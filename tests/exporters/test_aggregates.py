@@ -94,6 +94,13 @@ def test_what_rarely_happens_is_counted_from_zero_on() -> None:
     assert found[m.EXPORTER_FAILURES, ("mine",)] == 0
 
 
+def test_steps_are_counted_from_zero_on_with_the_layout() -> None:
+    """Whoever scrapes before the first step is through finds the series."""
+    found = {(o.metric, o.labels): o.value for o in seen(replace(make_batch(), steps=()))}
+    for metric in (m.STEPS, m.WARMUP_STEPS, m.SHADOW_STEPS, m.INCOMPLETE_STEPS):
+        assert found[metric, (MODEL, HOOK)] == 0
+
+
 def test_errors_are_observed_as_distribution_and_by_bucket() -> None:
     """A probed bucket gives one observation of each; an error that has no number gives none."""
     names = ("compression_error", "bucket_error", "bucket_cosine")
