@@ -1,6 +1,6 @@
 """The metrics table's values: what each batch says, and running totals of it.
 
-    Batch --observe--> Observation, Observation, ... --ModelLabels.fold, add-->
+    Batch --observe--> observations by model --ModelLabels.fold, Aggregates.add-->
         one series of values a metric --snapshot--> Prometheus, OpenTelemetry
 
 Warm-up and probed steps, shadow calls and incomplete steps are counted, but give no timings.
@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from copy import copy
 from dataclasses import dataclass, field
 
@@ -41,15 +41,61 @@ as all else that becomes of it.
 """
 
 
-def observe(batch: Batch) -> Iterator[Observation]:
-    """Yield every observation of a batch, steps in order, totals of losses and failures last."""
-    yield from _observe_run(batch)
+Group = tuple[tuple[str, str] | None, list[Observation]]
+"""Observations of one model, named with its hook, whose labels begin with it; ``None``: of none."""
+
+
+def observe(batch: Batch) -> list[Group]:
+    """Return every observation of a batch, steps in order, totals of losses and failures last.
+
+    Made once for all exporters of a drain.
+    """
+    if _last.batch is not batch:
+        _last.batch, _last.groups = batch, list(_observe(batch))
+    return _last.groups
+
+
+class _Last(threading.local):
+    """The batch that this thread's exporters were given last, and what it says."""
+
+    batch: Batch | None = None
+    groups: list[Group]
+
+
+_last = _Last()
+
+
+def _observe(batch: Batch) -> Iterator[Group]:
+    run = batch.run
+    labels = (run.run_id, str(run.world_size), run.backend, run.torch_version)
+    yield None, [(m.RUN, labels, 1.0)]
+    for layout in batch.of(LayoutRecord):
+        model = layout.model, layout.hook
+        yield model, list(_observe_layout(layout, model))
     for step, buckets in batch.steps:
-        yield from _observe_step(step)
-        yield from _observe_sent(step, buckets)
-        for bucket in buckets:
-            yield from _observe_bucket(bucket, timed=step.counts)
-    yield from _observe_events(batch)
+        model = step.model, step.hook
+        yield (
+            model,
+            [
+                *_observe_step(step, model),
+                *_observe_sent(step, buckets, model),
+                *_observe_buckets(buckets, model, timed=step.counts),
+            ],
+        )
+    for anomaly in batch.of(AnomalyRecord):
+        model = anomaly.model, anomaly.hook
+        yield model, [(m.ANOMALIES, (*model, anomaly.kind), 1)]
+    for skew in batch.of(SkewRecord):
+        if skew.uncertainty_ns is not None:
+            model = skew.model, skew.hook
+            yield model, [(m.ARRIVAL_LAG, model, skew.lag_ns / 1e9)]
+    yield None, list(_observe_process(batch))
+
+
+def _observe_process(batch: Batch) -> Iterator[Observation]:
+    for clock in batch.of(ClockRecord)[-1:]:
+        yield (m.CLOCK_OFFSET, (), clock.offset_ns / 1e9)
+        yield (m.CLOCK_UNCERTAINTY, (), clock.uncertainty_ns / 1e9)
     for exporter, count in batch.failures.items():
         yield (m.EXPORTER_FAILURES, (exporter,), count)
     own = (f"{e}_{what}" for e in batch.failures for what in m.LOSSES_OF_EXPORTERS.get(e, ()))
@@ -57,36 +103,18 @@ def observe(batch: Batch) -> Iterator[Observation]:
         yield (m.RECORDS_LOST, (reason,), count)
 
 
-def _observe_run(batch: Batch) -> Iterator[Observation]:
-    run = batch.run
-    labels = (run.run_id, str(run.world_size), run.backend, run.torch_version)
-    yield (m.RUN, labels, 1.0)
-    for layout in batch.of(LayoutRecord):
-        model = (layout.model, layout.hook)
-        yield (m.GENERATION, model, layout.generation)
-        for kind in ANOMALIES:
-            yield (m.ANOMALIES, (*model, kind), 0)
-        for counter in (m.STEPS, m.WARMUP_STEPS, m.SHADOW_STEPS, m.INCOMPLETE_STEPS):
-            yield (counter, model, 0)
-        for entry in layout.buckets:
-            if entry.bucket < m.MAX_BUCKET_LABELS:
-                bucket = (*model, m.bucket_label(entry.bucket))
-                yield (m.BUCKET_SIZE, bucket, entry.gradient_bytes)
+def _observe_layout(layout: LayoutRecord, model: Labels) -> Iterator[Observation]:
+    yield (m.GENERATION, model, layout.generation)
+    for kind in ANOMALIES:
+        yield (m.ANOMALIES, (*model, kind), 0)
+    for counter in (m.STEPS, m.WARMUP_STEPS, m.SHADOW_STEPS, m.INCOMPLETE_STEPS):
+        yield (counter, model, 0)
+    for entry in layout.buckets:
+        if entry.bucket < m.MAX_BUCKET_LABELS:
+            yield (m.BUCKET_SIZE, (*model, m.bucket_label(entry.bucket)), entry.gradient_bytes)
 
 
-def _observe_events(batch: Batch) -> Iterator[Observation]:
-    for anomaly in batch.of(AnomalyRecord):
-        yield (m.ANOMALIES, (anomaly.model, anomaly.hook, anomaly.kind), 1)
-    for skew in batch.of(SkewRecord):
-        if skew.uncertainty_ns is not None:
-            yield (m.ARRIVAL_LAG, (skew.model, skew.hook), skew.lag_ns / 1e9)
-    for clock in batch.of(ClockRecord)[-1:]:
-        yield (m.CLOCK_OFFSET, (), clock.offset_ns / 1e9)
-        yield (m.CLOCK_UNCERTAINTY, (), clock.uncertainty_ns / 1e9)
-
-
-def _observe_step(step: StepRecord) -> Iterator[Observation]:
-    labels = (step.model, step.hook)
+def _observe_step(step: StepRecord, labels: Labels) -> Iterator[Observation]:
     yield (m.STEPS, labels, 1)
     yield (m.WARMUP_STEPS, labels, int(step.warmup))
     yield (m.SHADOW_STEPS, labels, int(step.shadow))
@@ -105,10 +133,11 @@ def _observe_step(step: StepRecord) -> Iterator[Observation]:
             yield (metric, labels, value / unit)
 
 
-def _observe_sent(step: StepRecord, buckets: tuple[BucketRecord, ...]) -> Iterator[Observation]:
+def _observe_sent(
+    step: StepRecord, buckets: tuple[BucketRecord, ...], labels: Labels
+) -> Iterator[Observation]:
     if step.wire_bytes is None or not step.settled:
         return
-    labels = (step.model, step.hook)
     if step.compression_ratio is not None:
         yield (m.COMPRESSION_RATIO, labels, step.compression_ratio)
     sums: Counter[tuple[str, str]] = Counter()
@@ -118,23 +147,24 @@ def _observe_sent(step: StepRecord, buckets: tuple[BucketRecord, ...]) -> Iterat
         yield (m.STEP_WIRE_BYTES, (*labels, *kind), size)
 
 
-def _observe_bucket(bucket: BucketRecord, *, timed: bool) -> Iterator[Observation]:
-    model = (bucket.model, bucket.hook)
-    labels = (*model, m.bucket_label(bucket.bucket))
-    yield (m.GRADIENT_BYTES, labels, bucket.gradient_bytes)
-    if bucket.wire_bytes is not None and bucket.sent is None:  # a counter has to see all steps
-        yield (m.WIRE_BYTES, labels, bucket.wire_bytes)
-    if bucket.error is not None and not bucket.shadow:
-        yield from _observe_error(bucket.error, labels)
-    interval = bucket.interval_ns
-    if not timed or interval is None or bucket.exception is not None:
-        return
-    yield (m.BUCKET_DURATION, labels, (interval[1] - interval[0]) / 1e9)
-    for name, ns in bucket.stage_totals_ns().items():
-        yield (m.STAGE_DURATION, (*model, name), ns / 1e9)
+def _observe_buckets(
+    buckets: Iterable[BucketRecord], model: Labels, *, timed: bool
+) -> Iterator[Observation]:
+    for bucket in buckets:
+        labels = (*model, m.bucket_label(bucket.bucket))
+        yield (m.GRADIENT_BYTES, labels, bucket.gradient_bytes)
+        if bucket.wire_bytes is not None and bucket.sent is None:  # a counter has to see all steps
+            yield (m.WIRE_BYTES, labels, bucket.wire_bytes)
+        if bucket.error is not None and not bucket.shadow:
+            yield from _observe_error(bucket.error, labels)
+        interval = bucket.interval_ns
+        if timed and interval is not None and bucket.exception is None:
+            yield (m.BUCKET_DURATION, labels, (interval[1] - interval[0]) / 1e9)
+            for name, ns in bucket.stage_totals_ns().items():
+                yield (m.STAGE_DURATION, (*model, name), ns / 1e9)
 
 
-def _observe_error(error: ErrorRecord, labels: tuple[str, str, str]) -> Iterator[Observation]:
+def _observe_error(error: ErrorRecord, labels: Labels) -> Iterator[Observation]:
     if error.relative_l2 is not None:
         yield (m.COMPRESSION_ERROR, labels[:2], error.relative_l2)
         yield (m.BUCKET_ERROR, labels, error.relative_l2)
@@ -175,15 +205,18 @@ class Family:
         found = {labels: copy(state) for labels, state in self.distributions.items()}
         return Family(self.metric, self.values.copy(), found)
 
-    def add(self, labels: Labels, value: float) -> None:
-        """Take one observation: counters add up, gauges and totals so far are the last one."""
-        metric, values = self.metric, self.values
+    @property
+    def add(self) -> Callable[[Labels, float], None]:
+        """Takes one observation: counters add up, gauges and totals so far are the last one."""
+        metric = self.metric
         if metric.kind == "histogram":
-            self._spread(labels, value)
-        elif metric.kind == "counter" and not metric.cumulative:
-            values[labels] = values.get(labels, 0.0) + value
-        else:
-            values[labels] = value
+            return self._spread
+        if metric.kind == "counter" and not metric.cumulative:
+            return self._count
+        return self.values.__setitem__
+
+    def _count(self, labels: Labels, value: float) -> None:
+        self.values[labels] = self.values.get(labels, 0.0) + value
 
     def _spread(self, labels: Labels, value: float) -> None:
         bounds = self.metric.buckets
@@ -209,15 +242,16 @@ class Aggregates:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._families = {metric: Family(metric) for metric in m.METRICS}
+        self._add = {metric: family.add for metric, family in self._families.items()}
 
     def add(self, observations: Iterable[Observation]) -> None:
         """Add a batch's observations; a reader sees all of them or none."""
-        families = self._families
+        add = self._add
         with self._lock:
             for metric, labels, value in observations:
                 if metric is m.GENERATION:
                     self._forget_sizes(labels)
-                families[metric].add(labels, value)
+                add[metric](labels, value)
 
     def _forget_sizes(self, model: Labels) -> None:
         # A rebuild may leave fewer buckets; the sizes of the old ones would stay.

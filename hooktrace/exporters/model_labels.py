@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 from ..records import metrics as m
-from .aggregates import Observation
+from .aggregates import Group, Observation
 
 logger = logging.getLogger("hooktrace")
 
 _OTHER = ("other", "other")
-_OF_MODELS = {metric for metric in m.METRICS if metric.labels[:2] == ("model", "hook")}
 
 
 class ModelLabels:
@@ -46,11 +46,16 @@ class ModelLabels:
             )
         return False
 
-    def fold(self, observations: Iterable[Observation]) -> Iterator[Observation]:
+    def fold(self, groups: Iterable[Group]) -> Iterator[Observation]:
         """Yield observations with bounded model labels, without gauges of models beyond them."""
-        for observation in observations:
-            metric, labels, value = observation
-            if metric not in _OF_MODELS or self.knows(labels[0], labels[1]):
-                yield observation
-            elif metric.kind != "gauge":
-                yield (metric, (*_OTHER, *labels[2:]), value)
+        return chain.from_iterable(map(self._fold, groups))
+
+    def _fold(self, group: Group) -> list[Observation]:
+        model, observations = group
+        if model is None or self.knows(*model):
+            return observations
+        return [
+            (metric, (*_OTHER, *labels[2:]), value)
+            for metric, labels, value in observations
+            if metric.kind != "gauge"
+        ]

@@ -14,5 +14,10 @@ Count = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 """A number of things, bytes or an index, of 64 bits."""
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
-    """A record, told from others in a file by its ``kind``, without the fields that are default."""
+class Record(
+    msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", gc=False
+):
+    """A record, told from others in a file by its ``kind``, without the fields that are default.
+
+    The garbage collector need not know it: nothing that it holds leads back to it.
+    """

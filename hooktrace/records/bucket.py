@@ -54,7 +54,7 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False
         return self.end_ns - self.start_ns
 
 
-class Transfer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Transfer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What went to collectives of one kind and dtype: the bytes of this rank's payloads."""
 
     collective: str
@@ -62,7 +62,7 @@ class Transfer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     wire_bytes: Count
 
 
-class DeviceSpan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class DeviceSpan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A bucket's times on its device, in ns since the first bucket of the step was ready there."""
 
     ready_ns: Ns
@@ -70,7 +70,7 @@ class DeviceSpan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     stages: tuple[Stage, ...]
 
 
-class ParameterError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ParameterError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The error of one parameter's part of a bucket; numbers as in ``ErrorRecord``."""
 
     name: str
@@ -82,7 +82,7 @@ class ParameterError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
         _restore_infinity(self)
 
 
-class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """How far a hook's result is from the lossless average of the same gradients.
 
     With x the result and r the average: ``relative_l2`` is |x - r| / |r| (inf where only r is 0),
@@ -114,7 +114,7 @@ def _restore_infinity(error: ErrorRecord | ParameterError) -> None:
         force_setattr(error, "relative_l2", math.inf)
 
 
-class BucketCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class BucketCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What differs from call to call of a hook for one bucket; ``BucketRecord`` says the rest.
 
     ``ready_ns``: the hook was called.  ``launched_ns``: it returned.  ``done_ns``: its result was
@@ -185,14 +185,14 @@ class BucketRecord(
         """The stages of the clock that tells the truth for this bucket; empty when unresolved."""
         if self.device is not None:
             return self.device.stages
-        return self.stages if self.clock == "host" else ()
+        return self.stages if self.device_type == "cpu" else ()
 
     @property
     def interval_ns(self) -> tuple[int, int] | None:
         """``(ready, done)`` in the clock of ``clock``; ``None`` for an unresolved device bucket."""
         if self.device is not None:
             return self.device.ready_ns, self.device.done_ns
-        return (self.ready_ns, self.done_ns) if self.clock == "host" else None
+        return (self.ready_ns, self.done_ns) if self.device_type == "cpu" else None
 
     @property
     def duration_ns(self) -> int | None:
@@ -228,7 +228,7 @@ class BucketRecord(
         return self.bus_bytes * 1e9 / wire_ns if self.bus_bytes is not None and wire_ns else None
 
 
-class BucketLayout(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class BucketLayout(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One bucket of a layout: which parameters share it.
 
     ``parameters`` holds (name, shape); without ``instrument()`` the name is ``index.position``.

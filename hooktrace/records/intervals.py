@@ -16,7 +16,7 @@ of one clock; which clock is the caller's business.  Nothing here imports torch.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 
 def union_ns(intervals: Iterable[tuple[int, int]]) -> int:
@@ -99,14 +99,15 @@ def bus_bytes(collective: str, wire_bytes: int, group_size: int) -> float | None
     n payloads), reduce-scatter and all-to-all, 1 for broadcast and send-receive.  ``None`` for a
     collective that nccl-tests does not define.
     """
-    n = group_size
-    factors = {
-        "all_reduce": 2 * (n - 1) / n,
-        "all_gather": n - 1.0,
-        "reduce_scatter": (n - 1) / n,
-        "all_to_all": (n - 1) / n,
-        "broadcast": 1.0,
-        "send_recv": 1.0,
-    }
-    factor = factors.get(collective)
-    return None if factor is None else wire_bytes * factor
+    factor = _BUS_FACTORS.get(collective)
+    return None if factor is None else wire_bytes * factor(group_size)
+
+
+_BUS_FACTORS: dict[str, Callable[[int], float]] = {
+    "all_reduce": lambda n: 2 * (n - 1) / n,
+    "all_gather": lambda n: n - 1.0,
+    "reduce_scatter": lambda n: (n - 1) / n,
+    "all_to_all": lambda n: (n - 1) / n,
+    "broadcast": lambda n: 1.0,
+    "send_recv": lambda n: 1.0,
+}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from operator import attrgetter
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import msgspec
 from msgspec.structs import asdict, replace
@@ -116,17 +116,35 @@ class BucketLine(
     @classmethod
     def of(cls, record: BucketRecord, layout: BucketFacts | None) -> BucketLine:
         """Return the line of a record; ``layout``: what the file says of the bucket already."""
-        own, device, ready_ns = facts_of(record), record.device, record.ready_ns
+        own = BucketFacts(
+            record.hook,
+            record.is_last,
+            record.dtype,
+            record.device_type,
+            record.numel,
+            record.gradient_bytes,
+            record.parameter_count,
+        )
+        device, ready_ns = record.device, record.ready_ns
         return cls(
-            **_call(record)
-            | {
-                "launched_ns": record.launched_ns - ready_ns,
-                "done_ns": record.done_ns - ready_ns,
-                "stages": _shortened(record.stages, ready_ns),
-                "device": device
-                and replace(device, stages=_shortened(device.stages, device.ready_ns)),
-            }
-            | (own._asdict() if own != layout else {})
+            model=record.model,
+            generation=record.generation,
+            step=record.step,
+            bucket=record.bucket,
+            ready_ns=ready_ns,
+            launched_ns=record.launched_ns - ready_ns,
+            done_ns=record.done_ns - ready_ns,
+            stages=_shortened(record.stages, ready_ns),
+            device=device and replace(device, stages=_shortened(device.stages, device.ready_ns)),
+            wire_bytes=record.wire_bytes,
+            bus_bytes=record.bus_bytes,
+            shadow=record.shadow,
+            warmup=record.warmup,
+            probed=record.probed,
+            exception=record.exception,
+            error=record.error,
+            sent=record.sent,
+            **(own._asdict() if own != layout else {}),
         )
 
     def facts(self, layout: BucketFacts | None) -> BucketFacts:
@@ -136,7 +154,7 @@ class BucketLine(
         """
         if self.hook is None:
             return layout or UNKNOWN_FACTS
-        own = facts_of(self)
+        own = BucketFacts(*_FACTS(self))
         if None in own:
             raise ValueError(f"the field {own._fields[own.index(None)]!r} is missing")
         return own
@@ -145,7 +163,7 @@ class BucketLine(
         """Return the record; ``facts``: what ``facts()`` gave."""
         device, ready_ns = self.device, self.ready_ns
         return BucketRecord(
-            **_call(self)
+            **{name: getattr(self, name) for name in BucketCall.__struct_fields__}
             | {
                 "launched_ns": ready_ns + self.launched_ns,
                 "done_ns": ready_ns + self.done_ns,
@@ -156,16 +174,7 @@ class BucketLine(
         )
 
 
-def _call(of: BucketCall) -> dict[str, Any]:
-    return {name: getattr(of, name) for name in BucketCall.__struct_fields__}
-
-
 _FACTS = attrgetter(*BucketFacts._fields)
-
-
-def facts_of(record: BucketRecord | BucketLine) -> BucketFacts:
-    """Return what a layout would say of the record."""
-    return BucketFacts(*_FACTS(record))
 
 
 def _shortened(stages: Iterable[Stage], zero_ns: int) -> tuple[Stage, ...]:

@@ -41,6 +41,7 @@ from .stage_times import (
     CallTimes,
     device_times,
     have_passed,
+    host_spans,
     host_times,
     is_backward_over,
     launched,
@@ -97,6 +98,7 @@ class Assembler:
         self._told_unknown: dict[tuple[str, str | None], None] = {}
         self._anomalies_seen: dict[tuple[str, str, int, int], None] = {}
         self._completed: list[CompletedStep] = []
+        self._bucket_count = 0
         self._records: list[object] = []
 
     def add(self, entry: object) -> None:
@@ -106,7 +108,7 @@ class Assembler:
     @property
     def is_full(self) -> bool:
         """Whether there are as many buckets to take as one batch should have."""
-        return sum(len(buckets) for _, buckets in self._completed) >= _BUCKETS_TOGETHER
+        return self._bucket_count >= _BUCKETS_TOGETHER
 
     def take(self) -> tuple[list[CompletedStep], list[object]]:
         """Return the steps completed since the last call, and all other records, oldest first.
@@ -115,6 +117,7 @@ class Assembler:
         """
         self._complete_passed()
         completed, self._completed = self._completed, []
+        self._bucket_count = 0
         records, self._records = self._records, []
         return completed, records
 
@@ -140,7 +143,7 @@ class Assembler:
         if call.error is not None:
             self._add_anomaly(_hook_exception(call))
         if call.events is None:
-            self._queues.note(host_times(call))
+            self._queues.note(host_spans(call))
         ended = self._steps.add(call)
         if ended is None:
             self._losses.add("late")
@@ -232,15 +235,20 @@ class Assembler:
         if stall is not None:  # each of them is said: it names a step
             self._records.append(stall)
         self._completed.append((record, buckets))
+        self._bucket_count += len(buckets)
         for call, bucket in zip(calls, buckets, strict=True):
-            for anomaly in self._diagnosis.of_bucket(call.slot, bucket):
-                self._add_anomaly(anomaly)
+            if bucket.error is not None:
+                for anomaly in self._diagnosis.of_bucket(call.slot, bucket):
+                    self._add_anomaly(anomaly)
 
     def _times(self, calls: Sequence[BucketCall]) -> tuple[list[CallTimes], list[CallTimes | None]]:
         """Return the times of each call of a step on the host, and on its device."""
         host = [host_times(call) for call in calls]
         self._queues.derive_starts(
-            times for times, call in zip(host, calls, strict=True) if call.events is None
+            one
+            for times, call in zip(host, calls, strict=True)
+            if call.events is None
+            for one in times.collectives
         )
         if not have_passed(calls):
             # The events go with the calls: they cannot be used again before the device is there.

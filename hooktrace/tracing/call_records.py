@@ -76,8 +76,7 @@ def _bytes_of(sent: Sent) -> int | None:
 
 def _total(numbers: Sequence[N | None]) -> N | None:
     """Return a sum; ``None`` where one of the numbers is not known."""
-    known = [number for number in numbers if number is not None]
-    return sum(known) if len(known) == len(numbers) else None
+    return None if None in numbers else sum(numbers)  # type: ignore[arg-type]
 
 
 def bucket_record(
@@ -92,8 +91,11 @@ def bucket_record(
 ) -> BucketRecord:
     """Return the record of a call; ``host`` and ``device`` are its times in each clock."""
     slot = call.slot
-    collectives = [one.what for one in host.collectives]
-    bus = [bus_bytes(one.kind, one.wire_bytes, one.group.size) for one in collectives]
+    wire_bytes, bus = _bytes_of(sent), None
+    if call.staged:
+        collectives = [one.what for one in host.collectives]
+        wire_bytes = sum([one.wire_bytes for one in collectives])
+        bus = _total([bus_bytes(one.kind, one.wire_bytes, one.group.size) for one in collectives])
     span = None
     if device is not None:
         span = DeviceSpan(ready_ns=device.ready, done_ns=device.done, stages=_stages(call, device))
@@ -115,8 +117,8 @@ def bucket_record(
         # On a device the host's stamps only say when work was enqueued: they are not stages.
         stages=_stages(call, host) if slot.device_type == "cpu" else (),
         device=span,
-        wire_bytes=sum(one.wire_bytes for one in collectives) if call.staged else _bytes_of(sent),
-        bus_bytes=_total(bus) if call.staged else None,
+        wire_bytes=wire_bytes,
+        bus_bytes=bus,
         shadow=call.shadow,
         warmup=warmup,
         probed=call.entered is not None,

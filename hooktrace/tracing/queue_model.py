@@ -3,8 +3,8 @@
 A worker of gloo also runs the callback of the collective that it executed, which may decompress:
 until then it takes no other.
 
-CallTimes of each ended call --note--> the last collectives of each backend
-CallTimes of a whole step --derive_starts--> ``start`` of each of its collectives
+spans of each ended call's collectives --note--> the last ones of each backend
+collectives of a whole step --derive_starts--> ``start`` of each
 """
 
 from __future__ import annotations
@@ -12,14 +12,12 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 
+from ..capture.calls import Collective
 from ..records.intervals import fifo_starts
-from .stage_times import CallTimes, TimedCollective
+from .stage_times import CallTimes, Span, TimedCollective
 
 _REMEMBERED = 512
 """Collectives of one backend, of all models that use it."""
-
-Span = tuple[int, int, int]
-"""When a collective was issued, when it arrived, and when its worker was free again, in ns."""
 
 
 class QueueModel:
@@ -28,29 +26,32 @@ class QueueModel:
     def __init__(self) -> None:
         self._seen: defaultdict[int, deque[Span]] = defaultdict(lambda: deque(maxlen=_REMEMBERED))
 
-    def note(self, times: CallTimes) -> None:
+    def note(self, spans: Iterable[tuple[Collective, Span]]) -> None:
         """Learn of a call's collectives, before the starts of any that they may have held up."""
-        for one in times.collectives:
-            if one.what.group.workers:
-                self._seen[one.what.group.key].append(_span(one))
+        for what, span in spans:
+            if what.group.workers:
+                self._seen[what.group.key].append(span)
 
-    def derive_starts(self, calls: Iterable[CallTimes]) -> None:
-        """Set the starts of the collectives of some noted calls."""
+    def derive_starts(self, collectives: Iterable[TimedCollective]) -> None:
+        """Set the starts of some noted collectives."""
         by_backend: defaultdict[int, list[TimedCollective]] = defaultdict(list)
-        for one in (one for times in calls for one in times.collectives if one.what.group.workers):
-            by_backend[one.what.group.key].append(one)
-        for queue, collectives in by_backend.items():
-            starts = self._starts(queue, collectives)
-            for one in collectives:
-                one.start = starts[_span(one)]
+        for one in collectives:
+            if one.what.group.workers:
+                by_backend[one.what.group.key].append(one)
+        for queue, queued in by_backend.items():
+            self._set_starts(self._seen[queue], queued)
 
-    def _starts(self, queue: int, collectives: list[TimedCollective]) -> dict[Span, int]:
-        spans = set(map(_span, collectives))
+    @staticmethod
+    def _set_starts(seen: Iterable[Span], collectives: list[TimedCollective]) -> None:
+        spans = [_span(one) for one in collectives]
         first, *_ = min(spans)
-        relevant = sorted(spans.union(span for span in self._seen[queue] if span[-1] > first))
+        relevant = sorted({*spans, *[span for span in seen if span[2] > first]})
         launches, dones, freed = zip(*relevant, strict=True)
-        starts = fifo_starts(launches, dones, collectives[0].what.group.workers, freed=freed)
-        return dict(zip(relevant, starts, strict=True))
+        workers = collectives[0].what.group.workers
+        starts = fifo_starts(launches, dones, workers, freed=freed)
+        start_of = dict(zip(relevant, starts, strict=True))
+        for one, span in zip(collectives, spans, strict=True):
+            one.start = start_of[span]
 
 
 def _span(one: TimedCollective) -> Span:
@@ -59,7 +60,7 @@ def _span(one: TimedCollective) -> Span:
 
 def derive_device_starts(calls: Sequence[CallTimes]) -> None:
     """Set the starts of one step's collectives on a device, where no others are known."""
+    collectives = [one for times in calls for one in times.collectives]
     model = QueueModel()
-    for times in calls:
-        model.note(times)
-    model.derive_starts(calls)
+    model.note((one.what, _span(one)) for one in collectives)
+    model.derive_starts(collectives)

@@ -7,17 +7,19 @@ The only module that reads a call's stamps, its rounds and its events.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
+import msgspec
 import torch
 
 from ..capture.calls import NEVER, NOT_YET, BucketCall, Collective
 from ..capture.device_events import DeviceEvent, EventPool
 
+Span = tuple[int, int, int]
+"""When a collective was issued, when it arrived, and when its worker was free again, in ns."""
 
-@dataclass(slots=True)
-class TimedCollective:
+
+class TimedCollective(msgspec.Struct, gc=False):
     """One collective of a call; ``issued`` and ``arrived`` in ns.
 
     ``freed``: when the worker that executed it could take the next one.  ``start``: when its
@@ -31,8 +33,7 @@ class TimedCollective:
     start: int | None = None
 
 
-@dataclass(slots=True)
-class CallTimes:
+class CallTimes(msgspec.Struct, gc=False):
     """One call's times in one clock, in ns.
 
     ``ready``: DDP called the hook.  ``entered``: hooktrace had looked at the bucket, and called it.
@@ -53,16 +54,22 @@ class CallTimes:
     hidden_to: int | None
 
 
+def host_spans(call: BucketCall) -> list[tuple[Collective, Span]]:
+    """Return what the host's stamps say of each collective of an ended call."""
+    freed = done = call.done
+    spans: list[tuple[Collective, Span]] = []
+    for known, issued, arrived in reversed(call.rounds):
+        # Of a call that failed the last collective may not have arrived.
+        spans.append((known, (issued, done if arrived is None else arrived, freed)))
+        freed = issued  # A worker runs its collective's callback: to the next round, or the end.
+    spans.reverse()
+    return spans
+
+
 def host_times(call: BucketCall) -> CallTimes:
     """Return what the host's stamps say."""
     done = call.done
-    # A worker runs the callback of its collective: to the next round, or to the hook's end.
-    freed = [*(later.issued_ns for later in call.rounds[1:]), done]
-    # Of a call that failed the last collective may not have arrived.
-    collectives = [
-        TimedCollective(known, issued, done if arrived is None else arrived, free)
-        for (known, issued, arrived), free in zip(call.rounds, freed, strict=False)
-    ]
+    collectives = [TimedCollective(known, *span) for known, span in host_spans(call)]
     entered = call.ready if call.entered is None else call.entered
     started = entered if call.started is None else call.started
     released = done if call.released is None else call.released
@@ -88,7 +95,7 @@ def is_backward_over(calls: Iterable[BucketCall]) -> bool:
 
 def have_passed(calls: Iterable[BucketCall]) -> bool:
     """Whether the device is past all events of some calls; so it is where they have none."""
-    return all(event.query() for event in _events_of(calls))
+    return all(event.query() for call in calls if call.events for event in _events_of(call))
 
 
 def device_times(calls: Sequence[BucketCall], pool: EventPool) -> list[CallTimes | None]:
@@ -98,12 +105,12 @@ def device_times(calls: Sequence[BucketCall], pool: EventPool) -> list[CallTimes
     cannot be compared: where a step has several, each begins when the host called its first hook.
     """
     first: dict[torch.device, BucketCall] = {}
-    for call in calls:
-        if call.events:
-            first.setdefault(call.slot.device, call)
+    timed = [call for call in calls if call.events]
+    for call in timed:
+        first.setdefault(call.slot.device, call)
     times = [_on_device(call, first) if call.events else None for call in calls]
-    for call in calls:
-        for event in _events_of([call]):
+    for call in timed:
+        for event in _events_of(call):
             pool.give(call.slot.device, event)
     return times
 
@@ -127,6 +134,5 @@ def _on_device(call: BucketCall, first: dict[torch.device, BucketCall]) -> CallT
     return CallTimes(ready, ready, ready, None, collectives, done, done, hidden_to)
 
 
-def _events_of(calls: Iterable[BucketCall]) -> Iterator[DeviceEvent]:
-    timed = (call for call in calls if call.events)
-    return (event for call in timed for event in (*(call.events or ()), *call.around_backward))
+def _events_of(call: BucketCall) -> tuple[DeviceEvent, ...]:
+    return (*(call.events or ()), *call.around_backward)

@@ -11,10 +11,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from ..capture.calls import BucketCall
 
 _OPEN_STEPS = 2
+
+_BY_BUCKET = attrgetter("slot.index")
 
 MOST_MODELS = 256
 """Models that are told apart at once; of more, the one without a step for longest is forgotten."""
@@ -49,9 +52,7 @@ class _OpenSteps:
         """End the steps up to ``last``, oldest first."""
         ended = [step for step in sorted(self.steps) if step <= last]
         self.closed_to = max(self.closed_to, *ended[-1:], -1)
-        return [
-            sorted(self.steps.pop(step).calls, key=lambda call: call.slot.index) for step in ended
-        ]
+        return [sorted(self.steps.pop(step).calls, key=_BY_BUCKET) for step in ended]
 
 
 class StepGatherer:
@@ -70,13 +71,14 @@ class StepGatherer:
         model = self._models.get(name) or _OpenSteps()
         if step <= model.closed_to:
             return None
-        forgotten: list[StepCalls] = []
+        ended: list[StepCalls] = []
         opened = model.steps.get(step)
         if opened is None:
             opened = model.steps[step] = _OpenStep()
-            forgotten = self._move_to_end(name, model)
-        last_ended = step if opened.add(call) else step - _OPEN_STEPS
-        return [*forgotten, *model.close_to(last_ended)]
+            ended = [*self._move_to_end(name, model), *model.close_to(step - _OPEN_STEPS)]
+        if opened.add(call):
+            ended += model.close_to(step)
+        return ended
 
     def _move_to_end(self, name: str, model: _OpenSteps) -> list[StepCalls]:
         """Take note of a model that begins a step; return those of a model that is forgotten."""

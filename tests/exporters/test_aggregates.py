@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from hooktrace.exporters.aggregates import Aggregates, Distribution, observe
+from hooktrace.exporters.aggregates import Aggregates, Distribution, Observation, observe
 from hooktrace.records import Batch, Transfer
 from hooktrace.records import metrics as m
 from hooktrace.records.anomalies import ANOMALIES
@@ -51,9 +51,14 @@ class Seen(NamedTuple):
     value: float
 
 
+def flat(batch: Batch) -> list[Observation]:
+    """Return a batch's observations, whatever their model."""
+    return [observation for _, group in observe(batch) for observation in group]
+
+
 def seen(batch: Batch) -> list[Seen]:
     """Return a batch's observations with names to read."""
-    return [Seen(*observation) for observation in observe(batch)]
+    return [Seen(*observation) for observation in flat(batch)]
 
 
 def test_full_batch_observes_every_metric() -> None:
@@ -62,6 +67,15 @@ def test_full_batch_observes_every_metric() -> None:
     assert {observation.metric for observation in observations} == set(METRICS)
     for observation in observations:
         assert len(observation.labels) == len(observation.metric.labels)
+
+
+def test_exporters_share_what_a_batch_says() -> None:
+    """It is worked out once; another batch, however alike, has its own."""
+    batch = make_batch()
+    assert observe(batch) is observe(batch)
+    lost = replace(batch, losses={"late": 3})
+    assert (RECORDS_LOST, ("late",), 3) in flat(lost)
+    assert (RECORDS_LOST, ("late",), 0) in flat(batch)
 
 
 def test_unsettled_steps_give_counts_but_no_timings() -> None:

@@ -16,11 +16,12 @@ from opentelemetry.sdk.metrics.export import (
 from opentelemetry.sdk.resources import Resource
 
 from hooktrace.exporters import otel_metrics
-from hooktrace.exporters.aggregates import Aggregates, observe
+from hooktrace.exporters.aggregates import Aggregates
 from hooktrace.exporters.otel_metrics import ObservedMetrics, give_metrics
 from hooktrace.records import Batch
 from hooktrace.records.metrics import METRICS
 from tests.exporters.records_sample import HOOK, MODEL, full_batch, make_batch
+from tests.exporters.test_aggregates import flat
 
 NET = (HOOK, MODEL)
 DELTA = AggregationTemporality.DELTA
@@ -57,7 +58,7 @@ def test_a_reader_gets_what_an_sdk_would_have_made() -> None:
     aggregates = own(mine)
     observed = ObservedMetrics(MeterProvider([theirs]), "1.0", rank=0)
     for batch in batches:
-        aggregates.add(observe(batch))
+        aggregates.add(flat(batch))
         observed.add(batch)
     ours, sdks = metrics_of(mine), metrics_of(theirs)
     assert set(ours) == set(sdks) == {metric.otel_name for metric in METRICS}
@@ -87,7 +88,7 @@ def test_totals_begin_once_and_grow() -> None:
     aggregates = own(reader)
     seen = []
     for steps in (2, 3):
-        aggregates.add(observe(make_batch(steps=steps)))
+        aggregates.add(flat(make_batch(steps=steps)))
         seen.append(point(metrics_of(reader), "hooktrace.steps", *NET))
     assert [p.value for p in seen] == [2, 5]
     assert seen[0].start_time_unix_nano == seen[1].start_time_unix_nano
@@ -107,7 +108,7 @@ def test_a_reader_that_wants_deltas_gets_increases() -> None:
     aggregates = own(reader)
     seen = []
     for steps in (2, 3):
-        aggregates.add(observe(make_batch(steps=steps)))
+        aggregates.add(flat(make_batch(steps=steps)))
         seen.append(metrics_of(reader))
     first, second = [point(found, "hooktrace.steps", *NET) for found in seen]
     assert (first.value, second.value) == (2, 3)
@@ -135,7 +136,7 @@ def test_exporters_that_share_a_provider_are_added_up() -> None:
 def test_a_forked_child_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its readers are restarted by the SDK, but what they would say is the parent's."""
     mine, theirs = InMemoryMetricReader(), InMemoryMetricReader()
-    own(mine).add(observe(make_batch()))
+    own(mine).add(flat(make_batch()))
     ObservedMetrics(MeterProvider([theirs]), "1.0", rank=0).add(Batch(run=make_batch().run))
     pid = os.getpid()
     monkeypatch.setattr(otel_metrics.os, "getpid", lambda: pid + 1)

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import hooktrace
-from hooktrace.exporters.aggregates import observe
 from hooktrace.records import Batch
 from hooktrace.records.anomalies import ANOMALIES, anomaly_kind
 from hooktrace.records.metrics import ANOMALIES as METRIC
 from tests.exporters.records_sample import make_anomaly, make_run
+from tests.exporters.test_aggregates import flat
 
 _KIND_AT = {
     "anomaly": 0,
@@ -84,7 +84,7 @@ def test_the_metric_counts_each_kind_by_its_name() -> None:
     """As a label."""
     for name in ANOMALIES:
         batch = Batch(run=make_run(), records=(make_anomaly(kind=name),))
-        (labels,) = [labels for metric, labels, *_ in observe(batch) if metric is METRIC]
+        (labels,) = [labels for metric, labels, *_ in flat(batch) if metric is METRIC]
         assert labels[-1] == name
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from msgspec.structs import replace
+from msgspec.structs import fields, replace
 
+from hooktrace.records import DeviceSpan, Transfer
 from hooktrace.records.codec import RecordEncoder, decode_line
 from hooktrace.records.content import SkippedLine
 from hooktrace.records.lines import BucketLine
@@ -26,6 +27,22 @@ def test_what_the_layout_says_is_said_once() -> None:
     lines = [line for line in map(decode_line, data.splitlines()) if isinstance(line, BucketLine)]
     assert [line.hook for line in lines] == [None, None, *[sample.HOOK] * 4]
     assert decode(data).buckets == [bucket, other, *odd]
+
+
+def test_a_line_leaves_no_field_out() -> None:
+    """Each that has another value than its default comes back."""
+    step, (bucket, _) = sample.probed(sample.make_step())
+    full = replace(
+        bucket,
+        device=DeviceSpan(ready_ns=5, done_ns=9, stages=bucket.stages),
+        shadow=True,
+        warmup=True,
+        probed=True,
+        exception="ValueError: no",
+        sent=(Transfer(collective="all_reduce", dtype="float16", wire_bytes=3),),
+    )
+    assert not [f.name for f in fields(full) if getattr(full, f.name) == f.default]
+    assert decode(encode(sample.make_run(), [(step, (full,))])).buckets == [full]
 
 
 def test_a_line_that_says_half_of_its_facts_is_named() -> None:
