@@ -135,7 +135,10 @@ class Stall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnomalyFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Anomalies of one kind: how many, since when, where, and the first one's message."""
+    """Anomalies of one kind: since when, where, and the first one's message.
+
+    ``count``: of records.  A rank records the first of each bucket only, so it is not how often.
+    """
 
     kind: str
     count: int

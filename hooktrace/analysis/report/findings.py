@@ -79,17 +79,17 @@ def anomaly_findings(anomalies: tuple[AnomalyFacts, ...]) -> list[Finding]:
         where = f"step {one.first.step}"
         where += "" if bucket is None else f", bucket {bucket}"
         where += "" if one.first.rank is None else f", rank {one.first.rank}"
-        times = "once" if one.count == 1 else f"{one.count} times"
         evidence = [f"first at {where}: {one.first.message}"]
         if one.count > 1:
             buckets = f", in bucket {listed(one.buckets)}" if one.buckets else ""
-            evidence.append(f"on rank {listed(one.ranks)}{buckets}")
+            seen = f"seen on rank {listed(one.ranks)}{buckets}"
+            evidence.append(f"{seen}; the first of each is recorded")
         found.append(
             Finding(
                 rule=one.kind,
                 bucket=bucket,
                 rank=one.first.rank,
-                sentence=f"{kind.sentence}: seen {times}, first at {where}.",
+                sentence=f"{kind.sentence}: first seen at {where}.",
                 evidence=tuple(evidence),
                 is_wrong=kind.gradients_wrong,
             )

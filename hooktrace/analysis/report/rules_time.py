@@ -230,7 +230,8 @@ def hook_holds_the_thread(model: ModelFacts, run: RunInfo | None) -> Iterator[Fi
     """Gain: the sum over buckets, but for the last, of the median time that the hook's call takes.
 
     The call runs on the thread that computes the gradients; on a device it only enqueues, and this
-    is not said.  The last bucket's call comes after all gradients: it is in the exposed time.
+    is not said.  The last bucket's call comes after all gradients: it is in the exposed time.  What
+    an opaque hook does in it is not known.
     """
     calls = [(b.call_ns, b) for b in model.buckets if b.call_ns and not b.is_last]
     if model.clock != "host" or not calls or model.period is None:
@@ -240,15 +241,19 @@ def hook_holds_the_thread(model: ModelFacts, run: RunInfo | None) -> Iterator[Fi
         return
     most, worst = max(calls, key=lambda pair: pair[0])
     compress = sum(min(ns, b.stages.get("compress", 0.0)) for ns, b in calls)
+    what = (
+        f"at most {ms(compress)} of it is compress; the rest is launching, waiting in the hook's own "
+        "code, or decompress of what is there at once"
+    )
+    remedy = "See in Comm Timeline what the longest call waits for."
+    if "hook" in worst.stages:
+        what = "what it does in them is not seen, as the hook is opaque: compressing, or waiting"
+        remedy = "Write the hook with @hooktrace.staged to see it."
+    elif compress > total / 2:
+        remedy = "Compress with fewer passes over the bucket, or compress less."
     yield Finding(
         sentence=f"The hook's own calls hold up the backward pass for {ms(total)} of each step.",
         gain_ns=total,
-        evidence=(
-            f"at most {ms(compress)} of it is compress, the rest is launching, or waiting in the "
-            "hook's own code",
-            f"bucket {worst.bucket} takes longest, {ms(most)}",
-        ),
-        remedy="Compress with fewer passes over the bucket, or compress less."
-        if compress > total / 2
-        else "See in Comm Timeline what the longest call waits for.",
+        evidence=(what, f"bucket {worst.bucket} takes longest, {ms(most)}"),
+        remedy=remedy,
     )

@@ -63,7 +63,7 @@ def _merged(scene: Scene) -> dict[str, Ints]:
         at, columns, row = np.searchsorted(every, r.number), r.track.steps, r.steps.row
         np.minimum.at(found["start"], at, r.steps.start)
         np.maximum.at(found["end"], at, r.steps.end)
-        counts = columns.flags[row] == 0
+        counts = columns.counts[row]
         np.maximum.at(found["period"], at[counts], columns.period[row][counts])
         worse = (r.exposed > found["exposed"][at]) & counts
         found["rank"][at[worse]] = r.rank
@@ -81,11 +81,11 @@ def _largest(steps: dict[str, Ints], by: str) -> list[dict[str, int]]:
 
 
 def _overview(scene: Scene, steps: dict[str, Ints]) -> list[int]:
-    """Return the largest exposed time of each bin in ns; -1 where no step is."""
+    """Return the largest exposed time of each bin in ns; -1 where no step that counts begins."""
     bins = np.full(OVERVIEW_BINS, -1)
     if scene.extent > 0:
         place = np.clip(steps["start"] * OVERVIEW_BINS // scene.extent, 0, OVERVIEW_BINS - 1)
-        np.maximum.at(bins, place, np.maximum(steps["exposed"], 0))
+        np.maximum.at(bins, place, steps["exposed"])
     found: list[int] = bins.tolist()
     return found
 
@@ -111,10 +111,11 @@ def _rebuilds(ranks: list[RankScene]) -> list[dict[str, Any]]:
 def _late(scene: Scene) -> list[dict[str, Any]]:
     """Return how often each rank was last, and by how much at most, the most often first.
 
-    Probes take each rank as long as they do: probed steps are not counted.
+    Only of steps that count on all ranks: probes take each rank as long as they do, and a rank that
+    has run out of data is early.
     """
-    probed = [r.number[r.track.steps.having("probed")[r.steps.row]] for r in scene.ranks]
-    counts = ~np.isin(scene.arrivals.step, np.concatenate([[], *probed]))
+    others = [r.number[~r.track.steps.counts[r.steps.row]] for r in scene.ranks]
+    counts = ~np.isin(scene.arrivals.step, np.concatenate([[], *others]))
     late = np.where(counts, scene.late, -1)
     found = []
     for index, times in Counter(int(i) for i in late if i >= 0).most_common(MAX_LISTED):

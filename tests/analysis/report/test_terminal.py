@@ -17,7 +17,7 @@ def test_a_report_in_the_terminal_and_as_a_page(tmp_path: Path) -> None:
     printed = " ".join(result.output.split())
     page = Page(out.read_text())
     for words in (
-        "A gradient came in with NaN or inf: seen once, first at step 3, bucket 1, rank 2.",
+        "A gradient came in with NaN or inf: first seen at step 3, bucket 1, rank 2.",
         "Exposed communication is",
         "Rank 1 (host-0) is late",
     ):
