@@ -115,7 +115,7 @@ BUCKET_DURATION = Metric(
 )
 STAGE_DURATION = Metric(
     "hooktrace_stage_duration_seconds", "hooktrace.stage.duration", "s", "histogram",
-    "Time of a bucket in one stage: turn, compress, queue, wire, decompress.",
+    "Time of a bucket in one stage: turn, compress, queue, wire, decompress; or hook, pending.",
     (*_MODEL, "stage"), _SECONDS,
 )
 GRADIENT_BYTES = Metric(
@@ -159,7 +159,7 @@ BUCKET_COSINE = Metric(
 )
 ANOMALIES = Metric(
     "hooktrace_anomalies", "hooktrace.anomalies", "{anomaly}", "counter",
-    "Things that went wrong in a hook, by kind.", (*_MODEL, "kind"),
+    "Things that went wrong in a hook, by kind; of each bucket the first.", (*_MODEL, "kind"),
 )
 ARRIVAL_LAG = Metric(
     "hooktrace_arrival_lag_seconds", "hooktrace.arrival.lag", "s", "histogram",

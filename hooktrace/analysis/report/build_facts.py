@@ -120,6 +120,8 @@ def _error(errors: list[ErrorRecord]) -> BucketError | None:
 
 
 def _rank_facts(timeline: Timeline, arrays: StepArrays) -> tuple[RankFacts, ...]:
+    is_last = arrays.buckets == arrays.last
+    compress = arrays.stages.get("compress", np.full_like(arrays.done, np.nan))[..., is_last]
     return tuple(
         RankFacts(
             rank=track.rank,
@@ -128,7 +130,8 @@ def _rank_facts(timeline: Timeline, arrays: StepArrays) -> tuple[RankFacts, ...]
             period_ns=_some(arrays.period[i]),
             exposed_ns=_some(arrays.exposed[i]),
             overlap=_some(arrays.overlap[i]),
-            lag_ns=_some(arrays.lags[i, arrays.buckets == arrays.last]),
+            lag_ns=_some(arrays.lags[i, is_last]),
+            compress_ns=_some(compress[i]),
         )
         for i, track in enumerate(timeline.tracks)
     )

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from ..timeline import last_rank
+from ..timeline import Ints, last_rank
 from .facts import LateRank, SlowSteps
 from .step_arrays import Floats, StepArrays, medians, middle
 
@@ -34,6 +34,7 @@ def late_ranks(arrays: StepArrays) -> tuple[LateRank, ...]:
     period are left out.
     """
     chance = 1 / len(arrays.ranks)
+    call = arrays.column("launched_after")
     known = ~np.isnan(arrays.called) & ~np.isnan(arrays.uncertainty)
     last, margin, unsure = last_rank(arrays.called, arrays.uncertainty, known)
     seen = np.maximum(known.all(axis=0).sum(axis=0), 1)
@@ -48,8 +49,7 @@ def late_ranks(arrays: StepArrays) -> tuple[LateRank, ...]:
             continue
         if margins[worst] < WORTH * middle(arrays.period):
             continue
-        others = np.delete(arrays.called, i, axis=0)
-        behind = medians(arrays.called[i] - np.median(others, axis=0), axis=0)
+        behind, held = _beyond_others(arrays.called, i), _beyond_others(call, i)
         since = int(np.nanargmax(np.diff(behind, prepend=0.0)[: worst + 1]))
         found.append(
             LateRank(
@@ -60,10 +60,16 @@ def late_ranks(arrays: StepArrays) -> tuple[LateRank, ...]:
                 uncertainty_ns=middle(unsure[:, worst]),
                 lag_ns=float(behind[worst]),
                 since=int(arrays.buckets[since]),
+                held_ns=max(0.0, float(np.nansum(held[:worst]))),
                 is_late_from_the_start=since == 0,
             )
         )
     return tuple(sorted(found, key=lambda one: -one.margin_ns))
+
+
+def _beyond_others(values: Floats, i: int) -> Floats:
+    """Return by how much a rank is beyond the median of the others at each bucket, (buckets,)."""
+    return medians(values[i] - np.median(np.delete(values, i, axis=0), axis=0), axis=0)
 
 
 def slow_steps(arrays: StepArrays) -> SlowSteps | None:
@@ -82,14 +88,33 @@ def slow_steps(arrays: StepArrays) -> SlowSteps | None:
         return float(np.clip(more, 0.0, beyond).sum()) / known
 
     worst = slow[np.argsort(-period[slow], kind="stable")]
+    exposed = excess(arrays.exposed)
+    late_rank, late_ns = _late_in(arrays, slow, exposed * known / 2)
     return SlowSteps(
         steps=tuple(arrays.steps[worst].tolist()),
         periods=known,
         slowest_ns=float(period[worst[0]]),
         excess_ns=float(beyond.sum()) / known,
-        exposed_excess_ns=excess(arrays.exposed),
+        exposed_excess_ns=exposed,
         backward_excess_ns=excess(arrays.last_ready - arrays.first_ready),
+        late_rank=late_rank,
+        late_ns=late_ns,
     )
+
+
+def _late_in(arrays: StepArrays, steps: Ints, least: float) -> tuple[int | None, float]:
+    """Return who comes last in some steps, by ``least`` ns or more in all, and by how much a step.
+
+    Beyond what clocks may be off; ``None`` and 0 for nobody.
+    """
+    ready: Floats = arrays.called[:, steps].max(axis=2, initial=-np.inf)
+    unsure: Floats = arrays.uncertainty[:, steps].max(axis=2, initial=-np.inf)
+    last, margin, _ = last_rank(ready, unsure, np.isfinite(ready) & np.isfinite(unsure))
+    sums = [float(margin[last == i].sum()) for i in range(len(ready))]
+    i = int(np.argmax(sums))
+    if not sums[i] or sums[i] < least:
+        return None, 0.0
+    return arrays.ranks[i], sums[i] / np.count_nonzero(last == i)
 
 
 def tails(arrays: StepArrays) -> Floats:

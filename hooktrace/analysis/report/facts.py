@@ -62,7 +62,7 @@ class BucketFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank; ``lag_ns``: median, of the last bucket, after the first rank."""
+    """One rank; of the last bucket, medians: ``lag_ns`` after the first rank, ``compress_ns``."""
 
     rank: int
     host: str | None
@@ -71,6 +71,7 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     exposed_ns: float | None
     overlap: float | None
     lag_ns: float | None
+    compress_ns: float | None
 
 
 class LateRank(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +82,7 @@ class LateRank(msgspec.Struct, frozen=True, kw_only=True):
     those in which it is not last counting as 0: what all ranks wait for.  ``uncertainty_ns``: of
     the difference of two ranks' times.  ``lag_ns``: after the median rank, at that bucket.
     ``since``: the bucket at which it falls behind; the first one where it comes late already.
+    ``held_ns``: how much longer than others' its hook's calls before ``bucket`` take.
     """
 
     rank: int
@@ -90,6 +92,7 @@ class LateRank(msgspec.Struct, frozen=True, kw_only=True):
     uncertainty_ns: float
     lag_ns: float
     since: int
+    held_ns: float
     is_late_from_the_start: bool
 
 
@@ -99,6 +102,8 @@ class SlowSteps(msgspec.Struct, frozen=True, kw_only=True):
     ``excess_ns``: what they take beyond the median, a step of all steps.  ``exposed_excess_ns``:
     as much of it as is exposed communication beyond its median; ``backward_excess_ns``: the same of
     the time from the first to the last bucket that is ready.  ``periods``: all that are known.
+    ``late_rank``: the one that comes after all others in them, by ``late_ns`` in the mean, where
+    that is half of the exposed excess or more.
     """
 
     steps: tuple[int, ...]
@@ -107,6 +112,8 @@ class SlowSteps(msgspec.Struct, frozen=True, kw_only=True):
     excess_ns: float
     exposed_excess_ns: float
     backward_excess_ns: float
+    late_rank: int | None = None
+    late_ns: float = 0.0
 
 
 class Stall(msgspec.Struct, frozen=True, kw_only=True):

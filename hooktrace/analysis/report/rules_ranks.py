@@ -16,7 +16,7 @@ def ranks_wait(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
 
     Without it all ranks would have waited for the next one instead.  Where no clock tells, it is
     the waiting at the last bucket: median wire time less that of the rank that waits least, at
-    most the exposed time; no rank is named.
+    most the exposed time; a rank is named where it compresses for longer there, by half of that.
     """
     for late in model.late:
         yield _late_rank(model, late)
@@ -27,18 +27,27 @@ def ranks_wait(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
     wire = last.stages.get("wire", 0.0)
     if (model.exposed_share or 0) < HIDDEN or gain < 0.2 * model.exposed.p50:
         return
+    codec = sorted((r.compress_ns, r.rank) for r in model.ranks if r.compress_ns is not None)
+    rank = None
+    who = "the ranks' clocks are not known to each other, so no rank is named"
+    remedy = "See in the merged trace who comes last, step by step."
+    if len(codec) > 1 and (longer := codec[-1][0] - codec[-2][0]) >= gain / 2:
+        rank = codec[-1][1]
+        who = f"rank {rank} compresses it for {ms(longer)} longer than any other"
+        remedy = f"Look at what the hook does on rank {rank} before its first collective."
+    elif model.is_order_known:
+        who = "no rank is last often enough, and by more than the clocks may be off, to be named"
     yield Finding(
         sentence=f"Ranks wait for each other: of {ms(wire)} that bucket {last.bucket}, the last, "
         f"is on the wire, the collective itself needs {'' if model.is_whole else 'at most '}"
         f"{ms(last.transfer_ns)}.",
+        rank=rank,
         gain_ns=gain,
         evidence=(
             "wire time holds the wait for the last rank; the rank that waits least tells the rest",
-            "no rank is last often enough, and by more than the clocks may be off, to be named"
-            if model.is_order_known
-            else "the ranks' clocks are not known to each other, so no rank is named",
+            who,
         ),
-        remedy="See in the merged trace who comes last, step by step.",
+        remedy=remedy,
     )
 
 
@@ -48,6 +57,9 @@ def _late_rank(model: ModelFacts, late: LateRank) -> Finding:
     if late.is_late_from_the_start:
         since = "it is late at the first bucket already"
         remedy = "Look before its backward pass: data loading, forward pass, optimizer, device."
+    elif late.held_ns >= late.lag_ns / 2:
+        since = f"its hook's calls before that take {ms(late.held_ns)} longer"
+        remedy = f"Look at what the hook does on rank {late.rank} before its first collective."
     else:
         since = f"it falls behind in backward, before bucket {late.since}"
         largest = {bucket.bucket: bucket.largest for bucket in model.buckets}[late.since]
@@ -78,12 +90,22 @@ def slow_steps_cost(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]
     backward = slow.backward_excess_ns / slow.excess_ns
     if share > 0.5:
         cause, remedy = "in communication", "See in the merged trace which bucket is slow in them."
+        if slow.late_rank is not None:
+            cause = f"waiting for rank {slow.late_rank}"
+            remedy = (
+                f"Look at what rank {slow.late_rank} does then: a checkpoint, an evaluation, data "
+                "loading, another job on its machine."
+            )
     elif backward > 0.5:
         cause = "in backward"
         remedy = "Look at what else the machine does then, and at the hook's compress stage."
     else:
         cause = "outside of backward and communication"
         remedy = "Look at data loading, evaluation, checkpoints, and what else the machine does."
+    late = (
+        f"rank {slow.late_rank} has its last bucket ready after all others, by "
+        f"{ms(slow.late_ns)} in the mean where it does"
+    )
     count = len(slow.steps)
     take, noun = ("takes", "step") if count == 1 else ("take", "steps")
     yield Finding(
@@ -94,7 +116,9 @@ def slow_steps_cost(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]
             f"the slowest takes {ms(slow.slowest_ns)}; {noun} {listed(slow.steps, most=6)}",
             f"of the excess {percent(share)} is exposed communication, {percent(backward)} between "
             f"the first and the last gradient of backward, {rest_of(share + backward)}",
+            *([late] if slow.late_rank is not None else []),
         ),
+        rank=slow.late_rank,
         remedy=remedy,
     )
 

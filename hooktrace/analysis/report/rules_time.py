@@ -242,8 +242,8 @@ def hook_holds_the_thread(model: ModelFacts, run: RunInfo | None) -> Iterator[Fi
     most, worst = max(calls, key=lambda pair: pair[0])
     compress = sum(min(ns, b.stages.get("compress", 0.0)) for ns, b in calls)
     what = (
-        f"at most {ms(compress)} of it is compress; the rest is launching, waiting in the hook's own "
-        "code, or decompress of what is there at once"
+        f"at most {ms(compress)} of it is compress; the rest is launching, waiting in the hook's "
+        "own code, or decompress of what is there at once"
     )
     remedy = "See in Comm Timeline what the longest call waits for."
     if "hook" in worst.stages:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from hooktrace.analysis.report import Finding, RunReport, build_report
 from hooktrace.analysis.report.facts import ModelFacts
 from hooktrace.analysis.timeline import load
+from hooktrace.records import CompletedStep
+from hooktrace.records.codec import RecordEncoder
 from hooktrace.records.files import find_records
-from hooktrace.testing.synthetic import SyntheticJob, write_job
+from hooktrace.records.lines import Losses
+from hooktrace.testing.synthetic import SyntheticJob, simulate, write_job
+from tests.analysis.timeline.files import write_ranks
 
 MS = 1_000_000
+Change = Callable[[int, CompletedStep], CompletedStep]
 QUIET = SyntheticJob(ranks=3, steps=20, jitter_ms=0.0)
 HIDDEN = SyntheticJob(ranks=3, steps=30, bucket_bytes=(4_000_000,) * 7 + (100_000,))
 """Of one bucket that ends late and is too small to matter."""
@@ -49,6 +55,21 @@ def one(all_found: list[Finding], words: str) -> Finding:
     """Return the only finding whose sentence has these words."""
     (match,) = [f for f in all_found if words in f.sentence]
     return match
+
+
+def write_changed(
+    folder: Path, job: SyntheticJob, change: Change, *, files: int | None = None
+) -> None:
+    """Write the files of a job's first ranks, each of whose steps is changed."""
+    for rank in range(job.ranks if files is None else files):
+        encoder = RecordEncoder()
+        lines = [encoder.record(job.run(rank)), encoder.record(job.layout())]
+        lines += map(encoder.record, job.clock_records(rank))
+        for step in simulate(job):
+            record, buckets = change(rank, step.completed(rank))
+            lines += [encoder.buckets(buckets), encoder.record(record)]
+        lines.append(encoder.record(Losses(closed=True)))
+        write_ranks(folder, {rank: b"".join(lines).decode()})
 
 
 def gain_ms(finding: Finding) -> float:

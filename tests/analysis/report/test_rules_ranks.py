@@ -16,6 +16,7 @@ from tests.analysis.report.jobs import (
     found_in,
     gain_ms,
     one,
+    write_changed,
 )
 from tests.analysis.timeline.files import Completed, moved, run_of, steps_of, text_of, write_ranks
 
@@ -55,6 +56,82 @@ def test_slow_steps(tmp_path: Path) -> None:
     assert gain_ms(finding) == pytest.approx(100 / 19)
     assert finding.sentence.endswith("mostly outside of backward and communication.")
     assert finding.evidence[0].endswith("step 10")
+
+
+def pausing(step: int) -> bool:
+    return step in {10, 20}
+
+
+def test_slow_steps_that_wait_for_one_rank(tmp_path: Path) -> None:
+    """Rank 0 writes a checkpoint for 500 ms after two steps; the others wait in the next ones."""
+
+    def late(rank: int, completed: Completed) -> Completed:
+        step, buckets = completed
+        pause = 500 * MS
+        if rank == 0 and pausing(step.step - 1):
+            ready = [replace(b, ready_ns=b.ready_ns + pause) for b in buckets]
+            ready = [replace(b, stages=()) for b in ready]
+            done = max(b.done_ns for b in ready) + pause
+            ready = [replace(b, launched_ns=b.ready_ns, done_ns=done) for b in ready]
+            period = (step.previous_period_ns or 0) + pause
+            first, last = ready[0].ready_ns, ready[-1].ready_ns
+            return replace(
+                step, previous_period_ns=period, first_ready_ns=first, last_ready_ns=last,
+                done_ns=done, busy_ns=done - first, exposed_ns=done - last,
+            ), tuple(ready)  # fmt: skip
+        if rank and pausing(step.step - 1):
+            *others, last = buckets
+            last = replace(last, done_ns=last.done_ns + pause)
+            done, exposed = step.done_ns + pause, (step.exposed_ns or 0) + pause
+            return replace(step, done_ns=done, exposed_ns=exposed), (*others, last)
+        if rank and pausing(step.step - 2):
+            return replace(step, previous_period_ns=(step.previous_period_ns or 0) + pause), buckets
+        return completed
+
+    write_changed(tmp_path, dataclasses.replace(HIDDEN, ranks=4), late)
+    finding = one(found_in(tmp_path), "2 of 29 steps take 1.5 times the median or more")
+    assert finding.sentence.endswith("mostly waiting for rank 0.")
+    assert finding.rank == 0
+    assert "which bucket" not in finding.remedy
+    assert finding.evidence[-1].startswith("rank 0 has its last bucket ready after all others, by")
+
+
+def test_a_rank_that_is_late_by_its_hook(tmp_path: Path) -> None:
+    """Its call for bucket 3 takes 6 ms more: it is not what it computes before bucket 4."""
+
+    def held(rank: int, completed: Completed) -> Completed:
+        step, buckets = completed
+        slow = replace(buckets[3], launched_ns=buckets[3].launched_ns + 6 * MS)
+        return completed if rank != 1 else (step, (*buckets[:3], slow, *buckets[4:]))
+
+    write_changed(tmp_path, dataclasses.replace(HIDDEN, late_ms={1: 6.0}, late_from=4), held)
+    finding = one(found_in(tmp_path), "Rank 1 (host-0) is late")
+    assert finding.evidence[0].endswith("its hook's calls before that take 6.00 ms longer")
+    assert "computes" not in finding.remedy
+    assert "hook" in finding.remedy
+
+
+def test_a_rank_whose_last_call_takes_longer(tmp_path: Path) -> None:
+    """No rank has its bucket ready later, and all wait for the one that compresses for 6 ms."""
+
+    def held(rank: int, completed: Completed) -> Completed:
+        step, (*others, last) = completed
+        begun = 6 * MS if rank == 1 else 0
+        compress, *before, wire, end = last.stages
+        compress = replace(compress, end_ns=compress.end_ns + begun)
+        end = replace(end, start_ns=end.start_ns + 6 * MS, end_ns=end.end_ns + 6 * MS)
+        wire = replace(wire, start_ns=wire.start_ns + begun, end_ns=wire.end_ns + 6 * MS)
+        last = replace(
+            last, stages=(compress, *before, wire, end), done_ns=last.done_ns + 6 * MS,
+            launched_ns=last.launched_ns + begun,
+        )  # fmt: skip
+        exposed = (step.exposed_ns or 0) + 6 * MS
+        return replace(step, done_ns=last.done_ns, exposed_ns=exposed), (*others, last)
+
+    write_changed(tmp_path, HIDDEN, held)
+    finding = one(found_in(tmp_path), "Ranks wait for each other")
+    assert finding.rank == 1
+    assert finding.evidence[1] == "rank 1 compresses it for 6.00 ms longer than any other"
 
 
 def test_shares_of_two_ranks_leave_no_rest() -> None:

@@ -6,7 +6,6 @@ A sentence on the screen is a claim: a run in which it would be false stands her
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,16 +16,13 @@ from hooktrace.analysis.report import build_report
 from hooktrace.analysis.report.findings import RULES
 from hooktrace.analysis.timeline import load
 from hooktrace.records import BucketRecord, CompletedStep, ErrorRecord, Stage
-from hooktrace.records.codec import RecordEncoder
 from hooktrace.records.files import find_records
 from hooktrace.records.intervals import exposed_ns, union_ns
-from hooktrace.records.lines import Losses
-from hooktrace.testing.synthetic import SyntheticJob, simulate
-from tests.analysis.timeline.files import write_ranks
+from hooktrace.testing.synthetic import SyntheticJob
+from tests.analysis.report.jobs import Change, write_changed
 
 MS = 1_000_000
 QUIET = SyntheticJob(ranks=3, steps=30, bucket_bytes=(4_000_000,) * 7 + (100_000,))
-Change = Callable[[int, CompletedStep], CompletedStep]
 
 
 def job(**changes: object) -> SyntheticJob:
@@ -229,15 +225,7 @@ SPEAKS: dict[str, set[str]] = {
 def said(run: str, folder: Path) -> set[str]:
     """Return the rules that say something of a run."""
     made, change, files = RUNS[run]
-    for rank in range(files):
-        encoder = RecordEncoder()
-        lines = [encoder.record(made.run(rank)), encoder.record(made.layout())]
-        lines += map(encoder.record, made.clock_records(rank))
-        for step in simulate(made):
-            record, buckets = change(rank, step.completed(rank))
-            lines += [encoder.buckets(buckets), encoder.record(record)]
-        lines.append(encoder.record(Losses(closed=True)))
-        write_ranks(folder, {rank: b"".join(lines).decode()})
+    write_changed(folder, made, change, files=files)
     (model,) = build_report(load(find_records(folder))).models
     return {finding.rule for finding in model.findings}
 
