@@ -163,6 +163,7 @@ def error_record(probed: ProbeResult) -> ErrorRecord | None:
         numbers(rows, slot.numel),
         residual_l2=None if probed.residual_square is None else math.sqrt(probed.residual_square),
         scope=probed.scope,
+        by_design=probed.local and probed.scope == "global",
         worst=tuple(
             ParameterError(
                 name=name,

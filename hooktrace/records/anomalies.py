@@ -111,7 +111,8 @@ _KINDS = (
     AnomalyKind(
         "nonfinite_gradient",
         "A gradient came in with NaN or inf",
-        "look at the loss and the backward pass of this rank, not at the hook",
+        "look at the loss and the backward pass of this rank, not at the hook; a loss scaler that "
+        "tries its scale makes some, and skips their steps",
         True,
         "warn",
         "on sampled steps",

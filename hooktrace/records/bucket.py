@@ -91,6 +91,7 @@ class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     meaningless.  ``residual_l2``: the norm of what error feedback keeps of the bucket, where the
     hook's state has an ``error_dict`` as PowerSGD's.  ``worst``: the parameters with the largest
     relative errors, worst first.  ``scope``: ``local`` where r is the rank's own gradients.
+    ``by_design``: the hook's results are not meant to be the average of all ranks (``local=True``).
 
     JSON has no word for infinity: a file says null, and where ``max_absolute`` is known a
     ``relative_l2`` that is not is infinite.
@@ -104,6 +105,7 @@ class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     residual_l2: float | None = None
     worst: tuple[ParameterError, ...] = ()
     scope: Scope = "global"
+    by_design: bool = False
 
     def __post_init__(self) -> None:
         _restore_infinity(self)

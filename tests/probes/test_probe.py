@@ -84,7 +84,13 @@ class Probed:
     """A probe of a hook whose result is there, and the future that DDP gets."""
 
     def __init__(
-        self, result: torch.Tensor, ready: int = 0, ranks: int = 2, future: Any = None
+        self,
+        result: torch.Tensor,
+        ready: int = 0,
+        ranks: int = 2,
+        future: Any = None,
+        *,
+        local: bool = False,
     ) -> None:
         self.group, self.sink = Group(ranks), Sink()
         self.ended: list[str | None] = []
@@ -94,7 +100,7 @@ class Probed:
         bucket: Any = Bucket(torch.ones_like(result))
         self.probe: Any = Probe(
             CallStart(slot, 0, ready, bucket, None),
-            ProbeResult(slot, 0, 0, False, ready=ready),
+            ProbeResult(slot, 0, 0, local, ready=ready),
             group,
             sink,
             checksums=StepChecksums(0, {}),

@@ -7,7 +7,8 @@ import math
 import pytest
 import torch
 
-from hooktrace.probes.probe_result import mismatch
+from hooktrace.probes.probe_result import error_record, mismatch
+from hooktrace.records import Scope
 from tests.probes.test_probe import Probed, Sink
 
 
@@ -48,3 +49,15 @@ def test_ranks_that_probed_different_calls_are_not_compared() -> None:
         "rank 1 probed bucket 0 of its step 3 when this one probed bucket 0 of step 0; trace the "
         "same steps on all ranks"
     )
+
+
+@pytest.mark.parametrize(("local", "scope"), [(True, "global"), (False, "global"), (True, "local")])
+def test_the_error_of_a_local_hook_is_by_design(local: bool, scope: Scope) -> None:
+    """Its results are not meant to be the average; what it loses on its own rank is lost."""
+    probed = Probed(torch.ones(6), local=local)
+    probed.complete()
+    (found,) = probed.sink.results
+    found.scope = scope
+    error = error_record(found)
+    assert error is not None
+    assert error.by_design == (local and scope == "global")

@@ -116,6 +116,7 @@ def _error(errors: list[ErrorRecord]) -> BucketError | None:
         worst=record.worst[0].name if record.worst else None,
         has_feedback=any(e.residual_l2 is not None for e in errors),
         is_local=record.scope == "local",
+        by_design=record.by_design,
     )
 
 

@@ -23,7 +23,10 @@ class Spread(msgspec.Struct, frozen=True):
 
 
 class BucketError(msgspec.Struct, frozen=True, kw_only=True):
-    """Relative L2 errors of ``count`` probes of one bucket; ``worst`` names a parameter."""
+    """Relative L2 errors of ``count`` probes of one bucket; ``worst`` names a parameter.
+
+    ``by_design``: the results are not meant to be the average of all ranks.
+    """
 
     p50: float
     most: float
@@ -31,6 +34,7 @@ class BucketError(msgspec.Struct, frozen=True, kw_only=True):
     worst: str | None
     has_feedback: bool
     is_local: bool
+    by_design: bool
 
 
 class BucketFacts(msgspec.Struct, frozen=True, kw_only=True):

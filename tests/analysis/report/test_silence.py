@@ -167,6 +167,14 @@ def erring(rank: int, completed: CompletedStep) -> CompletedStep:
     return replace(step, probed=True), (replace(first, error=error, probed=True), *others)
 
 
+def local_by_design(rank: int, completed: CompletedStep) -> CompletedStep:
+    """Return the step; every tenth is far from the average, as a gossiping hook's result is."""
+    step, (first, *others) = erring(rank, completed)
+    if first.error is None:
+        return completed
+    return step, (replace(first, error=replace(first.error, by_design=True)), *others)
+
+
 LARGE_LAST = job(bucket_bytes=(4_000_000,) * 7 + (16_000_000,))
 LATE = job(late_ms={1: 6.0})
 
@@ -199,6 +207,7 @@ RUNS: dict[str, tuple[SyntheticJob, Change, int]] = {
     "stalled, one file of three": (QUIET, stalled, 1),
     "opaque": (QUIET, opaque, 3),
     "large error": (QUIET, erring, 3),
+    "local by design": (QUIET, local_by_design, 3),
     "few steps": (job(steps=4), stalled, 3),
 }
 """Each run: its job, what is changed in each step, and of how many ranks there are files."""
