@@ -22,7 +22,7 @@ from .step_arrays import Floats, StepArrays, middle
 def model_facts(timeline: Timeline, arrays: StepArrays) -> ModelFacts:
     """Return the facts of a model."""
     period, exposed = _spread(arrays.period), _spread(arrays.exposed)
-    wire_busy = arrays.by_step("wire_busy")
+    wire_busy, sent = arrays.by_step("wire_busy"), arrays.sent()
     layouts = [
         layout
         for track in timeline.tracks
@@ -45,7 +45,8 @@ def model_facts(timeline: Timeline, arrays: StepArrays) -> ModelFacts:
         queued_ns=_known(waited_ns(arrays, "queue")),
         turn_ns=_known(waited_ns(arrays, "turn")),
         gradient_bytes=int(_some(arrays.by_step("gradient_bytes")) or 0),
-        wire_bytes=_some(arrays.sent()),
+        wire_bytes=_some(sent),
+        least_wire_bytes=_known(middle(sent, 0.0)),
         busbw_bytes_per_second=_some(_rate(arrays.by_step("bus_bytes"), wire_busy)),
         is_32_bit=widths == {4.0},
         is_whole=timeline.run is not None and timeline.run.world_size == len(timeline.tracks),

@@ -31,7 +31,7 @@ def late_ranks(arrays: StepArrays) -> tuple[LateRank, ...]:
     """Return the ranks that are last in ``OFTEN`` of the steps or more, the worst first.
 
     Also more often than by chance (``SIGMAS``).  Those whose margin is below ``WORTH`` of the
-    period are left out.
+    period, and those that nobody waits for, are left out.
     """
     chance = 1 / len(arrays.ranks)
     call = arrays.column("launched_after")
@@ -47,7 +47,8 @@ def late_ranks(arrays: StepArrays) -> tuple[LateRank, ...]:
         spread = math.sqrt(chance * (1 - chance) / seen[worst])
         if share < max(OFTEN, chance + SIGMAS * spread):
             continue
-        if margins[worst] < WORTH * middle(arrays.period):
+        waiting = _waiting(arrays, i, worst)
+        if not waiting or margins[worst] < WORTH * middle(arrays.period):
             continue
         behind, held = _beyond_others(arrays.called, i), _beyond_others(call, i)
         since = int(np.nanargmax(np.diff(behind, prepend=0.0)[: worst + 1]))
@@ -60,11 +61,21 @@ def late_ranks(arrays: StepArrays) -> tuple[LateRank, ...]:
                 uncertainty_ns=middle(unsure[:, worst]),
                 lag_ns=float(behind[worst]),
                 since=int(arrays.buckets[since]),
+                waiting=waiting,
                 held_ns=max(0.0, float(np.nansum(held[:worst]))),
                 is_late_from_the_start=since == 0,
             )
         )
     return tuple(sorted(found, key=lambda one: -one.margin_ns))
+
+
+def _waiting(arrays: StepArrays, i: int, bucket: int) -> tuple[int, ...]:
+    """Return the ranks that have a bucket's result after a rank has it ready, or may have.
+
+    Of a hook that sends nothing, or to some ranks only, others do not wait.
+    """
+    after = medians(arrays.done[..., bucket] - arrays.called[i, :, bucket], axis=1)
+    return tuple(rank for j, rank in enumerate(arrays.ranks) if j != i and not after[j] < 0)
 
 
 def _beyond_others(values: Floats, i: int) -> Floats:

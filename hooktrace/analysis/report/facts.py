@@ -86,6 +86,7 @@ class LateRank(msgspec.Struct, frozen=True, kw_only=True):
     those in which it is not last counting as 0: what all ranks wait for.  ``uncertainty_ns``: of
     the difference of two ranks' times.  ``lag_ns``: after the median rank, at that bucket.
     ``since``: the bucket at which it falls behind; the first one where it comes late already.
+    ``waiting``: the ranks that do not have the bucket's result before it is there.
     ``held_ns``: how much longer than others' its hook's calls before ``bucket`` take.
     """
 
@@ -96,6 +97,7 @@ class LateRank(msgspec.Struct, frozen=True, kw_only=True):
     uncertainty_ns: float
     lag_ns: float
     since: int
+    waiting: tuple[int, ...]
     held_ns: float
     is_late_from_the_start: bool
 
@@ -164,8 +166,9 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     ``steps``: those whose times count; ``probed``: how many were left out because hooktrace probed
     them.  ``exposed_share``: exposed communication as a share of the step's period, both medians.
     ``queued_ns``, ``turn_ns``: of what is exposed, the time that the bucket which ends the step
-    waits for a worker, and for its turn.  ``is_whole``: whether all ranks of the run have a file.
-    ``is_order_known``: whether the clocks tell which rank came after which.
+    waits for a worker, and for its turn.  ``wire_bytes``: the median of all steps, and
+    ``least_wire_bytes`` that of the one which sends least.  ``is_whole``: whether all ranks of the
+    run have a file.  ``is_order_known``: whether the clocks tell which rank came after which.
     """
 
     model: str
@@ -183,6 +186,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     turn_ns: float | None
     gradient_bytes: int
     wire_bytes: float | None
+    least_wire_bytes: float | None
     busbw_bytes_per_second: float | None
     is_32_bit: bool
     is_whole: bool

@@ -12,13 +12,15 @@ from .rules_time import HIDDEN, small_buckets
 LARGE_ERROR = 0.1
 """Relative L2 error from which on a bucket is named; 16-bit casts lose less than 0.005."""
 
+_STEPS = "hook_then_optimizer"
+"""A hook whose decompress holds the optimizer's step."""
+
 _SAY_COMPRESS = ("compress", "fp16", "bf16", "quant", "powersgd", "power_sgd", "topk")
 
 
 def _codec_ns(model: ModelFacts) -> float:
-    return sum(
-        b.stages.get("compress", 0.0) + b.stages.get("decompress", 0.0) for b in model.buckets
-    )
+    names = ("compress",) if _STEPS in model.hook else ("compress", "decompress")
+    return sum(b.stages.get(name, 0.0) for b in model.buckets for name in names)
 
 
 def saves_less_than_it_costs(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
@@ -29,6 +31,8 @@ def saves_less_than_it_costs(model: ModelFacts, run: RunInfo | None) -> Iterator
     """
     codec = _codec_ns(model)
     saved = spent = 0.0
+    if _STEPS in model.hook:  # what of it is the optimizer's, nobody knows
+        return
     if not model.is_whole:  # what of a transfer is waiting for that rank, nobody knows
         return
     for b in model.buckets:
@@ -56,20 +60,29 @@ def hook_sends_what_it_gets(model: ModelFacts, run: RunInfo | None) -> Iterator[
     For 32-bit gradients: half as many bytes take half the time at best, and the last bucket cannot
     start before backward ends.  What it waits for other ranks stays, and where most of a transfer
     is latency (``small_buckets``) bytes are not what it takes.  For a hook whose name says that it
-    compresses the gain is what compress and decompress take, which is then in vain.
+    compresses the gain is what compress and decompress take, which is then in vain; nothing is
+    said where it sends less in some steps.
     """
-    if not model.wire_bytes or model.exposed is None:
+    if not model.wire_bytes or not model.least_wire_bytes or model.exposed is None:
         return
     ratio = model.gradient_bytes / model.wire_bytes
     if ratio > 1.02 or ratio < 0.5:
         return
     if any(word in model.hook.lower() for word in _SAY_COMPRESS):
+        if model.gradient_bytes > 1.02 * model.least_wire_bytes:
+            return
+        remedy = "Check the gradients' dtype: a cast to 16 bits saves nothing on 16 bits."
+        if model.is_32_bit:
+            remedy = (
+                "Check whether it has begun to compress (start_powerSGD_iter), and which tensor it "
+                "gives to the collective."
+            )
         yield Finding(
             sentence=f"{model.hook} sends as much as it gets: {mb(model.wire_bytes)} for "
             f"{mb(model.gradient_bytes)} of gradients.",
             gain_ns=_codec_ns(model),
             evidence=(f"compress and decompress take {ms(_codec_ns(model))} of each step",),
-            remedy="Check the gradients' dtype: a cast to 16 bits saves nothing on 16 bits.",
+            remedy=remedy,
         )
         return
     transfers = sum(b.transfer_ns or 0.0 for b in model.buckets)
@@ -81,6 +94,9 @@ def hook_sends_what_it_gets(model: ModelFacts, run: RunInfo | None) -> Iterator[
     waits = model.last.wait_ns if model.last is not None else None
     left = model.exposed.p50 - (last or 0.0) / 2 - (waits or 0.0)
     gain = min(max(0.0, left), transfers / 2)
+    remedy = "Try bf16_compress_hook or fp16_compress_hook, and look at the error."
+    if model.hook != "allreduce_hook":
+        remedy = "Try it inside bf16_compress_wrapper, and look at the error."
     yield Finding(
         sentence=f"{model.hook} sends all {mb(model.gradient_bytes)} in 32 bits; a 16-bit hook "
         f"would halve the {ms(transfers)} of transfers.",
@@ -91,7 +107,7 @@ def hook_sends_what_it_gets(model: ModelFacts, run: RunInfo | None) -> Iterator[
             + (f", and its wait for other ranks {ms(waits)}" if waits else ""),
             "what the cast costs on this machine is not in it",
         ),
-        remedy="Try bf16_compress_hook or fp16_compress_hook, and look at the error.",
+        remedy=remedy,
     )
 
 

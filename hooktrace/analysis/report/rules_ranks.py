@@ -65,10 +65,13 @@ def _late_rank(model: ModelFacts, late: LateRank) -> Finding:
         largest = {bucket.bucket: bucket.largest for bucket in model.buckets}[late.since]
         named = f", {largest[0]}" if largest else ""
         remedy = f"Look at what it computes before bucket {late.since}{named}."
-    others = "all others" if model.is_whole else "all others that have a file"
+    others = "all others wait" if model.is_whole else "all others that have a file wait"
+    if len(late.waiting) < len(model.ranks) - 1:
+        waits = "waits" if len(late.waiting) == 1 else "wait"
+        others = f"rank {listed(late.waiting)} {waits}"
     return Finding(
         sentence=f"{who} is late: at bucket {late.bucket} it is last in "
-        f"{percent(late.share)} of the steps, and {others} wait for it, {ms(late.margin_ns)} a "
+        f"{percent(late.share)} of the steps, and {others} for it, {ms(late.margin_ns)} a "
         "step in the mean.",
         bucket=late.bucket,
         rank=late.rank,

@@ -33,6 +33,11 @@ def communication_is_exposed(model: ModelFacts, run: RunInfo | None) -> Iterator
         f"buckets are under way for {ms(model.busy_ns)} of the step, {percent(model.overlap)} of "
         "it behind the backward pass",
     ]
+    if model.wire_bytes and (model.least_wire_bytes or 0) < 0.9 * model.wire_bytes:
+        evidence.append(
+            f"steps are of several kinds: they send {mb(model.wire_bytes)} at the median, and "
+            f"{mb(model.least_wire_bytes)} at the least; all medians are over both"
+        )
     tails = sorted((b for b in model.buckets if b.tail_share >= 0.05), key=lambda b: -b.tail_share)
     if tails:
         parts = ", ".join(f"{percent(b.tail_share)} {_name(b)}" for b in tails[:4])

@@ -167,6 +167,29 @@ def erring(rank: int, completed: CompletedStep) -> CompletedStep:
     return replace(step, probed=True), (replace(first, error=error, probed=True), *others)
 
 
+def nobody_waits(rank: int, completed: CompletedStep) -> CompletedStep:
+    """Return the step of a hook that communicates nothing: ranks drift apart."""
+    step, buckets = completed
+    found = [
+        replace(
+            b, wire_bytes=0, bus_bytes=None, done_ns=b.launched_ns,
+            stages=(Stage(name="compress", start_ns=b.ready_ns, end_ns=b.launched_ns),),
+        )
+        for b in buckets
+    ]  # fmt: skip
+    silent = replace(step, wire_bytes=0, bus_bytes=None)
+    return with_buckets((silent, buckets), found)
+
+
+def compressing_late(rank: int, completed: CompletedStep) -> CompletedStep:
+    """Return the step; from the twentieth on the hook sends a hundredth."""
+    step, buckets = completed
+    if step.step < 20:
+        return completed
+    sent = [replace(b, wire_bytes=(b.wire_bytes or 0) // 100) for b in buckets]
+    return with_buckets((replace(step, wire_bytes=(step.wire_bytes or 0) // 100), buckets), sent)
+
+
 def local_by_design(rank: int, completed: CompletedStep) -> CompletedStep:
     """Return the step; every tenth is far from the average, as a gossiping hook's result is."""
     step, (first, *others) = erring(rank, completed)
@@ -206,6 +229,14 @@ RUNS: dict[str, tuple[SyntheticJob, Change, int]] = {
     "stalled": (QUIET, stalled, 3),
     "stalled, one file of three": (QUIET, stalled, 1),
     "opaque": (QUIET, opaque, 3),
+    "late, and nobody waits": (LATE, nobody_waits, 3),
+    "compresses nothing": (job(hook="powerSGD_hook", codec_ms=1.0), as_it_is, 3),
+    "compresses late": (job(hook="powerSGD_hook", codec_ms=1.0), compressing_late, 3),
+    "steps an optimizer": (
+        job(hook="hook_then_optimizer(fp16)", wire_share=0.5, codec_ms=3.0),
+        as_it_is,
+        3,
+    ),
     "large error": (QUIET, erring, 3),
     "local by design": (QUIET, local_by_design, 3),
     "few steps": (job(steps=4), stalled, 3),
@@ -220,9 +251,20 @@ SPEAKS: dict[str, set[str]] = {
     "workers_are_busy": {"queue", "small buckets", "slow collectives"},
     "calls_wait_their_turn": {"one after another", "one after another, one file of three"},
     "bucket_is_slow": {"one slow bucket"},
-    "hook_holds_the_thread": {"codec"},
+    "hook_holds_the_thread": {
+        "codec",
+        "compresses nothing",
+        "compresses late",
+        "steps an optimizer",
+    },
     "saves_less_than_it_costs": {"codec", "compress in the last"},
-    "hook_sends_what_it_gets": {"large last", "queue", "one slow bucket", "slow collectives"},
+    "hook_sends_what_it_gets": {
+        "large last",
+        "queue",
+        "one slow bucket",
+        "slow collectives",
+        "compresses nothing",
+    },
     "ranks_wait": {"late", "late, clocks unknown", "late in the last bucket"},
     "slow_steps_cost": {"slow collectives"},
     "steps_stalled": {"stalled", "stalled, one file of three"},
