@@ -199,6 +199,14 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     anomalies: tuple[AnomalyFacts, ...]
 
     @property
+    def has_wire(self) -> bool:
+        """Whether it is known that transfers are what they take: all ranks tell, and more than one.
+
+        Of a rank without a file nobody knows who waits for it, and a single rank sends nothing.
+        """
+        return self.is_whole and len(self.ranks) > 1
+
+    @property
     def last(self) -> BucketFacts | None:
         """The bucket whose gradients come last."""
         return next((b for b in self.buckets if b.is_last), None)

@@ -33,7 +33,7 @@ def saves_less_than_it_costs(model: ModelFacts, run: RunInfo | None) -> Iterator
     saved = spent = 0.0
     if _STEPS in model.hook:  # what of it is the optimizer's, nobody knows
         return
-    if not model.is_whole:  # what of a transfer is waiting for that rank, nobody knows
+    if not model.has_wire:  # what of a transfer is waiting for that rank, nobody knows
         return
     for b in model.buckets:
         if not b.wire_bytes or b.transfer_ns is None:
@@ -88,7 +88,7 @@ def hook_sends_what_it_gets(model: ModelFacts, run: RunInfo | None) -> Iterator[
     transfers = sum(b.transfer_ns or 0.0 for b in model.buckets)
     if not transfers or (model.exposed_share or 0) < HIDDEN or not model.is_32_bit:
         return
-    if not model.is_whole or any(small_buckets(model, run)):
+    if not model.has_wire or any(small_buckets(model, run)):
         return
     last = model.last.transfer_ns if model.last is not None else None
     waits = model.last.wait_ns if model.last is not None else None

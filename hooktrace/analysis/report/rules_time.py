@@ -70,7 +70,7 @@ def last_bucket_is_large(model: ModelFacts, run: RunInfo | None) -> Iterator[Fin
     last = model.last
     if last is None or model.exposed is None or (model.exposed_share or 0) < HIDDEN:
         return
-    if last.transfer_ns is None or last.tail_share < 0.25 or not model.is_whole:
+    if last.transfer_ns is None or last.tail_share < 0.25 or not model.has_wire:
         return
     smaller = [b for b in model.buckets if b.transfer_ns and _sent(b) <= _sent(last) / 2]
     if not smaller:
@@ -120,7 +120,7 @@ def small_buckets(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
     points = [
         (b.wire_bytes, b.transfer_ns) for b in model.buckets if b.wire_bytes and b.transfer_ns
     ]
-    if len(points) < 4 or model.exposed is None or not model.is_whole:
+    if len(points) < 4 or model.exposed is None or not model.has_wire:
         return
     sizes, times = (np.array(column, dtype=np.float64) for column in zip(*points, strict=True))
     if sizes.max() < 2 * sizes.min():
@@ -202,7 +202,7 @@ def bucket_is_slow(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
     to twice its size, at least three; the excess is its transfer time less what it would take at
     their rate.  Where a rank's file is missing, it may be that rank that the bucket waits for.
     """
-    if not model.is_whole:
+    if not model.has_wire:
         return
     moved = [
         (b, b.wire_bytes, b.transfer_ns) for b in model.buckets if b.wire_bytes and b.transfer_ns

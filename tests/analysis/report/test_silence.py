@@ -205,6 +205,7 @@ RUNS: dict[str, tuple[SyntheticJob, Change, int]] = {
     "quiet": (QUIET, as_it_is, 3),
     "large last": (LARGE_LAST, as_it_is, 3),
     "large last, one file of three": (LARGE_LAST, as_it_is, 1),
+    "large last, alone": (dataclasses.replace(LARGE_LAST, ranks=1), as_it_is, 1),
     "small buckets": (
         job(latency_ms=2.0, backward_ms=10.0, bucket_bytes=(50_000, 200_000, 400_000) * 10),
         as_it_is,
