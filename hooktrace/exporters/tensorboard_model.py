@@ -178,7 +178,7 @@ _MEANINGS = (
     ("gradient_bytes", "Bytes of gradients that a step gave to the hook."),
     ("wire_bytes", "Bytes of payload that this rank gave to collectives in a step."),
     ("compression_ratio", "Gradient bytes over wire bytes."),
-    ("anomalies_total", "How often something went wrong in a hook so far."),
+    ("anomalies_total", "Things that went wrong in a hook so far; of each bucket the first."),
     ("error_bucket*", metrics.BUCKET_ERROR.help),
     ("cosine_bucket*", metrics.BUCKET_COSINE.help),
     ("residual_bucket*", "Norm of what error feedback keeps for the next step."),

@@ -145,8 +145,13 @@ def _missing_of(track: RankTrack) -> Iterator[str]:
     if records.lost:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(records.lost.items()))
         yield (
-            f"{kinds} were not written, as the file was full; pass a larger max_bytes to "
-            "RecordFileExporter"
+            f"{kinds} are too large for a part of the file and were not written; pass a larger "
+            "max_bytes to RecordFileExporter"
+        )
+    if gone := records.removed.get("steps"):
+        yield (
+            f"{gone:,} steps went with the oldest parts of the file when it had reached its limit, "
+            "and nothing here is of them; pass a larger max_bytes to RecordFileExporter"
         )
     for (model, why), count in track.unknown_bytes.most_common(1):
         yield f"what {model} sends is not known, in {count} sampled steps: {why}"

@@ -93,6 +93,7 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
                     "skipped": len(track.records.skipped),
                     "first_skipped": [list(s) for s in track.records.skipped[:3]],
                     "lost": track.records.lost,
+                    "removed_steps": track.records.removed.get("steps", 0),
                 }
                 for track in timeline.tracks
             ],

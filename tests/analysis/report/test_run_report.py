@@ -6,6 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from hooktrace.records.codec import RecordEncoder
+from hooktrace.records.files import record_path
+from hooktrace.records.lines import Losses
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.report.test_command import call
 
@@ -52,6 +55,20 @@ def test_facts_are_those_of_the_tables(tmp_path: Path) -> None:
     assert facts["buckets"][0]["error"] is None
     assert [rank["rank"] for rank in facts["ranks"]] == [0, 1, 2]
     assert facts["exposed_share"] == facts["exposed"]["p50"] / facts["period"]["p50"]
+
+
+def test_what_went_when_the_files_were_full_is_said(tmp_path: Path) -> None:
+    """A run whose oldest parts are gone, and records that no part could hold, each with its why."""
+    write_job(SyntheticJob(ranks=1, steps=10), tmp_path)
+    end = RecordEncoder().record(Losses(closed=True))
+    full = Losses(
+        lost={"buckets": 3}, removed={"parts": 2, "steps": 4000, "buckets": 50}, closed=True
+    )
+    path = record_path(tmp_path, 0)
+    path.write_bytes(path.read_bytes().replace(end, RecordEncoder().record(full)))
+    lost, removed = report_of(tmp_path)["missing"]
+    assert lost.startswith("rank 0: 3 buckets are too large for a part of the file")
+    assert removed.startswith("rank 0: 4,000 steps went with the oldest parts")
 
 
 def test_the_page_is_written_beside_it(tmp_path: Path) -> None:

@@ -93,7 +93,10 @@ function noteLines(info) {
         + `the first is line ${line}: ${why}`);
     }
     const lost = Object.entries(r.lost).map(([kind, n]) => `${n} ${kind}`).join(", ");
-    if (lost) lines.push(`Rank ${r.rank} reached its file's limit; not written: ${lost}.`);
+    if (lost) lines.push(`Rank ${r.rank}: too large for its file, and not written: ${lost}.`);
+    if (r.removed_steps) {
+      lines.push(`Rank ${r.rank} reached its file's limit; ${r.removed_steps} steps are gone.`);
+    }
   }
   for (const [name, why] of info.errors) lines.push(`${name} cannot be read: ${why}.`);
   if (info.other_runs.length) {
