@@ -100,12 +100,15 @@ def slow_steps(arrays: StepArrays) -> SlowSteps | None:
 
     worst = slow[np.argsort(-period[slow], kind="stable")]
     exposed = excess(arrays.exposed)
-    late_rank, late_ns = _late_in(arrays, slow, exposed * known / 2)
+    total = float(beyond.sum()) / known
+    late_rank, late_ns = None, 0.0
+    if exposed >= total / 4:  # else hardly anybody waits
+        late_rank, late_ns = _late_in(arrays, slow, exposed * known / 2)
     return SlowSteps(
         steps=tuple(arrays.steps[worst].tolist()),
         periods=known,
         slowest_ns=float(period[worst[0]]),
-        excess_ns=float(beyond.sum()) / known,
+        excess_ns=total,
         exposed_excess_ns=exposed,
         backward_excess_ns=excess(arrays.last_ready - arrays.first_ready),
         late_rank=late_rank,
