@@ -16,7 +16,7 @@ from ..timeline import Timeline
 from .causes import late_ranks, slow_steps, tail_shares, waited_ns
 from .facts import AnomalyFacts, BucketError, BucketFacts, ModelFacts, RankFacts, Spread
 from .stalls import stalls
-from .step_arrays import Floats, StepArrays, middle
+from .step_arrays import Floats, StepArrays, medians, middle
 
 
 def model_facts(timeline: Timeline, arrays: StepArrays) -> ModelFacts:
@@ -122,7 +122,7 @@ def _error(errors: list[ErrorRecord]) -> BucketError | None:
 
 
 def _rank_facts(timeline: Timeline, arrays: StepArrays) -> tuple[RankFacts, ...]:
-    is_last = arrays.buckets == arrays.last
+    is_last, call = arrays.buckets == arrays.last, medians(arrays.column("launched_after"), axis=1)
     compress = arrays.stages.get("compress", np.full_like(arrays.done, np.nan))[..., is_last]
     return tuple(
         RankFacts(
@@ -134,6 +134,7 @@ def _rank_facts(timeline: Timeline, arrays: StepArrays) -> tuple[RankFacts, ...]
             overlap=_some(arrays.overlap[i]),
             lag_ns=_some(arrays.lags[i, is_last]),
             compress_ns=_some(compress[i]),
+            call_ns=float(np.nansum(call[i, ~is_last])),
         )
         for i, track in enumerate(timeline.tracks)
     )

@@ -23,6 +23,9 @@ is always last."""
 WORTH = 0.005
 """Of the median period: the margin from which on it is."""
 
+MOSTLY = 0.75
+"""Of all margins of slow steps: what a rank has to be late by to be named."""
+
 SLOW = 1.5
 """A step is slow from so many median periods on."""
 
@@ -119,14 +122,14 @@ def slow_steps(arrays: StepArrays) -> SlowSteps | None:
 def _late_in(arrays: StepArrays, steps: Ints, least: float) -> tuple[int | None, float]:
     """Return who comes last in some steps, by ``least`` ns or more in all, and by how much a step.
 
-    Beyond what clocks may be off; ``None`` and 0 for nobody.
+    Beyond what clocks may be off; ``None`` and 0 for nobody, and where ranks take turns.
     """
     ready: Floats = arrays.called[:, steps].max(axis=2, initial=-np.inf)
     unsure: Floats = arrays.uncertainty[:, steps].max(axis=2, initial=-np.inf)
     last, margin, _ = last_rank(ready, unsure, np.isfinite(ready) & np.isfinite(unsure))
     sums = [float(margin[last == i].sum()) for i in range(len(ready))]
     i = int(np.argmax(sums))
-    if not sums[i] or sums[i] < least:
+    if not sums[i] or sums[i] < max(least, MOSTLY * sum(sums)):
         return None, 0.0
     return arrays.ranks[i], sums[i] / np.count_nonzero(last == i)
 

@@ -66,7 +66,10 @@ class BucketFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """One rank; of the last bucket, medians: ``lag_ns`` after the first rank, ``compress_ns``."""
+    """One rank; of the last bucket, medians: ``lag_ns`` after the first rank, ``compress_ns``.
+
+    ``call_ns``: what the hook's calls for the other buckets take, the sum of the medians.
+    """
 
     rank: int
     host: str | None
@@ -76,6 +79,7 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     overlap: float | None
     lag_ns: float | None
     compress_ns: float | None
+    call_ns: float
 
 
 class LateRank(msgspec.Struct, frozen=True, kw_only=True):

@@ -160,6 +160,13 @@ def workers_are_busy(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding
         return
     worst = max(model.buckets, key=lambda b: b.stages.get("queue", 0.0))
     is_gloo = run is not None and "gloo" in run.backend
+    waiting = max(model.buckets, key=lambda b: b.wait_ns or 0.0)
+    remedy = "Send fewer bytes, or fewer and larger buckets if they are small."
+    if (waiting.wait_ns or 0.0) >= gain:
+        remedy = (
+            f"Look at who comes late first: bucket {waiting.bucket} holds a worker for "
+            f"{ms(waiting.wait_ns)} until the last rank is there."
+        )
     yield Finding(
         sentence=f"Collectives queue behind each other: the one that ends the step waits "
         f"{ms(gain)} for a free worker.",
@@ -169,7 +176,7 @@ def workers_are_busy(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding
             "derived from the stamps: the backend takes collectives first in, first out"
             + (", 2 at a time on gloo" if is_gloo else ""),
         ),
-        remedy="Send fewer bytes, or fewer and larger buckets if they are small.",
+        remedy=remedy,
     )
 
 
@@ -231,6 +238,13 @@ def bucket_is_slow(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
         )
 
 
+def _unlike_calls(model: ModelFacts) -> Iterator[str]:
+    """Yield on which ranks the hook's calls take how long, where they differ."""
+    least, *_, most = sorted((r.call_ns, r.rank) for r in (*model.ranks, *model.ranks))
+    if most[0] > 2 * least[0]:
+        yield f"from {ms(least[0])} on rank {least[1]} to {ms(most[0])} on rank {most[1]}"
+
+
 def hook_holds_the_thread(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
     """Gain: the sum over buckets, but for the last, of the median time that the hook's call takes.
 
@@ -259,6 +273,6 @@ def hook_holds_the_thread(model: ModelFacts, run: RunInfo | None) -> Iterator[Fi
     yield Finding(
         sentence=f"The hook's own calls hold up the backward pass for {ms(total)} of each step.",
         gain_ns=total,
-        evidence=(what, f"bucket {worst.bucket} takes longest, {ms(most)}"),
+        evidence=(what, f"bucket {worst.bucket} takes longest, {ms(most)}", *_unlike_calls(model)),
         remedy=remedy,
     )

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from hooktrace.analysis.report import rules_ranks
+from hooktrace.testing.synthetic import simulate
 from tests.analysis.report.jobs import (
     HIDDEN,
     MS,
@@ -94,6 +95,23 @@ def test_slow_steps_that_wait_for_one_rank(tmp_path: Path) -> None:
     assert finding.rank == 0
     assert "which bucket" not in finding.remedy
     assert finding.evidence[-1].startswith("rank 0 has its last bucket ready after all others, by")
+
+
+def test_slow_steps_in_which_ranks_take_turns(tmp_path: Path) -> None:
+    """Each is late in one of the two: none is named."""
+    job = dataclasses.replace(HIDDEN, ranks=4, steps=30)
+    jobs = [dataclasses.replace(job, late_ms={rank: 500.0}, late_every=20) for rank in (0, 1)]
+
+    def unlike(rank: int, completed: Completed) -> Completed:
+        return completed if completed[0].step < 15 else others[rank][completed[0].step]
+
+    others = [
+        {step.number: step.completed(rank) for step in simulate(jobs[1])} for rank in range(4)
+    ]
+    write_changed(tmp_path, jobs[0], unlike)
+    finding = one(found_in(tmp_path), "times the median or more")
+    assert finding.rank is None
+    assert finding.sentence.endswith("mostly in communication.")
 
 
 def test_a_rank_that_is_late_by_its_hook(tmp_path: Path) -> None:

@@ -89,13 +89,15 @@ def test_a_slow_bucket(tmp_path: Path) -> None:
 def test_a_wait_for_the_rounds_before_is_not_called_compression() -> None:
     """The last call ends with all rounds, after backward; what the others take holds it up."""
     stages = {"compress": 5e6, "turn": 50e6, "queue": 2e6}
+    calls = [SimpleNamespace(rank=0, call_ns=30e6), SimpleNamespace(rank=1, call_ns=70e6)]
     model: Any = SimpleNamespace(
+        ranks=calls,
         hook="powerSGD_hook",
         clock="host",
         period=SimpleNamespace(p50=800e6),
         buckets=[
-            SimpleNamespace(bucket=8, is_last=False, call_ns=30e6, stages=stages),
-            SimpleNamespace(bucket=9, is_last=True, call_ns=80e6, stages=stages),
+            SimpleNamespace(bucket=8, is_last=False, call_ns=30e6, wait_ns=9e6, stages=stages),
+            SimpleNamespace(bucket=9, is_last=True, call_ns=80e6, wait_ns=None, stages=stages),
         ],
         queued_ns=2e6,
         turn_ns=50e6,
@@ -105,8 +107,10 @@ def test_a_wait_for_the_rounds_before_is_not_called_compression() -> None:
     assert (held.gain_ns, held.bucket) == (30e6, None)
     assert "at most 5.00 ms of it is compress" in held.evidence[0]
     assert "Compress" not in held.remedy
+    assert held.evidence[-1] == "from 30.0 ms on rank 0 to 70.0 ms on rank 1"
     (queued,) = rules_time.workers_are_busy(model, None)
     assert "2.00 ms for a free worker" in queued.sentence
+    assert "bucket 8 holds a worker for 9.00 ms until the last rank is there" in queued.remedy
     (turned,) = rules_time.calls_wait_their_turn(model, None)
     assert "the one that ends the step waits 50.0 ms for those before it" in turned.sentence
     stages["compress"] = 25e6
