@@ -89,11 +89,11 @@ def slow_steps_cost(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]
     slow = model.slow
     if slow is None:
         return
-    share = slow.exposed_excess_ns / slow.excess_ns
+    share, rank = slow.exposed_excess_ns / slow.excess_ns, None
     backward = slow.backward_excess_ns / slow.excess_ns
     if share > 0.5:
         cause, remedy = "in communication", "See in the merged trace which bucket is slow in them."
-        if slow.late_rank is not None:
+        if (rank := slow.late_rank) is not None:
             cause = f"waiting for rank {slow.late_rank}"
             remedy = (
                 f"Look at what rank {slow.late_rank} does then: a checkpoint, an evaluation, data "
@@ -121,7 +121,7 @@ def slow_steps_cost(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]
             f"the first and the last gradient of backward, {rest_of(share + backward)}",
             *([late] if slow.late_rank is not None else []),
         ),
-        rank=slow.late_rank,
+        rank=rank,
         remedy=remedy,
     )
 

@@ -42,7 +42,9 @@ def communication_is_exposed(model: ModelFacts, run: RunInfo | None) -> Iterator
     if tails:
         parts = ", ".join(f"{percent(b.tail_share)} {_name(b)}" for b in tails[:4])
         evidence.append(f"what backward leaves over: {parts}")
-    if share < HIDDEN:
+    if model.wire_bytes == 0:
+        sentence = f"Nothing is communicated: {model.hook} sends nothing."
+    elif share < HIDDEN:
         sentence = (
             f"Communication is hidden: {percent(share)} of the step is exposed, so a faster "
             f"network or hook makes it {ms(exposed.p50)} shorter at most."

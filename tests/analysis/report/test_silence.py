@@ -19,7 +19,7 @@ from hooktrace.records import BucketRecord, CompletedStep, ErrorRecord, Stage
 from hooktrace.records.files import find_records
 from hooktrace.records.intervals import exposed_ns, union_ns
 from hooktrace.testing.synthetic import SyntheticJob
-from tests.analysis.report.jobs import Change, write_changed
+from tests.analysis.report.jobs import Change, found_in, write_changed
 
 MS = 1_000_000
 QUIET = SyntheticJob(ranks=3, steps=30, bucket_bytes=(4_000_000,) * 7 + (100_000,))
@@ -179,6 +179,14 @@ def nobody_waits(rank: int, completed: CompletedStep) -> CompletedStep:
     ]  # fmt: skip
     silent = replace(step, wire_bytes=0, bus_bytes=None)
     return with_buckets((silent, buckets), found)
+
+
+def test_a_hook_that_sends_nothing_hides_nothing(tmp_path: Path) -> None:
+    """There is no communication that backward could hide."""
+    write_changed(tmp_path, QUIET, nobody_waits)
+    assert (
+        found_in(tmp_path)[0].sentence == "Nothing is communicated: allreduce_hook sends nothing."
+    )
 
 
 def compressing_late(rank: int, completed: CompletedStep) -> CompletedStep:
