@@ -20,3 +20,6 @@ ZERO_OVERLAPS_ON_FAKES = _TORCH > (2, 6)
 
 FAKES_COLLECTIVES = _TORCH > (2, 6)
 """Whether collectives run over fake tensors, as the device that is not there needs them to."""
+
+REFUSES_BF16 = torch.version.cuda is None and torch.version.hip is None
+"""Whether DDP refuses hooks by torch's names of its bf16 hooks: a build for CPUs does."""

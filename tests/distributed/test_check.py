@@ -19,6 +19,7 @@ from hooktrace.testing.check.launch import check
 from hooktrace.testing.check.spec import HookSpec
 from tests.distributed import check_hooks
 from tests.distributed.harness import REPOSITORY
+from tests.versions import REFUSES_BF16
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +51,7 @@ FORMS = {
     "averages": [],
     "annotated": [("registration", "warn", "needs_trace")],
     "unnamed": [("registration", "warn", "needs_trace")],
-    "bf16_compress_hook": [("registration", "fail", "registration")],
+    "bf16_compress_hook": [("registration", "fail", "registration")] if REFUSES_BF16 else [],
     "made_in_place": [("pickling", "warn", "not_picklable")],
     "float32_only": [("float16", "warn", "not_supported")],
 }
@@ -94,6 +95,13 @@ def test_what_goes_wrong_in_training_is_named(
     (problem,) = result.problems
     assert (problem.status, problem.kind, problem.rank) == ("fail", kind, rank)
     assert message in problem.message
+
+
+def test_last_words_are_those_of_the_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And not a warning of hooktrace's, here of what is sent and not known."""
+    monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "0")
+    (problem,) = checked(["aborts"], "many-buckets")["aborts"].problems
+    assert problem.message.startswith("rank 1 was ended by SIGABRT; rank 1: aborts (check_hooks")
 
 
 def test_ranks_do_not_wait_for_one_that_is_gone(in_training: dict[str, CheckResult]) -> None:

@@ -71,8 +71,9 @@ def _launch(options: DemoOptions) -> list[RankResult]:
         local_addr="127.0.0.1",
         max_restarts=0,
         logs_specs=DefaultLogsSpecs(log_dir=str(logs), redirects=redirects),
-        shutdown_timeout=5,
     )
+    if hasattr(config, "shutdown_timeout"):  # torch 2.6 always gives ranks half a minute
+        config.shutdown_timeout = 5
     with _stderr_in(logs / "launcher.log"):
         results = elastic_launch(config, train)(options)
     return [results[rank] for rank in sorted(results)]

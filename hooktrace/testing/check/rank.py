@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import logging
 import os
 import pickle
 import re
@@ -151,6 +152,8 @@ def _take_files(context: Context, directory: Path) -> None:
     output = os.open(directory / OUTPUT.format(context.rank), os.O_WRONLY | os.O_CREAT)
     os.dup2(output, 1)
     os.dup2(output, 2)
+    # What hooktrace has to say is in the problems; here it would be the hook's last words.
+    logging.getLogger("hooktrace").setLevel(logging.CRITICAL)
     stacks = (directory / STACKS.format(context.rank)).open("w")
     faulthandler.enable(stacks, all_threads=True)
     faulthandler.register(signal.SIGUSR1, stacks, all_threads=True)
