@@ -33,7 +33,7 @@ from ..staging.streams import keep_for_current_stream
 from .anomalies import anomaly_of
 from .check_result import CheckResult
 from .compare import digest, finite_parts, lengths_of
-from .step_sampler import CallStart, Future, Look, Part, Sink
+from .step_sampler import LOOKED, CallStart, Future, Look, Part, Sink
 
 logger = logging.getLogger("hooktrace")
 
@@ -52,7 +52,7 @@ class DebugChecks(Part):
         self._failed = False
         self._said = False
 
-    def enter(self, start: CallStart, sink: Sink) -> CheckedCall | None:
+    def enter(self, start: CallStart, sink: Sink) -> Look | None:
         """Look at a bucket before its hook does; raises nothing."""
         slot = start.slot
         if self._failed or not slot.is_dense:
@@ -63,7 +63,7 @@ class DebugChecks(Part):
             return self._enter(start, sink)
         except Exception:
             self.fail(slot)
-            return None
+            return LOOKED
 
     def fail(self, slot: BucketSlot) -> None:
         """End the checks after an exception of their own, which is logged; training goes on."""

@@ -20,12 +20,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
 
 from ..capture.buckets import BucketSlot
 from ..records import AnomalyRecord, BucketRecord
+from ..records.last_used import LastUsed
 from .anomalies import anomaly_of
 from .factors import FactorRun, Held
 from .probe_result import ProbeResult
@@ -45,14 +47,21 @@ class _Alone(NamedTuple):
     everyones: AnomalyRecord
 
 
+@dataclass(slots=True)
+class _Model:
+    """What is remembered of one model: ``exact_since``: a step from which it lost nothing."""
+
+    run: FactorRun = field(default_factory=FactorRun)
+    alone: list[_Alone] = field(default_factory=list)
+    exact_since: int | None = None
+    compressed: bool = False
+
+
 class Diagnosis:
     """Says what is wrong with probed results; remembers what only several of them show."""
 
     def __init__(self) -> None:
-        self._runs: dict[str, FactorRun] = {}
-        self._alone: dict[str, list[_Alone]] = {}
-        self._exact_since: dict[str, int] = {}
-        self._compressed: set[str] = set()
+        self._models: LastUsed[str, _Model] = LastUsed(_Model)
 
     def of_probe(self, probed: ProbeResult) -> Iterator[AnomalyRecord]:
         """Yield what is wrong with a probed result; of a local hook the weights say nothing."""
@@ -72,12 +81,14 @@ class Diagnosis:
         size = record.wire_bytes
         if record.error is None or size is None or not _CLAIMS.search(record.hook.lower()):
             return
+        model = self._models.of(record.model)
         if slot.torch_dtype.itemsize < 4 or size < record.gradient_bytes:
-            self._compressed.add(record.model)
+            model.compressed = True
             return
         if (record.error.relative_l2 or 0.0) <= _LOSSLESS:
-            since = self._exact_since.setdefault(record.model, record.step)
-            if record.model in self._compressed or record.step - since < _WARM_UP:
+            if model.exact_since is None:
+                model.exact_since = record.step
+            if model.compressed or record.step - model.exact_since < _WARM_UP:
                 return
         dtypes = ", ".join(sorted({t.dtype for t in record.transfers})) or record.dtype
         what = (
@@ -96,7 +107,7 @@ class Diagnosis:
     def _wrong_sum(self, probed: ProbeResult) -> Iterator[AnomalyRecord]:
         yield from self._whose(probed)
         cause = cause_of_probe(probed)
-        run = self._runs.setdefault(probed.slot.model.name, FactorRun())
+        run = self._models.of(probed.slot.model.name).run
         held = Held(probed.slot, probed.step, probed.time_ns, cause, _reference_norm(probed))
         run.add(held, len(cause.weights))
         if cause.kind == "some":
@@ -115,14 +126,15 @@ class Diagnosis:
         times = "" if abs(cause.factor - 1) <= HARMLESS else f"{cause.factor:.4g} times "
         what = f"the result is {times}rank {probed.named(probed.rank)}'s own gradient"
         own = probed.anomaly("not_communicated", what)
-        waiting = self._alone.setdefault(probed.slot.model.name, [])
-        waiting.append(_Alone(probed.step, own, missing))
+        model = self._models.of(probed.slot.model.name)
+        model.alone.append(_Alone(probed.step, own, missing))
 
     def _whose(self, probed: ProbeResult) -> Iterator[AnomalyRecord]:
         """Tell of the step before, whose checksums this probe has brought."""
         if probed.before is None or probed.checksums is None:
             return
-        alone = self._alone.pop(probed.slot.model.name, [])
+        model = self._models.of(probed.slot.model.name)
+        alone, model.alone = model.alone, []
         same = len(probed.checksums.unique(dim=0)) == 1
         for one in alone:
             if one.step == probed.before.step and probed.before.sums:

@@ -10,7 +10,6 @@ import functools
 import logging
 import threading
 import zlib
-from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -40,7 +39,29 @@ _VALUES = 16
 _FAILURES = 3
 """After as many failures one after another, with no probe between them, the probes end."""
 
-_agreements: Counter[str] = Counter()
+_MOST_KEYS = 4096
+
+
+class AlikeModels:
+    """Numbers models that are alike, from 1, in the order in which they begin.
+
+    Of more than so many kinds the oldest is forgotten.  No number is given twice: those of a kind
+    that is not known go on where the largest of the forgotten ones ended.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[str, int] = {}
+        self._forgotten = 0
+
+    def number(self, key: str) -> int:
+        """Return the number of one more model of a kind."""
+        number = self._last[key] = self._last.pop(key, self._forgotten) + 1
+        if len(self._last) > _MOST_KEYS:
+            self._forgotten = max(self._forgotten, self._last.pop(next(iter(self._last))))
+        return number
+
+
+_alike = AlikeModels()
 
 
 class ModelProbes(Part):
@@ -64,8 +85,7 @@ class ModelProbes(Part):
         self._ranks = tuple(dist.get_process_group_ranks(group))
         key = f"hooktrace/probes/{restart_count()}/{_signature(self._ranks, slot, parameters):08x}"
         # Two models that are alike in all this begin in the same order on all ranks.
-        _agreements[key] += 1
-        self._key = f"{key}/{_agreements[key]}"
+        self._key = f"{key}/{_alike.number(key)}"
         self._wish = f"error_every={every}, error_all_buckets={all_buckets}, local={local}"
         self._timeout = min(_TIMEOUT, group_timeout(group) / 4)
         self._every, self._all_buckets, self._local = every, all_buckets, local
@@ -97,7 +117,7 @@ class ModelProbes(Part):
     def enter(self, start: CallStart, sink: Sink) -> Look | None:
         """Return the probe for a bucket of a step at or after ``next_step``, if it is probed.
 
-        At the meeting of the ranks, which takes time too, it is ``LOOKED``.
+        Where torch's store was asked only, or the ranks have met, it is ``LOOKED``.
 
         Raises nothing: whatever goes wrong here is the probes' trouble, and not training's.
         """
@@ -119,27 +139,24 @@ class ModelProbes(Part):
         self, start: CallStart, sink: Sink, ended: Callable[[str | None], None]
     ) -> Look | None:
         slot, step = start.slot, start.step
-        met = None
         if self._over:
             self._begin_round(self._number + 1, self._agreement.end(step))
-            return None
+            return LOOKED
         if self._group is None:
             self._prepare(slot, step)
-            met = LOOKED if self._group is not None else None
-        if self._group is None or step < self.next_step:
-            return met
+            return LOOKED
         probe = None
         if self._schedule.takes(step, slot.index, len(slot.model.slots)):
             if self._agreement.is_over():
                 self._over = True
-                return None
+                return LOOKED
             probed = ProbeResult(slot, step, self._rank, self._local, ready=start.ready)
             probed.ranks = self._ranks
             probed.before = self._turn_to(step)
             probe = Probe(start, probed, self._group, sink, checksums=self._checksums, ended=ended)
             if not self._all_are_here(slot, step):
                 ended("the ranks were not all at the same bucket of the same step")
-                return None
+                return LOOKED
             probe.issue()
         if slot.is_last:
             self.next_step = self._schedule.next_after(step)

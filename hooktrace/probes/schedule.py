@@ -31,7 +31,7 @@ NEVER = -1
 _AHEAD = 8
 """Steps that ranks may be apart."""
 
-_PATIENT_STEPS = 64
+_PATIENT_STEPS = 16
 """After which a rank asks only at every doubling of the steps."""
 
 

@@ -125,7 +125,7 @@ class BucketCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     steps, whose buckets have ``sent``.  ``bus_bytes`` is payload size times nccl-tests' bus factor.
     ``shadow`` marks a call that DDP made under ``join()`` for a rank that has run out of data.
     ``warmup`` marks steps before DDP settled its buckets: they stay out of statistics.
-    ``probed`` marks a call whose bucket hooktrace looked at itself, which takes time (stage probe).
+    ``probed`` marks a call in which hooktrace did work of its own that takes time (stage probe).
     ``exception`` is what the hook raised, if it did.  ``error`` is there for probed calls only.
     """
 

@@ -33,6 +33,7 @@ from ..probes.wire import (
     attribute,
 )
 from ..records import AnomalyRecord, CompletedStep, ErrorRecord, StepRecord
+from ..records.last_used import MOST_MODELS
 from .awaited import AwaitedResults, Result
 from .call_records import bucket_record, step_record
 from .losses import LossLedger
@@ -47,7 +48,7 @@ from .stage_times import (
     launched,
 )
 from .stall_watch import StallWatch
-from .steps import MOST_MODELS, StepCalls, StepGatherer, is_complete
+from .steps import StepCalls, StepGatherer, is_complete
 
 logger = logging.getLogger("hooktrace")
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 
 from ..capture.calls import Collective
 from ..records.intervals import fifo_starts
+from ..records.last_used import LastUsed
 from .stage_times import CallTimes, Span, TimedCollective
 
 _REMEMBERED = 512
@@ -24,13 +25,13 @@ class QueueModel:
     """Starts on each backend, over the collectives of all models that use it."""
 
     def __init__(self) -> None:
-        self._seen: defaultdict[int, deque[Span]] = defaultdict(lambda: deque(maxlen=_REMEMBERED))
+        self._seen: LastUsed[int, deque[Span]] = LastUsed(lambda: deque(maxlen=_REMEMBERED))
 
     def note(self, spans: Iterable[tuple[Collective, Span]]) -> None:
         """Learn of a call's collectives, before the starts of any that they may have held up."""
         for what, span in spans:
             if what.group.workers:
-                self._seen[what.group.key].append(span)
+                self._seen.of(what.group.key).append(span)
 
     def derive_starts(self, collectives: Iterable[TimedCollective]) -> None:
         """Set the starts of some noted collectives."""
@@ -39,7 +40,7 @@ class QueueModel:
             if one.what.group.workers:
                 by_backend[one.what.group.key].append(one)
         for queue, queued in by_backend.items():
-            self._set_starts(self._seen[queue], queued)
+            self._set_starts(self._seen.of(queue), queued)
 
     @staticmethod
     def _set_starts(seen: Iterable[Span], collectives: list[TimedCollective]) -> None:

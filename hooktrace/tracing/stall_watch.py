@@ -7,15 +7,13 @@ One rank sees that it waited and for how long, not for whom: the report puts the
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
 from ..capture.buckets import BucketSlot
 from ..records import AnomalyRecord, StepRecord
 from ..records.anomalies import anomaly_kind
+from ..records.last_used import LastUsed
 from ..records.running_median import RunningMedian
 from ..records.stall import ENOUGH_STEPS, is_stall
 from ..records.units import ms
-from .steps import MOST_MODELS
 
 _LAST = 64
 
@@ -24,13 +22,15 @@ class StallWatch:
     """Knows what is usual of each model: exposed time and period of its last steps."""
 
     def __init__(self) -> None:
-        self._usual: OrderedDict[str, tuple[RunningMedian, RunningMedian]] = OrderedDict()
+        self._usual: LastUsed[str, tuple[RunningMedian, RunningMedian]] = LastUsed(
+            lambda: (RunningMedian(_LAST, ENOUGH_STEPS), RunningMedian(_LAST, ENOUGH_STEPS - 1))
+        )
 
     def of_step(self, slot: BucketSlot, step: StepRecord) -> AnomalyRecord | None:
         """Return the mark of a step that stalled; ``slot``: of one of its buckets."""
         if not step.settled or step.exposed_ns is None:
             return None
-        exposed, period = self._of_model(step.model)
+        exposed, period = self._usual.of(step.model)
         usual_exposed, usual_period = exposed.median, period.median
         if step.counts:
             exposed.add(step.exposed_ns)
@@ -55,12 +55,3 @@ class StallWatch:
             f"cannot tell for whom: {anomaly_kind('stall').remedy}",
             rank=slot.model.rank,
         )
-
-    def _of_model(self, name: str) -> tuple[RunningMedian, RunningMedian]:
-        usual = self._usual.setdefault(
-            name, (RunningMedian(_LAST, ENOUGH_STEPS), RunningMedian(_LAST, ENOUGH_STEPS - 1))
-        )
-        self._usual.move_to_end(name)
-        if len(self._usual) > MOST_MODELS:
-            self._usual.popitem(last=False)
-        return usual

@@ -14,13 +14,11 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from ..capture.calls import BucketCall
+from ..records.last_used import MOST_MODELS
 
 _OPEN_STEPS = 2
 
 _BY_BUCKET = attrgetter("slot.index")
-
-MOST_MODELS = 256
-"""Models that are told apart at once; of more, the one without a step for longest is forgotten."""
 
 StepCalls = list[BucketCall]
 """One step's calls; of a closed step in the order of their buckets."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ..capture.buckets import BucketSlot
@@ -104,12 +105,13 @@ class TracedHook:
             self._pass(bucket)
             return self._hook(state, bucket)
         sampled: SampledCall | None = None
+        step = -1
         try:
             ready = self._clock()
             slot = self._layout.find(bucket)
-            shadow = False
+            shadow = begins = False
             if slot is None:
-                slot, shadow = self._identify(state, bucket)
+                slot, shadow, begins = self._identify(state, bucket)
             model = slot.model
             step = model.enter(slot.index)
             recorder: Recorder = tracer
@@ -118,16 +120,16 @@ class TracedHook:
                 if sampled is not None:
                     recorder = sampled.recorder(tracer)
             call = (DeviceCall if slot.has_events else BucketCall)(slot, step, ready, recorder)
-            slot.last_call = call
             if slot.is_last:
                 call.watch_backward()
+            slot.last_call = call
             if shadow:
                 call.shadow = True
-            if sampled is not None:
+            if begins or sampled is not None:
                 call.enter()
         except Exception as error:  # of a clock, a device: this call runs on untraced
-            self._notices.called_untraced()
             tracer.push(StampFailure.of(error))
+            self._give_up(sampled, bucket if step < 0 else None)
             return self._hook(state, bucket)
         try:
             future = self._launch(state, bucket, call)
@@ -146,6 +148,16 @@ class TracedHook:
         if slot is not None:
             slot.model.enter(slot.index)
 
+    def _give_up(self, sampled: SampledCall | None, uncounted: Any) -> None:
+        """Let go of a call that could not be stamped; ``uncounted``: its bucket, if it is."""
+        if sampled is not None:
+            sampled.abandon()
+        if uncounted is None:
+            self._notices.called_untraced()
+            return
+        with suppress(Exception):  # it may be this that failed
+            self._pass(uncounted)
+
     def _sample(self, start: CallStart) -> SampledCall | None:
         model = start.slot.model
         if model.sampling is None:
@@ -156,13 +168,15 @@ class TracedHook:
         model.sample_step = model.sampling.next_step
         return sampled
 
-    def _identify(self, state: Any, bucket: Any) -> tuple[BucketSlot, bool]:
+    def _identify(self, state: Any, bucket: Any) -> tuple[BucketSlot, bool, bool]:
+        """Return the bucket's slot, and whether the call is a shadow, and its model's first."""
         if not self._tracer.started:
             self._tracer.start()
         slot, shadow = self._layout.identify(bucket)
-        if slot.model.step < 0 and slot.model.sampling is None:
+        begins = slot.model.step < 0
+        if begins and slot.model.sampling is None:
             self._plan.begin(state, slot, bucket)
-        return slot, shadow
+        return slot, shadow, begins
 
     def _name_model(self, position: int) -> str:
         # The first model's name was given by trace(), so that names follow the order in the code.

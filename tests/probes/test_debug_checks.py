@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from hooktrace.capture.buckets import BucketSlot, ModelState
 from hooktrace.probes.check_result import CheckResult
-from hooktrace.probes.debug_checks import DebugChecks
-from hooktrace.probes.step_sampler import CallStart
+from hooktrace.probes.debug_checks import CheckedCall, DebugChecks
+from hooktrace.probes.step_sampler import LOOKED, CallStart
 from hooktrace.testing import FakeBucket
 
 
@@ -62,7 +63,7 @@ def test_trouble_ends_debug_mode_and_not_training(
     slot, checks, sink = slot_of(bucket), DebugChecks(), Sink()
     monkeypatch.setattr("hooktrace.probes.debug_checks.references", lambda tensor: 1 / 0)
     with caplog.at_level(logging.ERROR):
-        assert checks.enter(CallStart(slot, 0, 0, bucket, None), sink) is None
+        assert checks.enter(CallStart(slot, 0, 0, bucket, None), sink) is LOOKED
     monkeypatch.undo()
     assert checks.enter(CallStart(slot, 1, 0, bucket, None), sink) is None
     assert [r.getMessage() for r in caplog.records] == [
@@ -75,10 +76,52 @@ def test_a_bucket_without_elements_is_looked_at() -> None:
     bucket = FakeBucket([torch.zeros(0)], is_last=False)
     slot, sink = slot_of(bucket), Sink()
     checked = DebugChecks().enter(CallStart(slot, 0, 0, bucket, None), sink)
-    assert checked is not None
+    assert isinstance(checked, CheckedCall)
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
     joined = checked.join(future)
     future.set_result(bucket.buffer())
     checked.look_again()
     assert joined.value() is bucket.buffer()
     assert sink.kinds == []
+
+
+class Race(TorchDispatchMode):
+    """Writes into a tensor once each of so many parts was found finite or not."""
+
+    def __init__(self, tensor: torch.Tensor, parts: int, value: float) -> None:
+        super().__init__()
+        self._tensor, self._parts, self._value = tensor, parts, value
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten.all.default:
+            self._parts -= 1
+            if not self._parts:
+                self._tensor.fill_(self._value)
+        return out
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kinds"),
+    [
+        (float("nan"), 0.0, ["nonfinite_gradient"]),
+        (0.0, float("nan"), ["nonfinite_average"]),
+    ],
+)
+def test_gradients_that_another_thread_writes_to_are_read_once(
+    before: float, after: float, kinds: list[str]
+) -> None:
+    """What is said of them is what one look has seen, and of the result that it is not finite."""
+    bucket = FakeBucket([torch.zeros(2), torch.zeros(3)], is_last=False)
+    bucket.buffer()[3] = before
+    slot, sink = slot_of(bucket), Sink()
+    with Race(bucket.buffer(), 2, after):
+        checked = DebugChecks().enter(CallStart(slot, 0, 0, bucket, None), sink)
+        assert isinstance(checked, CheckedCall)
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        checked.join(future)
+        future.set_result(torch.full((5,), float("nan")))
+    assert bucket.buffer().isnan().all() == (after != 0.0)
+    assert sink.kinds == kinds

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from hooktrace.probes.diagnosis import Diagnosis, cause_of_probe
 from hooktrace.probes.probe_result import ProbeResult, StepChecksums, error_record, skew_record
 from hooktrace.records import AnomalyRecord, ErrorRecord
+from hooktrace.records.last_used import MOST_MODELS
 from tests.exporters.records_sample import make_bucket
 
 RANKS, COUNT = 4, 512
@@ -131,6 +132,7 @@ def compression(
     dtype: Any = torch.float32,
     *,
     step: int = 0,
+    model: str = "net",
 ) -> list[str]:
     """Return the kinds that are found of a probed bucket of 4,000 bytes."""
     slot: Any = Slot()
@@ -140,6 +142,7 @@ def compression(
     )
     record = replace(
         make_bucket(step),
+        model=model,
         hook=hook,
         wire_bytes=wire_bytes,
         gradient_bytes=4000,
@@ -250,3 +253,17 @@ def test_the_worst_parameters_come_first() -> None:
     made.sums = None
     assert error_record(made) is None
     assert list(Diagnosis().of_probe(made)) == []
+
+
+def test_models_that_come_and_go_take_no_memory() -> None:
+    """A job may make new ones for as long as it runs."""
+    diagnosis, samples = Diagnosis(), gradients()
+    for number in range(MOST_MODELS + 20):
+        slot: Any = Slot()
+        slot.model = Model()
+        slot.model.name = f"model{number}"
+        for weights in ([0.25] * 4, [0.0, 1.0, 0.0, 0.0]):
+            list(diagnosis.of_probe(probed(torch.tensor(weights) @ samples, samples, slot=slot)))
+        for wire_bytes in (4000, 2000):
+            compression(diagnosis, "fp16_compress_hook", wire_bytes, 0.0, model=slot.model.name)
+    assert sum(map(len, vars(diagnosis).values())) == MOST_MODELS

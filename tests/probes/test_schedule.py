@@ -64,8 +64,8 @@ def test_a_rank_alone_asks_less_and_less_often() -> None:
             rank.ask(step)
             asked.append(step)
     assert rank.meeting is None
-    assert asked[:64] == list(range(1, 65))
-    assert asked[64:] == [64 * 2**k for k in range(1, 11)]
+    assert asked[:16] == list(range(1, 17))
+    assert asked[16:] == [16 * 2**k for k in range(1, 13)]
     assert rank.missing() == [1]
 
 

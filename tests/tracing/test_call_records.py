@@ -182,6 +182,7 @@ def test_what_hooktrace_does_itself_is_a_stage_and_its_step_does_not_count(
 
     def begin(self: SamplingPlan, state: Any, slot: Any, bucket: Any) -> None:
         slot.model.sampling, slot.model.sample_step = StepSampler([_Part(clock)]), 1
+        clock.advance(50)
 
     monkeypatch.setattr(SamplingPlan, "begin", begin)
 
@@ -207,9 +208,10 @@ def test_what_hooktrace_does_itself_is_a_stage_and_its_step_does_not_count(
             traced(None, bucket).wait()
         steps, buckets = tracer.steps(), tracer.buckets()
     assert [(s.probed, s.settled, s.counts) for s in steps] == [
-        (False, False, False), (True, False, False), (False, True, True), (True, True, False)
+        (True, False, False), (True, False, False), (False, True, True), (True, True, False)
     ]  # fmt: skip
-    assert [b.probed for b in buckets] == [False, True, False, True]
+    assert [b.probed for b in buckets] == [True, True, False, True]
+    assert [b.stage_ns("probe") for b in buckets] == [50, 37, 0, 37]
     probed = [(s.name, s.start_ns - 3000, s.end_ns - 3000) for s in buckets[3].stages]
     own = [("compress", 30, 35), ("wire", 35, 35), ("decompress", 35, 35)]
     own = own if is_staged else [("hook", 30, 35), ("pending", 35, 35)]

@@ -1,0 +1,95 @@
+"""What the traced hook does beside the hook itself, with buckets made up."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import pytest
+from torch.distributed import HashStore
+
+from hooktrace import Tracer
+from hooktrace.capture.calls import BucketCall
+from hooktrace.probes import model as model_module
+from hooktrace.testing import FakeClock
+from tests.fakes import Job, fake_clock
+
+ASKED_NS = 1000
+
+
+class Store(HashStore):
+    """A store of which each question takes time, on a given clock."""
+
+    clock: FakeClock
+
+    def check(self, keys: list[str]) -> bool:
+        """Take time, and answer."""
+        self.clock.advance(ASKED_NS)
+        return super().check(keys)
+
+
+class Alone:
+    """A group of one rank."""
+
+    def rank(self) -> int:
+        """Return its place."""
+        return 0
+
+    def size(self) -> int:
+        """Return how many there are."""
+        return 1
+
+
+def test_what_is_asked_of_other_ranks_in_a_hooks_call_is_a_probe(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not the hook's compress stage; and the step's times do not count."""
+    store, clock = Store(), fake_clock()
+    store.clock = clock
+    monkeypatch.setattr(model_module, "job_store", lambda: store)
+    monkeypatch.setattr(model_module.dist, "get_process_group_ranks", lambda group: [0])
+    with Tracer(error_every=10, clock=clock, align_clocks=False) as tracer:
+        job = Job(tracer)
+        group: Any = Alone()
+        job.hook._plan.group = group
+        for _ in range(10):
+            job.step()
+        tracer.flush()
+        assert [step.step for step in tracer.steps() if step.probed] == [0, 1]
+        for bucket in tracer.buckets():
+            probe = bucket.stage_ns("probe")
+            assert bucket.duration_ns == probe
+            assert (probe >= ASKED_NS) == (bucket.step < 2)
+
+
+def raising(*_: object) -> Any:
+    """Fail as hooktrace itself may, out of memory."""
+    raise MemoryError("of hooktrace's own")
+
+
+@pytest.mark.parametrize("buckets", [1, 2])
+def test_a_call_that_could_not_be_recorded_is_a_call_of_its_step(buckets: int) -> None:
+    """Ranks probe by the count of steps, and another one may have recorded it."""
+    with Tracer(error_every=0, align_clocks=False) as tracer:
+        job = Job(tracer, buckets)
+        for step in range(4):
+            with mock.patch.object(job.hook, "_clock", raising if step == 2 else tracer.clock):
+                job.step()
+        tracer.flush()
+        assert tracer.losses() == {"stamp_failed": buckets}
+        assert [slot.model.step for slot in job.hook._layout._by_buffer.values()] == [3] * buckets
+
+
+def test_a_call_that_could_not_be_recorded_is_not_in_flight_and_lets_go_of_its_probe() -> None:
+    """Nothing of it ever ends."""
+    with Tracer(error_every=1, align_clocks=False) as tracer:
+        job = Job(tracer)
+        job.step()
+        look = mock.Mock()
+        sampler = mock.Mock(enter=lambda *_: look, next_step=0)
+        model = job.hook._layout.models[0]
+        model.sampling, model.sample_step = sampler, 0
+        with mock.patch.object(BucketCall, "watch_backward", raising):
+            job.step()
+        assert tracer.models.count_in_flight() == 0
+        look.abandon.assert_called_once_with()
