@@ -48,6 +48,9 @@ class Sampler(Protocol):
     def enter(self, start: Any, sink: Any) -> Any:
         """Look at a bucket of a step at or after ``next_step``."""
 
+    def miss(self, slot: Any, step: int, sink: Any) -> None:
+        """Take note that a call was not looked at: other ranks may wait for it."""
+
     def leave(self) -> None:
         """Let the other ranks know that this one samples no more."""
 

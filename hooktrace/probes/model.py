@@ -1,7 +1,7 @@
 """The probes of one model: agreement, schedule, group, put together when a step asks for them.
 
-The ranks know a model by its hook, its ranks, its first bucket's shapes and some of its values,
-which DDP has made equal everywhere, and models that agree in all of these by their order.
+A failure ends a round of probes, on all ranks: one that has failed alone closes its connections, so
+that nobody waits for it, and says so in the store.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import logging
 import threading
-import zlib
 from collections.abc import Callable
 from datetime import timedelta
 
@@ -18,10 +17,11 @@ import torch.distributed as dist
 
 from ..capture.buckets import BucketSlot
 from ..ranks.job import job_store, rendezvous_store, restart_count
-from ..ranks.private_group import PrivateGroup
+from ..ranks.private_group import PrivateGroup, made_unless
 from ..staging.groups import group_timeout
 from .consent import Consent
 from .device_group import DeviceGroup
+from .identity import alike, signature
 from .probe import Probe, ReferenceGroup
 from .probe_result import ProbeFailure, ProbeResult, StepChecksums
 from .schedule import NEVER, OFF, Agreement, Schedule
@@ -34,34 +34,8 @@ _TIMEOUT = timedelta(seconds=60)
 """After which a rank that does not come to a probe no longer holds up the others' backward pass; at
 most a quarter of the process group's own."""
 
-_VALUES = 16
-
 _FAILURES = 3
 """After as many failures one after another, with no probe between them, the probes end."""
-
-_MOST_KEYS = 4096
-
-
-class AlikeModels:
-    """Numbers models that are alike, from 1, in the order in which they begin.
-
-    Of more than so many kinds the oldest is forgotten.  No number is given twice: those of a kind
-    that is not known go on where the largest of the forgotten ones ended.
-    """
-
-    def __init__(self) -> None:
-        self._last: dict[str, int] = {}
-        self._forgotten = 0
-
-    def number(self, key: str) -> int:
-        """Return the number of one more model of a kind."""
-        number = self._last[key] = self._last.pop(key, self._forgotten) + 1
-        if len(self._last) > _MOST_KEYS:
-            self._forgotten = max(self._forgotten, self._last.pop(next(iter(self._last))))
-        return number
-
-
-_alike = AlikeModels()
 
 
 class ModelProbes(Part):
@@ -83,9 +57,9 @@ class ModelProbes(Part):
     ) -> None:
         self._rank, self._size = group.rank(), group.size()
         self._ranks = tuple(dist.get_process_group_ranks(group))
-        key = f"hooktrace/probes/{restart_count()}/{_signature(self._ranks, slot, parameters):08x}"
+        key = f"hooktrace/probes/{restart_count()}/{signature(self._ranks, slot, parameters):08x}"
         # Two models that are alike in all this begin in the same order on all ranks.
-        self._key = f"{key}/{_alike.number(key)}"
+        self._key = f"{key}/{alike.number(key)}"
         self._wish = f"error_every={every}, error_all_buckets={all_buckets}, local={local}"
         self._timeout = min(_TIMEOUT, group_timeout(group) / 4)
         self._every, self._all_buckets, self._local = every, all_buckets, local
@@ -125,11 +99,12 @@ class ModelProbes(Part):
             self.next_step = OFF
             return None
         ended = functools.partial(self._ended, self._number, start.slot, start.step, sink)
+        begins = self._over
         try:
             return self._enter(start, sink, ended)
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
-            if self._over:  # not even the next round could begin
+            if begins:  # not even the next round could
                 self._stop(start.slot, why)
             else:
                 ended(why)
@@ -140,6 +115,7 @@ class ModelProbes(Part):
     ) -> Look | None:
         slot, step = start.slot, start.step
         if self._over:
+            self._close()
             self._begin_round(self._number + 1, self._agreement.end(step))
             return LOOKED
         if self._group is None:
@@ -186,6 +162,7 @@ class ModelProbes(Part):
         if why is None:
             return
         sink.push(ProbeFailure(why))
+        self._close()
         if self._failures == _FAILURES:
             self._stop(slot, f"{_FAILURES} probes failed one after another, the last by {why}")
         else:
@@ -201,16 +178,33 @@ class ModelProbes(Part):
                 why,
             )
 
+    def miss(self, slot: BucketSlot, step: int, sink: Sink) -> None:
+        """End the round where the other ranks probe or meet at a call that is not looked at."""
+        meeting = self._agreement.meeting
+        if self._group is None:
+            is_due = meeting is not None and step >= meeting != NEVER
+        else:
+            is_due = self._schedule.takes(step, slot.index, len(slot.model.slots))
+        if is_due:
+            self._ended(self._number, slot, step, sink, "a call could not be stamped")
+
     def leave(self) -> None:
         """Probe no more, and let the other ranks know before their next probe."""
         if not self._stopped:
-            self.begin_in_child()
+            self._stopped, self.next_step = True, OFF
             self._tell(self._agreement.leave)
+            self._close()
+
+    def _close(self) -> None:
+        """Let what other ranks wait for on the round's connections fail."""
+        if self._group is not None:
+            self._group.close()
 
     def begin_in_child(self) -> None:
         """Probe no more; the store's connection and the group's threads are the parent's."""
-        self._stopped = True
-        self.next_step = OFF
+        self._stopped, self.next_step = True, OFF
+        if self._group is not None:
+            self._group.leave_with_parent()
 
     def _tell(self, request: Callable[[], object]) -> None:
         try:
@@ -251,7 +245,10 @@ class ModelProbes(Part):
 
     def _meet(self, step: int) -> None:
         prefix = f"{self._key}/{self._number}"
-        group = PrivateGroup(f"{prefix}/group", self._rank, self._size, self._timeout)
+        group = made_unless(
+            self._agreement.is_over,
+            lambda: PrivateGroup(f"{prefix}/group", self._rank, self._size, self._timeout),
+        )
         last, every = group.latest(step), self._every
         # After a failure at other steps than before: what held a rank up may come as regularly.
         first = last + 1 if self._number else (last // every + 1) * every
@@ -260,12 +257,3 @@ class ModelProbes(Part):
         if self._device_group is not None:
             store = rendezvous_store(f"{prefix}/consent")
             self._consent = Consent(store, "at", self._size, cleans=self._rank == 0)
-
-
-def _signature(ranks: tuple[int, ...], slot: BucketSlot, parameters: list[torch.Tensor]) -> int:
-    """Return a number that is the same on all ranks of a model, and no other model's."""
-    shapes = [shape for _, shape in slot.parameters]
-    # To read a device's values would wait for it; there the order in which models begin has to do.
-    on_host = parameters if slot.device_type == "cpu" else []
-    values = [p.detach().flatten()[:_VALUES].tolist() for p in on_host]
-    return zlib.crc32(repr((ranks, slot.model.hook, slot.dtype, shapes, values)).encode())

@@ -45,6 +45,12 @@ class ReferenceGroup(Protocol):
     def gather(self, tensor: torch.Tensor, rows: torch.Tensor) -> Future:
         """Write every rank's ``tensor`` to a row; returns a future."""
 
+    def close(self) -> None:
+        """Let what other ranks wait for fail, if connections are its own; waits for nothing."""
+
+    def leave_with_parent(self) -> None:
+        """In a forked child, leave the connections alone."""
+
 
 class Probe(Look):
     """A probed call in the making.
@@ -100,9 +106,13 @@ class Probe(Look):
         self._futures = (group.average(self._reference), group.gather(message, self._messages))
         del self._message
 
-    def abandon(self) -> None:
-        """Let go of the call of a hook that raised: there are no numbers."""
-        self._release()
+    def abandon(self, why: str) -> None:
+        """Let go of the call: there are no numbers."""
+        with self._lock:
+            joined, self._awaited = self._awaited <= 0, 0
+        if not joined:
+            self._release()
+            self._ended(why)
 
     def join(self, future: Future) -> Future:
         """Return the future for DDP: the hook's own result, once it was compared."""
@@ -115,7 +125,7 @@ class Probe(Look):
     def _arrived(self, _: Future) -> None:
         with self._lock:
             self._awaited -= 1
-            if self._awaited:
+            if self._awaited:  # below 0 where the probe was abandoned
                 return
         joined = self._joined
         try:

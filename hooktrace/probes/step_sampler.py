@@ -14,6 +14,7 @@ A part that fails ends itself, and says so; training goes on.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple, Protocol
 
 from ..capture.buckets import BucketSlot, GradBucketLike
@@ -52,8 +53,8 @@ class Look(Protocol):
     def join(self, future: Future) -> Future:
         """Return a future of the same result for DDP, complete once it was looked at."""
 
-    def abandon(self) -> None:
-        """Let go of the call: its hook raised."""
+    def abandon(self, why: str) -> None:
+        """Let go of the call, of which there will be no result to look at."""
         return
 
 
@@ -83,6 +84,10 @@ class Part(Protocol):
         Returns ``None`` where that took no time worth the name, and nothing is left to do.
         """
 
+    def miss(self, slot: BucketSlot, step: int, sink: Sink) -> None:
+        """Take note that a call was not looked at, since something of hooktrace's own raised."""
+        return
+
     def leave(self) -> None:
         """Let the other ranks know that this one samples no more, if they wait for it."""
         return
@@ -109,6 +114,11 @@ class StepSampler:
         self.next_step = min(part.next_step for part in self._parts)
         return SampledCall([x for x in looks if x is not LOOKED], sink) if looks else None
 
+    def miss(self, slot: BucketSlot, step: int, sink: Sink) -> None:
+        """Take note that a call was not looked at: other ranks may wait for it."""
+        for part in self._parts:
+            part.miss(slot, step, sink)
+
     def leave(self) -> None:
         """Let the other ranks know that this one samples no more."""
         for part in self._parts:
@@ -126,14 +136,15 @@ class SampledCall:
     ``looks``: those that want the result.  Without any the call reports to the tracer.
     """
 
-    __slots__ = ("_call", "_looks", "_sink", "clock", "event_pool")
+    __slots__ = ("_held", "_looks", "_over", "_sink", "clock", "event_pool")
 
     def __init__(self, looks: Sequence[Look], sink: Sink) -> None:
         self.clock = sink.clock
         self.event_pool = sink.event_pool
         self._sink = sink
         self._looks = looks
-        self._call: BucketCall | None = None
+        self._held: list[BucketCall] = []
+        self._over = False
 
     def recorder(self, otherwise: Recorder) -> Recorder:
         """Return what the call reports to."""
@@ -142,21 +153,26 @@ class SampledCall:
     def push(self, call: BucketCall) -> None:
         """Hold the ended call until its result was looked at."""
         call.held = True
-        self._call = call
+        self._held.append(call)
+        if self._over:
+            self._let_go()
 
-    def abandon(self) -> None:
-        """Let go of a call whose hook raised."""
+    def abandon(self, why: str = "the hook raised") -> None:
+        """Let go of a call whose result nobody will look at, ended or not."""
         for look in self._looks:
-            look.abandon()
+            look.abandon(why)
         self._let_go()
 
     def join(self, future: Future) -> Future:
         """Return the future for DDP: the hook's own result, once it was looked at."""
-        if not self._looks:
+        joined = future
+        try:
+            for look in self._looks:
+                joined = look.join(joined)
+            return joined.then(self._pass_on) if self._looks else future
+        except Exception as error:  # out of memory: DDP gets what it would without hooktrace
+            self.abandon(f"{type(error).__name__}: {error}")
             return future
-        for look in self._looks:
-            future = look.join(future)
-        return future.then(self._pass_on)
 
     def _pass_on(self, future: Future) -> Any:
         try:
@@ -166,7 +182,8 @@ class SampledCall:
 
     def _let_go(self) -> None:
         # The call has this for its recorder: a cycle would keep both where the cyclic GC is off.
-        call, self._call, self._looks = self._call, None, ()
-        if call is not None:
+        self._over, self._looks = True, ()
+        with suppress(IndexError):  # another thread may be here too: one of them has it
+            call = self._held.pop()
             call.release()
             self._sink.push(call)

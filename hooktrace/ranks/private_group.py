@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from datetime import timedelta
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from .job import rendezvous_store
+
+_LOOK_S = 0.1
+"""Between two looks whether another rank has given up, while the ranks meet."""
 
 Future = Any  # torch.futures.Future or torch._C.Future
 
@@ -26,6 +32,20 @@ class PrivateGroup:
         self.size = size
         self._group: Any = dist.ProcessGroupGloo(rendezvous_store(prefix), rank, size, timeout)
 
+    def close(self) -> None:
+        """Let go of the connections, so that what other ranks wait for fails; waits for nothing.
+
+        Their end waits for what is under way, and cannot come on a thread of their own.
+        """
+        if self._group is None:
+            return
+        held, self._group = [self._group], None
+        threading.Thread(target=held.clear, name="hooktrace-group", daemon=True).start()
+
+    def leave_with_parent(self) -> None:
+        """In a forked child: never end, which would wait for threads that it has not."""
+        _of_the_parent.append(self._group)
+
     def latest(self, step: int) -> int:
         """Return the largest ``step`` of all ranks; waits for them."""
         steps = torch.tensor([step])
@@ -41,3 +61,29 @@ class PrivateGroup:
     def gather(self, tensor: torch.Tensor, rows: torch.Tensor) -> Future:
         """Write every rank's ``tensor`` to a row of ``rows``."""
         return self._group.allgather([list(rows)], [tensor]).get_future()
+
+
+def made_unless(is_over: Callable[[], bool], make: Callable[[], PrivateGroup]) -> PrivateGroup:
+    """Return the group, whose ranks wait for each other; raises where it failed on one of them."""
+    made: SimpleQueue[PrivateGroup | Exception] = SimpleQueue()
+
+    def run() -> None:
+        try:
+            made.put(make())
+        except Exception as error:
+            made.put(error)
+
+    threading.Thread(target=run, name="hooktrace-meeting", daemon=True).start()
+    while True:
+        try:
+            found = made.get(timeout=_LOOK_S)
+        except Empty:
+            if is_over():
+                raise RuntimeError("another rank could not meet") from None
+            continue
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+
+_of_the_parent: list[object] = []

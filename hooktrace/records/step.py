@@ -25,9 +25,10 @@ class StepRecord(Record, frozen=True, kw_only=True, tag="step"):
     step before, ``None`` where that one does not count, or this one is not complete.
     ``complete`` is false when a bucket is missing: the backward pass failed, or its record was
     lost.  ``probed`` is true when hooktrace itself looked at a bucket of the step, or asked the
-    other ranks about that, or began with the model: its times hold that.  ``sent``: what an opaque hook sent in a sampled step, also where its callbacks do not let
-    one see which bucket sent what; ``sent_unknown``: why that is not known.  ``detail_kept`` is
-    false of a step that a file's retention left without its buckets.
+    other ranks about that, or began with the model: its times hold that.  ``sent``: what an opaque
+    hook sent in a sampled step, also where its callbacks do not let one see which bucket sent what;
+    ``sent_unknown``: why that is not known.  ``detail_kept`` is false of a step that a file's
+    retention left without its buckets.
     """
 
     model: str

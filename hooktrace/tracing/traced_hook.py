@@ -128,8 +128,7 @@ class TracedHook:
             if begins or sampled is not None:
                 call.enter()
         except Exception as error:  # of a clock, a device: this call runs on untraced
-            tracer.push(StampFailure.of(error))
-            self._give_up(sampled, bucket if step < 0 else None)
+            self._give_up(StampFailure.of(error), bucket, step, sampled)
             return self._hook(state, bucket)
         try:
             future = self._launch(state, bucket, call)
@@ -148,15 +147,21 @@ class TracedHook:
         if slot is not None:
             slot.model.enter(slot.index)
 
-    def _give_up(self, sampled: SampledCall | None, uncounted: Any) -> None:
-        """Let go of a call that could not be stamped; ``uncounted``: its bucket, if it is."""
-        if sampled is not None:
-            sampled.abandon()
-        if uncounted is None:
-            self._notices.called_untraced()
-            return
+    def _give_up(
+        self, failure: StampFailure, bucket: Any, step: int, sampled: SampledCall | None
+    ) -> None:
+        """Let go of a call that could not be stamped; ``step``: -1 where it is not counted yet."""
+        self._tracer.push(failure)
+        self._notices.called_untraced()
         with suppress(Exception):  # it may be this that failed
-            self._pass(uncounted)
+            slot = self._layout.find(bucket)
+            if slot is None:
+                return
+            step = slot.model.enter(slot.index) if step < 0 else step
+            if sampled is not None:
+                sampled.abandon(failure.why)
+            elif slot.model.sampling is not None and step >= slot.model.sample_step:
+                slot.model.sampling.miss(slot, step, self._tracer)
 
     def _sample(self, start: CallStart) -> SampledCall | None:
         model = start.slot.model

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.distributed import probe_scenarios
+from tests.distributed import probe_scenarios, trouble_scenarios
 from tests.distributed.harness import Ranks
 from tests.distributed.test_probes import FIRST, STEPS
 
@@ -88,3 +88,22 @@ def test_a_model_on_some_ranks_is_compared_on_these(four: Ranks) -> None:
 def test_ranks_that_drifted_begin_after_the_last_one(two: Ranks) -> None:
     """All learn the largest step at which one came to the meeting."""
     assert two.run(probe_scenarios.drifted) == [17, 17]
+
+
+@pytest.mark.parametrize("what", trouble_scenarios.KINDS)
+def test_what_fails_on_one_rank_holds_nobody_up(two: Ranks, what: str) -> None:
+    """The others do not wait for it until their timeout; all meet again, and gradients stay."""
+    ranks = [facts[what] for facts in two.run(trouble_scenarios.alone)]
+    for same, longest, probed, _ in ranks:
+        assert same
+        assert longest < trouble_scenarios.PATIENCE_S / 2
+        assert len(probed) > trouble_scenarios.STEPS / 4
+        assert probed[-1] == trouble_scenarios.STEPS - 1
+    (*_, first, _), (*_, second, losses) = ranks
+    assert abs(len(first) - len(second)) <= 1
+    assert sum(losses.values()) >= 1
+
+
+def test_a_forked_child_may_let_go_of_its_models(two: Ranks) -> None:
+    """The end of the connections would wait for threads that it has not."""
+    assert two.run(trouble_scenarios.forgotten_in_a_child) == [0, 0]

@@ -87,13 +87,3 @@ def test_a_forked_child_says_nothing_to_the_other_ranks(
     model.leave()
     assert model._agreement.has_left() is None
     assert not model._agreement.is_over()
-
-
-def test_models_that_come_and_go_take_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their numbers differ all the same: the store still has what was agreed on before."""
-    monkeypatch.setattr(model_module, "_MOST_KEYS", 4)
-    alike = model_module.AlikeModels()
-    given = [(key, alike.number(key)) for key in "aaabcdefgaabbcdefghijkaab"]
-    assert len(set(given)) == len(given)
-    assert given[:4] == [("a", 1), ("a", 2), ("a", 3), ("b", 1)]
-    assert len(alike._last) == 4

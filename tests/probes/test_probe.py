@@ -203,3 +203,17 @@ def test_the_average_of_16_bits_is_taken_in_32(dtype: torch.dtype) -> None:
     """Else it would be rounded as the result is, and show no error where there is one."""
     probed = Probed(torch.ones(6, dtype=dtype))
     assert probed.probe._reference.dtype == torch.float32
+
+
+def test_an_abandoned_probe_says_so_once_and_has_no_numbers() -> None:
+    """Whatever arrives of it later; one whose numbers are there is not abandoned any more."""
+    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    probed = Probed(torch.ones(6), future=future)
+    probed.probe.abandon("full")
+    probed.complete()
+    future.set_result(torch.ones(6))
+    assert (probed.ended, probed.sink.seen) == (["full"], [False])
+    probed = Probed(torch.ones(6))
+    probed.complete()
+    probed.probe.abandon("full")
+    assert (probed.ended, probed.sink.seen) == ([None], [True])

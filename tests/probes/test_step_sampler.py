@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -21,9 +22,9 @@ class Look:
         """Return a future of the result, with this after it."""
         return future.then(lambda done: [*done.value(), self.name])
 
-    def abandon(self) -> None:
+    def abandon(self, why: str) -> None:
         """Note it."""
-        self.seen.append(f"{self.name} abandoned")
+        self.seen.append(f"{self.name} abandoned: {why}")
 
 
 class Part:
@@ -155,4 +156,25 @@ def test_a_hook_that_raised_and_a_tracer_that_closes_reach_all_parts() -> None:
     call.abandon()
     assert sink.pushed == [ended_call]
     sampler.leave()
-    assert seen[2:] == ["a abandoned", "b abandoned", "a left", "b left"]
+    whys = ["a abandoned: the hook raised", "b abandoned: the hook raised"]
+    assert seen[2:] == [*whys, "a left", "b left"]
+
+
+@pytest.mark.parametrize("ends_before", [True, False])
+def test_a_look_that_cannot_join_leaves_ddp_the_hooks_result(ends_before: bool) -> None:
+    """And the call comes to the ring, whenever it ends."""
+    seen: list[str] = []
+    sink: Any = Sink()
+    part = Part(seen, "a", 1)
+    sampled = StepSampler([part, Part(seen, "b", 1)]).enter(start(1), sink)
+    assert sampled is not None
+    call: Any = Call(sampled.recorder(sink))
+    if ends_before:
+        call.recorder.push(call)
+    future: Any = torch.futures.Future()
+    with mock.patch.object(Look, "join", mock.Mock(side_effect=MemoryError("full"))):
+        assert sampled.join(future) is future
+    if not ends_before:
+        call.recorder.push(call)
+    assert seen[2:] == ["a abandoned: MemoryError: full", "b abandoned: MemoryError: full"]
+    assert (call.held, sink.pushed) == (False, [call])

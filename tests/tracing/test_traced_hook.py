@@ -92,4 +92,4 @@ def test_a_call_that_could_not_be_recorded_is_not_in_flight_and_lets_go_of_its_p
         with mock.patch.object(BucketCall, "watch_backward", raising):
             job.step()
         assert tracer.models.count_in_flight() == 0
-        look.abandon.assert_called_once_with()
+        look.abandon.assert_called_once_with("MemoryError: of hooktrace's own")
