@@ -179,7 +179,12 @@ class ModelProbes(Part):
             )
 
     def miss(self, slot: BucketSlot, step: int, sink: Sink) -> None:
-        """End the round where the other ranks probe or meet at a call that is not looked at."""
+        """End the round where the other ranks probe or meet at a call that is not looked at.
+
+        On a device that is most often a graph's capture, which all ranks are at.
+        """
+        if self._device_group is not None:
+            return
         meeting = self._agreement.meeting
         if self._group is None:
             is_due = meeting is not None and step >= meeting != NEVER
