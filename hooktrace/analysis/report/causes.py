@@ -120,7 +120,7 @@ def slow_steps(arrays: StepArrays) -> SlowSteps | None:
 
 
 def _late_in(arrays: StepArrays, steps: Ints, least: float) -> tuple[int | None, float]:
-    """Return who comes last in some steps, by ``least`` ns or more in all, and by how much a step.
+    """Return who comes last in some steps, by ``least`` ns or more in all, and by how much at most.
 
     Beyond what clocks may be off; ``None`` and 0 for nobody, and where ranks take turns.
     """
@@ -131,7 +131,7 @@ def _late_in(arrays: StepArrays, steps: Ints, least: float) -> tuple[int | None,
     i = int(np.argmax(sums))
     if not sums[i] or sums[i] < max(least, MOSTLY * sum(sums)):
         return None, 0.0
-    return arrays.ranks[i], sums[i] / np.count_nonzero(last == i)
+    return arrays.ranks[i], float(margin[last == i].max())
 
 
 def tails(arrays: StepArrays) -> Floats:

@@ -112,7 +112,7 @@ class SlowSteps(msgspec.Struct, frozen=True, kw_only=True):
     ``excess_ns``: what they take beyond the median, a step of all steps.  ``exposed_excess_ns``:
     as much of it as is exposed communication beyond its median; ``backward_excess_ns``: the same of
     the time from the first to the last bucket that is ready.  ``periods``: all that are known.
-    ``late_rank``: the one that comes after all others in them, by ``late_ns`` in the mean, where
+    ``late_rank``: the one that comes after all others in them, by up to ``late_ns``, where
     that is half of the exposed excess or more.
     """
 

@@ -10,7 +10,8 @@ from .facts import Finding, ModelFacts
 from .rules_time import HIDDEN, small_buckets
 
 LARGE_ERROR = 0.1
-"""Relative L2 error from which on a bucket is named; 16-bit casts lose less than 0.005."""
+"""Relative L2 error from which on a bucket is named; casts to 16 bits lose less than 0.005 of what
+is in their range."""
 
 _STEPS = "hook_then_optimizer"
 """A hook whose decompress holds the optimizer's step."""
@@ -131,12 +132,18 @@ def error_is_large(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
         evidence.append(f"the worst parameter is {error.worst}")
     if error.has_feedback:
         evidence.append("error feedback sends what was lost with the next steps")
+    remedy = "Compare the loss with an uncompressed run, or compress less."
+    if error.has_feedback:
+        remedy = ""
+    elif "fp16" in model.hook.lower():
+        remedy = (
+            "Gradients below 6e-5 are rounded coarsely in float16, and those below 6e-8 to zero: "
+            "scale the loss, or send bfloat16."
+        )
     yield Finding(
         sentence=f"{model.hook} loses {percent(p50)} of bucket {bucket.bucket}'s gradients "
         "(relative L2 error).",
         bucket=bucket.bucket,
         evidence=tuple(evidence),
-        remedy=""
-        if error.has_feedback
-        else "Compare the loss with an uncompressed run, or compress less.",
+        remedy=remedy,
     )

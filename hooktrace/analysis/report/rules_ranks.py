@@ -89,37 +89,41 @@ def slow_steps_cost(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]
     slow = model.slow
     if slow is None:
         return
-    share, rank = slow.exposed_excess_ns / slow.excess_ns, None
+    share = slow.exposed_excess_ns / slow.excess_ns
     backward = slow.backward_excess_ns / slow.excess_ns
-    if share > 0.5:
-        cause, remedy = "in communication", "See in the merged trace which bucket is slow in them."
-        if (rank := slow.late_rank) is not None:
-            cause = f"waiting for rank {slow.late_rank}"
-            remedy = (
-                f"Look at what rank {slow.late_rank} does then: a checkpoint, an evaluation, data "
-                "loading, another job on its machine."
-            )
-    elif backward > 0.5:
-        cause = "in backward"
-        remedy = "Look at what else the machine does then, and at the hook's compress stage."
-    else:
-        cause = "outside of backward and communication"
-        remedy = "Look at data loading, evaluation, checkpoints, and what else the machine does."
-    late = (
-        f"rank {slow.late_rank} has its last bucket ready after all others, by "
-        f"{ms(slow.late_ns)} in the mean where it does"
+    most, cause, remedy = max(
+        (share, "in communication", "See in the merged trace which bucket is slow in them."),
+        (
+            backward,
+            "in backward",
+            "Look at what else the machine does then, and at the hook's compress stage.",
+        ),
+        (
+            1 - share - backward,
+            "outside of backward and communication",
+            "Look at data loading, evaluation, checkpoints, and what else the machine does.",
+        ),
     )
+    late, rank = slow.late_rank, None
+    if late is not None and cause == "in communication":
+        rank, cause = late, f"waiting for rank {late}"
+        remedy = (
+            f"Look at what rank {late} does then: a checkpoint, an evaluation, data loading, "
+            "another job on its machine."
+        )
+    last = f"rank {late} has its last bucket ready after all others, by up to {ms(slow.late_ns)}"
+    part = "mostly" if most > 0.5 else "the largest part"
     count = len(slow.steps)
     take, noun = ("takes", "step") if count == 1 else ("take", "steps")
     yield Finding(
         sentence=f"{count} of {slow.periods} steps {take} {SLOW:g} times the median or "
-        f"more: that costs {ms(slow.excess_ns)} a step, mostly {cause}.",
+        f"more: that costs {ms(slow.excess_ns)} a step, {part} {cause}.",
         gain_ns=slow.excess_ns,
         evidence=(
             f"the slowest takes {ms(slow.slowest_ns)}; {noun} {listed(slow.steps, most=6)}",
             f"of the excess {percent(share)} is exposed communication, {percent(backward)} between "
             f"the first and the last gradient of backward, {rest_of(share + backward)}",
-            *([late] if slow.late_rank is not None else []),
+            *([last] if late is not None else []),
         ),
         rank=rank,
         remedy=remedy,

@@ -6,13 +6,16 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
+from hooktrace.records import CompletedStep, ErrorRecord
 from tests.analysis.report.jobs import (
     HIDDEN,
     found,
     found_in,
     gain_ms,
     one,
+    write_changed,
 )
 from tests.analysis.timeline.files import run_of, text_of, write_ranks
 from tests.exporters.records_sample import HOOK, make_step, probed
@@ -53,3 +56,18 @@ def test_a_large_error_has_no_gain(tmp_path: Path) -> None:
     assert finding.sentence.startswith(f"{HOOK} loses 25 % of bucket 0's gradients")
     assert finding.gain_ns is None
     assert "error feedback sends what was lost with the next steps" in finding.evidence
+
+
+def test_small_gradients_in_float16_are_told_of(tmp_path: Path) -> None:
+    """What a cast rounds to zero is not compressed too much: it is out of its range."""
+
+    def lossy(rank: int, completed: CompletedStep) -> CompletedStep:
+        step, (first, *others) = completed
+        error = ErrorRecord(
+            relative_l2=0.5, cosine=0.9, max_absolute=1e-8, flipped_share=0.0, reference_l2=1e-6
+        )
+        return step, (replace(first, error=error), *others)
+
+    write_changed(tmp_path, dataclasses.replace(HIDDEN, hook="fp16_compress_hook"), lossy)
+    finding = one(found_in(tmp_path), "loses 50 % of bucket 0's gradients")
+    assert "scale the loss, or send bfloat16" in finding.remedy

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from hooktrace.analysis.report import rules_ranks
+from hooktrace.analysis.report.facts import SlowSteps
 from hooktrace.testing.synthetic import simulate
 from tests.analysis.report.jobs import (
     HIDDEN,
@@ -94,7 +97,32 @@ def test_slow_steps_that_wait_for_one_rank(tmp_path: Path) -> None:
     assert finding.sentence.endswith("mostly waiting for rank 0.")
     assert finding.rank == 0
     assert "which bucket" not in finding.remedy
-    assert finding.evidence[-1].startswith("rank 0 has its last bucket ready after all others, by")
+    assert finding.evidence[-1].startswith(
+        "rank 0 has its last bucket ready after all others, by up"
+    )
+
+
+@pytest.mark.parametrize(
+    ("exposed", "backward", "said"),
+    [
+        (0.49, 0.41, "the largest part in communication"),
+        (0.2, 0.45, "the largest part in backward"),
+        (0.3, 0.3, "the largest part outside of backward and communication"),
+        (0.7, 0.6, "mostly in communication"),
+        (0.1, 0.1, "mostly outside of backward and communication"),
+    ],
+)
+def test_the_largest_part_of_slow_steps_is_named(
+    exposed: float, backward: float, said: str
+) -> None:
+    """What neither is in communication nor in backward may be the least of all."""
+    slow = SlowSteps(
+        steps=(3,), periods=30, slowest_ns=9e7, excess_ns=1e6, exposed_excess_ns=exposed * 1e6,
+        backward_excess_ns=backward * 1e6,
+    )  # fmt: skip
+    model: Any = SimpleNamespace(slow=slow)
+    (finding,) = rules_ranks.slow_steps_cost(model, None)
+    assert finding.sentence.endswith(f"1.00 ms a step, {said}.")
 
 
 def test_slow_steps_in_which_ranks_take_turns(tmp_path: Path) -> None:

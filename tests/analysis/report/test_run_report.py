@@ -6,10 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
+from hooktrace.records import CompletedStep
 from hooktrace.records.codec import RecordEncoder
 from hooktrace.records.files import record_path
 from hooktrace.records.lines import Losses
 from hooktrace.testing.synthetic import SyntheticJob, write_job
+from tests.analysis.report.jobs import write_changed
 from tests.analysis.report.test_command import call
 
 JOB = SyntheticJob(ranks=3, steps=30, late_ms={1: 5.0}, anomaly_rank=2, clocks=True)
@@ -69,6 +73,23 @@ def test_what_went_when_the_files_were_full_is_said(tmp_path: Path) -> None:
     lost, removed = report_of(tmp_path)["missing"]
     assert lost.startswith("rank 0: 3 buckets are too large for a part of the file")
     assert removed.startswith("rank 0: 4,000 steps went with the oldest parts")
+
+
+def test_a_rank_that_has_run_out_of_data_is_told(tmp_path: Path) -> None:
+    """Its steps under join() are in no number, and the others' are."""
+
+    def shadow(rank: int, completed: CompletedStep) -> CompletedStep:
+        step, buckets = completed
+        if rank != 1 or step.step <= 20:
+            return completed
+        return replace(step, shadow=True), tuple(replace(b, shadow=True) for b in buckets)
+
+    write_changed(tmp_path, JOB, shadow)
+    report = report_of(tmp_path)
+    assert report["missing"] == [
+        "rank 1: steps after it had run out of data (join), out of all numbers: 10"
+    ]
+    assert [rank["steps"] for rank in report["models"][0]["facts"]["ranks"]] == [30, 20, 30]
 
 
 def test_the_page_is_written_beside_it(tmp_path: Path) -> None:
