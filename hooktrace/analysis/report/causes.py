@@ -23,6 +23,9 @@ is always last."""
 WORTH = 0.005
 """Of the median period: the margin from which on it is."""
 
+SURELY = 0.95
+"""Of the steps: in which one that waits for a rank has its result after that rank is ready."""
+
 MOSTLY = 0.75
 """Of all margins of slow steps: what a rank has to be late by to be named."""
 
@@ -50,8 +53,12 @@ def late_ranks(arrays: StepArrays) -> tuple[LateRank, ...]:
         spread = math.sqrt(chance * (1 - chance) / seen[worst])
         if share < max(OFTEN, chance + SIGMAS * spread):
             continue
-        waiting = _waiting(arrays, i, worst)
-        if not waiting or margins[worst] < WORTH * middle(arrays.period):
+        waiting = _waiting(arrays.done[..., worst], arrays.called[..., worst], i)
+        if not waiting:
+            continue
+        after = arrays.called[i, :, worst] - arrays.called[waiting, :, worst].max(axis=0)
+        waited = np.where(own[:, worst], after, 0.0).sum() / seen[worst]
+        if waited < WORTH * middle(arrays.period):
             continue
         behind, held = _beyond_others(arrays.called, i), _beyond_others(call, i)
         since = int(np.nanargmax(np.diff(behind, prepend=0.0)[: worst + 1]))
@@ -60,11 +67,11 @@ def late_ranks(arrays: StepArrays) -> tuple[LateRank, ...]:
                 rank=arrays.ranks[i],
                 bucket=int(arrays.buckets[worst]),
                 share=share,
-                margin_ns=float(margins[worst]),
+                margin_ns=float(waited),
                 uncertainty_ns=middle(unsure[:, worst]),
                 lag_ns=float(behind[worst]),
                 since=int(arrays.buckets[since]),
-                waiting=waiting,
+                waiting=tuple(arrays.ranks[j] for j in waiting),
                 held_ns=max(0.0, float(np.nansum(held[:worst]))),
                 is_late_from_the_start=since == 0,
             )
@@ -72,13 +79,15 @@ def late_ranks(arrays: StepArrays) -> tuple[LateRank, ...]:
     return tuple(sorted(found, key=lambda one: -one.margin_ns))
 
 
-def _waiting(arrays: StepArrays, i: int, bucket: int) -> tuple[int, ...]:
-    """Return the ranks that have a bucket's result after a rank has it ready, or may have.
+def _waiting(done: Floats, ready: Floats, i: int) -> list[int]:
+    """Return who has a result only after the i-th rank has it ready, ``SURELY`` always, or may.
 
-    Of a hook that sends nothing, or to some ranks only, others do not wait.
+    ``done``, ``ready``: (ranks, steps).  Of a hook that sends nothing, or to some ranks only, the
+    others do not wait.
     """
-    after = medians(arrays.done[..., bucket] - arrays.called[i, :, bucket], axis=1)
-    return tuple(rank for j, rank in enumerate(arrays.ranks) if j != i and not after[j] < 0)
+    known = np.maximum(np.count_nonzero(np.isfinite(done) & np.isfinite(ready[i]), axis=1), 1)
+    before = np.count_nonzero(done < ready[i], axis=1) / known
+    return [j for j in np.flatnonzero(before <= 1 - SURELY).tolist() if j != i]
 
 
 def _beyond_others(values: Floats, i: int) -> Floats:
@@ -130,6 +139,9 @@ def _late_in(arrays: StepArrays, steps: Ints, least: float) -> tuple[int | None,
     sums = [float(margin[last == i].sum()) for i in range(len(ready))]
     i = int(np.argmax(sums))
     if not sums[i] or sums[i] < max(least, MOSTLY * sum(sums)):
+        return None, 0.0
+    done: Floats = arrays.done[:, steps].max(axis=2, initial=-np.inf)
+    if len(_waiting(done, ready, i)) < len(ready) - 1:
         return None, 0.0
     return arrays.ranks[i], float(margin[last == i].max())
 

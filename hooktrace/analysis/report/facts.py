@@ -86,11 +86,11 @@ class LateRank(msgspec.Struct, frozen=True, kw_only=True):
     """A rank that is ready last.
 
     ``bucket``: where it is furthest behind the next rank; of the steps, ``share`` have it last
-    there.  ``margin_ns``: by how much it is later than the next rank, the mean over all steps,
-    those in which it is not last counting as 0: what all ranks wait for.  ``uncertainty_ns``: of
+    there.  ``waiting``: the ranks that never have the bucket's result before it has it ready.
+    ``margin_ns``: by how much it is later than the next one of them, the mean over all steps, those
+    in which it is not last counting as 0: what they wait for.  ``uncertainty_ns``: of
     the difference of two ranks' times.  ``lag_ns``: after the median rank, at that bucket.
     ``since``: the bucket at which it falls behind; the first one where it comes late already.
-    ``waiting``: the ranks that do not have the bucket's result before it is there.
     ``held_ns``: how much longer than others' its hook's calls before ``bucket`` take.
     """
 

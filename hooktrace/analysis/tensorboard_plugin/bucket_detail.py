@@ -104,9 +104,14 @@ def _lateness(scene: Scene, own: RankScene, at: int) -> list[list[str]]:
     if not len(found):
         return []
     key = int(found[0])
-    lag = int(arrivals.lag()[index, key])
-    uncertainty = int(arrivals.uncertainty[index, key])
-    known = "by wall clock" if uncertainty == UNKNOWN else f"± {exact_ms(uncertainty)}"
+    lags = arrivals.lag()[:, key]
+    lag, first = (
+        int(lags[index]),
+        int(np.where(lags == UNKNOWN, np.iinfo(np.int64).max, lags).argmin()),
+    )
+    clocks = [int(arrivals.uncertainty[one, key]) for one in {index, first}]
+    off = sum(clocks) if first != index else 0
+    known = "by wall clock" if UNKNOWN in clocks else f"± {exact_ms(off)}"
     rows = [["after the first rank", f"{exact_ms(lag)} ({known})"]]
     late = int(scene.late[key])
     if late != UNKNOWN:

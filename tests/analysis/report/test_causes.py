@@ -9,17 +9,23 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from hooktrace.analysis.report.causes import tails
 from hooktrace.analysis.report.step_arrays import settled_steps
 from hooktrace.analysis.timeline import load
+from hooktrace.records import CompletedStep
 from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.report.jobs import (
     MS,
     QUIET,
+    facts_of,
+    found_in,
     model_of,
+    one,
     report_of,
+    write_changed,
 )
 
 
@@ -74,3 +80,19 @@ def test_what_buckets_add_is_what_is_exposed(
     added = tails(arrays)
     assert (added >= 0).all()
     assert np.abs(added.sum(axis=2) - arrays.exposed).max() <= 2  # ns, of a double's rounding
+
+
+def test_only_those_wait_whose_results_come_after_the_late_rank(tmp_path: Path) -> None:
+    """Of two pairs that drift apart: in some steps the other pair is done before."""
+
+    def in_pairs(rank: int, completed: CompletedStep) -> CompletedStep:
+        step, buckets = completed
+        if rank < 2 and step.step % 4 == 0:
+            buckets = tuple(replace(b, done_ns=b.launched_ns + MS) for b in buckets)
+        return step, buckets
+
+    write_changed(tmp_path, dataclasses.replace(QUIET, ranks=4, late_ms={2: 7.0}), in_pairs)
+    (late,) = facts_of(tmp_path).late
+    assert (late.rank, late.waiting) == (2, (3,))
+    sentence = one(found_in(tmp_path), "Rank 2 (host-0) is late").sentence
+    assert "and rank 3 waits for it, 7.0" in sentence

@@ -9,6 +9,10 @@ from msgspec.structs import replace
 
 from hooktrace.analysis.tensorboard_plugin.bucket_detail import bucket_detail
 from hooktrace.analysis.tensorboard_plugin.runs import NotThereError
+from hooktrace.analysis.tensorboard_plugin.scene import scene_of
+from hooktrace.analysis.timeline import load
+from hooktrace.records.files import find_records
+from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.tensorboard_plugin.test_level_of_detail import scene
 from tests.analysis.timeline.files import steps_of
 from tests.exporters.records_sample import probed
@@ -30,3 +34,14 @@ def test_details_are_those_of_the_record(tmp_path: Path) -> None:
     for rank, row in ((0, 2), (0, -1), (1, 0)):
         with pytest.raises(NotThereError):
             bucket_detail(made, rank, row)
+
+
+def test_a_lag_is_known_as_well_as_both_clocks(tmp_path: Path) -> None:
+    """Rank 0's own clock is exact, and that of the rank that it is compared with is not."""
+    job = SyntheticJob(ranks=3, steps=4, late_ms={0: 5.0}, jitter_ms=0.0)
+    write_job(job, tmp_path)
+    made = scene_of(load(find_records(tmp_path)), job.model)
+    (after, known), last = bucket_detail(made, 0, 0)["late"]
+    assert (after, known) == ("after the first rank", "5.000 ms (± 0.020 ms)")
+    assert last == ["last of all", "rank 0, by 5.000 ms"]
+    assert bucket_detail(made, 1, 0)["late"][0] == ["after the first rank", "0.000 ms (± 0.000 ms)"]
