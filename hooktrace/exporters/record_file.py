@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import Counter
 from pathlib import Path
@@ -27,6 +28,12 @@ from ..records.files import record_path
 from .append_file import writable_directory
 from .record_parts import LEAST_BYTES, Counts, RecordParts, move_away
 from .retention import DetailPolicy, Retention
+
+
+_log = logging.getLogger("hooktrace")
+
+_open_paths: set[Path] = set()
+"""What exporters of this process write."""
 
 
 class RecordFileExporter:
@@ -118,11 +125,20 @@ class RecordFileExporter:
                 for completed in self._policy.choose_last():
                     parts.buckets(completed)
         finally:
+            if self.path is not None:
+                _open_paths.discard(self.path)
             parts.close()
 
     def _open(self, run: RunInfo) -> RecordParts:
         self._pid = os.getpid()
         self.path = record_path(self._logdir, run.rank)
+        if self.path in _open_paths:
+            _log.warning(
+                "another tracer of this process writes %s; its records so far, and to come, are "
+                "moved aside as those of an earlier run: give each tracer a logdir of its own",
+                self.path,
+            )
+        _open_paths.add(self.path)
         move_away(self.path.parent, run.rank, self._keep)
         return RecordParts(self.path, run, self._max_bytes, self._counts)
 

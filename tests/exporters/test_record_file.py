@@ -240,6 +240,22 @@ def test_a_part_of_another_run_is_not_read_with_this_one(tmp_path: Path) -> None
     assert track.records.skipped == trace.skipped
 
 
+def test_two_tracers_of_a_process_need_a_folder_each(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The second one's files take the place of the first one's, which no report reads then."""
+    first, second = RecordFileExporter(tmp_path), RecordFileExporter(tmp_path)
+    first.export(sample.full_batch())
+    assert not caplog.records
+    second.export(sample.full_batch())
+    first.close()
+    second.close()
+    (warning,) = caplog.records
+    assert "give each tracer a logdir of its own" in warning.getMessage()
+    write(tmp_path, sample.full_batch())
+    assert len(caplog.records) == 1  # a run after the other is what files of earlier runs are
+
+
 def test_a_forked_child_leaves_its_parents_file_alone(tmp_path: Path) -> None:
     """A child that closes the exporter it inherited writes nothing into the parent's file."""
     exporter = RecordFileExporter(tmp_path)

@@ -101,7 +101,8 @@ def slow_steps_cost(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]
         (
             1 - share - backward,
             "outside of backward and communication",
-            "Look at data loading, evaluation, checkpoints, and what else the machine does.",
+            "Look at data loading, evaluation, checkpoints, gradients that are accumulated, and "
+            "what else the machine does.",
         ),
     )
     late, rank = slow.late_rank, None
