@@ -29,7 +29,6 @@ from .append_file import writable_directory
 from .record_parts import LEAST_BYTES, Counts, RecordParts, move_away
 from .retention import DetailPolicy, Retention
 
-
 _log = logging.getLogger("hooktrace")
 
 _open_paths: set[Path] = set()
