@@ -11,20 +11,19 @@ a model of its own.
 
 from __future__ import annotations
 
+import gc
 import itertools
 import weakref
-from typing import TYPE_CHECKING
 
 import torch
+from torch.nn.parallel import DistributedDataParallel
 
+from ..capture.calls import StampFailure
 from ..capture.layout import LayoutTracker
 from ..ranks.job import current_rank
 from ..records import AnomalyRecord
 from ..records.anomalies import anomaly_kind
 from .tracer import Tracer
-
-if TYPE_CHECKING:
-    from torch.nn.parallel import DistributedDataParallel
 
 _PASSES = 100
 """More than a parameter is used in one backward pass under reentrant checkpointing."""
@@ -84,6 +83,10 @@ class HookNotices:
             "ranks train apart",
         )
 
+    def fail(self, error: Exception) -> None:
+        """Count an anomaly that could not be recorded."""
+        self._tracer.push(StampFailure.of(error))
+
     def _note(self, kind: str, what: str) -> None:
         if not self._tracer.recording:
             return
@@ -116,17 +119,35 @@ class _PassCounter:
         self._notices = weakref.ref(notices)
         self._steps = -1
         self._passes = 0
+        self._others: weakref.WeakSet[DistributedDataParallel] = weakref.WeakSet()
 
-    def __call__(self, _: torch.Tensor) -> None:
+    def __call__(self, parameter: torch.Tensor) -> None:
         ddp, notices = self._ddp(), self._notices()
         if ddp is None or notices is None or not ddp.require_backward_grad_sync:
             return
         steps = notices.count_steps()
         self._passes = self._passes + 1 if steps == self._steps else 0
         self._steps = steps
-        if self._passes == _PASSES:
+        if self._passes < _PASSES:
+            return
+        self._others = self._others or _others_with(parameter, ddp)
+        if self._others:  # it may be one of them that synchronises
+            self._passes = 0
+            return
+        self.handle.remove()
+        try:
             notices.not_synchronised(self._passes)
-            self.handle.remove()
+        except Exception as error:  # of a clock: it would fail backward
+            notices.fail(error)
+
+
+def _others_with(
+    parameter: torch.Tensor, ddp: DistributedDataParallel
+) -> weakref.WeakSet[DistributedDataParallel]:
+    """Return the other DDP objects of a parameter; looks at all objects, so only before a claim."""
+    found = [o for o in gc.get_objects() if issubclass(type(o), DistributedDataParallel)]
+    found = [o for o in found if o is not ddp and any(p is parameter for p in o.parameters())]
+    return weakref.WeakSet(found)
 
 
 _keys = itertools.count()

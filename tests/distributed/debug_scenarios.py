@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -9,12 +10,14 @@ from unittest import mock
 
 import torch
 import torch.distributed as dist
+from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.nn.parallel import DistributedDataParallel
 
 import hooktrace
 from hooktrace import Tracer, hooks
 from hooktrace.probes import debug_checks
-from tests.distributed.models import backward, gradients, make_ddp, train
+from tests.distributed.models import backward, gradients, make_ddp, make_model, train
 
 STEPS = 16
 CAP_MB = 0.004
@@ -172,6 +175,36 @@ def silent(rank: int) -> dict[str, list[tuple[str, int, int]]]:
                     called(inputs).sum().backward()
             tracer.flush()
             found[name] = [(a.kind, a.step, a.bucket) for a in tracer.anomalies()]
+    return found
+
+
+def shared(rank: int) -> dict[str, list[tuple[str, str]]]:
+    """Return (kind, model) of anomalies where two DDP objects have parameters in common.
+
+    Each is trained for more passes than the other may be silent for.
+    """
+    found = {}
+    for name in ("one module", "one layer", "untraced", "the other one is gone"):
+        with Tracer(error_every=0, align_clocks=False) as tracer:
+            module = make_model()
+            other = nn.Sequential(*module[:2], nn.Linear(32, 32)) if name == "one layer" else module
+            ddps = [DistributedDataParallel(m, bucket_cap_mb=1.0) for m in (module, other)]
+            for ddp in ddps[: 1 if name == "untraced" else 2]:
+                hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
+            used = [ddps[1]] if name == "untraced" else ddps
+            for ddp in used:
+                for _ in range(120):
+                    ddp(torch.ones(2, 32)).sum().backward()
+            if name == "the other one is gone":
+                del ddps, used, ddp
+                gc.collect()
+                ddp = DistributedDataParallel(module, bucket_cap_mb=1.0)
+                hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
+                for _ in range(220):
+                    module(torch.ones(2, 32)).sum().backward()
+            tracer.flush()
+            found[name] = [(a.kind, a.model) for a in tracer.anomalies()]
+        dist.barrier()
     return found
 
 

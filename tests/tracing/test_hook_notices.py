@@ -1,0 +1,34 @@
+"""What is said of a hook as a whole, where something of hooktrace's own fails."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest import mock
+
+import torch
+
+from hooktrace import Tracer, trace
+from hooktrace.tracing.hook_notices import _PASSES, _PassCounter
+
+
+class Model:
+    """What is watched of a DDP model."""
+
+    require_backward_grad_sync = True
+
+
+def test_a_clock_that_fails_does_not_fail_backward() -> None:
+    """In which the pass is counted; that nothing can be said of the hook is."""
+    with Tracer(error_every=0, align_clocks=False) as tracer:
+        hook = trace(lambda state, bucket: None, tracer=tracer)
+        model: Any = Model()
+        counter = _PassCounter(model, hook._notices)
+        counter.handle = mock.Mock()
+        parameter = torch.zeros(1)
+        with mock.patch.object(tracer, "clock", mock.Mock(side_effect=OSError("no clock"))):
+            for _ in range(_PASSES + 1):
+                counter(parameter)
+        counter.handle.remove.assert_called_once_with()
+        tracer.flush()
+        assert tracer.losses() == {"stamp_failed": 1}
+        assert tracer.anomalies() == []
