@@ -16,6 +16,9 @@ is in their range."""
 _STEPS = "hook_then_optimizer"
 """A hook whose decompress holds the optimizer's step."""
 
+LATENCY = 100_000
+"""Bytes below which a transfer is mostly latency, whatever the network: 10 Gbit/s take 80 us."""
+
 _SAY_COMPRESS = ("compress", "fp16", "bf16", "quant", "powersgd", "power_sgd", "topk")
 
 
@@ -89,7 +92,8 @@ def hook_sends_what_it_gets(model: ModelFacts, run: RunInfo | None) -> Iterator[
     transfers = sum(b.transfer_ns or 0.0 for b in model.buckets)
     if not transfers or (model.exposed_share or 0) < HIDDEN or not model.is_32_bit:
         return
-    if not model.has_wire or any(small_buckets(model, run)):
+    are_small = model.wire_bytes < LATENCY * len(model.buckets) or any(small_buckets(model, run))
+    if not model.has_wire or are_small:
         return
     last = model.last.transfer_ns if model.last is not None else None
     waits = model.last.wait_ns if model.last is not None else None

@@ -17,6 +17,9 @@ from .facts import BucketFacts, Finding, ModelFacts
 HIDDEN = 0.02
 """Exposed share of the step below which communication counts as hidden."""
 
+WORTH_TWO = 2 << 20
+"""Bytes of gradients from which on they are worth more than one bucket."""
+
 
 def communication_is_exposed(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
     """Gain: the median exposed time, all that any other hook or network could give.
@@ -55,7 +58,17 @@ def communication_is_exposed(model: ModelFacts, run: RunInfo | None) -> Iterator
             f"{milliseconds(exposed.p50)} of {ms(model.period.p50)} go by when backward has "
             "nothing left to compute."
         )
-    yield Finding(sentence=sentence, gain_ns=exposed.p50, evidence=tuple(evidence), is_kept=True)
+    only = model.last if len(model.buckets) == 1 and share >= HIDDEN and model.has_wire else None
+    remedy = ""
+    if only is not None and only.parameters > 1 and only.gradient_bytes >= WORTH_TWO:
+        remedy = "Lower bucket_cap_mb: all is in one bucket, which is ready when backward ends."
+    yield Finding(
+        sentence=sentence,
+        gain_ns=exposed.p50,
+        evidence=tuple(evidence),
+        remedy=remedy,
+        is_kept=True,
+    )
 
 
 def _name(bucket: BucketFacts) -> str:

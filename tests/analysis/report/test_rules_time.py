@@ -11,6 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from hooktrace.analysis.report import rules_time
+from hooktrace.records.codec import RecordEncoder
+from hooktrace.records.files import record_path
 from tests.analysis.report.jobs import (
     HIDDEN,
     MS,
@@ -28,6 +30,22 @@ def test_hidden_communication_is_the_only_thing_said(tmp_path: Path) -> None:
     (only,) = found(HIDDEN, tmp_path)
     assert only.sentence.startswith("Communication is hidden: 0.")
     assert gain_ms(only) == pytest.approx(0.4, abs=0.1)
+
+
+def test_all_gradients_in_one_bucket(tmp_path: Path) -> None:
+    """Nothing can be hidden, as it is ready when backward ends; DDP does not split a parameter."""
+    job = dataclasses.replace(HIDDEN, bucket_bytes=(50_000_000,))
+    assert one(found(job, tmp_path), "Exposed communication is").remedy == ""
+    layout = job.layout()
+    (bucket,) = layout.buckets
+    two = replace(bucket, parameters=(("a", (6_000_000,)), ("b", (6_500_000,))))
+    file = record_path(tmp_path, 0)
+    encode = RecordEncoder().record
+    text = file.read_bytes().replace(encode(layout), encode(replace(layout, buckets=(two,))))
+    file.write_bytes(text)
+    exposed = one(found_in(tmp_path), "Exposed communication is")
+    assert exposed.remedy.startswith("Lower bucket_cap_mb")
+    assert "one bucket" in exposed.remedy
 
 
 def test_a_large_last_bucket(tmp_path: Path) -> None:

@@ -214,6 +214,11 @@ RUNS: dict[str, tuple[SyntheticJob, Change, int]] = {
     "large last": (LARGE_LAST, as_it_is, 3),
     "large last, one file of three": (LARGE_LAST, as_it_is, 1),
     "large last, alone": (dataclasses.replace(LARGE_LAST, ranks=1), as_it_is, 1),
+    "a single small bucket": (
+        job(bucket_bytes=(1_000,), latency_ms=5.0, backward_ms=0.0),
+        as_it_is,
+        3,
+    ),
     "small buckets": (
         job(latency_ms=2.0, backward_ms=10.0, bucket_bytes=(50_000, 200_000, 400_000) * 10),
         as_it_is,
