@@ -69,13 +69,20 @@ def build_report(timeline: Timeline, *, model: str | None = None) -> RunReport:
             continue
         facts = model_facts(timeline, arrays)
         models.append(ModelReport(facts, findings(facts, timeline.run), arrays))
+    told = {model for track in timeline.tracks for model, _ in track.unknown_bytes}
+    unsampled = (
+        f"what {one.facts.model} sends is not known: its hook is opaque, and no step was sampled "
+        "(error_every)"
+        for one in models
+        if one.facts.wire_bytes is None and one.facts.model not in told
+    )
     never_settled = (f"model {name}: {_why_unmeasured(timeline, name)}" for name in unsettled)
     return RunReport(
         run=timeline.run,
         ranks=len(timeline.tracks),
         models=models,
         findings=anomaly_findings(anomaly_facts(timeline, unsettled)),
-        missing=[*_missing(timeline), *_missing_of_ranks(timeline), *never_settled],
+        missing=[*_missing(timeline), *_missing_of_ranks(timeline), *unsampled, *never_settled],
         unaligned=timeline.unaligned,
     )
 

@@ -92,6 +92,19 @@ def test_a_rank_that_has_run_out_of_data_is_told(tmp_path: Path) -> None:
     assert [rank["steps"] for rank in report["models"][0]["facts"]["ranks"]] == [30, 20, 30]
 
 
+def test_why_nobody_knows_what_is_sent(tmp_path: Path) -> None:
+    """Of an opaque hook it is looked up on sampled steps, of which there may be none."""
+
+    def opaque(rank: int, completed: CompletedStep) -> CompletedStep:
+        step, buckets = completed
+        unknown = tuple(replace(b, wire_bytes=None, bus_bytes=None) for b in buckets)
+        return replace(step, wire_bytes=None, bus_bytes=None), unknown
+
+    write_changed(tmp_path, SyntheticJob(ranks=2, steps=10), opaque)
+    (why,) = report_of(tmp_path)["missing"]
+    assert why.startswith("what synthetic sends is not known: its hook is opaque")
+
+
 def test_the_page_is_written_beside_it(tmp_path: Path) -> None:
     """Standard output holds the JSON alone."""
     write_job(JOB, tmp_path)
