@@ -110,7 +110,7 @@ def _parts(bucket: BucketFacts, name: str) -> list[tuple[str, float, str]]:
     if name != "wire" or bucket.wait_ns is None:
         return [(name, ns, name)]
     return [
-        ("wait", bucket.wait_ns, "wire, until the last rank is there"),
+        ("wait", bucket.wait_ns, "wire, until the last rank with a file is there"),
         ("wire", ns - bucket.wait_ns, "wire"),
     ]
 

@@ -105,7 +105,9 @@ def slow_steps_cost(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]
             "what else the machine does.",
         ),
     )
-    late, rank = slow.late_rank, None
+    late, rank = slow.late_rank if model.is_whole else None, None
+    if not model.is_whole and cause == "in communication":
+        remedy = "Whether they wait for a rank without a file is not known: look at those first."
     if late is not None and cause == "in communication":
         rank, cause = late, f"waiting for rank {late}"
         remedy = (

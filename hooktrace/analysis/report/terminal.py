@@ -95,9 +95,10 @@ def _table(title: str, caption: str, columns: Columns) -> Table:
 
 
 def _bucket_table(model: ModelFacts) -> Table:
+    last = "the last rank" if model.is_whole else "the last rank that has a file"
     return _table(
         f"Buckets: medians over {len(model.ranks)} ranks, {model.clock} times",
-        "sizes in MB, times in ms; wait: the part of wire until the last rank is there; tail: "
+        f"sizes in MB, times in ms; wait: the part of wire until {last} is there; tail: "
         "share of what is exposed; busbw (nccl-tests) in MB/s; error: relative L2",
         bucket_columns(model),
     )

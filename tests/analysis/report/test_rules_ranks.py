@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from hooktrace.analysis.report import rules_ranks
 from hooktrace.analysis.report.facts import SlowSteps
+from hooktrace.records.files import record_path
 from hooktrace.testing.synthetic import simulate
 from tests.analysis.report.jobs import (
     HIDDEN,
@@ -100,6 +101,10 @@ def test_slow_steps_that_wait_for_one_rank(tmp_path: Path) -> None:
     assert finding.evidence[-1].startswith(
         "rank 0 has its last bucket ready after all others, by up"
     )
+    record_path(tmp_path, 3).unlink()
+    finding = one(found_in(tmp_path), "2 of 29 steps take 1.5 times the median or more")
+    assert finding.rank is None  # whoever has no file may have come later still
+    assert "without a file" in finding.remedy
 
 
 @pytest.mark.parametrize(
@@ -120,7 +125,7 @@ def test_the_largest_part_of_slow_steps_is_named(
         steps=(3,), periods=30, slowest_ns=9e7, excess_ns=1e6, exposed_excess_ns=exposed * 1e6,
         backward_excess_ns=backward * 1e6,
     )  # fmt: skip
-    model: Any = SimpleNamespace(slow=slow)
+    model: Any = SimpleNamespace(slow=slow, is_whole=True)
     (finding,) = rules_ranks.slow_steps_cost(model, None)
     assert finding.sentence.endswith(f"1.00 ms a step, {said}.")
 
