@@ -28,6 +28,10 @@ class LastUsed(Generic[K, T]):
             del self._values[next(iter(self._values))]
         return value
 
+    def __contains__(self, key: K) -> bool:
+        """Whether a key has a value."""
+        return key in self._values
+
     def __len__(self) -> int:
         """How many there are."""
         return len(self._values)

@@ -8,6 +8,7 @@ import weakref
 
 from ..capture.buckets import ModelState
 from ..capture.layout import LayoutTracker
+from ..records.last_used import LastUsed
 
 _REMEMBERED = 4096
 """Names; a job may make models for as long as it runs."""
@@ -19,6 +20,7 @@ class TracedModels:
     def __init__(self) -> None:
         self._more = itertools.count(_REMEMBERED + 1)
         self._names: set[str] = set()
+        self._said: LastUsed[str, None] = LastUsed(lambda: None)
         self._numbers = itertools.count()
         self._layouts: weakref.WeakSet[LayoutTracker] = weakref.WeakSet()
         self._lock = threading.Lock()
@@ -32,6 +34,13 @@ class TracedModels:
         unique = next(c for c in candidates if c not in self._names)
         self._names.add(unique)
         return unique
+
+    def is_new(self, what: str) -> bool:
+        """Return whether something is said for the first time; a job may make many models alike."""
+        with self._lock:
+            is_new = what not in self._said
+            self._said.of(what)
+        return is_new
 
     def register_layout(self, layout: LayoutTracker) -> None:
         """Take note of a traced hook's layout."""

@@ -48,6 +48,13 @@ class SamplingPlan:
         every, debug = self._tracer.error_every, self._tracer.debug
         opaque = self._staged is None or self._staged.has_opaque
         readable = bool(every or debug) and _can_be_read(slot)
+        if (every or debug) and not readable:
+            self._say(
+                f"buckets of %s are not looked at: torch.accelerator knows no events of a "
+                f"{slot.device_type} device, without which the numbers could not be read without "
+                "waiting for it",
+                slot,
+            )
         parts = [
             WireSampler(every) if every and opaque else None,
             self._comparison(state, slot, bucket) if every and readable else None,
@@ -86,12 +93,13 @@ class SamplingPlan:
         except Exception as error:  # of torch's store or of a state's attributes
             trouble = f"{type(error).__name__}: {error}"
         if trouble is not None:
-            logger.warning(
-                "compression error of %s is not measured: %s; training goes on",
-                slot.model.name,
-                trouble,
-            )
+            self._say(f"compression error of %s is not measured: {trouble}; training goes on", slot)
         return None
+
+    def _say(self, what: str, slot: BucketSlot) -> None:
+        """Warn of the first of a hook's models of which something is so, in the place of ``%s``."""
+        if self._tracer.models.is_new(f"{self._name}: {what}"):
+            logger.warning("%s", what.replace("%s", slot.model.name, 1))
 
     def _local_probes(self, slot: BucketSlot) -> LocalProbes | None:
         staged, tracer = self._staged, self._tracer
@@ -105,11 +113,9 @@ class SamplingPlan:
             return LocalProbes(
                 staged.steps, tracer.error_every, all_buckets=tracer.error_all_buckets
             )
-        logger.warning(
-            "local error of %s is not measured: hook %r %s, or use error='global'",
-            slot.model.name,
-            self._name,
-            why,
+        self._say(
+            f"local error of %s is not measured: hook {self._name!r} {why}, or use error='global'",
+            slot,
         )
         return None
 
@@ -125,13 +131,5 @@ class SamplingPlan:
 
 
 def _can_be_read(slot: BucketSlot) -> bool:
-    """Return whether numbers come from a bucket's device without waiting; if not, it is said."""
-    if slot.device_type == "cpu" or slot.has_events:
-        return True
-    logger.warning(
-        "buckets of %s are not looked at: torch.accelerator knows no events of a %s device, "
-        "without which the numbers could not be read without waiting for it",
-        slot.model.name,
-        slot.device_type,
-    )
-    return False
+    """Return whether numbers come from a bucket's device without waiting."""
+    return slot.device_type == "cpu" or slot.has_events

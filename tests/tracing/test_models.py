@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+
+import pytest
+import torch
+
+from hooktrace import Tracer, trace
+from hooktrace.testing import FakeBucket
 from hooktrace.tracing import models
 from hooktrace.tracing.models import TracedModels
 
@@ -14,3 +21,22 @@ def test_names_are_unique_and_need_bounded_memory() -> None:
     names = [known.name(("net", None)[n % 2]) for n in range(count)]
     assert len(set(names)) == count
     assert len(known._names) == models._REMEMBERED
+
+
+def test_what_is_so_of_many_models_is_said_of_the_first(caplog: pytest.LogCaptureFixture) -> None:
+    """A job that makes models for as long as it runs must not fill its log."""
+
+    def opaque(state: object, bucket: FakeBucket) -> object:
+        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+        future.set_result(bucket.buffer())
+        return future
+
+    with (
+        caplog.at_level(logging.WARNING, "hooktrace"),
+        Tracer(error="local", align_clocks=False) as tracer,
+    ):
+        for _ in range(300):
+            trace(opaque, tracer=tracer)(None, FakeBucket([torch.zeros(3)]))
+    (message,) = [r.getMessage() for r in caplog.records if "not measured" in r.getMessage()]
+    assert message.startswith("local error of model0 is not measured: hook ")
+    assert "opaque' is opaque, and where it compresses cannot be seen" in message

@@ -175,13 +175,6 @@ def workers_are_busy(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding
         return
     worst = max(model.buckets, key=lambda b: b.stages.get("queue", 0.0))
     is_gloo = run is not None and "gloo" in run.backend
-    waiting = max(model.buckets, key=lambda b: b.wait_ns or 0.0)
-    remedy = "Send fewer bytes, or fewer and larger buckets if they are small."
-    if (waiting.wait_ns or 0.0) >= gain:
-        remedy = (
-            f"Look at who comes late first: bucket {waiting.bucket} holds a worker for "
-            f"{ms(waiting.wait_ns)} until the last rank is there."
-        )
     yield Finding(
         sentence=f"Collectives queue behind each other: the one that ends the step waits "
         f"{ms(gain)} for a free worker.",
@@ -191,7 +184,19 @@ def workers_are_busy(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding
             "derived from the stamps: the backend takes collectives first in, first out"
             + (", 2 at a time on gloo" if is_gloo else ""),
         ),
-        remedy=remedy,
+        remedy=_if_late(model, gain, "a worker")
+        or "Send fewer bytes, or fewer and larger buckets if they are small.",
+    )
+
+
+def _if_late(model: ModelFacts, gain: float, held: str) -> str:
+    """Return a remedy where a bucket that waits for a rank may hold up others by all that."""
+    waiting = max(model.buckets, key=lambda b: b.wait_ns or 0.0)
+    if (waiting.wait_ns or 0.0) < gain:
+        return ""
+    return (
+        f"Look at who comes late first: bucket {waiting.bucket} holds {held} for "
+        f"{ms(waiting.wait_ns)} until the last rank is there."
     )
 
 
@@ -213,7 +218,8 @@ def calls_wait_their_turn(model: ModelFacts, run: RunInfo | None) -> Iterator[Fi
             "it is hooktrace that keeps this order, the same on all ranks: without it rounds of "
             "different buckets could meet",
         ),
-        remedy="Raise bucket_cap_mb: fewer buckets have fewer rounds to wait for.",
+        remedy=_if_late(model, gain, "the turn")
+        or "Raise bucket_cap_mb: fewer buckets have fewer rounds to wait for.",
     )
 
 

@@ -131,6 +131,10 @@ def test_a_wait_for_the_rounds_before_is_not_called_compression() -> None:
     assert "bucket 8 holds a worker for 9.00 ms until the last rank is there" in queued.remedy
     (turned,) = rules_time.calls_wait_their_turn(model, None)
     assert "the one that ends the step waits 50.0 ms for those before it" in turned.sentence
+    assert "Raise bucket_cap_mb" in turned.remedy
+    model.turn_ns = 8e6
+    (turned,) = rules_time.calls_wait_their_turn(model, None)
+    assert "bucket 8 holds the turn for 9.00 ms until the last rank is there" in turned.remedy
     stages["compress"] = 25e6
     (held,) = rules_time.hook_holds_the_thread(model, None)
     assert held.remedy.startswith("Compress")
