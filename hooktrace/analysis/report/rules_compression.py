@@ -136,9 +136,9 @@ def error_is_large(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
         evidence.append(f"the worst parameter is {error.worst}")
     if error.has_feedback:
         evidence.append("error feedback sends what was lost with the next steps")
-    what_it_loses = f"loses {percent(p50)} of bucket {bucket.bucket}'s gradients"
+    what = f"{model.hook} loses {percent(p50)} of"
     if p50 > 1:
-        what_it_loses = f"is {p50:.3g} times bucket {bucket.bucket}'s gradients off"
+        what = f"What {model.hook} returns is off by {p50:.3g} times"
     remedy = "Compare the loss with an uncompressed run, or compress less."
     if error.has_feedback:
         remedy = ""
@@ -148,7 +148,7 @@ def error_is_large(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
             "scale the loss, or send bfloat16."
         )
     yield Finding(
-        sentence=f"{model.hook} {what_it_loses} (relative L2 error).",
+        sentence=f"{what} bucket {bucket.bucket}'s gradients (relative L2 error).",
         bucket=bucket.bucket,
         evidence=tuple(evidence),
         remedy=remedy,

@@ -60,7 +60,8 @@ def communication_is_exposed(model: ModelFacts, run: RunInfo | None) -> Iterator
         )
     only = model.last if len(model.buckets) == 1 and share >= HIDDEN and model.has_wire else None
     remedy = ""
-    if only is not None and only.parameters > 1 and only.gradient_bytes >= WORTH_TWO:
+    can_split = only is not None and only.largest is not None and only.largest[1] < 0.8
+    if only is not None and can_split and only.gradient_bytes >= WORTH_TWO:
         remedy = "Lower bucket_cap_mb: all is in one bucket, which is ready when backward ends."
     yield Finding(
         sentence=sentence,

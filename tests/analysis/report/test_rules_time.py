@@ -36,16 +36,15 @@ def test_all_gradients_in_one_bucket(tmp_path: Path) -> None:
     """Nothing can be hidden, as it is ready when backward ends; DDP does not split a parameter."""
     job = dataclasses.replace(HIDDEN, bucket_bytes=(50_000_000,))
     assert one(found(job, tmp_path), "Exposed communication is").remedy == ""
-    layout = job.layout()
-    (bucket,) = layout.buckets
-    two = replace(bucket, parameters=(("a", (6_000_000,)), ("b", (6_500_000,))))
-    file = record_path(tmp_path, 0)
-    encode = RecordEncoder().record
-    text = file.read_bytes().replace(encode(layout), encode(replace(layout, buckets=(two,))))
-    file.write_bytes(text)
-    exposed = one(found_in(tmp_path), "Exposed communication is")
-    assert exposed.remedy.startswith("Lower bucket_cap_mb")
-    assert "one bucket" in exposed.remedy
+    layout, file, encode = job.layout(), record_path(tmp_path, 0), RecordEncoder().record
+    (bucket,), text = layout.buckets, file.read_bytes()
+    for sizes, said in (((6_000_000, 6_500_000), True), ((12_499_000, 1_000), False)):
+        two = replace(
+            bucket, parameters=tuple((name, (n,)) for name, n in zip("ab", sizes, strict=True))
+        )
+        file.write_bytes(text.replace(encode(layout), encode(replace(layout, buckets=(two,)))))
+        remedy = one(found_in(tmp_path), "Exposed communication is").remedy
+        assert remedy.startswith("Lower bucket_cap_mb: all is in one bucket") == said
 
 
 def test_a_large_last_bucket(tmp_path: Path) -> None:
