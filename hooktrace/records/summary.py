@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from .bucket import BucketRecord, Clock
+from .bucket import STAGES, BucketRecord, Clock
 from .step import StepRecord
 from .units import megabytes, milliseconds, ms
 
@@ -17,7 +17,7 @@ from .units import megabytes, milliseconds, ms
 class BucketSummary:
     """One bucket over all counted steps of its generation; times in ns.
 
-    ``stage_p50_ns`` has one entry for each stage that occurred, in order of occurrence.
+    ``stage_p50_ns`` has one entry for each stage that occurred, in the order in which they begin.
     ``wire_bytes``: of the last call of which it is known.  ``error_p50`` is the median relative L2
     error of ``error_count`` probed calls.
     """
@@ -141,7 +141,7 @@ def _summarize_bucket(records: list[BucketRecord], every: list[BucketRecord]) ->
     """Return a summary; ``records``: whose times count, ``every``: whose bytes and errors do."""
     last = records[-1]
     durations = [r.duration_ns for r in records if r.duration_ns is not None]
-    names = dict.fromkeys(s.name for r in records for s in r.timed_stages)
+    occurred = {s.name for r in records for s in r.timed_stages}
     errors = [r.error.relative_l2 for r in every if r.error is not None]
     return BucketSummary(
         bucket=last.bucket,
@@ -151,7 +151,9 @@ def _summarize_bucket(records: list[BucketRecord], every: list[BucketRecord]) ->
         wire_bytes=_last_known(r.wire_bytes for r in every),
         duration_p50_ns=_p(0.5, durations) or 0,
         duration_p95_ns=_p(0.95, durations) or 0,
-        stage_p50_ns={n: _p(0.5, [r.stage_ns(n) for r in records]) or 0 for n in names},
+        stage_p50_ns={
+            n: _p(0.5, [r.stage_ns(n) for r in records]) or 0 for n in STAGES if n in occurred
+        },
         busbw_p50_bytes_per_second=_median([r.busbw_bytes_per_second for r in records]),
         error_p50=_median(errors),
         error_count=len(errors),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from hooktrace.records import Transfer
 from hooktrace.records.summary import summarize
 from tests.exporters.records_sample import looked_at, make_step, opaque
@@ -30,3 +32,13 @@ def test_times_of_probed_steps_do_not_count_but_their_errors_do() -> None:
 def test_where_all_steps_were_probed_nothing_is_summed_up() -> None:
     """As in debug mode."""
     assert summarize([looked_at(make_step(i)) for i in range(3)]) == []
+
+
+def test_stages_stand_in_the_order_in_which_they_begin() -> None:
+    """Also where the first call did not wait in a queue, and later ones did."""
+    step, buckets = make_step(0)
+    first = tuple(
+        replace(b, stages=tuple(s for s in b.stages if s.name != "queue")) for b in buckets
+    )
+    (summary,) = summarize([(step, first), make_step(1)])
+    assert list(summary.buckets[0].stage_p50_ns) == ["compress", "queue", "wire", "decompress"]
