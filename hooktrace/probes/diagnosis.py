@@ -82,7 +82,7 @@ class Diagnosis:
         if record.error is None or size is None or not _CLAIMS.search(record.hook.lower()):
             return
         model = self._models.of(record.model)
-        if slot.torch_dtype.itemsize < 4 or size < record.gradient_bytes:
+        if slot.torch_dtype.itemsize < 4 or size < record.gradient_bytes or _is_narrow(record):
             model.compressed = True
             return
         if (record.error.relative_l2 or 0.0) <= _LOSSLESS:
@@ -139,6 +139,12 @@ class Diagnosis:
         for one in alone:
             if one.step == probed.before.step and probed.before.sums:
                 yield one.everyones if same else one.own
+
+
+def _is_narrow(record: BucketRecord) -> bool:
+    """Return whether all that is sent is of 16 bits or fewer, and only sent more than once."""
+    dtypes = {getattr(torch, name, None) for t in record.transfers for name in t.dtype.split("+")}
+    return bool(dtypes) and all(isinstance(d, torch.dtype) and d.itemsize < 4 for d in dtypes)
 
 
 def cause_of_probe(probed: ProbeResult) -> Cause:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from tests.testing.check import held_out  # noqa: F401 - makes more of them
 from tests.testing.check.invented import RIGHT, WRONG, Rank, named
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from hooktrace.probes.diagnosis import Diagnosis, cause_of_probe
 from hooktrace.probes.probe_result import ProbeResult, StepChecksums, error_record, skew_record
-from hooktrace.records import AnomalyRecord, ErrorRecord
+from hooktrace.records import AnomalyRecord, ErrorRecord, Transfer
 from hooktrace.records.last_used import MOST_MODELS
 from tests.exporters.records_sample import make_bucket
 
@@ -133,8 +133,9 @@ def compression(
     *,
     step: int = 0,
     model: str = "net",
+    sent_dtype: str = "float32",
 ) -> list[str]:
-    """Return the kinds that are found of a probed bucket of 4,000 bytes."""
+    """Return the kinds that are found of a probed bucket of 4,000 bytes; of this dtype."""
     slot: Any = Slot()
     slot.torch_dtype = dtype
     error_numbers = ErrorRecord(
@@ -145,6 +146,7 @@ def compression(
         model=model,
         hook=hook,
         wire_bytes=wire_bytes,
+        sent=(Transfer(collective="gather", dtype=sent_dtype, wire_bytes=wire_bytes or 0),),
         gradient_bytes=4000,
         error=error_numbers,
     )
@@ -174,6 +176,12 @@ def test_what_sends_no_more_than_it_must(
     diagnosis = Diagnosis()
     for _ in range(20):
         assert compression(diagnosis, hook, wire_bytes, 1e-3, dtype) == []
+
+
+def test_16_bits_that_are_sent_twice_are_16_bits() -> None:
+    """Gathered on one rank and broadcast again they are as many bytes as the gradients."""
+    assert compression(Diagnosis(), "fp16_server", 4000, 1e-3, sent_dtype="float16") == []
+    assert compression(Diagnosis(), "fp16_server", 4000, 1e-3) == ["no_compression"]
 
 
 @pytest.mark.parametrize("compressed", [False, True])

@@ -7,6 +7,7 @@ named, and where none does the sentence ends with the error.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
@@ -20,6 +21,7 @@ _LATE = 0.3
 _FEW = 0.02
 _MOSTLY = 0.5
 _WRONG = 0.05
+_RELATED = 0.1
 _REMEDY = "compare one bucket's result with the mean of the gradients"
 
 Cause = tuple[str, str] | None
@@ -35,14 +37,15 @@ def cause_of(
     """
     step = worst or steps[-1]
     tests: tuple[Callable[[Step], Cause], ...] = (
+        _nothing,
         partial(_late, steps),
         _largest,
-        _weights,
+        partial(_weights, steps),
         _bounded,
         _some_elements,
         _shifted,
-        partial(_random, steps),
         partial(_mixed, steps),
+        partial(_random, steps),
     )
     for test in tests:
         if found := test(step):
@@ -50,9 +53,16 @@ def cause_of(
     return what, remedy
 
 
+def _nothing(step: Step) -> Cause:
+    if step.wide.any():
+        return None
+    return "all of it is 0", "let the range that a quantiser covers follow the gradients"
+
+
 def _late(steps: Sequence[Step], step: Step) -> Cause:
     for before, after in pairwise(steps):
-        if not before.average.any():  # whatever gives zeros would fit
+        # Whatever gives zeros would fit, and momentum after a step that is larger than others.
+        if not before.average.any() or after.is_rest:
             continue
         is_new = cosine(before.average, after.average) < _MOSTLY
         if is_new and distance(after.wide, before.average) <= _LATE:
@@ -73,12 +83,16 @@ def _largest(step: Step) -> Cause:
     return None
 
 
-def _weights(step: Step) -> Cause:
+def _weights(steps: Sequence[Step], step: Step) -> Cause:
     weights = fit(step.gradients, step.wide)
     if weights is None:
         return None
-    if distance(step.wide, weights @ step.gradients) > _FITS * min(1.0, step.error):
-        return None
+    # Where gradients go on as they were, momentum gives a multiple of their average too.
+    for each in (step, *(s for s in steps if s.phase == "fresh")):
+        own = fit(each.gradients, each.wide)
+        off = math.inf if own is None else distance(each.wide, own @ each.gradients)
+        if off > _FITS * min(1.0, step.error):
+            return None
     times = weights * len(weights)
     parts = ", ".join(f"{weight:.4g}" for weight in times.tolist())
     what = f"the ranks' gradients weigh {parts} times what they should"
@@ -133,8 +147,15 @@ def _random(steps: Sequence[Step], step: Step) -> Cause:
 
 
 def _mixed(steps: Sequence[Step], step: Step) -> Cause:
-    rests = [s for s in steps if s.is_rest and s.phase == "rest after"]
-    if not rests or rests[0].wide.norm() <= _FEW * _FEW * step.average.norm():
+    after = [(a, b) for a, b in pairwise(steps) if b.phase == "rest after" and a.phase == "impulse"]
+    if not after or after[0][1].wide.norm() <= _FEW * _FEW * step.average.norm():
         return None
-    what = "gradients of zeros give a result that is not zero, so earlier steps are in it"
-    return what, "keep nothing from step to step but what was left out of the result"
+    before, rest = after[0]
+    what = "gradients of zeros give a result that is not zero"
+    if abs(cosine(rest.wide, before.average)) > _RELATED:
+        return (
+            f"{what}, and the step before is in it",
+            "keep nothing from step to step but what was left out of the result; momentum is the "
+            "optimizer's",
+        )
+    return what, "look at what the hook adds to the average, and keeps from step to step"

@@ -26,6 +26,8 @@ from .spec import HookSpec, Job, Message
 
 _SLACK_S = 30.0
 _START_S = 150.0
+_RECORDS = "16384"
+"""Collectives that torch remembers; of a hook of many small rounds 2000 are soon forgotten."""
 
 
 def check(
@@ -90,7 +92,8 @@ def _start(directory: Path) -> tuple[Connection, subprocess.Popen[bytes]]:
             stderr=log,
             env=os.environ
             | one_thread
-            | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONWARNINGS": "ignore"},
+            | {"PYTHONPATH": os.pathsep.join(paths), "PYTHONWARNINGS": "ignore"}
+            | {"TORCH_FR_BUFFER_SIZE": _RECORDS},
             pass_fds=[theirs.fileno()],
             start_new_session=True,
         )

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import torch
+
 from .steps import Step, cosine
 from .wire_format import Kind, WireFormat
 
@@ -18,13 +20,19 @@ TWICE = 1.3
 _ALIKE = 0.3
 _FEW_VALUES = 0.5
 _FINE = 0.05
+_BIASED = 0.15
+_INDEPENDENT = 3.0
 
 
 class Finding(NamedTuple):
-    """What was seen, by how much, what does that, and the remedy."""
+    """What was seen, by how much, what does that, and the remedy.
+
+    ``only_warns``: it may be meant.
+    """
 
     what: str
     remedy: str
+    only_warns: bool = False
 
 
 class Series(NamedTuple):
@@ -40,13 +48,31 @@ class Series(NamedTuple):
 
 def is_pointless(series: Series) -> bool:
     """Return whether a hook compresses, feeds back what that loses, and sends all the same."""
-    return true_kind(series) != series.wire.kind
+    return true_kind(series) != series.wire.kind and not is_unbiased(series)
+
+
+def is_unbiased(series: Series) -> bool:
+    """Return whether the mean of results of the same gradients is the average, but for chance."""
+    steps = series.of("same")
+    if len(steps) < 2:
+        return False
+    results = torch.stack([step.wide for step in steps])
+    average = steps[0].average
+    parts = results @ average / (average @ average)
+    chance = CHANCE * parts.std().item() / math.sqrt(len(steps))
+    if abs(parts.mean().item() - 1) > max(_BIASED, chance):
+        return False
+    off = (results.mean(0) - average).norm().item() ** 2
+    single = (results - average).norm(dim=1).square().mean().item()
+    return bool(len(steps) * off <= _INDEPENDENT * single)
 
 
 def true_kind(series: Series) -> Kind:
     """Return the kind of the wire, or what the hook makes of numbers that it then sends whole.
 
     A hook that quantises or leaves out, feeds the loss back, and sends more bits is right, if slow.
+    Bytes may also hold few levels each, chosen by chance, so that only the mean of many results is
+    the average (QSGD, TernGrad, natural compression).
     That the loss is fed back shows after the impulse, whose results have few values, or a loss that
     is small and has nothing to do with the gradients, as the last bits of a number have not.
     """
@@ -54,19 +80,24 @@ def true_kind(series: Series) -> Kind:
     impulse, rests = series.of("impulse"), series.of("rest after")
     if kind == "less" or not impulse or not rests:
         return kind
-    step, rest = impulse[-1], rests[0]
+    step = impulse[-1]
     if step.error <= step_tolerance(series, step):
         return kind
+    if kind == "byte" and is_unbiased(series):
+        return "less"
+    return _kind_fed_back(step, rests[0], chance(series)) or kind
+
+
+def _kind_fed_back(step: Step, rest: Step, by_chance: float) -> Kind | None:
+    """Return what is left of the impulse ``step`` whose loss comes in the ``rest`` after it."""
     paid = paid_by(rest)
-    if paid is None or not 0 < paid <= TWICE:
-        return kind
-    lost = step.target - step.wide
-    if cosine(step.wide, step.average) <= chance(series):
-        return kind
+    if paid is None or not 0 < paid <= TWICE or cosine(step.wide, step.average) <= by_chance:
+        return None
     if len(step.wide.unique()) <= _FEW_VALUES * len(step.wide):
         return "less"
+    lost = step.target - step.wide
     fine = step.error_with_feedback <= _FINE and abs(cosine(lost, step.average)) <= _ALIKE
-    return "byte" if fine and paid > 1 - _ALIKE else kind
+    return "byte" if fine and paid > 1 - _ALIKE else None
 
 
 def step_tolerance(series: Series, step: Step) -> float:

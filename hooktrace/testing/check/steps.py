@@ -26,6 +26,7 @@ _BOUNDED = 0.1
 """Of the distance to the average."""
 
 _REBUILT = 2
+_HALVINGS = 40
 
 
 @dataclass(frozen=True)
@@ -152,13 +153,21 @@ class Ledger:
 
 
 def bounded(step: Step) -> float | None:
-    """Return the bound of a result that is the average but for one of its elements' size."""
-    limit = step.wide.abs().max().item()
-    own = step.gradients.clamp(-limit, limit).sum(0) / len(step.gradients)
-    if not 0 < limit < step.average.abs().max().item():
-        return None
-    near = min(distance(step.wide, step.average.clamp(-limit, limit)), distance(step.wide, own))
-    return limit if near < _BOUNDED * step.error else None
+    """Return the bound of a result that is the average but for one of its elements' size.
+
+    Of the average itself, or of each rank's gradients.
+    """
+    for given in (step.average[None], step.gradients):
+        low, high = 0.0, given.abs().max().item()
+        largest = high
+        for _ in range(_HALVINGS):
+            limit = (low + high) / 2
+            near = given.clamp(-limit, limit).mean(0)
+            low, high = (limit, high) if near.norm() < step.wide.norm() else (low, limit)
+        near = given.clamp(-high, high).mean(0)
+        if high < largest and distance(step.wide, near) < _BOUNDED * step.error:
+            return high
+    return None
 
 
 def fit(columns: torch.Tensor, result: torch.Tensor) -> torch.Tensor | None:

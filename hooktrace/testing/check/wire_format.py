@@ -79,12 +79,12 @@ def format_of(transfers: Iterable[Transfer], numel: int, ranks: int) -> WireForm
     for (dtype, _), wire_bytes in sums.items():
         # Of two kinds of collectives the second one may send the same values on.
         shares[dtype] = max(shares.get(dtype, 0.0), wire_bytes / _itemsize(dtype) / numel)
-    material = {name: share for name, share in shares.items() if share >= 0.5 / ranks}
-    values = {name: share for name, share in material.items() if name not in _INDICES} or material
+    values = {name: share for name, share in shares.items() if name not in _INDICES} or shares
     if sum(values.values()) < _WHOLE:
         return WireFormat("less", ", ".join(sorted(shares)) or "nothing", bits)
+    material = {name: share for name, share in values.items() if share >= 0.5 / ranks} or values
     kind, dtype = max(
-        ((_kind(name, share), name) for name, share in values.items()),
+        ((_kind(name, share), name) for name, share in material.items()),
         key=lambda each: (-_BITS[each[0]], each[1] == "bfloat16"),
     )
     return WireFormat(kind, dtype, bits)

@@ -9,6 +9,7 @@ import torch
 
 from hooktrace.testing.check.verdict import verdict
 
+from . import held_out  # noqa: F401 - makes more of them
 from .invented import RIGHT, WRONG
 from .simulate import simulated
 
@@ -36,3 +37,23 @@ def test_a_right_hook_is_right(name: str, size: int) -> None:
 def test_a_wrong_hook_is_wrong(name: str, size: int) -> None:
     """Whatever it sends."""
     assert verdict(simulated(WRONG[name], size)) is not None
+
+
+SAID = {
+    "weight_decay": "while gradients are zeros, all results are the same one",
+    "momentum": "gradients of zeros give a result that is not zero, and the step before is in it",
+    "int8_late": "has the average of the step before it",
+    "top_feedback_of_another_bucket": "of the result; add what was left out once",
+    "top_without_last_element": "some elements never arrive in 28 steps, at the end of a parameter",
+    "clips_everything": "larger ones smaller still, as of clipping by a norm that all gradients",
+}
+"""Parts of what is said of a mistake: nothing that it has not done."""
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_a_mistake_is_called_by_its_own_name(name: str) -> None:
+    """Or by none."""
+    found = verdict(simulated(WRONG[name], 2))
+    assert found is not None
+    assert SAID[name] in f"{found.what}; {found.remedy}"
+    assert found.only_warns == (name == "clips_everything")

@@ -1,0 +1,42 @@
+"""What a hook sent, from torch's recorder, or where that does not know from the tracer."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from hooktrace.probes.wire import FlightRecorder, UnknownError
+from hooktrace.records import Transfer
+from hooktrace.testing.check import arithmetic
+from hooktrace.testing.check.training import MANY, lengths_of_shapes
+
+NUMEL = sum(lengths_of_shapes(MANY))
+HALVES = Transfer(collective="all_reduce", dtype="float16", wire_bytes=2 * NUMEL)
+
+
+def wire(monkeypatch: pytest.MonkeyPatch, *buckets: Any) -> tuple[str, float]:
+    """Return what is said of one step where torch's recorder does not know."""
+
+    def unknown(*_: object) -> None:
+        raise UnknownError("off")
+
+    monkeypatch.setattr(FlightRecorder, "issued", unknown)
+    tracer: Any = SimpleNamespace(flush=lambda: None, buckets=lambda: buckets)
+    found = arithmetic.wire_of(tracer, [(0, 1)], ranks=2)
+    return found.kind, found.bits
+
+
+def test_the_tracer_knows_what_torchs_recorder_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of staged hooks; it is off, or has forgotten the first of many rounds."""
+    bucket = SimpleNamespace(wire_bytes=2 * NUMEL, transfers=(HALVES,), numel=NUMEL)
+    assert wire(monkeypatch, bucket) == ("half", 16.0)
+
+
+def test_what_nobody_knows_is_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that no loss is held against the hook; it is not said to have raised."""
+    bucket = SimpleNamespace(wire_bytes=None, transfers=(), numel=NUMEL)
+    kind, bits = wire(monkeypatch, bucket)
+    assert kind == "less"
+    assert bits != bits  # noqa: PLR0124 - NaN
