@@ -1,7 +1,7 @@
 """The stamps of one hook call: the only thing the training thread and its callbacks write.
 
     traced hook: BucketCall(...)   driver: issued / arrived / finished or failed
-                                                      |               traced hook: returned
+                                                      |               traced hook: launched
                                                       +--> pushed to the ring
                                                                       engine: backward_ended
 
@@ -192,12 +192,18 @@ class BucketCall:
             except Exception as error:
                 self.lose_stamps(error)
 
-    def arrived(self) -> None:
-        """Stamp that the collective's result is there."""
+    def arrived(self, *, failed: bool = False) -> None:
+        """Stamp that the collective's result is there, or that there will be none."""
         operation = self._operation
         if operation is not None:
             try:
-                self._end_round(operation, self._recorder.clock())
+                arrived = None if failed else self._recorder.clock()
+                self._operation = None
+                known = operation.describe()
+                if known is None:
+                    self._see_from_outside()
+                elif self.staged:
+                    self.rounds.append(_new(Round, (known, self._issued, arrived)))
             except Exception as error:
                 self.lose_stamps(error)
 
@@ -210,22 +216,13 @@ class BucketCall:
         self._recorder.push(self)
 
     def returned(self) -> None:
-        """Stamp that the hook has returned to DDP."""
-        try:
-            self.launched = self._recorder.clock()
-        except Exception as error:
-            self.lose_stamps(error)
+        """Take note that the hook of the last bucket, stamped ``launched``, returns to DDP."""
 
     def failed(self, stage: str, error: BaseException) -> None:
         """Stamp that the hook raised in ``stage``; takes the place of ``finished``."""
         self.error_stage = stage
         self.error = f"{type(error).__name__}: {error}"
-        operation = self._operation
-        if operation is not None:
-            try:
-                self._end_round(operation, None)
-            except Exception as trouble:
-                self.lose_stamps(trouble)
+        self.arrived(failed=True)
         self.finished()
 
     def lose_stamps(self, error: Exception) -> None:
@@ -233,14 +230,6 @@ class BucketCall:
         self._see_from_outside()
         if self.unknown is None:
             self.unknown = f"{type(error).__name__}: {error}"
-
-    def _end_round(self, operation: Stamped, arrived: int | None) -> None:
-        self._operation = None
-        known = operation.describe()
-        if known is None:
-            self._see_from_outside()
-        elif self.staged:
-            self.rounds.append(_new(Round, (known, self._issued, arrived)))
 
     def _see_from_outside(self) -> None:
         """Go on as for an opaque hook: call, return and completion are all that is seen."""

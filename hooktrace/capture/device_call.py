@@ -29,11 +29,11 @@ class DeviceCall(BucketCall):
             self._record()
         super().issued(operation)
 
-    def arrived(self) -> None:
+    def arrived(self, *, failed: bool = False) -> None:
         """Record an event, and stamp."""
-        if self.staged:
+        if self.staged and not failed:
             self._record()
-        super().arrived()
+        super().arrived(failed=failed)
 
     def finished(self) -> None:
         """Record an event, stamp, and push the call."""
@@ -41,8 +41,7 @@ class DeviceCall(BucketCall):
         super().finished()
 
     def returned(self) -> None:
-        """Stamp; record an event where backward may go on after the call."""
-        super().returned()
+        """Record an event where backward may go on after the call."""
         if self.backward_end is not None:
             self._record_around_backward()
 

@@ -45,7 +45,8 @@ class LayoutTracker:
         self._push = push
         self._rank = rank
         self._clock = clock
-        self._by_buffer: dict[int, BucketSlot] = {}
+        self.by_buffer: dict[int, BucketSlot] = {}
+        """By ``id`` of a buffer, which may be gone: the slot's own is the one that counts."""
         self._owners: dict[int, tuple[weakref.ref[torch.Tensor], ModelState]] = {}
         self._names: dict[int, str] = {}
         self._met = 0
@@ -58,12 +59,12 @@ class LayoutTracker:
 
     def recheck(self) -> None:
         """Identify each bucket by its parameters once more."""
-        self._by_buffer.clear()
+        self.by_buffer.clear()
 
     def find(self, bucket: GradBucketLike) -> BucketSlot | None:
         """Return the slot of a known bucket, ``None`` for one that has to be identified."""
         buffer = bucket.buffer()
-        slot = self._by_buffer.get(id(buffer))
+        slot = self.by_buffer.get(id(buffer))
         return slot if slot is not None and slot.buffer() is buffer else None
 
     def identify(self, bucket: GradBucketLike) -> tuple[BucketSlot, bool]:
@@ -84,7 +85,7 @@ class LayoutTracker:
         if not shadow and not unnumbered:  # else it is asked once more which it is
             buffer = bucket.buffer()
             slot.buffer = weakref.ref(buffer)
-            self._by_buffer[id(buffer)] = slot
+            self.by_buffer[id(buffer)] = slot
         return slot, shadow
 
     def _model_of(self, parameters: list[torch.Tensor], index: int) -> ModelState:
@@ -113,7 +114,7 @@ class LayoutTracker:
         self._owners = {k: o for k, o in self._owners.items() if o[0]() is not None}
         alive = {id(model) for _, model in self._owners.values()}
         self.models = [m for m in self.models if id(m) in alive]
-        self._by_buffer = {b: s for b, s in self._by_buffer.items() if s.buffer() is not None}
+        self.by_buffer = {b: s for b, s in self.by_buffer.items() if s.buffer() is not None}
 
     def _new_slot(
         self,
@@ -128,7 +129,7 @@ class LayoutTracker:
             # Buckets before this one came out of the rebuild as they were: they stay.
             model.slots = {i: s for i, s in model.slots.items() if i < index}
             model.generation += 1
-            self._by_buffer = {b: s for b, s in self._by_buffer.items() if s.model is not model}
+            self.by_buffer = {b: s for b, s in self.by_buffer.items() if s.model is not model}
         slot = model.slots[index] = BucketSlot(model, bucket, index, ids)
         return slot
 

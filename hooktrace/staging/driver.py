@@ -28,7 +28,6 @@ from typing import Any, Final, NoReturn, TypeAlias
 
 import torch
 
-from ..capture.buckets import BucketSlot
 from ..capture.calls import BucketCall
 from ..records.errors import HookError
 from . import streams
@@ -133,7 +132,12 @@ class HookRun:
     def _returned(self, result: Any) -> Any:
         call = self._call
         slot = None if call is None else call.slot
-        if slot is None or not _is_its_buffer(result, slot):
+        if (
+            slot is None
+            or result is not slot.buffer()  # most hooks give the bucket's own tensor back
+            or result is None
+            or result.numel() != slot.numel
+        ):
             wrong = wrong_result(result, slot)
             if wrong is not None:
                 self._fail(self._own_stage, wrong)
@@ -318,12 +322,6 @@ def new_future(tensor: torch.Tensor) -> Future:
     """Return a future that keeps its callbacks on the stream of the tensor's device."""
     device = tensor.device
     return torch.futures.Future(devices=None if device.type == "cpu" else [device])
-
-
-def _is_its_buffer(result: Any, slot: BucketSlot) -> bool:
-    """Return whether a result is the bucket's own tensor, as it was: most hooks give that back."""
-    buffer = slot.buffer()
-    return buffer is not None and result is buffer and buffer.numel() == slot.numel
 
 
 def _stages_of(operation: object) -> FailureStages:

@@ -77,7 +77,7 @@ def test_a_call_that_could_not_be_recorded_is_a_call_of_its_step(buckets: int) -
                 job.step()
         tracer.flush()
         assert tracer.losses() == {"stamp_failed": buckets}
-        assert [slot.model.step for slot in job.hook._layout._by_buffer.values()] == [3] * buckets
+        assert [slot.model.step for slot in job.hook._layout.by_buffer.values()] == [3] * buckets
 
 
 def test_a_call_that_could_not_be_recorded_is_not_in_flight_and_lets_go_of_its_probe() -> None:
