@@ -182,7 +182,8 @@ def test_failed_rank_is_named_with_its_reason(tmp_path: Path) -> None:
 def test_the_smallest_example_prints_its_summary() -> None:
     """``examples/minimal.py``: a line for the model, then one a bucket.
 
-    Of 50 steps neither the first counts nor that at which the ranks meet for their probes.
+    Of 50 steps the first does not count, nor do those at which the ranks ask for each other, two or
+    three, and meet for their probes.
     """
     run = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
@@ -193,7 +194,7 @@ def test_the_smallest_example_prints_its_summary() -> None:
     t = r"[\d.]+"
     model, *buckets = run.stdout.splitlines()
     assert re.fullmatch(
-        rf"model0: fp16_compress_hook, medians of 48 steps of {t} ms, {t} ms exposed", model
+        rf"model0: fp16_compress_hook, medians of 4[67] steps of {t} ms, {t} ms exposed", model
     )
     assert len(buckets) == 2
     for index, line in enumerate(buckets):

@@ -138,7 +138,8 @@ def test_the_example_averages_to_equal_replicas() -> None:
             os.killpg(process.pid, signal.SIGTERM)
         process.wait(30)
     assert process.returncode == 0, output
-    assert "model0: post_localSGD_hook, medians of 49 steps" in output
+    # A rank asks for the others in its second step, and in the third if it was the first to ask.
+    assert re.search(r"model0: post_localSGD_hook, medians of 4[78] steps", output)
     found = re.search(
         r"^replicas apart by (\S+) before the last averaging, (\S+) after", output, re.M
     )

@@ -83,6 +83,7 @@ def _check_bucket(bucket: BucketRecord, start: int, end: int) -> None:
     assert bucket.gradient_bytes == 4 * bucket.numel == 2 * (bucket.wire_bytes or 0)
     assert bucket.compression_ratio == 2.0
     assert [s.name for s in bucket.stages if s.name != "queue"] == [
+        *["probe"] * bucket.probed,  # where other ranks are asked whether they probe
         "compress",
         "wire",
         "decompress",
