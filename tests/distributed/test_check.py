@@ -263,7 +263,7 @@ MISTAKES = {
     "zero_point_off": "is added to all elements on average",
     "feedback_twice": "the result has 2 times what earlier steps left out",
     "int8_zero_point_off": "is added to all elements on average",
-    "top_feedback_twice": "nothing of a step's own average is in its result",
+    "top_feedback_twice": "times what earlier steps left out, which is 0% of the result",
 }
 """Hooks that average nearly, and what is said of them."""
 

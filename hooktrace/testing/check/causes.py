@@ -37,8 +37,8 @@ def cause_of(
     """
     step = worst or steps[-1]
     tests: tuple[Callable[[Step], Cause], ...] = (
-        _nothing,
         partial(_late, steps),
+        _nothing,
         _largest,
         partial(_weights, steps),
         _bounded,
@@ -56,7 +56,8 @@ def cause_of(
 def _nothing(step: Step) -> Cause:
     if step.wide.any():
         return None
-    return "all of it is 0", "let the range that a quantiser covers follow the gradients"
+    remedy = "look at what the hook leaves out; a quantiser's range must follow the gradients"
+    return "all of it is 0", remedy
 
 
 def _late(steps: Sequence[Step], step: Step) -> Cause:
