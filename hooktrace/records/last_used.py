@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -35,3 +35,9 @@ class LastUsed(Generic[K, T]):
     def __len__(self) -> int:
         """How many there are."""
         return len(self._values)
+
+
+def forget_the_oldest(waiting: dict[Any, Any], most: int) -> None:
+    """Remove what was put in first, until no more than ``most`` entries are left."""
+    while len(waiting) > most:
+        waiting.pop(next(iter(waiting)))

@@ -2,7 +2,7 @@
 
     trace(hook) --calls, records--> ring --> drain: assembler --records--> recent: tracer.steps()
       trace.py, traced_hook.py               drain.py  steps.py   |        recent.py
-      sampling_plan.py                    pipeline.py  queue_model.py
+      sampling_plan.py                    pipeline.py  queue_model.py, sent.py
       hook_notices.py                                  stage_times.py  +-> fan_out: exporters
     Tracer: tracer.py, state.py, models.py, settings.py; losses.py: the ledger
 

@@ -3,7 +3,7 @@
     BucketCall --steps.py--> whole steps --stage_times.py--> StepRecord, BucketRecords ---+--take-->
                  +-> queue_model.py: when did each collective really start?               |
     ProbeResult, CheckResult, once their device has passed: numbers in the records of      |
-    their step, skews, anomalies; WireSample -----------------------------------------------+
+    their step, skews, anomalies; WireSample --sent.py: what opaque hooks sent ------------+
     AnomalyRecord --the first of its kind and bucket--------------------------------------+
     any other record --as it is-----------------------------------------------------------+
 
@@ -12,7 +12,6 @@ Runs in the drain thread only.
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -24,20 +23,14 @@ from ..probes.anomalies import anomaly_of
 from ..probes.check_result import CheckResult
 from ..probes.diagnosis import Diagnosis
 from ..probes.probe_result import ProbeFailure, ProbeResult, error_record, mismatch, skew_record
-from ..probes.wire import (
-    Attribution,
-    CallWindow,
-    FlightRecorder,
-    UnknownError,
-    WireSample,
-    attribute,
-)
+from ..probes.wire import WireSample
 from ..records import AnomalyRecord, CompletedStep, ErrorRecord, StepRecord
-from ..records.last_used import MOST_MODELS
+from ..records.last_used import MOST_MODELS, forget_the_oldest
 from .awaited import AwaitedResults, Result
 from .call_records import bucket_record, step_record
 from .losses import LossLedger
 from .queue_model import QueueModel, derive_device_starts
+from .sent import SentLookUp
 from .stage_times import (
     CallTimes,
     device_times,
@@ -45,20 +38,17 @@ from .stage_times import (
     host_spans,
     host_times,
     is_backward_over,
-    launched,
 )
 from .stall_watch import StallWatch
 from .steps import StepCalls, StepGatherer, is_complete
-
-logger = logging.getLogger("hooktrace")
 
 _WARMUP_STEPS = 2
 """Generation 0 is left after one step, or two under ``static_graph``.  Where it is never left
 (``find_unused_parameters``, a hook without rebuilds), it counts from the third step on."""
 
 _KEPT = 4096
-"""Probed errors and samples whose steps have not come, of which more are of steps that were lost;
-and anomalies that were told already."""
+"""Probed errors whose steps have not come, of which more are of steps that were lost; and anomalies
+that were told already."""
 
 _WAITING_STEPS = 64
 """Steps whose backward goes on, or whose device is not there; of more, the oldest goes without."""
@@ -75,14 +65,14 @@ class Assembler:
     def __init__(self, losses: LossLedger, pool: EventPool) -> None:
         self._losses = losses
         self._pool = pool
-        self._recorder = FlightRecorder()
+        self._sent = SentLookUp()
         self._adders: dict[type, Callable[[Any], None]] = {
             BucketCall: self._add_call,
             DeviceCall: self._add_call,
             ProbeResult: self._add_result,
             ProbeFailure: self._add_probe_failure,
             CheckResult: self._add_result,
-            WireSample: self._add_sample,
+            WireSample: self._sent.add,
             AnomalyRecord: self._add_anomaly,
             StampFailure: self._add_stamp_failure,
         }
@@ -95,8 +85,6 @@ class Assembler:
         self._awaited = AwaitedResults()
         self._previous: dict[str, StepRecord] = {}
         self._errors: dict[tuple[str, int, int], ErrorRecord] = {}
-        self._samples: dict[tuple[str, int], WireSample] = {}
-        self._told_unknown: dict[tuple[str, str | None], None] = {}
         self._anomalies_seen: dict[tuple[str, str, int, int], None] = {}
         self._completed: list[CompletedStep] = []
         self._bucket_count = 0
@@ -173,22 +161,18 @@ class Assembler:
         error = error_record(probed)
         if error is not None:
             self._errors[slot.model.name, probed.step, slot.index] = error
-            _forget_the_oldest(self._errors)
+            forget_the_oldest(self._errors, _KEPT)
         skew = skew_record(probed)
         if skew is not None:
             self._records.append(skew)
         for anomaly in self._diagnosis.of_probe(probed):
             self._add_anomaly(anomaly)
 
-    def _add_sample(self, sample: WireSample) -> None:
-        self._samples[sample.model, sample.step] = sample
-        _forget_the_oldest(self._samples)
-
     def _add_anomaly(self, anomaly: AnomalyRecord) -> None:
         key = (anomaly.kind, anomaly.model, anomaly.generation, anomaly.bucket)
         if key not in self._anomalies_seen:
             self._anomalies_seen[key] = None
-            _forget_the_oldest(self._anomalies_seen)
+            forget_the_oldest(self._anomalies_seen, _KEPT)
             self._records.append(anomaly)
 
     def _complete_passed(self) -> None:
@@ -209,7 +193,7 @@ class Assembler:
         model, number = calls[0].slot.model.name, calls[0].step
         generation = max(call.slot.generation for call in calls)
         warmup = generation == 0 and number < _WARMUP_STEPS
-        sent = self._look_up_sent(calls)
+        sent = self._sent.of_step(calls)
         buckets = tuple(
             bucket_record(
                 call,
@@ -231,7 +215,7 @@ class Assembler:
             sent_unknown=sent.why,
         )
         self._previous[model] = record
-        _forget_the_oldest(self._previous, most=MOST_MODELS)
+        forget_the_oldest(self._previous, most=MOST_MODELS)
         stall = self._stalls.of_step(calls[-1].slot, record)
         if stall is not None:  # each of them is said: it names a step
             self._records.append(stall)
@@ -259,35 +243,6 @@ class Assembler:
         derive_device_starts([times for times in device if times is not None])
         return host, device
 
-    def _look_up_sent(self, calls: Sequence[BucketCall]) -> Attribution:
-        """Return what each call of an opaque hook sent, and all of them, where it is known."""
-        slot = calls[0].slot
-        sample = self._samples.pop((slot.model.name, calls[0].step), None)
-        nothing = Attribution([None] * len(calls), None)
-        if sample is None or all(call.staged for call in calls):
-            return nothing
-        windows = [CallWindow(call.ready, launched(call), call.done) for call in calls]
-        to_wall = sample.wall_ns - sample.host_ns
-        begin, end = min(w.ready for w in windows), max(w.done for w in windows)
-        try:
-            issued = self._recorder.issued(begin + to_wall, end + to_wall, slot.device_type)
-            found = attribute(issued, windows, sample)
-        except UnknownError as error:
-            found = nothing._replace(why=str(error))
-        told = slot.model.hook, found.why
-        if found.why is not None and told not in self._told_unknown:
-            self._told_unknown[told] = None  # not by model: a job may make many
-            _forget_the_oldest(self._told_unknown)
-            logger.warning(
-                "what hook %r of %s sends is not known in step %d: %s; further steps say so in "
-                "their records",
-                slot.model.hook,
-                slot.model.name,
-                sample.step,
-                found.why,
-            )
-        return found
-
 
 def _hook_exception(call: BucketCall) -> AnomalyRecord:
     what = f"the hook raised in stage {call.error_stage}: {call.error}"
@@ -299,8 +254,3 @@ def _hook_exception(call: BucketCall) -> AnomalyRecord:
         time_ns=call.done,
         stage=call.error_stage,
     )
-
-
-def _forget_the_oldest(waiting: dict[Any, Any], most: int = _KEPT) -> None:
-    while len(waiting) > most:
-        waiting.pop(next(iter(waiting)))

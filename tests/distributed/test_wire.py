@@ -26,7 +26,6 @@ SENT = {
     "fp16": ALL_FLOAT16,
     "in a wrapper": ALL_FLOAT16,
     "off": ALL_FLOAT32,
-    "noop": [],
     # Of a 32 x 32 matrix of rank 1 two vectors, and the bias as it is.
     "powersgd": [("all_reduce", "float32", 3 * 32 * 4)],
     # A scale and a zero point for each chunk, then bytes.
@@ -39,7 +38,8 @@ SENT = {
 def test_bytes_of_torchs_own_hooks(two: Ranks, hook: str) -> None:
     """By collective and dtype, for each bucket and for the step, on sampled steps only."""
     for facts in two.run(wire_scenarios.torchs_hooks):
-        for step, gradient_bytes, wire_bytes, sent, of_buckets in facts[hook]:
+        for step, gradient_bytes, wire_bytes, sent, of_buckets, why in facts[hook]:
+            assert why is None
             if step not in (2, 5):
                 assert (wire_bytes, sent) == (None, None)
                 assert set(of_buckets) == {None}
@@ -51,11 +51,21 @@ def test_bytes_of_torchs_own_hooks(two: Ranks, hook: str) -> None:
         assert [row[0] for row in facts[hook]] == list(range(wire_scenarios.STEPS))
 
 
+@pytest.mark.parametrize("hook", ["noop", "in pairs"])
+def test_sends_and_receives_are_not_known(two: Ranks, hook: str) -> None:
+    """Torch lists none of gloo's; a hook that sends nothing looks the same."""
+    for facts in two.run(wire_scenarios.torchs_hooks):
+        for step, _, wire_bytes, sent, of_buckets, why in facts[hook]:
+            assert (wire_bytes, sent, set(of_buckets)) == (None, None, {None})
+            assert (why is not None) == (step in (2, 5))
+            assert why is None or "does not list sends and receives" in why
+
+
 def test_what_no_bucket_can_be_told_to_have_sent_is_the_steps(two: Ranks) -> None:
     """Two buckets under way, and a collective from a thread: unknown for both, known in sum."""
     for rows in two.run(wire_scenarios.overlapping):
         rows_by_step: dict[int, Any] = {row[0]: row[1:] for row in rows}
-        _, wire_bytes, sent, of_buckets = rows_by_step[2]
+        _, wire_bytes, sent, of_buckets, _ = rows_by_step[2]
         assert sent == [("all_reduce", "float16", 6), ("all_reduce", "float32", 4 * NUMEL)]
         assert wire_bytes == 6 + 4 * NUMEL
         assert of_buckets == [None, None, [], [], [], []]

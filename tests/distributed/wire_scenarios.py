@@ -29,8 +29,11 @@ Sent = list[tuple[str, str, int]]
 
 def _run(
     hook: Callable[..., Any], rank: int, state: object = None, **options: Any
-) -> list[tuple[int, int, int, Sent | None, list[Sent | None]]]:
-    """Return step, gradient bytes, numel, what the step sent and what each bucket did."""
+) -> list[tuple[int, int, int | None, Sent | None, list[Sent | None], str | None]]:
+    """Return of each step number, gradient bytes, wire bytes, and what it sent.
+
+    Then what each bucket did, and why what the step sent is not known.
+    """
     ddp = make_ddp(CAP_MB)
     with Tracer(error_every=EVERY, **options) as tracer:
         hooktrace.instrument(ddp, hook, state, tracer=tracer)
@@ -45,7 +48,10 @@ def _run(
         return None if sent is None else [(t.collective, t.dtype, t.wire_bytes) for t in sent]
 
     return [
-        (s.step, s.gradient_bytes, s.wire_bytes, plain(s.sent), [plain(b.sent) for b in buckets])
+        (
+            *(s.step, s.gradient_bytes, s.wire_bytes, plain(s.sent)),
+            *([plain(b.sent) for b in buckets], s.sent_unknown),
+        )
         for s, buckets in completed
     ]
 
@@ -90,6 +96,7 @@ def torchs_hooks(rank: int) -> dict[str, Any]:
             powerSGD_hook.PowerSGDState(None, 1, start_powerSGD_iter=2),
         ),
         "noop": _run(hooktrace.trace(_own), rank),
+        "in pairs": _run(_exchange, rank),
         "in a wrapper": _run(hooks.fp16_compress_wrapper(default_hooks.allreduce_hook), rank),
         "off": _run(default_hooks.allreduce_hook, rank, error="local"),
     }
@@ -105,6 +112,17 @@ def _own(state: Any, bucket: Any) -> Any:
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
     future.set_result(bucket.buffer())
     return future
+
+
+def _exchange(state: Any, bucket: Any) -> Any:
+    """Average with the other rank, without any collective."""
+    mine, theirs = bucket.buffer(), torch.empty_like(bucket.buffer())
+    work = dist.isend(mine, 1 - dist.get_rank())
+    dist.recv(theirs, 1 - dist.get_rank())
+    assert work is not None
+    work.wait()
+    mine.add_(theirs).div_(2)
+    return _own(state, bucket)
 
 
 def overlapping(rank: int) -> Any:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 import torch
 
 from hooktrace import BucketRecord, Tracer, staged, trace
 from hooktrace.capture.calls import BucketCall
 from hooktrace.capture.device_events import EventPool
-from hooktrace.probes.wire import FlightRecorder, WireSample
 from hooktrace.records import Stage
 from hooktrace.tracing.assembler import Assembler
 from hooktrace.tracing.losses import LossLedger
@@ -80,40 +78,6 @@ def test_an_opaque_bucket_step_by_step() -> None:
         (record,) = tracer.buckets()
     assert spans(record) == [("hook", 0, 4), ("pending", 4, 54)]
     assert (record.wire_bytes, record.bus_bytes, record.done_ns) == (None, None, 54)
-
-
-def test_a_step_says_why_it_is_not_known_what_was_sent(caplog: pytest.LogCaptureFixture) -> None:
-    """And the log, once for all models of a hook; steps that were not sampled say nothing."""
-
-    def hook(state: Any, bucket: Any) -> Any:
-        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        future.set_result(bucket.buffer())
-        return future
-
-    (bucket,) = buckets_of(1)
-    with Tracer(clock=fake_clock(), error_every=2) as tracer:
-        tracer._pipeline._assembler._recorder = FlightRecorder({})
-        traced = trace(hook, tracer=tracer, model="net")
-        for _ in range(5):
-            traced(None, bucket)
-        steps = tracer.steps()
-        for bucket in (buckets_of(1)[0], buckets_of(1)[0]):
-            for _ in range(3):
-                traced(None, bucket)
-    why = "this torch has no Flight Recorder for the hook's backend"
-    assert [step.sent_unknown for step in steps] == [None, None, why, None, why]
-    assert [step.sent for step in steps] == [None] * 5
-    (message,) = (r.getMessage() for r in caplog.records if "sends is not known" in r.getMessage())
-    assert message.startswith(f"what hook 'hook' of net sends is not known in step 2: {why}; furt")
-
-
-def test_samples_of_steps_that_never_come_are_forgotten() -> None:
-    """Their calls were lost."""
-    assembler = Assembler(LossLedger(dict), EventPool())
-    for step in range(5000):
-        assembler.add(WireSample("net", step, 0, 0, 0))
-    assert len(assembler._samples) == 4096
-    assert min(step for _, step in assembler._samples) == 5000 - 4096
 
 
 class WaitingEvent:

@@ -24,7 +24,7 @@ _BIASED = 0.15
 _INDEPENDENT = 3.0
 
 
-class Finding(NamedTuple):
+class Flaw(NamedTuple):
     """What was seen, by how much, what does that, and the remedy.
 
     ``only_warns``: it may be meant.

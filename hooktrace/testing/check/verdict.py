@@ -1,6 +1,6 @@
 """Is a hook right?  Pure functions of the steps that the case ``arithmetic`` made, and the wire.
 
-    Step ..., WireFormat --verdict--> the first Finding, or None
+    Step ..., WireFormat --verdict--> the first Flaw, or None
 
 Of a hook that sends all elements every result must be explained (``steps.py``) within what the wire
 format loses.  Of one that sends less, no single result says much, and what is asked for is:
@@ -26,7 +26,7 @@ import torch
 from .causes import cause_of
 from .feedback import adds_nothing, arrives, pays_back
 from .series import (
-    Finding,
+    Flaw,
     Series,
     is_unbiased,
     step_tolerance,
@@ -52,7 +52,7 @@ _ONE_ELEMENT = 0.3
 _OF_RANGE = 0.03
 
 
-def verdict(series: Series) -> Finding | None:
+def verdict(series: Series) -> Flaw | None:
     """Return the first thing that is wrong, if anything is."""
     if not series.steps or not all(step.is_finite for step in series.steps):
         return None
@@ -60,7 +60,7 @@ def verdict(series: Series) -> Finding | None:
     return next((found for test in tests if (found := test(series))), None)
 
 
-def _clips_everything(series: Series) -> Finding | None:
+def _clips_everything(series: Series) -> Flaw | None:
     """Whoever clips even gradients of 1e-4, and larger ones more, may mean it."""
     fresh, small = series.of("fresh"), series.of("small")
     if any(s.error_of_clipping > step_tolerance(series, s) for s in (*fresh, *small)):
@@ -69,7 +69,7 @@ def _clips_everything(series: Series) -> Finding | None:
     most = max((s.wide.norm() / s.average.norm()).item() for s in fresh)
     if least >= 1 - _WEIGHT_OFF or least <= _FELT * most:
         return None
-    return Finding(
+    return Flaw(
         f"gradients of 1e-4 come out {1 / least:.2g} times smaller, and larger ones smaller still, "
         "as of clipping by a norm that all gradients exceed",
         "clip at a norm that ordinary gradients do not reach, or in the optimizer's step",
@@ -77,7 +77,7 @@ def _clips_everything(series: Series) -> Finding | None:
     )
 
 
-def _is_explained(series: Series) -> Finding | None:
+def _is_explained(series: Series) -> Flaw | None:
     """Each result is the average, but for what the wire explains."""
     is_fine = true_kind(series) == "byte" and series.wire.kind != "byte"
     worst, by = None, 1.0
@@ -99,7 +99,7 @@ def _is_explained(series: Series) -> Finding | None:
             worst, by = step, off
     if worst is None:
         return None
-    return Finding(
+    return Flaw(
         *cause_of(
             series.steps,
             f"step {worst.number} ({worst.phase} gradients): the result is off by "
@@ -110,7 +110,7 @@ def _is_explained(series: Series) -> Finding | None:
     )
 
 
-def _has_all_elements(series: Series) -> Finding | None:
+def _has_all_elements(series: Series) -> Flaw | None:
     """No element is far off, such as the last one, for which a loop may have no room."""
     if series.wire.kind != "byte":
         return None
@@ -122,7 +122,7 @@ def _has_all_elements(series: Series) -> Finding | None:
         bad = ((step.wide - target).abs() > allowed).nonzero().flatten()
         if len(bad):
             i = int(bad[0])
-            return Finding(
+            return Flaw(
                 f"step {step.number}: {len(bad)} of {len(target)} elements are far off, the first "
                 f"{step.wide[i]:.3g} where {target[i]:.3g} is due",
                 "look at where the hook cuts a bucket into pieces, and at the last one",
@@ -130,7 +130,7 @@ def _has_all_elements(series: Series) -> Finding | None:
     return None
 
 
-def _weighs_alike(series: Series) -> Finding | None:
+def _weighs_alike(series: Series) -> Flaw | None:
     """Ranks' gradients weigh the same, and 1/n where nothing is left out."""
     is_less = true_kind(series) == "less"
     rows = _long_run_weights(series.steps) if is_less else _weights(series.of("small"))
@@ -148,7 +148,7 @@ def _weighs_alike(series: Series) -> Finding | None:
     if not unequal.any() and off <= max(_FEW_SAMPLES * spread.max().item(), _WEIGHT_OFF):
         return None
     parts = ", ".join(f"{w / due:.2g}" for w in mean.tolist())
-    return Finding(
+    return Flaw(
         f"the ranks' gradients weigh {parts} times what they should, by least squares",
         "divide the sum of all ranks by their number, and by nothing else",
     )
@@ -178,7 +178,7 @@ def _long_run_weights(steps: Sequence[Step]) -> list[torch.Tensor]:
     return rows
 
 
-def _is_centred(series: Series) -> Finding | None:
+def _is_centred(series: Series) -> Flaw | None:
     """No whole level of a quantiser is added to all elements."""
     if series.wire.kind in ("exact", "half"):
         return None
@@ -194,7 +194,7 @@ def _is_centred(series: Series) -> Finding | None:
     shift, unit = sum(shifts) / len(shifts), sum(units) / len(units)
     if abs(shift) <= _LEVELS_OFF * unit:
         return None
-    return Finding(
+    return Flaw(
         f"all elements are off by {shift:+.2g} on average, about {abs(shift) / unit:.0f} levels of "
         "the quantiser",
         "look at its zero point, and at how values are rounded",
@@ -211,18 +211,18 @@ def _range(step: Step) -> float:
     return float(sorted(ranges)[len(ranges) // 2])
 
 
-def _does_not_overshoot(series: Series) -> Finding | None:
+def _does_not_overshoot(series: Series) -> Flaw | None:
     """What arrives is a projection of what was due, or right in the mean of many steps."""
     steps = [*series.of("fresh"), *series.of("same")]
     sent = sum(float(step.wide @ step.wide) for step in steps)
     if not sent:
-        return Finding("nothing of the average arrives in any step", "look at what is sent")
+        return Flaw("nothing of the average arrives in any step", "look at what is sent")
     by_average = sum(float(step.wide @ step.average) for step in steps) / sent
     by_target = sum(float(step.wide @ step.target) for step in steps) / sent
     if max(by_average, by_target) >= _PROJECTION or is_unbiased(series):
         return None
     factor = 1 / max(by_average, by_target, 1e-6)
-    return Finding(
+    return Flaw(
         f"the part of the average that arrives is about {factor:.2g} times too large, and the mean "
         "of many results of the same gradients is not their average",
         "divide what is received by the number of ranks that sent it; a random choice of k of n "
@@ -230,7 +230,7 @@ def _does_not_overshoot(series: Series) -> Finding | None:
     )
 
 
-def _reaches_all(series: Series) -> Finding | None:
+def _reaches_all(series: Series) -> Flaw | None:
     """All parameters of a length arrive as often, and the ends of all, which are the largest."""
     steps = series.of("fresh", "small", "same")
     came = torch.stack([step.wide != 0 for step in steps]).split(steps[0].lengths, 1)
@@ -242,7 +242,7 @@ def _reaches_all(series: Series) -> Finding | None:
     for places in alike:
         rates = [place.double().mean().item() for place in places]
         if not min(rates) and (1 - max(rates)) ** len(places[0]) < _NEVER:
-            return Finding(
+            return Flaw(
                 f"some elements never arrive in {len(steps)} steps, at the end of a parameter or "
                 f"in all of one, where their likes do {100 * max(rates):.0f} % of the time",
                 "look at how the hook cuts a bucket into pieces, and at the last one",
@@ -250,7 +250,7 @@ def _reaches_all(series: Series) -> Finding | None:
     return None
 
 
-Test = Callable[[Series], Finding | None]
+Test = Callable[[Series], Flaw | None]
 
 _OF_ALL: tuple[Test, ...] = (
     adds_nothing,
