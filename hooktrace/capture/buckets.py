@@ -3,13 +3,15 @@
     GradBucket --layout.py--> BucketSlot: numbers that never change, and the bucket's last call
                                   +-- ModelState: step, generation, slots, what is sampled
 
-Parameters are known by ``id`` only, buffers by weak reference: nothing here keeps a tensor alive.
+Parameters are known by ``id``, their names and the buffers by weak reference: nothing here keeps a
+tensor alive.
 """
 
 from __future__ import annotations
 
 import sys
 import weakref
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import torch
@@ -111,8 +113,8 @@ class BucketSlot:
         self.has_events = has_events(self.device)
         self.parameter_ids = ids
         self.parameters = tuple(
-            (model.names.get(key, f"{self.index}.{position}"), tuple(parameter.shape))
-            for position, (key, parameter) in enumerate(zip(ids, bucket.parameters(), strict=True))
+            (model.names.get(parameter, f"{self.index}.{position}"), tuple(parameter.shape))
+            for position, parameter in enumerate(bucket.parameters())
         )
         self.last_call: LastCall | None = None
 
@@ -144,7 +146,7 @@ class ModelState:
         "step",
     )
 
-    def __init__(self, name: str, hook: str, names: dict[int, str], rank: int) -> None:
+    def __init__(self, name: str, hook: str, names: Mapping[torch.Tensor, str], rank: int) -> None:
         self.name = name
         self.rank = rank
         self.hook = hook

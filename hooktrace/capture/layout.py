@@ -8,16 +8,17 @@ object in every step until a rebuild, leads to its slot with one dictionary look
     bucket --buffer--> slot                            fast: every call
            --parameters--> model, generation, slot     slow: first calls, rebuilds, join() shadows
 
-Parameters are known by ``id`` only, buffers by weak reference: nothing here keeps a tensor alive,
-and a buffer that is gone is not taken for a new one in its place.
+Parameters are known by ``id``, names and buffers by weak reference: nothing here keeps a tensor
+alive, and a buffer that is gone is not taken for a new one in its place.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, MutableMapping
 
 import torch
+from torch.utils.weak import WeakIdKeyDictionary
 
 from ..records import LayoutRecord
 from .buckets import BucketSlot, GradBucketLike, ModelState, in_backward
@@ -48,14 +49,16 @@ class LayoutTracker:
         self.by_buffer: dict[int, BucketSlot] = {}
         """By ``id`` of a buffer, which may be gone: the slot's own is the one that counts."""
         self._owners: dict[int, tuple[weakref.ref[torch.Tensor], ModelState]] = {}
-        self._names: dict[int, str] = {}
+        # By weak reference: a later parameter may get the id of one that is gone.
+        self._names: MutableMapping[torch.Tensor, str] = WeakIdKeyDictionary()
         self._met = 0
         self._unnumbered = UnnumberedPasses()
         self.models: list[ModelState] = []
 
-    def learn_names(self, names: dict[int, str]) -> None:
-        """Take parameter names, by ``id`` of the parameter."""
-        self._names.update(names)
+    def learn_names(self, parameters: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Take parameters with their names."""
+        for name, parameter in parameters:
+            self._names[parameter] = name
 
     def recheck(self) -> None:
         """Identify each bucket by its parameters once more."""

@@ -90,7 +90,7 @@ class TracedHook:
 
     def learn(self, ddp: DistributedDataParallel) -> None:
         """Take a model's parameter names and process group, before its first backward pass."""
-        self._layout.learn_names({id(p): name for name, p in ddp.module.named_parameters()})
+        self._layout.learn_names(ddp.module.named_parameters())
         self._plan.group = ddp.process_group
         self._notices.watch(ddp)
 

@@ -28,7 +28,7 @@ def test_a_slot_keeps_no_tensor_alive() -> None:
     """Numbers, names and a weak reference."""
     weight = torch.zeros(2, 3)
     bucket = FakeBucket([weight, torch.zeros(4)], index=1)
-    slot = BucketSlot(ModelState("net", "hook", {id(weight): "w"}, 0), bucket, 1, (id(weight), 0))
+    slot = BucketSlot(ModelState("net", "hook", {weight: "w"}, 0), bucket, 1, (id(weight), 0))
     assert slot.layout().parameters == (("w", (2, 3)), ("1.1", (4,)))
     assert (slot.numel, slot.gradient_bytes, slot.dtype) == (10, 40, "float32")
     kept = weakref.ref(bucket.buffer())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from hooktrace import Tracer
+from hooktrace.capture.layout import LayoutTracker
 from hooktrace.testing import FakeBucket
 from tests.fakes import Job
 
@@ -39,3 +40,14 @@ def test_models_that_follow_each_other_are_kept_apart() -> None:
         names = ["model0", *(f"model0#{n}" for n in range(2, 6))]
         assert steps == [(name, step, 0) for name in names for step in range(2)]
         assert len(job.hook._layout.models) <= 2
+
+
+def test_names_go_with_their_parameters() -> None:
+    """A later parameter may get the id of one that is gone."""
+    layout = LayoutTracker("hook", str, [].append, lambda: 0, lambda: 0)
+    weight, bias = torch.zeros(2), torch.zeros(1)
+    layout.learn_names([("weight", weight), ("bias", bias)])
+    del weight
+    slot, _ = layout.identify(FakeBucket([bias, torch.zeros(3)]))
+    assert slot.parameters == (("bias", (1,)), ("0.1", (3,)))
+    assert list(layout._names.values()) == ["bias"]
