@@ -20,6 +20,25 @@ def averages(state, bucket):  # type: ignore[no-untyped-def]
     return default_hooks.allreduce_hook(state, bucket)
 
 
+def in_pairs(state, bucket):  # type: ignore[no-untyped-def]
+    """Be right on two ranks, with a send and a receive, which nothing lists."""
+    buffer, other = bucket.buffer(), 1 - dist.get_rank()
+    theirs = torch.empty_like(buffer)
+    sent = dist.isend(buffer, other)
+    dist.recv(theirs, other)
+    sent.wait()
+    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
+    future.set_result(buffer.add_(theirs).div_(2))
+    return future
+
+
+def aborts_in_pairs(state, bucket):  # type: ignore[no-untyped-def]
+    """Die on rank 1."""
+    if _is_due("aborts_in_pairs"):
+        os.abort()
+    return in_pairs(state, bucket)
+
+
 def annotated(state: Any, bucket: dist.GradBucket) -> Any:
     """Be right, in a form that DDP takes only when it is traced."""
     return default_hooks.allreduce_hook(state, bucket)

@@ -19,7 +19,7 @@ from hooktrace.testing.check.launch import check
 from hooktrace.testing.check.spec import HookSpec
 from tests.distributed import check_hooks
 from tests.distributed.harness import REPOSITORY
-from tests.versions import REFUSES_BF16
+from tests.versions import RECORDS_GLOO, REFUSES_BF16
 
 pytestmark = pytest.mark.slow
 
@@ -97,11 +97,11 @@ def test_what_goes_wrong_in_training_is_named(
     assert message in problem.message
 
 
-def test_last_words_are_those_of_the_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_last_words_are_those_of_the_rank() -> None:
     """And not a warning of hooktrace's, here of what is sent and not known."""
-    monkeypatch.setenv("TORCH_FR_BUFFER_SIZE", "0")
-    (problem,) = checked(["aborts"], "many-buckets")["aborts"].problems
-    assert problem.message.startswith("rank 1 was ended by SIGABRT; rank 1: aborts (check_hooks")
+    (problem,) = checked(["aborts_in_pairs"], "many-buckets")["aborts_in_pairs"].problems
+    how = "rank 1 was ended by SIGABRT; rank 1: aborts_in_pairs (check_hooks"
+    assert problem.message.startswith(how)
 
 
 def test_ranks_do_not_wait_for_one_that_is_gone(in_training: dict[str, CheckResult]) -> None:
@@ -286,13 +286,25 @@ def invented(names: Iterable[str], *cases: str, ranks: int = 2) -> dict[str, Che
 
 
 def test_hooks_that_nearly_average_fail() -> None:
-    """On what float32 explains, and by what the mistake leaves in the results."""
-    results = invented(MISTAKES, "arithmetic")
+    """On what float32 explains, and by what the mistake leaves in the results.
+
+    Two cannot be told from hooks that send less where it is not known what they send.
+    """
+    names = MISTAKES.keys() - (set() if RECORDS_GLOO else {"noisy", "clamps_at_a_thousandth"})
+    results = invented(names, "arithmetic")
     assert {name: found(result) for name, result in results.items()} == {
-        name: [("chosen gradients", "fail", "wrong_gradients")] for name in MISTAKES
+        name: [("chosen gradients", "fail", "wrong_gradients")] for name in names
     }
     said = {name: result.problems[0].message for name, result in results.items()}
-    assert {n: m for n, m in said.items() if MISTAKES[n] not in m} == {}
+    if RECORDS_GLOO:  # else what is sent is not known, and the same is said in other words
+        assert {n: m for n, m in said.items() if MISTAKES[n] not in m} == {}
+
+
+def test_it_is_said_that_what_is_sent_is_unknown() -> None:
+    """Then the hook may lose as much as it likes."""
+    (case,) = checked(["in_pairs"], "arithmetic")["in_pairs"].cases
+    assert (case.status, case.problems) == ("pass", ())
+    assert case.note == "what it sends is unknown, so how much it may lose is not judged"
 
 
 def test_hooks_that_average_pass() -> None:

@@ -21,6 +21,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Final
 
 import torch
 
@@ -54,6 +55,10 @@ _PHASES = (
 )
 
 
+UNKNOWN: Final = "unknown"
+"""The dtype on the wire where neither torch nor hooktrace tells."""
+
+
 def arithmetic(context: Context) -> None:
     """Train on chosen gradients and judge all results together."""
     training = Training(context, probed=False)
@@ -70,6 +75,8 @@ def arithmetic(context: Context) -> None:
     if not context.loaded.local:
         training.judge_same(steps)
         series = Series(steps, wire_of(training.tracer, spans, context.size))
+        if series.wire.dtype == UNKNOWN:
+            context.result.note = "what it sends is unknown, so how much it may lose is not judged"
         if found := verdict(series):
             context.find(
                 "wrong_gradients", found.what, remedy=found.remedy, only_warns=found.only_warns
@@ -113,7 +120,7 @@ def wire_of(tracer: Tracer, spans: Sequence[tuple[int, int]], ranks: int) -> Wir
         transfers = [transfer for bucket in known for transfer in bucket.transfers]
         numel = sum(bucket.numel for bucket in known)
     if not transfers:  # point to point is not in torch's recorder on gloo
-        return WireFormat("less", "unknown", math.nan)
+        return WireFormat("less", UNKNOWN, math.nan)
     return format_of(transfers, numel, ranks)
 
 
