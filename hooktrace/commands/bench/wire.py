@@ -34,6 +34,7 @@ from .table import Row
 Ints = npt.NDArray[np.int64]
 
 _WARMUP_STEPS = 6
+_EVENTS = ("gloo:all_reduce", "gloo:all_gather")
 DECOMPRESSING = ("fp16", "allgather", "quantize-per-channel", "powersgd-rank2")
 """Hooks whose callbacks have something to do."""
 
@@ -123,6 +124,7 @@ def _measure(steps: int, hook: str) -> WireComparison:
         with profile(activities=[ProfilerActivity.CPU]) as profiler:
             for _ in range(steps):
                 model(data).sum().backward()
+            dist.barrier()  # or it may end before a worker has written its last event
         buckets = [b for b in tracer.buckets() if b.step >= _WARMUP_STEPS]
         return _pair(_events(profiler, tracer.run_info()), buckets)
 
@@ -130,7 +132,7 @@ def _measure(steps: int, hook: str) -> WireComparison:
 def _events(profiler: Any, run: RunInfo) -> list[tuple[int, int]]:
     """Return begin and end of the profiled collectives in host ns, in order."""
     results = profiler.profiler.kineto_results.events()
-    wall = [(e.start_ns(), e.duration_ns()) for e in results if e.name().startswith("gloo:")]
+    wall = [(e.start_ns(), e.duration_ns()) for e in results if e.name() in _EVENTS]
     zero = run.wall_ns(0)
     return sorted((start - zero, start + duration - zero) for start, duration in wall)
 
