@@ -82,14 +82,17 @@ class ModelSummary:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """Return the nearest-rank percentile of unsorted ``values``; ``share`` is in [0, 1].
+    """Return the percentile of unsorted ``values``; ``share`` is in [0, 1].
 
-    Raises ``ValueError`` when there are no values.
+    Between two values it is interpolated, as the report's are: both show the same run.  Raises
+    ``ValueError`` when there are no values.
     """
     if not values:
         raise ValueError("no values to take a percentile of")
     ordered = sorted(values)
-    return ordered[max(0, -int(-share * len(ordered) // 1) - 1)]
+    below, part = divmod(share * (len(ordered) - 1), 1)
+    low, high = ordered[int(below)], ordered[min(int(below) + 1, len(ordered) - 1)]
+    return low + part * (high - low)
 
 
 def summarize(
@@ -165,7 +168,7 @@ def _last_known(values: Iterable[int | None]) -> int | None:
 
 
 def _p(share: float, values: Sequence[int]) -> int | None:
-    return int(percentile(values, share)) if values else None
+    return round(percentile(values, share)) if values else None
 
 
 def _median(values: Iterable[float | None]) -> float | None:

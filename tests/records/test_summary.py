@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from hooktrace.records import Transfer
-from hooktrace.records.summary import summarize
+from hooktrace.records.summary import percentile, summarize
 from tests.exporters.records_sample import looked_at, make_step, opaque
 
 
@@ -42,3 +46,9 @@ def test_stages_stand_in_the_order_in_which_they_begin() -> None:
     )
     (summary,) = summarize([(step, first), make_step(1)])
     assert list(summary.buckets[0].stage_p50_ns) == ["compress", "queue", "wire", "decompress"]
+
+
+@given(st.lists(st.integers(-(10**12), 10**12), min_size=1), st.floats(0, 1))
+def test_percentiles_are_the_report_s(values: list[int], share: float) -> None:
+    """The demo's table and the report show the same run."""
+    assert percentile(values, share) == pytest.approx(float(np.quantile(values, share)), abs=1e-3)
