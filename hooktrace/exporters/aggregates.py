@@ -110,8 +110,10 @@ def _observe_layout(layout: LayoutRecord, model: Labels) -> Iterator[Observation
     for counter in (m.STEPS, m.WARMUP_STEPS, m.SHADOW_STEPS, m.INCOMPLETE_STEPS):
         yield (counter, model, 0)
     for entry in layout.buckets:
+        labels = (*model, m.bucket_label(entry.bucket))
+        yield (m.GRADIENT_BYTES, labels, 0)
         if entry.bucket < m.MAX_BUCKET_LABELS:
-            yield (m.BUCKET_SIZE, (*model, m.bucket_label(entry.bucket)), entry.gradient_bytes)
+            yield (m.BUCKET_SIZE, labels, entry.gradient_bytes)
 
 
 def _observe_step(step: StepRecord, labels: Labels) -> Iterator[Observation]:
@@ -123,14 +125,12 @@ def _observe_step(step: StepRecord, labels: Labels) -> Iterator[Observation]:
         yield (m.STEP_PERIOD, labels, step.previous_period_ns / 1e9)
     if not step.counts:
         return
-    for metric, value, unit in (
-        (m.EXPOSED, step.exposed_ns, 1e9),
-        (m.BUSY, step.busy_ns, 1e9),
-        (m.OVERLAP, step.overlap_ratio, 1),
-        (m.BUSBW, step.busbw_bytes_per_second, 1),
-    ):
-        if value is not None:
-            yield (metric, labels, value / unit)
+    for metric, ns in ((m.EXPOSED, step.exposed_ns), (m.BUSY, step.busy_ns)):
+        if ns is not None:
+            yield (metric, labels, ns / 1e9)
+    if step.bus_bytes is not None and step.wire_busy_ns is not None:  # one over the other: busbw
+        yield (m.BUS_BYTES, labels, step.bus_bytes)
+        yield (m.WIRE_BUSY, labels, step.wire_busy_ns / 1e9)
 
 
 def _observe_sent(

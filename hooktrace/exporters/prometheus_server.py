@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
 
 from ..records import RunInfo
+from ..records.metrics import TARGET_LABELS
 from .append_file import writable_directory
 
 if TYPE_CHECKING:
@@ -25,10 +26,6 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 _log = logging.getLogger(__name__)
-
-_LABELS = ("rank", "local_rank", "host")
-"""What a restarted job has again: any other label would begin all series anew.  The run, and what
-is known of it, are labels of ``hooktrace_run_info`` alone."""
 
 
 class Tls(NamedTuple):
@@ -120,10 +117,15 @@ class TargetFile:
             message = f"file_sd={place} cannot be used ({why}); pass a writable directory"
             raise OSError(error.errno or errno.EIO, message) from error
 
+    @property
+    def is_written(self) -> bool:
+        """Whether Prometheus can find the file."""
+        return self._path is not None
+
     def write(self, url: str, run: RunInfo) -> None:
         """Announce that the rank's metrics are at ``url``; warns where that cannot be written."""
         parts = urlsplit(url)
-        labels = {name: str(getattr(run, name)) for name in _LABELS}
+        labels = {name: str(getattr(run, name)) for name in TARGET_LABELS}
         if parts.scheme != "http":
             labels["__scheme__"] = parts.scheme
         text = json.dumps([{"targets": [parts.netloc], "labels": labels}], indent=1) + "\n"

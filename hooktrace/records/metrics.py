@@ -4,8 +4,9 @@
 names a metric.  ``exporters/aggregates.py`` turns batches of records into values of them.
 
 Labels are model, hook, bucket, stage, collective, dtype, kind, exporter and reason, never the step.
-Rank is a target label (Prometheus) or a resource attribute (OpenTelemetry).  No series is of a run:
-a job that starts again goes on with the series that it had, and ``RUN`` says which run it is.
+``TARGET_LABELS`` say whose they are, of the Prometheus target or else of each series; OpenTelemetry
+has a resource attribute.  No series is of a run: a job that starts again goes on with the series
+that it had, and ``RUN`` says which run it is.
 """
 
 from __future__ import annotations
@@ -14,6 +15,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 Kind = Literal["counter", "gauge", "histogram", "info"]
+
+TARGET_LABELS = ("rank", "local_rank", "host")
+"""What a restarted job has again: any other label would begin all series anew.  The run, and what
+is known of it, are labels of ``RUN`` alone."""
 
 MAX_BUCKET_LABELS = 64
 """Bucket indices from here on share the label value ``other``."""
@@ -101,13 +106,13 @@ BUSY = Metric(
     "hooktrace_busy_seconds", "hooktrace.busy", "s", "histogram",
     "Time of a step during which at least one bucket was being communicated.", _MODEL, _SECONDS,
 )
-OVERLAP = Metric(
-    "hooktrace_overlap_ratio", "hooktrace.overlap.ratio", "1", "gauge",
-    "Share of the last step's communication that the backward pass hid.", _MODEL,
+BUS_BYTES = Metric(
+    "hooktrace_bus_bytes", "hooktrace.bus.io", "By", "counter",
+    "Bus bytes (nccl-tests) of timed steps whose time on the wire is known too.", _MODEL,
 )
-BUSBW = Metric(
-    "hooktrace_bus_bandwidth_bytes_per_second", "hooktrace.bus.bandwidth", "By/s", "gauge",
-    "Bus bandwidth of the last step, as nccl-tests defines it.", _MODEL,
+WIRE_BUSY = Metric(
+    "hooktrace_wire_busy_seconds", "hooktrace.wire.busy", "s", "counter",
+    "Time with a collective on the wire, of the same steps: bus bytes over it are busbw.", _MODEL,
 )
 BUCKET_DURATION = Metric(
     "hooktrace_bucket_duration_seconds", "hooktrace.bucket.duration", "s", "histogram",

@@ -29,8 +29,20 @@ def _steps(value: str) -> int:
     return int(value)
 
 
+_PROMETHEUS: dict[str, tuple[str, Callable[[str], object]]] = {
+    "HOOKTRACE_PROMETHEUS_ADDR": ("addr", str),
+    "HOOKTRACE_PROMETHEUS_FILE_SD": ("file_sd", str),
+    "HOOKTRACE_PROMETHEUS_BUCKET_HISTOGRAMS": ("bucket_histograms", _is_on),
+}
+"""What else ``PrometheusExporter`` is given, where HOOKTRACE_PROMETHEUS_PORT asks for one."""
+
+
+def _prometheus(port: str) -> object:
+    return exporters.PrometheusExporter(port=int(port), **_read_all(_PROMETHEUS))
+
+
 _EXPORTERS: dict[str, Callable[[str], object]] = {
-    "HOOKTRACE_PROMETHEUS_PORT": lambda value: exporters.PrometheusExporter(port=int(value)),
+    "HOOKTRACE_PROMETHEUS_PORT": _prometheus,
     "HOOKTRACE_TENSORBOARD_DIR": lambda value: exporters.TensorBoardExporter(logdir=value),
     "HOOKTRACE_RECORD_DIR": lambda value: exporters.RecordFileExporter(logdir=value),
     "HOOKTRACE_OPENTELEMETRY": lambda value: (
@@ -72,18 +84,26 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 def from_environment() -> dict[str, Any]:
     """Return the arguments of ``Tracer`` that the environment sets; warns of unknown variables."""
-    known = sorted({*_EXPORTERS, *_ARGUMENTS})
+    known = sorted({*_EXPORTERS, *_ARGUMENTS, *_PROMETHEUS})
     for name in sorted(os.environ):
         if name.startswith("HOOKTRACE_") and name not in known and "_TEST_" not in name:
             logger.warning(
                 "%s is not a setting of hooktrace; the settings are %s", name, ", ".join(known)
             )
+    if not os.environ.get("HOOKTRACE_PROMETHEUS_PORT"):
+        for name in filter(os.environ.get, _PROMETHEUS):
+            logger.warning("%s has no effect: set HOOKTRACE_PROMETHEUS_PORT too", name)
     made = [_read(name, make) for name, make in _EXPORTERS.items()]
-    read = {argument: _read(name, reader) for name, (argument, reader) in _ARGUMENTS.items()}
     return {
         "exporters": [exporter for exporter in made if exporter is not None],
-        **{argument: value for argument, value in read.items() if value is not None},
+        **_read_all(_ARGUMENTS),
     }
+
+
+def _read_all(variables: dict[str, tuple[str, Callable[[str], object]]]) -> dict[str, Any]:
+    """Return the arguments that some variables set."""
+    read = {argument: _read(name, reader) for name, (argument, reader) in variables.items()}
+    return {argument: value for argument, value in read.items() if value is not None}
 
 
 def _read(name: str, reader: Callable[[str], object]) -> object:

@@ -16,19 +16,20 @@ from hooktrace.records.metrics import (
     BUCKET_DURATION,
     BUCKET_ERROR,
     BUCKET_SIZE,
-    BUSBW,
+    BUS_BYTES,
     BUSY,
     COMPRESSION_ERROR,
     EXPOSED,
     GENERATION,
     METRICS,
-    OVERLAP,
     RECORDS_LOST,
     STAGE_DURATION,
     STEPS,
+    WIRE_BUSY,
     Metric,
 )
 from tests.exporters.records_sample import (
+    BUCKET_BYTES,
     HOOK,
     MODEL,
     full_batch,
@@ -91,7 +92,7 @@ def test_unsettled_steps_give_counts_but_no_timings() -> None:
     assert sums["hooktrace_incomplete_steps"] == 1
     assert counts["hooktrace_exposed_seconds"] == 2
     assert counts["hooktrace_bucket_duration_seconds"] == 4
-    assert counts["hooktrace_gradient_bytes"] == 9
+    assert sums["hooktrace_gradient_bytes"] == 9 * BUCKET_BYTES
 
 
 def test_what_rarely_happens_is_counted_from_zero_on() -> None:
@@ -113,6 +114,17 @@ def test_steps_are_counted_from_zero_on_with_the_layout() -> None:
     found = {(o.metric, o.labels): o.value for o in seen(replace(make_batch(), steps=()))}
     for metric in (m.STEPS, m.WARMUP_STEPS, m.SHADOW_STEPS, m.INCOMPLETE_STEPS):
         assert found[metric, (MODEL, HOOK)] == 0
+    for bucket in ("0", "1"):
+        assert found[m.GRADIENT_BYTES, (MODEL, HOOK, bucket)] == 0
+
+
+def test_bus_bytes_and_time_on_the_wire_are_of_the_same_steps() -> None:
+    """One over the other is a bandwidth: where one of the two is unknown, neither counts."""
+    step, buckets = make_step(1)
+    unknown = replace(step, bus_bytes=None), replace(step, wire_busy_ns=None)
+    batch = Batch(run=make_run(), steps=tuple((one, buckets) for one in (step, *unknown)))
+    found = [(o.metric, o.value) for o in seen(batch) if o.metric in (m.BUS_BYTES, m.WIRE_BUSY)]
+    assert found == [(m.BUS_BYTES, step.bus_bytes), (m.WIRE_BUSY, 0.002)]
 
 
 def test_errors_are_observed_as_distribution_and_by_bucket() -> None:
@@ -231,6 +243,6 @@ def test_a_probed_step_gives_bytes_and_errors_but_no_timings() -> None:
     run = make_run()
     timed = {o.metric for o in seen(Batch(run=run, steps=(make_step(1),)))}
     found = {o.metric for o in seen(Batch(run=run, steps=(looked_at(make_step(1)),)))}
-    times = {EXPOSED, BUSY, OVERLAP, BUSBW, BUCKET_DURATION, STAGE_DURATION}
+    times = {EXPOSED, BUSY, BUS_BYTES, WIRE_BUSY, BUCKET_DURATION, STAGE_DURATION}
     assert timed - found == times
     assert found - timed == {COMPRESSION_ERROR, BUCKET_ERROR, BUCKET_COSINE}

@@ -13,7 +13,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from hooktrace.exporters import OpenTelemetryExporter, PrometheusExporter, TensorBoardExporter
 from hooktrace.exporters.base import Exporter
 from hooktrace.records import Batch
-from hooktrace.records.metrics import EXPOSED, MAX_MODELS, METRICS, OVERLAP, STEPS
+from hooktrace.records.metrics import COMPRESSION_RATIO, EXPOSED, MAX_MODELS, METRICS, STEPS
 from tests.exporters.records_sample import make_layout, make_run, make_step
 
 MORE = 10
@@ -54,8 +54,8 @@ def test_series_of_prometheus_are_bounded(caplog: pytest.LogCaptureFixture) -> N
     assert len(families[STEPS].values) == MAX_MODELS + 1
     assert families[STEPS].values[other] == MORE
     assert sum(families[EXPOSED].distributions[other].counts) == MORE
-    assert len(families[OVERLAP].values) == MAX_MODELS
-    assert other not in families[OVERLAP].values
+    assert len(families[COMPRESSION_RATIO].values) == MAX_MODELS
+    assert other not in families[COMPRESSION_RATIO].values
     (warning,) = warnings(caplog)
     assert "the prometheus exporter tells 64 models apart" in warning
 

@@ -117,7 +117,7 @@ def test_a_reader_that_wants_deltas_gets_increases() -> None:
     assert (exposed.count, sum(exposed.bucket_counts), exposed.min) == (3, 3, None)
     assert exposed.sum == pytest.approx(3 * 0.002)
     assert seen[1]["hooktrace.steps"].data.aggregation_temporality is DELTA
-    assert point(seen[1], "hooktrace.overlap.ratio", *NET).value == pytest.approx(1 / 3)
+    assert point(seen[1], "hooktrace.compression.ratio", *NET).value == 2.0
 
 
 def test_exporters_that_share_a_provider_are_added_up() -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import pytest
 
 from hooktrace.tracing import settings
+from tests.exporters.processes import get
+from tests.exporters.records_sample import make_batch
 
 
 def test_unknown_settings_are_named(
@@ -35,3 +38,24 @@ def test_the_environment_turns_debug_mode_on(
     """As OpenTelemetry's switch is read."""
     monkeypatch.setenv("HOOKTRACE_DEBUG", value)
     assert settings.from_environment().get("debug", False) == debug
+
+
+def test_prometheus_is_set_up_by_four_variables(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """The port asks for it; the others are its options, and alone they have no effect."""
+    monkeypatch.setenv("HOOKTRACE_PROMETHEUS_ADDR", "127.0.0.2")
+    monkeypatch.setenv("HOOKTRACE_PROMETHEUS_FILE_SD", str(tmp_path / "targets"))
+    monkeypatch.setenv("HOOKTRACE_PROMETHEUS_BUCKET_HISTOGRAMS", "0")
+    with caplog.at_level(logging.WARNING):
+        assert settings.from_environment() == {"exporters": []}
+    assert caplog.text.count("has no effect: set HOOKTRACE_PROMETHEUS_PORT too") == 3
+    monkeypatch.setenv("HOOKTRACE_PROMETHEUS_PORT", "0")
+    (exporter,) = settings.from_environment()["exporters"]
+    exporter.export(make_batch())
+    found = get(exporter.url)
+    assert [path.name for path in (tmp_path / "targets").iterdir()] == ["hooktrace-rank0.json"]
+    exporter.close()
+    assert exporter.url.startswith("http://127.0.0.2:")
+    assert "hooktrace_bucket_duration_seconds_sum" in found
+    assert "hooktrace_bucket_duration_seconds_bucket" not in found

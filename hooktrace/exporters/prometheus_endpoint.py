@@ -1,0 +1,192 @@
+"""Where this process answers scrapes: one endpoint for all exporters that ask for the same port.
+
+    port, address, TLS --join--> the endpoint that is there, or a new one on that port or the next
+                                 free one
+    Aggregates of its exporters --merged, at each scrape--> TotalsCollector
+
+Two tracers of a process would otherwise fight for its port, and their counters, of one rank, would
+be two targets.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import threading
+from collections.abc import Iterable, Iterator
+from copy import copy
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
+
+from ..records.metrics import METRICS
+from .aggregates import Aggregates, Distribution, Family
+from .prometheus_format import Pairs, Totals, TotalsCollector
+from .prometheus_server import TargetFile, Tls, serve
+
+if TYPE_CHECKING:
+    from wsgiref.simple_server import WSGIServer
+
+    from prometheus_client import CollectorRegistry
+
+_log = logging.getLogger(__name__)
+
+_TRIES = 64
+_CLOSE_SECONDS = 5.0
+
+
+class Wanted(NamedTuple):
+    """What an exporter asks for: those of a process that ask for the same share an endpoint.
+
+    Not with ``port`` 0, which asks for one of its own.
+    """
+
+    port: int
+    addr: str
+    tls: Tls
+    client_auth_required: bool
+    registry: CollectorRegistry | None
+    bucket_histograms: bool
+
+
+class Endpoint:
+    """A server, and the totals that it shows; ``port`` is the one that it got.
+
+    ``target_labels`` stand on each series, but where a file tells Prometheus of the target's.
+    """
+
+    def __init__(self, wanted: Wanted) -> None:
+        from prometheus_client import CollectorRegistry
+
+        self._wanted = wanted
+        self._sources: list[Aggregates] = []
+        self._ended: list[Family] = []
+        self.target_labels: Pairs = ()
+        self.target_files: list[TargetFile] = []
+        self._registry = CollectorRegistry() if wanted.registry is None else wanted.registry
+        self._collector = TotalsCollector(self._read, bucket_histograms=wanted.bucket_histograms)
+        self._registry.register(self._collector)
+        try:
+            self._server, self.thread = _bind(wanted, self._registry)
+        except BaseException:
+            self._registry.unregister(self._collector)
+            raise
+        self.port: int = self._server.server_port
+
+    def leave(self, aggregates: Aggregates) -> None:
+        """Stop showing an exporter's gauges; the last one that leaves frees the port.
+
+        What it counted stays in the totals until then: one that falls looks like a restart.
+        """
+        with _endpoints.lock:
+            self._sources.remove(aggregates)
+            counts = [f for f in aggregates.snapshot() if f.metric.kind in ("counter", "histogram")]
+            self._ended = merged([self._ended, counts])
+            if self._sources:
+                return
+            _endpoints.found.pop(self._wanted, None)
+        self._stop()
+
+    def show(self, aggregates: Aggregates) -> None:
+        """Add an exporter's totals to what is shown."""
+        self._sources.append(aggregates)
+
+    def _read(self) -> Totals:
+        with _endpoints.lock:
+            parts = [self._ended, *(source.snapshot() for source in self._sources)]
+        by_target = any(target.is_written for target in self.target_files)
+        return Totals(merged(parts), () if by_target else self.target_labels)
+
+    def _stop(self) -> None:
+        for target in self.target_files:
+            target.remove()
+        self._server.shutdown()
+        self._server.server_close()
+        self.thread.join(_CLOSE_SECONDS)
+        self._registry.unregister(self._collector)
+
+
+class _Endpoints:
+    """Those of this process by what was asked for; a forked child's servers are its parent's."""
+
+    def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        self.lock = threading.Lock()
+        self.found: dict[Wanted, Endpoint] = {}
+
+
+_endpoints = _Endpoints()
+os.register_at_fork(after_in_child=_endpoints.renew)
+
+
+def join(wanted: Wanted, aggregates: Aggregates) -> Endpoint:
+    """Return the endpoint that shows the aggregates from now on.
+
+    Raises ``OSError`` where no port can be bound.
+    """
+    with _endpoints.lock:
+        endpoint = _endpoints.found.get(wanted) or Endpoint(wanted)
+        if wanted.port:
+            _endpoints.found[wanted] = endpoint
+        endpoint.show(aggregates)
+        return endpoint
+
+
+def _bind(wanted: Wanted, registry: CollectorRegistry) -> tuple[WSGIServer, threading.Thread]:
+    """Serve on the port that is wanted, or on the next free one, and say so."""
+    for port in _ports(wanted.port):
+        try:
+            bound = serve(port, wanted.addr, registry, wanted.tls, wanted.client_auth_required)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            taken = error
+            continue
+        if port != wanted.port:
+            _log.warning(
+                "port %d of %s, for the metrics of this rank, is in use%s; they are on port %d: "
+                "scrape that, or let Prometheus find it by the files in file_sd",
+                wanted.port, wanted.addr, _by_whom(wanted), port,
+            )  # fmt: skip
+        return bound
+    raise taken
+
+
+def _ports(first: int) -> Iterator[int]:
+    """Yield the port and those after it; as far apart as this host's other ranks need them."""
+    ranks = os.environ.get("LOCAL_WORLD_SIZE", "")
+    stride = int(ranks) if ranks.isdecimal() and int(ranks) else 1
+    yield first
+    if first:
+        yield from range(first + stride, min(first + stride * _TRIES, 65536), stride)
+
+
+def _by_whom(wanted: Wanted) -> str:
+    if any(endpoint.port == wanted.port for endpoint in _endpoints.found.values()):
+        return " by another tracer of this process, whose exporter has other options"
+    return ""
+
+
+def merged(snapshots: Iterable[Iterable[Family]]) -> list[Family]:
+    """Return the sum of several tracers' counts; of gauges with the same labels the last value."""
+    found = {metric: Family(metric) for metric in METRICS}
+    for family in chain.from_iterable(snapshots):
+        _include(found[family.metric], family)
+    return [family for family in found.values() if family.values or family.distributions]
+
+
+def _include(family: Family, other: Family) -> None:
+    for labels, value in other.values.items():
+        before = family.values.get(labels, 0.0) if family.metric.kind == "counter" else 0.0
+        family.values[labels] = before + value
+    for labels, state in other.distributions.items():
+        mine = family.distributions.get(labels)
+        family.distributions[labels] = copy(state) if mine is None else _sum(mine, state)
+
+
+def _sum(one: Distribution, other: Distribution) -> Distribution:
+    counts = [a + b for a, b in zip(one.counts, other.counts, strict=True)]
+    extremes = min(one.least, other.least), max(one.most, other.most)
+    return Distribution(counts, one.total + other.total, *extremes)

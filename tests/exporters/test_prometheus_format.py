@@ -1,0 +1,55 @@
+"""Totals as prometheus_client shows them."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+from prometheus_client import CollectorRegistry, generate_latest
+
+from hooktrace.exporters.aggregates import Aggregates, observe
+from hooktrace.exporters.prometheus_format import Pairs, Totals, TotalsCollector
+from hooktrace.records import Batch
+from hooktrace.records.metrics import BUCKET_DURATION, EXPOSED
+from tests.exporters.records_sample import full_batch, make_batch
+
+DURATION = BUCKET_DURATION.name
+
+
+def shown(batch: Batch, labels: Pairs = (), **options: bool) -> dict[str, float]:
+    """Return the series of a scrape as they stand there."""
+    aggregates = Aggregates()
+    for _, observations in observe(batch):
+        aggregates.add(observations)
+    totals = Totals(aggregates.snapshot(), labels)
+    registry = CollectorRegistry()
+    registry.register(TotalsCollector(lambda: totals, **options))
+    lines = generate_latest(registry).decode().splitlines()
+    pairs = [line.rsplit(" ", 1) for line in lines if not line.startswith("#")]
+    return {name: float(value) for name, value in pairs}
+
+
+def test_values_on_a_bound_belong_to_its_bucket() -> None:
+    """A histogram's bounds are inclusive, as ``le`` says."""
+    step, buckets = make_batch(steps=1).steps[0]
+    found = shown(replace(make_batch(), steps=((replace(step, exposed_ns=1_000_000), buckets),)))
+    of_bound = {
+        bound: value
+        for name, value in found.items()
+        for bound in ("0.0005", "0.001", "+Inf")
+        if name.startswith(EXPOSED.name + "_bucket") and f'le="{bound}"' in name
+    }
+    assert of_bound == {"0.0005": 0, "0.001": 1, "+Inf": 1}
+
+
+def test_labels_of_the_target_stand_on_each_series() -> None:
+    """Of all kinds of metrics, with and without labels of their own."""
+    found = shown(full_batch(), labels=(("rank", "3"), ("host", "a")))
+    assert len(found) > 100
+    assert not [name for name in found if 'rank="3"' not in name or 'host="a"' not in name]
+
+
+def test_durations_of_buckets_without_their_histograms() -> None:
+    """Sum and count are the same, the bounds are gone; of no other metric."""
+    full, short = shown(full_batch()), shown(full_batch(), bucket_histograms=False)
+    gone = {name for name in full if name.startswith(f"{DURATION}_bucket")}
+    assert len(gone) == 2 * (len(BUCKET_DURATION.buckets) + 1)
+    assert short == {name: value for name, value in full.items() if name not in gone}
