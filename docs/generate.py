@@ -3,7 +3,7 @@
     records/metrics.py    METRICS     --> metrics.md
     records/anomalies.py  ANOMALIES   --> errors-and-anomalies.md
     commands/bench        GROUPS      --> benchmarks.md
-    __main__.py           the options --> command-line.md
+    commands/line.py      the options --> command-line.md
 
 A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``; what is around it is
 written by hand.  ``tests/docs/test_generated.py`` holds the files equal to what this makes of them.

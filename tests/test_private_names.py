@@ -26,7 +26,7 @@ from tests.probes.test_debug_checks import Sink, slot_of
 PACKAGE = Path(__file__).parents[1] / "hooktrace"
 
 HOMES = {
-    "_comm_hooks": "testing/check/cases.py",
+    "_comm_hooks": "tracing/trace.py",
     "_current_autograd_node": "capture/first_pass.py",
     "_current_graph_task_id": "capture/backward.py",
     "_dump_fr_trace": "probes/wire.py",
@@ -39,6 +39,8 @@ HOMES = {
     "_get_sequence_number_for_group": "staging/groups.py",
     "_overlap_with_ddp": "hooks/zero.py",
     "_register_backend": "staging/round_groups.py",
+    "_register_builtin_comm_hook": "integrations/models.py",
+    "_register_comm_hook": "integrations/models.py",
     "_storage_Use_Count": "probes/debug_checks.py",
     "_use_count": "probes/debug_checks.py",
     "_world": "staging/groups.py",

@@ -19,7 +19,7 @@ from ..staging.hook import staged
 
 @staged(check=group_of)
 def allreduce_hook(state: Any, bucket: GradBucketLike) -> Steps:
-    """Average the gradients: what DDP does without a hook.
+    """Average the gradients: what DDP does without a hook, up to rounding from three ranks on.
 
     The division comes before the sum, so that fp16 gradients do not overflow.
     """

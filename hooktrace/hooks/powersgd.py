@@ -16,7 +16,6 @@ of the residual's memory, so that no copy of the bucket is made.  Before
 from __future__ import annotations
 
 import math
-from operator import attrgetter
 from typing import Any
 
 import torch
@@ -29,27 +28,37 @@ from ..staging.hook import staged
 from .lowrank import multiply, orthogonalize, outer
 from .powersgd_factors import MatrixGroup
 from .powersgd_state import PowerSGDState
+from .powersgd_theirs import TorchState, of_theirs, tell_theirs
 
 
 def _check(state: Any) -> None:
-    if not isinstance(state, PowerSGDState):
+    if not isinstance(state, PowerSGDState | TorchState):
         raise TypeError(
             f"the state of a PowerSGD hook is a {type(state).__name__}; "
             "register it with a hooktrace.hooks.PowerSGDState"
         )
 
 
-_compresses = attrgetter("compresses")
-"""Of the state: whether the hooks go two rounds now."""
+def _compresses(state: PowerSGDState | TorchState) -> bool:
+    """Return whether the hooks go two rounds now."""
+    return of_theirs(state).compresses
 
 
 @staged(multi_round=_compresses, floating=True, check=_check)
-def powerSGD_hook(state: PowerSGDState, bucket: GradBucketLike) -> Steps:  # noqa: N802
+def powerSGD_hook(  # noqa: N802
+    state: PowerSGDState | TorchState, bucket: GradBucketLike
+) -> Steps:
     """Average the gradients as products of thin matrices, one for each parameter that is worth it.
 
-    ``state``: a ``PowerSGDState``, one for each model.  An n x m gradient is sent as (n + m) r
-    elements.  Raises ``ValueError`` when the state belongs to another model.
+    ``state``: a ``PowerSGDState``, or torch's, one for each model.  An n x m gradient is sent as
+    (n + m) r elements.  Raises ``ValueError`` when the state belongs to another model.
     """
+    result = yield from _power_sgd(of_theirs(state), bucket)
+    tell_theirs(state)
+    return result
+
+
+def _power_sgd(state: PowerSGDState, bucket: GradBucketLike) -> Steps:
     state.claim(bucket)
     group, buffer = group_of(state), bucket.buffer()
     if not state.compresses:
@@ -96,13 +105,21 @@ def powerSGD_hook(state: PowerSGDState, bucket: GradBucketLike) -> Steps:  # noq
 
 
 @staged(multi_round=_compresses, floating=True, check=_check)
-def batched_powerSGD_hook(state: PowerSGDState, bucket: GradBucketLike) -> Steps:  # noqa: N802
+def batched_powerSGD_hook(  # noqa: N802
+    state: PowerSGDState | TorchState, bucket: GradBucketLike
+) -> Steps:
     """Average the gradients of the whole bucket as one square matrix of low rank.
 
     Faster than ``powerSGD_hook`` and less true to the gradients: the square has nothing to do with
     the parameters' shapes.  ``state``: as there; ``min_compression_rate`` and
     ``batch_tensors_with_same_shape`` have no meaning here.
     """
+    result = yield from _batched_power_sgd(of_theirs(state), bucket)
+    tell_theirs(state)
+    return result
+
+
+def _batched_power_sgd(state: PowerSGDState, bucket: GradBucketLike) -> Steps:
     state.claim(bucket)
     group, buffer = group_of(state), bucket.buffer()
     if not state.compresses:

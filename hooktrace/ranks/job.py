@@ -114,8 +114,7 @@ def _agreed_run_id(initialised: bool) -> str:
     if not initialised:
         return own
     try:
-        # Sets the key if it is missing and returns its value: the first rank to ask decides.
-        return bytes(job_store().compare_set(_RUN_ID_KEY, "", own)).decode()
+        return agreed(_RUN_ID_KEY, own)
     except Exception as error:  # a private function of torch and a network request
         logger.warning(
             "the ranks could not agree on a run id (%s: %s), so this rank's records carry one of "
@@ -124,6 +123,15 @@ def _agreed_run_id(initialised: bool) -> str:
             error,
         )
         return own
+
+
+def agreed(key: str, own: str) -> str:
+    """Return what the first rank to ask says, by one request to the store that waits for nobody.
+
+    Raises what torch raises where there is no process group or the store does not answer.
+    """
+    # Sets the key if it is missing and returns its value.
+    return bytes(job_store().compare_set(key, "", own)).decode()
 
 
 def job_store(prefix: str = "") -> Any:

@@ -77,7 +77,11 @@ class Operation:
         """
         tensor = self.tensor
         info = group_info(self.group, "cpu" if tensor.is_cpu else tensor.device.type)
-        return _new(Collective, (self.kind, tensor.nbytes, tensor.dtype, info))
+        try:
+            nbytes = tensor.nbytes
+        except RuntimeError:  # sparse: by now it is the sum, and no longer what this rank sent
+            return None
+        return _new(Collective, (self.kind, nbytes, tensor.dtype, info))
 
     def __repr__(self) -> str:
         shape = tuple(self.tensor.shape)

@@ -42,6 +42,7 @@ class HookNotices:
         self._model = model
         self._compiled = False
         self._untraced = 0
+        self._watching: list[torch.utils.hooks.RemovableHandle] = []
         self.key = next(_keys)
         _by_key[self.key] = self
 
@@ -56,6 +57,12 @@ class HookNotices:
         if parameter is not None:
             counter = _PassCounter(ddp, self)
             counter.handle = parameter.register_post_accumulate_grad_hook(counter)
+            self._watching.append(counter.handle)
+
+    def rest(self) -> None:
+        """Watch no model any more: another hook is called there now."""
+        while self._watching:
+            self._watching.pop().remove()
 
     def compiled(self) -> None:
         """Record that the hook runs under the compiled python reducer."""

@@ -19,7 +19,8 @@ from .tracer import Tracer
 logger = logging.getLogger("hooktrace")
 
 
-def _is_on(value: str) -> bool:
+def is_on(value: str) -> bool:
+    """Return what a switch's value means."""
     return value.lower() not in ("0", "false", "no")
 
 
@@ -46,16 +47,19 @@ _EXPORTERS: dict[str, Callable[[str], object]] = {
     "HOOKTRACE_TENSORBOARD_DIR": lambda value: exporters.TensorBoardExporter(logdir=value),
     "HOOKTRACE_RECORD_DIR": lambda value: exporters.RecordFileExporter(logdir=value),
     "HOOKTRACE_OPENTELEMETRY": lambda value: (
-        exporters.OpenTelemetryExporter() if _is_on(value) else None
+        exporters.OpenTelemetryExporter() if is_on(value) else None
     ),
 }
 
 _ARGUMENTS: dict[str, tuple[str, Callable[[str], object]]] = {
     "HOOKTRACE_RUN_ID": ("run_id", str),
     "HOOKTRACE_ERROR_EVERY": ("error_every", _steps),
-    "HOOKTRACE_DEBUG": ("debug", _is_on),
+    "HOOKTRACE_DEBUG": ("debug", is_on),
 }
 """The other arguments of ``Tracer``, and how their values are read."""
+
+_ELSEWHERE = ("HOOKTRACE_FIX",)
+"""Settings of ``integrations``."""
 
 _tracer: Tracer | None = None
 _lock = threading.Lock()
@@ -84,7 +88,7 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 def from_environment() -> dict[str, Any]:
     """Return the arguments of ``Tracer`` that the environment sets; warns of unknown variables."""
-    known = sorted({*_EXPORTERS, *_ARGUMENTS, *_PROMETHEUS})
+    known = sorted({*_EXPORTERS, *_ARGUMENTS, *_PROMETHEUS, *_ELSEWHERE})
     for name in sorted(os.environ):
         if name.startswith("HOOKTRACE_") and name not in known and "_TEST_" not in name:
             logger.warning(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..staging.hook import StagedHook
+from .ddp_average import DDPAverage, ddp_allreduce
 from .settings import default_tracer
 from .traced_hook import Hook, TracedHook
 from .tracer import Tracer
@@ -48,7 +49,7 @@ def trace(
 
 def instrument(
     ddp: DistributedDataParallel,
-    hook: Hook,
+    hook: Hook | None = None,
     state: object = None,
     *,
     tracer: Tracer | None = None,
@@ -57,10 +58,17 @@ def instrument(
 ) -> TracedHook:
     """Register a traced hook on a DDP model and learn the names of its parameters.
 
+    Without a hook the gradients are averaged as DDP does without one, bit for bit.
+
     The same as ``ddp.register_comm_hook(state, trace(hook, ...))``, and records and layouts say
     ``layer3.conv.weight`` where they could otherwise only say ``4.2``.  Returns the traced hook;
-    raises what ``trace`` and ``register_comm_hook`` raise.
+    raises what ``trace`` and ``register_comm_hook`` raise, and ``TypeError`` for a state without a
+    hook.
     """
+    if hook is None:
+        if state is not None:
+            raise TypeError("a state without a hook has no meaning; pass instrument the hook too")
+        hook, state = ddp_allreduce, DDPAverage(ddp)
     traced = trace(hook, tracer=tracer, model=model, local=local)
     if isinstance(traced.__wrapped__, StagedHook):
         traced.__wrapped__.check_state(state)
@@ -68,3 +76,11 @@ def instrument(
     ddp.register_comm_hook(state, traced)
     traced.learn(ddp)  # of a model that has refused the hook there is nothing to watch
     return traced
+
+
+def listed_hooks(ddp: DistributedDataParallel) -> list[tuple[Hook, Any]]:
+    """Return torch's own list of a model's hooks and states, for it to be changed in place.
+
+    A copy of a model has its list and none of the hooks: torch leaves the reducer's behind.
+    """
+    return ddp._comm_hooks

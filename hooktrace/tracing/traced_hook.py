@@ -94,6 +94,10 @@ class TracedHook:
         self._plan.group = ddp.process_group
         self._notices.watch(ddp)
 
+    def retire(self) -> None:
+        """Take note that another hook is called in this one's place, and none is missing."""
+        self._notices.rest()
+
     def __call__(self, state: Any, bucket: Any) -> Future:
         """Run the hook for one bucket, as DDP does, and record the call."""
         if isinstance(bucket, tuple):

@@ -90,11 +90,13 @@ def demo_lines(tmp_path_factory: pytest.TempPathFactory) -> DemoLines:
     return DemoLines(tmp_path_factory.mktemp("pages"))
 
 
-@pytest.mark.parametrize("path", [README, DOCS / "quickstart.md"], ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "path", [README, DOCS / "quickstart.md", DOCS / "without-a-line.md"], ids=lambda path: path.name
+)
 def test_page_runs_from_the_top(
     path: Path, programs: Path, demo_lines: DemoLines, tmp_path: Path
 ) -> None:
-    """README and quickstart work line by line for someone who begins with nothing."""
+    """These pages work line by line for someone who begins with nothing."""
     for block in Page(path).blocks:
         if block.language == "python":
             assert block.file is not None, f"say where this goes, as # train.py:\n{block.text}"

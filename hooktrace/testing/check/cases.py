@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from ...tracing.trace import listed_hooks
 from .arithmetic import arithmetic
 from .rank import Context, Known
 from .results import Measured
@@ -269,7 +270,7 @@ def pickling(context: Context) -> None:
             )
             return
     # The last copy is the model's; torch pickled the hooks with it, and registers none of them.
-    copied._comm_hooks.clear()
+    listed_hooks(copied).clear()
     training.ddp = copied
     training.register(copied)
     training.judge([training.step() for _ in range(3)])

@@ -1,0 +1,169 @@
+"""What is said when a process ends: a summary on rank 0, or why there is nothing to see.
+
+    first model --model_seen--> folder of the run, mark --the process ends--> _summarize
+    none        ------------------------------------------the process ends--> _complain
+
+Both go to standard error.  A process that only starts others, as a launcher does, says nothing: it
+knows of their models by the mark, a file that it has made.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import tempfile
+from collections import Counter
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..tracing.tracer import Tracer
+
+DEFAULT_DIR = "_HOOKTRACE_DEFAULT_DIR"
+"""Of the environment: where record files go when no exporter is asked for."""
+
+_MARK = "_HOOKTRACE_MARK"
+
+
+class _Ending:
+    """Of this process: ``pid``, since a fork inherits it; what it saw; what it is to say."""
+
+    pid = 0
+    tracer: Tracer | None = None
+    rank = 0
+    failed = False
+    is_first = False
+
+
+_here = _Ending()
+
+
+def watch() -> None:
+    """Say at the end of this process what there is to say."""
+    _here.pid = os.getpid()
+    atexit.register(_complain)
+
+
+def watch_first() -> None:
+    """The same for the process that the user started, whose children leave a mark."""
+    _here.is_first = "RANK" not in os.environ
+    if _here.is_first:
+        handle, path = tempfile.mkstemp(prefix="hooktrace-")
+        os.close(handle)
+        os.environ[_MARK] = path
+
+
+def failed() -> None:
+    """Say nothing about models: the script ended before its end."""
+    _here.failed = True
+
+
+def model_seen() -> None:
+    """Take note of a model; of the first one, choose where its records go."""
+    if _here.tracer is not None and _here.pid == os.getpid():
+        return
+    from multiprocessing.util import Finalize
+
+    from ..ranks.job import agreed, current_rank
+    from ..tracing.settings import default_tracer
+
+    directory = os.environ.get(DEFAULT_DIR)
+    if directory and "HOOKTRACE_RECORD_DIR" not in os.environ:
+        with suppress(Exception):  # of the store: this rank's files then go where it would put all
+            directory = agreed("hooktrace/record_dir", directory)
+        os.environ["HOOKTRACE_RECORD_DIR"] = os.path.abspath(directory)
+    _here.tracer, _here.rank, _here.pid = default_tracer(), current_rank(), os.getpid()
+    _leave_mark()
+    # multiprocessing ends its children without atexit, but calls these, as it does at any exit.
+    Finalize(None, _summarize, exitpriority=100)
+
+
+def _leave_mark() -> None:
+    with suppress(KeyError, OSError), open(os.environ[_MARK], "w") as mark:
+        mark.write("seen")
+
+
+def _summarize() -> None:
+    tracer = _here.tracer
+    if tracer is None or _here.pid != os.getpid():
+        return
+    tracer.close()
+    if _here.rank == 0:
+        _say(*_summary(tracer))
+
+
+def _summary(tracer: Any) -> list[str]:
+    models = tracer.summary()
+    lines = [str(model).splitlines()[0] for model in models]
+    lines = lines or ["too few steps were traced for medians"]
+    if any(model.hook == "ddp_allreduce" for model in models):
+        lines.append("ddp_allreduce is DDP's own average: no hook was registered there")
+    anomalies = Counter(anomaly.kind for anomaly in tracer.anomalies())
+    if anomalies:
+        found = ", ".join(f"{kind} ({count})" for kind, count in anomalies.items())
+        lines.append(f"anomalies on rank 0: {found}")
+    directory = os.environ.get("HOOKTRACE_RECORD_DIR", "")
+    if os.path.isdir(os.path.join(directory, "plugins", "hooktrace")):
+        lines.append(f"to open it: hooktrace report {directory}")
+    return lines
+
+
+def _complain() -> None:
+    if _here.pid != os.getpid():
+        return
+    is_rank_0 = os.environ.get("RANK") == "0" and "torch" in sys.modules
+    is_bare = _here.tracer is None and not _here.failed
+    if is_bare and (is_rank_0 or (_here.is_first and not _is_marked())):
+        _leave_mark()
+        _say(
+            "no DistributedDataParallel model was seen, so there is nothing to show",
+            _why(),
+        )
+    if _here.is_first:
+        with suppress(KeyError, OSError):
+            os.unlink(os.environ[_MARK])
+
+
+def _is_marked() -> bool:
+    try:
+        return os.path.getsize(os.environ[_MARK]) > 0
+    except (KeyError, OSError):
+        return False
+
+
+def _why() -> str:
+    if "torch" not in sys.modules:
+        return "the script did not import torch"
+    if _has_fsdp():
+        return "the model is sharded (FSDP), which is not traced"
+    if os.environ.get("WORLD_SIZE", "1") in ("", "1") and not _had_children():
+        return (
+            "it ran as one process, in which frameworks make none; start several, as with "
+            "torchrun --nproc-per-node 2"
+        )
+    return (
+        "the model was not wrapped in DistributedDataParallel; a hook that a framework was given "
+        "has no effect without it"
+    )
+
+
+def _had_children() -> bool:
+    """Return whether processes that this one started have worked and ended."""
+    times = os.times()
+    return times.children_user + times.children_system > 0
+
+
+def _has_fsdp() -> bool:
+    """Return whether a model of this process is sharded, as far as such a model is still there."""
+    import gc
+
+    names = {"FSDPModule", "FullyShardedDataParallel"}
+    kinds = {type(thing) for thing in gc.get_objects()}
+    return any(names & {base.__name__ for base in kind.__mro__[:-1]} for kind in kinds)
+
+
+def _say(*lines: str) -> None:
+    with suppress(OSError, ValueError):  # standard error is closed
+        sys.stderr.write("".join(f"hooktrace: {line}\n" for line in lines))
+        sys.stderr.flush()

@@ -1,0 +1,195 @@
+"""Every DDP model of the process, and what takes its buckets: one dispatcher each.
+
+    model made --know--> Dispatcher --first registration or forward pass--> the reducer's hook
+    ddp.register_comm_hook, torch's own checks and lists --> dist._register_comm_hook --take--+
+    ddp._register_builtin_comm_hook --> dist._register_builtin_comm_hook ------------------+  |
+    first forward pass without a hook: DDP's own average ---------------------------------+|  |
+                                          the dispatcher's traced hook, and from now on its call
+
+torch takes one hook a model.  Here that is the dispatcher, so that a script that registers late, as
+some do after the first backward pass, finds the place free, and a second time taken.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch.distributed as dist
+from torch._C._distributed_c10d import BuiltinCommHookType
+
+from .. import hooks
+from ..records.errors import HookError
+from ..staging.hook import StagedHook
+from ..tracing.ddp_average import DDPAverage, ddp_allreduce
+from ..tracing.trace import listed_hooks, trace
+from ..tracing.traced_hook import Hook, TracedHook
+from . import ending
+from .remedy import remedied
+
+if TYPE_CHECKING:
+    from torch.nn.parallel import DistributedDataParallel
+
+logger = logging.getLogger("hooktrace")
+
+_register: Any = dist._register_comm_hook  # type: ignore[attr-defined]  # private
+
+
+class Dispatcher:
+    """The hook of one model's reducer: passes each bucket to the hook that the model has now.
+
+    ``chosen``: the script registered it; without one it is DDP's average.
+    """
+
+    def __init__(self, ddp: DistributedDataParallel) -> None:
+        self._ddp = weakref.ref(ddp)
+        self._hook: Hook | None = None
+        self._state: Any = None
+        self._is_foreign = False
+        self.chosen = False
+
+    def __call__(self, state: object, bucket: Any) -> Any:
+        """Run the hook for one bucket; what the script's own raises is what the script sees."""
+        try:
+            return self._hook(self._state, bucket)  # type: ignore[misc]  # registered with one
+        except HookError as error:
+            own = error.__cause__ if self._is_foreign else None
+            if own is None:
+                raise
+        raise own  # outside, where it gets no context
+
+    def take(self, reducer: Any, hook: Hook, state: Any, chosen: bool) -> None:
+        """Let a hook take this model's buckets; raises where the reducer has one by other ways."""
+        if self._hook is None:
+            _register(reducer, None, self)
+        elif isinstance(self._hook, TracedHook):
+            self._hook.retire()
+        ending.model_seen()
+        self._is_foreign = not isinstance(hook, StagedHook | TracedHook)
+        self._hook, self._state, self.chosen = self._traced(hook), state, chosen
+
+    def average(self) -> None:
+        """Do what DDP does without a hook, if there is none by now."""
+        ddp = self._ddp()
+        if self._hook is not None or ddp is None:
+            return
+        try:
+            self.take(ddp.reducer, ddp_allreduce, DDPAverage(ddp), False)
+        except RuntimeError as error:
+            logger.warning("a DDP model is not traced: %s", error)
+
+    def builtin(self, kind: BuiltinCommHookType) -> tuple[StagedHook, Any]:
+        """Return the hook that does what torch's C++ one does, and its state."""
+        is_plain = kind == BuiltinCommHookType.ALLREDUCE
+        hook: StagedHook = hooks.allreduce_hook if is_plain else hooks.fp16_compress_hook
+        ddp = self._ddp()
+        return hook, None if ddp is None else ddp.process_group
+
+    def _traced(self, hook: Hook) -> Hook:
+        ddp = self._ddp()
+        if isinstance(hook, TracedHook) or ddp is None:
+            return hook  # by the script, which learns the names itself
+        try:
+            traced = trace(hook, model=type(ddp.module).__name__)
+            traced.learn(ddp)
+        except Exception:  # whatever it is, training goes on
+            logger.exception("a hook is not traced; training goes on")
+            return hook
+        return traced
+
+
+_dispatchers: weakref.WeakKeyDictionary[Any, Dispatcher] = weakref.WeakKeyDictionary()
+"""By reducer, which holds its dispatcher once that is registered, and goes with its model."""
+
+_patched: list[str] = []
+_copied: list[bool] = []
+
+
+def know(ddp: DistributedDataParallel) -> None:
+    """Take note of a model that has just got its reducer."""
+    _dispatchers[ddp.reducer] = Dispatcher(ddp)
+
+
+def patch(ddp: Any) -> None:
+    """Take the place of what registers hooks, and of what a model does at first; once.
+
+    It stays: models that are known need it, and for others it is as torch's.
+    """
+    if _patched:
+        return
+    _replace(dist, "_register_comm_hook", _taking)
+    _replace(dist, "_register_builtin_comm_hook", _taking_builtin)
+    _replace(ddp, "register_comm_hook", _remedying)
+    _replace(ddp, "_lazy_init", _averaging)
+    _replace(ddp, "__setstate__", _tracing_copies)
+
+
+def _replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
+    original = getattr(owner, name)
+    _patched.append(name)
+    setattr(owner, name, functools.wraps(original)(make(original)))
+
+
+def _taking(original: Any) -> Any:
+    def _register_comm_hook(reducer: Any, state: Any, hook: Hook) -> None:
+        dispatcher = _dispatchers.get(reducer)
+        if dispatcher is None or dispatcher.chosen:  # of before hooktrace; or torch refuses it
+            original(reducer, state, hook)
+        else:
+            dispatcher.take(reducer, hook, state, True)
+
+    return _register_comm_hook
+
+
+def _taking_builtin(original: Any) -> Any:
+    def _register_builtin_comm_hook(reducer: Any, kind: BuiltinCommHookType) -> None:
+        dispatcher = _dispatchers.get(reducer)
+        if dispatcher is None or dispatcher.chosen:
+            original(reducer, kind)
+        else:
+            dispatcher.take(reducer, *dispatcher.builtin(kind), True)
+
+    return _register_builtin_comm_hook
+
+
+def _remedying(original: Any) -> Any:
+    def register_comm_hook(self: DistributedDataParallel, state: Any, hook: Hook) -> None:
+        original(self, state, hook if _dispatcher(self) is None else remedied(hook, self))
+
+    return register_comm_hook
+
+
+def _averaging(original: Any) -> Any:
+    def _lazy_init(self: DistributedDataParallel) -> None:
+        original(self)  # an optimiser inside the backward pass registers a hook here
+        _average(self)
+
+    return _lazy_init
+
+
+def _tracing_copies(original: Any) -> Any:
+    def set_state(self: DistributedDataParallel, state: Any) -> None:
+        original(self, state)
+        if _dispatcher(self) is not None and listed_hooks(self) and not _copied:
+            _copied.append(True)
+            logger.warning(
+                "a copied or unpickled DDP model has lost its communication hook, though it lists "
+                "one: torch leaves it behind, and averages plainly; register it again on the copy"
+            )
+        _average(self)
+
+    return set_state
+
+
+def _dispatcher(ddp: DistributedDataParallel) -> Dispatcher | None:
+    reducer = getattr(ddp, "reducer", None)  # none where all reductions are delayed
+    return None if reducer is None else _dispatchers.get(reducer)
+
+
+def _average(ddp: DistributedDataParallel) -> None:
+    dispatcher = _dispatcher(ddp)
+    if dispatcher is not None:
+        dispatcher.average()

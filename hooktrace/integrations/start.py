@@ -1,0 +1,123 @@
+"""Sets a process up before it imports torch, and those that it starts.
+
+begin() --> torch is there: DDP is patched now
+        --> else a finder waits for DDP's module and patches it when it has been imported
+        --> PYTHONPATH: a folder whose sitecustomize.py does the same in child processes
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import logging
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from . import ending
+
+logger = logging.getLogger("hooktrace")
+
+_DDP = "torch.nn.parallel.distributed"
+_FOLDER = str(Path(__file__).with_name("python_path"))
+_EXPORTERS = ("PROMETHEUS_PORT", "TENSORBOARD_DIR", "RECORD_DIR", "OPENTELEMETRY")
+
+_undo: list[Callable[[], object]] = []
+
+
+def begin(name: str = "hooktrace", *, telemetry: bool = False) -> None:
+    """Have all DDP models of this process and of its children traced; a second call does nothing.
+
+    ``name``: of the run's folder, where no exporter is asked for.  ``telemetry``: export to
+    OpenTelemetry too then.
+    """
+    if _undo:
+        return
+    if not any(f"HOOKTRACE_{exporter}" in os.environ for exporter in _EXPORTERS):
+        os.environ.setdefault(ending.DEFAULT_DIR, f"runs/{name}-{time.strftime('%Y%m%d-%H%M%S')}")
+        if telemetry:
+            os.environ["HOOKTRACE_OPENTELEMETRY"] = "1"
+    _reach_children()
+    ending.watch()
+    if _DDP in sys.modules:
+        _patch(sys.modules[_DDP])
+    else:
+        finder = _Finder()
+        sys.meta_path.insert(0, finder)
+        _undo.append(finder.leave)
+
+
+def end() -> None:
+    """Trace no models that are made from now on, here and in children."""
+    while _undo:
+        _undo.pop()()
+
+
+def _reach_children() -> None:
+    paths = os.environ.get("PYTHONPATH")
+    if _FOLDER not in (paths or "").split(os.pathsep):
+        os.environ["PYTHONPATH"] = _FOLDER if not paths else f"{_FOLDER}{os.pathsep}{paths}"
+    _undo.append(_leave_children)
+
+
+def _leave_children() -> None:
+    left = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p != _FOLDER]
+    os.environ["PYTHONPATH"] = os.pathsep.join(left)
+    if not left:
+        del os.environ["PYTHONPATH"]
+
+
+class _Finder:
+    """Finds DDP's module, as the others do, and has it patched; for all else it knows nothing."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec of DDP's module once."""
+        if name != _DDP:
+            return None
+        self.leave()
+        spec = importlib.util.find_spec(name)
+        loader: Any = None if spec is None else spec.loader
+        if loader is not None:
+            loader.exec_module = functools.partial(_execute, loader.exec_module)
+        return spec
+
+    def leave(self) -> None:
+        """Find nothing any more."""
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+
+def _execute(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
+    execute(module)
+    _patch(module)
+
+
+def _patch(module: ModuleType) -> None:
+    """Have models known when they are made; torch is imported only half by now."""
+    ddp = module.DistributedDataParallel
+    make_reducer = getattr(ddp, "_ddp_init_helper", None)
+    if make_reducer is None:
+        logger.warning("this version of torch makes DDP models in a way that hooktrace cannot see")
+        return
+
+    @functools.wraps(make_reducer)
+    def _ddp_init_helper(self: Any, *args: Any, **options: Any) -> Any:
+        result = make_reducer(self, *args, **options)
+        try:
+            from . import models
+
+            models.patch(ddp)
+            models.know(self)
+        except Exception:  # whatever it is, the script goes on
+            logger.exception("a DDP model is not traced; training goes on")
+        return result
+
+    ddp._ddp_init_helper = _ddp_init_helper
+    _undo.append(lambda: setattr(ddp, "_ddp_init_helper", make_reducer))

@@ -1,0 +1,150 @@
+"""What DDP does without a hook, as a hook: the same average, bit for bit.
+
+    gradient --copied into its bucket--> times 1/n --+
+    gradient that is its bucket's memory already, or sparse --> divided by n --+--> sum over ranks
+
+The reducer multiplies while it copies, and divides where there is nothing to copy; from three ranks
+on the two round differently.  n is the number of ranks, under
+``join(divide_by_initial_world_size=False)`` of those that have data left, which DDP asks for in
+each forward pass.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.join import Join
+
+from ..capture.buckets import GradBucketLike
+from ..staging.collectives import AllReduce
+from ..staging.driver import Steps
+from ..staging.groups import group_of
+from ..staging.hook import staged
+
+if TYPE_CHECKING:
+    from torch.nn.parallel import DistributedDataParallel
+
+
+class DDPAverage:
+    """The state of ``ddp_allreduce``: by what one model's gradients are divided, and how.
+
+    Pickled or copied it is of no model any more, and averages over the default group.
+    """
+
+    def __init__(self, ddp: DistributedDataParallel | None = None) -> None:
+        self._ddp = (lambda: None) if ddp is None else weakref.ref(ddp)
+        self._in_place: _GradientsInPlace | None = None
+        self._left: Any = None
+        if ddp is not None:
+            _averages[ddp] = self
+            _hear_of_joins()
+            self._watch_gradients(ddp, ddp.process_group.size())
+
+    def __reduce__(self) -> tuple[type[DDPAverage], tuple[()]]:
+        return DDPAverage, ()
+
+    @property
+    def process_group(self) -> dist.ProcessGroup | None:
+        """The model's group; ``None``, the default one, without a model."""
+        ddp = self._ddp()
+        return None if ddp is None else ddp.process_group
+
+    def joined(self, work: Any) -> None:
+        """Take note of what tells how many ranks still have data; DDP keeps it until the next."""
+        ddp: Any = self._ddp()
+        self._left = None if ddp._divide_by_initial_world_size else work
+        if self._left is not None:
+            self._watch_gradients(ddp, 3)  # any number of ranks may be left
+
+    def divided(self, bucket: GradBucketLike, size: int) -> torch.Tensor:
+        """Return the bucket's memory, its gradients divided in place; ``size``: of the group."""
+        buffer, ranks = bucket.buffer(), self._ranks(size)
+        if ranks == 1:
+            return buffer
+        if buffer.layout is not torch.strided:
+            return buffer.div_(ranks)
+        if self._in_place is None:
+            return buffer.mul_(1.0 / ranks)
+        for gradient, parameter in zip(bucket.gradients(), bucket.parameters(), strict=True):
+            if self._in_place.has(parameter, gradient):
+                gradient.div_(ranks)
+            else:
+                gradient.mul_(1.0 / ranks)
+        if bucket.is_last():
+            self._in_place.forget()
+        return buffer
+
+    def _ranks(self, size: int) -> int:
+        if self._left is not None and not isinstance(self._left, int):
+            self._left = int(self._left.get_future().wait()[0].item())
+        return self._left or size
+
+    def _watch_gradients(self, ddp: DistributedDataParallel, ranks: int) -> None:
+        """Find out which gradients are not copied, where dividing differs from multiplying."""
+        is_power_of_two = ranks & (ranks - 1) == 0
+        if ddp.gradient_as_bucket_view and self._in_place is None and not is_power_of_two:
+            self._in_place = _GradientsInPlace(ddp)
+
+
+class _GradientsInPlace:
+    """Where each gradient lay when DDP took it: after that all of them are views of buckets."""
+
+    def __init__(self, ddp: DistributedDataParallel) -> None:
+        self._ddp = weakref.ref(ddp)
+        self._addresses: dict[int, int] = {}
+        for parameter in ddp.module.parameters():
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(self._note)
+
+    def has(self, parameter: torch.Tensor, gradient: torch.Tensor) -> bool:
+        """Return whether a parameter's gradient was its view of the bucket already."""
+        return self._addresses.get(id(parameter)) == gradient.data_ptr()
+
+    def forget(self) -> None:
+        """End the backward pass."""
+        self._addresses.clear()
+
+    def _note(self, parameter: torch.Tensor) -> None:
+        ddp = self._ddp()
+        if ddp is None or not ddp.require_forward_param_sync:  # under no_sync()
+            return
+        if not self._addresses:  # before DDP takes those that this pass does not use
+            for other in ddp.module.parameters():
+                self._see(other)
+        self._see(parameter)
+
+    def _see(self, parameter: torch.Tensor) -> None:
+        gradient = parameter.grad
+        if gradient is not None and gradient.layout is torch.strided:
+            self._addresses[id(parameter)] = gradient.data_ptr()
+
+
+@staged(check=group_of)
+def ddp_allreduce(state: DDPAverage, bucket: GradBucketLike) -> Steps:
+    """Average the gradients as DDP does without a hook."""
+    group = group_of(state)
+    return (yield AllReduce(state.divided(bucket, group.size()), group))
+
+
+_averages: weakref.WeakKeyDictionary[Any, DDPAverage] = weakref.WeakKeyDictionary()
+
+
+def _hear_of_joins() -> None:
+    """Have each model's average told how many ranks are left when DDP asks; once a process."""
+    ask: Any = Join.notify_join_context
+    if hasattr(ask, "__wrapped__"):
+        return
+
+    @functools.wraps(ask)
+    def notify_join_context(joinable: Any) -> Any:
+        work = ask(joinable)
+        average = None if work is None else _averages.get(joinable)
+        if average is not None:
+            average.joined(work)
+        return work
+
+    Join.notify_join_context = staticmethod(notify_join_context)  # type: ignore[method-assign]

@@ -1,0 +1,492 @@
+"""Models that nobody instrumented, under ``hooktrace.integrations``, beside the same without it.
+
+Three of four ranks train in a group of their own, since dividing and multiplying by the inverse
+differ from three ranks on; copies need the default group, so there all four do.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import io
+import logging
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import (
+    default_hooks,
+    powerSGD_hook,
+    quantization_hooks,
+)
+from torch.distributed.algorithms.join import Join
+from torch.distributed.optim import _apply_optimizer_in_backward
+from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parallel.distributed import _MixedPrecision
+
+import hooktrace
+from hooktrace import hooks
+from hooktrace.integrations import models, start
+
+WIDTH = 40
+
+Facts = dict[str, Any]
+
+
+@contextmanager
+def traced() -> Iterator[None]:
+    """Trace the models that are made within, into memory."""
+    os.environ["HOOKTRACE_RECORD_DIR"] = ""
+    os.environ["HOOKTRACE_ERROR_EVERY"] = "3"
+    start.begin()
+    try:
+        yield
+    finally:
+        start.end()
+        hooktrace.default_tracer().close()
+        del os.environ["HOOKTRACE_RECORD_DIR"], os.environ["HOOKTRACE_ERROR_EVERY"]
+
+
+def both(run: Callable[[], Any]) -> tuple[Any, Any]:
+    """Return what a run gives without hooktrace and with it."""
+    stock = run()
+    with traced():
+        return stock, run()
+
+
+class Branches(nn.Module):
+    """A few layers, of which a step may leave one out."""
+
+    def __init__(self, dtype: torch.dtype, sparse: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        layers = (nn.Linear(WIDTH, WIDTH, dtype=dtype) for _ in range(5))
+        self.layers = nn.ModuleList(layers)
+        self.dtype = dtype
+        self.rows = nn.Embedding(50, WIDTH, sparse=True) if sparse else None
+
+    def forward(self, x: torch.Tensor, left_out: int = -1) -> torch.Tensor:
+        """Return the last layer's output."""
+        if self.rows is not None:
+            x = x + self.rows(x[:, :3].abs().long() % 50).sum(1)
+        for i, layer in enumerate(self.layers):
+            x = x if i == left_out else layer(x)
+        return x
+
+
+def inputs(step: int) -> torch.Tensor:
+    torch.manual_seed(1000 * dist.get_rank() + step)
+    return torch.randn(4, WIDTH)
+
+
+def train(
+    group: dist.ProcessGroup | None,
+    *,
+    dtype: torch.dtype = torch.float32,
+    set_to_none: bool = True,
+    accumulate: bool = False,
+    unused: bool = False,
+    sparse: bool = False,
+    in_backward: bool = False,
+    prepare: Callable[[DistributedDataParallel, int], object] = lambda ddp, step: None,
+    **options: Any,
+) -> torch.Tensor:
+    """Train some steps; return all gradients and parameters of all steps."""
+    module = Branches(dtype, sparse)
+    if in_backward:
+        parameters = list(module.parameters())
+        _apply_optimizer_in_backward(torch.optim.SGD, parameters, {"lr": 0.01})
+    ddp = DistributedDataParallel(module, process_group=group, bucket_cap_mb=0.01, **options)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.01)
+    seen = []
+    for step in range(6):
+        prepare(ddp, step)
+        optimizer.zero_grad(set_to_none=set_to_none)
+        if accumulate:
+            with ddp.no_sync():
+                ddp(inputs(step + 100).to(dtype)).square().sum().backward()
+        left_out = step % 4 if unused else -1
+        loss = ddp(inputs(step).to(dtype), left_out).square().mean()
+        loss.backward()
+        for p in ddp.parameters():
+            if p.grad is not None:
+                seen.append(p.grad.detach().to_dense().flatten().double())
+            elif not in_backward:
+                seen.append(torch.zeros(p.numel(), dtype=torch.double))
+        if not in_backward:
+            optimizer.step()
+    seen += [p.detach().flatten().double() for p in ddp.parameters()]
+    return torch.cat(seen)
+
+
+def group_of_three() -> dist.ProcessGroup | None:
+    """Return the group of the first three ranks; ``None`` on the fourth.  Collective."""
+    group = dist.new_group([0, 1, 2])
+    return group if dist.get_rank() < 3 else None
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "fp32": {},
+    "fp16": {"dtype": torch.float16},
+    "bf16": {"dtype": torch.bfloat16},
+    "fp64": {"dtype": torch.float64},
+    "bucket view": {"gradient_as_bucket_view": True},
+    "bucket view, kept": {"gradient_as_bucket_view": True, "set_to_none": False},
+    "kept": {"set_to_none": False},
+    "unused": {"find_unused_parameters": True, "unused": True},
+    "unused, bucket view, kept": {
+        "find_unused_parameters": True,
+        "unused": True,
+        "gradient_as_bucket_view": True,
+        "set_to_none": False,
+    },
+    "no_sync": {"accumulate": True},
+    "no_sync, bucket view, kept": {
+        "accumulate": True,
+        "gradient_as_bucket_view": True,
+        "set_to_none": False,
+    },
+    "static": {"static_graph": True},
+    "static, bucket view": {"static_graph": True, "gradient_as_bucket_view": True},
+    "sparse": {"sparse": True},
+    "in backward": {"in_backward": True},
+    "in backward, bucket view": {"in_backward": True, "gradient_as_bucket_view": True},
+}
+
+
+on_a_cpu = mock.patch.object(torch.accelerator, "current_stream", mock.Mock())
+"""A build without a device has no current stream; the hook of optimisers in backward waits with it.
+"""
+
+
+@on_a_cpu
+def without_a_hook(rank: int) -> Facts:
+    """Return which variants give the bits that DDP gives."""
+    group = group_of_three()
+    if group is None:
+        return {}
+    facts: Facts = {}
+    for name, options in VARIANTS.items():
+        stock, ours = both(partial(train, group, **options))
+        facts[name] = torch.equal(stock, ours)
+    return facts
+
+
+def _step_counts(run: Callable[[], Any]) -> list[tuple[str, str, int]]:
+    """Return (model, hook, steps) of what a run traced."""
+    with traced():
+        run()
+        tracer = hooktrace.default_tracer()
+        steps = tracer.steps()
+        names = dict.fromkeys((s.model, s.hook) for s in steps)
+        return [(m, h, sum(s.model == m for s in steps)) for m, h in names]
+
+
+def joined(rank: int) -> Facts:
+    """Return whether uneven inputs give DDP's bits, and steps after them too."""
+    group = group_of_three()
+    if group is None:
+        return {}
+    facts: Facts = {}
+    for initial in (True, False):
+        for view in (True, False):
+            stock, ours = both(partial(_join, group, rank, initial, view))
+            facts[f"initial={initial}, view={view}"] = torch.equal(stock, ours)
+    return facts
+
+
+def _join(group: Any, rank: int, initial: bool, view: bool) -> torch.Tensor:
+    ddp = DistributedDataParallel(
+        Branches(torch.float32), process_group=group, bucket_cap_mb=0.01,
+        gradient_as_bucket_view=view,
+    )  # fmt: skip
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.01)
+    seen = []
+
+    def step(number: int) -> None:
+        optimizer.zero_grad(set_to_none=number % 2 == 0)
+        ddp(inputs(number)).square().mean().backward()
+        seen.extend(p.grad.flatten().clone() for p in ddp.parameters() if p.grad is not None)
+        optimizer.step()
+
+    with Join([ddp], divide_by_initial_world_size=initial):
+        for number in range(2 + 2 * rank):
+            step(number)
+    for number in range(3):
+        step(number)
+    return torch.cat(seen)
+
+
+def third(state, bucket):  # DDP compares annotations by identity, and here they are strings
+    """A hook like those in scripts."""
+    group = state if isinstance(state, dist.ProcessGroup) else dist.group.WORLD
+    work = dist.all_reduce(bucket.buffer(), group=group, async_op=True)
+    return work.get_future().then(lambda f: f.value()[0].mul_(0.3))
+
+
+def _registering(
+    state: Any, kind: str, when: tuple[int, list[Any]], ddp: DistributedDataParallel, step: int
+) -> None:
+    """Register in a step, then once more, and note what torch says."""
+    at, said = when
+    if step != at:
+        return
+    if kind == "plain":
+        ddp.register_comm_hook(state, third)
+    elif kind == "ours":
+        ddp.register_comm_hook(state, hooks.fp16_compress_hook)
+    elif kind == "instrument":
+        hooktrace.instrument(ddp, hooks.fp16_compress_hook, state, model="mine")
+    elif kind != "none":
+        ddp._register_builtin_comm_hook(getattr(dist.BuiltinCommHookType, kind))
+    said.append([hook.__qualname__ for hook, _ in ddp._comm_hooks])
+    for again in (
+        lambda: ddp.register_comm_hook(state, default_hooks.allreduce_hook),
+        lambda: ddp._register_builtin_comm_hook(dist.BuiltinCommHookType.ALLREDUCE),
+        lambda: ddp.register_comm_hook(state, misannotated),
+        lambda: ddp.register_comm_hook(state, default_hooks.bf16_compress_hook),
+        lambda: ddp.register_comm_hook(state, 3),  # type: ignore[arg-type]
+    ):
+        try:
+            again()
+        except Exception as error:
+            said.append((type(error).__name__, str(error).split("\n")[0]))
+    said.append(len(ddp._comm_hooks))
+    said.append(ddp._get_ddp_logging_data().get("comm_hook"))
+
+
+def replaced(rank: int) -> Facts:
+    """Return the anomalies of many passes after a late hook took the average's place.
+
+    The cyclic garbage collector is off: nothing else may keep the average from being missed.
+    """
+    gc.disable()
+    try:
+        with traced():
+            ddp = DistributedDataParallel(nn.Linear(WIDTH, WIDTH))
+            ddp(inputs(0)).sum().backward()
+            ddp.register_comm_hook(None, third)
+            for step in range(120):
+                ddp(inputs(step)).sum().backward()
+            found = {a.kind for a in hooktrace.default_tracer().anomalies()}
+            return {"anomalies": found & {"not_synchronised"}}
+    finally:
+        gc.enable()
+
+
+class OwnError(Exception):
+    """Of a hook in a script."""
+
+
+def raising(state, bucket):  # as third
+    """A hook that fails where it is called."""
+    raise OwnError("for a reason")
+
+
+def what_a_hook_raises(rank: int) -> Facts:
+    """Return what backward raises without hooktrace and with it."""
+
+    def run() -> tuple[str, str]:
+        try:
+            train(None, prepare=_first(raising, None))
+        except Exception as error:
+            return type(error).__name__, str(error)
+        return "", ""
+
+    stock, ours = both(run)
+    return {"stock": stock, "ours": ours}
+
+
+def misannotated(state: object, bucket: int) -> Any:
+    """DDP refuses it."""
+
+
+def with_hooks(rank: int) -> Facts:
+    """Return, for each way to register, (same bits, torch's words without and with it)."""
+    group = group_of_three()
+    if group is None:
+        return {}
+    facts: Facts = {}
+    for kind in ("plain", "ours", "instrument", "ALLREDUCE", "FP16_COMPRESS"):
+        for at in (0, 1, 3):
+            words: list[list[Any]] = []
+
+            def run(kind: str = kind, at: int = at, words: list[list[Any]] = words) -> torch.Tensor:
+                words.append([])
+                prepare = partial(_registering, group, kind, (at, words[-1]))
+                return train(group, prepare=prepare)
+
+            stock, ours = both(run)
+            facts[f"{kind} in step {at}"] = torch.equal(stock, ours), words
+    stock, ours = both(partial(_mixed_precision, group))
+    facts["mixed precision"] = True, [stock, ours]
+    return facts
+
+
+def _mixed_precision(group: Any) -> list[Any]:
+    """Return what torch says of a model that registers in its constructor, and of a second hook.
+
+    A build without a device makes such a model and cannot run it.
+    """
+    ddp = DistributedDataParallel(
+        Branches(torch.float32), process_group=group,
+        mixed_precision=_MixedPrecision(torch.bfloat16, torch.float32),
+    )  # fmt: skip
+    said: list[Any] = []
+    _registering(group, "none", (0, said), ddp, 0)
+    return said
+
+
+@on_a_cpu
+def who_is_traced(rank: int) -> Facts:
+    """Return what is recorded of an unhooked model, of late hooks, and of several models."""
+    group = group_of_three()
+    if group is None:
+        return {}
+    late = partial(_registering, group, "plain", (3, []))
+    return {
+        "no hook": _step_counts(partial(train, group)),
+        "late": _step_counts(partial(train, group, prepare=late)),
+        "two": _step_counts(lambda: (train(group), train(group, dtype=torch.float64))),
+        "in backward": _step_counts(partial(train, group, in_backward=True)),
+    }
+
+
+def instrumented_without_a_hook(rank: int) -> Facts:
+    """Return whether ``instrument(ddp)`` gives DDP's bits, and whether the model still pickles."""
+    group = group_of_three()
+    if group is None:
+        return {}
+    facts: Facts = {}
+    with hooktrace.Tracer() as tracer:
+
+        def prepare(ddp: DistributedDataParallel, step: int) -> None:
+            if step == 0:
+                hooktrace.instrument(ddp, tracer=tracer)
+
+        for name in ("fp32", "bf16", "bucket view, kept", "unused, bucket view, kept"):
+            stock = train(group, **VARIANTS[name])
+            facts[name] = torch.equal(stock, train(group, prepare=prepare, **VARIANTS[name]))
+        facts["steps"] = len(tracer.steps())
+    return facts
+
+
+def copied(rank: int) -> Facts:
+    """Return whether copies train as without hooktrace, what is said, and what is recorded."""
+    heard: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: heard.append(record.getMessage())  # type: ignore[method-assign]
+    facts: Facts = {}
+    models._copied.clear()
+    for how in ("deepcopy", "pickle"):
+        stock = _train_copy(how)
+        logging.getLogger("hooktrace").addHandler(handler)
+        with traced():
+            facts[how] = torch.equal(stock, _train_copy(how))
+            facts[f"{how}, recorded"] = sorted({s.hook for s in hooktrace.default_tracer().steps()})
+        logging.getLogger("hooktrace").removeHandler(handler)
+    facts["said"] = [line for line in heard if "lost its communication hook" in line]
+    return facts
+
+
+def _train_copy(how: str) -> torch.Tensor:
+    ddp = DistributedDataParallel(Branches(torch.float32), bucket_cap_mb=0.01)
+    ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
+    ddp(inputs(0)).square().mean().backward()
+    if how == "deepcopy":
+        other = copy.deepcopy(ddp)
+    else:
+        buffer = io.BytesIO()
+        torch.save(ddp, buffer)
+        buffer.seek(0)
+        other = torch.load(buffer, weights_only=False)
+    assert len(other._comm_hooks) == 1
+    seen = []
+    for step in range(3):
+        other.zero_grad()
+        other(inputs(step)).square().mean().backward()
+        seen += [p.grad.flatten().clone() for p in other.parameters() if p.grad is not None]
+    return torch.cat(seen)
+
+
+def remedies(rank: int) -> Facts:
+    """Return whether torch's hooks that fail on gloo run, as hooktrace's of the same name do."""
+    os.environ["HOOKTRACE_FIX"] = "1"
+    theirs = partial(powerSGD_hook.PowerSGDState, None, 1, 2)
+    ours = partial(hooks.PowerSGDState, None, 1, 2)
+    fp16, bf16 = default_hooks.fp16_compress_wrapper, default_hooks.bf16_compress_wrapper
+    cases: dict[str, tuple[Any, Any, Any, Any]] = {
+        "powerSGD": (powerSGD_hook.powerSGD_hook, theirs, hooks.powerSGD_hook, ours),
+        "batched": (
+            *(powerSGD_hook.batched_powerSGD_hook, theirs),
+            *(hooks.batched_powerSGD_hook, ours),
+        ),
+        "tensor": (
+            *(quantization_hooks.quantization_pertensor_hook, _no_state),
+            *(hooks.quantization_pertensor_hook, _no_state),
+        ),
+        "channel": (
+            *(quantization_hooks.quantization_perchannel_hook, _no_state),
+            *(hooks.quantization_perchannel_hook, _no_state),
+        ),
+        "bf16": (
+            *(default_hooks.bf16_compress_hook, _no_state),
+            *(hooks.bf16_compress_hook, _no_state),
+        ),
+        "fp16(powerSGD)": (
+            *(fp16(powerSGD_hook.powerSGD_hook), theirs),
+            *(hooks.fp16_compress_wrapper(hooks.powerSGD_hook), ours),
+        ),
+        "bf16(allreduce)": (
+            *(bf16(default_hooks.allreduce_hook), _no_state),
+            *(hooks.bf16_compress_wrapper(default_hooks.allreduce_hook), _no_state),
+        ),
+    }
+    facts: Facts = {}
+    try:
+        for name, (hook, make, our_hook, our_make) in cases.items():
+            expected = train(None, prepare=_first(our_hook, our_make()))
+            state = make()
+            with traced():
+                facts[name] = torch.equal(expected, train(None, prepare=_first(hook, state)))
+            facts[f"{name}, iter"] = getattr(state, "iter", None)
+    finally:
+        del os.environ["HOOKTRACE_FIX"]
+    return facts
+
+
+def _no_state() -> dist.ProcessGroup | None:
+    return dist.group.WORLD
+
+
+def _first(hook: Any, state: Any) -> Callable[[DistributedDataParallel, int], None]:
+    def prepare(ddp: DistributedDataParallel, step: int) -> None:
+        if step == 0:
+            ddp.register_comm_hook(state, hook)
+
+    return prepare
+
+
+def theirs_in_ours(rank: int) -> Facts:
+    """Return whether hooktrace's PowerSGD takes torch's state, also saved and loaded."""
+    ours = train(None, prepare=_first(hooks.powerSGD_hook, hooks.PowerSGDState(None, 2, 2)))
+    state = powerSGD_hook.PowerSGDState(None, 2, 2)
+    taken = train(None, prepare=_first(hooks.powerSGD_hook, state))
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    buffer.seek(0)
+    loaded = torch.load(buffer, weights_only=False)
+    return {"same": torch.equal(ours, taken), "iter": (state.iter, loaded.iter)}
+
+
+def alone(rank: int) -> bool:
+    """Return whether a model of one rank trains as without hooktrace."""
+    groups = [dist.new_group([r]) for r in range(dist.get_world_size())]
+    stock, ours = both(partial(train, groups[rank]))
+    return torch.equal(stock, ours)

@@ -1,0 +1,130 @@
+"""``hooktrace run`` is to a script what Python is; what takes torch is in ``tests/distributed``."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.distributed.harness import REPOSITORY
+
+SHOW = """
+    import json, multiprocessing, pickle, sys
+
+    class Thing:
+        pass
+
+    if __name__ == "__main__":
+        main = sys.modules["__main__"]
+        spec = main.__spec__ and main.__spec__.name
+        print(json.dumps({
+            "argv": sys.argv, "path": sys.path, "file": __file__, "spec": spec,
+            "package": __package__, "thing": type(pickle.loads(pickle.dumps(Thing()))) is Thing,
+            "builtins": type(__builtins__).__name__,
+            "globals": sorted(n for n in globals() if n != "__annotations__"),
+        }))
+"""
+
+
+def python(
+    *arguments: str, folder: Path, stdin: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run Python in a folder."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("HOOKTRACE_", "RANK"))}
+    kept |= {"PYTHONPATH": str(REPOSITORY), "TMPDIR": str(folder)}
+    return subprocess.run(
+        [sys.executable, *arguments], cwd=folder, env=kept,
+        capture_output=True, text=True, timeout=60, check=False, input=stdin,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A folder with a script and a package, each of which shows what it sees of itself."""
+    package = tmp_path / "shown"
+    package.mkdir()
+    (tmp_path / "bin").mkdir()
+    for path in (tmp_path / "bin" / "script.py", package / "__main__.py", package / "part.py"):
+        path.write_text(textwrap.dedent(SHOW))
+    (package / "__init__.py").touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "target", [["bin/script.py"], ["-m", "shown"], ["-m", "shown.part"]], ids=lambda t: t[-1]
+)
+def test_a_script_sees_what_python_shows_it(target: list[str], folder: Path) -> None:
+    """Arguments, import path, file, module of its own classes."""
+    plain = python(*target, "--lr", "0.1", "-m", folder=folder)
+    run = python("-m", "hooktrace", "run", *target, "--lr", "0.1", "-m", folder=folder)
+    assert run.returncode == 0, run.stderr
+    seen: dict[str, Any] = json.loads(run.stdout)
+    expected: dict[str, Any] = json.loads(plain.stdout)
+    assert seen == expected
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code"),
+    [("import sys; sys.exit(7)", 7), ("raise SystemExit('bye')", 1), ("1 / 0", 1), ("1 +", 1)],
+)
+def test_how_a_script_ends_is_its_own_affair(code: str, exit_code: int, tmp_path: Path) -> None:
+    """Exit code and the last words; nothing is said of models that it did not come to."""
+    (tmp_path / "script.py").write_text(code)
+    plain = python("script.py", folder=tmp_path)
+    run = python("-m", "hooktrace", "run", "script.py", folder=tmp_path)
+    assert run.returncode == plain.returncode == exit_code
+    assert run.stderr.splitlines()[-1:] == plain.stderr.splitlines()[-1:]
+    assert "hooktrace: " not in run.stderr
+    assert list(tmp_path.iterdir()) == [tmp_path / "script.py"]
+
+
+def test_an_interrupt_ends_the_process_as_pythons_own(tmp_path: Path) -> None:
+    """By the signal, not by a message of the command line's library."""
+    (tmp_path / "script.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGINT)")
+    plain = python("script.py", folder=tmp_path)
+    run = python("-m", "hooktrace", "run", "script.py", folder=tmp_path)
+    assert run.returncode == plain.returncode
+    assert run.stderr.splitlines()[-1] == "KeyboardInterrupt"
+
+
+def test_nothing_is_imported_for_a_script_that_imports_nothing(tmp_path: Path) -> None:
+    """Neither torch, nor the library of the command line, nor what traces."""
+    heavy = "{'torch', 'typer', 'numpy', 'msgspec', 'hooktrace.tracing', 'hooktrace.hooks'}"
+    (tmp_path / "script.py").write_text(f"import sys; print({heavy} & set(sys.modules))")
+    run = python("-m", "hooktrace", "run", "script.py", folder=tmp_path)
+    assert run.stdout == "set()\n"
+
+
+def test_no_model_is_said_once_and_why(tmp_path: Path) -> None:
+    """Also where the script had children, which say nothing of their own."""
+    child = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'pass'])"
+    (tmp_path / "script.py").write_text(child)
+    run = python("-m", "hooktrace", "run", "script.py", folder=tmp_path)
+    assert run.stderr.splitlines() == [
+        "hooktrace: no DistributedDataParallel model was seen, so there is nothing to show",
+        "hooktrace: the script did not import torch",
+    ]
+    assert list(tmp_path.iterdir()) == [tmp_path / "script.py"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["--no-such"], "name the script to run, as hooktrace run train.py"),
+        (["nowhere.py"], "there is no file nowhere.py; name the script"),
+        (["-m", "no_such.module"], "No module named 'no_such'; name the script"),
+        (["-m"], "name the script to run"),
+    ],
+)
+def test_what_cannot_be_run(arguments: list[str], problem: str, tmp_path: Path) -> None:
+    """One line, exit code 2."""
+    run = python("-m", "hooktrace", "run", *arguments, folder=tmp_path)
+    assert run.returncode == 2
+    assert run.stderr.startswith(f"hooktrace run: {problem}"), run.stderr
+    assert len(run.stderr.splitlines()) == 1
