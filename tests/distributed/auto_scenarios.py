@@ -11,6 +11,7 @@ import gc
 import io
 import logging
 import os
+import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -359,7 +360,7 @@ def who_is_traced(rank: int) -> Facts:
 
 
 def instrumented_without_a_hook(rank: int) -> Facts:
-    """Return whether ``instrument(ddp)`` gives DDP's bits, and whether the model still pickles."""
+    """Return whether ``instrument(ddp)`` gives DDP's bits."""
     group = group_of_three()
     if group is None:
         return {}
@@ -391,6 +392,12 @@ def copied(rank: int) -> Facts:
             facts[how] = torch.equal(stock, _train_copy(how))
             facts[f"{how}, recorded"] = sorted({s.hook for s in hooktrace.default_tracer().steps()})
         logging.getLogger("hooktrace").removeHandler(handler)
+    ddp = DistributedDataParallel(Branches(torch.float32))
+    with hooktrace.Tracer() as tracer:
+        hooktrace.instrument(ddp, tracer=tracer)
+        copies = [copy.deepcopy(ddp), pickle.loads(pickle.dumps(ddp))]
+        facts["instrumented"] = [len(other._comm_hooks) for other in copies]
+    hooktrace.default_tracer().close()
     facts["said"] = [line for line in heard if "lost its communication hook" in line]
     return facts
 

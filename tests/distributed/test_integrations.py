@@ -51,6 +51,7 @@ def test_copies_are_traced_and_said_to_have_lost_their_hook(two: Ranks) -> None:
         assert "ddp_allreduce" in facts["deepcopy, recorded"]
         assert "ddp_allreduce" in facts["pickle, recorded"]
         assert len(facts["said"]) == 1
+        assert facts["instrumented"] == [1, 1]
 
 
 def test_remedies(two: Ranks) -> None:

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from hooktrace import Tracer, staged, trace
+from hooktrace import Operation, Tracer, staged, trace
+from hooktrace.staging import operation as operations
 from hooktrace.testing import FakeBucket
 from tests.fakes import FakeOperation, fake_clock
 
@@ -38,3 +39,10 @@ def test_an_operation_that_cannot_be_described(multi_round: bool) -> None:
         assert [s.name for s in record.stages] == ["hook", "pending"]
         assert record.wire_bytes is None
         assert tracer.losses() == {"stamp_failed": 1}
+
+
+def test_a_sparse_payload_is_not_described(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the sum is in it, what this rank sent is not known; that is no failure."""
+    monkeypatch.setattr(operations, "group_info", lambda *_: None)
+    group: Any = object()
+    assert Operation(torch.ones(3).to_sparse(), group).describe() is None
