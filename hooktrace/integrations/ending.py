@@ -10,6 +10,7 @@ knows of their models by the mark, a file that it has made.
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import sys
 import tempfile
@@ -91,6 +92,9 @@ def _summarize() -> None:
     tracer.close()
     if _here.rank == 0:
         _say(*_summary(tracer))
+    # A gloo group that is let go of later than here may abort the process, as without hooktrace;
+    # models go in circles, and their hooks with them.
+    gc.collect()
 
 
 def _summary(tracer: Any) -> list[str]:
@@ -156,8 +160,6 @@ def _had_children() -> bool:
 
 def _has_fsdp() -> bool:
     """Return whether a model of this process is sharded, as far as such a model is still there."""
-    import gc
-
     names = {"FSDPModule", "FullyShardedDataParallel"}
     kinds = {type(thing) for thing in gc.get_objects()}
     return any(names & {base.__name__ for base in kind.__mro__[:-1]} for kind in kinds)

@@ -4,6 +4,7 @@ Under torchrun it is one rank; with ``spawn`` or ``fork`` it starts two itself. 
 last parameters' bits into OUT.
 """
 
+import gc
 import multiprocessing
 import os
 import sys
@@ -35,8 +36,9 @@ def train(rank: int, store: str | None) -> None:
     if rank == 0:
         values = torch.cat([p.detach().flatten() for p in ddp.parameters()])
         OUT.write_bytes(values.numpy().tobytes())
-    del ddp
     dist.barrier()
+    del ddp
+    gc.collect()  # or gloo may abort at the end
     dist.destroy_process_group()
 
 
