@@ -3,8 +3,9 @@
     first model --model_seen--> folder of the run, mark --the process ends--> _summarize
     none        ------------------------------------------the process ends--> _complain
 
-Both go to standard error.  A process that only starts others, as a launcher does, says nothing: it
-knows of their models by the mark, a file that it has made.
+Both go to standard error.  A process that only starts others says nothing where one of them has
+seen a model: that one leaves a mark, a file whose name it was given.  What a rank starts besides, a
+loader's worker or a tool, inherits RANK and says nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import atexit
 import gc
 import os
 import sys
-import tempfile
 from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -28,13 +28,17 @@ _MARK = "_HOOKTRACE_MARK"
 
 
 class _Ending:
-    """Of this process: ``pid``, since a fork inherits it; what it saw; what it is to say."""
+    """Of this process: ``pid``, since a fork inherits it; what it saw; what it is to say.
+
+    ``first``: the process that named the mark, if it is one of this and those that it forked from.
+    """
 
     pid = 0
     tracer: Tracer | None = None
     rank = 0
     failed = False
-    is_first = False
+    first = 0
+    is_helper = False
 
 
 _here = _Ending()
@@ -43,16 +47,30 @@ _here = _Ending()
 def watch() -> None:
     """Say at the end of this process what there is to say."""
     _here.pid = os.getpid()
+    if "RANK" in os.environ:  # a launcher's child, or a child of such a one
+        _here.is_helper = _MARK in os.environ
+        watch_first()
     atexit.register(_complain)
 
 
 def watch_first() -> None:
-    """The same for the process that the user started, whose children leave a mark."""
-    _here.is_first = "RANK" not in os.environ
-    if _here.is_first:
-        handle, path = tempfile.mkstemp(prefix="hooktrace-")
-        os.close(handle)
-        os.environ[_MARK] = path
+    """The same for the process that the user or a launcher started; its children leave a mark."""
+    if _MARK not in os.environ:
+        _here.first = os.getpid()
+        os.environ[_MARK] = os.path.join(_temporary(), f"hooktrace-{os.urandom(8).hex()}")
+
+
+def _is_first() -> bool:
+    return _here.first == os.getpid()
+
+
+def _temporary() -> str:
+    """Return a folder in which files can be made, mostly without an import that takes 9 ms."""
+    if os.access("/tmp", os.W_OK):
+        return "/tmp"
+    import tempfile
+
+    return tempfile.gettempdir()
 
 
 def failed() -> None:
@@ -81,8 +99,9 @@ def model_seen() -> None:
 
 
 def _leave_mark() -> None:
-    with suppress(KeyError, OSError), open(os.environ[_MARK], "w") as mark:
-        mark.write("seen")
+    if not _is_first():
+        with suppress(KeyError, OSError):
+            open(os.environ[_MARK], "x").close()
 
 
 def _summarize() -> None:
@@ -116,24 +135,23 @@ def _summary(tracer: Any) -> list[str]:
 def _complain() -> None:
     if _here.pid != os.getpid():
         return
-    is_rank_0 = os.environ.get("RANK") == "0" and "torch" in sys.modules
-    is_bare = _here.tracer is None and not _here.failed
-    if is_bare and (is_rank_0 or (_here.is_first and not _is_marked())):
+    is_over = not _here.failed and not hasattr(sys, "last_type")  # nothing was raised
+    is_bare = _here.tracer is None and not _here.is_helper
+    if is_over and is_bare and _is_asked() and not os.path.exists(os.environ.get(_MARK, "")):
         _leave_mark()
         _say(
             "no DistributedDataParallel model was seen, so there is nothing to show",
             _why(),
         )
-    if _here.is_first:
+    if _is_first():
         with suppress(KeyError, OSError):
             os.unlink(os.environ[_MARK])
 
 
-def _is_marked() -> bool:
-    try:
-        return os.path.getsize(os.environ[_MARK]) > 0
-    except (KeyError, OSError):
-        return False
+def _is_asked() -> bool:
+    """Return whether this process answers for the job: one rank, or who started all of it."""
+    rank = os.environ.get("RANK")
+    return _is_first() if rank is None else rank == "0" and "torch" in sys.modules
 
 
 def _why() -> str:

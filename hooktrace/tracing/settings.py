@@ -33,7 +33,7 @@ def _steps(value: str) -> int:
 _PROMETHEUS: dict[str, tuple[str, Callable[[str], object]]] = {
     "HOOKTRACE_PROMETHEUS_ADDR": ("addr", str),
     "HOOKTRACE_PROMETHEUS_FILE_SD": ("file_sd", str),
-    "HOOKTRACE_PROMETHEUS_BUCKET_HISTOGRAMS": ("bucket_histograms", _is_on),
+    "HOOKTRACE_PROMETHEUS_BUCKET_HISTOGRAMS": ("bucket_histograms", is_on),
 }
 """What else ``PrometheusExporter`` is given, where HOOKTRACE_PROMETHEUS_PORT asks for one."""
 

@@ -1,12 +1,14 @@
-"""A training script that knows nothing of hooktrace: ``auto_script.py OUT [spawn|fork|exit]``.
+"""A training script that knows nothing of hooktrace: ``auto_script.py OUT [HOW]``.
 
 Under torchrun it is one rank; with ``spawn`` or ``fork`` it starts two itself.  Rank 0 writes the
-last parameters' bits into OUT.
+last parameters' bits into OUT.  With ``children`` each rank starts two that import torch and train
+nothing, as loaders' workers and tools do; with ``exit`` each ends with code 7.
 """
 
 import gc
 import multiprocessing
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -53,5 +55,10 @@ if __name__ == "__main__":
             child.join(100)
         sys.exit(max(child.exitcode or 0 for child in children))
     train(int(os.environ.get("RANK", "0")), None)
+    if HOW == "children":
+        worker = multiprocessing.get_context("spawn").Process(target=__import__, args=("torch",))
+        worker.start()
+        worker.join(100)
+        subprocess.run([sys.executable, "-c", "import torch"], check=True)
     if HOW == "exit":
         sys.exit(7)

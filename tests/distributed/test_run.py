@@ -69,6 +69,13 @@ def test_torchrun(tmp_path: Path) -> None:
     expect_summary(traced, tmp_path)
 
 
+def test_what_a_rank_starts_besides(tmp_path: Path) -> None:
+    """It makes no model, which is no news: the rank has made one."""
+    code, said = call([*TORCHRUN, "--nproc-per-node", "2", *RUN, SCRIPT, "x", "children"], tmp_path)
+    assert code == 0, said
+    expect_summary(said, tmp_path)
+
+
 @pytest.mark.parametrize("how", ["spawn", "fork"])
 def test_ranks_that_the_script_starts(how: str, tmp_path: Path) -> None:
     """The process that starts them makes no model, and says nothing of that."""

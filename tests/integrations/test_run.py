@@ -113,6 +113,13 @@ def test_no_model_is_said_once_and_why(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [tmp_path / "script.py"]
 
 
+def test_what_was_raised_under_another_launcher(tmp_path: Path) -> None:
+    """A script that fails before its model is no script without one."""
+    begin = "from hooktrace.integrations import ending, start; start.begin(); ending.watch_first()"
+    assert "no Dist" in python("-c", begin, folder=tmp_path).stderr
+    assert "no Dist" not in python("-c", f"{begin}; 1 / 0", folder=tmp_path).stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
