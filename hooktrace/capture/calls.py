@@ -111,16 +111,20 @@ class BucketCall:
     raised, and where.  ``unknown``: why a stamp failed, if one did.  ``held``: the call has ended,
     but hooktrace still looks at its result, and keeps it from the ring.  ``backward_end``: of
     the last bucket in a backward pass: when that had nothing left to compute, or why it is unknown.
+
+    What each call sets is in slots, one small block of memory; what few set is in the class until
+    one does, and then in a dictionary that the others never have.
     """
 
-    shadow = False
-    staged = True
+    __slots__ = (
+        *("__dict__", "_issued", "_operation", "_recorder"),
+        *("done", "launched", "ready", "rounds", "shadow", "slot", "staged", "step"),
+    )
+
     held = False
     entered: int | None = None
     started: int | None = None
-    launched: int | None = None
     backward_end: int | None = None
-    done = NOT_YET
     released: int | None = None
     error: str | None = None
     error_stage = ""
@@ -130,15 +134,19 @@ class BucketCall:
     around_backward: tuple[DeviceEvent, ...] = ()
     """There, of a call that watches backward: its hook has returned, backward has ended."""
 
-    _operation: Stamped | None = None
-    _issued = 0
-
-    def __init__(self, slot: BucketSlot, step: int, ready: int, recorder: Recorder) -> None:
+    def __init__(
+        self, slot: BucketSlot, step: int, ready: int, recorder: Recorder, shadow: bool = False
+    ) -> None:
         self.slot = slot
         self.step = step
         self.ready = ready
-        self.rounds: list[Round] = []
+        self.shadow = shadow
+        self.rounds: tuple[Round, ...] = ()
+        self.launched: int | None = None
+        self.done = NOT_YET
+        self.staged = True
         self._recorder = recorder
+        self._operation: Stamped | None = None
 
     @property
     def in_flight(self) -> bool:
@@ -203,7 +211,7 @@ class BucketCall:
                 if known is None:
                     self._see_from_outside()
                 elif self.staged:
-                    self.rounds.append(_new(Round, (known, self._issued, arrived)))
+                    self.rounds += (_new(Round, (known, self._issued, arrived)),)
             except Exception as error:
                 self.lose_stamps(error)
 
@@ -235,7 +243,7 @@ class BucketCall:
         """Go on as for an opaque hook: call, return and completion are all that is seen."""
         self._operation = None
         self.staged = False
-        self.rounds.clear()
+        self.rounds = ()
 
 
 _new = tuple.__new__

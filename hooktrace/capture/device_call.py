@@ -17,9 +17,13 @@ class DeviceCall(BucketCall):
     Raises ``RuntimeError`` where that stream is being captured into a graph.
     """
 
-    def __init__(self, slot: BucketSlot, step: int, ready: int, recorder: Recorder) -> None:
+    __slots__ = ()
+
+    def __init__(
+        self, slot: BucketSlot, step: int, ready: int, recorder: Recorder, shadow: bool = False
+    ) -> None:
         refuse_captured_stream(slot.device)
-        super().__init__(slot, step, ready, recorder)
+        super().__init__(slot, step, ready, recorder, shadow)
         self.events: list[DeviceEvent] | None = []
         self._record()
 

@@ -123,8 +123,8 @@ class TracedHook:
             if step >= model.sample_step:
                 sampled = self._sample(CallStart(slot, step, ready, bucket, state))
             recorder: Recorder = tracer if sampled is None else sampled.recorder(tracer)
-            call = (DeviceCall if slot.has_events else BucketCall)(slot, step, ready, recorder)
-            call.shadow = shadow
+            new_call = DeviceCall if slot.has_events else BucketCall
+            call = new_call(slot, step, ready, recorder, shadow)
             if slot.is_last:
                 call.watch_backward()
             slot.last_call = call

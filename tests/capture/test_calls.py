@@ -24,7 +24,7 @@ def test_a_clock_that_fails_leaves_the_stages_unknown(good: int) -> None:
     call.finished()
     assert calls == [call]
     assert call.unknown == "RuntimeError: the clock is lost"
-    assert call.rounds == []
+    assert call.rounds == ()
     assert not call.staged
     assert not call.in_flight
     assert call.done == NOT_YET
