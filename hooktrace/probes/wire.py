@@ -131,7 +131,7 @@ class FlightRecorder:
         self._read_ns = -1
         self._rested_ns = 0
         self._took_ns = 0
-        self._issued: list[Issued] = []
+        self._entries: dict[str, list[dict[str, Any]]] = {}
         self._reaches_ns: dict[str, int] = {}
         self._why: dict[str, str] = {}
 
@@ -151,7 +151,21 @@ class FlightRecorder:
             why = _FORGOTTEN
         if why is not None:
             raise UnknownError(why)
-        return [issued for issued in self._issued if from_ns <= issued.wall_ns <= to_ns]
+        found = [one for name in self._entries for one in self._between(name, from_ns, to_ns)]
+        return sorted(found, key=lambda one: one.wall_ns)
+
+    def _between(self, name: str, from_ns: int, to_ns: int) -> list[Issued]:
+        """Return what a recorder lists of that time: of all that it holds, some per cent."""
+        try:
+            return [
+                _issued(entry)
+                for entry in self._entries[name]
+                if from_ns <= entry["time_created_ns"] <= to_ns
+                and entry["process_group"][0]
+                and "recv" not in entry["profiling_name"]
+            ]
+        except Exception as error:
+            raise UnknownError(_unreadable(name, error)) from error
 
     def _read_again(self) -> None:
         # Before the dump: what is issued while it runs may be missing in it.
@@ -162,13 +176,12 @@ class FlightRecorder:
                 "rarely; a smaller TORCH_FR_BUFFER_SIZE is read faster"
             )
         self._read_ns = now
-        self._issued, self._reaches_ns, self._why = [], {}, {}
+        self._entries, self._reaches_ns, self._why = {}, {}, {}
         for name, dump in self._dumps.items():
             try:
                 self._read(name, dump)
-            except Exception as error:  # another version's format
-                self._why[name] = f"torch's {name} cannot be read ({type(error).__name__}: {error})"
-        self._issued.sort(key=lambda issued: issued.wall_ns)
+            except Exception as error:
+                self._why[name] = _unreadable(name, error)
         self._took_ns = time.time_ns() - now
         if self._took_ns > _LONG_NS:
             self._rested_ns = now + 1000 * self._took_ns
@@ -178,14 +191,15 @@ class FlightRecorder:
         entries = pickle.loads(dump(True, False)).get("entries")
         if not entries:
             return
-        self._issued += [
-            _issued(entry)
-            for entry in entries
-            if entry["process_group"][0] and "recv" not in entry["profiling_name"]
-        ]
+        self._entries[name] = entries
         # Record 0 is the process's first: nothing was forgotten.
         forgetful = entries[0]["record_id"] > 0
         self._reaches_ns[name] = entries[0]["time_created_ns"] if forgetful else 0
+
+
+def _unreadable(name: str, error: Exception) -> str:
+    """Return why nothing is known: another version's format, say."""
+    return f"torch's {name} cannot be read ({type(error).__name__}: {error})"
 
 
 _MISSING = "this torch has no Flight Recorder for the hook's backend"

@@ -12,7 +12,7 @@ from what the model gets wrong, with the same model fed with the profiler's rele
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -37,6 +37,8 @@ _WARMUP_STEPS = 6
 _EVENTS = ("gloo:all_reduce", "gloo:all_gather")
 DECOMPRESSING = ("fp16", "allgather", "quantize-per-channel", "powersgd-rank2")
 """Hooks whose callbacks have something to do."""
+
+ALL = ("allreduce", *DECOMPRESSING)
 
 
 class WireComparison(NamedTuple):
@@ -79,15 +81,20 @@ class WireComparison(NamedTuple):
 
 
 def compare_on_two_ranks(
-    steps: int, hook: str = "allreduce", deadline_s: float = 300.0
-) -> list[WireComparison]:
-    """Run ``steps`` profiled and traced steps of a hook of the catalogue, and compare each rank."""
-    return run_ranks(2, _measure, steps, hook, deadline_s=deadline_s)
+    steps: int, names: Sequence[str] = ALL, deadline_s: float = 900.0
+) -> dict[str, Sequence[WireComparison]]:
+    """Run ``steps`` profiled and traced steps of each hook; return both ranks' comparisons.
+
+    ``names``: in the catalogue.
+    """
+    ranks = run_ranks(2, _measure, steps, names, deadline_s=deadline_s)
+    return dict(zip(names, zip(*ranks, strict=True), strict=True))
 
 
 def wire(*, quick: bool) -> Iterator[Row]:
     """Yield how far wire stages, and launch -> done, are from the profiler's durations."""
-    comparison, _ = compare_on_two_ranks(10 if quick else 40)
+    compared = compare_on_two_ranks(10 if quick else 40)
+    comparison, _ = compared["allreduce"]
     event = comparison.event_ns
     off, naive_off = (abs(ns - event) for ns in (comparison.wire_ns, comparison.naive_ns))
     yield Row("all_reduce of 8 MB, profiler's duration", (event / 1e6).tolist(), "ms")
@@ -102,7 +109,7 @@ def wire(*, quick: bool) -> Iterator[Row]:
     what = "launch -> done - profiler's event, for contrast"
     yield Row(what, (100 * naive_off / event).tolist(), "%")
     for hook in DECOMPRESSING:
-        found = compare_on_two_ranks(10 if quick else 40, hook)
+        found = compared[hook]
         over = [one.wire_sum_over(one.modelled) for one in found]
         what = f"{hook}: sum of wire stages, over that by the profiler's release times"
         yield Row(what, over, "x", budget=1.02)
@@ -111,7 +118,11 @@ def wire(*, quick: bool) -> Iterator[Row]:
         )
 
 
-def _measure(steps: int, hook: str) -> WireComparison:
+def _measure(steps: int, names: Sequence[str]) -> list[WireComparison]:
+    return [_compare(steps, name) for name in names]
+
+
+def _compare(steps: int, hook: str) -> WireComparison:
     data = torch.randn(32, 1024)
     entry = next(entry for entry in hooks.catalogue() if entry.name == hook)
     # Without probes, whose all-reduces the profiler would count too.
