@@ -11,8 +11,9 @@ from pathlib import Path
 
 TESTS = Path(__file__).parent
 PACKAGE = TESTS.parent / "hooktrace"
-PLACES = ("distributed", "browser", "device", "cuda", "docs")
-"""Folders of tests that take several processes, a browser or a device, or that are of the docs."""
+PLACES = ("distributed", "browser", "device", "cuda", "docs", "dashboards")
+"""Folders of tests that take several processes, a browser or a device, or that are of the docs or
+of what is in ``dashboards/``."""
 
 CROSS_CUTTING = {
     "test_layering.py": "imports between all packages",

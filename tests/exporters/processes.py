@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
 import subprocess
 import time
@@ -12,6 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
+
+import pytest
 
 T = TypeVar("T")
 
@@ -74,3 +78,45 @@ def running(command: Sequence[str], log: Path) -> Iterator[None]:
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()
+
+
+class Prometheus:
+    """A running Prometheus that is asked over HTTP."""
+
+    def __init__(self, port: int) -> None:
+        self._base = f"http://127.0.0.1:{port}/api/v1/"
+
+    def __call__(self, promql: str) -> list[dict[str, Any]]:
+        """Return the series of an instant query."""
+        result: list[dict[str, Any]] = self.ask(f"query?query={quote(promql)}")["result"]
+        return result
+
+    def ask(self, what: str) -> dict[str, Any]:
+        """Return the data of any path of the API."""
+        data: dict[str, Any] = get_json(self._base + what)["data"]
+        return data
+
+
+@contextmanager
+def prometheus(
+    folder: Path, rules: Sequence[Path] = (), **scrape_config: object
+) -> Iterator[Prometheus]:
+    """Run a real Prometheus that finds targets in ``folder/targets``; yields what asks it."""
+    program = shutil.which("prometheus")
+    if program is None:
+        pytest.skip("no prometheus; apt-get install prometheus")
+    found = {"job_name": "hooktrace", "file_sd_configs": [{"files": [f"{folder}/targets/*.json"]}]}
+    config = {
+        "global": {
+            "scrape_interval": "200ms", "scrape_timeout": "200ms", "evaluation_interval": "1s",
+        },
+        "rule_files": [str(path) for path in rules],
+        "scrape_configs": [found | scrape_config],
+    }  # fmt: skip
+    (folder / "prometheus.yml").write_text(json.dumps(config))
+    (folder / "targets").mkdir(exist_ok=True)  # one that comes later is found in five minutes
+    port = free_port()
+    command = [program, f"--config.file={folder}/prometheus.yml"]
+    command += [f"--storage.tsdb.path={folder}/data", f"--web.listen-address=127.0.0.1:{port}"]
+    with running(command, folder / "prometheus.log"):
+        yield Prometheus(port)

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 from msgspec.structs import replace
@@ -18,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from hooktrace.records.metrics import TARGET_LABELS
 from tests.exporters.conftest import Make
-from tests.exporters.processes import free_port, get, get_json, running, until
+from tests.exporters.processes import free_port, get, prometheus, until
 from tests.exporters.records_sample import (
     HOOK,
     MODEL,
@@ -117,34 +112,6 @@ def test_close_frees_the_port_and_may_be_repeated(make: Make) -> None:
     assert not first._endpoint.thread.is_alive()
     second = make(port=first.port, local_rank=0)
     assert get(second.url) == ""
-
-
-Query = Callable[[str], list[dict[str, Any]]]
-
-
-@contextmanager
-def prometheus(folder: Path, **scrape_config: object) -> Iterator[Query]:
-    """Run a real Prometheus that finds targets in ``folder/targets``; yields what asks it."""
-    program = shutil.which("prometheus")
-    if program is None:
-        pytest.skip("no prometheus; apt-get install prometheus")
-    found = {"job_name": "hooktrace", "file_sd_configs": [{"files": [f"{folder}/targets/*.json"]}]}
-    config = {
-        "global": {"scrape_interval": "200ms", "scrape_timeout": "200ms"},
-        "scrape_configs": [found | scrape_config],
-    }
-    (folder / "prometheus.yml").write_text(json.dumps(config))
-    port = free_port()
-    command = [program, f"--config.file={folder}/prometheus.yml"]
-    command += [f"--storage.tsdb.path={folder}/data", f"--web.listen-address=127.0.0.1:{port}"]
-
-    def query(promql: str) -> list[dict[str, Any]]:
-        url = f"http://127.0.0.1:{port}/api/v1/query?query={quote(promql)}"
-        result: list[dict[str, Any]] = get_json(url)["data"]["result"]
-        return result
-
-    with running(command, folder / "prometheus.log"):
-        yield query
 
 
 def values(series: list[dict[str, Any]], label: str) -> dict[str, str]:

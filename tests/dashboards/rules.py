@@ -1,0 +1,56 @@
+"""Names in rules and dashboards, read without a parser of YAML."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+from hooktrace.records.metrics import METRICS
+
+from ..distributed.harness import REPOSITORY
+
+FOLDER = REPOSITORY / "dashboards"
+RULES = [FOLDER / "recording.rules.yml", FOLDER / "alerts.yml"]
+_SUFFIXES = {"histogram": ("_bucket", "_sum", "_count")}
+
+
+def series() -> set[str]:
+    """Return the name of every series that the table of metrics gives."""
+    return {
+        metric.prometheus_name + suffix
+        for metric in METRICS
+        for suffix in _SUFFIXES.get(metric.kind, ("",))
+    }
+
+
+def named(text: str) -> set[str]:
+    """Return what look like series of hooktrace, recorded ones included."""
+    return set(re.findall(r"[\w:]*hooktrace_[\w:]*", text))
+
+
+def code(path: Path) -> str:
+    """Return a YAML file without comments."""
+    return re.sub(r"(^|\s)#.*", "", path.read_text("utf-8"))
+
+
+def recorded() -> set[str]:
+    """Return what the recording rules make."""
+    return set(re.findall(r"- record: (\S+)", code(RULES[0])))
+
+
+def alerts() -> list[str]:
+    """Return the names of all alerts."""
+    return re.findall(r"- alert: (\w+)", code(RULES[1]))
+
+
+def generator() -> ModuleType:
+    """Return the script that makes the dashboards; importing it needs no SDK."""
+    spec = importlib.util.spec_from_file_location("dashboards_generate", FOLDER / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

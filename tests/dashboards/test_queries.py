@@ -1,0 +1,110 @@
+"""Every query of every panel and rule has data of a real job, asked of a real Prometheus."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from hooktrace.ranks.job import loopback
+
+from ..distributed.harness import REPOSITORY
+from ..exporters.processes import Prometheus, prometheus, until
+from . import rules
+
+pytestmark = pytest.mark.slow
+
+DEADLINE_S = 120.0
+QUERIES = [q for d in rules.generator().DASHBOARDS for p in d.panels for q in p.queries]
+
+
+@contextmanager
+def job(folder: Path) -> Iterator[None]:
+    """Train on two ranks while the block runs; its ranks end by themselves."""
+    end, log = folder / "end", folder / "job.log"
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("HOOKTRACE_", "OTEL_"))}
+    environment |= {
+        "PYTHONPATH": str(REPOSITORY),
+        "GLOO_SOCKET_IFNAME": loopback(),
+        "OMP_NUM_THREADS": "1",
+        "HOOKTRACE_PROMETHEUS_PORT": "0",
+        "HOOKTRACE_PROMETHEUS_FILE_SD": str(folder / "targets"),
+        "HOOKTRACE_ERROR_EVERY": "5",
+    }
+    launch = ["torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    script = Path(__file__).with_name("job.py")
+    with (
+        log.open("w") as output,
+        subprocess.Popen(
+            [sys.executable, "-m", *launch, str(script), str(end)],
+            stdout=output, stderr=subprocess.STDOUT, env=environment,
+        ) as process,
+    ):  # fmt: skip
+        try:
+            yield
+            end.touch()
+            assert process.wait(DEADLINE_S) == 0, log.read_text()[-3000:]
+        finally:
+            process.terminate()
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """A Prometheus with the rules, which reads two ranks that train."""
+    folder = tmp_path_factory.mktemp("job")
+    with prometheus(folder, rules.RULES) as query, job(folder):
+        log = folder / "prometheus.log"
+        ready = until(
+            lambda: query("sum(increase(hooktrace_arrival_lag_seconds_count[1h])) > 20"),
+            bool, log, DEADLINE_S,
+        )  # fmt: skip
+        assert ready
+        yield query
+
+
+def filled(expr: str) -> str:
+    """Return a panel's query as Grafana sends it, of all jobs and models."""
+    values = {"$__rate_interval": "10s", "$job": ".*", "$model": ".*"}
+    for name, value in values.items():
+        expr = expr.replace(name, value)
+    return expr
+
+
+@pytest.mark.parametrize("query", QUERIES, ids=lambda q: q.expr[:60])
+def test_a_panels_query_has_data(query: object, asked: Prometheus, tmp_path: Path) -> None:
+    """At once or when the next scrapes are in; what nothing is wrong with has none, but zeros."""
+    expr = filled(query.expr)  # type: ignore[attr-defined]
+    log = tmp_path / "log"
+    log.touch()
+    if query.none_while:  # type: ignore[attr-defined]
+        assert asked(expr) == []
+        assert expr.endswith(" > 0")
+        expr = expr.removesuffix(" > 0")
+    found = until(lambda: asked(expr), bool, log)
+    assert all(one["value"][1] != "NaN" for one in found), found
+
+
+def test_what_is_recorded_has_data(asked: Prometheus, tmp_path: Path) -> None:
+    """Each rule's name is a series of the job."""
+    (tmp_path / "log").touch()
+    for name in rules.recorded():
+        assert until(lambda n=name: asked(n), bool, tmp_path / "log"), name  # type: ignore[misc]
+
+
+def test_no_rule_fails(asked: Prometheus, tmp_path: Path) -> None:
+    """Each was evaluated without an error; alerts have data when they fire (test_rules.py)."""
+    (tmp_path / "log").touch()
+
+    def found() -> list[tuple[str, str, str]]:
+        groups = asked.ask("rules")["groups"]
+        return [
+            (r["name"], r["health"], r.get("lastError", "")) for g in groups for r in g["rules"]
+        ]
+
+    healthy = until(found, lambda r: all(health == "ok" for _, health, _ in r), tmp_path / "log")
+    assert {name for name, _, _ in healthy} == rules.recorded() | set(rules.alerts())
