@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import torch
 
-from ..records import BucketLayout
+from ..records import BucketLayout, BucketRecord
 from .backward import graph_task_id
 from .device_events import has_events
 
@@ -72,10 +72,11 @@ class BucketSlot:
     """One bucket of one generation of one model; its numbers never change.
 
     ``is_last`` is set when the bucket says so, which one of a static graph's first backward pass
-    does not do before the second.
+    does not do before the second.  ``blank``: what the records of all its calls have in common.
     """
 
     __slots__ = (
+        "blank",
         "buffer",
         "device",
         "device_type",
@@ -117,6 +118,23 @@ class BucketSlot:
             for position, parameter in enumerate(bucket.parameters())
         )
         self.last_call: LastCall | None = None
+        self.blank = BucketRecord(
+            model=model.name,
+            hook=model.hook,
+            generation=self.generation,
+            step=0,
+            bucket=index,
+            is_last=False,
+            dtype=self.dtype,
+            device_type=self.device_type,
+            numel=self.numel,
+            gradient_bytes=self.gradient_bytes,
+            parameter_count=len(self.parameters),
+            ready_ns=0,
+            launched_ns=0,
+            done_ns=0,
+            stages=(),
+        )
 
     def layout(self) -> BucketLayout:
         """Return the slot as a record."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 
@@ -34,14 +34,15 @@ from ..records.anomalies import ANOMALIES
 Labels = tuple[str, ...]
 
 Observation = tuple[m.Metric, Labels, float]
-"""A metric, label values in the order of ``metric.labels``, and one value.
+"""A metric, label values in the order of ``metric.labels``, and one value."""
 
-A bucket gives about seven of them, so they are plain tuples: making a named one costs as much again
-as all else that becomes of it.
+Column = tuple[m.Metric, Sequence[Labels], Sequence[float]]
+"""Observations of one metric: the labels of each, and the value of each.
+
+A bucket gives about seven: together they are added in two thirds of the time.
 """
 
-
-Group = tuple[tuple[str, str] | None, list[Observation]]
+Group = tuple[tuple[str, str] | None, list[Column]]
 """Observations of one model, named with its hook, whose labels begin with it; ``None``: of none."""
 
 
@@ -68,28 +69,27 @@ _last = _Last()
 def _observe(batch: Batch) -> Iterator[Group]:
     run = batch.run
     labels = (run.run_id, str(run.world_size), run.backend, run.torch_version)
-    yield None, [(m.RUN, labels, 1.0)]
+    yield None, [(m.RUN, [labels], [1.0])]
     for layout in batch.of(LayoutRecord):
         model = layout.model, layout.hook
-        yield model, list(_observe_layout(layout, model))
+        yield model, _columns(_observe_layout(layout, model))
     for step, buckets in batch.steps:
         model = step.model, step.hook
-        yield (
-            model,
-            [
-                *_observe_step(step, model),
-                *_observe_sent(step, buckets, model),
-                *_observe_buckets(buckets, model, timed=step.counts),
-            ],
-        )
+        yield model, _columns(_observe_step(step, model))
+        yield model, _columns(_observe_sent(step, buckets, model))
+        yield model, list(_observe_buckets(buckets, model, timed=step.counts))
     for anomaly in batch.of(AnomalyRecord):
         model = anomaly.model, anomaly.hook
-        yield model, [(m.ANOMALIES, (*model, anomaly.kind), 1)]
+        yield model, [(m.ANOMALIES, [(*model, anomaly.kind)], [1])]
     for skew in batch.of(SkewRecord):
         if skew.uncertainty_ns is not None:
             model = skew.model, skew.hook
-            yield model, [(m.ARRIVAL_LAG, model, skew.lag_ns / 1e9)]
-    yield None, list(_observe_process(batch))
+            yield model, [(m.ARRIVAL_LAG, [model], [skew.lag_ns / 1e9])]
+    yield None, _columns(_observe_process(batch))
+
+
+def _columns(observations: Iterable[Observation]) -> list[Column]:
+    return [(metric, [labels], [value]) for metric, labels, value in observations]
 
 
 def _observe_process(batch: Batch) -> Iterator[Observation]:
@@ -149,19 +149,35 @@ def _observe_sent(
 
 def _observe_buckets(
     buckets: Iterable[BucketRecord], model: Labels, *, timed: bool
-) -> Iterator[Observation]:
-    for bucket in buckets:
-        labels = (*model, m.bucket_label(bucket.bucket))
-        yield (m.GRADIENT_BYTES, labels, bucket.gradient_bytes)
-        if bucket.wire_bytes is not None and bucket.sent is None:  # a counter has to see all steps
-            yield (m.WIRE_BYTES, labels, bucket.wire_bytes)
+) -> Iterator[Column]:
+    labels = [(*model, m.bucket_label(b.bucket)) for b in buckets]
+    yield m.GRADIENT_BYTES, labels, [b.gradient_bytes for b in buckets]
+    # A counter has to see all steps, and what an opaque hook sends is known of few.
+    yield _known(m.WIRE_BYTES, labels, [b.wire_bytes if b.sent is None else None for b in buckets])
+    for own, bucket in zip(labels, buckets, strict=True):
         if bucket.error is not None and not bucket.shadow:
-            yield from _observe_error(bucket.error, labels)
-        interval = bucket.interval_ns
-        if timed and interval is not None and bucket.exception is None:
-            yield (m.BUCKET_DURATION, labels, (interval[1] - interval[0]) / 1e9)
-            for name, ns in bucket.stage_totals_ns().items():
-                yield (m.STAGE_DURATION, (*model, name), ns / 1e9)
+            yield from _columns(_observe_error(bucket.error, own))
+    if timed:
+        took = [b.duration_ns if b.exception is None else None for b in buckets]
+        yield _known(m.BUCKET_DURATION, labels, [None if ns is None else ns / 1e9 for ns in took])
+        in_stages = [
+            b.stage_totals_ns() for b, ns in zip(buckets, took, strict=True) if ns is not None
+        ]
+        of_stage = {name: (*model, name) for totals in in_stages for name in totals}
+        yield (
+            m.STAGE_DURATION,
+            [of_stage[name] for totals in in_stages for name in totals],
+            [ns / 1e9 for totals in in_stages for ns in totals.values()],
+        )
+
+
+def _known(metric: m.Metric, labels: list[Labels], values: list[float | None]) -> Column:
+    """Return a column without what is not known."""
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        pairs = zip(labels, values, strict=True)
+        labels = [own for own, value in pairs if value is not None]
+    return metric, labels, known
 
 
 def _observe_error(error: ErrorRecord, labels: Labels) -> Iterator[Observation]:
@@ -206,30 +222,35 @@ class Family:
         return Family(self.metric, self.values.copy(), found)
 
     @property
-    def add(self) -> Callable[[Labels, float], None]:
-        """Takes one observation: counters add up, gauges and totals so far are the last one."""
+    def add(self) -> Callable[[Sequence[Labels], Sequence[float]], None]:
+        """Takes observations: counters add up, gauges and totals so far are the last one."""
         metric = self.metric
         if metric.kind == "histogram":
             return self._spread
         if metric.kind == "counter" and not metric.cumulative:
             return self._count
-        return self.values.__setitem__
+        return self._replace
 
-    def _count(self, labels: Labels, value: float) -> None:
-        self.values[labels] = self.values.get(labels, 0.0) + value
+    def _replace(self, labels: Sequence[Labels], values: Sequence[float]) -> None:
+        self.values.update(zip(labels, values, strict=True))
 
-    def _spread(self, labels: Labels, value: float) -> None:
-        bounds = self.metric.buckets
-        state = self.distributions.get(labels)
-        if state is None:
-            state = Distribution([0] * (len(bounds) + 1), 0.0, value, value)
-            self.distributions[labels] = state
-        state.counts[bisect_left(bounds, value)] += 1
-        state.total += value
-        if value < state.least:
-            state.least = value
-        elif value > state.most:
-            state.most = value
+    def _count(self, labels: Sequence[Labels], values: Sequence[float]) -> None:
+        totals = self.values
+        for own, value in zip(labels, values, strict=True):
+            totals[own] = totals.get(own, 0.0) + value
+
+    def _spread(self, labels: Sequence[Labels], values: Sequence[float]) -> None:
+        bounds, states = self.metric.buckets, self.distributions
+        for own, value in zip(labels, values, strict=True):
+            state = states.get(own)
+            if state is None:
+                state = states[own] = Distribution([0] * (len(bounds) + 1), 0.0, value, value)
+            state.counts[bisect_left(bounds, value)] += 1
+            state.total += value
+            if value < state.least:
+                state.least = value
+            elif value > state.most:
+                state.most = value
 
 
 class Aggregates:
@@ -244,14 +265,14 @@ class Aggregates:
         self._families = {metric: Family(metric) for metric in m.METRICS}
         self._add = {metric: family.add for metric, family in self._families.items()}
 
-    def add(self, observations: Iterable[Observation]) -> None:
+    def add(self, observations: Iterable[Column]) -> None:
         """Add a batch's observations; a reader sees all of them or none."""
         add = self._add
         with self._lock:
-            for metric, labels, value in observations:
+            for metric, labels, values in observations:
                 if metric is m.GENERATION:
-                    self._forget_sizes(labels)
-                add[metric](labels, value)
+                    self._forget_sizes(*labels)
+                add[metric](labels, values)
 
     def _forget_sizes(self, model: Labels) -> None:
         # A rebuild may leave fewer buckets; the sizes of the old ones would stay.

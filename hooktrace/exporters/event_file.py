@@ -57,9 +57,11 @@ class EventFile:
 
     def scalars(self, step: int, wall_ns: int, values: Iterable[tuple[str, float]]) -> None:
         """Add (tag, value) pairs as one event."""
-        self._event(
-            step, wall_ns, [Summary.Value(tag=tag, simple_value=value) for tag, value in values]
-        )
+        event = Event(wall_time=wall_ns / 1e9, step=step)
+        add = event.summary.value.add  # made in place: a message that is given is copied
+        for tag, value in values:
+            add(tag=tag, simple_value=value)
+        self._add(event)
 
     def histogram(self, step: int, wall_ns: int, tag: str, durations_ns: array[int]) -> None:
         """Add one histogram, in ms, of durations; at least one, none below 0."""

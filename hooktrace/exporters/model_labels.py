@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from ..records import metrics as m
-from .aggregates import Group, Observation
+from .aggregates import Column, Group
 
 logger = logging.getLogger("hooktrace")
 
@@ -46,16 +46,16 @@ class ModelLabels:
             )
         return False
 
-    def fold(self, groups: Iterable[Group]) -> Iterator[Observation]:
+    def fold(self, groups: Iterable[Group]) -> Iterator[Column]:
         """Yield observations with bounded model labels, without gauges of models beyond them."""
         return chain.from_iterable(map(self._fold, groups))
 
-    def _fold(self, group: Group) -> list[Observation]:
+    def _fold(self, group: Group) -> list[Column]:
         model, observations = group
         if model is None or self.knows(*model):
             return observations
         return [
-            (metric, (*_OTHER, *labels[2:]), value)
-            for metric, labels, value in observations
+            (metric, [(*_OTHER, *own[2:]) for own in labels], values)
+            for metric, labels, values in observations
             if metric.kind != "gauge"
         ]

@@ -25,7 +25,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from ..records import Batch
 from ..records.metrics import METRICS, Metric
-from .aggregates import Aggregates, Distribution, Family, Labels, Observation, observe
+from .aggregates import Aggregates, Column, Distribution, Family, Labels, observe
 from .model_labels import ModelLabels
 
 Attributes = dict[str, str | int]
@@ -133,13 +133,14 @@ class ObservedMetrics:
 
     def add(self, batch: Batch) -> None:
         """Add up counters and gauges, record the values of histograms."""
-        totals: list[Observation] = []
-        for observation in self._models.fold(observe(batch)):
-            metric, labels, value = observation
+        totals: list[Column] = []
+        for column in self._models.fold(observe(batch)):
+            metric, labels, values = column
             if metric in self._record:
-                self._record[metric](value, self._attributes_of(metric, labels))
+                for own, value in zip(labels, values, strict=True):
+                    self._record[metric](value, self._attributes_of(metric, own))
             else:
-                totals.append(observation)
+                totals.append(column)
         self._aggregates.add(totals)
 
     def observe(self, metric: Metric) -> Iterable[api.Observation]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -80,8 +80,7 @@ class ModelSeries:
             return
         self._timed_steps += 1
         self._window_end = (step.step, wall_ns)
-        for bucket in buckets:
-            self._collect(bucket)
+        self._collect(buckets)
         if self._timed_steps % histogram_every == 0:
             self.write_histograms()
 
@@ -128,15 +127,15 @@ class ModelSeries:
         while self._skews and self._skews[0].step <= step:
             self._skews.popleft()
 
-    def _collect(self, bucket: BucketRecord) -> None:
-        """Take a timed bucket's duration and those of its stages into the window."""
-        interval = bucket.interval_ns
-        if interval is None or bucket.exception is not None:
-            return
+    def _collect(self, buckets: Iterable[BucketRecord]) -> None:
+        """Take the durations of timed buckets and of their stages into the window."""
         windows = self._durations_ns
-        windows["bucket"].append(interval[1] - interval[0])
-        for name, ns in bucket.stage_totals_ns().items():
-            windows[name].append(ns)
+        for bucket in buckets:
+            duration = bucket.duration_ns
+            if duration is not None and bucket.exception is None:
+                windows["bucket"].append(duration)
+                for name, ns in bucket.stage_totals_ns().items():
+                    windows[name].append(ns)
 
     def write_histograms(self) -> None:
         """Write the window's histograms and begin the next window."""

@@ -218,9 +218,10 @@ class BucketRecord(
 
     def stage_totals_ns(self) -> dict[str, int]:
         """Return the summed ns of each stage that occurred in ``timed_stages``, by name."""
-        totals: dict[str, int] = {}
-        for stage in self.timed_stages:
-            totals[stage.name] = totals.get(stage.name, 0) + stage.end_ns - stage.start_ns
+        stages = self.timed_stages
+        totals: dict[str, int] = {stage.name: stage.end_ns - stage.start_ns for stage in stages}
+        if len(totals) < len(stages):  # of several rounds
+            totals = {name: self.stage_ns(name) for name in totals}
         return totals
 
     @property

@@ -52,7 +52,8 @@ UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowE
 _MOST_LAYOUTS = 64
 """Layouts that are remembered, the last ones; buckets of others say everything themselves."""
 
-_encode = msgspec.json.Encoder().encode
+_encoder = msgspec.json.Encoder()
+_encode, _encode_lines = _encoder.encode, _encoder.encode_lines
 
 
 class RecordEncoder:
@@ -75,14 +76,19 @@ class RecordEncoder:
 
     def buckets(self, records: Iterable[BucketRecord]) -> bytes:
         """Return the lines of buckets, without what the layout of their generation says."""
-        return b"".join([_line(BucketLine.of(r, self._said(r))) for r in records])
+        lines = [BucketLine.of(record, self._said(record)) for record in records]
+        try:
+            return _encode_lines(lines)
+        except UnicodeEncodeError:
+            return b"".join(map(_line, lines))
 
     def forget(self, layout: LayoutRecord) -> None:
         """Take it that a layout does not stand in the file after all."""
         self._facts.pop((layout.model, layout.generation), None)
 
     def _said(self, record: BucketRecord) -> BucketFacts | None:
-        return self._facts.get((record.model, record.generation), {}).get(record.bucket)
+        layout = self._facts.get((record.model, record.generation))
+        return None if layout is None else layout.get(record.bucket)
 
 
 def _line(record: msgspec.Struct) -> bytes:

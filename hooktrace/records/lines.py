@@ -116,17 +116,8 @@ class BucketLine(
     @classmethod
     def of(cls, record: BucketRecord, layout: BucketFacts | None) -> BucketLine:
         """Return the line of a record; ``layout``: what the file says of the bucket already."""
-        own = BucketFacts(
-            record.hook,
-            record.is_last,
-            record.dtype,
-            record.device_type,
-            record.numel,
-            record.gradient_bytes,
-            record.parameter_count,
-        )
-        device, ready_ns = record.device, record.ready_ns
-        return cls(
+        own, device, ready_ns = _FACTS(record), record.device, record.ready_ns
+        line = cls(
             model=record.model,
             generation=record.generation,
             step=record.step,
@@ -135,16 +126,21 @@ class BucketLine(
             launched_ns=record.launched_ns - ready_ns,
             done_ns=record.done_ns - ready_ns,
             stages=_shortened(record.stages, ready_ns),
-            device=device and replace(device, stages=_shortened(device.stages, device.ready_ns)),
             wire_bytes=record.wire_bytes,
             bus_bytes=record.bus_bytes,
+        )
+        if own == layout and _RARE(record) == _NONE_OF_THEM:
+            return line  # each further field costs as much as all of these
+        return replace(
+            line,
+            device=device and replace(device, stages=_shortened(device.stages, device.ready_ns)),
             shadow=record.shadow,
             warmup=record.warmup,
             probed=record.probed,
             exception=record.exception,
             error=record.error,
             sent=record.sent,
-            **(own._asdict() if own != layout else {}),
+            **(BucketFacts(*own)._asdict() if own != layout else {}),
         )
 
     def facts(self, layout: BucketFacts | None) -> BucketFacts:
@@ -175,6 +171,8 @@ class BucketLine(
 
 
 _FACTS = attrgetter(*BucketFacts._fields)
+_RARE = attrgetter("device", "shadow", "warmup", "probed", "exception", "error", "sent")
+_NONE_OF_THEM = (None, False, False, False, None, None, None)
 
 
 def _shortened(stages: Iterable[Stage], zero_ns: int) -> tuple[Stage, ...]:

@@ -53,7 +53,7 @@ that were told already."""
 _WAITING_STEPS = 64
 """Steps whose backward goes on, or whose device is not there; of more, the oldest goes without."""
 
-_BUCKETS_TOGETHER = 32
+_BUCKETS_TOGETHER = 64
 
 
 class Assembler:
@@ -191,20 +191,22 @@ class Assembler:
         """Make the records of a step."""
         host, device = self._times(calls)
         model, number = calls[0].slot.model.name, calls[0].step
-        generation = max(call.slot.generation for call in calls)
+        generation = max([call.slot.generation for call in calls])
         warmup = generation == 0 and number < _WARMUP_STEPS
-        sent = self._sent.of_step(calls)
+        sent, errors = self._sent.of_step(calls), self._errors
         buckets = tuple(
-            bucket_record(
-                call,
-                host[i],
-                device[i],
-                generation=generation,
-                warmup=warmup,
-                error=self._errors.pop((model, number, call.slot.index), None),
-                sent=sent.of_calls[i],
-            )
-            for i, call in enumerate(calls)
+            [
+                bucket_record(
+                    call,
+                    host[i],
+                    device[i],
+                    generation=generation,
+                    warmup=warmup,
+                    error=errors.pop((model, number, call.slot.index), None) if errors else None,
+                    sent=sent.of_calls[i],
+                )
+                for i, call in enumerate(calls)
+            ]
         )
         record = step_record(
             buckets,
@@ -230,11 +232,15 @@ class Assembler:
         """Return the times of each call of a step on the host, and on its device."""
         host = [host_times(call) for call in calls]
         self._queues.derive_starts(
-            one
-            for times, call in zip(host, calls, strict=True)
-            if call.events is None
-            for one in times.collectives
+            [
+                one
+                for times, call in zip(host, calls, strict=True)
+                if call.events is None
+                for one in times.collectives
+            ]
         )
+        if not any(call.events for call in calls):
+            return host, [None] * len(calls)
         if not have_passed(calls):
             # The events go with the calls: they cannot be used again before the device is there.
             self._losses.add("device_unresolved", len(calls))

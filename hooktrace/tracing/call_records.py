@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from ..capture.calls import BucketCall
 from ..records import (
     BucketRecord,
@@ -96,35 +98,35 @@ def bucket_record(
         collectives = [one.what for one in host.collectives]
         wire_bytes = sum([one.wire_bytes for one in collectives])
         bus = _total([bus_bytes(one.kind, one.wire_bytes, one.group.size) for one in collectives])
-    span = None
-    if device is not None:
-        span = DeviceSpan(ready_ns=device.ready, done_ns=device.done, stages=_stages(call, device))
-    return BucketRecord(
-        model=slot.model.name,
-        hook=slot.model.hook,
+        sent = None
+    usual = replace(
+        slot.blank,
         generation=generation,
         step=call.step,
-        bucket=slot.index,
-        is_last=slot.is_last,
-        dtype=slot.dtype,
-        device_type=slot.device_type,
-        numel=slot.numel,
-        gradient_bytes=slot.gradient_bytes,
-        parameter_count=len(slot.parameters),
         ready_ns=host.ready,
         launched_ns=launched(call),
         done_ns=host.released,
         # On a device the host's stamps only say when work was enqueued: they are not stages.
         stages=_stages(call, host) if slot.device_type == "cpu" else (),
-        device=span,
         wire_bytes=wire_bytes,
         bus_bytes=bus,
+        is_last=slot.is_last,
+    )
+    probed = call.entered is not None
+    if not (device or call.shadow or warmup or probed or call.error or error or sent is not None):
+        return usual  # each further field costs as much as all of these
+    span = None
+    if device is not None:
+        span = DeviceSpan(ready_ns=device.ready, done_ns=device.done, stages=_stages(call, device))
+    return replace(
+        usual,
+        device=span,
         shadow=call.shadow,
         warmup=warmup,
-        probed=call.entered is not None,
+        probed=probed,
         exception=call.error,
         error=error,
-        sent=None if call.staged else sent,
+        sent=sent,
     )
 
 
@@ -150,9 +152,10 @@ def step_record(
     spans = [b.interval_ns for b in buckets]
     known = [s for s in spans if s is not None]
     resolved = len(known) == len(spans)
+    ready = [b.ready_ns for b in buckets]
     wire = [(s.start_ns, s.end_ns) for b in buckets for s in b.timed_stages if s.name == "wire"]
     wire_bytes = _total([b.wire_bytes for b in buckets])
-    first_ready = min(b.ready_ns for b in buckets)
+    first_ready = min(ready)
     period = None
     # It runs between the first buckets of neighbouring steps, and both must be there.
     if complete and previous and previous.counts and previous.step == first.step - 1:
@@ -164,13 +167,13 @@ def step_record(
         step=first.step,
         clock=first.clock,
         first_ready_ns=first_ready,
-        last_ready_ns=max(b.ready_ns for b in buckets),
-        done_ns=max(b.done_ns for b in buckets),
+        last_ready_ns=max(ready),
+        done_ns=max([b.done_ns for b in buckets]),
         busy_ns=union_ns(known) if resolved else None,
         exposed_ns=_exposed(hidden_to, [done for _, done in known]) if resolved else None,
         wire_busy_ns=union_ns(wire) if resolved and wire else None,
         previous_period_ns=period,
-        gradient_bytes=sum(b.gradient_bytes for b in buckets),
+        gradient_bytes=sum([b.gradient_bytes for b in buckets]),
         wire_bytes=_bytes_of(sent) if wire_bytes is None else wire_bytes,
         bus_bytes=_total([b.bus_bytes for b in buckets]),
         bucket_count=len(buckets),

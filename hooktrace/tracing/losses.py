@@ -61,8 +61,9 @@ class LossLedger:
 
     def totals(self) -> dict[str, int]:
         """Return everything lost so far, by reason."""
-        totals = self._counts + Counter(self._elsewhere())
-        return {reason: count for reason, count in totals.items() if count}
+        own = self._counts
+        elsewhere = {reason: own[reason] + n for reason, n in self._elsewhere().items()}
+        return {reason: count for reason, count in {**own, **elsewhere}.items() if count}
 
     def publish(self) -> None:
         """Let other threads see the totals, and warn of each reason once."""

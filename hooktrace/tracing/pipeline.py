@@ -18,7 +18,7 @@ from .fan_out import FanOut
 from .losses import LossLedger
 from .recent import RecentRecords
 
-_ENTRIES_PER_PORTION = 16
+_ENTRIES_PER_PORTION = 128
 _BREATH_S = 0.0002
 
 
@@ -56,13 +56,17 @@ class Pipeline:
         if self._run is None and not last:  # while the group that the first hook ran on is there
             self._run = self._run_info()
         # What is pushed meanwhile belongs to the next cycle: a fast producer cannot hold one up.
-        for position in range(1, len(self._ring) + 1):
-            self._guarded(self._take)
-            if position % _ENTRIES_PER_PORTION == 0:
+        left = len(self._ring)
+        while left > 0:
+            left -= self._take(min(left, _ENTRIES_PER_PORTION))
+            _give_way()
+            if self._assembler.is_full:
+                self._guarded(self._send)
                 _give_way()
         if last:
             while len(self._ring):
-                self._guarded(self._take)
+                self._take(_ENTRIES_PER_PORTION)
+                self._guarded(self._send)
             self._guarded(self._assembler.finish)
             self._guarded(self._count_unfinished)
         self._guarded(self._send)
@@ -81,12 +85,19 @@ class Pipeline:
     def _lost_elsewhere(self) -> dict[str, int]:
         return {"ring_full": self._ring.dropped, **self.exporters.own_losses()}
 
-    def _take(self) -> None:
-        entry = self._ring.pop()
-        if entry is not None:
-            self._assembler.add(entry)
-        if self._assembler.is_full:
-            self._send()
+    def _take(self, most: int) -> int:
+        """Take entries, no more than make a batch; returns how many."""
+        pop, assembler = self._ring.pop, self._assembler
+        for taken in range(1, most + 1):
+            try:
+                entry = pop()
+                if entry is not None:
+                    assembler.add(entry)
+            except Exception:
+                self.losses.add_defect()
+            if assembler.is_full:
+                return taken
+        return most
 
     def _count_unfinished(self) -> None:
         self.losses.add("unfinished", self._in_flight())
@@ -96,7 +107,8 @@ class Pipeline:
         anomalies = [record for record in records if isinstance(record, AnomalyRecord)]
         if anomalies:
             self._on_anomalies(anomalies)
-        totals = self.losses.totals(), self.exporters.failures
+        losses = self.losses.totals()
+        totals = losses, self.exporters.failures
         if not (steps or records or totals != self._said):
             return
         self._said = totals
@@ -106,12 +118,11 @@ class Pipeline:
             run=self._run,
             steps=tuple(steps),
             records=tuple(records),
-            losses=self.losses.totals(),
+            losses=losses,
             failures=self.exporters.all_failures(),
         )
         self._recent.add(batch)
         self.exporters.export(batch)
-        _give_way()
 
 
 def _give_way() -> None:

@@ -30,21 +30,23 @@ class QueueModel:
     def note(self, spans: Iterable[tuple[Collective, Span]]) -> None:
         """Learn of a call's collectives, before the starts of any that they may have held up."""
         for what, span in spans:
-            if what.group.workers:
-                self._seen.of(what.group.key).append(span)
+            group = what.group
+            if group.workers:
+                self._seen.of(group.key).append(span)
 
     def derive_starts(self, collectives: Iterable[TimedCollective]) -> None:
         """Set the starts of some noted collectives."""
         by_backend: defaultdict[int, list[TimedCollective]] = defaultdict(list)
         for one in collectives:
-            if one.what.group.workers:
-                by_backend[one.what.group.key].append(one)
+            group = one.what.group
+            if group.workers:
+                by_backend[group.key].append(one)
         for queue, queued in by_backend.items():
             self._set_starts(self._seen.of(queue), queued)
 
     @staticmethod
     def _set_starts(seen: Iterable[Span], collectives: list[TimedCollective]) -> None:
-        spans = [_span(one) for one in collectives]
+        spans = [(one.issued, one.arrived, one.freed) for one in collectives]
         first, *_ = min(spans)
         relevant = sorted({*spans, *[span for span in seen if span[2] > first]})
         launches, dones, freed = zip(*relevant, strict=True)
@@ -55,13 +57,9 @@ class QueueModel:
             one.start = start_of[span]
 
 
-def _span(one: TimedCollective) -> Span:
-    return one.issued, one.arrived, one.freed
-
-
 def derive_device_starts(calls: Sequence[CallTimes]) -> None:
     """Set the starts of one step's collectives on a device, where no others are known."""
     collectives = [one for times in calls for one in times.collectives]
     model = QueueModel()
-    model.note((one.what, _span(one)) for one in collectives)
+    model.note((one.what, (one.issued, one.arrived, one.freed)) for one in collectives)
     model.derive_starts(collectives)

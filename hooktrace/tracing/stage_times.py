@@ -74,7 +74,7 @@ def host_times(call: BucketCall) -> CallTimes:
     started = entered if call.started is None else call.started
     released = done if call.released is None else call.released
     ready, returned, end = call.ready, launched(call), call.backward_end
-    hidden_to = None if end in {NOT_YET, NEVER} else _hidden_to(ready, returned, end)
+    hidden_to = None if end in (NOT_YET, NEVER) else _hidden_to(ready, returned, end)
     return CallTimes(ready, entered, started, returned, collectives, done, released, hidden_to)
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from hooktrace.exporters.aggregates import Aggregates, Distribution, Observation, observe
+from hooktrace.exporters.aggregates import Aggregates, Column, Distribution, observe
 from hooktrace.records import Batch, Transfer
 from hooktrace.records import metrics as m
 from hooktrace.records.anomalies import ANOMALIES
@@ -52,14 +52,18 @@ class Seen(NamedTuple):
     value: float
 
 
-def flat(batch: Batch) -> list[Observation]:
+def flat(batch: Batch) -> list[Column]:
     """Return a batch's observations, whatever their model."""
-    return [observation for _, group in observe(batch) for observation in group]
+    return [column for _, group in observe(batch) for column in group]
 
 
 def seen(batch: Batch) -> list[Seen]:
-    """Return a batch's observations with names to read."""
-    return [Seen(*observation) for observation in flat(batch)]
+    """Return a batch's observations one by one, with names to read."""
+    return [
+        Seen(metric, own, value)
+        for metric, labels, values in flat(batch)
+        for own, value in zip(labels, values, strict=True)
+    ]
 
 
 def test_full_batch_observes_every_metric() -> None:
@@ -75,8 +79,8 @@ def test_exporters_share_what_a_batch_says() -> None:
     batch = make_batch()
     assert observe(batch) is observe(batch)
     lost = replace(batch, losses={"late": 3})
-    assert (RECORDS_LOST, ("late",), 3) in flat(lost)
-    assert (RECORDS_LOST, ("late",), 0) in flat(batch)
+    assert (RECORDS_LOST, ("late",), 3) in seen(lost)
+    assert (RECORDS_LOST, ("late",), 0) in seen(batch)
 
 
 def test_unsettled_steps_give_counts_but_no_timings() -> None:
@@ -208,7 +212,7 @@ def test_counters_add_up_and_totals_so_far_replace() -> None:
     """A loss that every batch reports again is counted once."""
     aggregates = Aggregates()
     for lost in (3, 3, 5):
-        aggregates.add([(STEPS, NET, 1), (RECORDS_LOST, ("late",), lost)])
+        aggregates.add([(STEPS, [NET], [1]), (RECORDS_LOST, [("late",)], [lost])])
     assert aggregates.family(STEPS).values == {NET: 3}
     assert aggregates.family(RECORDS_LOST).values == {("late",): 5}
     assert [family.metric for family in aggregates.snapshot()] == [STEPS, RECORDS_LOST]
@@ -217,7 +221,7 @@ def test_counters_add_up_and_totals_so_far_replace() -> None:
 def test_a_histogram_counts_by_inclusive_bounds_and_knows_its_extremes() -> None:
     """A value on a bound belongs to the bucket that ends there; the last one has no bound."""
     aggregates = Aggregates()
-    aggregates.add([(EXPOSED, NET, value) for value in (0.001, 0.0011, 99.0, 0.0)])
+    aggregates.add([(EXPOSED, [NET] * 4, [0.001, 0.0011, 99.0, 0.0])])
     counts = [0] * (len(EXPOSED.buckets) + 1)
     for bound, count in ((0.00005, 1), (0.001, 1), (0.0025, 1)):
         counts[EXPOSED.buckets.index(bound)] = count
@@ -230,8 +234,8 @@ def test_a_new_generation_forgets_the_sizes_of_the_old_one() -> None:
     """Of its own model alone."""
     aggregates = Aggregates()
     other = ("other", "hook")
-    aggregates.add([(BUCKET_SIZE, (*model, "0"), 1) for model in (NET, other)])
-    aggregates.add([(GENERATION, NET, 1), (BUCKET_SIZE, (*NET, "1"), 2)])
+    aggregates.add([(BUCKET_SIZE, [(*model, "0") for model in (NET, other)], [1, 1])])
+    aggregates.add([(GENERATION, [NET], [1]), (BUCKET_SIZE, [(*NET, "1")], [2])])
     assert aggregates.family(BUCKET_SIZE).values == {(*other, "0"): 1, (*NET, "1"): 2}
 
 

@@ -84,7 +84,9 @@ def test_the_metric_counts_each_kind_by_its_name() -> None:
     """As a label."""
     for name in ANOMALIES:
         batch = Batch(run=make_run(), records=(make_anomaly(kind=name),))
-        (labels,) = [labels for metric, labels, *_ in flat(batch) if metric is METRIC]
+        (labels,) = [
+            own for metric, all_of_it, _ in flat(batch) for own in all_of_it if metric is METRIC
+        ]
         assert labels[-1] == name
 
 
