@@ -7,7 +7,8 @@ imported when it is first used.
     default.py                 averages, as they are or as 16-bit numbers, or none
     quantization.py            averages of bytes
     powersgd.py                low-rank: lowrank.py, powersgd_factors.py; its state:
-                               powersgd_settings.py, powersgd_state.py
+                               powersgd_settings.py, powersgd_state.py, and torch's:
+                               powersgd_theirs.py; saved: powersgd_saved.py
     local_sgd.py, gossip.py    not over all ranks
       catalogue.py             all of these: one HookEntry each, registered by name
     hooks made of others: wrappers.py (casts, two functions), optimizer.py and zero.py (the

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import functools
 import random
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
@@ -105,6 +106,14 @@ class GossipGradState:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "process_group": None}
+
+    def state_dict(self) -> dict[str, int]:
+        """Return the steps so far, the same on all ranks."""
+        return {"step": self.step}
+
+    def load_state_dict(self, saved: Mapping[str, int]) -> None:
+        """Go on where a state was saved; settings and group stay this one's."""
+        self.step = saved["step"]
 
     def partner(self) -> tuple[int, int]:
         """Return (send_to, receive_from) in the current step, as ranks of the process group."""

@@ -16,10 +16,12 @@ from __future__ import annotations
 
 import os
 import socket
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook as theirs
 
 from ..capture.buckets import GradBucketLike
 from ..ranks.job import job_store, restart_count
@@ -31,7 +33,7 @@ from ..staging.hook import staged
 
 
 @dataclass(eq=False)
-class PostLocalSGDState:
+class PostLocalSGDState(theirs.PostLocalSGDState):
     """Settings and step count of ``post_localSGD_hook``, for one model.
 
     ``process_group``: averages the first ``start_localSGD_iter`` steps; ``None`` for the default
@@ -50,6 +52,8 @@ class PostLocalSGDState:
     Pickling leaves the groups out.  The copy uses the default group until ``process_group`` is set.
     It makes a machine's subgroup again, but one that was given must be set anew
     (``state.subgroup = ...``) before the hook is used.
+
+    It is one of torch's too, for what asks: Lightning then averages the models.
 
     Raises ``TypeError`` and ``ValueError`` for settings that cannot work, ``ValueError`` for a
     group that this rank is not in.
@@ -86,12 +90,24 @@ class PostLocalSGDState:
     def __getstate__(self) -> dict[str, Any]:
         given = self.subgroup is not self._machine_group
         return {
-            **self.__dict__,
+            **{f.name: getattr(self, f.name) for f in fields(self)},
             "process_group": None,
             "subgroup": None,
             "_machine_group": None,
             "_lost_subgroup": given or (self.subgroup is None and self._lost_subgroup),
         }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():  # torch's class has slots
+            setattr(self, name, value)
+
+    def state_dict(self) -> dict[str, int]:
+        """Return the steps so far, the same on all ranks."""
+        return {"iter": self.iter}
+
+    def load_state_dict(self, saved: Mapping[str, int]) -> None:
+        """Go on where a state was saved; settings and groups stay this one's."""
+        self.iter = saved["iter"]
 
     def make_subgroup(self) -> None:
         """Make the subgroups of the machines if one is needed: a collective of all ranks.

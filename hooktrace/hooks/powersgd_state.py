@@ -13,6 +13,7 @@ When the buckets are others than before they are taken apart and put together an
 from __future__ import annotations
 
 import weakref
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -21,6 +22,7 @@ import torch
 from ..capture.buckets import GradBucketLike
 from ..capture.first_pass import kind_of
 from .powersgd_factors import Factors, Shape, cut, does_not_fit, restart_like
+from .powersgd_saved import from_plain, refuse_others, to_plain
 from .powersgd_settings import PowerSGDSettings
 
 _OF_THIS_JOB = ("_factors", "_model", "_passes", "_positions", "_restarts")
@@ -141,6 +143,22 @@ class PowerSGDState(PowerSGDSettings):
         begun: dict[str, Any] = {name: {} for name in ("_factors", "_positions", "_restarts")}
         begun |= {"_model": ParameterOrder(), "_passes": 0}
         for name, value in (state | begun).items():
+            setattr(self, name, value)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what pickling keeps, for ``torch.load(weights_only=True)``: tensors, no copies."""
+        return to_plain(self.__getstate__(), self)
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Go on where a state was saved; settings stay this one's.
+
+        Raises ``ValueError`` for settings under which other things are remembered, and for
+        residuals of another rank, or of a job of more or fewer.
+        """
+        refuse_others(saved, self)
+        kept = {name: getattr(self, name) for name in ("process_group", "_model", "_passes")}
+        self.__setstate__(self.__getstate__() | from_plain(saved, ParameterMemory))
+        for name, value in kept.items():
             setattr(self, name, value)
 
     def claim(self, bucket: GradBucketLike) -> None:

@@ -33,7 +33,7 @@ class Training:
         self, hook: Hook, state: Any, saved: dict[str, Any] | None, **options: Any
     ) -> None:
         module = make_model(layers=6, seed=3 if saved else 0)
-        self.state = saved["state"] if saved else state
+        self.state = saved["state"] if saved and state is None else state
         self.step = saved["step"] if saved else 0
         if saved:
             module.load_state_dict(saved["model"])
@@ -56,6 +56,7 @@ class Training:
         file = io.BytesIO()
         model, optimizer = self.ddp.module.state_dict(), self.optimizer.state_dict()
         kept = {"state": self.state, "step": self.step, "model": model, "optimizer": optimizer}
+        kept["plain"] = self.state.state_dict()
         torch.save(kept, file)
         file.seek(0)
         loaded: dict[str, Any] = torch.load(file, weights_only=False)
@@ -77,17 +78,23 @@ def resume(rank: int) -> dict[str, bool | str]:
     }
     cases = {
         "powerSGD": (hooks.powerSGD_hook, Case()),
+        "powerSGD, state_dict": (hooks.powerSGD_hook, Case()),
         "powerSGD, stacked": (hooks.powerSGD_hook, Case(4, batched=True, ratio=0.5)),
         "powerSGD, cold": (hooks.powerSGD_hook, Case(warm=False)),
         "batched": (hooks.batched_powerSGD_hook, Case()),
+        "batched, state_dict": (hooks.batched_powerSGD_hook, Case()),
     }
     for (mode, options), (name, (hook, case)) in itertools.product(modes.items(), cases.items()):
         whole = Training(hook, hooks.PowerSGDState(**case.options()), None, **options)
         whole.until(10, rank)
         saved = whole.saved()
         whole.until(20, rank)
+        state = None
+        if "state_dict" in name:
+            state = hooks.PowerSGDState(**case.options())
+            state.load_state_dict(saved["plain"])
         try:
-            resumed = Training(hook, None, saved, **options)
+            resumed = Training(hook, state, saved, **options)
             resumed.until(20, rank)
         except Exception as error:
             facts[f"{name}, {mode}"] = str(error).splitlines()[0]

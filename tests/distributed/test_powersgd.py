@@ -88,7 +88,13 @@ def test_one_state_for_two_models_is_an_error(two: Ranks) -> None:
 
 
 @pytest.mark.parametrize("mode", ["rebuilt buckets", "static_graph", "find_unused_parameters"])
-@pytest.mark.parametrize("hook", ["powerSGD", "powerSGD, stacked", "powerSGD, cold", "batched"])
+@pytest.mark.parametrize(
+    "hook",
+    [
+        *("powerSGD", "powerSGD, state_dict", "powerSGD, stacked", "powerSGD, cold"),
+        *("batched", "batched, state_dict"),
+    ],
+)
 def test_a_resumed_run_is_the_uninterrupted_one(two: Ranks, hook: str, mode: str) -> None:
     """Saved at step 10 and loaded, step 20 has the same weights and counters to the bit.
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import post_localSGD_hook as torch_local
 
 from hooktrace.hooks.local_sgd import PostLocalSGDState, post_localSGD_hook
 
@@ -108,3 +109,16 @@ def test_a_pickled_state_has_lost_its_groups(monkeypatch: pytest.MonkeyPatch) ->
 def _twice(state: PostLocalSGDState) -> PostLocalSGDState:
     copy: PostLocalSGDState = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(state))))
     return copy
+
+
+def test_steps_are_saved_and_loaded() -> None:
+    """As numbers, for checkpoints that run nothing."""
+    state, loaded = PostLocalSGDState(None, None, 3), PostLocalSGDState(None, None, 3)
+    state.iter = 2
+    loaded.load_state_dict(state.state_dict())
+    assert (loaded.iter, state.state_dict()) == (2, {"iter": 2})
+
+
+def test_it_is_torchs_too() -> None:
+    """Lightning averages models only for a state that is."""
+    assert isinstance(PostLocalSGDState(None, None, 3), torch_local.PostLocalSGDState)
