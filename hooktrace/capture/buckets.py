@@ -149,9 +149,13 @@ class BucketSlot:
 
 
 class ModelState:
-    """Where one model stands: its step, its generation and the slots of that generation."""
+    """Where one model stands: its step, its generation and the slots of that generation.
+
+    ``first_step``: the number of its first step here; a resumed job goes on with its own.
+    """
 
     __slots__ = (
+        "first_step",
         "generation",
         "hook",
         "last_index",
@@ -164,12 +168,20 @@ class ModelState:
         "step",
     )
 
-    def __init__(self, name: str, hook: str, names: Mapping[torch.Tensor, str], rank: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        hook: str,
+        names: Mapping[torch.Tensor, str],
+        rank: int,
+        first_step: int = 0,
+    ) -> None:
         self.name = name
         self.rank = rank
         self.hook = hook
         self.names = names
-        self.step = -1
+        self.first_step = first_step
+        self.step = first_step - 1
         self.last_index = sys.maxsize
         self.generation = 0
         self.slots: dict[int, BucketSlot] = {}

@@ -30,7 +30,7 @@ class LayoutTracker:
 
     ``name_model`` gives the n-th model (from 0) that this hook meets its name.  ``push`` is
     called with the layout of each generation, when its last bucket was seen.  ``rank`` tells this
-    process's rank, once a model is met.
+    process's rank, and ``first_step`` the number of a model's first step, once a model is met.
     """
 
     def __init__(
@@ -40,12 +40,15 @@ class LayoutTracker:
         push: Callable[[LayoutRecord], None],
         rank: Callable[[], int],
         clock: Callable[[], int],
+        *,
+        first_step: Callable[[], int] = int,
     ) -> None:
         self.hook = hook
         self._name_model = name_model
         self._push = push
         self._rank = rank
         self._clock = clock
+        self._first_step = first_step
         self.by_buffer: dict[int, BucketSlot] = {}
         """By ``id`` of a buffer, which may be gone: the slot's own is the one that counts."""
         self._owners: dict[int, tuple[weakref.ref[torch.Tensor], ModelState]] = {}
@@ -100,7 +103,7 @@ class LayoutTracker:
         if owner is None:
             self._forget_the_dead()
             name = self._name_model(self._met)
-            owner = ModelState(name, self.hook, self._names, self._rank())
+            owner = ModelState(name, self.hook, self._names, self._rank(), self._first_step())
             self._met += 1
             self.models = [*self.models, owner]
         for parameter in parameters:

@@ -60,7 +60,11 @@ class ModelProbes(Part):
         key = f"hooktrace/probes/{restart_count()}/{signature(self._ranks, slot, parameters):08x}"
         # Two models that are alike in all this begin in the same order on all ranks.
         self._key = f"{key}/{alike.number(key)}"
-        self._wish = f"error_every={every}, error_all_buckets={all_buckets}, local={local}"
+        first = slot.model.first_step
+        self._wish = (
+            f"error_every={every}, error_all_buckets={all_buckets}, local={local}, "
+            f"first_step={first}"
+        )
         self._timeout = min(_TIMEOUT, group_timeout(group) / 4)
         self._every, self._all_buckets, self._local = every, all_buckets, local
         self._lock = threading.Lock()
@@ -68,7 +72,7 @@ class ModelProbes(Part):
         self._stopped = False
         on_device = slot.device_type != "cpu"
         self._device_group = DeviceGroup(group, slot.device) if on_device else None
-        self._begin_round(0, 0)
+        self._begin_round(0, first)
 
     def _begin_round(self, number: int, start: int) -> None:
         self._agreement = Agreement(

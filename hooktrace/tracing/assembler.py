@@ -192,7 +192,8 @@ class Assembler:
         host, device = self._times(calls)
         model, number = calls[0].slot.model.name, calls[0].step
         generation = max([call.slot.generation for call in calls])
-        warmup = generation == 0 and number < _WARMUP_STEPS
+        first = calls[0].slot.model.first_step
+        warmup = generation == 0 and number - first < _WARMUP_STEPS
         sent, errors = self._sent.of_step(calls), self._errors
         buckets = tuple(
             [

@@ -72,7 +72,8 @@ class TracedHook:
         )
         label = self.__qualname__.split("<locals>.")[-1]
         self._layout = LayoutTracker(
-            label, self._name_model, tracer.push, current_rank, tracer.clock
+            *(label, self._name_model, tracer.push, current_rank, tracer.clock),
+            first_step=lambda: tracer.first_step,
         )
         tracer.models.register_layout(self._layout)
         self._plan = SamplingPlan(tracer, self._staged, self.__qualname__, local)
@@ -186,7 +187,7 @@ class TracedHook:
         if not self._tracer.started:
             self._tracer.start()
         slot, shadow = self._layout.identify(bucket)
-        begins = slot.model.step < 0
+        begins = slot.model.step < slot.model.first_step
         if begins and slot.model.sampling is None:
             self._plan.begin(state, slot, bucket)
         return slot, shadow, begins

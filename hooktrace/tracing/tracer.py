@@ -56,6 +56,8 @@ class Tracer(Queries):
     - ``align_clocks``: compare the ranks' clocks now and then, over connections to rank 0.
     - ``on_anomaly``: an anomaly is always recorded; ``warn`` logs it too, ``raise`` also ends the
       next backward pass on the rank that saw it, with ``AnomalyError``.
+    - ``first_step``: the number of a model's first step, the same on all ranks: a job that is
+      resumed goes on with its own.
     - ``interval_s``: how often the drain wakes.
     - ``close_timeout_s``: the deadline of ``close()``.
 
@@ -77,6 +79,7 @@ class Tracer(Queries):
         debug: bool = False,
         align_clocks: bool = True,
         on_anomaly: OnAnomaly = "record",
+        first_step: int = 0,
         interval_s: float = 0.5,
         close_timeout_s: float = 10.0,
     ) -> None:
@@ -86,10 +89,14 @@ class Tracer(Queries):
             )
         if error not in get_args(Scope):
             raise ValueError(f"error={error!r} is not known; pass {' or '.join(get_args(Scope))}")
+        if first_step < 0:
+            raise ValueError(f"first_step={first_step} counts steps; pass 0 or more")
         self._alarm = Alarm(on_anomaly)
         self._to_raise: AnomalyError | None = None
         self.state = State.RECORDING
         self.clock = clock
+        self.first_step = first_step
+        """Read when a model makes its first step."""
         self.error_every = error_every
         self.error_all_buckets = error_all_buckets
         self.error: Scope = error

@@ -14,6 +14,8 @@ def test_bad_arguments_of_a_tracer_are_named() -> None:
     """Before it opens anything."""
     with pytest.raises(ValueError, match="error_every=-1 counts steps; pass 0 for no probes"):
         Tracer(error_every=-1)
+    with pytest.raises(ValueError, match="first_step=-1 counts steps; pass 0 or more"):
+        Tracer(first_step=-1)
     with pytest.raises(ValueError, match="on_anomaly='shout' is not known; pass record, warn, ra"):
         Tracer(on_anomaly="shout")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="error='lokal' is not known; pass global or local"):
@@ -45,6 +47,19 @@ def test_a_bad_rank_variable_costs_no_records(monkeypatch: pytest.MonkeyPatch) -
         Job(tracer).step()
         assert len(tracer.steps()) == 1
         assert tracer.losses() == {}
+
+
+def test_a_resumed_job_goes_on_with_its_steps() -> None:
+    """Its first two steps are as much of a warm-up as any."""
+    with Tracer(first_step=100, error_every=0) as tracer:
+        job = Job(tracer, buckets=2)
+        for _ in range(4):
+            job.step()
+        assert [(s.step, s.warmup) for s in tracer.steps()] == [
+            *((100, True), (101, True)),
+            *((102, False), (103, False)),
+        ]
+        assert [layout.step for layout in tracer.layouts()] == [100]
 
 
 def test_close_twice() -> None:
