@@ -21,19 +21,25 @@ class TracedModels:
         self._more = itertools.count(_REMEMBERED + 1)
         self._names: set[str] = set()
         self._said: LastUsed[str, None] = LastUsed(lambda: None)
-        self._numbers = itertools.count()
+        self._number = 0
         self._layouts: weakref.WeakSet[LayoutTracker] = weakref.WeakSet()
         self._lock = threading.Lock()
 
     def name(self, wanted: str | None) -> str:
         """Return a name for a model that no other one has."""
-        name = wanted or f"model{next(self._numbers)}"
+        name = wanted or f"model{self._number}"
+        self._number += wanted is None
         if len(self._names) >= _REMEMBERED:  # a number that no name has needs no memory
             return f"{name}#{next(self._more)}"
         candidates = itertools.chain([name], (f"{name}#{n}" for n in itertools.count(2)))
         unique = next(c for c in candidates if c not in self._names)
         self._names.add(unique)
         return unique
+
+    def give_back(self, name: str) -> None:
+        """Let the next model have a name that was given last and not used."""
+        self._names.discard(name)
+        self._number -= name == f"model{self._number - 1}"
 
     def is_new(self, what: str) -> bool:
         """Return whether something is said for the first time; a job may make many models alike."""

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from ..staging.hook import StagedHook
 from .ddp_average import DDPAverage, ddp_allreduce
+from .ddp_of import Found, ddp_of
 from .settings import default_tracer
 from .traced_hook import Hook, TracedHook
 from .tracer import Tracer
 
 if TYPE_CHECKING:
+    from torch import nn
     from torch.nn.parallel import DistributedDataParallel
 
 
@@ -48,7 +50,7 @@ def trace(
 
 
 def instrument(
-    ddp: DistributedDataParallel,
+    ddp: nn.Module,
     hook: Hook | None = None,
     state: object = None,
     *,
@@ -58,24 +60,41 @@ def instrument(
 ) -> TracedHook:
     """Register a traced hook on a DDP model and learn the names of its parameters.
 
-    Without a hook the gradients are averaged as DDP does without one, bit for bit.
+    ``ddp``: a ``DistributedDataParallel`` model, as it is, compiled or in Fabric's module, or what
+    ``replicate`` returns.  Without a hook the gradients are averaged as DDP does without one, bit
+    for bit.
 
     The same as ``ddp.register_comm_hook(state, trace(hook, ...))``, and records and layouts say
     ``layer3.conv.weight`` where they could otherwise only say ``4.2``.  Returns the traced hook;
-    raises what ``trace`` and ``register_comm_hook`` raise, and ``TypeError`` for a state without a
-    hook.
+    raises what ``trace`` and ``register_comm_hook`` raise, and ``TypeError`` for another model, and
+    for a state without a hook.
     """
+    found = ddp_of(ddp)
     if hook is None:
-        if state is not None:
-            raise TypeError("a state without a hook has no meaning; pass instrument the hook too")
-        hook, state = ddp_allreduce, DDPAverage(ddp)
+        hook, state = ddp_allreduce, _average(found, state)
     traced = trace(hook, tracer=tracer, model=model, local=local)
-    if isinstance(traced.__wrapped__, StagedHook):
-        traced.__wrapped__.check_state(state)
-        traced.__wrapped__.check_model(ddp.module)
-    ddp.register_comm_hook(state, traced)
-    traced.learn(ddp)  # of a model that has refused the hook there is nothing to watch
+    try:
+        if isinstance(traced.__wrapped__, StagedHook):
+            traced.__wrapped__.check_state(state)
+            traced.__wrapped__.check_model(found.module)
+        found.queue.register_comm_hook(state, traced)
+    except Exception:
+        traced.withdraw()
+        raise
+    # Of a model that has refused the hook there is nothing to watch.
+    traced.learn(found.ddp, found.module)
     return traced
+
+
+def _average(found: Found, state: object) -> DDPAverage:
+    if state is not None:
+        raise TypeError("a state without a hook has no meaning; pass instrument the hook too")
+    if found.ddp is None:
+        raise TypeError(
+            "a replicated module has no DDP model before its first forward pass; pass instrument a "
+            "hook, such as hooktrace.hooks.allreduce_hook, or call it after that pass"
+        )
+    return DDPAverage(found.ddp)
 
 
 def listed_hooks(ddp: DistributedDataParallel) -> list[tuple[Hook, Any]]:

@@ -36,6 +36,7 @@ from .state import RECORDING
 from .tracer import Tracer
 
 if TYPE_CHECKING:
+    from torch import nn
     from torch.nn.parallel import DistributedDataParallel
 
 Hook = Callable[..., Any]
@@ -89,11 +90,21 @@ class TracedHook:
     def __repr__(self) -> str:
         return f"<traced {self._hook!r}>"
 
-    def learn(self, ddp: DistributedDataParallel) -> None:
-        """Take a model's parameter names and process group, before its first backward pass."""
-        self._layout.learn_names(ddp.module.named_parameters())
-        self._plan.group = ddp.process_group
-        self._notices.watch(ddp)
+    def learn(self, ddp: DistributedDataParallel | None, module: nn.Module | None = None) -> None:
+        """Take a model's parameter names and process group, before its first backward pass.
+
+        ``module``: whose names they are, where it is not the one in ``ddp``.
+        """
+        named = module if module is not None or ddp is None else ddp.module
+        if named is not None:
+            self._layout.learn_names(named.named_parameters())
+        if ddp is not None:
+            self._plan.group = ddp.process_group
+            self._notices.watch(ddp)
+
+    def withdraw(self) -> None:
+        """Give the model's name back: no model has taken the hook."""
+        self._tracer.models.give_back(self._first_name)
 
     def retire(self) -> None:
         """Take note that another hook is called in this one's place, and none is missing."""
