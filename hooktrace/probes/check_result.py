@@ -11,6 +11,7 @@ import torch
 
 from ..capture.buckets import BucketSlot
 from ..capture.host_copy import HostCopy
+from ..capture.loss_scale import is_loss_scaled
 from ..records import AnomalyRecord
 from .anomalies import anomaly_of
 
@@ -19,15 +20,19 @@ _CHANGED = (
     "pass, when DDP may have read it already"
 )
 
+_HIDDEN = "and its result has none, so that the loss scaler does not leave the step out"
+
 
 class CheckResult:
     """What one look at a call found, on its way to the host; ``time_ns``: when it was looked at."""
 
-    __slots__ = ("_copy", "_found", "_time_ns", "slot", "step")
+    __slots__ = ("_copy", "_found", "_hidden", "_time_ns", "scaled", "slot", "step")
 
     def __init__(self, slot: BucketSlot, step: int, time_ns: int, copy: HostCopy) -> None:
         self.slot = slot
         self.step = step
+        self.scaled = is_loss_scaled()
+        """Of a loss whose scaler leaves a step out that is not finite."""
         self._time_ns = time_ns
         self._copy = copy
 
@@ -37,7 +42,10 @@ class CheckResult:
 
     def read(self) -> None:
         """Take what has arrived."""
-        self._found = self._copy.read()
+        found = self._found = self._copy.read()
+        finite = {name: all(flags.tolist()) for name, flags in found.items() if name != "changed"}
+        self._hidden = self.scaled and finite.get("result", False) and not finite["gradients"]
+        self.scaled = self.scaled and not self._hidden
 
     def anomalies(self) -> Iterator[AnomalyRecord]:
         """Yield what was wrong."""
@@ -49,6 +57,9 @@ class CheckResult:
         name = self._first_not_finite(found["gradients"])
         if "result" not in found and name is not None:
             what = f"the gradient of {name} had NaN or inf before the hook"
+            yield self._anomaly("nonfinite_gradient", what, stage="ready", parameter=name)
+        elif self._hidden:
+            what = f"the gradient of {name} had NaN or inf before the hook, {_HIDDEN}"
             yield self._anomaly("nonfinite_gradient", what, stage="ready", parameter=name)
         elif "result" in found and name is None:
             name = self._first_not_finite(found["result"])

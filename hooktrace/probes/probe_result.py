@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from ..capture.buckets import BucketSlot
 from ..capture.device_events import EventPool
 from ..capture.host_copy import HostCopy
+from ..capture.loss_scale import is_loss_scaled
 from ..records import AnomalyRecord, ErrorRecord, ParameterError, Scope, SkewRecord
 from ..staging.streams import keep_for_current_stream
 from .anomalies import anomaly_of
@@ -39,7 +40,8 @@ class ProbeResult:
     the step probed before, and ``checksums`` its results' on each rank, (ranks, 2).  ``ready``:
     host ns at which the hook was called; ``arrivals``: that time on each rank in rank 0's clock and
     its uncertainty, -1 where that is unknown, (ranks, 2).  ``places``: the step and bucket that
-    each rank probed, (ranks, 2).  Without ``sums`` there was nothing to compare.
+    each rank probed, (ranks, 2).  Without ``sums`` there was nothing to compare.  ``scaled``: a
+    loss scaler leaves a step out that is not finite.
 
     The tensors are those of the host, and there once ``read`` was called: on the way from a device
     they are a ``HostCopy``.
@@ -63,6 +65,7 @@ class ProbeResult:
     arrivals: torch.Tensor | None = None
     places: torch.Tensor | None = None
     residual_square: torch.Tensor | None = None
+    scaled: bool = field(default_factory=is_loss_scaled)
     _copy: HostCopy | None = None
 
     def send(self, pool: EventPool, tensors: Mapping[str, torch.Tensor]) -> None:

@@ -111,8 +111,7 @@ _KINDS = (
     AnomalyKind(
         "nonfinite_gradient",
         "A gradient came in with NaN or inf",
-        "look at the loss and the backward pass of this rank, not at the hook; a loss scaler that "
-        "tries its scale makes some, and skips their steps",
+        "look at the loss and the backward pass of this rank, not at the hook",
         True,
         "warn",
         "on sampled steps",

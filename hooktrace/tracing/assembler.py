@@ -13,7 +13,7 @@ Runs in the drain thread only.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..capture.calls import NOT_YET, BucketCall, StampFailure
@@ -23,6 +23,7 @@ from ..probes.anomalies import anomaly_of
 from ..probes.check_result import CheckResult
 from ..probes.diagnosis import Diagnosis
 from ..probes.probe_result import ProbeFailure, ProbeResult, error_record, mismatch, skew_record
+from ..probes.skipped_steps import SkippedSteps
 from ..probes.wire import WireSample
 from ..records import AnomalyRecord, CompletedStep, ErrorRecord, StepRecord
 from ..records.last_used import MOST_MODELS, forget_the_oldest
@@ -80,6 +81,7 @@ class Assembler:
         self._steps = StepGatherer()
         self._queues = QueueModel()
         self._diagnosis = Diagnosis()
+        self._skipped = SkippedSteps()
         self._stalls = StallWatch()
         self._waiting: deque[StepCalls] = deque()
         self._awaited = AwaitedResults()
@@ -150,8 +152,14 @@ class Assembler:
             if isinstance(result, ProbeResult):
                 self._add_numbers(result)
                 continue
-            for anomaly in result.anomalies():
-                self._add_anomaly(anomaly)
+            self._add_found(result, result.anomalies())
+
+    def _add_found(self, result: Result, anomalies: Iterable[AnomalyRecord]) -> None:
+        model = result.slot.model.name
+        for anomaly in self._skipped.others(
+            anomalies, model=model, step=result.step, scaled=result.scaled
+        ):
+            self._add_anomaly(anomaly)
 
     def _add_numbers(self, probed: ProbeResult) -> None:
         slot, mismatched = probed.slot, mismatch(probed)
@@ -165,8 +173,7 @@ class Assembler:
         skew = skew_record(probed)
         if skew is not None:
             self._records.append(skew)
-        for anomaly in self._diagnosis.of_probe(probed):
-            self._add_anomaly(anomaly)
+        self._add_found(probed, self._diagnosis.of_probe(probed))
 
     def _add_anomaly(self, anomaly: AnomalyRecord) -> None:
         key = (anomaly.kind, anomaly.model, anomaly.generation, anomaly.bucket)

@@ -20,6 +20,7 @@ from typing import get_args
 
 from ..capture.clocks import Clock
 from ..capture.device_events import EventPool
+from ..capture.loss_scale import hear_of_scalers
 from ..capture.ring import Ring
 from ..exporters.base import Exporter
 from ..ranks.clock_sync import ClockSync
@@ -115,6 +116,7 @@ class Tracer(Queries):
         """Takes an ended call, a record, or what a probe has found; never blocks."""
         self._begin()
         open_tracers.add(self)
+        hear_of_scalers()
 
     def _begin(self) -> None:
         """Make what a forked child needs anew; the drain's thread starts with the first call."""

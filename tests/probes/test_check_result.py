@@ -8,6 +8,7 @@ import torch
 from hooktrace.capture.buckets import BucketSlot, ModelState
 from hooktrace.capture.device_events import EventPool
 from hooktrace.capture.host_copy import HostCopy
+from hooktrace.probes import check_result
 from hooktrace.probes.check_result import CheckResult
 from hooktrace.testing import FakeBucket
 
@@ -16,13 +17,18 @@ GOOD, BAD = [True, True], [True, False]
 
 def said(**flags: list[bool] | bool) -> list[tuple[str, str | None, int]]:
     """Return kind, parameter and time of what is wrong."""
+    return [(one.kind, one.parameter, one.time_ns) for one in result_of(**flags).anomalies()]
+
+
+def result_of(**flags: list[bool] | bool) -> CheckResult:
+    """Return what flags have come of a look."""
     bucket = FakeBucket([torch.zeros(3), torch.zeros(2)])
     slot = BucketSlot(ModelState("net", "hook", {}, 0), bucket, 0, (1, 2))
     copy = HostCopy({name: torch.tensor(flag) for name, flag in flags.items()}, EventPool())
     result = CheckResult(slot, 4, 99, copy)
     assert result.has_arrived()
     result.read()
-    return [(one.kind, one.parameter, one.time_ns) for one in result.anomalies()]
+    return result
 
 
 @pytest.mark.parametrize(
@@ -42,3 +48,25 @@ def test_what_is_said(
 ) -> None:
     """Of a result only what this rank's gradients do not explain: those were told of before."""
     assert said(**flags) == expected
+
+
+@pytest.mark.parametrize(
+    ("flags", "scaled", "expected"),
+    [
+        ({"gradients": BAD}, True, ["nonfinite_gradient"]),
+        ({"gradients": BAD, "result": BAD}, True, []),
+        ({"gradients": BAD, "result": GOOD}, False, ["nonfinite_gradient"]),
+        ({"changed": True}, True, ["changed_after_completion"]),
+    ],
+)
+def test_what_a_loss_scaler_sees(
+    flags: dict[str, list[bool] | bool],
+    scaled: bool,
+    expected: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not what a hook has hidden from it: that step is not left out."""
+    monkeypatch.setattr(check_result, "is_loss_scaled", lambda: True)
+    result = result_of(**flags)
+    assert result.scaled == scaled
+    assert [anomaly.kind for anomaly in result.anomalies()] == expected

@@ -1,0 +1,94 @@
+"""What a loss scaler looks for is no anomaly, unless it never finds a scale."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from hooktrace import AnomalyRecord, Tracer, hooks, instrument
+from hooktrace.probes.skipped_steps import SkippedSteps
+
+
+def anomaly(kind: str) -> AnomalyRecord:
+    return AnomalyRecord(
+        kind=kind, model="net", hook="h", generation=0, step=0, bucket=0, stage="hook",
+        time_ns=0, message="",
+    )  # fmt: skip
+
+
+def told(found: list[list[str]], scaled: bool = True) -> list[list[str]]:
+    """Return what is told of the looks at one step after another."""
+    skipped = SkippedSteps()
+    return [
+        [
+            one.kind
+            for one in skipped.others(map(anomaly, kinds), model="net", step=step, scaled=scaled)
+        ]
+        for step, kinds in enumerate(found)
+    ]
+
+
+GRADIENT, AVERAGE = ["nonfinite_gradient"], ["nonfinite_average"]
+
+
+def test_a_scaler_that_tries_its_scale() -> None:
+    """At first and later; whatever else is found is told."""
+    found = [GRADIENT, AVERAGE, [], GRADIENT, ["replicas_diverge"]]
+    assert told(found) == [[], [], [], [], ["replicas_diverge"]]
+    assert told(found, scaled=False) == found
+
+
+def test_a_scaler_that_finds_no_scale() -> None:
+    """It is told at the step at which the scale cannot be the reason; a finite step is hope."""
+    assert told([GRADIENT] * 42) == [[]] * 40 + [GRADIENT] * 2
+    assert told([GRADIENT] * 40 + [[]] + [GRADIENT] * 40) == [[]] * 81
+
+
+def test_finite_buckets_of_a_step_are_no_finite_step() -> None:
+    """Each look is at one bucket."""
+    skipped = SkippedSteps()
+    for step in range(41):
+        for kinds in ([], GRADIENT, []):
+            found = skipped.others(map(anomaly, kinds), model="net", step=step, scaled=True)
+            assert len(list(found)) == (step == 40 and kinds == GRADIENT)
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Iterator[None]:
+    """A default group of this process."""
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    yield
+    gc.collect()
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize(
+    ("poison", "kinds"), [(1.0, set()), (float("nan"), {"nonfinite_gradient"})]
+)
+@pytest.mark.usefixtures("alone")
+def test_training_in_float16(poison: float, kinds: set[str]) -> None:
+    """A scale that is too large at first ends nothing; a loss that is NaN is told of."""
+    ddp = DistributedDataParallel(nn.Sequential(*(nn.Linear(8, 8) for _ in range(2))))
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.01)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**35)
+    skipped = 0
+    with Tracer(debug=True, error_every=0) as tracer:
+        instrument(ddp, hooks.fp16_compress_hook, tracer=tracer)
+        for _ in range(50):
+            optimizer.zero_grad()
+            with torch.autocast("cpu", dtype=torch.float16):
+                loss = ddp(torch.ones(4, 8)).float().square().mean() * poison
+            scaler.scale(loss).backward()
+            before = scaler.get_scale()
+            scaler.step(optimizer)
+            scaler.update()
+            skipped += scaler.get_scale() < before
+        assert skipped > 5
+        assert {a.kind for a in tracer.anomalies()} == kinds
