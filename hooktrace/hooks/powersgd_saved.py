@@ -109,7 +109,8 @@ def _copied(kept: list[Any]) -> list[Any]:
 
 
 def _plain_random(rng: np.random.RandomState) -> list[Any]:
-    _, keys, *numbers = rng.get_state(legacy=True)
+    state: Any = rng.get_state(legacy=True)
+    _, keys, *numbers = state
     return [torch.tensor(keys.tolist()), *numbers]
 
 

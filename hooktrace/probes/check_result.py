@@ -6,6 +6,7 @@ debug_checks.py --CheckResult, copied to the host--> ring --> drain: has_arrived
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -71,5 +72,5 @@ class CheckResult:
         flags = finite.tolist()
         return None if all(flags) else self.slot.parameters[flags.index(False)][0]
 
-    def _anomaly(self, kind: str, what: str, **where: str) -> AnomalyRecord:
+    def _anomaly(self, kind: str, what: str, **where: Any) -> AnomalyRecord:
         return anomaly_of(self.slot, kind, what, step=self.step, time_ns=self._time_ns, **where)

@@ -69,7 +69,7 @@ def _is_replicated(model: Any) -> bool:
 def _of_replicated(module: Any) -> Found:
     from torch.distributed._composable.replicate import replicate
 
-    state: Any = replicate.state(module)  # type: ignore[attr-defined]
+    state: Any = replicate.state(module)
     ddp = getattr(state, "_ddp", None)
     return Found(ddp, ddp or module, module)
 
