@@ -27,6 +27,7 @@ PACKAGE = Path(__file__).parents[1] / "hooktrace"
 
 HOMES = {
     "_comm_hooks": "tracing/trace.py",
+    "_composable": "tracing/ddp_of.py",
     "_current_autograd_node": "capture/first_pass.py",
     "_current_graph_task_id": "capture/backward.py",
     "_dump_fr_trace": "probes/wire.py",
