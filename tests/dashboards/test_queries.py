@@ -14,6 +14,7 @@ import pytest
 from hooktrace.ranks.job import loopback
 
 from ..distributed.harness import REPOSITORY
+from ..docs.pages import Page
 from ..exporters.processes import Prometheus, prometheus, until
 from . import rules
 
@@ -57,7 +58,8 @@ def job(folder: Path) -> Iterator[None]:
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
     """A Prometheus with the rules, which reads two ranks that train."""
     folder = tmp_path_factory.mktemp("job")
-    with prometheus(folder, rules.RULES) as query, job(folder):
+    # A second's patience: the ranks that answer take both cores.
+    with prometheus(folder, rules.RULES, interval="1s") as query, job(folder):
         log = folder / "prometheus.log"
         ready = until(
             lambda: query("sum(increase(hooktrace_arrival_lag_seconds_count[1h])) > 20"),
@@ -65,6 +67,15 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
         )  # fmt: skip
         assert ready
         yield query
+
+
+def test_the_queries_of_the_docs_are_promql(asked: Prometheus) -> None:
+    """Each of docs/metrics.md is answered, if only by nothing."""
+    found = [code for code in Page(REPOSITORY / "docs" / "metrics.md").codes if "(" in code]
+    found = [code for code in found if "hooktrace_" in code]
+    assert len(found) > 40
+    for code in found:
+        asked(code)  # raises where Prometheus refuses it
 
 
 def filled(expr: str) -> str:

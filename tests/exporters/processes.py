@@ -99,7 +99,7 @@ class Prometheus:
 
 @contextmanager
 def prometheus(
-    folder: Path, rules: Sequence[Path] = (), **scrape_config: object
+    folder: Path, rules: Sequence[Path] = (), *, interval: str = "200ms", **scrape_config: object
 ) -> Iterator[Prometheus]:
     """Run a real Prometheus that finds targets in ``folder/targets``; yields what asks it."""
     program = shutil.which("prometheus")
@@ -108,7 +108,7 @@ def prometheus(
     found = {"job_name": "hooktrace", "file_sd_configs": [{"files": [f"{folder}/targets/*.json"]}]}
     config = {
         "global": {
-            "scrape_interval": "200ms", "scrape_timeout": "200ms", "evaluation_interval": "1s",
+            "scrape_interval": interval, "scrape_timeout": interval, "evaluation_interval": "1s",
         },
         "rule_files": [str(path) for path in rules],
         "scrape_configs": [found | scrape_config],
