@@ -13,6 +13,15 @@ class _Commands(typer.core.TyperGroup):
         """Turn what cannot be done into a line on standard error and exit code 2."""
         try:
             return super().invoke(context)
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            typer.echo(
+                f"hooktrace {context.invoked_subcommand}: torch is not installed here; report, "
+                "export and TensorBoard's tab need none, this does: pip install torch",
+                err=True,
+            )
+            raise typer.Exit(2) from None
         except Exception as error:
             from ..records.errors import UsageError  # help and lists answer sooner without records
 
