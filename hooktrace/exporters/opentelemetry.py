@@ -60,7 +60,8 @@ class OpenTelemetryExporter:
     do.  Where a backend lacks rank 0's span (left out there, or lost) the others show as orphans.
     Durations of a bucket on a device are attributes, and its span is when the host enqueued it.
 
-    *Metrics.*  In the own pipeline totals since the start, once an interval.  In the application's
+    *Metrics.*  In the own pipeline totals since the start, once an interval; durations of buckets
+    have exemplars that lead to their spans.  In the application's
     provider counters and gauges are observable instruments; a histogram cannot be one, so each of
     its values is recorded, at about 8 µs, five a bucket.
 
@@ -196,9 +197,11 @@ class OpenTelemetryExporter:
             aggregates = Aggregates()
             models = ModelLabels(self.name)
             self._add_metrics = lambda batch: aggregates.add(models.fold(observe(batch)))
+            exemplars = None if self._traces is None else self._traces.exemplars
+            about = make_resource(run), _version(), exemplars
             for make in self._metric_exporters:
                 reader = make_reader(make(), self._backends)
-                give_metrics(reader, aggregates, make_resource(run), _version())
+                give_metrics(reader, aggregates, *about)
                 self._closers.append(partial(reader.shutdown, timeout_millis=self._patience_ms))
 
     def _flush_of(self, provider: Any) -> Callable[[], object]:

@@ -24,9 +24,10 @@ from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from ..records import Batch
-from ..records.metrics import METRICS, Metric
+from ..records.metrics import BUCKET_DURATION, METRICS, Metric
 from .aggregates import Aggregates, Column, Distribution, Family, Labels, observe
 from .model_labels import ModelLabels
+from .otel_exemplars import Exemplars
 
 Attributes = dict[str, str | int]
 
@@ -34,17 +35,22 @@ _DELTA = sdk.AggregationTemporality.DELTA
 
 
 def give_metrics(
-    reader: sdk.MetricReader, aggregates: Aggregates, resource: Resource, version: str
+    reader: sdk.MetricReader,
+    aggregates: Aggregates,
+    resource: Resource,
+    version: str,
+    exemplars: Exemplars | None = None,
 ) -> None:
     """Have the reader get what the aggregates hold whenever it asks: totals since now.
 
     A reader that wants deltas, as ``OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE`` may say,
     gets what was added since it last asked.  A forked child gets nothing: the metrics are its
-    parent's.
+    parent's.  ``exemplars``: the spans of samples, of which it gets the new ones each time.
     """
     # Where the SDK itself looks up what a reader wants of each kind of instrument.
     wanted = reader._instrument_class_temporality
-    interval = _Interval(next(wanted[kind] for kind in wanted if issubclass(kind, Counter)))
+    temporality = next(wanted[kind] for kind in wanted if issubclass(kind, Counter))
+    interval = _Interval(temporality, exemplars or Exemplars())
     scope = InstrumentationScope("hooktrace", version)
     pid = os.getpid()
 
@@ -61,14 +67,15 @@ def give_metrics(
 class _Interval:
     """The time that a reader's next metrics are about, and the totals at its beginning."""
 
-    def __init__(self, temporality: sdk.AggregationTemporality) -> None:
+    def __init__(self, temporality: sdk.AggregationTemporality, exemplars: Exemplars) -> None:
         self._temporality = temporality
-        self._start_ns = self._now_ns = time.time_ns()
+        self._exemplars = exemplars
+        self._start_ns = self._now_ns = self._asked_ns = time.time_ns()
         self._before: dict[Metric, Family] = {}
 
     def end(self, families: list[Family]) -> list[sdk.Metric]:
         """Return metrics up to now; with deltas the next interval begins."""
-        self._now_ns = time.time_ns()
+        self._asked_ns, self._now_ns = self._now_ns, time.time_ns()
         found = [self._metric(family) for family in families]
         if self._temporality is _DELTA:
             self._start_ns = self._now_ns
@@ -101,9 +108,11 @@ class _Interval:
         if before is not None:
             counts = [a - b for a, b in zip(counts, before.counts, strict=True)]
             total, extremes = total - before.total, (None, None)  # of an interval: not known
+        is_linked = metric is BUCKET_DURATION
         return sdk.HistogramDataPoint(
             _attributes(metric, labels), self._start_ns, self._now_ns,
             sum(counts), total, counts, metric.buckets, *extremes,
+            self._exemplars.since(labels, self._asked_ns) if is_linked else (),
         )  # fmt: skip
 
 

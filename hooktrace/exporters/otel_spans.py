@@ -24,6 +24,7 @@ from opentelemetry.sdk.trace import Tracer as SdkTracer
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 
 from ..records import AnomalyRecord, BucketRecord, CompletedStep, RunInfo, Stage, Transfer
+from .otel_exemplars import Exemplars
 
 Attributes = dict[str, str | bool | int | float]
 
@@ -61,6 +62,7 @@ class _RootIds(RandomIdGenerator):
 class StepTraces:
     """Writes the steps of one process as spans of ``tracer``; ``written`` counts the sampled ones.
 
+    ``exemplars`` has those of buckets whose times enter statistics.
     Where it is not ``is_ours``, its resource does not say the run and the rank, so spans do.  An
     SDK's tracer is copied, so that the copy can be given the ids of roots and the application's
     keeps its own generator.  Any other tracer gets the trace id by a remote parent; there the root
@@ -69,6 +71,7 @@ class StepTraces:
 
     def __init__(self, tracer: trace.Tracer, run: RunInfo, *, is_ours: bool) -> None:
         self.written = 0
+        self.exemplars = Exemplars()
         self._run = run
         self._where = {} if is_ours else _known(run, _RUN)
         self._rank: Attributes = {} if is_ours else {"hooktrace.rank": run.rank}
@@ -90,7 +93,10 @@ class StepTraces:
         parent = self._root_context(ids) if self._run.rank == 0 else self._below_root(ids)
         span = self._start("ddp step", parent, step.first_ready_ns, attributes)
         if span.is_recording():
-            self._write_inside(span, buckets, anomalies)
+            spans = self._write_inside(span, buckets, anomalies)
+            for bucket, context in zip(buckets, spans, strict=True):
+                if step.counts:
+                    self.exemplars.note(bucket, context, self._run.wall_ns(bucket.done_ns))
         self._end(span, step.done_ns)
 
     def write_anomaly(self, anomaly: AnomalyRecord) -> None:
@@ -107,19 +113,23 @@ class StepTraces:
         span: trace.Span,
         buckets: Sequence[BucketRecord],
         anomalies: Sequence[AnomalyRecord],
-    ) -> None:
+    ) -> list[trace.SpanContext]:
+        """Write the buckets and return their spans' ids."""
         inside = trace.set_span_in_context(span, Context())
         by_bucket: defaultdict[int, list[AnomalyRecord]] = defaultdict(list)
         for anomaly in anomalies:
             by_bucket[anomaly.bucket].append(anomaly)
-        for bucket in buckets:
+        spans = [
             self._write_bucket(bucket, inside, by_bucket.pop(bucket.bucket, ()))
+            for bucket in buckets
+        ]
         self._add_events(span, [a for missing in by_bucket.values() for a in missing])
         _fail(span, buckets, anomalies)
+        return spans
 
     def _write_bucket(
         self, bucket: BucketRecord, parent: Context, anomalies: Sequence[AnomalyRecord]
-    ) -> None:
+    ) -> trace.SpanContext:
         attributes = self._rank | _of_bucket(bucket)
         span = self._start(f"bucket {bucket.bucket}", parent, bucket.ready_ns, attributes)
         self._add_events(span, anomalies)
@@ -130,6 +140,7 @@ class StepTraces:
         if bucket.clock != "device":
             self._write_stages(bucket.stages, trace.set_span_in_context(span, Context()))
         self._end(span, bucket.done_ns)
+        return span.get_span_context()
 
     def _write_stages(self, stages: Iterable[Stage], parent: Context) -> None:
         for stage in stages:
