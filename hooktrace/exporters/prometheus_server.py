@@ -12,6 +12,7 @@ import logging
 import os
 import ssl
 import threading
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import urlsplit
@@ -100,6 +101,10 @@ def _remedy(error: OSError | OverflowError) -> str:
     return f"{error.strerror or error}; pass an address of this host, such as addr='127.0.0.1'"
 
 
+_announced: dict[Path, str] = {}
+"""What stands in the files of this process; two endpoints of one rank have one each."""
+
+
 class TargetFile:
     """One rank's file in the directory ``place``, or beside it where it ends in ``.json``.
 
@@ -129,7 +134,7 @@ class TargetFile:
         if parts.scheme != "http":
             labels["__scheme__"] = parts.scheme
         text = json.dumps([{"targets": [parts.netloc], "labels": labels}], indent=1) + "\n"
-        path = self._path_of(run.rank)
+        path = self._path_of(run.rank, text)
         try:
             _write_atomically(path, text)
         except OSError as error:
@@ -139,13 +144,15 @@ class TargetFile:
                 run.rank, path, error, parts.netloc,
             )  # fmt: skip
             return
-        self._path, self._text = path, text
+        self._path = path
+        self._text = _announced[path] = text
 
     def remove(self) -> None:
         """Remove the file, if it is still the one that was written."""
         path, self._path = self._path, None
         if path is None:
             return
+        _announced.pop(path, None)
         try:
             # A later run may have announced itself under the same name.
             if path.read_text() == self._text:
@@ -155,10 +162,13 @@ class TargetFile:
         except OSError as error:
             _log.warning("%s could not be removed (%s); delete it by hand", path, error)
 
-    def _path_of(self, rank: int) -> Path:
+    def _path_of(self, rank: int, text: str) -> Path:
         if self._place.suffix == ".json":
-            return self._place.with_name(f"{self._place.stem}-rank{rank}.json")
-        return self._place / f"hooktrace-rank{rank}.json"
+            first = self._place.with_name(f"{self._place.stem}-rank{rank}.json")
+        else:
+            first = self._place / f"hooktrace-rank{rank}.json"
+        others = (first.with_stem(f"{first.stem}-{number}") for number in count(2))
+        return next(p for p in chain([first], others) if _announced.get(p, text) == text)
 
 
 def _write_atomically(path: Path, text: str) -> None:

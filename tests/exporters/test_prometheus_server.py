@@ -78,6 +78,22 @@ def test_file_sd_is_written_once_known_and_removed(make: Make, tmp_path: Path) -
     assert list(path.parent.iterdir()) == []
 
 
+def test_two_endpoints_of_a_rank_have_a_file_each(make: Make, tmp_path: Path) -> None:
+    """Two tracers of a process on free ports: neither hides the other."""
+    exporters = [make(file_sd=tmp_path) for _ in range(2)]
+    for exporter in exporters:
+        exporter.export(make_batch())
+    files = sorted(tmp_path.iterdir())
+    assert [path.name for path in files] == ["hooktrace-rank0-2.json", "hooktrace-rank0.json"]
+    ports = {json.loads(path.read_text())[0]["targets"][0] for path in files}
+    assert ports == {f"127.0.0.1:{exporter.port}" for exporter in exporters}
+    exporters[0].close()
+    assert [path.name for path in tmp_path.iterdir()] == ["hooktrace-rank0-2.json"]
+    third = make(file_sd=tmp_path)
+    third.export(make_batch())
+    assert len(list(tmp_path.iterdir())) == 2
+
+
 def test_file_sd_of_a_later_run_is_left_alone(make: Make, tmp_path: Path) -> None:
     """``close`` removes only what this exporter wrote; a path ending in .json is a prefix."""
     exporter = make(file_sd=tmp_path / "job.json")
