@@ -33,4 +33,4 @@ $(VENV)/.installed-dev: $(VENV)/.python $(INPUTS)
 	@touch $@ $(VENV)/.installed
 
 clean:
-	rm -rf $(VENV) .venv-otlp .venv-perfetto .venv-grafana runs
+	rm -rf $(VENV) .venv-otlp .venv-perfetto .venv-frameworks .venv-grafana runs

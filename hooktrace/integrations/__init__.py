@@ -1,4 +1,4 @@
-"""hooktrace for scripts that do not name it: every DDP model of a process is traced.
+"""hooktrace where the training loop is somebody else's: scripts, launchers, frameworks, trackers.
 
     hooktrace run train.py        run.py ----------------------+
     opentelemetry-instrument ...  opentelemetry.py ------------+--> start.begin(), without torch
@@ -9,6 +9,17 @@
       remedy.py: torch's hooks that fail on gloo, and HOOKTRACE_FIX
     the process ends --> ending.py: a summary on rank 0, or why there is none
 
-In: environment variables and a script.  Out: what a tracer gives, and a few lines on standard
-error.  The script's results, exceptions and exit code are its own.
+    frameworks, each a module that only its users import:
+      accelerate.py  lightning.py  transformers.py    one to three lines --> tracing.instrument
+    trackers.py, headline.py      log_to(fn): a flat dict of numbers, every so many steps
+
+In: environment variables and a script, or a framework's own objects.  Out: what a tracer gives, and
+a few lines on standard error.  The script's results, exceptions and exit code are its own.
 """
+
+from __future__ import annotations
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+"""The public names, in the one place where they are listed."""

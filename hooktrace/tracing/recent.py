@@ -84,9 +84,13 @@ class Queries:
         """Return the buckets of the last steps, oldest first, of one model or of all."""
         return [bucket for _, buckets in self._completed(model) for bucket in buckets]
 
-    def summary(self) -> list[ModelSummary]:
-        """Return percentiles of the kept steps, one summary a model."""
-        return summarize(self._completed())
+    def summary(self, *, last: int | None = None, wait: bool = True) -> list[ModelSummary]:
+        """Return percentiles of the kept steps, one summary a model.
+
+        ``last``: of so many steps at the end.  ``wait=False``: of what is in memory by now.
+        """
+        completed = self._completed() if wait else self._recent.steps()
+        return summarize(completed if last is None else completed[-last:])
 
     def layouts(self) -> list[LayoutRecord]:
         """Return the bucket layouts, oldest first: one a generation."""

@@ -90,6 +90,11 @@ class TracedHook:
     def __repr__(self) -> str:
         return f"<traced {self._hook!r}>"
 
+    @property
+    def model(self) -> str:
+        """The name of the first model that the hook serves."""
+        return self._first_name
+
     def learn(self, ddp: DistributedDataParallel | None, module: nn.Module | None = None) -> None:
         """Take a model's parameter names and process group, before its first backward pass.
 

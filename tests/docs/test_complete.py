@@ -27,6 +27,7 @@ from .pages import DOCS, PAGES, Page
 _SETTING = re.compile(r"\bHOOKTRACE_(?!TEST_)[A-Z][A-Z_]*[A-Z]\b")
 _SERIES = {"counter": ("_total",), "info": ("_info",), "histogram": ("_bucket", "_sum", "_count")}
 _PATH = re.compile(r"(?<![\w./])(?:hooktrace|tests|examples|docs|dashboards)/[\w/]*(?:\w\.\w+|/)")
+_FRAMEWORKS = {"accelerate", "lightning", "transformers"}
 _PLACEHOLDERS = {"hooktrace/a/b.py", "tests/a/test_b.py"}
 _OTHER_NAMES = {"hooktrace.rank", "hooktrace.left_out.steps"}
 """What look like names of the package and are attributes in OpenTelemetry."""
@@ -80,6 +81,14 @@ def test_every_dependency_is_documented() -> None:
     assert not [name for name in names if f"`{name}`" not in page and name != "torch"]
 
 
+def test_frameworks_are_of_the_versions_that_are_tried() -> None:
+    """Those that the tests' environment has."""
+    page = (REPOSITORY / "docs" / "frameworks.md").read_text("utf-8")
+    pinned = re.findall(r"^([\w-]+)==(.*)$", (REPOSITORY / ".ci/frameworks.txt").read_text(), re.M)
+    assert len(pinned) == 4
+    assert not [pin for pin in pinned if not re.search(rf"\|[^|\n]* ?{re.escape(pin[1])} \|", page)]
+
+
 def test_every_option_is_documented() -> None:
     """By all names that it has."""
     names = [name for c in COMMANDS.values() for option in c.params for name in option.opts]
@@ -131,7 +140,9 @@ def _exists(name: str) -> bool:
     for count in range(len(parts), 0, -1):
         try:
             module = importlib.import_module(".".join(parts[:count]))
-        except ModuleNotFoundError:
+        except ModuleNotFoundError as missing:
+            if missing.name in _FRAMEWORKS:
+                return _declares(parts)
             continue
         try:
             reduce(getattr, parts[count:], module)
@@ -139,6 +150,14 @@ def _exists(name: str) -> bool:
             return False
         return True
     return False
+
+
+def _declares(parts: list[str]) -> bool:
+    """Return whether the module of a framework that is not here is one, or declares a name."""
+    if REPOSITORY.joinpath(*parts).with_suffix(".py").exists():
+        return True
+    source = REPOSITORY.joinpath(*parts[:-1]).with_suffix(".py").read_text("utf-8")
+    return re.search(rf"^(class|def) {parts[-1]}\b", source, re.MULTILINE) is not None
 
 
 @pytest.mark.parametrize("page", PAGES, ids=repr)
@@ -153,5 +172,6 @@ def test_wrong_names_are_found() -> None:
     """The checks above can fail."""
     assert _exists("hooktrace.hooks.allreduce_hook")
     assert not _exists("hooktrace.hooks.no_such_hook")
+    assert not _exists("hooktrace.integrations.accelerate.no_such_name")
     with pytest.raises(AssertionError, match="--no-such-option"):
         _check_command("hooktrace demo --no-such-option")

@@ -1,0 +1,1 @@
+from .trackers import log_to as log_to

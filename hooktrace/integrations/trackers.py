@@ -1,0 +1,76 @@
+"""Experiment trackers: whatever takes a dict of numbers.
+
+Tracer([log_to(wandb.log)]) --batches--> of each model its last steps --every N--> fn({...})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..records import AnomalyRecord, Batch, CompletedStep
+from ..records.summary import summarize
+from .headline import numbers_of
+
+Log = Callable[[dict[str, float]], Any]
+
+
+class TrackerExporter:
+    """Calls a function with the headline numbers of each model, every so many steps."""
+
+    name = "log_to"
+
+    def __init__(self, fn: Log, every: int, all_ranks: bool) -> None:
+        self._fn = fn
+        self._every = every
+        self._all_ranks = all_ranks
+        self._steps: dict[str, list[CompletedStep]] = {}
+        self._first: str | None = None
+        self._anomalies = 0
+
+    def export(self, batch: Batch) -> None:
+        """Take a batch, and call the function where enough steps are there."""
+        if batch.run.rank and not self._all_ranks:
+            return
+        self._anomalies += sum(isinstance(record, AnomalyRecord) for record in batch.records)
+        for completed in batch.steps:
+            step = completed[0]
+            self._first = self._first or step.model
+            kept = self._steps.setdefault(step.model, [])
+            kept.append(completed)
+            if sum(s.counts for s, _ in kept) >= self._every:
+                self._log(self._steps.pop(step.model))
+            elif len(kept) >= 2 * self._every:
+                del kept[0]
+
+    def _log(self, completed: list[CompletedStep]) -> None:
+        step = completed[-1][0]
+        prefix = "hooktrace/" if step.model == self._first else f"hooktrace/{step.model}/"
+        for summary in summarize(completed):
+            numbers = numbers_of(summary, prefix)
+            own = {
+                "hooktrace/step": float(step.step),
+                "hooktrace/anomalies": float(self._anomalies),
+            }
+            self._fn(own | numbers)
+
+    def close(self) -> None:
+        """Do nothing: the tracker is somebody else's."""
+
+
+def log_to(fn: Log, *, every: int = 100, all_ranks: bool = False) -> TrackerExporter:
+    """Return an exporter that calls ``fn({"hooktrace/step": ..., ...})`` every ``every`` steps.
+
+    ``fn``: ``wandb.log``, comet's ``log_metrics``, or anything that takes one flat dict of floats;
+    it is called on the drain's thread, and one that raises is disabled, as any exporter.  Numbers
+    are of this rank, medians over the last ``every`` timed steps (see ``numbers_of``); the first
+    model's are ``hooktrace/exposed_seconds`` and the like, another one's ``hooktrace/<model>/...``.
+    ``all_ranks``: call it on every rank, not on rank 0 alone.
+
+    Raises ``TypeError`` for what cannot be called, ``ValueError`` for ``every`` below 1.
+    """
+    if not callable(fn):
+        raise TypeError(f"log_to takes a function such as wandb.log, not a {type(fn).__name__}")
+    if every < 1:
+        raise ValueError(f"every={every} counts steps; pass 1 or more")
+    return TrackerExporter(fn, every, all_ranks)

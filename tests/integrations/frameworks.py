@@ -1,0 +1,50 @@
+"""Scripts under real frameworks, in the environment that ``.ci/run`` makes for them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from hooktrace.ranks.job import loopback
+from tests.distributed.harness import REPOSITORY
+
+PYTHON = os.environ.get("HOOKTRACE_TEST_FRAMEWORKS", "")
+DEADLINE_S = 300
+
+needs_frameworks = pytest.mark.skipif(
+    not PYTHON,
+    reason="HOOKTRACE_TEST_FRAMEWORKS names no Python with what .ci/frameworks.txt lists",
+)
+
+
+def run(arguments: Sequence[str | Path], folder: Path) -> str:
+    """Return what a script says on standard output; no process outlives it."""
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("HOOKTRACE_", "OTEL_"))}
+    environment |= {
+        "PYTHONPATH": str(REPOSITORY),
+        "GLOO_SOCKET_IFNAME": loopback(),
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
+    with subprocess.Popen(
+        [PYTHON, *map(str, arguments)], cwd=folder, env=environment, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            said, errors = process.communicate(timeout=DEADLINE_S)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 0, errors[-6000:]
+    return said
+
+
+def on_two_ranks(script: str | Path, folder: Path, *arguments: str | Path) -> str:
+    """Return what a script says that a launcher starts twice."""
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
+    return run([*launcher, "--nproc-per-node", "2", REPOSITORY / script, *arguments], folder)

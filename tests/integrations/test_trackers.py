@@ -1,0 +1,69 @@
+"""Experiment trackers: a function that takes a dict; MLflow itself where frameworks are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hooktrace import Tracer
+from hooktrace.integrations import log_to
+from tests.exporters.records_sample import make_batch
+from tests.fakes import Job
+from tests.integrations.frameworks import needs_frameworks, run
+
+SCRIPTS = Path(__file__).parent / "scripts"
+
+
+def test_every_so_many_steps() -> None:
+    """Of timed steps; the step of the last of them, and anomalies so far."""
+    logged: list[dict[str, float]] = []
+    exporter = log_to(logged.append, every=10)
+    with Tracer([exporter], error_every=0) as tracer:
+        job = Job(tracer)
+        for _ in range(35):
+            job.step()
+    # The first two are warm-up.
+    assert [numbers["hooktrace/step"] for numbers in logged] == [11, 21, 31]
+    assert {numbers["hooktrace/anomalies"] for numbers in logged} == {0.0}
+    assert "hooktrace/exposed_seconds" in logged[0]
+
+
+def test_other_models_have_their_names() -> None:
+    """So that numbers do not mix."""
+    logged: list[dict[str, float]] = []
+    with Tracer([log_to(logged.append, every=5)], error_every=0) as tracer:
+        jobs = [Job(tracer), Job(tracer)]
+        for _ in range(7):
+            for job in jobs:
+                job.step()
+    first, second = logged
+    assert "hooktrace/exposed_seconds" in first
+    assert "hooktrace/model1/exposed_seconds" in second
+
+
+def test_rank_0_alone_unless_all_are_wanted() -> None:
+    """Trackers have one writer."""
+    for rank, all_ranks, count in ((0, False, 1), (1, False, 0), (1, True, 1)):
+        logged: list[dict[str, float]] = []
+        log_to(logged.append, every=2, all_ranks=all_ranks).export(make_batch(rank=rank, steps=3))
+        assert len(logged) == count
+
+
+def test_what_it_takes() -> None:
+    """The usual mistakes are named."""
+    with pytest.raises(TypeError, match=r"log_to takes a function such as wandb.log, not a str"):
+        log_to("wandb")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="every=0 counts steps; pass 1 or more"):
+        log_to(print, every=0)
+
+
+@needs_frameworks
+@pytest.mark.slow
+def test_mlflow(tmp_path: Path) -> None:
+    """Its file store has a history of each number, at the steps of the job."""
+    facts = json.loads(run([SCRIPTS / "mlflow_store.py", tmp_path], tmp_path).splitlines()[-1])
+    assert facts["steps"] == [10, 20, 30]
+    assert facts["runs"] == 1
+    assert "hooktrace/exposed_seconds" in facts["metrics"]
