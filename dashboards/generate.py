@@ -210,7 +210,7 @@ _RANKS = Dashboard(
             "Steps a second by rank",
             "All steps that communicated. 0 is a rank that waits, evaluates, writes a checkpoint, "
             "or has ended and still serves; DDP keeps ranks in step, so one that hangs stops all, "
-            "and this does not tell which. `hooktrace report` does.",
+            "and which it is only their stacks tell.",
             "ops",
             (Query(f"sum by (job, model, rank) ({_rate(m.STEPS)})", "{{model}} rank {{rank}}"),),
         ),
@@ -252,7 +252,7 @@ _BUCKETS = Dashboard(
         ),
         Panel(
             "Time of each bucket",
-            "Mean from ready to done, over all ranks. Bucket 0 has the last layers. When DDP "
+            "Mean from ready to done, over all ranks. Bucket 0 is the first to be ready. When DDP "
             f"rebuilds its buckets the same number means others: see the last panel. {_UNTIMED} "
             "Buckets from 64 on are one, called other.",
             "s",

@@ -93,9 +93,12 @@ class Endpoint:
 
     def _read(self) -> Totals:
         with _endpoints.lock:
-            parts = [self._ended, *(source.snapshot() for source in self._sources)]
+            parts = [source.snapshot() for source in self._sources]
+            if self._ended:
+                parts.append(self._ended)
+        families = parts[0] if len(parts) == 1 else merged(parts)
         by_target = any(target.is_written for target in self.target_files)
-        return Totals(merged(parts), () if by_target else self.target_labels)
+        return Totals(families, () if by_target else self.target_labels)
 
     def _stop(self) -> None:
         for target in self.target_files:

@@ -46,6 +46,13 @@ def test_rules_are_valid() -> None:
     assert promtool("check", "rules", *rules.RULES).count("SUCCESS") == 2
 
 
+def test_the_configuration_is_valid(tmp_path: Path) -> None:
+    """That of the composed Prometheus, where it finds its rules."""
+    for path in (*rules.RULES, rules.FOLDER / "provisioning" / "prometheus.yml"):
+        shutil.copy(path, tmp_path)
+    assert "is valid" in promtool("check", "config", tmp_path / "prometheus.yml")
+
+
 def test_each_alert_fires_and_is_silent() -> None:
     """On made-up series: on what it is about, and not on what looks like it."""
     text = CASES.read_text()
