@@ -140,6 +140,25 @@ def test_prometheus_discovers_and_scrapes_the_ranks(
 
 
 @pytest.mark.slow
+def test_prometheus_knows_the_rank_of_a_port_that_it_is_told(make: Make, tmp_path: Path) -> None:
+    """As with a PodMonitor: each series brings rank, local rank and host, and nothing clashes."""
+    exporters = [make(), make()]
+    for rank, exporter in enumerate(exporters):
+        exporter.export(make_batch(rank=rank, steps=3 + rank))
+    ports = [{"targets": [f"127.0.0.1:{exporter.port}" for exporter in exporters]}]
+    with prometheus(tmp_path, static_configs=ports) as query:
+        found = until(
+            lambda: query("sum by (rank, local_rank, host) (hooktrace_steps_total)"),
+            lambda found: len(found) == 2,
+            tmp_path / "prometheus.log",
+        )
+        assert values(found, "rank") == values(found, "local_rank") == {"0": "3", "1": "4"}
+        assert {one["metric"]["host"] for one in found} == {"host-a"}
+        everything = query('{__name__=~"hooktrace_.+"}')
+        assert not [x for one in everything for x in one["metric"] if x.startswith("exported_")]
+
+
+@pytest.mark.slow
 def test_prometheus_sees_the_first_event_and_a_restart(make: Make, tmp_path: Path) -> None:
     """A counter is there before its first event, and a restarted job goes on with its series."""
     first = make(file_sd=tmp_path / "targets")
