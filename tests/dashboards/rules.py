@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 from pathlib import Path
-from types import ModuleType
 
 from hooktrace.records.metrics import METRICS
 
@@ -44,13 +41,3 @@ def recorded() -> set[str]:
 def alerts() -> list[str]:
     """Return the names of all alerts."""
     return re.findall(r"- alert: (\w+)", code(RULES[1]))
-
-
-def generator() -> ModuleType:
-    """Return the script that makes the dashboards; importing it needs no SDK."""
-    spec = importlib.util.spec_from_file_location("dashboards_generate", FOLDER / "generate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

@@ -7,16 +7,18 @@ import os
 import re
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+from dashboards.panels import DASHBOARDS
+from dashboards.queries import Dashboard
+from hooktrace.records.metrics import METRICS
 
 from ..distributed.harness import REPOSITORY
 from . import rules
 
-GENERATOR = rules.generator()
-FILES = {one.uid: rules.FOLDER / f"{one.uid}.json" for one in GENERATOR.DASHBOARDS}
-DASHBOARDS = pytest.mark.parametrize("declared", GENERATOR.DASHBOARDS, ids=lambda d: d.uid)
+FILES = {one.uid: rules.FOLDER / f"{one.uid}.json" for one in DASHBOARDS}
+EACH = pytest.mark.parametrize("declared", DASHBOARDS, ids=lambda d: d.uid)
 
 READ_BACK = """
 import json, sys
@@ -57,7 +59,7 @@ def sdk(*arguments: object) -> None:
 @pytest.mark.slow
 def test_files_are_what_the_script_makes(tmp_path: Path) -> None:
     """Where this fails: dashboards/generate.py, whose docstring says how it is run."""
-    sdk(rules.FOLDER / "generate.py", tmp_path)
+    sdk("-m", "dashboards.generate", tmp_path)
     made = {path.name: path.read_text() for path in tmp_path.iterdir()}
     assert made == {path.name: path.read_text() for path in rules.FOLDER.glob("*.json")}
 
@@ -68,8 +70,8 @@ def test_files_are_of_grafanas_schema() -> None:
     sdk("-c", READ_BACK, *FILES.values())
 
 
-@DASHBOARDS
-def test_files_have_what_is_declared(declared: Any) -> None:
+@EACH
+def test_files_have_what_is_declared(declared: Dashboard) -> None:
     """Also where there is no SDK to make them anew: titles, descriptions and queries."""
     found = json.loads(FILES[declared.uid].read_text())
     assert (found["uid"], found["title"]) == (declared.uid, declared.title)
@@ -78,14 +80,14 @@ def test_files_have_what_is_declared(declared: Any) -> None:
     ] == [(p.title, p.description, [q.expr for q in p.queries]) for p in declared.panels]
 
 
-@DASHBOARDS
-def test_series_are_of_the_table(declared: Any) -> None:
+@EACH
+def test_series_are_of_the_table(declared: Dashboard) -> None:
     """No panel needs a recording rule."""
     assert not rules.named(FILES[declared.uid].read_text()) - rules.series()
 
 
-@DASHBOARDS
-def test_panels_choose_job_and_say_what_misleads(declared: Any) -> None:
+@EACH
+def test_panels_choose_job_and_say_what_misleads(declared: Dashboard) -> None:
     """Two jobs are never mixed unseen, and every description is more than a title."""
     for panel in declared.panels:
         assert len(panel.description.split()) > 15, panel.title
@@ -101,7 +103,7 @@ def test_every_metric_that_is_about_a_job_is_drawn() -> None:
     shown = rules.named(text)
     missing = {
         metric.name
-        for metric in GENERATOR.m.METRICS
+        for metric in METRICS
         if not any(name.startswith(metric.prometheus_name) for name in shown)
     }
     assert missing == UNDRAWN

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from dashboards.panels import DASHBOARDS
 from hooktrace.ranks.job import loopback
 
 from ..distributed.harness import REPOSITORY
@@ -21,7 +22,7 @@ from . import rules
 pytestmark = pytest.mark.slow
 
 DEADLINE_S = 120.0
-QUERIES = [q for d in rules.generator().DASHBOARDS for p in d.panels for q in p.queries]
+QUERIES = [q for d in DASHBOARDS for p in d.panels for q in p.queries]
 
 
 @contextmanager

@@ -1,0 +1,280 @@
+"""The dashboards: what each panel asks, what it says, and what would make that false."""
+
+from __future__ import annotations
+
+from hooktrace.records import metrics as m
+
+from .queries import OF_JOB, OF_MODEL, Dashboard, Panel, Query, last, mean, quantile, rate
+
+__all__ = ["DASHBOARDS"]
+
+_EXPOSED_SHARE = f"{rate(m.EXPOSED, '_sum')} / {rate(m.STEP_PERIOD, '_sum')}"
+_BUSBW = f"{rate(m.BUS_BYTES)} / {rate(m.WIRE_BUSY)}"
+_OVERLAP = (
+    f"1 - sum by (job, model) ({rate(m.EXPOSED, '_sum')}) "
+    f"/ sum by (job, model) ({rate(m.BUSY, '_sum')})"
+)
+_OF_STAGE = (
+    f"sum by (job, model, stage) ({rate(m.STAGE_DURATION, '_sum')}) "
+    f"/ on (job, model) group_left () sum by (job, model) ({rate(m.BUCKET_DURATION, '_count')})"
+)
+_UNTIMED = "Warm-up, probed, incomplete and shadow steps are not in it; with debug=True no step is."
+_INTERPOLATED = "A percentile is interpolated between bounds that are a factor of 2 to 2.5 apart."
+_STAGED = "Absent for opaque hooks, whose bytes are known of few steps."
+
+_RUNS = Panel(
+    "Runs, and how many ranks are read",
+    "Value: ranks whose metrics Prometheus reads now, of a run of world_size ranks. It is less "
+    "where a rank's target is not found or has gone, and where a rank has not called a hook yet.",
+    "none",
+    (Query(
+        f"count by (job, run_id, world_size, backend, torch_version) "
+        f"({m.RUN.prometheus_name}{{{OF_JOB}}})", "",
+    ),),
+    "table", 24,
+)  # fmt: skip
+_WRONG = Panel(
+    "What went wrong",
+    "Anomalies by kind and rank since each process began, of each bucket the first; what the kinds "
+    "mean is in docs/errors-and-anomalies.md. Empty: none was seen. Most kinds are looked for on "
+    "probed steps only, and what was lost was not looked at.",
+    "none",
+    (Query(last("sum", m.ANOMALIES, "job, model, hook, kind, rank") + " > 0", "", "no anomaly"),),
+    "table",
+)
+_LOST = Panel(
+    "What is missing here",
+    "Records that were lost, by reason and rank, and exporters that were disabled, since each "
+    "process began: what the other panels do not have. Empty: nothing. What a killed process still "
+    "held is not counted. Reasons and remedies are in docs/exporters.md.",
+    "none",
+    (
+        Query(last("sum", m.RECORDS_LOST, "job, reason, rank", OF_JOB) + " > 0", "",
+              "nothing was lost"),
+        Query(last("sum", m.EXPORTER_FAILURES, "job, exporter, rank", OF_JOB) + " > 0", "",
+              "no exporter failed"),
+    ),
+    "table",
+)  # fmt: skip
+
+_JOB = Dashboard(
+    "hooktrace-job",
+    "hooktrace: job",
+    "How long a step takes, how much of it waits for communication, and whether anything is wrong.",
+    (
+        _RUNS,
+        Panel(
+            "Step time",
+            "From one step's first ready bucket to the next one's, over all ranks: evaluation and "
+            "checkpoints between two steps are in it. Busy: with at least one bucket being "
+            f"communicated. Exposed: what backward did not hide. {_UNTIMED} {_INTERPOLATED}",
+            "s",
+            (
+                Query(mean(m.STEP_PERIOD, "job, model"), "{{model}} mean"),
+                Query(quantile(0.95, m.STEP_PERIOD, "job, model"), "{{model}} p95"),
+                Query(mean(m.BUSY, "job, model"), "{{model}} busy"),
+                Query(mean(m.EXPOSED, "job, model"), "{{model}} exposed"),
+            ),
+        ),
+        Panel(
+            "Exposed share of the step",
+            "Of the time of all steps, the part in which a rank had nothing left to compute and "
+            "waited for its buckets. A rank that comes late makes all others wait, which is in it: "
+            "the least of all ranks is what lateness does not explain. Pauses between steps "
+            f"(evaluation) make the share smaller. {_UNTIMED}",
+            "percentunit",
+            (
+                Query(f"max by (job, model) ({_EXPOSED_SHARE})", "{{model}} most exposed rank"),
+                Query(f"avg by (job, model) ({_EXPOSED_SHARE})", "{{model}} mean"),
+                Query(f"min by (job, model) ({_EXPOSED_SHARE})", "{{model}} least exposed rank"),
+            ),
+        ),
+        Panel(
+            "Communication that backward hides",
+            "1 - exposed / busy, over all ranks and steps of the interval. 100 % is no proof of a "
+            "fast network: a long backward pass hides a slow one. Low, where there is hardly any "
+            f"communication, costs nothing: see the exposed share. {_UNTIMED}",
+            "percentunit",
+            (Query(_OVERLAP, "{{model}}"),),
+        ),
+        Panel(
+            "Bus bandwidth",
+            "Bus bytes over the time with a collective on the wire, as nccl-tests defines it. "
+            "Waiting for a late rank counts as time on the wire, so the fastest rank is nearest to "
+            "what the network gives, and the slowest may only be early. Small buckets show "
+            f"latency, not bandwidth. {_STAGED} {_UNTIMED}",
+            "Bps",
+            (
+                Query(f"max by (job, model) ({_BUSBW})", "{{model}} fastest rank"),
+                Query(f"min by (job, model) ({_BUSBW})", "{{model}} slowest rank"),
+            ),
+        ),
+        _WRONG,
+        _LOST,
+    ),
+)
+
+_RANKS = Dashboard(
+    "hooktrace-ranks",
+    "hooktrace: ranks",
+    "Which rank is late, slow, silent, or not read.",
+    (
+        Panel(
+            "How late each rank is",
+            "Mean time after the first rank at which this one had a probed bucket ready, over 30 "
+            "minutes. True to within the clocks' uncertainty, which is drawn too: a smaller "
+            "difference means nothing. Only where clocks are known and error_every is not 0; on a "
+            "device lags are not measured. A rank that is late in few steps, none of them probed, "
+            "is not seen.",
+            "s",
+            (
+                Query(mean(m.ARRIVAL_LAG, "job, model, rank", "30m"), "{{model}} rank {{rank}}"),
+                Query(
+                    f"2 * max by (job) ({m.CLOCK_UNCERTAINTY.prometheus_name}{{{OF_JOB}}})",
+                    "uncertainty of two ranks' clocks",
+                ),
+            ),
+        ),
+        Panel(
+            "Exposed share by rank",
+            "The rank with the least is the one that the others wait for, if one of them is late; "
+            f"where all have the same, it is the network or the hook. {_UNTIMED}",
+            "percentunit",
+            (Query(f"avg by (job, model, rank) ({_EXPOSED_SHARE})", "{{model}} rank {{rank}}"),),
+        ),
+        Panel(
+            "Steps a second by rank",
+            "All steps that communicated. 0 is a rank that waits, evaluates, writes a checkpoint, "
+            "or has ended and still serves; DDP keeps ranks in step, so one that hangs stops all, "
+            "and which it is only their stacks tell.",
+            "ops",
+            (Query(f"sum by (job, model, rank) ({rate(m.STEPS)})", "{{model}} rank {{rank}}"),),
+        ),
+        Panel(
+            "Step time by rank",
+            "Mean from one step's first ready bucket to the next one's. Ranks that communicate in "
+            "every step have the same mean, however slow one of them is: who is slow is in the two "
+            f"panels above. {_UNTIMED}",
+            "s",
+            (Query(mean(m.STEP_PERIOD, "job, model, rank"), "{{model}} rank {{rank}}"),),
+        ),
+        Panel(
+            "Targets",
+            "1: Prometheus reads it. 0: it does not answer; the process ended without saying so, "
+            "or the port is not reachable. A rank that ended well is gone from here, and so is a "
+            "pod that was removed. Everything that the job label selects is listed.",
+            "none",
+            (Query(f"min by (job, instance) (up{{{OF_JOB}}})", ""),),
+            "table", 24,
+        ),
+    ),
+)  # fmt: skip
+
+_BUCKETS = Dashboard(
+    "hooktrace-buckets",
+    "hooktrace: buckets and hook",
+    "Where the time of a bucket goes, what the hook sends, and what it loses.",
+    (
+        Panel(
+            "Where a bucket's time goes",
+            "Mean over all buckets, ranks and steps of the interval, stacked. Queue is derived "
+            "from a model of gloo's workers and not measured; wire includes waiting for a late "
+            "rank; of an opaque hook only its call (hook) and the wait for its result (pending) "
+            "are known. "
+            f"Buckets overlap, so this is not what a step waits for. {_UNTIMED}",
+            "s",
+            (Query(_OF_STAGE, "{{model}} {{stage}}"),),
+            "stacked",
+        ),
+        Panel(
+            "Time of each bucket",
+            "Mean from ready to done, over all ranks. Bucket 0 is the first to be ready. When DDP "
+            f"rebuilds its buckets the same number means others: see the last panel. {_UNTIMED} "
+            "Buckets from 64 on are one, called other.",
+            "s",
+            (Query(mean(m.BUCKET_DURATION, "job, model, bucket"), "{{model}} bucket {{bucket}}"),),
+        ),
+        Panel(
+            "Time of each bucket, 95th percentile",
+            f"From ready to done, over all ranks. {_INTERPOLATED} Empty with "
+            f"bucket_histograms=False. {_UNTIMED}",
+            "s",
+            (
+                Query(
+                    quantile(0.95, m.BUCKET_DURATION, "job, model, bucket"),
+                    "{{model}} bucket {{bucket}}",
+                ),
+            ),
+        ),
+        Panel(
+            "What the hook sends",
+            "Payload of a step by collective and dtype, of the rank that sends most, beside the "
+            "gradients that it was given: the last step of which it is known. Payload given to "
+            "collectives, not bytes on the cable. Absent where an opaque hook's bytes are unknown.",
+            "bytes",
+            (
+                Query(
+                    last("max", m.STEP_WIRE_BYTES, "job, model, collective, dtype"),
+                    "{{model}} {{collective}} {{dtype}}",
+                ),
+                Query(
+                    f"max by (job, model) (sum by (job, model, rank) "
+                    f"({m.BUCKET_SIZE.prometheus_name}{{{OF_MODEL}}}))",
+                    "{{model}} gradients",
+                ),
+            ),
+        ),
+        Panel(
+            "Compression",
+            "Gradient bytes over sent bytes of the last step of which both are known, mean over "
+            "ranks. Above 1 is no gain by itself: what compressing takes is in the stages, what it "
+            "loses in the error.",
+            "none",
+            (Query(last("avg", m.COMPRESSION_RATIO, "job, model, hook"), "{{model}} {{hook}}"),),
+        ),
+        Panel(
+            "What the hook loses",
+            "Relative L2 distance of probed buckets' results from the lossless average, over one "
+            "hour. It is of single steps: error feedback gives back later what is lost here. A "
+            "hook that is local by design is not meant to be the average. A percentile is "
+            "interpolated between bounds that are up to a factor of 10 apart.",
+            "none",
+            (
+                Query(quantile(0.5, m.COMPRESSION_ERROR, "job, model, hook", "1h"),
+                      "{{model}} {{hook}} median"),
+                Query(quantile(0.95, m.COMPRESSION_ERROR, "job, model, hook", "1h"),
+                      "{{model}} {{hook}} p95"),
+            ),
+        ),
+        Panel(
+            "What each bucket loses",
+            "The last probed error of each bucket, of the rank with the largest: of one step, "
+            "which may be some thousand steps old where buckets are probed in turn.",
+            "none",
+            (
+                Query(last("max", m.BUCKET_ERROR, "job, model, bucket"), "{{model}} {{bucket}}"),
+                Query(
+                    f"1 - min by (job, model, bucket) "
+                    f"({m.BUCKET_COSINE.prometheus_name}{{{OF_MODEL}}})",
+                    "{{model}} {{bucket}}, 1 - cosine",
+                ),
+            ),
+        ),
+        Panel(
+            "Sizes of buckets",
+            "Gradient bytes of each bucket in the present layout, without those from 64 on. What "
+            "is sent of them is in the panel above.",
+            "bytes",
+            (Query(last("max", m.BUCKET_SIZE, "job, model, bucket"), "{{model}} {{bucket}}"),),
+        ),
+        Panel(
+            "Rebuilds of the buckets",
+            "How often DDP has rebuilt them. It does so once, after the first step; a later change "
+            "gives the numbers of buckets another meaning, here and in the panels above.",
+            "none",
+            (Query(last("max", m.GENERATION, "job, model"), "{{model}}"),),
+        ),
+    ),
+)  # fmt: skip
+
+DASHBOARDS = (_JOB, _RANKS, _BUCKETS)
