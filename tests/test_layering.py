@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "integrations": {"records", "capture", "ranks", "staging", "tracing", "hooks"},
     "commands": {
         *("records", "capture", "ranks", "staging", "exporters", "tracing", "hooks"),
-        *("analysis", "testing"),
+        *("analysis", "testing", "integrations"),
     },
     "__main__": {"commands", "integrations"},
     "__init__": {"records", "ranks", "staging", "hooks", "tracing"},

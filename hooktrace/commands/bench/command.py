@@ -18,7 +18,7 @@ from .per_bucket import per_bucket, training_thread
 from .programs import large_report, start_up
 from .table import HEADING, Row, line_of, machine_facts
 from .timeline import timeline
-from .whole_step import probes, whole_step
+from .whole_step import probes, whole_step, without_a_hook
 from .wire import wire
 
 
@@ -41,6 +41,9 @@ GROUPS = {
     ),
     "drain": Group(drain, "processor time of the drain, 25 buckets a step"),
     "whole-step": Group(whole_step, "a step of 12.6 M parameters, 2 ranks, all exporters"),
+    "without-a-hook": Group(
+        without_a_hook, "the same step, without a hook: hooktrace run / DDP alone"
+    ),
     "wire": Group(wire, "all-reduces of 8 MB and hooks that decompress, against torch.profiler"),
     "probes": Group(probes, "a probe of the error, an 8 MB bucket, 2 ranks"),
     "memory": Group(memory, "a tracer that is left on"),

@@ -81,18 +81,20 @@ def on_all_ranks(answer: bool) -> bool:
 
 
 def linear_stack(
-    width: int, layers: int, hook: Hook, state: Any = None, *, cap_mb: float = 0.0
+    width: int, layers: int, hook: Hook | None, state: Any = None, *, cap_mb: float = 0.0
 ) -> DistributedDataParallel:
     """Return a DDP model of ``layers`` layers without bias, ``width`` x ``width`` in float32.
 
-    ``cap_mb``: DDP's limit of a bucket; without it each layer is a bucket.
+    ``cap_mb``: DDP's limit of a bucket; without it each layer is a bucket.  ``hook``: ``None`` for
+    none.
     """
     torch.manual_seed(0)
     stack = [torch.nn.Linear(width, width, bias=False) for _ in range(layers)]
     model = DistributedDataParallel(
         torch.nn.Sequential(*stack), bucket_cap_mb=cap_mb or width * width * 4 / 2**20
     )
-    model.register_comm_hook(state, hook)
+    if hook is not None:
+        model.register_comm_hook(state, hook)
     return model
 
 

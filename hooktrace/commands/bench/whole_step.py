@@ -15,6 +15,9 @@ On a machine that others use, wall-clock ratios scatter by several per cent.  CP
 process, all threads, is much steadier; with as many ranks as cores what it grows by is what a step
 can lose at most, but for waits.
 
+*Without a hook*: two models alike take turns in the same way, plain DDP and what ``hooktrace run``
+makes of it, with record files.
+
 *Probed*: one traced model, probed at every second step; a sample is the difference between a probed
 step and the mean of its neighbours.  Spread over the 100 steps from one probe to the next, which is
 the default, it is the share of training time that probing costs.
@@ -22,6 +25,7 @@ the default, it is the share of training time that probing costs.
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -36,6 +40,8 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from ... import hooks
+from ...integrations import ending, models
+from ...tracing.settings import default_tracer
 from ...tracing.trace import trace
 from ...tracing.tracer import Tracer
 from .backends import all_exporters, otlp_sink
@@ -86,18 +92,23 @@ def _pairs(longest_s: float) -> list[list[_Block]]:
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
         train = partial(_train, model, optimizer, torch.randn(_BATCH, _WIDTH))
         train(_WARMUP_STEPS)
-        end = time.monotonic() + longest_s
         blocks = in_turns(
             [partial(_block, tracer, recording, train) for recording in (True, False)]
         )
-        pairs: list[list[_Block]] = []
-        while not on_all_ranks(_is_enough(pairs) or time.monotonic() > end):
-            pairs += islice(blocks, _LOOK_EVERY)
+        pairs = _until_enough(blocks, longest_s)
         tracer.recording = True
     return pairs
 
 
-def _model(hook: Hook) -> DistributedDataParallel:
+def _until_enough(blocks: Iterator[list[_Block]], longest_s: float) -> list[list[_Block]]:
+    end = time.monotonic() + longest_s
+    pairs: list[list[_Block]] = []
+    while not on_all_ranks(_is_enough(pairs) or time.monotonic() > end):
+        pairs += islice(blocks, _LOOK_EVERY)
+    return pairs
+
+
+def _model(hook: Hook | None) -> DistributedDataParallel:
     return linear_stack(_WIDTH, 12, hook, cap_mb=8)
 
 
@@ -124,6 +135,38 @@ def _is_enough(pairs: list[list[_Block]]) -> bool:
         return False
     least, most = interval_of_median(_ratios(pairs)[0], 2.58)
     return most < _LIMIT or least > _LIMIT
+
+
+def without_a_hook(*, quick: bool) -> Iterator[Row]:
+    """Yield the ratio of what ``hooktrace run`` makes of a model without a hook to plain DDP."""
+    pairs, _ = run_ranks(2, _pairs_without_a_hook, 30.0 if quick else 240.0)
+    wall, cpu = _ratios(pairs)
+    note = f"{len(pairs)} pairs of blocks"
+    yield Row("hooktrace run / DDP alone, no hook", wall, "ratio", budget=1.01, note=note)
+    yield Row("the same, processor time of all threads", cpu, "ratio")
+
+
+def _pairs_without_a_hook(longest_s: float) -> list[list[_Block]]:
+    """Return blocks of two models alike, one of them known to what ``hooktrace run`` sets up."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["HOOKTRACE_RECORD_DIR"] = folder
+        ours, plain = _model(None), _model(None)
+        models.patch(DistributedDataParallel)
+        models.know(ours)
+        tracer, data = default_tracer(), torch.randn(_BATCH, _WIDTH)
+        trains = [
+            partial(_train, model, torch.optim.SGD(model.parameters(), lr=1e-6), data)
+            for model in (ours, plain)
+        ]
+        for train in trains:
+            train(_WARMUP_STEPS)
+        sides = [partial(_block, tracer, train is trains[0], train) for train in trains]
+        pairs = _until_enough(in_turns(sides), longest_s)
+        if {step.hook for step in tracer.steps()} != {"ddp_allreduce"}:
+            raise RuntimeError("the model without a hook was not traced")
+        ending.silence()
+        tracer.close()
+    return pairs
 
 
 def probes(*, quick: bool) -> Iterator[Row]:
