@@ -28,7 +28,7 @@ from ..tracing.ddp_average import DDPAverage, ddp_allreduce
 from ..tracing.trace import listed_hooks, trace
 from ..tracing.traced_hook import Hook, TracedHook
 from . import ending
-from .remedy import remedied
+from .remedy import failure, remedied
 
 if TYPE_CHECKING:
     from torch.nn.parallel import DistributedDataParallel
@@ -70,6 +70,11 @@ class Dispatcher:
         ending.model_seen()
         self._is_foreign = not isinstance(hook, StagedHook | TracedHook)
         self._hook, self._state, self.chosen = self._traced(hook), state, chosen
+
+    def note(self, how: str | None) -> None:
+        """Take note of how the hook fails, if that is known."""
+        if how is not None and isinstance(self._hook, TracedHook):
+            self._hook.fails_on_gloo(how)
 
     def average(self) -> None:
         """Do what DDP does without a hook, if there is none by now."""
@@ -157,7 +162,11 @@ def _taking_builtin(original: Any) -> Any:
 
 def _remedying(original: Any) -> Any:
     def register_comm_hook(self: DistributedDataParallel, state: Any, hook: Hook) -> None:
-        original(self, state, hook if _dispatcher(self) is None else remedied(hook, self))
+        dispatcher = _dispatcher(self)
+        hook = hook if dispatcher is None else remedied(hook, self)
+        original(self, state, hook)
+        if dispatcher is not None:
+            dispatcher.note(failure(hook, self))
 
     return register_comm_hook
 

@@ -51,17 +51,23 @@ def remedied(hook: Hook, ddp: DistributedDataParallel) -> Hook:
     found = _remedy(hook)
     if found is None or not _on_gloo(ddp):
         return hook
-    cure, failure = found
+    cure, how = found
     name = getattr(hook, "__name__", "hook")
     if is_on(os.environ.get("HOOKTRACE_FIX") or "0"):
-        logger.warning("hooktrace's %s runs in place of torch's, which %s on gloo", name, failure)
+        logger.warning("hooktrace's %s runs in place of torch's, which %s on gloo", name, how)
         return cure
     logger.warning(
         "torch's %s %s on gloo; set HOOKTRACE_FIX=1, and hooktrace's runs in its place",
         name,
-        failure,
+        how,
     )
     return hook
+
+
+def failure(hook: Hook, ddp: DistributedDataParallel) -> str | None:
+    """Return how a hook that is registered fails, where a remedy is known."""
+    found = _remedy(hook)
+    return None if found is None or not _on_gloo(ddp) else found[1]
 
 
 def _remedy(hook: Hook) -> tuple[Hook, str] | None:
@@ -71,16 +77,16 @@ def _remedy(hook: Hook) -> tuple[Hook, str] | None:
     if hook is default_hooks.bf16_compress_hook:
         return (hooks.bf16_compress_hook, "is refused") if _REFUSES_BF16 else None
     if hook in _FAILING:
-        name, failure = _FAILING[hook]
-        return getattr(hooks, name), failure
+        name, how = _FAILING[hook]
+        return getattr(hooks, name), how
     wrapper = _WRAPPERS.get(getattr(hook, "__qualname__", ""))
     if wrapper is None or getattr(hook, "__module__", "") != default_hooks.__name__:
         return None
     inner = inspect.getclosurevars(hook).nonlocals["hook"]
-    cure, failure = _remedy(inner) or (inner, "")
+    cure, how = _remedy(inner) or (inner, "")
     if _REFUSES_BF16 and wrapper == "bf16_compress_wrapper":
-        failure = "is refused"
-    return (getattr(hooks, wrapper)(cure), failure) if failure else None
+        how = "is refused"
+    return (getattr(hooks, wrapper)(cure), how) if how else None
 
 
 def _on_gloo(ddp: DistributedDataParallel) -> bool:

@@ -19,6 +19,7 @@ Seen = Literal[
     "on every call",
     "with debug=True",
     "with instrument()",
+    "by hooktrace run",
     "by check_hook",
 ]
 
@@ -171,6 +172,12 @@ _KINDS = (
         "The hook runs inside a compiled graph, where no call can be timed",
         "set torch._dynamo.config.optimize_ddp = True to time its buckets",
         "on every call",
+    ),
+    _right(
+        "fails_on_gloo",
+        "A hook of torch's is registered that hangs or raises on gloo",
+        "set HOOKTRACE_FIX=1, or register hooktrace's hook of the same name",
+        "by hooktrace run",
     ),
     _right(
         "hang",

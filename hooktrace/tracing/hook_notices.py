@@ -74,6 +74,10 @@ class HookNotices:
                 "nothing can be stamped",
             )
 
+    def fails_on_gloo(self, how: str) -> None:
+        """Record that the hook is torch's, and how that fails."""
+        self._note("fails_on_gloo", f"is torch's, which {how} on gloo")
+
     def called_untraced(self) -> None:
         """Take note that DDP called the hook, though nothing else is known of the call."""
         self._untraced += 1

@@ -111,6 +111,10 @@ class TracedHook:
         """Give the model's name back: no model has taken the hook."""
         self._tracer.models.give_back(self._first_name)
 
+    def fails_on_gloo(self, how: str) -> None:
+        """Take note that the hook is torch's, and how that fails."""
+        self._notices.fails_on_gloo(how)
+
     def retire(self) -> None:
         """Take note that another hook is called in this one's place, and none is missing."""
         self._notices.rest()

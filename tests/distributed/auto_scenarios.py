@@ -468,6 +468,19 @@ def remedies(rank: int) -> Facts:
     return facts
 
 
+def advised(rank: int) -> list[list[str]]:
+    """Return what is recorded of torch's PowerSGD, which averages plainly here, and of others."""
+    found = []
+    for hook, state in (
+        (powerSGD_hook.powerSGD_hook, powerSGD_hook.PowerSGDState(None, 1, 100)),
+        (default_hooks.fp16_compress_hook, None),
+    ):
+        with traced():
+            train(None, prepare=_first(hook, state))
+            found.append([a.message for a in hooktrace.default_tracer().anomalies()])
+    return found
+
+
 def _no_state() -> dist.ProcessGroup | None:
     return dist.group.WORLD
 
