@@ -29,7 +29,7 @@ from .step import StepRecord
 LONGEST_LINE = 64 << 20
 """Bytes.  A line of another tool may be gigabytes, which must not get into memory."""
 
-_BLOCK = 1 << 17
+_BLOCK = 1 << 16
 """Bytes: enough lines that what a block costs does not count, few enough to stay in the cache."""
 
 

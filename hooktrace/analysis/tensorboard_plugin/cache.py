@@ -5,7 +5,7 @@
 
 Reading takes a bounded time, all ranks in turns, so that the first picture of a large run comes
 early, has all ranks, and grows with the requests that follow.  Of a large run processes of its own
-read the rest while the picture is drawn.  Only what is new is read.
+read most of the rest while the picture is drawn.  Only what is new is read.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class RunReader:
         processes = min(processes_for(left, len(followers)), _MOST_PROCESSES)
         if processes > 1 and self._may_start:
             with suppress(OSError):
-                return ReadingAside(processes)
+                return ReadingAside(processes - 1)
         return None
 
     def latest(self) -> Snapshot | None:

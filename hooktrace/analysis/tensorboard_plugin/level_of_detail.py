@@ -124,7 +124,7 @@ def _grid(scene: Scene, narrow: list[Ints], t0: int, t1: int, width: int) -> _Gr
     while True:
         grid = _Grid(t0, (t1 - t0) / count, count, scene.lanes)
         pairs = zip(scene.ranks, narrow, strict=True)
-        used = sum(len(np.unique(grid.cells(rank, at))) for rank, at in pairs)
+        used = sum(np.count_nonzero(np.bincount(grid.cells(rank, at))) for rank, at in pairs)
         if used <= MAX_BINS or count == 1:
             return grid
         count = max(1, count // 2)

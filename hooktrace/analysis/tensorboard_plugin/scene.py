@@ -228,7 +228,9 @@ def rows_of(step: Ints, bucket: Ints, start: Ints, end: Ints) -> Ints:
         steps = np.flatnonzero(sizes > k)
         at = order[firsts[steps] + k]
         free = busy_to[steps] <= start[at, None]
-        chosen = np.where(free.any(axis=1), free.argmax(axis=1), busy_to[steps].argmin(axis=1))
+        chosen = free.argmax(axis=1)
+        full = np.flatnonzero(~free.any(axis=1))
+        chosen[full] = busy_to[steps[full]].argmin(axis=1)
         busy_to[steps, chosen] = np.maximum(busy_to[steps, chosen], end[at])
         rows[at] = chosen
     return rows

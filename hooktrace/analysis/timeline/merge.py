@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -142,6 +140,10 @@ def _tracks(files: list[list[Path]], size: int, processes: int | None) -> Iterat
     if processes < 2:
         yield from map(read_track, files)
         return
+    # Imported here: readers that a page waits for have no use for it.
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
         yield from pool.map(_read_in_own_process, files)
 

@@ -1,6 +1,7 @@
 """Followers that are read on in processes of their own, while this one shows what it has.
 
-    followers --copies--> a process a core: read_in_turns --further on--> followers take over
+    followers --copies--> a process a core but one: read_in_turns --further on--> take over
+              --a share for the last core, read here when they are waited for--+
 
 For a process with threads of somebody else's: a fork of it may hang, and ``multiprocessing`` would
 import its program again and leave processes behind when it is killed.  A process here reads for a
@@ -14,6 +15,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Sequence
 
 from ...records.cores import usable_cores
@@ -36,15 +38,23 @@ class ReadingAside:
 
     def __init__(self, processes: int) -> None:
         self._readers = [_Reader() for _ in range(processes)]
+        self._own: Sequence[TrackFollower] = ()
+        self._deadline = 0.0
 
     def begin(self, followers: Sequence[TrackFollower], seconds: float) -> None:
         """Read these for about so long; nobody may ``look`` or ``read`` before the ``end``."""
         ordered = sorted(followers, key=lambda f: f.read_bytes - f.total_bytes)
+        shares = len(self._readers) + 1
         for index, reader in enumerate(self._readers):
-            reader.begin(ordered[index :: len(self._readers)], seconds)
+            reader.begin(ordered[index::shares], seconds)
+        self._own, self._deadline = ordered[shares - 1 :: shares], time.monotonic() + seconds
 
     def end(self) -> bool:
-        """Wait, and let the followers take over; returns whether all could be read so."""
+        """Read the share of this process, wait, and let the followers take over.
+
+        Returns whether all processes could read theirs.
+        """
+        read_in_turns(self._own, self._deadline - time.monotonic())
         return all(list(map(_Reader.end, self._readers)))  # of each, also after one that failed
 
 

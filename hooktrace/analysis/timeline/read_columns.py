@@ -60,6 +60,9 @@ class _Table:
         for name, values in table._blocks.items():
             self._blocks[name] = [*values, *self._blocks.get(name, [])]
 
+    def __getstate__(self) -> dict[str, object]:
+        return {"_blocks": {name: [self[name]] for name in self._blocks}}  # few large ones
+
     def __getitem__(self, name: str) -> Ints:
         blocks = self._blocks.get(name) or [np.zeros(0, np.int64)]
         self._blocks[name] = blocks = [np.concatenate(blocks)] if len(blocks) > 1 else blocks
@@ -97,14 +100,18 @@ class ColumnBuilder:
 
     def _take_buckets(self, lines: Sequence[BucketLine], layouts: LayoutFacts) -> None:
         """Add buckets.  What raises does so before anything is added: no half row stays behind."""
-        timed = [line.device or line for line in lines]
+        devices = list(map(_DEVICE, lines))
+        on_device = devices.count(None) < len(devices)
+        timed = [d or line for d, line in zip(devices, lines, strict=True)] if on_device else lines
         stages = list(chain.from_iterable(map(_STAGES, timed)))
         buckets = {
             **{column: _whole(field, lines) for column, field in _OF_LINES.items()},
             **{column: _known(column, lines) for column in ("wire_bytes", "bus_bytes")},
             "ready": _whole("ready_ns", timed),
             "done": _whole("done_ns", timed),
-            "on_device": _ints((a is not b for a, b in zip(lines, timed, strict=True)), len(lines)),
+            "on_device": np.array([d is not None for d in devices], np.int64)
+            if on_device
+            else np.zeros(len(lines), np.int64),
             "stages": _ints(map(len, map(_STAGES, timed)), len(lines)),
             "facts": self._facts_of(lines, layouts),
         }
@@ -236,7 +243,7 @@ _KNOWN_OF_STEPS = {
     **{name: f"{name}_ns" for name in ("busy", "exposed", "wire_busy", "previous_period")},
 }
 """Columns of what is not always known."""
-_STAGES, _NAME = attrgetter("stages"), attrgetter("name")
+_STAGES, _NAME, _DEVICE = attrgetter("stages"), attrgetter("name"), attrgetter("device")
 _KEY = attrgetter("model", "generation", "bucket")
 _WORTH_ARRAYS = 1000
 _MOST = 1 << 62
