@@ -78,11 +78,13 @@ class Trace(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """Return what the hook's state remembers, of all ranks; a collective, as saving is."""
-        return gathered(self._states())
+        states = self._states()
+        return gathered(states) if states else {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on with this rank's state; raises what ``restore`` raises."""
-        restore(self._states(), state_dict)
+        if state_dict:
+            restore(self._states(), state_dict)
 
     def _states(self) -> list[Any]:
         return [self._state] if hasattr(self._state, "state_dict") else []

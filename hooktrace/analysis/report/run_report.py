@@ -107,8 +107,8 @@ def report_json(report: RunReport) -> str:
 def _why_unmeasured(timeline: Timeline, model: str) -> str:
     if any((t.is_of(t.steps, model) & t.steps.settled).any() for t in timeline.tracks):
         return (
-            "hooktrace looked at a bucket in every step (debug=True, or a small error_every), so "
-            "there are no times of training as it is"
+            "hooktrace looked at a bucket in every step that ended (as with debug=True, a small "
+            "error_every, or few steps), so there are no times of training as it is"
         )
     return (
         "no step has settled, so there is nothing to measure; DDP keeps its buckets from the "
