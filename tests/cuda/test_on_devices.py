@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
@@ -22,16 +24,20 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
-Results = list[dict[str, str | None]]
-"""Of each rank, why a check failed, or ``None``; one that it did not reach is not there."""
+
+class Ran(NamedTuple):
+    """A rank: why each check failed, or ``None``, of those that it came to; and how it ended."""
+
+    results: dict[str, str | None]
+    how: str
 
 
 @pytest.fixture(scope="session")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Results]:
-    """Return what runs all checks once on so many ranks, and gives each rank's results."""
-    done: dict[int, Results] = {}
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], list[Ran]]:
+    """Return what runs all checks once on so many ranks, and gives what came of each rank."""
+    done: dict[int, list[Ran]] = {}
 
-    def results(size: int) -> Results:
+    def results(size: int) -> list[Ran]:
         if size not in done:
             done[size] = run(size, tmp_path_factory.mktemp(f"ranks{size}"))
         return done[size]
@@ -39,8 +45,9 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Results]:
     return results
 
 
-def run(size: int, folder: Path) -> Results:
+def run(size: int, folder: Path) -> list[Ran]:
     """Start the ranks, and end them at the deadline."""
+    deadline = time.monotonic() + DEADLINE_S
     ranks = [
         subprocess.Popen(
             [
@@ -52,24 +59,42 @@ def run(size: int, folder: Path) -> Results:
         for rank in range(size)
     ]
     try:
-        for rank in ranks:
-            rank.wait(DEADLINE_S)
-    except subprocess.TimeoutExpired:
-        pass  # what they have written says how far they came
+        hows = [_ended(rank, deadline) for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()
             rank.wait()
     outs = [folder / f"{rank}.json" for rank in range(size)]
-    return [json.loads(out.read_text()) if out.exists() else {} for out in outs]
+    results = [json.loads(out.read_text()) if out.exists() else {} for out in outs]
+    return [Ran(*each) for each in zip(results, hows, strict=True)]
+
+
+def _ended(rank: subprocess.Popen[bytes], deadline: float) -> str:
+    """Wait for a rank until the deadline, and say how it ended."""
+    try:
+        return f"ended with exit code {rank.wait(max(0.0, deadline - time.monotonic()))}"
+    except subprocess.TimeoutExpired:
+        return f"was not done after {DEADLINE_S} s"
+
+
+def skip_without(size: int) -> None:
+    """Skip where there are not as many devices."""
+    if torch.cuda.device_count() < size:
+        pytest.skip("needs two devices")
 
 
 @pytest.mark.parametrize("size", [1, 2])
 @pytest.mark.parametrize("name", CHECKS)
-def test_on_devices(name: str, size: int, ran: Callable[[int], Results]) -> None:
+def test_on_devices(name: str, size: int, ran: Callable[[int], list[Ran]]) -> None:
     """Each check, on every rank."""
-    if torch.cuda.device_count() < size:
-        pytest.skip("needs two devices")
-    for rank, results in enumerate(ran(size)):
-        assert name in results, f"rank {rank} did not come to it; its output says why"
+    skip_without(size)
+    for rank, (results, how) in enumerate(ran(size)):
+        assert name in results, f"rank {rank} did not come to it: it {how}; its output says why"
         assert results[name] is None, f"rank {rank}: {results[name]}"
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_ranks_come_to_their_end(size: int, ran: Callable[[int], list[Ran]]) -> None:
+    """None hangs, or crashes, after its last check."""
+    skip_without(size)
+    assert {how for _, how in ran(size)} == {"ended with exit code 0"}

@@ -9,6 +9,7 @@
     small          1/256 of these, more on higher ranks         what depends on size
     same           the same ones again and again                random numbers, drift
     rest at last   zeros                                        whether what is owed grows
+    alike          large ones, the same on all ranks            whether all ranks' parts are added
 
 Fresh gradients are, for each matrix, products of two vectors that are drawn anew each step: one
 that the ranks share and one of the rank's own, with some noise.  The first and the last element of
@@ -52,11 +53,12 @@ _PHASES = (
     ("small", 4),
     ("same", 16),
     ("rest at last", 6),
+    ("alike", 4),
 )
 
 
-UNKNOWN: Final = "unknown"
-"""The dtype on the wire where neither torch nor hooktrace tells."""
+NOT_KNOWN: Final = WireFormat("less", "unknown", math.nan)
+"""What is on the wire where neither torch nor hooktrace tells."""
 
 
 def arithmetic(context: Context) -> None:
@@ -75,7 +77,7 @@ def arithmetic(context: Context) -> None:
     if not context.loaded.local:
         training.judge_same(steps)
         series = Series(steps, wire_of(training.tracer, spans, context.size))
-        if series.wire.dtype == UNKNOWN:
+        if series.wire is NOT_KNOWN:
             context.result.note = "what it sends is unknown, so how much it may lose is not judged"
         if found := verdict(series):
             context.find(
@@ -120,7 +122,7 @@ def wire_of(tracer: Tracer, spans: Sequence[tuple[int, int]], ranks: int) -> Wir
         transfers = [transfer for bucket in known for transfer in bucket.transfers]
         numel = sum(bucket.numel for bucket in known)
     if not transfers:  # point to point is not in torch's recorder on gloo
-        return WireFormat("less", UNKNOWN, math.nan)
+        return NOT_KNOWN
     return format_of(transfers, numel, ranks)
 
 
@@ -129,6 +131,8 @@ def _values(shapes: Shapes, phase: str, rank: int, step: int) -> Values:
         return ordinary(shapes, rank, step)
     if phase.startswith("rest"):
         return [torch.zeros(shape) for shape in shapes]
+    if phase == "alike":
+        return fresh(shapes, 0, 1, _IMPULSE)
     size = {"impulse": _IMPULSE, "small": _SMALL * (1 + rank / 2)}.get(phase, 1.0)
     return fresh(shapes, rank, 0 if phase == "same" else step, size)
 

@@ -22,7 +22,11 @@ _FEW = 0.02
 _MOSTLY = 0.5
 _WRONG = 0.05
 _RELATED = 0.1
+_FEW_VALUES = 0.01
 _REMEDY = "compare one bucket's result with the mean of the gradients"
+
+_PIECES = "look at how the hook cuts a bucket into pieces, and at what it leaves out"
+_RANGE = "a quantiser's range must reach the largest; what it cuts off is late, or lost"
 
 Cause = tuple[str, str] | None
 
@@ -43,6 +47,7 @@ def cause_of(
         partial(_weights, steps),
         _bounded,
         _some_elements,
+        _few_values,
         _shifted,
         partial(_mixed, steps),
         partial(_random, steps),
@@ -111,22 +116,33 @@ def _bounded(step: Step) -> Cause:
 
 
 def _some_elements(step: Step) -> Cause:
-    off = (step.wide - step.average).abs()
-    bad = off > _WRONG * step.gradients.abs().mean(0)
-    count, numel = int(bad.sum()), len(off)
-    if not 0 < count <= _MOSTLY * numel or off[~bad].norm() > _WRONG * off.norm():
+    for due, when in (
+        (step.average, ""),
+        (step.target, ", with what earlier steps left out"),
+    ):
+        off = (step.wide - due).abs()
+        bad = off > _WRONG * step.gradients.abs().mean(0)
+        for kind, how, remedy in (
+            (step.wide == 0, "come out as 0", _PIECES),
+            (step.wide.abs() < due.abs(), "are too small", _RANGE),
+            (bad, "are wrong", _PIECES),
+        ):
+            some = bad & kind
+            count, numel = int(some.sum()), len(off)
+            if 0 < count <= _MOSTLY * numel and off[~some].norm() <= _WRONG * off.norm():
+                i = int((off * some).argmax())
+                example = f"{step.wide[i]:.3g} where {due[i]:.3g} is due{when}"
+                return f"{count} of {numel} elements {how}: {example}", remedy
+    return None
+
+
+def _few_values(step: Step) -> Cause:
+    counts = [len(own.unique()) for own in step.wide.split(step.lengths)]
+    longest = max(step.lengths)
+    if max(counts) > _FEW_VALUES * longest:
         return None
-    lost = bad & (step.wide == 0)
-    if int(lost.sum()) == count:
-        largest = step.average[lost].abs().max().item()
-        what = f"{count} of {numel} elements, of up to {largest:.3g}, come out as 0"
-    else:
-        first = int(bad.nonzero()[0])
-        what = (
-            f"{count} of {numel} elements are wrong, the first {step.wide[first]:.3g} where "
-            f"{step.average[first]:.3g} is due"
-        )
-    return what, "look at how the hook cuts a bucket into pieces, and at what it leaves out"
+    what = f"no parameter has more than {max(counts)} different values"
+    return what, "spread a quantiser's levels over the values, or feed back what they lose"
 
 
 def _shifted(step: Step) -> Cause:
@@ -152,6 +168,8 @@ def _mixed(steps: Sequence[Step], step: Step) -> Cause:
     if not after or after[0][1].wide.norm() <= _FEW * _FEW * step.average.norm():
         return None
     before, rest = after[0]
+    if cosine(rest.wide, rest.owed) > _MOSTLY:
+        return None
     what = "gradients of zeros give a result that is not zero"
     if abs(cosine(rest.wide, before.average)) > _RELATED:
         return (

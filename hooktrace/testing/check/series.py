@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 import torch
@@ -22,6 +23,10 @@ _FEW_VALUES = 0.5
 _FINE = 0.05
 _BIASED = 0.15
 _INDEPENDENT = 3.0
+_AGAIN = 0.8
+_FEW_LEVELS = 0.1
+_POWERS = 0.3
+"""A power of two by chance is off by a quarter of the value, and by 0.35 at worst."""
 
 
 class Flaw(NamedTuple):
@@ -83,9 +88,32 @@ def true_kind(series: Series) -> Kind:
     step = impulse[-1]
     if step.error <= step_tolerance(series, step):
         return kind
-    if kind == "byte" and is_unbiased(series):
+    if rounds_by_chance(series):
         return "less"
     return _kind_fed_back(step, rests[0], chance(series)) or kind
+
+
+def rounds_by_chance(series: Series) -> bool:
+    """Return whether bytes are levels, few or powers of two, of which chance takes one of two.
+
+    So that they are right in the mean.  The same gradients then come out the same again with one
+    chance in two at least for each rank, which noise of any other kind has not.
+    """
+    if series.wire.kind != "byte":
+        return False
+    step, steps = series.of("impulse")[-1], series.of("same")
+    independent = (step.gradients.norm() / step.average.norm()).item() / len(step.gradients)
+    if step.error > _POWERS * independent and not _has_few_values(step, _FEW_LEVELS):
+        return False
+    return comes_again(steps) and is_unbiased(series)
+
+
+def comes_again(same: Sequence[Step]) -> bool:
+    """Return whether results of the same gradients are as often the same as two levels give."""
+    differ = [(a.wide != b.wide).double().mean().item() for a, b in pairwise(same)]
+    came = torch.stack([step.wide != 0 for step in same]).any(0).double().mean().item()
+    least = _AGAIN / 2 ** len(same[0].gradients)
+    return bool(sum(differ) <= (1 - least) * came * len(differ))
 
 
 def _kind_fed_back(step: Step, rest: Step, by_chance: float) -> Kind | None:
@@ -93,11 +121,15 @@ def _kind_fed_back(step: Step, rest: Step, by_chance: float) -> Kind | None:
     paid = paid_by(rest)
     if paid is None or not 0 < paid <= TWICE or cosine(step.wide, step.average) <= by_chance:
         return None
-    if len(step.wide.unique()) <= _FEW_VALUES * len(step.wide):
+    if _has_few_values(step):
         return "less"
     lost = step.target - step.wide
     fine = step.error_with_feedback <= _FINE and abs(cosine(lost, step.average)) <= _ALIKE
     return "byte" if fine and paid > 1 - _ALIKE else None
+
+
+def _has_few_values(step: Step, share: float = _FEW_VALUES) -> bool:
+    return len(step.wide.unique()) <= share * len(step.wide)
 
 
 def step_tolerance(series: Series, step: Step) -> float:

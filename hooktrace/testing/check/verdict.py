@@ -18,13 +18,13 @@ Of both:
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 
 from .causes import cause_of
 from .feedback import adds_nothing, arrives, pays_back
+from .parts import adds_all_ranks, keeps_all_values, repeats_values
 from .series import (
     Flaw,
     Series,
@@ -32,22 +32,17 @@ from .series import (
     step_tolerance,
     true_kind,
 )
-from .steps import Step, bounded, fit
-
-_FEW_SAMPLES = 8.0
-"""Standard deviations where a handful of samples says what one is."""
+from .steps import Step, bounded
+from .weights import weighs_alike
 
 _PROJECTION = 0.7
-_UNEQUAL = 0.03
-_UNEQUAL_LEVELS = 0.1
-_WEIGHT_OFF = 0.05
-"""Truncation to 8 bits makes all ranks' gradients 3 or 4 % smaller."""
-
+_CLIPPED = 0.95
 _FELT = 2.0
 _LEVELS_OFF = 0.75
 _MOSTLY = 0.5
 _FINE = 0.05
 _NEVER = 1e-6
+_LARGE = ("impulse", "alike")
 _ONE_ELEMENT = 0.3
 _OF_RANGE = 0.03
 
@@ -67,7 +62,7 @@ def _clips_everything(series: Series) -> Flaw | None:
         return None
     least = min((s.wide.norm() / s.average.norm()).item() for s in small)
     most = max((s.wide.norm() / s.average.norm()).item() for s in fresh)
-    if least >= 1 - _WEIGHT_OFF or least <= _FELT * most:
+    if least >= _CLIPPED or least <= _FELT * most:
         return None
     return Flaw(
         f"gradients of 1e-4 come out {1 / least:.2g} times smaller, and larger ones smaller still, "
@@ -86,7 +81,7 @@ def _is_explained(series: Series) -> Flaw | None:
         norm, last = step.average.norm().item(), before
         before = norm
         # What clipping by value does to ordinary gradients shows in them.
-        if step.is_rest or (step.phase == "impulse" and bounded(step) is not None):
+        if step.is_rest or (step.phase in _LARGE and bounded(step) is not None):
             continue
         tolerance = max(step_tolerance(series, step), _FINE if is_fine else 0.0)
         # What a step left out comes with the next one, whose own size may be much smaller.
@@ -128,54 +123,6 @@ def _has_all_elements(series: Series) -> Flaw | None:
                 "look at where the hook cuts a bucket into pieces, and at the last one",
             )
     return None
-
-
-def _weighs_alike(series: Series) -> Flaw | None:
-    """Ranks' gradients weigh the same, and 1/n where nothing is left out."""
-    is_less = true_kind(series) == "less"
-    rows = _long_run_weights(series.steps) if is_less else _weights(series.of("small"))
-    if len(rows) < 2:  # too alike to be told apart
-        return None
-    weights = torch.stack(rows)
-    mean, spread = weights.mean(0), weights.std(0) / math.sqrt(len(rows))
-    all_ranks = mean.mean().item()
-    # Nothing pays back what few levels lose, which depends on the size of a rank's gradients.
-    is_biased = is_less and not any(step.wide.any() for step in series.of("rest after"))
-    least = (_UNEQUAL_LEVELS if is_biased else _UNEQUAL) * abs(all_ranks)
-    unequal = (mean - all_ranks).abs() > torch.clamp(_FEW_SAMPLES * spread, min=least)
-    due = all_ranks if is_less else 1.0
-    off = abs(all_ranks - due)
-    if not unequal.any() and off <= max(_FEW_SAMPLES * spread.max().item(), _WEIGHT_OFF):
-        return None
-    parts = ", ".join(f"{w / due:.2g}" for w in mean.tolist())
-    return Flaw(
-        f"the ranks' gradients weigh {parts} times what they should, by least squares",
-        "divide the sum of all ranks by their number, and by nothing else",
-    )
-
-
-def _weights(steps: Sequence[Step]) -> list[torch.Tensor]:
-    """Return for each step how much more than 1/n each rank weighs, (n,)."""
-    rows = []
-    for step in steps:
-        extra = step.owed[None] if step.owed.any() else step.gradients[:0]
-        found = fit(torch.cat([step.gradients, extra]), step.wide)
-        if found is not None:
-            rows.append(found[: len(step.gradients)] * len(step.gradients))
-    return rows
-
-
-def _long_run_weights(steps: Sequence[Step]) -> list[torch.Tensor]:
-    """Return the same of the sums of all steps, for each of the larger parameters."""
-    lengths = steps[0].lengths
-    given = torch.stack([step.gradients for step in steps]).sum(0).split(lengths, 1)
-    came = torch.stack([step.wide for step in steps]).sum(0).split(lengths)
-    rows = []
-    for own, result in zip(given, came, strict=True):
-        found = fit(own, result) if len(result) >= max(lengths) else None
-        if found is not None:
-            rows.append(found * len(own))
-    return rows
 
 
 def _is_centred(series: Series) -> Flaw | None:
@@ -258,7 +205,7 @@ _OF_ALL: tuple[Test, ...] = (
     pays_back,
     _is_explained,
     _has_all_elements,
-    _weighs_alike,
+    weighs_alike,
     _is_centred,
 )
 _OF_LESS: tuple[Test, ...] = (
@@ -267,6 +214,9 @@ _OF_LESS: tuple[Test, ...] = (
     arrives,
     _does_not_overshoot,
     _reaches_all,
-    _weighs_alike,
+    adds_all_ranks,
+    keeps_all_values,
+    repeats_values,
+    weighs_alike,
     _is_centred,
 )

@@ -288,15 +288,3 @@ def int8_truncated(me: Rank, g: torch.Tensor) -> Rounds:
     scale = scale_of(g)
     rows = yield "gather", as_bytes((g / scale).to(torch.int8), scale)
     return torch.stack(scaled_rows(rows, torch.int8)).sum(0) / me.size
-
-
-@right
-def three_bits(me: Rank, g: torch.Tensor) -> Rounds:
-    scale = scale_of(g, 3)
-    levels = torch.nn.functional.pad((g / scale).round() + 4, (0, -len(g) % 2)).to(torch.uint8)
-    rows = yield "gather", as_bytes(levels[::2] * 16 + levels[1::2], scale)
-    total = torch.zeros_like(g)
-    for row in rows:
-        found = torch.stack([row[:-4] // 16, row[:-4] % 16], 1).flatten()[: len(g)].float() - 4
-        total += found * row[-4:].clone().view(torch.float32)
-    return total / me.size

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from hooktrace.records import Transfer
-from hooktrace.testing.check.arithmetic import chosen
+from hooktrace.testing.check.arithmetic import NOT_KNOWN, chosen
 from hooktrace.testing.check.series import Series
 from hooktrace.testing.check.steps import Ledger, Step
 from hooktrace.testing.check.training import MANY, Make, lengths_of_shapes
@@ -44,6 +44,8 @@ def simulated(hook: Hook, size: int) -> Series:
         return step
 
     steps = chosen(MANY, ledger, train)
+    if not transfers:
+        return Series(steps, NOT_KNOWN)
     return Series(steps, format_of(transfers, sum(LENGTHS) * (count - _SETTLED), size))
 
 
@@ -68,6 +70,9 @@ def _run(
             return result
         kind, first = asked[0]
         stacked = torch.stack([tensor for _, tensor in asked])
+        if kind == "pass":
+            given = list(stacked.roll(1, 0))
+            continue
         sent.append(
             Transfer(
                 collective=kind,

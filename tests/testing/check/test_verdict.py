@@ -9,7 +9,7 @@ import torch
 
 from hooktrace.testing.check.verdict import verdict
 
-from . import held_out  # noqa: F401 - makes more of them
+from . import near_misses  # noqa: F401 - makes more of them, as held_out does
 from .invented import RIGHT, WRONG
 from .simulate import simulated
 
@@ -45,6 +45,14 @@ SAID = {
     "int8_late": "has the average of the step before it",
     "top_feedback_of_another_bucket": "of the result; add what was left out once",
     "top_without_last_element": "some elements never arrive in 28 steps, at the end of a parameter",
+    "int8_times_1_03": "the ranks' gradients weigh 1.03, 1.03 times what they should",
+    "int8_noisy": "the same gradients give results that differ by",
+    "int8_of_a_fixed_range_with_feedback": "a quantiser's range must reach the largest",
+    "sign_as_bytes": "different values; spread a quantiser's levels over the values",
+    "top_overwritten": "the same elements arrive in each step, and in them 1 of 2 ranks' values",
+    "random_overwritten": "no element is of several ranks in 24 steps",
+    "low_rank_unequal": "the ranks' gradients weigh 1.1, 0.9 times what they should",
+    "top_noisy": "the same gradients give the same elements, with values that differ by",
     "clips_everything": "larger ones smaller still, as of clipping by a norm that all gradients",
 }
 """Parts of what is said of a mistake: nothing that it has not done."""
