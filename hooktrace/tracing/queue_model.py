@@ -9,6 +9,7 @@ collectives of a whole step --derive_starts--> ``start`` of each
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict, deque
 from collections.abc import Iterable, Sequence
 
@@ -21,18 +22,44 @@ _REMEMBERED = 512
 """Collectives of one backend, of all models that use it."""
 
 
+class _Seen:
+    """The last collectives of one backend, each with the latest end of it and all before.
+
+    By that the search for those that ended late, which comes with each step, stops early.
+    """
+
+    __slots__ = ("_latest", "_spans")
+
+    def __init__(self) -> None:
+        self._spans: deque[tuple[Span, int]] = deque(maxlen=_REMEMBERED)
+        self._latest = -sys.maxsize
+
+    def add(self, span: Span) -> None:
+        self._latest = latest = max(self._latest, span[2])
+        self._spans.append((span, latest))
+
+    def freed_after(self, time_ns: int) -> list[Span]:
+        found = []
+        for span, latest in reversed(self._spans):
+            if latest <= time_ns:
+                break
+            if span[2] > time_ns:
+                found.append(span)
+        return found
+
+
 class QueueModel:
     """Starts on each backend, over the collectives of all models that use it."""
 
     def __init__(self) -> None:
-        self._seen: LastUsed[int, deque[Span]] = LastUsed(lambda: deque(maxlen=_REMEMBERED))
+        self._seen: LastUsed[int, _Seen] = LastUsed(_Seen)
 
     def note(self, spans: Iterable[tuple[Collective, Span]]) -> None:
         """Learn of a call's collectives, before the starts of any that they may have held up."""
         for what, span in spans:
             group = what.group
             if group.workers:
-                self._seen.of(group.key).append(span)
+                self._seen.of(group.key).add(span)
 
     def derive_starts(self, collectives: Iterable[TimedCollective]) -> None:
         """Set the starts of some noted collectives."""
@@ -45,10 +72,10 @@ class QueueModel:
             self._set_starts(self._seen.of(queue), queued)
 
     @staticmethod
-    def _set_starts(seen: Iterable[Span], collectives: list[TimedCollective]) -> None:
+    def _set_starts(seen: _Seen, collectives: list[TimedCollective]) -> None:
         spans = [(one.issued, one.arrived, one.freed) for one in collectives]
         first, *_ = min(spans)
-        relevant = sorted({*spans, *[span for span in seen if span[2] > first]})
+        relevant = sorted({*spans, *seen.freed_after(first)})
         launches, dones, freed = zip(*relevant, strict=True)
         workers = collectives[0].what.group.workers
         starts = fifo_starts(launches, dones, workers, freed=freed)

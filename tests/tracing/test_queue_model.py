@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 
 from hooktrace import BucketRecord, Tracer, staged, trace
+from hooktrace.capture.calls import Collective
+from hooktrace.tracing.queue_model import QueueModel
+from hooktrace.tracing.stage_times import TimedCollective
 from tests.fakes import FakeGroup, FakeOperation, buckets_of, fake_clock, hook_of
 
 
@@ -75,3 +78,14 @@ def test_an_unknown_backend_has_no_queue() -> None:
     for record in run_queue(0):
         assert [s.name for s in record.stages] == ["compress", "wire", "decompress"]
         assert not any(s.derived for s in record.stages)
+
+
+def test_one_that_ended_late_is_found_behind_others() -> None:
+    """It was noted first, many that ended long ago after it: it still holds the only worker."""
+    what = Collective("all_reduce", 4, None, FakeGroup(workers=1))
+    model, spans = QueueModel(), [(0, 500, 500), *((i, i + 1, i + 1) for i in range(1, 400))]
+    model.note((what, span) for span in spans)
+    last = TimedCollective(what, 450, 600, 600)
+    model.note([(what, (450, 600, 600))])
+    model.derive_starts([last])
+    assert last.start == 500
