@@ -64,7 +64,7 @@ def batched_agrees(rank: int) -> dict[str, dict[str, float]]:
         for warm, feedback in itertools.product((False, True), repeat=2):
             if dist.get_world_size() == 2:
                 case = Case(low, warm, feedback)
-                found = compare_batched(case, rank, steps=30, taught=True)
+                found = compare_batched(case, rank, steps=12, taught=True)
                 facts[f"{tuple(case)}, each step"] = found
     for dtype in (torch.float16, torch.bfloat16):
         case = Case(dtype=dtype)

@@ -108,7 +108,7 @@ def stress(rank: int, steps: int = 100) -> dict[str, tuple[bool, str]]:
         ),
     }
     facts = {}
-    shapes = ((12, 20), (20,)) * 8
+    shapes = ((12, 20), (20,)) * 4  # a bucket each: as many wait as gloo's two workers serve
     pool = [drawn(rank, step, shapes) for step in range(7)]
     for name, (hook, has_state) in kinds.items():
         state = hooks.PowerSGDState(**power_options) if has_state else None

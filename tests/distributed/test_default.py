@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_default_hooks_and_wrappers_are_torch_s_to_the_bit(world: Ranks) -> None:
-    """30 steps of float32 and some of bfloat16 parameters; wrappers around staged and torch's."""
+    """Steps of float32 and of bfloat16 parameters; wrappers around staged and torch's."""
     ranks = world.run(exact_scenarios.default_hooks_agree)
     assert {len(facts) for facts in ranks} == {18}
     assert unequal(ranks) == []

@@ -1,8 +1,8 @@
 """PowerSGD against torch's, and the batched one against its formulas, on 2 and 4 gloo ranks.
 
 PowerSGD's settings make a product of 288 cases.  On 2 ranks every pair of two settings is compared
-over 30 steps, and the whole product over a random start and one step from it; on 4 ranks each
-setting is compared over 30 steps.
+step by step and over 30 steps, and the whole product over a random start and one step from it; on 4
+ranks each setting is compared step by step, and warm starts with error feedback over 30 steps.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _over(ranks: list[dict[str, dict[str, float]]]) -> dict[str, dict[str, float
     "scenario", [power_scenarios.power_each_step, power_scenarios.power_30_steps]
 )
 def test_powersgd_agrees_with_torch(world: Ranks, scenario: Scenario) -> None:
-    """Gradients, residuals, P, Q, iteration, statistics and seeds, over 30 steps."""
+    """Gradients, residuals, P, Q, iteration, statistics and seeds, by step and over 30 steps."""
     ranks = world.run(scenario)
     assert min(len(facts) for facts in ranks) >= 3
     assert _over(ranks) == {}
@@ -114,7 +114,7 @@ def test_residuals_follow_their_parameters(two: Ranks, hook: str) -> None:
 
 
 def test_the_batched_hook_agrees_with_its_formulas(world: Ranks) -> None:
-    """Ranks, warm start and error feedback over 30 steps, and 16-bit types."""
+    """Ranks, warm start and error feedback, step by step and over 30 steps, and 16-bit types."""
     ranks = world.run(batched_power_scenarios.batched_agrees)
     assert {len(facts) for facts in ranks} == {17 if len(ranks) == 2 else 5}
     assert _over(ranks) == {}
