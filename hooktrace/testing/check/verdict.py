@@ -12,7 +12,8 @@ Of both:
 
 - a step's result has something of this step's gradients in it;
 - after gradients of zeros it pays back what is owed, at most once, and owes no more than before;
-- no rank weighs more than another, and small gradients weigh 1/n;
+- no rank weighs more than another, and small gradients weigh 1/n (``weights.py``);
+- all ranks' values for an element are in it, and nothing else (``parts.py``);
 - no level of a quantiser is added to all elements.
 """
 

@@ -2,9 +2,10 @@
 
     Series --a test--> Flaw, or None
 
-What a rank's gradients weigh is fitted by least squares: in the largest elements, of which a format
-loses least; element by element, where each is a sum of some ranks' gradients, as of hooks that send
-a few elements and keep nothing for later; else in the sums of all steps.
+What a rank's gradients weigh is fitted by least squares.  Of a hook that sends all elements: in all
+of them, and in the largest, of which a format loses least.  Of others: element by element, where
+each is a sum of some ranks' gradients; in what came up since an element was sent last; of what the
+result is a projection; else in the sums of all steps.
 """
 
 from __future__ import annotations
