@@ -21,7 +21,7 @@ from .steps import Step, distance, fit
 
 EXPLAINED = 0.01
 _BY_CHANCE = 0.1
-_MANY_RANKS = 6
+_MANY_RANKS = 8
 _ALWAYS = 5.0
 _ENOUGH = 20
 _MOSTLY = 0.5
