@@ -25,10 +25,11 @@ LONGEST = (
     "distributed/test_demo.py",
     "distributed/test_probes.py",
     "distributed/test_compiled.py",
+    "testing/check/test_verdict.py",
     "distributed",
     "browser",
 )
-"""Files and folders in which single tests take tens of seconds, in the order in which they run."""
+"""What takes tens of seconds, or has single tests that do, in the order in which it runs."""
 
 
 @pytest.hookimpl(trylast=True)
