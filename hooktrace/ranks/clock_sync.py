@@ -41,8 +41,14 @@ _FIRST_RETRY_S = 0.02
 """
 
 _KEY = "hooktrace/clock/{}/{}"
+_NEWEST = "newest"
+"""In place of the number: rank 0's last tracer."""
+_LASTING_S = 2.0
+"""A pause between looking for rank 0 after which it is not just late."""
 
 _numbers = itertools.count()
+"""Of this process's tracers.  Other ranks may have made more of them, or fewer: of a model that is
+on some ranks only, for example."""
 
 
 def measure(connection: socket.socket, clock: Clock, pings: int = _PINGS) -> ClockRecord:
@@ -124,7 +130,9 @@ class ClockClient:
                     self._warned = True  # it works: rank 0 may well end before this one
             except Exception as error:  # of sockets, of torch's store, of a stranger's bytes
                 self._disconnect()
-                self._warn(error)
+                # Where nobody listens yet, or no more, the address is of an earlier tracer.
+                if patience_s > _LASTING_S or not isinstance(error, ConnectionRefusedError):
+                    self._warn(error)
             if self._connection is None:
                 self._ended.wait(patience_s)
                 patience_s = min(2 * patience_s, _PAUSES_S[-1])
@@ -179,14 +187,17 @@ class ClockSync:
         if not (dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1):
             return
         store = job_store()
-        # Tracers are made in the same order on all ranks, or else their clocks are the same.
-        key = _KEY.format(restart_count(), next(_numbers))
+        keys = [_KEY.format(restart_count(), number) for number in (next(_numbers), _NEWEST)]
         if dist.get_rank() == 0:
             self._part = ClockServer(
-                lambda: address_of_this_host(store), clock, lambda address: store.set(key, address)
+                lambda: address_of_this_host(store),
+                clock,
+                lambda address: _publish(store, keys, address),
             )
         else:
-            self._part = ClockClient(lambda: _published(store, key), clock, self._take)
+            # Rank 0's tracer of this number, which ends when this one does; else whichever it has.
+            turns = itertools.cycle(keys)
+            self._part = ClockClient(lambda: _published(store, next(turns)), clock, self._take)
 
     def offset_at(self, host_ns: int) -> tuple[int, int] | None:
         """Return the offset to rank 0's clock and its uncertainty, ns; ``None`` if unknown."""
@@ -206,6 +217,11 @@ class ClockSync:
     def _take(self, record: ClockRecord) -> None:
         self._last = record
         self._report(record)
+
+
+def _publish(store: Store, keys: list[str], address: str) -> None:
+    for key in keys:
+        store.set(key, address)
 
 
 def _published(store: Store, key: str) -> str | None:

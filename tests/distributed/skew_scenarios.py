@@ -86,6 +86,7 @@ def late_ranks(rank: int) -> dict[str, Any]:
     """Train where ranks are late by turns; return what each rank saw, and the files' directory."""
     directory = [tempfile.mkdtemp(prefix="hooktrace-skew-") if rank == 0 else ""]
     dist.broadcast_object_list(directory, 0)
+    _trace_elsewhere((1, 0, 2, 1)[rank])
     model = Layers()
     ddp = DistributedDataParallel(model, bucket_cap_mb=0.004)
     exporter = RecordFileExporter(directory[0])
@@ -119,6 +120,13 @@ def late_ranks(rank: int) -> dict[str, Any]:
         "first": first,
         "late_ns": late_s * 1e9,
     }
+
+
+def _trace_elsewhere(tracers: int) -> None:
+    """Have had tracers before, as of models that are on some ranks only."""
+    for _ in range(tracers):
+        with Tracer() as tracer:
+            tracer.start()
 
 
 def step_of(ddp: DistributedDataParallel, acts: dict[int, Act] | None = None) -> None:

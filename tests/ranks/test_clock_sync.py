@@ -85,10 +85,14 @@ def wait_for(reached: Callable[[], bool]) -> bool:
     return reached()
 
 
-def test_a_client_goes_on_when_its_server_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It waits for an address, measures, and finds the next one by asking again."""
+def test_a_client_goes_on_when_its_server_is_replaced(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It waits for an address that answers, measures, and finds the next one by asking again."""
     monkeypatch.setattr(clock_sync, "_PAUSES_S", (0.02,))
-    addresses: list[str | None] = [None]
+    ended = Server(1 * S)
+    ended.server.close()
+    addresses: list[str | None] = [None, ended.address]
     found: list[ClockRecord] = []
     client = ClockClient(lambda: addresses[-1], time.perf_counter_ns, found.append)
     first, second = Server(5 * S), Server(9 * S)
@@ -100,4 +104,5 @@ def test_a_client_goes_on_when_its_server_is_replaced(monkeypatch: pytest.Monkey
     client.close()
     second.server.close()
     assert abs(found[0].offset_ns - 5 * S) <= found[0].uncertainty_ns
+    assert not caplog.records
     assert not [t for t in threading.enumerate() if t.name == "hooktrace-clock"]
