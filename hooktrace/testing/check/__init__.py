@@ -48,7 +48,7 @@ def check_hook(
     Returns the result where nothing failed, warnings included.  Raises ``AssertionError`` with the
     result as a table where anything did, ``TypeError`` for a hook that cannot be handed to another
     process, ``UsageError`` for one that is not there or a state that cannot be made.  It takes
-    about ten seconds, and leaves no process.
+    about 15 seconds, and leaves no process.
     """
     from .command import as_text
     from .launch import check
