@@ -25,7 +25,7 @@ $(VENV)/.python:
 	@touch $@
 
 $(VENV)/.installed: $(VENV)/.python $(INPUTS)
-	$(PIP) -e .
+	$(PIP) -e '.[all]'
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.python $(INPUTS)

@@ -14,8 +14,10 @@ _OVERLAP = (
     f"1 - sum by (job, model) ({rate(m.EXPOSED, '_sum')}) "
     f"/ sum by (job, model) ({rate(m.BUSY, '_sum')})"
 )
+_NO_WAIT = ', stage!="wait"'
+"""It is a part of wire, of probed buckets."""
 _OF_STAGE = (
-    f"sum by (job, model, stage) ({rate(m.STAGE_DURATION, '_sum')}) "
+    f"sum by (job, model, stage) ({rate(m.STAGE_DURATION, '_sum', more=_NO_WAIT)}) "
     f"/ on (job, model) group_left () sum by (job, model) ({rate(m.BUCKET_DURATION, '_count')})"
 )
 _UNTIMED = "Warm-up, probed, incomplete and shadow steps are not in it; with debug=True no step is."
@@ -42,6 +44,28 @@ _WRONG = Panel(
     (Query(last("sum", m.ANOMALIES, "job, model, hook, kind, rank") + " > 0", "", "no anomaly"),),
     "table",
 )
+_HANGS = Panel(
+    "Hangs",
+    "Hangs that were recorded since the processes began, by kind, of the rank that recorded most: "
+    "each is recorded on every rank. One that went on is in it too. Empty: none was recorded; a "
+    "rank that was killed can tell nothing. For whom the ranks wait, and where that rank is: "
+    "hooktrace hang.",
+    "none",
+    (Query(last("max", m.HANGS, "job, model, hook, kind") + " > 0", "", "no hang"),),
+    "table",
+)  # fmt: skip
+_SINCE = m.HANG_START.prometheus_name
+_HUNG = Panel(
+    "Waiting in a hang",
+    "How long ranks have waited in a hang that goes on, by the ranks that still answer; 0 where "
+    "none does. It begins when the hang is recorded, some seconds after the wait did, and stays "
+    "where the record of its end was lost.",
+    "s",
+    (Query(
+        f"(time() - max by (job, model) ({_SINCE}{{{OF_MODEL}}})) "
+        f"* (max by (job, model) ({_SINCE}{{{OF_MODEL}}}) > bool 0)", "{{model}}",
+    ),),
+)  # fmt: skip
 _LOST = Panel(
     "What is missing here",
     "Records that were lost, by reason and rank, and exporters that were disabled, since each "
@@ -55,6 +79,42 @@ _LOST = Panel(
               "no exporter failed"),
     ),
     "table",
+)  # fmt: skip
+
+_OVER_RANKS = (
+    Panel(
+        "Over all ranks, from rank 0 alone",
+        "Of the last step that the hub of the ranks' channel knows: how long it took and how much "
+        "of it was exposed, least, mean and most over ranks. One scrape shows it, of a job of any "
+        "size; a step between two scrapes is not seen. Ranks that wait for each other have nearly "
+        f"the same step time: the least exposed is the one that is waited for. {_UNTIMED}",
+        "s",
+        (
+            Query(last("max", m.JOB_PERIOD_MIN, "job, model"), "{{model}} step time, least"),
+            Query(last("max", m.JOB_PERIOD_MEAN, "job, model"), "{{model}} step time, mean"),
+            Query(last("max", m.JOB_PERIOD_MAX, "job, model"), "{{model}} step time, most"),
+            Query(last("max", m.JOB_EXPOSED_MIN, "job, model"), "{{model}} exposed, least"),
+            Query(last("max", m.JOB_EXPOSED_MEAN, "job, model"), "{{model}} exposed, mean"),
+            Query(last("max", m.JOB_EXPOSED_MAX, "job, model"), "{{model}} exposed, most"),
+            Query(last("max", m.JOB_LAG, "job, model"), "{{model}} last rank after the first"),
+            Query(last("max", m.JOB_LAG_UNCERTAINTY, "job, model"),
+                  "{{model}} what clocks may be off"),
+        ),
+    ),
+    Panel(
+        "Who reports, who is last, from rank 0 alone",
+        "Last: the rank whose last bucket was ready last, -1 where clocks cannot tell. Slowest: "
+        "the longest step time, which says little where all ranks wait for each other. Reporting: "
+        "fewer than the job has where a rank is silent, or where the model is on some ranks only.",
+        "none",
+        (
+            Query(last("max", m.JOB_RANKS, "job", OF_JOB), "ranks of the job"),
+            Query(last("max", m.JOB_REPORTING, "job, model"), "{{model}} reporting"),
+            Query(last("max", m.JOB_LAST, "job, model"), "{{model}} last rank"),
+            Query(last("max", m.JOB_SLOWEST, "job, model"), "{{model}} slowest rank"),
+        ),
+        "table",
+    ),
 )  # fmt: skip
 
 _JOB = Dashboard(
@@ -109,8 +169,11 @@ _JOB = Dashboard(
                 Query(f"min by (job, model) ({_BUSBW})", "{{model}} slowest rank"),
             ),
         ),
+        *_OVER_RANKS,
         _WRONG,
         _LOST,
+        _HANGS,
+        _HUNG,
     ),
 )
 

@@ -47,9 +47,9 @@ class Dashboard(NamedTuple):
     panels: tuple[Panel, ...]
 
 
-def rate(metric: Metric, suffix: str = "", window: str = "$__rate_interval") -> str:
-    """Return a counter's rate by series, of the chosen jobs and models."""
-    return f"rate({metric.prometheus_name}{suffix}{{{OF_MODEL}}}[{window}])"
+def rate(metric: Metric, suffix: str = "", window: str = "$__rate_interval", more: str = "") -> str:
+    """Return a counter's rate by series, of the chosen jobs and models; ``more``: labels."""
+    return f"rate({metric.prometheus_name}{suffix}{{{OF_MODEL}{more}}}[{window}])"
 
 
 def mean(metric: Metric, by: str, window: str = "$__rate_interval") -> str:

@@ -2,8 +2,11 @@
 
     records/metrics.py    METRICS     --> metrics.md
     records/anomalies.py  ANOMALIES   --> errors-and-anomalies.md
+    records/hang.py       HANGS       --> hangs.md
     commands/bench        GROUPS      --> benchmarks.md
-    commands/line.py      the options --> command-line.md
+    commands/line         the options --> command-line.md
+    analysis/frames       FRAMES      --> data-frames.md
+    docs/frameworks.json  what tests have shown --> frameworks.md
 
 A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``; what is around it is
 written by hand.  ``tests/docs/test_generated.py`` holds the files equal to what this makes of them.
@@ -11,6 +14,7 @@ written by hand.  ``tests/docs/test_generated.py`` holds the files equal to what
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,8 +23,10 @@ from typing import Any
 import typer
 
 from hooktrace.__main__ import main as command_line
+from hooktrace.analysis.frames.columns import FRAMES
 from hooktrace.commands.bench.command import GROUPS
 from hooktrace.records.anomalies import ANOMALIES
+from hooktrace.records.hang import HANGS
 from hooktrace.records.metrics import METRICS, Metric
 
 __all__ = ["DOCS", "PARTS", "filled", "promql"]
@@ -62,6 +68,23 @@ def _anomalies() -> str:
     return "\n".join([head, "| --- | --- | --- | --- | --- | --- |", *rows])
 
 
+def _hangs() -> str:
+    rows = (f"| `{k.name}` | {k.sentence} | {k.remedy} |" for k in HANGS.values())
+    head = "| kind | what is the case | what to do |"
+    return "\n".join([head, "| --- | --- | --- |", *rows])
+
+
+def _frames() -> str:
+    parts = []
+    for name, columns in FRAMES.items():
+        rows = (
+            f"| `{c.name}` | `{c.dtype}` | {c.what.replace('|', chr(92) + '|')} |" for c in columns
+        )
+        head = [f"## `run.{name}`", "", "| column | dtype | what it is |", "| --- | --- | --- |"]
+        parts.append("\n".join([*head, *rows]))
+    return "\n\n".join(parts)
+
+
 def _metrics() -> str:
     rows = (
         f"| `{m.prometheus_name}` | `{m.otel_name}` | {m.kind} | `{m.unit}` "
@@ -83,6 +106,16 @@ def _benchmarks() -> str:
         for name, group in GROUPS.items()
     )
     return "\n".join(["| group | what it measures | by default |", "| --- | --- | --- |", *rows])
+
+
+def _frameworks() -> str:
+    rows = (
+        f"| {row['name']} | {row['line']} | {'; '.join(row['works'])} "
+        f"| {row['package'].removesuffix('-skinny')} {row['version']} |"
+        for row in json.loads((DOCS / "frameworks.json").read_text("utf-8"))
+    )
+    head = "| framework | what to write | what works, as tested on gloo | tested with |"
+    return "\n".join([head, "| --- | --- | --- | --- |", *rows])
 
 
 def _commands() -> str:
@@ -112,10 +145,13 @@ def _default(option: Any) -> str:
 
 PARTS: dict[str, Callable[[], str]] = {
     "anomalies": _anomalies,
+    "hangs": _hangs,
+    "frames": _frames,
     "metrics": _metrics,
     "queries": _queries,
     "benchmarks": _benchmarks,
     "commands": _commands,
+    "frameworks": _frameworks,
 }
 
 

@@ -19,8 +19,23 @@ The public names are listed in ``__init__.pyi`` and imported when they are first
 
 from __future__ import annotations
 
+from typing import Any
+
 import lazy_loader
 
 __version__ = "0.1.0"
 
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+_get, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+
+
+def __getattr__(name: str) -> Any:
+    try:
+        return _get(name)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ModuleNotFoundError(
+            f"hooktrace.{name} needs torch, which is not installed here; install it as its "
+            "\"Get started\" page says, or pip install 'hooktrace[all]'",
+            name="torch",
+        ) from None

@@ -1,6 +1,8 @@
 """The public names, in the one place where they are listed."""
 
 from . import hooks as hooks
+from .analysis.frames.run import Run as Run
+from .analysis.frames.run import load as load
 from .ranks.job import shutdown as shutdown
 from .records.anomalies import AnomalyRecord as AnomalyRecord
 from .records.bucket import BucketLayout as BucketLayout

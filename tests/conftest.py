@@ -7,20 +7,24 @@ What takes longest comes first, or one process ends with it while the other has 
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests import leaks
 from tests.distributed.harness import launchers
+from tests.integrations.rows import Writer
 
 HERE = Path(__file__).parent
 LONGEST = (
     "distributed/test_powersgd.py",
     "distributed/test_parity.py",
     "docs/test_commands.py",
+    "docs/test_installs.py",
     "distributed/test_check.py",
     "distributed/test_demo.py",
     "distributed/test_probes.py",
@@ -30,6 +34,11 @@ LONGEST = (
     "browser",
 )
 """What takes tens of seconds, or has single tests that do, in the order in which it runs."""
+
+
+# How long an example takes says how busy the machine is.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 
 @pytest.hookimpl(trylast=True)
@@ -44,9 +53,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=place)
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Let a terminated run clean up as after Ctrl-C: ranks live in sessions of their own."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    if "HOOKTRACE_TEST_WRITE" in os.environ:
+        config.pluginmanager.register(Writer())
 
 
 @pytest.fixture(autouse=True)

@@ -6,17 +6,17 @@ import os
 import threading
 from pathlib import Path
 
-from hooktrace import Tracer
-from hooktrace.tracing import tracer
+from hooktrace.tracing.open_tracers import OpenTracer
+from hooktrace.tracing.open_tracers import open_tracers as known
 
 DRAIN = "hooktrace-drain"
 _MULTIPROCESSING = ("resource_tracker", "forkserver")
 """Python's own helpers, which live as long as the process."""
 
 
-def open_tracers() -> set[Tracer]:
+def open_tracers() -> set[OpenTracer]:
     """Return the tracers of this process that nobody closed."""
-    return set(tracer.open_tracers)
+    return set(known)
 
 
 def drains() -> list[threading.Thread]:

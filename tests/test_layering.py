@@ -30,7 +30,7 @@ MAY_IMPORT = {
         *("analysis", "testing", "integrations"),
     },
     "__main__": {"commands", "integrations"},
-    "__init__": {"records", "ranks", "staging", "hooks", "tracing"},
+    "__init__": {"records", "ranks", "staging", "hooks", "tracing", "analysis"},
 }
 """Which packages each entry of ``hooktrace/`` imports from, type-only imports included.
 
@@ -165,7 +165,8 @@ def test_records_need_no_torch() -> None:
 def test_analysis_needs_no_torch() -> None:
     """What reads files may run where torch is not installed; it does need numpy."""
     heavy = {"torch", "tensorboard", "prometheus_client", "opentelemetry"}
-    code = "import hooktrace.analysis.report.command, hooktrace.analysis.timeline"
+    modules = ("report.command", "compare.command", "hang.command", "timeline", "frames")
+    code = "".join(f"import hooktrace.analysis.{name}\n" for name in modules)
     assert loaded_with(code, heavy) == "[]"
 
 

@@ -21,5 +21,8 @@ ZERO_OVERLAPS_ON_FAKES = _TORCH > (2, 6)
 FAKES_COLLECTIVES = _TORCH > (2, 6)
 """Whether collectives run over fake tensors, as the device that is not there needs them to."""
 
+MIXES_PRECISION = _TORCH > (2, 6)
+"""Whether DDP with mixed precision can be made without a device: 2.6 asks for a CUDA stream."""
+
 REFUSES_BF16 = torch.version.cuda is None and torch.version.hip is None
 """Whether DDP refuses hooks by torch's names of its bf16 hooks: a build for CPUs does."""

@@ -5,6 +5,8 @@ In go the record files of one run; out come findings, pictures, a Perfetto file,
     record files --timeline--> a RankTrack of columns for each rank, all in rank 0's clock: Timeline
                                   |
                                   +--> report              findings and facts: text, page, JSON
+                                  +--> frames              data frames for notebooks
+        one rank at a time -------+--> summaries           merged: reports on runs of any size
                                   +--> perfetto            one trace file of all ranks
                                   +--> tensorboard_plugin  the Comm Timeline tab
 

@@ -10,6 +10,7 @@ tensor alive.
 from __future__ import annotations
 
 import sys
+import threading
 import weakref
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -19,6 +20,9 @@ import torch
 from ..records import BucketLayout, BucketRecord
 from .backward import graph_task_id
 from .device_events import has_events
+from .passed import PassedCalls
+
+_STEPS_UNTIL_SETTLED = 2
 
 
 class GradBucketLike(Protocol):
@@ -53,6 +57,12 @@ class Sampler(Protocol):
     def miss(self, slot: Any, step: int, sink: Any) -> None:
         """Take note that a call was not looked at: other ranks may wait for it."""
 
+    def replan(self, request: Any, step: int) -> bool:
+        """Look at other steps after one; returns whether there is anything to look at."""
+
+    asked: bool
+    """Whether something was changed meanwhile: the next call is to be looked at."""
+
     def leave(self) -> None:
         """Let the other ranks know that this one samples no more."""
 
@@ -73,6 +83,7 @@ class BucketSlot:
 
     ``is_last`` is set when the bucket says so, which one of a static graph's first backward pass
     does not do before the second.  ``blank``: what the records of all its calls have in common.
+    ``thread``: the one that its first call was on.
     """
 
     __slots__ = (
@@ -92,6 +103,7 @@ class BucketSlot:
         "numel",
         "parameter_ids",
         "parameters",
+        "thread",
         "torch_dtype",
     )
 
@@ -101,6 +113,7 @@ class BucketSlot:
         buffer = bucket.buffer()
         self.buffer = weakref.ref(buffer)
         self.model = model
+        self.thread = threading.get_ident()
         self.generation = model.generation
         self.index = index
         self.is_last = False
@@ -155,12 +168,14 @@ class ModelState:
     """
 
     __slots__ = (
+        "ddp",
         "first_step",
         "generation",
         "hook",
         "last_index",
         "name",
         "names",
+        "passed",
         "rank",
         "sample_step",
         "sampling",
@@ -185,6 +200,10 @@ class ModelState:
         self.last_index = sys.maxsize
         self.generation = 0
         self.slots: dict[int, BucketSlot] = {}
+        self.ddp: weakref.ref[torch.nn.Module] | None = None
+        """Its DDP model, where somebody has told."""
+        self.passed: PassedCalls | None = None
+        """Calls after those that ``step`` counts, while the tracer is paused."""
         self.sampling: Sampler | None = None
         self.sample_step = sys.maxsize
         """The next step at which ``sampling`` has anything to do."""
@@ -198,6 +217,28 @@ class ModelState:
             self.step += 1
         self.last_index = index
         return self.step
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """The step and the bucket of the last call that was counted.  Any thread may ask."""
+        passed = self.passed
+        return (self.step, self.last_index) if passed is None else passed.position
+
+    def pass_calls(self) -> PassedCalls | None:
+        """Return what counts calls from here on, ``None`` where steps may have other buckets yet.
+
+        DDP rebuilds its buckets after the first step.
+        """
+        last = self.slots.get(len(self.slots) - 1)
+        if self.step < self.first_step + _STEPS_UNTIL_SETTLED or last is None or not last.is_last:
+            return None
+        self.passed = PassedCalls(self.step, self.last_index, len(self.slots))
+        return self.passed
+
+    def settle(self) -> None:
+        """Take the calls that were passed into the count."""
+        self.step, self.last_index = self.position
+        self.passed = None
 
     def awaits(self, index: int) -> bool:
         """Return whether bucket ``index`` is the next one of an unfinished backward pass."""

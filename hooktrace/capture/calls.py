@@ -109,8 +109,9 @@ class BucketCall:
     there.  ``released``: DDP was given it, where hooktrace looked at it first.  ``staged``: whether
     its collectives are seen; an opaque hook's are not.  ``error``, ``error_stage``: what the hook
     raised, and where.  ``unknown``: why a stamp failed, if one did.  ``held``: the call has ended,
-    but hooktrace still looks at its result, and keeps it from the ring.  ``backward_end``: of
-    the last bucket in a backward pass: when that had nothing left to compute, or why it is unknown.
+    but hooktrace still looks at its result, and keeps it from the ring.  ``hook_called``: false of
+    what stands for a call while hooktrace looks at its bucket before.  ``backward_end``: of the
+    last bucket in a backward pass: when that had nothing left to compute, or why it is unknown.
 
     What each call sets is in slots, one small block of memory; what few set is in the class until
     one does, and then in a dictionary that the others never have.
@@ -122,6 +123,7 @@ class BucketCall:
     )
 
     held = False
+    hook_called = True
     entered: int | None = None
     started: int | None = None
     backward_end: int | None = None
@@ -131,6 +133,8 @@ class BucketCall:
     unknown: str | None = None
     events: list[DeviceEvent] | None = None
     """On a device (``DeviceCall``) one event for each of ready, the rounds' stamps, and done."""
+    device_over = False
+    """There: the drain has read the events, or given them up; others may record them again."""
     around_backward: tuple[DeviceEvent, ...] = ()
     """There, of a call that watches backward: its hook has returned, backward has ended."""
 
@@ -152,6 +156,11 @@ class BucketCall:
     def in_flight(self) -> bool:
         """Whether the call has not gone to the ring yet."""
         return self.held or (self.done == NOT_YET and self.unknown is None)
+
+    @property
+    def operation(self) -> Stamped | None:
+        """The operation that the call waits for now; whoever asks must not keep it."""
+        return self._operation
 
     def watch_backward(self) -> None:
         """Have the end of the backward pass stamped."""

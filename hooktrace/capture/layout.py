@@ -20,9 +20,11 @@ from collections.abc import Callable, Iterable, MutableMapping
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
-from ..records import LayoutRecord
+from ..records import LayoutRecord, Options
 from .buckets import BucketSlot, GradBucketLike, ModelState, in_backward
 from .first_pass import UnnumberedPasses, is_unnumbered
+from .hook_options import options_of
+from .passed import PassedCalls
 
 
 class LayoutTracker:
@@ -55,6 +57,11 @@ class LayoutTracker:
         # By weak reference: a later parameter may get the id of one that is gone.
         self._names: MutableMapping[torch.Tensor, str] = WeakIdKeyDictionary()
         self._met = 0
+        self._options: Options = ()
+        self.bucket_cap_bytes: int | None = None
+        """DDP's, where it is known."""
+        self.ddp: weakref.ref[torch.nn.Module] | None = None
+        """The DDP model of the first model that the hook serves, where it is known."""
         self._unnumbered = UnnumberedPasses()
         self.models: list[ModelState] = []
 
@@ -73,8 +80,36 @@ class LayoutTracker:
         slot = self.by_buffer.get(id(buffer))
         return slot if slot is not None and slot.buffer() is buffer else None
 
-    def identify(self, bucket: GradBucketLike) -> tuple[BucketSlot, bool]:
-        """Return a bucket's slot, and whether the call is a ``join()`` shadow."""
+    def find_known(self, bucket: GradBucketLike) -> BucketSlot | None:
+        """Return the slot of a bucket of a model that was met before, ``None`` for another's."""
+        slot = self.find(bucket)
+        if slot is None and self._is_known(bucket):
+            slot, _ = self.identify(bucket)
+        return slot
+
+    def _is_known(self, bucket: GradBucketLike) -> bool:
+        if any(model.awaits(bucket.index()) for model in self.models):
+            return True
+        return any(self._owner(parameter) is not None for parameter in bucket.parameters())
+
+    def pass_calls(self) -> PassedCalls | None:
+        """Return what counts the hook's calls from here on, whatever their buckets are.
+
+        ``None`` where they have to be told apart.  The first call that is not counted so has to be
+        identified, after ``settle``.
+        """
+        passed = self.models[0].pass_calls() if len(self.models) == 1 else None
+        if passed is not None:
+            self.recheck()
+        return passed
+
+    def settle(self) -> None:
+        """Take what was passed into the models' counts."""
+        for model in self.models:
+            model.settle()
+
+    def identify(self, bucket: GradBucketLike, state: object = None) -> tuple[BucketSlot, bool]:
+        """Return a bucket's slot, and whether the call is a ``join()`` shadow; ``state``: DDP's."""
         parameters = bucket.parameters()
         ids = tuple(map(id, parameters))
         unnumbered = is_unnumbered(bucket)
@@ -87,7 +122,7 @@ class LayoutTracker:
             slot = self._new_slot(model, bucket, index, ids, rebuilt=slot is not None)
         if bucket.is_last() and not slot.is_last:
             slot.is_last = True
-            self._announce(model)
+            self._announce(model, state)
         if not shadow and not unnumbered:  # else it is asked once more which it is
             buffer = bucket.buffer()
             slot.buffer = weakref.ref(buffer)
@@ -104,6 +139,7 @@ class LayoutTracker:
             self._forget_the_dead()
             name = self._name_model(self._met)
             owner = ModelState(name, self.hook, self._names, self._rank(), self._first_step())
+            owner.ddp = None if self._met else self.ddp
             self._met += 1
             self.models = [*self.models, owner]
         for parameter in parameters:
@@ -139,8 +175,10 @@ class LayoutTracker:
         slot = model.slots[index] = BucketSlot(model, bucket, index, ids)
         return slot
 
-    def _announce(self, model: ModelState) -> None:
+    def _announce(self, model: ModelState, state: object) -> None:
         """Push the layout of a model whose last bucket is there."""
+        if state is not None:  # of a call that is not recorded it is not known
+            self._options = options_of(state)
         self._push(
             LayoutRecord(
                 model=model.name,
@@ -149,5 +187,7 @@ class LayoutTracker:
                 step=model.step + (max(model.slots) <= model.last_index),
                 time_ns=self._clock(),
                 buckets=tuple(s.layout() for _, s in sorted(model.slots.items())),
+                hook_options=self._options,
+                bucket_cap_bytes=self.bucket_cap_bytes,
             )
         )

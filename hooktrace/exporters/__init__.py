@@ -7,7 +7,8 @@
 
     base            what the drain needs of an exporter: two methods
     retention       which steps are kept in detail, in record files and as spans
-    aggregates      a batch as values of the metrics table, added up for the last two
+    observations    a batch as values of the metrics table
+    aggregates      those added up for the last two
     append_file     whole blocks or nothing, for files
 
 The names are in ``__init__.pyi``.  An exporter is imported when it is first named, its backend's

@@ -1,8 +1,11 @@
-"""What the drain needs of an exporter: two methods."""
+"""What the drain needs of an exporter: two methods; and what an exporter needs that is missing."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol, runtime_checkable
 
 from ..records import Batch
 
@@ -24,3 +27,26 @@ class Exporter(Protocol):
 
     def close(self) -> None:
         """Write out what is held and let go of files, sockets and threads.  Called once."""
+
+
+@contextmanager
+def needing(package: str, exporter: str) -> Iterator[None]:
+    """Turn a failed import inside the block into an ``ImportError`` that says what installs it."""
+    try:
+        yield
+    except ImportError as error:
+        raise ImportError(
+            f"the {exporter} exporter needs {package} ({error}); pip install 'hooktrace[exporters]'"
+        ) from error
+
+
+@runtime_checkable
+class RecordWriter(Protocol):
+    """An exporter that writes records beside which other files of the run may stand."""
+
+    @property
+    def logdir(self) -> Path:
+        """The directory that it was made with."""
+
+    def keep_detail(self, model: str, first: int, steps: int) -> None:
+        """Keep so many steps of a model in detail from ``first`` on.  Any thread."""

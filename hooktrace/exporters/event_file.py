@@ -14,7 +14,7 @@ import os
 import socket
 import time
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,8 @@ from .append_file import AppendFile
 
 _numbers = count()  # with leading zeros in names: TensorBoard reads files in the order of these
 _TEXT = SummaryMetadata(plugin_data=SummaryMetadata.PluginData(plugin_name="text"))
+_SCALARS = SummaryMetadata.PluginData(plugin_name="scalars")
+_MOST_TAGS = 65_536
 _GROWTH = np.log(1.1)
 """Width of a histogram's bins on a logarithmic scale: each is 10 % wider than the one before."""
 
@@ -41,10 +43,16 @@ class EventFile:
     TensorBoard takes what an earlier file of the same directory says about ``first_step`` and
     later steps as overtaken, so a restarted run does not zigzag.
 
+    ``describe``: what a scalar's tag means, which stands with its first value.
+
     Raises ``OSError`` where the file cannot be made or written.
     """
 
-    def __init__(self, directory: Path, first_step: int) -> None:
+    def __init__(
+        self, directory: Path, first_step: int, describe: Callable[[str], str] = str
+    ) -> None:
+        self._describe = describe
+        self._known: set[str] = set()
         now = time.time()
         name = f"events.out.tfevents.{int(now):010d}.{socket.gethostname()}.{os.getpid()}"
         self._file = AppendFile(directory / f"{name}.{next(_numbers):06d}.hooktrace")
@@ -60,8 +68,14 @@ class EventFile:
         event = Event(wall_time=wall_ns / 1e9, step=step)
         add = event.summary.value.add  # made in place: a message that is given is copied
         for tag, value in values:
-            add(tag=tag, simple_value=value)
+            about = None if tag in self._known else self._about(tag)
+            add(tag=tag, simple_value=value, metadata=about)
         self._add(event)
+
+    def _about(self, tag: str) -> SummaryMetadata:
+        if len(self._known) < _MOST_TAGS:
+            self._known.add(tag)
+        return SummaryMetadata(plugin_data=_SCALARS, summary_description=self._describe(tag))
 
     def histogram(self, step: int, wall_ns: int, tag: str, durations_ns: array[int]) -> None:
         """Add one histogram, in ms, of durations; at least one, none below 0."""
@@ -80,7 +94,7 @@ class EventFile:
             bucket_limit=limits,
             bucket=counts,
         )
-        self._event(step, wall_ns, [Summary.Value(tag=tag, histo=histogram)])
+        self.values(step, wall_ns, [Summary.Value(tag=tag, histo=histogram)])
 
     def text(self, step: int, wall_ns: int, tag: str, markdown: str) -> None:
         """Add one text in Markdown."""
@@ -89,7 +103,7 @@ class EventFile:
             tensor_shape=TensorShapeProto(),
             string_val=[markdown.encode("utf-8", "replace")],
         )
-        self._event(step, wall_ns, [Summary.Value(tag=tag, tensor=tensor, metadata=_TEXT)])
+        self.values(step, wall_ns, [Summary.Value(tag=tag, tensor=tensor, metadata=_TEXT)])
 
     def flush(self) -> None:
         """Write what was added as one block.  Raises ``OSError``; the block is lost then."""
@@ -103,7 +117,8 @@ class EventFile:
         """Let go of the file without writing what was not flushed."""
         self._file.close()
 
-    def _event(self, step: int, wall_ns: int, values: list[Any]) -> None:
+    def values(self, step: int, wall_ns: int, values: list[Any]) -> None:
+        """Add values of one step as one event."""
         self._add(Event(wall_time=wall_ns / 1e9, step=step, summary=Summary(value=values)))
 
     def _add(self, event: Any) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from itertools import chain
 
 from ..records import metrics as m
-from .aggregates import Column, Group
+from .observations import Column, Group
 
 logger = logging.getLogger("hooktrace")
 

@@ -18,9 +18,11 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..records import AnomalyRecord, Batch, RunInfo
-from .aggregates import Aggregates, observe
+from ..records import AnomalyRecord, Batch, HangRecord, RunInfo
+from .aggregates import Aggregates
+from .base import needing
 from .model_labels import ModelLabels
+from .observations import observe
 from .retention import DetailPolicy, Retention
 
 if TYPE_CHECKING:
@@ -52,7 +54,8 @@ class OpenTelemetryExporter:
     50th by number, and the probed, slow and broken ones; ``Retention(window_every=1)`` keeps all.
     All ranks keep the same steps but for those that were slow or broken on one.  The others are
     counted in ``left_out``, and in the attribute ``hooktrace.left_out.steps`` of every step span.
-    An anomaly always has an event or a span.
+    An anomaly always has an event or a span, a hang a span when it is recorded and one when it is
+    over.
 
     *Traces.*  One step is one trace on all ranks: rank 0's step span is the root, the other ranks'
     step spans are its children, and each holds its buckets and their stages.  All ranks keep or
@@ -75,8 +78,8 @@ class OpenTelemetryExporter:
     ``close`` takes at most about ``close_seconds``.  It shuts the own pipeline down; the
     application's providers are only flushed.
 
-    Raises ``ImportError`` when the exporter that ``OTEL_*`` asks for is not installed, and
-    ``ValueError`` when its protocol is unknown.
+    Raises ``ImportError`` when the SDK, or the exporter that ``OTEL_*`` asks for, is not installed,
+    and ``ValueError`` when its protocol is unknown.
     """
 
     name = "opentelemetry"
@@ -91,7 +94,8 @@ class OpenTelemetryExporter:
         retention: Retention = SPAN_RETENTION,
         close_seconds: float = 5.0,
     ) -> None:
-        from .otel_pipeline import find_exporters
+        with needing("opentelemetry-sdk", "OpenTelemetry"):
+            from .otel_pipeline import find_exporters
 
         self._close_seconds = close_seconds
         self._patience_ms = int(700 * close_seconds)
@@ -220,6 +224,8 @@ class OpenTelemetryExporter:
             traces.write(completed, of_step, self._policy.left_out["steps"])
         for anomaly in chain.from_iterable(anomalies.values()):
             traces.write_anomaly(anomaly)
+        for hang in batch.of(HangRecord):
+            traces.write_hang(hang)
 
 
 def _if_set(provider: T) -> T | None:

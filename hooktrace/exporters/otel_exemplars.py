@@ -16,7 +16,7 @@ from opentelemetry.trace import SpanContext
 
 from ..records import BucketRecord
 from ..records.metrics import BUCKET_DURATION, bucket_label
-from .aggregates import Labels
+from .observations import Labels
 
 
 class Exemplars:

@@ -25,8 +25,9 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 
 from ..records import Batch
 from ..records.metrics import BUCKET_DURATION, METRICS, Metric
-from .aggregates import Aggregates, Column, Distribution, Family, Labels, observe
+from .aggregates import Aggregates, Distribution, Family
 from .model_labels import ModelLabels
+from .observations import Column, Labels, observe
 from .otel_exemplars import Exemplars
 
 Attributes = dict[str, str | int]

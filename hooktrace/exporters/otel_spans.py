@@ -1,6 +1,6 @@
 """Steps as traces: one step of one model is one trace on all ranks.
 
-    StepRecord, its buckets, its anomalies --StepTraces--> spans of a tracer, whoever made it
+    StepRecord, its buckets, anomalies, hangs --StepTraces--> spans of a tracer, whoever made it
 
 The ids of the trace and of its root, rank 0's step span, are hashes of (run id, model, step); the
 step spans of other ranks are the root's children.  A bucket on a device has no stages here: its
@@ -23,8 +23,10 @@ from opentelemetry.context import Context
 from opentelemetry.sdk.trace import Tracer as SdkTracer
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 
-from ..records import AnomalyRecord, BucketRecord, CompletedStep, RunInfo, Stage, Transfer
+from ..records import AnomalyRecord, BucketRecord, CompletedStep, HangRecord, RunInfo
+from ..records.bucket import Stage, Transfer
 from .otel_exemplars import Exemplars
+from .otel_hangs import hang_attributes
 
 Attributes = dict[str, str | bool | int | float]
 
@@ -107,6 +109,15 @@ class StepTraces:
         span = self._start(name, self._below_root(ids), anomaly.time_ns, attributes)
         _fail(span, (), [anomaly])
         self._end(span, anomaly.time_ns)
+
+    def write_hang(self, hang: HangRecord) -> None:
+        """Write a span below the root as long as a hang took; of no length while it lasts."""
+        root = self._below_root(StepIds.of(self._run.run_id, hang.model, hang.step))
+        name, start_ns = f"hang {hang.kind}", hang.since_wall_ns - self._run.wall_ns(0)
+        span = self._start(name, root, start_ns, self._where | hang_attributes(hang))
+        if hang.ended_after_ns is None:
+            span.set_status(trace.Status(trace.StatusCode.ERROR, hang.message))
+        self._end(span, start_ns + (hang.ended_after_ns or 0))
 
     def _write_inside(
         self,

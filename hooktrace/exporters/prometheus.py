@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from ..records import Batch, RunInfo
 from ..records.metrics import TARGET_LABELS
-from .aggregates import Aggregates, observe
+from .aggregates import Aggregates
 from .model_labels import ModelLabels
+from .observations import observe
 from .prometheus_endpoint import Wanted, join
 from .prometheus_server import TargetFile, Tls
 
@@ -46,7 +47,8 @@ class PrometheusExporter:
     certificate.  ``registry`` is a ``CollectorRegistry`` to share; by default it is one of its own.
 
     Raises ``OSError`` when the port cannot be bound, when ``file_sd`` is not a writable directory
-    or when a TLS file cannot be read, and ``ValueError`` for options that contradict each other.
+    or when a TLS file cannot be read, ``ValueError`` for options that contradict each other, and
+    ``ImportError`` where ``prometheus-client`` is not installed.
     """
 
     name = "prometheus"

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..records.metrics import METRICS
 from .aggregates import Aggregates, Distribution, Family
+from .base import needing
 from .prometheus_format import Pairs, Totals, TotalsCollector
 from .prometheus_server import TargetFile, Tls, serve
 
@@ -56,7 +57,8 @@ class Endpoint:
     """
 
     def __init__(self, wanted: Wanted) -> None:
-        from prometheus_client import CollectorRegistry
+        with needing("prometheus-client", "Prometheus"):
+            from prometheus_client import CollectorRegistry
 
         self._wanted = wanted
         self._sources: list[Aggregates] = []

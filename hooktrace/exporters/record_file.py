@@ -20,9 +20,12 @@ from ..records import (
     Batch,
     ClockRecord,
     CompletedStep,
+    ComputeRecord,
+    HangRecord,
     LayoutRecord,
     RunInfo,
     SkewRecord,
+    TrialRecord,
 )
 from ..records.files import record_path
 from .append_file import writable_directory
@@ -30,6 +33,8 @@ from .record_parts import LEAST_BYTES, Counts, RecordParts, move_away
 from .retention import DetailPolicy, Retention
 
 _log = logging.getLogger("hooktrace")
+
+_AFTER_STEPS = (AnomalyRecord, SkewRecord, HangRecord, ComputeRecord, TrialRecord)
 
 _open_paths: set[Path] = set()
 """What exporters of this process write."""
@@ -99,6 +104,15 @@ class RecordFileExporter:
         """Parts, and the records in them, that went when the limit was reached."""
         return +self._counts.removed
 
+    @property
+    def logdir(self) -> Path:
+        """The directory that it was made with."""
+        return self._logdir
+
+    def keep_detail(self, model: str, first: int, steps: int) -> None:
+        """Keep so many steps of a model in detail from ``first`` on.  Any thread."""
+        self._policy.ask(model, first, steps)
+
     def export(self, batch: Batch) -> None:
         """Append the batch's records.  Raises ``OSError`` when they cannot be written."""
         if self._parts is None:
@@ -110,8 +124,9 @@ class RecordFileExporter:
         self._policy.expect(batch.of(AnomalyRecord))
         for completed in batch.steps:
             self._step(self._parts, completed)
-        for later in (*batch.of(AnomalyRecord), *batch.of(SkewRecord)):
-            self._parts.record(later)
+        for kind in _AFTER_STEPS:
+            for later in batch.of(kind):
+                self._parts.record(later)
         self._parts.flush()
 
     def close(self) -> None:

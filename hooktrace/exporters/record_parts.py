@@ -23,10 +23,13 @@ from ..records import (
     AnomalyRecord,
     ClockRecord,
     CompletedStep,
+    ComputeRecord,
+    HangRecord,
     LayoutRecord,
     RunInfo,
     SkewRecord,
     StepRecord,
+    TrialRecord,
 )
 from ..records.base import Record
 from ..records.codec import RecordEncoder
@@ -51,6 +54,9 @@ _KINDS: dict[type[Record], str] = {
     StepRecord: "steps",
     AnomalyRecord: "anomalies",
     SkewRecord: "skews",
+    HangRecord: "hangs",
+    ComputeRecord: "computes",
+    TrialRecord: "trials",
 }
 """What is counted as what, but for buckets."""
 

@@ -11,6 +11,7 @@ A step's own line takes some 400 bytes, its detail 340 a bucket: with 25 buckets
   last ``LAST`` steps, or its exposed time is, by at least ``EXPOSED_SHARE`` of the median period
   (exposed time alone may be microseconds, of which twice as many mean nothing).  A period is known
   when the next step begins: then both are kept;
+- steps that somebody asked for while training ran, the same on all ranks;
 - steps that were probed for the error; and incomplete ones, those with an exception or an anomaly.
 
 At most ``extra_share`` of the steps are kept for being slow, and as many for what went wrong,
@@ -75,6 +76,7 @@ class DetailPolicy:
         self._retention = retention
         self._models: OrderedDict[str, _Model] = OrderedDict()
         self._anomalies: OrderedDict[tuple[str, int], None] = OrderedDict()
+        self._asked: dict[str, tuple[int, int]] = {}
 
     def expect(self, anomalies: Iterable[AnomalyRecord]) -> None:
         """Take note of anomalies whose steps are still to come."""
@@ -82,6 +84,10 @@ class DetailPolicy:
             self._anomalies[anomaly.model, anomaly.step] = None
             while len(self._anomalies) > _MOST_ANOMALIES:
                 self._anomalies.popitem(last=False)
+
+    def ask(self, model: str, first: int, steps: int) -> None:
+        """Keep so many steps of a model from ``first`` on.  Any thread."""
+        self._asked = {**self._asked, model: (first, first + steps)}
 
     def choose(self, completed: CompletedStep) -> tuple[CompletedStep, ...]:
         """Return what to keep in detail: nothing, the step, or the model's one before and the step.
@@ -124,8 +130,10 @@ class DetailPolicy:
         step, buckets = completed
         rules = self._retention
         wrong = self._went_wrong(step, buckets)
+        asked = self._asked.get(step.model, (0, 0))
         return (
             model.is_first
+            or asked[0] <= step.step < asked[1]
             or step.step % rules.window_every < rules.window_steps
             or any(b.error is not None for b in buckets)
             or (wrong and model.troubles.take())

@@ -11,10 +11,12 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from ..records import AnomalyRecord, Batch, LayoutRecord, RunInfo, SkewRecord
+from ..records import AnomalyRecord, Batch, HangRecord, LayoutRecord, RunInfo, SkewRecord
 from .append_file import writable_directory
+from .base import needing
 from .model_labels import ModelLabels
 from .tensorboard_model import ModelSeries, meaning_table
+from .tensorboard_tags import meaning_of
 
 if TYPE_CHECKING:
     from .event_file import EventFile
@@ -34,7 +36,12 @@ class TensorBoardExporter:
     - histograms of bucket durations and of each stage (ms), once every ``histogram_every`` steps
       over all buckets since the last one, and for the rest when the exporter is closed;
     - ``layout``: a table of the buckets and their parameters, once a generation;
-    - ``anomalies``: the latest ones as a table, with their number as ``anomalies_total``.
+    - ``anomalies``: the latest ones as a table, with their number as ``anomalies_total``;
+    - ``hangs``: the latest ones as a table, written when one begins and when it is over.
+
+    The first three are alone in the model's group; errors are in ``hooktrace.<model>.error``, all
+    else in ``hooktrace.<model>.more``.  Custom Scalars has one chart of all buckets' errors,
+    HParams a row a run, with hook, options, bucket cap and ranks, and the values written last.
 
     ``hooktrace/meaning`` (rank 0) says what each tag means, ``hooktrace/records_lost.*`` what
     was lost.
@@ -58,12 +65,8 @@ class TensorBoardExporter:
     ) -> None:
         if scalar_every < 1 or histogram_every < 1:
             raise ValueError("scalar_every and histogram_every count steps; pass at least 1")
-        try:
+        with needing("tensorboard", "TensorBoard"):
             from .event_file import EventFile
-        except ImportError as error:
-            raise ImportError(
-                f"the TensorBoard exporter needs tensorboard ({error}); pip install tensorboard"
-            ) from error
         self._make_file = EventFile
         self._logdir = writable_directory(logdir)
         self._scalar_every = scalar_every
@@ -87,9 +90,10 @@ class TensorBoardExporter:
         for step, buckets in batch.steps:
             if model := self._model(file, batch.run, step.model):
                 model.step(step, buckets, self._scalar_every, self._histogram_every)
-        for anomaly in batch.of(AnomalyRecord):
-            if model := self._model(file, batch.run, anomaly.model):
-                model.anomaly(anomaly)
+        wrong: list[AnomalyRecord | HangRecord] = [*batch.of(AnomalyRecord), *batch.of(HangRecord)]
+        for record in wrong:
+            if model := self._model(file, batch.run, record.model):
+                model.take(record)
         for model in self._models.values():
             model.write_anomalies()
         self._write_losses(file, batch)
@@ -127,12 +131,26 @@ class TensorBoardExporter:
             *(step.step for step, _ in batch.steps),
             *(layout.step for layout in batch.of(LayoutRecord)),
             *(anomaly.step for anomaly in batch.of(AnomalyRecord)),
+            *(hang.step for hang in batch.of(HangRecord)),
         ]
         run, first_step = batch.run, min(steps, default=0)
-        file = self._make_file(writable_directory(self._logdir / f"rank{run.rank}"), first_step)
+        folder = writable_directory(self._logdir / f"rank{run.rank}")
+        file = self._make_file(folder, first_step, meaning_of)
         if run.rank == 0:
             file.text(first_step, run.wall_anchor_ns, "hooktrace/meaning", meaning_table())
+            self._tell_tabs(file, batch, first_step)
         return file
+
+    def _tell_tabs(self, file: EventFile, batch: Batch, first_step: int) -> None:
+        """Lay out Custom Scalars, and make the run a row of HParams where a layout tells its hook.
+
+        A tab keeps what it is told first.
+        """
+        from .tensorboard_tabs import charts, session
+
+        file.values(first_step, batch.run.wall_anchor_ns, [charts()])
+        for layout in batch.of(LayoutRecord)[:1]:
+            file.values(first_step, batch.run.wall_anchor_ns, session(batch.run, layout))
 
     def _model(self, file: EventFile, run: RunInfo, name: str) -> ModelSeries | None:
         """Return what writes a model's events, ``None`` where there are too many models."""

@@ -18,12 +18,15 @@ from ..records import (
     AnomalyRecord,
     BucketLayout,
     BucketRecord,
+    HangRecord,
     LayoutRecord,
     RunInfo,
     SkewRecord,
     StepRecord,
     metrics,
 )
+from ..records.units import listed
+from .tensorboard_tags import MEANINGS, group_of, tag_of
 
 if TYPE_CHECKING:
     from .event_file import EventFile
@@ -32,6 +35,8 @@ MAX_WAITING = 4096
 """Lags whose steps have not come."""
 MAX_ANOMALIES = 50
 """Anomalies in a text; the total stands above them."""
+MAX_HANGS = 20
+"""Records of hangs in a text, two of one that went on."""
 MAX_ROWS = 200
 """Buckets in a layout table."""
 MAX_NAMES = 40
@@ -44,8 +49,7 @@ class ModelSeries:
     def __init__(self, file: EventFile, run: RunInfo, name: str) -> None:
         self._file = file
         self._run = run
-        # TensorBoard groups by what is before a slash, and one in the name would end it.
-        self._group = "hooktrace." + name.replace("%", "%25").replace("/", "%2F")
+        self._group = group_of(name)
         self._timed_steps = 0
         self._due = -1  # the last step with scalars, whose period the next one knows
         self._durations_ns: defaultdict[str, array[int]] = defaultdict(partial(array, "q"))
@@ -55,6 +59,7 @@ class ModelSeries:
         self._anomaly_count = 0
         self._anomalies_written = 0
         self._anomaly_step = 0
+        self._hangs: deque[HangRecord] = deque(maxlen=MAX_HANGS)
 
     def step(
         self,
@@ -85,7 +90,7 @@ class ModelSeries:
             self.write_histograms()
 
     def _tag(self, name: str) -> str:
-        return f"{self._group}/{name}"
+        return tag_of(self._group, name)
 
     def _scalars(self, step: StepRecord) -> Iterator[tuple[str, float]]:
         times = (
@@ -150,8 +155,14 @@ class ModelSeries:
         wall_ns = self._run.wall_ns(layout.time_ns)
         self._file.text(layout.step, wall_ns, self._tag("layout"), layout_table(layout))
 
-    def anomaly(self, anomaly: AnomalyRecord) -> None:
-        """Remember an anomaly for the next table."""
+    def take(self, record: AnomalyRecord | HangRecord) -> None:
+        """Remember an anomaly for the next table; write that of hangs with one more line."""
+        if isinstance(record, HangRecord):
+            self._hang(record)
+        else:
+            self._anomaly(record)
+
+    def _anomaly(self, anomaly: AnomalyRecord) -> None:
         self._anomalies.append(anomaly)
         self._anomaly_count += 1
         self._anomaly_step = max(self._anomaly_step, anomaly.step)
@@ -168,28 +179,15 @@ class ModelSeries:
         )
         self._file.scalars(step, wall_ns, [(self._tag("anomalies_total"), count)])
 
-
-_MEANINGS = (
-    ("exposed_ms", metrics.EXPOSED.help),
-    ("overlap_ratio", "Share of a step's communication that the backward pass hid."),
-    ("step_period_ms", metrics.STEP_PERIOD.help),
-    ("busbw_GBps", "Bus bandwidth of a step, as nccl-tests defines it."),
-    ("gradient_bytes", "Bytes of gradients that a step gave to the hook."),
-    ("wire_bytes", "Bytes of payload that this rank gave to collectives in a step."),
-    ("compression_ratio", "Gradient bytes over wire bytes."),
-    ("anomalies_total", "Things that went wrong in a hook so far; of each bucket the first."),
-    ("error_bucket*", metrics.BUCKET_ERROR.help),
-    ("cosine_bucket*", metrics.BUCKET_COSINE.help),
-    ("residual_bucket*", "Norm of what error feedback keeps for the next step."),
-    ("arrival_lag_ms", metrics.ARRIVAL_LAG.help),
-    ("bucket_ms", metrics.BUCKET_DURATION.help),
-    ("stage_*_ms", metrics.STAGE_DURATION.help),
-)
+    def _hang(self, hang: HangRecord) -> None:
+        self._hangs.append(hang)
+        wall_ns = hang.since_wall_ns + (hang.ended_after_ns or 0)
+        self._file.text(hang.step, wall_ns, self._tag("hangs"), hang_table(self._hangs))
 
 
 def meaning_table() -> str:
     """Return what each tag means."""
-    return _table("tag | meaning", [f"{name} | {_escape(text)}" for name, text in _MEANINGS])
+    return _table("tag | meaning", [f"{name} | {_escape(text)}" for name, text in MEANINGS])
 
 
 # An underscore inside a word is the only punctuation common in names that Markdown leaves alone.
@@ -241,4 +239,16 @@ def anomaly_table(anomalies: Sequence[AnomalyRecord], total: int) -> str:
     ]
     return f"**{total} anomalies**, the latest {len(rows)} first\n\n" + _table(
         "step | generation | bucket | stage | kind | message", rows
+    )
+
+
+def hang_table(hangs: Sequence[HangRecord]) -> str:
+    """Return the latest records of hangs, the last one first."""
+    rows = [
+        f"{h.step} | {h.bucket} | {_escape(h.kind)} | {listed(h.waiting)} | {listed(h.ranks)}"
+        f" | {'yes' if h.ended_after_ns is not None else 'no'} | {_escape(h.message)}"
+        for h in reversed(hangs)
+    ]
+    return f"**Hangs**, the latest {len(rows)} first\n\n" + _table(
+        "step | bucket | kind | ranks that wait | for rank | over | message", rows
     )

@@ -12,8 +12,12 @@ bytes and anomalies.
                              the hook itself ----------------------------------+--> compare.py
                              DDP gets the hook's result when both are there <--+
         local.py           the error without other ranks: compress -> decompress
-        wire.py            which collectives an opaque hook issues
+        wire_sampler.py    which steps of an opaque hook are looked up
+          wire.py          which collectives it issues
         debug_checks.py    finite values, memory held or changed, on every step
+        calibration.py     once: when each gradient is ready, and what each standard hook would cost
+          trial_step.py      one hook in a step, within its time
+            trial.py           on a part of a bucket
     drain
       probe_result.py      ProbeResult -> ErrorRecord, SkewRecord
       diagnosis.py         ProbeResult, BucketRecord -> anomalies

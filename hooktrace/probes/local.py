@@ -30,7 +30,7 @@ from ..staging.streams import keep_for_current_stream, tensors_in
 from .compare import finite_parts, first_overflow, lengths_of, measure, square_sum
 from .probe import residual_of
 from .probe_result import ProbeResult
-from .schedule import OFF, Schedule
+from .schedule import OFF, Plan, Request, Schedule
 from .step_sampler import LOOKED, CallStart, Look, Part, Sink
 
 logger = logging.getLogger("hooktrace")
@@ -61,6 +61,13 @@ class LocalProbes(Part):
         if slot.is_last and self.next_step != OFF:
             self.next_step = self._schedule.next_after(step)
         return LOOKED if is_due else None
+
+    def replan(self, request: Request, step: int) -> bool:
+        """Measure other steps from the next one on."""
+        plan = Plan(self._schedule.every).changed(request)
+        self._schedule = Schedule(step + 1, plan.every, self._schedule.all_buckets, plan.burst)
+        self.next_step = self._schedule.next_after(step)
+        return True
 
     def stop(self, slot: BucketSlot, why: str) -> None:
         """Measure no more, and say why."""

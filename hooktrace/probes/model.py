@@ -24,7 +24,7 @@ from .device_group import DeviceGroup
 from .identity import alike, signature
 from .probe import Probe, ReferenceGroup
 from .probe_result import ProbeFailure, ProbeResult, StepChecksums
-from .schedule import NEVER, OFF, Agreement, Schedule
+from .schedule import NEVER, OFF, Agreement, Plan, Request, Schedule
 from .step_sampler import LOOKED, CallStart, Look, Part, Sink
 
 logger = logging.getLogger("hooktrace")
@@ -66,7 +66,7 @@ class ModelProbes(Part):
             f"first_step={first}"
         )
         self._timeout = min(_TIMEOUT, group_timeout(group) / 4)
-        self._every, self._all_buckets, self._local = every, all_buckets, local
+        self._plan, self._all_buckets, self._local = Plan(every), all_buckets, local
         self._lock = threading.Lock()
         self._failures = 0
         self._stopped = False
@@ -84,12 +84,14 @@ class ModelProbes(Part):
             number=number,
             start=start,
         )
+        if number:
+            self._plan = self._agreement.agree(self._plan)
         self._number = number
         self._over = False
         self._group: ReferenceGroup | None = None
         self._consent: Consent | None = None
         self._checksums = StepChecksums(-1, {})
-        self._schedule = Schedule(OFF, self._every, self._all_buckets)
+        self._schedule = Schedule(OFF, self._plan.every, self._all_buckets, self._plan.burst)
         self.next_step = self._agreement.next_step
 
     def enter(self, start: CallStart, sink: Sink) -> Look | None:
@@ -120,7 +122,7 @@ class ModelProbes(Part):
         slot, step = start.slot, start.step
         if self._over:
             self._close()
-            self._begin_round(self._number + 1, self._agreement.end(step))
+            self._begin_round(*self._agreement.next_round(step))
             return LOOKED
         if self._group is None:
             self._prepare(slot, step)
@@ -139,8 +141,16 @@ class ModelProbes(Part):
                 return LOOKED
             probe.issue()
         if slot.is_last:
-            self.next_step = self._schedule.next_after(step)
+            self._pass(step)
         return probe
+
+    def _pass(self, step: int) -> None:
+        """Go on to the next probed step, unless something else was asked for meanwhile."""
+        with self._lock:
+            if not self._over:
+                self.next_step = self._schedule.next_after(step)
+                if step + 1 >= self._schedule.first + self._schedule.burst:
+                    self._plan = self._plan._replace(burst=0)
 
     def _all_are_here(self, slot: BucketSlot, step: int) -> bool:
         """Return whether to issue the reference; on a device it is every rank or none."""
@@ -171,6 +181,19 @@ class ModelProbes(Part):
             self._stop(slot, f"{_FAILURES} probes failed one after another, the last by {why}")
         else:
             self._tell(lambda: self._agreement.end(step))
+
+    def replan(self, request: Request, step: int) -> bool:
+        """End the round; in the next one the ranks follow the plan of the first that comes to it.
+
+        Asks the store.
+        """
+        with self._lock:
+            if self._stopped:
+                return False
+            self._plan = self._plan.changed(request)
+            self._over, self.next_step = True, 0
+        self._tell(lambda: self._agreement.end_newest(step))
+        return True
 
     def _stop(self, slot: BucketSlot, why: str) -> None:
         """Probe no more, and say why."""
@@ -230,6 +253,8 @@ class ModelProbes(Part):
         if left is not None:
             who = self._ranks[left]
             self._stop(slot, f"rank {who} has closed its tracer, or its log says why it stopped")
+        elif meeting is None and self._number and agreement.is_over():
+            self._over = True
         elif meeting is None:
             self.next_step = agreement.next_step
             if step == _WARN_STEP:
@@ -258,10 +283,11 @@ class ModelProbes(Part):
             self._agreement.is_over,
             lambda: PrivateGroup(f"{prefix}/group", self._rank, self._size, self._timeout),
         )
-        last, every = group.latest(step), self._every
+        last, every = group.latest(step), self._plan.every
         # After a failure at other steps than before: what held a rank up may come as regularly.
         first = last + 1 if self._number else (last // every + 1) * every
-        self._schedule.first = self.next_step = first
+        self._schedule.first = first
+        self.next_step = self._schedule.next_after(first - 1)
         self._group = self._device_group or group
         if self._device_group is not None:
             store = rendezvous_store(f"{prefix}/consent")

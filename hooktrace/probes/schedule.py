@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch._C._distributed_c10d import Store
 
@@ -37,19 +38,25 @@ _PATIENT_STEPS = 16
 
 @dataclass(slots=True)
 class Schedule:
-    """From step ``first`` on each ``every``-th one.
+    """From step ``first`` on each ``every``-th one, and the first ``burst`` ones too.
 
     Buckets take turns, one a probed step, or with ``all_buckets`` are all probed on each.
+    ``every`` is 0 where none comes after the burst.
     """
 
     first: int
     every: int
     all_buckets: bool = False
+    burst: int = 0
 
     def next_after(self, step: int) -> int:
         """Return the first probed step that comes after ``step``."""
         if step < self.first:
-            return self.first
+            return self.first if self.burst or self.every else OFF
+        if step + 1 < self.first + self.burst:
+            return step + 1
+        if not self.every:
+            return OFF
         return step + self.every - (step - self.first) % self.every
 
     def takes(self, step: int, bucket: int, bucket_count: int) -> bool:
@@ -58,10 +65,43 @@ class Schedule:
         ``bucket_count``: of the generation; a bucket beyond it, while it is not complete, is not.
         A step between probed ones may come here after calls that were not recorded.
         """
-        turn, between = divmod(step - self.first, self.every)
+        ordinal = step - self.first
+        if 0 <= ordinal < self.burst:
+            turn, between = ordinal, 0
+        elif self.every:
+            turn, between = divmod(ordinal, self.every)
+        else:
+            return False
         if between or self.all_buckets:
             return not between
         return bucket_count > 0 and bucket == turn % bucket_count
+
+
+class Request(NamedTuple):
+    """What somebody asks for while training runs; ``every``: ``None`` leaves it as it is."""
+
+    every: int | None = None
+    burst: int = 0
+
+
+class Plan(NamedTuple):
+    """What is probed from a step on: ``burst`` steps in a row, then each ``every``-th."""
+
+    every: int
+    burst: int = 0
+
+    def changed(self, request: Request) -> Plan:
+        """Return the plan that a request makes of this one."""
+        return Plan(self.every if request.every is None else request.every, request.burst)
+
+    def __str__(self) -> str:
+        return f"{self.every} {self.burst}"
+
+    @classmethod
+    def read(cls, said: str) -> Plan:
+        """Return the plan that ``str`` made words of."""
+        every, burst = said.split()
+        return cls(int(every), int(burst))
 
 
 class Agreement:
@@ -79,6 +119,8 @@ class Agreement:
     ) -> None:
         self._store = store
         self._left = f"{key}/left"
+        self._key = key
+        self._number = number
         self._over = f"{key}/{number}/over"
         self._meeting = f"{key}/{number}/meeting"
         self._wishes = [f"{key}/{number}/wish/{place}" for place in range(size)]
@@ -121,15 +163,39 @@ class Agreement:
         """End the round after a failure at ``step``; returns the step that the first rank said."""
         return int(self._store.compare_set(self._over, "", str(step)))
 
+    def end_newest(self, step: int) -> None:
+        """End the newest round, at ``step``, where this one is over already."""
+        number = self._number
+        while self._store.check([f"{self._key}/{number}/over"]):
+            number += 1
+        self._store.compare_set(f"{self._key}/{number}/over", "", str(step))
+
+    def next_round(self, step: int) -> tuple[int, int]:
+        """Return the number and the start of the first round that is not over, after this one."""
+        number, start = self._number + 1, self.end(step)
+        while self._store.check([f"{self._key}/{number}/over"]):
+            start = int(self._store.get(f"{self._key}/{number}/over"))
+            number += 1
+        return number, start
+
+    def agree(self, plan: Plan) -> Plan:
+        """Return the plan of the round: that of the first rank to come to it."""
+        key = f"{self._key}/{self._number}/plan"
+        return Plan.read(bytes(self._store.compare_set(key, "", str(plan))).decode())
+
     def is_over(self) -> bool:
         """Return whether any rank has ended the round."""
         return self._store.check([self._over])
 
     def leave(self) -> None:
-        """Let the other ranks know that this one probes the model no more."""
-        self._store.compare_set(self._left, "", str(self._rank))
-        self.end(self._start)
+        """Let the other ranks know that this one probes the model no more.
+
+        Said and not asked, since the store may be what hangs: a set key is not waited for.  That
+        the round began where it ended does no harm: who sees its end sees first who has left.
+        """
+        self._store.set(self._left, str(self._rank))
+        self._store.set(self._over, str(self._start))
 
     def has_left(self) -> int | None:
-        """Return the first rank that probes no more, ``None`` if there is none."""
+        """Return the rank that said last that it probes no more, ``None`` if there is none."""
         return int(self._store.get(self._left)) if self._store.check([self._left]) else None

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from ..capture.buckets import BucketSlot, GradBucketLike
 from ..capture.calls import BucketCall, Recorder
+from .schedule import OFF, Request
 
 Future = Any  # torch.futures.Future or torch._C.Future
 
@@ -96,19 +97,41 @@ class Part(Protocol):
         """In a forked child, let go of what is the parent's."""
         return
 
+    def replan(self, request: Request, step: int) -> bool:
+        """Look at other steps after ``step``; returns whether this part does.  Any thread.
+
+        Whatever was agreed on with other ranks is over: none of them waits for this one.
+        """
+        return False
+
 
 class StepSampler:
-    """Everything that is sampled of one model: ``parts``, asked in this order."""
+    """Everything that is sampled of one model: ``parts``, asked in this order.
+
+    ``asked``: whoever changes what parts do from another thread sets it, and then the model's
+    ``sample_step``, so that the next call comes here, whatever the training thread is at.
+    """
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self._parts = parts
-        self.next_step = min(part.next_step for part in parts)
+        self.next_step = min((part.next_step for part in parts), default=OFF)
+        self.asked = False
+
+    def replan(self, request: Request, step: int) -> bool:
+        """Look at other steps; returns whether any part can.  Any thread."""
+        each = [part.replan(request, step) for part in self._parts]
+        return any(each)
+
+    def add(self, part: Part) -> None:
+        """Look at something more from now on.  Any thread."""
+        self._parts = [*self._parts, part]
 
     def enter(self, start: CallStart, sink: Sink) -> SampledCall | None:
         """Look at a call of a step at or after ``next_step``.
 
         Returns what is to be asked when it ends, ``None`` where no part looked at it.
         """
+        self.asked = False
         due = [part for part in self._parts if start.step >= part.next_step]
         looks = [look for part in due if (look := part.enter(start, sink)) is not None]
         self.next_step = min(part.next_step for part in self._parts)

@@ -19,7 +19,6 @@ from __future__ import annotations
 import functools
 import math
 import pickle
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,13 +28,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..records import Transfer
-from .step_sampler import CallStart, Part, Sink
 
-_FIRST_STEP = 2
-"""The first after DDP has rebuilt its buckets."""
-
-_USUAL = 100
-_REST_NS = 25 * 10**9
 _LONG_NS = 60 * 10**6
 
 
@@ -72,39 +65,6 @@ class CallWindow(NamedTuple):
     ready: int
     launched: int
     done: int
-
-
-class WireSampler(Part):
-    """Marks the sampled steps of one model: step 2, and each ``every``-th one.
-
-    A dump of the recorder holds up the interpreter.  Where steps are short and nobody asked for
-    more than the usual distance, samples keep so far apart in time that this stays within 0.1 %.
-    """
-
-    def __init__(self, every: int) -> None:
-        self._every = every
-        self._sampled = -1
-        self._rested_ns = 0
-        self.next_step = _FIRST_STEP
-
-    def enter(self, start: CallStart, sink: Sink) -> None:
-        """Take note of a call of a step at or after ``next_step``."""
-        step = start.step
-        if step == self._sampled:
-            return
-        if step == self._sampled + 1:
-            sink.wake()
-        self.next_step = (step // self._every + 1) * self._every
-        if step != _FIRST_STEP and step % self._every:
-            return
-        # Both clocks are read as one: they drift apart over a long run, not within a step.
-        now, wall = sink.clock(), time.time_ns()
-        if now < self._rested_ns:
-            return
-        sink.push(WireSample(start.slot.model.name, step, threading.get_ident(), now, wall))
-        self._rested_ns = now + (_REST_NS if self._every >= _USUAL else 0)
-        self._sampled = step
-        self.next_step = step + 1
 
 
 class UnknownError(Exception):

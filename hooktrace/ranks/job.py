@@ -23,6 +23,7 @@ from torch._C._distributed_c10d import PrefixStore, TCPStore
 
 from ..capture.clocks import Clock
 from ..records import RunInfo
+from ..records.cores import usable_cores
 
 logger = logging.getLogger("hooktrace")
 
@@ -61,6 +62,8 @@ def describe_run(run_id: str | None, anchor: tuple[int, int]) -> RunInfo:
         backend=backend,
         host_anchor_ns=anchor[0],
         wall_anchor_ns=anchor[1],
+        cores=usable_cores(),
+        threads=torch.get_num_threads(),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from datetime import timedelta
 from queue import Empty, SimpleQueue
@@ -12,6 +11,7 @@ import torch
 import torch.distributed as dist
 
 from .job import rendezvous_store
+from .native_calls import call_aside
 
 _LOOK_S = 0.1
 """Between two looks whether another rank has given up, while the ranks meet."""
@@ -40,7 +40,7 @@ class PrivateGroup:
         if self._group is None:
             return
         held, self._group = [self._group], None
-        threading.Thread(target=held.clear, name="hooktrace-group", daemon=True).start()
+        call_aside(held.clear, "hooktrace-group")
 
     def leave_with_parent(self) -> None:
         """In a forked child: never end, which would wait for threads that it has not."""
@@ -73,7 +73,7 @@ def made_unless(is_over: Callable[[], bool], make: Callable[[], PrivateGroup]) -
         except Exception as error:
             made.put(error)
 
-    threading.Thread(target=run, name="hooktrace-meeting", daemon=True).start()
+    call_aside(run, "hooktrace-meeting")
     while True:
         try:
             found = made.get(timeout=_LOOK_S)

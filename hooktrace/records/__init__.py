@@ -4,6 +4,9 @@
 
     bucket, step, skew, run    the kinds of records, each declared once; base: what they share
     anomalies    what went wrong in a hook, and the one table of what can
+    calibration  when gradients are ready, what each hook would cost
+    hang         ranks that wait for others, and the one table of why
+    job          one step over all ranks
     intervals    exposed, busy, queue, bandwidth: the one place where these words get their meaning
     metrics      the one table of metrics
     summary      percentiles of kept records
@@ -28,11 +31,19 @@ from .bucket import Clock as Clock
 from .bucket import DeviceSpan as DeviceSpan
 from .bucket import ErrorRecord as ErrorRecord
 from .bucket import LayoutRecord as LayoutRecord
+from .bucket import Options as Options
 from .bucket import ParameterError as ParameterError
 from .bucket import Scope as Scope
 from .bucket import Stage as Stage
 from .bucket import StageName as StageName
 from .bucket import Transfer as Transfer
+from .calibration import ComputeRecord as ComputeRecord
+from .calibration import TrialRecord as TrialRecord
+from .calibration import TrialRound as TrialRound
+from .hang import HangRecord as HangRecord
+from .hang import RankStacks as RankStacks
+from .job import JobStepRecord as JobStepRecord
+from .job import StepSpread as StepSpread
 from .run import CLOCK_DRIFT as CLOCK_DRIFT
 from .run import SCHEMA_VERSION as SCHEMA_VERSION
 from .run import ClockRecord as ClockRecord

@@ -245,8 +245,17 @@ class BucketLayout(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     parameters: tuple[tuple[str, tuple[Count, ...]], ...]
 
 
+Options = tuple[tuple[str, bool | int | float | str], ...]
+"""Names and values."""
+
+
 class LayoutRecord(Record, frozen=True, kw_only=True, tag="layout"):
-    """The buckets of one generation: DDP rebuilds them after the first backward, in a new order."""
+    """The buckets of one generation: DDP rebuilds them after the first backward, in a new order.
+
+    ``hook_options``: what the hook's state was made with, as far as numbers and words say it;
+    ``bucket_cap_bytes``: DDP's, ``None`` where only the hook is known (``trace`` without
+    ``instrument``).
+    """
 
     model: str
     hook: str
@@ -254,3 +263,5 @@ class LayoutRecord(Record, frozen=True, kw_only=True, tag="layout"):
     step: Count
     time_ns: Ns
     buckets: tuple[BucketLayout, ...]
+    hook_options: Options = ()
+    bucket_cap_bytes: Count | None = None

@@ -22,6 +22,8 @@ import msgspec
 from .anomalies import AnomalyRecord
 from .base import Record
 from .bucket import BucketRecord, LayoutRecord
+from .calibration import ComputeRecord, TrialRecord
+from .hang import HangRecord
 from .lines import BucketFacts, BucketLine, Losses, RunLine, layout_facts
 from .run import ClockRecord, RunInfo
 from .skew import SkewRecord
@@ -35,6 +37,9 @@ Line = (
     | AnomalyRecord
     | ClockRecord
     | SkewRecord
+    | HangRecord
+    | ComputeRecord
+    | TrialRecord
     | Losses
 )
 """What a line may be, told apart by its ``kind``."""

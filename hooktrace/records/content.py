@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 from .anomalies import AnomalyRecord
 from .bucket import BucketRecord, LayoutRecord
+from .calibration import ComputeRecord, TrialRecord
+from .hang import HangRecord
 from .run import ClockRecord, RunInfo
 from .skew import SkewRecord
 from .step import StepRecord
@@ -46,6 +48,9 @@ class RankRecords:
     anomalies: list[AnomalyRecord] = field(default_factory=list)
     clocks: list[ClockRecord] = field(default_factory=list)
     skews: list[SkewRecord] = field(default_factory=list)
+    hangs: list[HangRecord] = field(default_factory=list)
+    computes: list[ComputeRecord] = field(default_factory=list)
+    trials: list[TrialRecord] = field(default_factory=list)
     skipped: list[SkippedLine] = field(default_factory=list)
     unnamed: int = 0
     lost: dict[str, int] = field(default_factory=dict)
@@ -70,7 +75,7 @@ def joined(parts: Sequence[RankRecords], names: Sequence[str]) -> RankRecords:
     whole = RankRecords(closed=bool(parts) and parts[-1].closed)
     for part, name in zip(parts, names, strict=True):
         whole.run = whole.run or part.run
-        for kind in ("steps", "buckets", "anomalies", "skews"):
+        for kind in ("steps", "buckets", "anomalies", "skews", "hangs", "computes", "trials"):
             getattr(whole, kind).extend(getattr(part, kind))
         for kind in ("layouts", "clocks"):
             known = set(getattr(whole, kind))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -27,6 +27,14 @@ class LastUsed(Generic[K, T]):
         if len(self._values) > self._most:
             del self._values[next(iter(self._values))]
         return value
+
+    def items(self) -> Iterator[tuple[K, T]]:
+        """Yield keys and values, the one that was asked for last at the end."""
+        return iter(self._values.items())
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self._values.clear()
 
     def __contains__(self, key: K) -> bool:
         """Whether a key has a value."""

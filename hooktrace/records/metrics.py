@@ -1,7 +1,7 @@
 """The one table of metrics: names, units, kinds, labels and help.
 
 ``METRICS`` is what Prometheus, OpenTelemetry, the dashboards and the docs follow; nothing else
-names a metric.  ``exporters/aggregates.py`` turns batches of records into values of them.
+names a metric.  ``exporters/observations.py`` turns batches of records into values of them.
 
 Labels are model, hook, bucket, stage, collective, dtype, kind, exporter and reason, never the step.
 ``TARGET_LABELS`` say whose they are, of the Prometheus target or else of each series; OpenTelemetry
@@ -120,7 +120,9 @@ BUCKET_DURATION = Metric(
 )
 STAGE_DURATION = Metric(
     "hooktrace_stage_duration_seconds", "hooktrace.stage.duration", "s", "histogram",
-    "Time of a bucket in one stage: turn, compress, queue, wire, decompress; or hook, pending.",
+    "Time of a bucket in one stage: turn, compress, queue, wire, decompress; or hook, pending. "
+    "wait is a part of wire and of probed buckets alone: how long it waited for the last rank, at "
+    "least, from when that rank had the bucket ready, where clocks are known.",
     (*_MODEL, "stage"), _SECONDS,
 )
 GRADIENT_BYTES = Metric(
@@ -166,6 +168,16 @@ ANOMALIES = Metric(
     "hooktrace_anomalies", "hooktrace.anomalies", "{anomaly}", "counter",
     "Things that went wrong in a hook, by kind; of each bucket the first.", (*_MODEL, "kind"),
 )
+HANGS = Metric(
+    "hooktrace_hangs", "hooktrace.hangs", "{hang}", "counter",
+    "Hangs that were recorded, by kind, on every rank; of two kinds where it changed meanwhile.",
+    (*_MODEL, "kind"),
+)
+HANG_START = Metric(
+    "hooktrace_hang_start_time_seconds", "hooktrace.hang.start", "s", "gauge",
+    "Since when ranks have waited in a hang that goes on, seconds since 1970; 0 where none does.",
+    _MODEL,
+)
 ARRIVAL_LAG = Metric(
     "hooktrace_arrival_lag_seconds", "hooktrace.arrival.lag", "s", "histogram",
     "How long after the first rank this one had a probed bucket ready; where clocks are known.",
@@ -186,6 +198,55 @@ RECORDS_LOST = Metric(
 EXPORTER_FAILURES = Metric(
     "hooktrace_exporter_failures", "hooktrace.exporter.failures", "{failure}", "counter",
     "Exporters that raised and were disabled.", ("exporter",), cumulative=True,
+)
+JOB_RANKS = Metric(
+    "hooktrace_job_ranks", "hooktrace.job.ranks", "{rank}", "gauge",
+    "Ranks of the job; this and what follows is of the hub's process, rank 0's, for all ranks.",
+)
+JOB_REPORTING = Metric(
+    "hooktrace_job_reporting_ranks", "hooktrace.job.reporting.ranks", "{rank}", "gauge",
+    "Ranks that reported the last step; fewer also where a model is on some ranks only.", _MODEL,
+)
+JOB_PERIOD_MIN = Metric(
+    "hooktrace_job_period_min_seconds", "hooktrace.job.period.min", "s", "gauge",
+    "Shortest period over all ranks, of the last step of which it is known.", _MODEL,
+)
+JOB_PERIOD_MEAN = Metric(
+    "hooktrace_job_period_mean_seconds", "hooktrace.job.period.mean", "s", "gauge",
+    "Mean period over all ranks, of the last step of which it is known.", _MODEL,
+)
+JOB_PERIOD_MAX = Metric(
+    "hooktrace_job_period_max_seconds", "hooktrace.job.period.max", "s", "gauge",
+    "Longest period over all ranks, of the last step of which it is known.", _MODEL,
+)
+JOB_SLOWEST = Metric(
+    "hooktrace_job_slowest_rank", "hooktrace.job.slowest.rank", "1", "gauge",
+    "Number of the rank with that period; ranks that wait for each other hardly differ.", _MODEL,
+)
+JOB_EXPOSED_MIN = Metric(
+    "hooktrace_job_exposed_min_seconds", "hooktrace.job.exposed.min", "s", "gauge",
+    "Least exposed communication over all ranks, of the last step of which it is known.", _MODEL,
+)
+JOB_EXPOSED_MEAN = Metric(
+    "hooktrace_job_exposed_mean_seconds", "hooktrace.job.exposed.mean", "s", "gauge",
+    "Mean exposed communication over all ranks, of the last step of which it is known.", _MODEL,
+)
+JOB_EXPOSED_MAX = Metric(
+    "hooktrace_job_exposed_max_seconds", "hooktrace.job.exposed.max", "s", "gauge",
+    "Most exposed communication over all ranks, of the last step of which it is known.", _MODEL,
+)
+JOB_LAG = Metric(
+    "hooktrace_job_arrival_lag_seconds", "hooktrace.job.arrival.lag", "s", "gauge",
+    "How long after the first rank the last one had its last bucket ready, where clocks are known.",
+    _MODEL,
+)
+JOB_LAG_UNCERTAINTY = Metric(
+    "hooktrace_job_arrival_uncertainty_seconds", "hooktrace.job.arrival.uncertainty", "s", "gauge",
+    "By how much that may be wrong: twice the largest uncertainty of a rank's clock.", _MODEL,
+)
+JOB_LAST = Metric(
+    "hooktrace_job_last_rank", "hooktrace.job.last.rank", "1", "gauge",
+    "Number of the rank that came last; -1 where the clocks cannot tell.", _MODEL,
 )
 RUN = Metric(
     "hooktrace_run", "hooktrace.run", "1", "info",

@@ -19,8 +19,10 @@ import msgspec
 
 from .anomalies import AnomalyRecord
 from .bucket import LayoutRecord
+from .calibration import ComputeRecord, TrialRecord
 from .codec import UNREADABLE, Line, decode_line, decode_lines
 from .content import RankRecords, SkippedLine, joined
+from .hang import HangRecord
 from .lines import BucketFacts, BucketLine, Losses, RunLine, layout_facts
 from .run import SCHEMA_VERSION, ClockRecord, RunInfo
 from .skew import SkewRecord
@@ -100,6 +102,9 @@ class RecordReader:
             AnomalyRecord: records.anomalies.append,
             ClockRecord: records.clocks.append,
             SkewRecord: records.skews.append,
+            HangRecord: records.hangs.append,
+            ComputeRecord: records.computes.append,
+            TrialRecord: records.trials.append,
             Losses: self._losses,
         }
         self._number = 0
@@ -221,10 +226,8 @@ def _other_schema(schema: object) -> str:
 _HEAD_BYTES = 200
 """Bytes by which a file of another tool is known."""
 _LONGEST_REASON = 300
-_BEGINNINGS = tuple(
-    f'{{"kind":"{kind}"'.encode()
-    for kind in ("run", "layout", "bucket", "step", "clock", "skew", "anomaly", "losses")
-)
+_KINDS = "run layout bucket step clock skew anomaly hang compute trial losses"
+_BEGINNINGS = tuple(f'{{"kind":"{kind}"'.encode() for kind in _KINDS.split())
 """By which a line that cannot be read is still known as ours."""
 
 

@@ -87,3 +87,32 @@ def listed(values: Iterable[int], *, most: int = 8) -> str:
     shown, left = runs[:most], sum(len(run) for run in runs[most:])
     parts = [str(r[0]) if len(r) == 1 else f"{r[0]}-{r[-1]}" for r in shown]
     return ", ".join(parts) + (f" and {left} more" if left else "")
+
+
+def named_ranks(numbers: Iterable[int]) -> str:
+    """Return a list of ranks, runs of them shortened.
+
+    >>> named_ranks([2]), named_ranks([0, 1, 3]), named_ranks(range(63))
+    ('rank 2', 'ranks 0, 1, 3', 'ranks 0 to 62')
+    """
+    ordered = sorted(numbers)
+    runs: list[list[int]] = []
+    for number in ordered:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    said = [part for run in runs for part in _run(run)]
+    if len(said) > 12:
+        said = [*said[:8], f"and {len(ordered) - _told(runs, 8)} more"]
+    return ("rank " if len(ordered) == 1 else "ranks ") + ", ".join(said)
+
+
+def _run(run: list[int]) -> list[str]:
+    return [f"{run[0]} to {run[-1]}"] if len(run) > 2 else [str(number) for number in run]
+
+
+def _told(runs: list[list[int]], parts: int) -> int:
+    """Return how many ranks the first ``parts`` of a list tell."""
+    sizes = [size for run in runs for size in ([len(run)] if len(run) > 2 else [1] * len(run))]
+    return sum(sizes[:parts])

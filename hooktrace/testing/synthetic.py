@@ -105,8 +105,8 @@ class SyntheticJob:
             host_anchor_ns=-self.offset_ns(rank), wall_anchor_ns=self.wall_ns,
         )  # fmt: skip
 
-    def layout(self) -> LayoutRecord:
-        """Return the layout of the buckets, one parameter in each."""
+    def layout(self, rank: int = 0) -> LayoutRecord:
+        """Return the layout of the buckets, one parameter in each, as a rank saw it."""
         buckets = tuple(
             BucketLayout(
                 bucket=i, dtype="float32", device_type="cpu", numel=size // 4, gradient_bytes=size,
@@ -115,8 +115,8 @@ class SyntheticJob:
             for i, size in enumerate(self.bucket_bytes)
         )  # fmt: skip
         return LayoutRecord(
-            model=self.model, hook=self.hook, generation=1, step=1, time_ns=self.start_ns,
-            buckets=buckets,
+            model=self.model, hook=self.hook, generation=1, step=1,
+            time_ns=self.start_ns - self.offset_ns(rank), buckets=buckets,
         )  # fmt: skip
 
     def clock_records(self, rank: int) -> list[ClockRecord]:
@@ -289,7 +289,7 @@ def _write(job: SyntheticJob, logdir: Path, ranks: Sequence[int]) -> int:
     for rank in ranks:
         encoder = RecordEncoder()
         with record_path(logdir, rank).open("wb") as file:
-            file.write(encoder.record(job.run(rank)) + encoder.record(job.layout()))
+            file.write(encoder.record(job.run(rank)) + encoder.record(job.layout(rank)))
             file.write(b"".join(map(encoder.record, job.clock_records(rank))))
             for now in steps:
                 step, buckets = now.completed(rank)

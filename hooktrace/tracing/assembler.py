@@ -251,6 +251,8 @@ class Assembler:
             return host, [None] * len(calls)
         if not have_passed(calls):
             # The events go with the calls: they cannot be used again before the device is there.
+            for call in calls:
+                call.device_over = True
             self._losses.add("device_unresolved", len(calls))
             return host, [None] * len(calls)
         device = device_times(calls, self._pool)

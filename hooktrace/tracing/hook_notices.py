@@ -84,7 +84,7 @@ class HookNotices:
 
     def count_steps(self) -> int:
         """Return a number that changes when the hook is called in a backward pass."""
-        return self._untraced + sum(model.step + 1 for model in self._layout.models)
+        return self._untraced + sum(model.position[0] + 1 for model in self._layout.models)
 
     def not_synchronised(self, passes: int) -> None:
         """Record that DDP did not call the hook."""

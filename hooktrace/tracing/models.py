@@ -55,11 +55,11 @@ class TracedModels:
 
     def count_in_flight(self) -> int:
         """Return how many calls wait for their futures."""
-        return sum(model.in_flight() for model in self._all())
+        return sum(model.in_flight() for model in self.all())
 
     def leave_sampling(self) -> None:
         """Tell the other ranks that these models are sampled no more."""
-        for model in self._all():
+        for model in self.all():
             if model.sampling is not None:
                 model.sampling.leave()
 
@@ -68,11 +68,12 @@ class TracedModels:
         self._lock = threading.Lock()
         for layout in list(self._layouts):
             layout.recheck()
-        for model in self._all():
+        for model in self.all():
             if model.sampling is not None:
                 model.sampling.begin_in_child()
 
-    def _all(self) -> list[ModelState]:
+    def all(self) -> list[ModelState]:
+        """Return the models whose hooks are alive."""
         with self._lock:
             layouts = list(self._layouts)
         return [model for layout in layouts for model in layout.models]

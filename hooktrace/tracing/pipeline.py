@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from ..capture.device_events import EventPool
 from ..capture.ring import Ring
@@ -48,6 +49,8 @@ class Pipeline:
         self._run_info = run_info
         self._in_flight = in_flight
         self._on_anomalies = on_anomalies
+        self.listeners: list[Callable[[Batch], None]] = []
+        """Parts of hooktrace that have all batches, after the exporters."""
         self._run: RunInfo | None = None
         self._said: tuple[dict[str, int], dict[str, int]] = ({}, {})
 
@@ -123,6 +126,8 @@ class Pipeline:
         )
         self._recent.add(batch)
         self.exporters.export(batch)
+        for listener in self.listeners:
+            self._guarded(partial(listener, batch))
 
 
 def _give_way() -> None:

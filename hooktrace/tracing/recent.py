@@ -15,6 +15,7 @@ from ..records import (
     BucketRecord,
     ClockRecord,
     CompletedStep,
+    HangRecord,
     LayoutRecord,
     SkewRecord,
     StepRecord,
@@ -61,6 +62,11 @@ class RecentRecords:
         with self._lock:
             return list(self._steps)
 
+    def durations(self, model: str) -> list[int]:
+        """Return how long the kept buckets of a model took, ns."""
+        kept = [buckets for step, buckets in self.steps() if step.model == model]
+        return [bucket.done_ns - bucket.ready_ns for buckets in kept for bucket in buckets]
+
     def of(self, kind: type[R]) -> list[R]:
         """Return the kept records of a kind that is no step or bucket, oldest first."""
         with self._lock:
@@ -103,6 +109,10 @@ class Queries:
     def skews(self) -> list[SkewRecord]:
         """Return when the ranks had probed buckets ready, oldest first."""
         return self.records(SkewRecord)
+
+    def hangs(self) -> list[HangRecord]:
+        """Return when ranks waited for others that did not come, and when that ended."""
+        return self.records(HangRecord)
 
     def clocks(self) -> list[ClockRecord]:
         """Return this rank's measurements of its clock against rank 0's, oldest first."""

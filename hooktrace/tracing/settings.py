@@ -10,9 +10,10 @@ import logging
 import os
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 from .. import exporters  # whose exporters are imported when one is asked for
+from .hang_options import OnHang
 from .state import State
 from .tracer import Tracer
 
@@ -28,6 +29,18 @@ def _steps(value: str) -> int:
     if not value.isdecimal():
         raise ValueError("it is a number of steps, 0 for no probes")
     return int(value)
+
+
+def _seconds(value: str) -> float:
+    if not float(value) > 0:
+        raise ValueError("it is a number of seconds")
+    return float(value)
+
+
+def _on_hang(value: str) -> str:
+    if value not in get_args(OnHang):
+        raise ValueError(f"it is one of {', '.join(get_args(OnHang))}")
+    return value
 
 
 _PROMETHEUS: dict[str, tuple[str, Callable[[str], object]]] = {
@@ -55,11 +68,15 @@ _ARGUMENTS: dict[str, tuple[str, Callable[[str], object]]] = {
     "HOOKTRACE_RUN_ID": ("run_id", str),
     "HOOKTRACE_ERROR_EVERY": ("error_every", _steps),
     "HOOKTRACE_DEBUG": ("debug", is_on),
+    "HOOKTRACE_CALIBRATE": ("calibrate", is_on),
+    "HOOKTRACE_CHANNEL": ("channel", is_on),
+    "HOOKTRACE_HANG_AFTER_S": ("hang_after_s", _seconds),
+    "HOOKTRACE_ON_HANG": ("on_hang", _on_hang),
 }
 """The other arguments of ``Tracer``, and how their values are read."""
 
-_ELSEWHERE = ("HOOKTRACE_FIX",)
-"""Settings of ``integrations``."""
+_ELSEWHERE = ("HOOKTRACE_FIX", "HOOKTRACE_CHANNEL_TOKEN")
+"""Settings of ``integrations``, and of the clients of a job that runs."""
 
 _tracer: Tracer | None = None
 _lock = threading.Lock()

@@ -110,6 +110,7 @@ def device_times(calls: Sequence[BucketCall], pool: EventPool) -> list[CallTimes
         first.setdefault(call.slot.device, call)
     times = [_on_device(call, first) if call.events else None for call in calls]
     for call in timed:
+        call.device_over = True
         for event in _events_of(call):
             pool.give(call.slot.device, event)
     return times

@@ -37,8 +37,8 @@ class State(enum.Enum):
     """Hooks run untraced, for good."""
 
 
-RECORDING = State.RECORDING
-"""The state that hooks compare with, without the look-up in the class."""
+RECORDING, ALARMED = State.RECORDING, State.ALARMED
+"""The states that hooks compare with, without the look-up in the class."""
 
 
 class Alarm:

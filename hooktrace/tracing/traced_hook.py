@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from ..capture.calls import BucketCall, Recorder, StampFailure
 from ..capture.device_call import DeviceCall
 from ..capture.device_events import refuse_captured_stream
 from ..capture.layout import LayoutTracker
+from ..capture.passed import PassedCalls
 from ..probes.step_sampler import CallStart, SampledCall
 from ..ranks.job import current_rank
 from ..staging.driver import Future, launch_opaque
@@ -32,7 +34,7 @@ from ..staging.hook import HOOK_SIGNATURE, StagedHook
 from .hook_notices import HookNotices, note_compiled
 from .sampling_plan import SamplingPlan
 from .settings import default_tracer
-from .state import RECORDING
+from .state import ALARMED, RECORDING
 from .tracer import Tracer
 
 if TYPE_CHECKING:
@@ -78,6 +80,7 @@ class TracedHook:
         )
         tracer.models.register_layout(self._layout)
         self._plan = SamplingPlan(tracer, self._staged, self.__qualname__, local)
+        self._passed: PassedCalls | None = None
         self._notices = HookNotices(tracer, self._layout, self._first_name)
 
     def __reduce__(self) -> tuple[Callable[..., TracedHook], tuple[Hook, str | None, bool]]:
@@ -105,6 +108,8 @@ class TracedHook:
             self._layout.learn_names(named.named_parameters())
         if ddp is not None:
             self._plan.group = ddp.process_group
+            self._layout.bucket_cap_bytes = getattr(ddp, "bucket_bytes_cap", None)
+            self._layout.ddp = weakref.ref(ddp)
             self._notices.watch(ddp)
 
     def withdraw(self) -> None:
@@ -119,15 +124,18 @@ class TracedHook:
         """Take note that another hook is called in this one's place, and none is missing."""
         self._notices.rest()
 
-    def __call__(self, state: Any, bucket: Any) -> Future:
+    def __call__(self, state: Any, bucket: Any) -> Future:  # noqa: PLR0912  # a call costs here
         """Run the hook for one bucket, as DDP does, and record the call."""
         if isinstance(bucket, tuple):
             note_compiled(self._notices.key)
             return self._hook(state, bucket)
         tracer = self._tracer
         if tracer.state is not RECORDING:
-            tracer.raise_alarm()
-            self._pass(bucket)
+            passed = self._passed
+            if passed is None or tracer.state is ALARMED:
+                self._pass(bucket)
+            else:
+                passed.calls += 1
             return self._hook(state, bucket)
         sampled: SampledCall | None = None
         step = -1
@@ -171,10 +179,22 @@ class TracedHook:
 
     def _pass(self, bucket: Any) -> None:
         """Count a call that is not recorded: ranks probe by the count, and may switch apart."""
+        if self._tracer.state is ALARMED:
+            self._tracer.raise_alarm()
+        self._passed = self._passed or self._layout.pass_calls()
+        if self._passed is not None:
+            self._passed.calls += 1
+            return
         self._notices.called_untraced()
-        slot = self._layout.find(bucket)
+        slot = self._layout.find_known(bucket)
         if slot is not None:
             slot.model.enter(slot.index)
+
+    def _settle(self) -> None:
+        """Count what was passed: the tracer records again, and ``by_buffer`` leads here."""
+        if self._passed is not None:
+            self._layout.settle()
+            self._passed = None
 
     def _give_up(
         self, failure: StampFailure, bucket: Any, step: int, sampled: SampledCall | None
@@ -183,7 +203,8 @@ class TracedHook:
         self._tracer.push(failure)
         self._notices.called_untraced()
         with suppress(Exception):  # it may be this that failed
-            slot = self._layout.find(bucket)
+            self._settle()
+            slot = self._layout.find_known(bucket)
             if slot is None:
                 return
             step = slot.model.enter(slot.index) if step < 0 else step
@@ -198,15 +219,24 @@ class TracedHook:
             return None
         if start.slot.has_events:
             refuse_captured_stream(start.slot.device)  # nothing is looked at inside a graph
-        sampled: SampledCall | None = model.sampling.enter(start, self._tracer)
+        slot, looked_at = start.slot, BucketCall(start.slot, start.step, start.ready, self._tracer)
+        looked_at.hook_called = False
+        before, slot.last_call = slot.last_call, looked_at  # ranks may wait here for each other
+        try:
+            sampled: SampledCall | None = model.sampling.enter(start, self._tracer)
+        finally:
+            slot.last_call = before
         model.sample_step = model.sampling.next_step
+        if model.sampling.asked:  # since this call was looked at
+            model.sample_step = 0
         return sampled
 
     def _identify(self, state: Any, bucket: Any) -> tuple[BucketSlot, bool, bool]:
         """Return the bucket's slot, and whether the call is a shadow, and its model's first."""
         if not self._tracer.started:
             self._tracer.start()
-        slot, shadow = self._layout.identify(bucket)
+        self._settle()
+        slot, shadow = self._layout.identify(bucket, state)
         begins = slot.model.step < slot.model.first_step
         if begins and slot.model.sampling is None:
             self._plan.begin(state, slot, bucket)

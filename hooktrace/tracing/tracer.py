@@ -10,34 +10,37 @@ has no thread, and files, sockets and threads of exporters stay with the parent.
 
 from __future__ import annotations
 
-import atexit
 import logging
-import os
 import threading
 import time
-from collections.abc import Sequence
-from typing import get_args
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, get_args
 
 from ..capture.clocks import Clock
 from ..capture.device_events import EventPool
 from ..capture.loss_scale import hear_of_scalers
 from ..capture.ring import Ring
 from ..exporters.base import Exporter
-from ..ranks.clock_sync import ClockSync
-from ..ranks.job import clock_anchor, describe_run
-from ..records import AnomalyRecord, RunInfo, Scope
+from ..ranks.job import clock_anchor
+from ..records import AnomalyRecord, Scope
 from ..records.errors import AnomalyError
 from .drain import Drain
 from .fan_out import LeftWithParent
+from .hang_options import HangOptions, OnHang
+from .in_job import InJob
 from .models import TracedModels
+from .open_tracers import open_tracers
 from .pipeline import Pipeline
 from .recent import Queries, RecentRecords
 from .state import Alarm, OnAnomaly, State
 
+if TYPE_CHECKING:
+    from ..ranks.channel.channel import Channel
+
 logger = logging.getLogger("hooktrace")
 
 
-class Tracer(Queries):
+class Tracer(Queries, InJob):
     """Collects what traced hooks record, keeps the last of it and hands all of it to exporters.
 
     - ``exporters``: where records go; they belong to the tracer, which closes them.
@@ -54,9 +57,19 @@ class Tracer(Queries):
       anything.
     - ``debug``: look at every bucket of every step for NaN and inf, and for hooks that hold or
       change a bucket's memory; every call then takes much longer.
-    - ``align_clocks``: compare the ranks' clocks now and then, over connections to rank 0.
+    - ``calibrate``: in some 30 steps after a model's first 20, time its gradients one by one, and
+      try all standard hooks on them without sending anything, which is what ``hooktrace whatif``
+      and ``advise`` need; the same on all ranks.
+    - ``align_clocks``: compare the ranks' clocks now and then, over the channel.
+    - ``channel``: connect the ranks over TCP, one connection a host to rank 0, for clocks, control
+      and the explanation of hangs; the same on all ranks.
     - ``on_anomaly``: an anomaly is always recorded; ``warn`` logs it too, ``raise`` also ends the
       next backward pass on the rank that saw it, with ``AnomalyError``.
+    - ``hang_after_s``: seconds that a bucket may wait before the ranks are asked why; by default
+      ten, or 20 times the 99th percentile of its model's buckets where that is longer.
+    - ``on_hang``: a hang is always recorded; ``warn`` logs it too, ``dump`` also writes stacks,
+      calls and collectives of each rank beside its records, ``abort`` ends the process with exit
+      code 75, so that ``torchrun --max-restarts`` starts it again.
     - ``first_step``: the number of a model's first step, the same on all ranks: a job that is
       resumed goes on with its own.
     - ``interval_s``: how often the drain wakes.
@@ -78,16 +91,18 @@ class Tracer(Queries):
         error_all_buckets: bool = False,
         error: Scope = "global",
         debug: bool = False,
+        calibrate: bool = False,
         align_clocks: bool = True,
+        channel: bool = True,
         on_anomaly: OnAnomaly = "record",
+        hang_after_s: float | None = None,
+        on_hang: OnHang = "warn",
         first_step: int = 0,
         interval_s: float = 0.5,
         close_timeout_s: float = 10.0,
     ) -> None:
         if error_every < 0:
-            raise ValueError(
-                f"error_every={error_every} counts steps; pass 0 for no probes, or 1 or more"
-            )
+            raise ValueError(f"error_every={error_every} counts steps; pass 0 for no probes")
         if error not in get_args(Scope):
             raise ValueError(f"error={error!r} is not known; pass {' or '.join(get_args(Scope))}")
         if first_step < 0:
@@ -102,15 +117,18 @@ class Tracer(Queries):
         self.error_all_buckets = error_all_buckets
         self.error: Scope = error
         self.debug = debug
+        self.calibrate = calibrate
         self.models = TracedModels()
         """The models whose hooks report here."""
-        self._align_clocks = align_clocks
+        self.align_clocks = align_clocks
+        self._wants_channel = channel
         self._exporters: Sequence[Exporter] = tuple(exporters)
         self._run_id = run_id
         self._anchor = clock_anchor(clock)
         self._keep = (keep_steps, keep_buckets)
         self._interval_s = interval_s
         self._close_timeout_s = close_timeout_s
+        self._hang_options = HangOptions(hang_after_s, on_hang).checked()
         self._ring: Ring[object] = Ring(ring_capacity)
         self.push = self._ring.push
         """Takes an ended call, a record, or what a probe has found; never blocks."""
@@ -121,7 +139,8 @@ class Tracer(Queries):
     def _begin(self) -> None:
         """Make what a forked child needs anew; the drain's thread starts with the first call."""
         self._lock = threading.RLock()  # a signal handler may close while close() runs
-        self._clocks: ClockSync | None = None
+        self._channel: Channel | None = None
+        self._leave_channel: Callable[[Tracer], None] | None = None
         self.started = False
         """Whether the drain's thread runs."""
         self.event_pool = EventPool()
@@ -164,10 +183,13 @@ class Tracer(Queries):
                 )
                 return
             self.started = True
-            if self._align_clocks:
-                self._clocks = ClockSync(self.clock, self.push)
+            if self._wants_channel:
+                from . import process_channel  # which a tracer that starts nothing does without
+
+                self._leave_channel = process_channel.leave
+                self._channel = process_channel.join(self)
                 if self.state is State.CLOSED:  # by a signal handler, meanwhile
-                    self._clocks.close()
+                    self._leave_channel(self)
 
     @property
     def recording(self) -> bool:
@@ -180,14 +202,6 @@ class Tracer(Queries):
         with self._lock:
             if self.state is not State.CLOSED:
                 self.state = State.RECORDING if on else State.OFF
-
-    def run_info(self) -> RunInfo:
-        """Return who this process is; once torch.distributed is initialised, with its rank."""
-        return describe_run(self._run_id, self._anchor)
-
-    def clock_offset(self, host_ns: int) -> tuple[int, int] | None:
-        """Return the offset to rank 0's clock and its uncertainty, ns; ``None`` if unknown."""
-        return None if self._clocks is None else self._clocks.offset_at(host_ns)
 
     def losses(self) -> dict[str, int]:
         """Return how many records were lost, by reason; empty when none was.
@@ -247,8 +261,8 @@ class Tracer(Queries):
         open_tracers.discard(self)
         if first:
             self.models.leave_sampling()
-            if self._clocks is not None:
-                self._clocks.close()
+            if self._leave_channel is not None:
+                self._leave_channel(self)
         timeout_s = self._close_timeout_s if timeout_s is None else timeout_s
         if self._drain.stop(timeout_s):
             return True
@@ -266,24 +280,3 @@ class Tracer(Queries):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-open_tracers: set[Tracer] = set()
-"""Those that nobody has closed."""
-
-
-def _close_all() -> None:
-    for tracer in list(open_tracers):
-        try:
-            tracer.close()
-        except Exception:
-            logger.exception("a tracer could not be closed at exit; call its close() before")
-
-
-def _begin_all_in_child() -> None:
-    for tracer in list(open_tracers):
-        tracer.begin_in_child()
-
-
-atexit.register(_close_all)
-os.register_at_fork(after_in_child=_begin_all_in_child)

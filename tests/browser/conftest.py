@@ -1,4 +1,4 @@
-"""What all browser tests share: one wheel, one real run, one browser."""
+"""What all browser tests share: one wheel, one real run, a browser a file."""
 
 from __future__ import annotations
 
@@ -11,16 +11,23 @@ import pytest
 
 from ..analysis.timeline.files import run_of, steps_of, text_of, write_ranks
 from .page import Timeline
+from .scalars import HALF, write_scalars
 from .servers import build_site, real_run, tensorboard
 
 CHROMIUM = shutil.which("chromium")
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
+def api() -> Any:
+    """What opens a browser; without it or a browser the tests are skipped."""
     if CHROMIUM is None:
         pytest.skip("Chromium is not installed; apt-get install chromium")
-    api = pytest.importorskip("playwright.sync_api", reason="pip install playwright")
+    return pytest.importorskip("playwright.sync_api", reason="pip install playwright")
+
+
+@pytest.fixture(scope="module")
+def browser(api: Any) -> Iterator[Any]:
+    """A browser; not for longer than a file's tests, as its event loop is in other tests' way."""
     with api.sync_playwright() as playwright:
         # Chromium refuses its sandbox to root, as which containers run.
         made = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
@@ -29,15 +36,16 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def site(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(api: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build_site(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture(scope="session")
-def logdir(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Many runs; ``real`` is the real one."""
+def logdir(api: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Many runs; ``real`` is the real one, ``half`` has scalars alone."""
     folder = tmp_path_factory.mktemp("logs")
     real_run(folder / "real")
+    write_scalars(folder / "half", HALF)
     for i in range(40):
         write_ranks(folder / f"sweep/lr{i:02d}", {0: text_of(run_of(0), steps_of(2))})
     return folder

@@ -14,14 +14,20 @@ _SETTLED = """(run) => {
 
 
 class Timeline:
-    """The tab, opened at a TensorBoard's address.  ``page_errors``: of any script of the page."""
+    """The tab, opened at a TensorBoard's address.  ``page_errors``: of any script of the page.
 
-    def __init__(self, page: Any, address: str, *, settle: bool = True) -> None:
+    ``address``: ``None`` reloads the page; ``state``: of the tab, as ``address.js`` tells.
+    """
+
+    def __init__(self, page: Any, address: str | None, *, state: str = "") -> None:
         self.page = page
         self.page_errors: list[str] = []
         page.set_default_timeout(DEADLINE_MS)
         page.on("pageerror", lambda error: self.page_errors.append(str(error)))
-        page.goto(f"{address}/#hooktrace")
+        if address is None:
+            page.reload()
+        else:
+            page.goto(f"{address}/#hooktrace{state}")
         page.wait_for_selector("iframe", state="attached")
         handle = page.wait_for_selector('iframe[src*="name=hooktrace"], iframe')
         self.frame = handle.content_frame()

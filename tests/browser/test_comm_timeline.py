@@ -16,6 +16,7 @@ from hooktrace.analysis.timeline import Timeline as Ranks
 from hooktrace.analysis.timeline import load
 from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob, write_job
+from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
 
 from ..analysis.timeline.files import run_of, steps_of, text_of, write_ranks
 from ..exporters.records_sample import make_anomaly, make_layout
@@ -25,6 +26,7 @@ pytestmark = pytest.mark.browser
 
 WIRE = "#0072b2"
 WIRE_DARK = "#2f8fd8"
+BACKGROUND = "#ffffff"
 EVIL = "<script>window.top.harm=1</script><img src=x onerror='window.top.harm=1'>"
 
 
@@ -97,10 +99,12 @@ def test_tooltip_has_the_numbers_and_names_and_a_click_pins_them(
     timeline.wait("s.pinned && !s.hovered")
     assert "bucket 3, step 5, rank 2" in timeline.text("#pinned")
     assert timeline.frame.locator("#tooltip").is_hidden()
-    if "HOOKTRACE_TEST_SCREENSHOT" in os.environ:  # the README's picture
-        timeline.page.screenshot(path=os.environ["HOOKTRACE_TEST_SCREENSHOT"])
     timeline.press("Escape")
     assert timeline.state()["pinned"] is None
+    if "HOOKTRACE_TEST_SCREENSHOT" in os.environ:  # the README's picture
+        timeline.page.set_viewport_size({"width": 1440, "height": 800})
+        timeline.step(5)
+        timeline.page.screenshot(path=os.environ["HOOKTRACE_TEST_SCREENSHOT"])
 
 
 def test_keys_zoom_pan_and_step(server: str, open_timeline: Any) -> None:
@@ -206,19 +210,42 @@ def test_every_run_can_be_chosen(
 def test_late_rank_is_told(site: Path, open_timeline: Any, tmp_path: Path) -> None:
     """In the list, on its bars, and in their tooltip."""
     job = SyntheticJob(
-        steps=20, bucket_bytes=(4_000_000,) * 4, late_ms={2: 2.0}, late_every=5, jitter_ms=0.0,
+        steps=40, bucket_bytes=(4_000_000,) * 4, late_ms={2: 2.0}, late_every=2, jitter_ms=0.0,
         forward_ms=10.0, backward_ms=30.0,
     )  # fmt: skip
     write_job(job, tmp_path / "logs")
     with tensorboard(site, tmp_path / "logs", tmp_path / "log") as address:
         timeline = open_timeline(address)
         timeline.settle(".")
-        assert "rank 2: 16 of 80" in timeline.text("#late")
-        state = timeline.step(6)
+        assert "rank 2: 20 of 40 steps" in timeline.text("#late")
+        state = timeline.step(7)
         assert state["drawn"]["late"] == 4
-        timeline.page.mouse.move(*timeline.place(2, 6, 1))
+        timeline.page.mouse.move(*timeline.place(2, 7, 1))
         timeline.frame.wait_for_selector("#tooltip .names")
         assert "rank 2, by 2.000 ms" in timeline.text("#tooltip")
+
+
+def test_a_tooltips_stages_have_the_colours_of_the_bars(
+    site: Path, open_timeline: Any, tmp_path: Path
+) -> None:
+    """In light and in dark, for each stage that the bucket has."""
+    write_job(SyntheticJob(steps=3), tmp_path / "logs")
+    swatches = """() => Object.fromEntries([...document.querySelectorAll("#tooltip .stages th")]
+        .map((th) => [th.textContent, getComputedStyle(th.firstChild).backgroundColor]))"""
+    with tensorboard(site, tmp_path / "logs", tmp_path / "log") as address:
+        timeline = open_timeline(address)
+        timeline.settle(".")
+        timeline.step(2)
+        timeline.page.mouse.move(*timeline.place(0, 2, 1))
+        timeline.frame.wait_for_selector("#tooltip .stages")
+        assert timeline.frame.evaluate(swatches) == {
+            "compress": "rgb(230, 159, 0)", "wire: transfer": "rgb(0, 114, 178)",
+            "wire: wait": "rgba(0, 0, 0, 0)",  # hatched by an image
+            "decompress": "rgb(43, 143, 21)",
+        }  # fmt: skip
+        timeline.page.evaluate("document.body.classList.add('dark-mode')")
+        timeline.wait("s.theme === 'dark'")
+        assert timeline.frame.evaluate(swatches)["wire: transfer"] == "rgb(47, 143, 216)"
 
 
 def test_a_running_job_is_followed(site: Path, open_timeline: Any, tmp_path: Path) -> None:
@@ -289,3 +316,91 @@ def test_names_do_no_harm_and_broken_files_are_named(
         # TensorBoard's policy would stop the script of markup, but there must be no markup at all.
         assert timeline.frame.locator("img").count() == 0
         assert timeline.page.evaluate("window.harm") is None
+
+
+def colors_of(timeline: Any, box: dict[str, Any], *, inset: float = 3.0) -> set[str]:
+    """Return the colours within a box of the canvas, as #rrggbb."""
+    found = timeline.frame.evaluate(
+        """([x, y, w, h]) => {
+          const ratio = devicePixelRatio, canvas = document.getElementById("lanes");
+          const { data } = canvas.getContext("2d").getImageData(
+            x * ratio, y * ratio, Math.max(1, w * ratio), Math.max(1, h * ratio));
+          const hex = new Set();
+          for (let i = 0; i < data.length; i += 4) hex.add("#" + [0, 1, 2]
+            .map((k) => data[i + k].toString(16).padStart(2, "0")).join(""));
+          return [...hex];
+        }""",
+        [box["x"] + inset, box["y"] + 1, box["width"] - 2 * inset, box["height"] - 2],
+    )
+    return set(found)
+
+
+def test_a_hang_without_end_is_drawn_open(site: Path, open_timeline: Any, tmp_path: Path) -> None:
+    """Hatched on the ranks that wait, torn off at the edge; the missing rank's lane is marked."""
+    job = SyntheticJob(steps=12)
+    record = write_hung_job(job, SyntheticHang(step=12, killed=(2,)), tmp_path / "logs")
+    with tensorboard(site, tmp_path / "logs", tmp_path / "log") as address:
+        timeline = open_timeline(address)
+        state = timeline.settle(".")
+        assert {k: state["drawn"][k] for k in ("hangs", "missing", "open")} == {
+            "hangs": 3, "missing": 1, "open": 4
+        }  # fmt: skip
+        width = timeline.frame.evaluate("() => document.getElementById('lanes').clientWidth")
+        boxes = {box["rank"]: box for box in state["hangs"]}
+        rows = {rank: box["height"] for rank, box in boxes.items()}
+        assert all(box["x"] + box["width"] == pytest.approx(width) for box in boxes.values())
+        assert rows[2] > 5 * rows[0]
+        for box in boxes.values():
+            plain = {**box, "x": box["x"] + 0.6 * box["width"], "width": 0.3 * box["width"]}
+            assert len(colors_of(timeline, plain)) > 3  # hatched, right of the label
+        torn = {"x": width - 3, "y": boxes[2]["y"], "width": 3, "height": boxes[2]["height"]}
+        assert BACKGROUND in colors_of(timeline, torn, inset=0)
+        if "HOOKTRACE_TEST_HANG_SCREENSHOT" in os.environ:
+            timeline.page.screenshot(path=os.environ["HOOKTRACE_TEST_HANG_SCREENSHOT"])
+        frame = timeline.frame.locator("#lanes").bounding_box()
+        for rank, part in ((0, "waits"), (2, "is waited for")):
+            box = boxes[rank]
+            x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+            timeline.page.mouse.move(frame["x"] + x, frame["y"] + y)
+            timeline.frame.wait_for_selector("#tooltip .bad")
+            text = timeline.text("#tooltip")
+            assert f"hang, step 12: rank {rank} {part}" in text
+            assert f"{record.message}; no end of it is recorded" in text
+        row = timeline.frame.locator("#anomalies .row").first
+        assert "hang, step 12, for rank 2" in row.inner_text()
+        timeline.press("w")
+        row.click()
+        timeline.wait("s.mode === 'free'")
+        shown = timeline.settle()
+        start = min(box["start"] for box in shown["hangs"])
+        assert (shown["t0"] + shown["t1"]) / 2 == pytest.approx(start, rel=0.01)
+
+
+def test_a_hang_that_went_on_is_drawn_to_its_end(
+    site: Path, open_timeline: Any, tmp_path: Path
+) -> None:
+    """Over the bucket's own bar, whose tooltip has its sentence; nothing is left open."""
+    hang = SyntheticHang(step=6, went_on_after_s=42)
+    record = write_hung_job(SyntheticJob(steps=12), hang, tmp_path / "logs")
+    with tensorboard(site, tmp_path / "logs", tmp_path / "log") as address:
+        timeline = open_timeline(address)
+        timeline.settle(".")
+        state = timeline.step(6)
+        assert {k: state["drawn"][k] for k in ("hangs", "missing", "open")} == {
+            "hangs": 3, "missing": 1, "open": 0
+        }  # fmt: skip
+        (box,) = [box for box in state["hangs"] if box["rank"] == 0]
+        assert (box["start"], box["end"] - box["start"]) == (
+            pytest.approx(record.since_ns - state_origin(tmp_path / "logs")),
+            42_000_000_000,
+        )
+        timeline.page.mouse.move(*timeline.place(0, 6, 5))
+        timeline.frame.wait_for_selector("#tooltip .names")
+        assert f"{record.message}; it went on after 42 s" in timeline.text("#tooltip")
+
+
+def state_origin(folder: Path) -> int:
+    """Return the first time of a run's buckets, ns of rank 0's clock: the picture's zero."""
+    ranks = load(find_records(folder))
+    pairs = zip(ranks.tracks, ranks.clocks, strict=True)
+    return min(int(clock.common(track.buckets.ready).min()) for track, clock in pairs)

@@ -24,6 +24,34 @@ def test_an_index_that_does_not_ascend_begins_a_step() -> None:
     assert [net.enter(i) for i in (0, 1, 2, 0, 1, 0, 0)] == [0, 0, 0, 1, 1, 2, 3]
 
 
+def met(*indices: int, last: int) -> ModelState:
+    """Return a model that was called for these buckets in each of three steps."""
+    net = model()
+    for index in indices * 3:
+        net.slots[index] = BucketSlot(net, FakeBucket([torch.zeros(1)], index), index, (index,))
+        net.slots[index].is_last = index == last
+        net.enter(index)
+    return net
+
+
+def test_calls_are_passed_of_a_model_whose_buckets_stay() -> None:
+    """Not where DDP may still rebuild them, nor where a hook is called for some of them only."""
+    net = met(0, 1, 2, last=2)
+    passed = net.pass_calls()
+    assert passed is not None
+    assert net.position == (2, 2)
+    passed.calls += 5
+    assert net.position == (4, 1)
+    assert (net.step, net.last_index) == (2, 2)
+    net.settle()
+    assert (net.step, net.last_index, net.passed) == (4, 1, None)
+    for partly in (met(1, 2, last=2), met(0, 2, last=2), met(0, 1, last=2), met(1, last=1)):
+        assert partly.pass_calls() is None
+    young = met(0, 1, 2, last=2)
+    young.step = young.first_step + 1
+    assert young.pass_calls() is None
+
+
 def test_a_slot_keeps_no_tensor_alive() -> None:
     """Numbers, names and a weak reference."""
     weight = torch.zeros(2, 3)

@@ -6,6 +6,7 @@ import torch
 
 from hooktrace import Tracer
 from hooktrace.capture.layout import LayoutTracker
+from hooktrace.records import LayoutRecord
 from hooktrace.testing import FakeBucket
 from tests.fakes import Job
 
@@ -51,3 +52,16 @@ def test_names_go_with_their_parameters() -> None:
     slot, _ = layout.identify(FakeBucket([bias, torch.zeros(3)]))
     assert slot.parameters == (("bias", (1,)), ("0.1", (3,)))
     assert list(layout._names.values()) == ["bias"]
+
+
+def test_a_layout_says_what_the_hook_and_ddp_were_told() -> None:
+    """Also one that is announced by a call whose state is not known."""
+    layouts: list[LayoutRecord] = []
+    layout = LayoutTracker("hook", str, layouts.append, lambda: 0, lambda: 0)
+    layout.bucket_cap_bytes = 1 << 20
+    parameter = torch.zeros(2)
+    layout.identify(FakeBucket([parameter]), 0.25)
+    layout.identify(FakeBucket([parameter, torch.zeros(3)]))
+    assert [(r.hook_options, r.bucket_cap_bytes) for r in layouts] == [
+        ((("state", 0.25),), 1 << 20)
+    ] * 2

@@ -9,8 +9,10 @@ from hooktrace.records.errors import UsageError
 
 
 def test_without_a_name_all_but_those_on_demand() -> None:
-    """What needs Chromium or gigabytes of files is asked for by name."""
-    assert set(GROUPS) - set(chosen([])) == {"hooks", "timeline", "report"}
+    """What needs Chromium, gigabytes of files or a thousand connections is asked for by name."""
+    assert set(GROUPS) - set(chosen([])) == {
+        *("hooks", "timeline", "report", "ranks", "summaries", "whatif"),
+    }
 
 
 def test_named_groups_come_once_in_the_order_of_their_names() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typer.testing import CliRunner
 
-from hooktrace.commands.line import main
+from hooktrace.commands.line.root import main
 
 
 def test_run_is_shown_and_left_to_the_process() -> None:

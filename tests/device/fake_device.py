@@ -24,6 +24,7 @@ from torch.overrides import TorchFunctionMode
 
 from hooktrace.capture import buckets, device_events, host_copy
 from hooktrace.probes import debug_checks, device_group, local, model, probe, schedule, step_sampler
+from hooktrace.ranks.hang import status
 from hooktrace.staging import driver, streams
 from hooktrace.tracing import assembler, drain
 
@@ -161,6 +162,7 @@ class FakeDevice(StreamOracle):
         self.captured = False
         self.events = 0
         self.ends = 0
+        self.asked = 0
         self.strict_queries: list[str] = []
         self._relaxed: set[int] = set()
         self._at_the_end: deque[Callable[[], None]] = deque()
@@ -181,7 +183,8 @@ class FakeDevice(StreamOracle):
         patch.setattr(host_copy, "new_pinned", self._new_pinned)
         patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: self.captured)
         patch.setattr(debug_checks, "queue_callback", self._at_the_end.append)
-        patch.setattr(drain, "relax_capture_mode", self._relax)
+        for owner in (drain, status):
+            patch.setattr(owner, "relax_capture_mode", self._relax)
         for owner, name in CALLBACKS:
             patch.setattr(owner, name, self._in_callback(getattr(owner, name)))
         self._make_ranks_agree(patch)
@@ -229,6 +232,7 @@ class FakeDevice(StreamOracle):
         return True
 
     def _asked(self) -> None:
+        self.asked += 1
         if threading.get_ident() not in self._relaxed:
             self.strict_queries.append(threading.current_thread().name)
 

@@ -1,4 +1,4 @@
-"""Events: on the bucket's device and no other, asked by the drain alone, and not under its name."""
+"""Events: on the bucket's device and no other, and asked by threads that captures do not mind."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from hooktrace import Tracer, hooks, trace
+from hooktrace.ranks.hang.status import look
 from hooktrace.testing import FakeBucket
 
 from .fake_device import FakeDevice
@@ -34,8 +35,8 @@ def test_models_on_two_devices_have_events_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("options", [{"error_every": 0}, {"error_every": 0, "debug": True}])
-def test_only_the_drain_asks_and_it_has_said_that_captures_do_not_matter(options: dict) -> None:  # type: ignore[type-arg]
-    """A query of any other thread breaks a graph that the program captures meanwhile."""
+def test_each_thread_that_asks_has_said_that_captures_do_not_matter(options: dict) -> None:  # type: ignore[type-arg]
+    """A query of a thread that has not breaks a graph that the program captures meanwhile."""
     with (
         FakeDevice() as device,
         Tracer(align_clocks=False, run_id="fake", **options) as tracer,
@@ -47,3 +48,16 @@ def test_only_the_drain_asks_and_it_has_said_that_captures_do_not_matter(options
         tracer.flush()
     assert device.events > 0
     assert device.strict_queries == []
+
+
+def test_a_look_for_hangs_may_ask_from_any_thread() -> None:
+    """A command's, a dump's."""
+    with (
+        FakeDevice() as device,
+        Tracer(error_every=0, channel=False, interval_s=3600, run_id="fake") as tracer,
+    ):
+        step_on(0, trace(hooks.fp16_compress_hook, tracer=tracer))
+        (seen,) = look(tracer.models.all(), 0)
+        assert device.asked > 0
+        assert device.strict_queries == []
+    assert seen.step == 0

@@ -15,6 +15,7 @@ import struct
 import sys
 import time
 from collections import deque
+from contextlib import suppress
 
 _TUNSETIFF = 0x400454CA
 _TUN_WITHOUT_HEADER = 0x0001 | 0x1000
@@ -36,7 +37,8 @@ def main(device: str, delay_s: float, other_fd: int) -> None:
             packet = other.recv(_LARGEST)
             if not packet:
                 return
-            os.write(tun, packet)
+            with suppress(OSError):  # the device is down: what comes is lost
+                os.write(tun, packet)
         while waiting and waiting[0][0] <= time.monotonic():
             other.send(waiting.popleft()[1])
 

@@ -163,14 +163,27 @@ class Group:
                 self.kill()
                 raise
 
+    def begin(self, name: str) -> None:
+        """Have a scenario begun that will not end; the group is good only to be killed then."""
+        for connection in self._connections:
+            connection.send(name)
+
+    @property
+    def processes(self) -> list[Launched]:
+        """The processes that it started."""
+        return self._launchers
+
+    def outcomes(self) -> list[Any]:
+        """Return what ranks have said by now of a scenario that was begun."""
+        return [one.recv() for one in wait(self._connections, 0.0) if isinstance(one, Connection)]
+
     def run(self, name: str, deadline_s: float) -> list[bytes]:
         """Run a scenario, ``module:function``, and return each rank's pickled result.
 
         After a ``ScenarioError`` the group is good for nothing but to be killed.
         """
         start = self._log.stat().st_size
-        for connection in self._connections:
-            connection.send(name)
+        self.begin(name)
         end = time.monotonic() + deadline_s
         waiting, results, failed = dict(enumerate(self._connections)), {}, []
         while waiting:
@@ -254,6 +267,10 @@ class Group:
                 self._connections[rank].send("stacks")
         wait(list(waiting.values()), 2.0)
         return self._output(start)
+
+    def output(self) -> str:
+        """Return the last of what the ranks printed."""
+        return self._output()
 
     def _output(self, start: int = 0) -> str:
         with self._log.open("rb") as log:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import itertools
 import logging
 import os
 import signal
@@ -274,6 +275,40 @@ def switched(rank: int) -> tuple[list[tuple[int, int]], int]:
             backward(ddp, rank, step)
         tracer.flush()
         return _probed(tracer, "model0"), tracer.losses().get("probe_failed", 0)
+
+
+def paused_apart(rank: int) -> dict[str, list[int]]:
+    """Return the numbers of the last steps where ranks pause some calls apart, in three ways.
+
+    While DDP rebuilds its buckets; in a static graph's first pass, whose buckets do not tell which
+    they are; and where rank 1 has less data, and no backward passes of its own at the end.
+    """
+    facts = {}
+    for name, off, options in (
+        ("rebuilt", range(1 + rank, 12 + 3 * rank), {}),
+        ("static", range(rank, 12 - rank), {"static_graph": True}),
+        ("joined", range(60 + 9 * rank, 100 - 3 * rank), {}),
+    ):
+        ddp = make_ddp(CAP_MB, **options)
+        with Tracer(error_every=0, align_clocks=False) as tracer:
+            hooktrace.instrument(ddp, _pausing(tracer, off), tracer=tracer)
+            with ddp.join(enable=name == "joined"):
+                for step in range(7 if (name, rank) == ("joined", 1) else 40):
+                    backward(ddp, rank, step)
+            tracer.flush()
+            facts[name] = [step.step for step in tracer.steps()][-10:]
+    return facts
+
+
+def _pausing(tracer: Tracer, off: range) -> Callable[..., Any]:
+    """Return a hook that has the tracer paused after so many of its calls."""
+    calls = itertools.count()
+
+    def pausing(state: Any, bucket: Any) -> Any:
+        tracer.recording = next(calls) not in off
+        return default_hooks.allreduce_hook(state, bucket)
+
+    return pausing
 
 
 def uncollected(rank: int) -> tuple[int, float]:

@@ -34,3 +34,18 @@ def test_the_compiled_reducer(two: Ranks) -> None:
             "staged": (0.0, ["compiled_reducer"]),
             "opaque": (0.0, ["compiled_reducer"]),
         }
+
+
+def test_instrument_takes_a_compiled_model(two: Ranks) -> None:
+    """Its buckets are traced under the names of the model that was compiled; no bit changes."""
+    names = {f"{layer}.{kind}" for layer in range(3) for kind in ("weight", "bias")}
+    for facts in two.run(training_scenarios.compiled_models):
+        for backend in ("eager", "aot_eager"):
+            for name, hook in (("fp16", "fp16_compress_hook"), ("no", "ddp_allreduce")):
+                assert facts.pop(f"{backend}, {name} hook") == {
+                    "same bits": True,
+                    "steps": [(hook, 1), *[(hook, 3)] * 3],
+                    "anomalies": [],
+                    "names": names,
+                }
+        assert not facts

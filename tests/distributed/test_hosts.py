@@ -6,6 +6,7 @@ direction than in the other, and rank 1's has a monotonic clock of its own (a ti
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import shutil
@@ -13,17 +14,23 @@ import socket
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
 from hooktrace.analysis.timeline import arrivals, load
+from hooktrace.records import HangRecord
 from hooktrace.records.files import find_records
+from tests.distributed import hang_scenarios
 from tests.distributed.harness import WORKER, Group, environment, launched, name_of
 from tests.distributed.host_scenarios import LATE, LATE_S, far_apart
+from tests.ranks.channel.jobs import wait_for
 
 pytestmark = pytest.mark.slow
 
@@ -39,7 +46,7 @@ def run(*command: str) -> None:
 
 @pytest.fixture(scope="module")
 def hosts() -> Iterator[list[str]]:
-    """The names of two network namespaces that are joined; rank 0's address is 10.77.0.1."""
+    """The names of two network namespaces that are joined; rank 0's is 10.77.0.1, or fd77::1."""
     names = [f"hooktrace-{os.getpid()}-{i}" for i in range(2)]
     with ExitStack() as stack:
         try:
@@ -51,6 +58,7 @@ def hosts() -> Iterator[list[str]]:
                 inside = ("ip", "-n", names[i])
                 run(*inside, "tuntap", "add", "dev", "cable", "mode", "tun")
                 run(*inside, "addr", "add", f"10.77.0.{i + 1}/24", "dev", "cable")
+                run(*inside, "addr", "add", f"fd77::{i + 1}/64", "dev", "cable", "nodad")
                 for device in ("lo", "cable"):
                     run(*inside, "link", "set", device, "up")
                 fd = ends[i].fileno()
@@ -70,22 +78,27 @@ def hosts() -> Iterator[list[str]]:
         yield names
 
 
-@pytest.fixture(scope="module")
-def far(hosts: list[str]) -> Iterator[list[Any]]:
-    """What both ranks of one job saw, each started on its host by torch's launcher."""
-    commands = []
+def commands(hosts: list[str], port: int) -> list[list[str]]:
+    """Return what starts a job of one rank on each host, by torch's launcher."""
+    found = []
     for rank, name in enumerate(hosts):
         clock = ["unshare", "--time", "--fork", "--monotonic", str(AHEAD_S)] if rank else []
-        commands.append(
+        found.append(
             [
                 *("ip", "netns", "exec", name, *clock),
                 *(sys.executable, "-m", "torch.distributed.run"),
                 *("--nnodes", "2", "--node-rank", str(rank), "--nproc-per-node", "1"),
-                *("--master-addr", "10.77.0.1", "--master-port", "29400", str(WORKER)),
+                *("--master-addr", "10.77.0.1", "--master-port", str(port), str(WORKER)),
             ]
         )
+    return found
+
+
+@pytest.fixture(scope="module")
+def far(hosts: list[str]) -> Iterator[list[Any]]:
+    """What both ranks of one job saw, each started on its host by torch's launcher."""
     there = environment(GLOO_SOCKET_IFNAME="cable")
-    group = Group([launched(command, there) for command in commands], 2)
+    group = Group([launched(command, there) for command in commands(hosts, 29400)], 2)
     try:
         results = group.run(name_of(far_apart), DEADLINE_S)
     except BaseException:
@@ -130,3 +143,113 @@ def test_their_files_are_merged_into_one_time(far: list[Any]) -> None:
     inside = np.isin(number, list(LATE))
     assert (late[inside] == 1).mean() > 0.5
     assert np.median(margin[inside]) > LATE_S * 1e9 / 2
+
+
+def test_a_cut_cable(hosts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hang that follows is the network's: nobody on the other host answers."""
+    monkeypatch.setenv("HOOKTRACE_TEST_HANGS", str(tmp_path))
+    there = environment(GLOO_SOCKET_IFNAME="cable")
+    group = Group([launched(command, there) for command in commands(hosts, 29401)], 2)
+    link = ("ip", "-n", hosts[1], "link", "set", "cable")
+    try:
+        group.begin(name_of(hang_scenarios.cut_off))
+        until(lambda: all((tmp_path / f"ready{rank}").exists() for rank in range(2)))
+        run(*link, "down")
+        (tmp_path / "cut").touch()
+        until((tmp_path / "0").exists)
+    finally:
+        group.kill()
+        run(*link, "up")
+    record, *_ = msgspec.json.decode((tmp_path / "0").read_bytes(), type=list[HangRecord])
+    assert (record.kind, record.ranks, record.waiting) == ("network", (1,), (0,)), record.message
+
+
+def until(true: Callable[[], bool]) -> None:
+    """Wait until something is true."""
+    end = time.monotonic() + DEADLINE_S
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+class Bare:
+    """Ranks that have the channel and nothing else, two on each host."""
+
+    def __init__(self, hosts: list[str], addresses: tuple[str, str], port: int) -> None:
+        self.port = port
+        self._hosts = hosts
+        self._ranks = [
+            subprocess.Popen(
+                [
+                    *("ip", "netns", "exec", hosts[rank // 2], sys.executable),
+                    *(str(WORKER.with_name("channel_rank.py")), str(rank), "4"),
+                    *(addresses[rank // 2], str(port)),
+                ],
+                env=environment(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for rank in range(4)
+        ]
+
+    def ask(self, rank: int) -> dict[str, Any]:
+        """Return what a rank gets for an answer."""
+        process = self._ranks[rank]
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        facts: dict[str, Any] = json.loads(process.stdout.readline())
+        return facts
+
+    def comes_to(self, rank: int, *, answers: list[int], silent: dict[str, str]) -> bool:
+        """Return whether a rank gets these answers, within a minute."""
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
+            facts = self.ask(rank)
+            if (facts["answers"], facts["silent"]) == (answers, silent):
+                return bool(facts["is_hub"])
+            time.sleep(0.2)
+        raise AssertionError(f"rank {rank} has {facts}")
+
+    def between_hosts(self) -> int:
+        """Return how many connections rank 0's host has to the other, but those of the store."""
+        command = ("ip", "netns", "exec", self._hosts[0], "ss", "-Htn", "state", "established")
+        said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=20)
+        lines = [
+            line for line in said.stdout.splitlines() if "77::2]" in line or "10.77.0.2" in line
+        ]
+        return sum(f":{self.port} " not in line for line in lines)
+
+    def __enter__(self) -> Bare:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._ranks:
+            with process:
+                process.kill()
+
+
+def test_both_sides_of_a_cut_cable_go_on_and_meet_again(hosts: list[str]) -> None:
+    """By one connection; on rank 0's host the store's name is a loopback address, as on Debian."""
+    with Bare(hosts, ("127.0.1.1", "10.77.0.1"), 29411) as job:
+        assert job.comes_to(0, answers=[0, 1, 2, 3], silent={})
+        assert job.between_hosts() == 1
+        run("ip", "-n", hosts[1], "link", "set", "cable", "down")
+        try:
+            assert job.comes_to(0, answers=[0, 1], silent={"2": "unreachable", "3": "unreachable"})
+            first = 2 if 3 in job.ask(2)["answers"] else 3
+            assert job.comes_to(first, answers=[2, 3], silent={"0": "unreachable", "1": "unknown"})
+        finally:
+            run("ip", "-n", hosts[1], "link", "set", "cable", "up")
+            run("ip", "-n", hosts[1], "addr", "replace", "fd77::2/64", "dev", "cable", "nodad")
+        assert job.comes_to(0, answers=[0, 1, 2, 3], silent={})
+        assert wait_for(lambda: job.between_hosts() == 1, 60)  # the old one's packets are retried
+
+
+def test_hosts_that_have_ipv6_only(hosts: list[str]) -> None:
+    """One connection between them, too."""
+    with Bare(hosts, ("fd77::1", "fd77::1"), 29412) as job:
+        assert job.comes_to(0, answers=[0, 1, 2, 3], silent={})
+        assert job.between_hosts() == 1

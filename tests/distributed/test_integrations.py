@@ -6,14 +6,18 @@ import pytest
 
 from tests.distributed import auto_scenarios
 from tests.distributed.harness import Ranks
+from tests.distributed.test_run import ANY
+from tests.integrations.rows import shows
+from tests.versions import MIXES_PRECISION
 
 pytestmark = pytest.mark.slow
 
 
+@shows(ANY, "hooks as the script registers them")
 def test_registrations_are_torchs(four: Ranks) -> None:
     """Early, late or builtin: DDP's bits, and its own errors, lists and names."""
     for facts in four.run(auto_scenarios.with_hooks)[:3]:
-        assert len(facts) == 16
+        assert len(facts) == 15 + MIXES_PRECISION
         for name, (same_bits, (stock, ours)) in facts.items():
             assert ours == stock, name
             assert same_bits, name

@@ -64,6 +64,13 @@ def test_ranks_that_record_other_steps_count_all_of_them(two: Ranks) -> None:
     assert max(first[1], second[1]) == 1
 
 
+def test_ranks_that_pause_some_calls_apart_agree_on_numbers(two: Ranks) -> None:
+    """Also while DDP rebuilds its buckets, and of steps that a rank only shadows."""
+    last = [*range(30, 40)]
+    expected = {"rebuilt": last, "static": last, "joined": last}
+    assert two.run(probe_scenarios.paused_apart) == [expected, expected]
+
+
 def test_probes_leave_nothing_to_the_garbage_collector(two: Ranks) -> None:
     """50 of them, of 4 MiB each, may keep what a few buckets take, which is the allocator's."""
     for probes, kept in two.run(probe_scenarios.uncollected):

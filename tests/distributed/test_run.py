@@ -14,12 +14,14 @@ import pytest
 
 from hooktrace.ranks.job import loopback
 from tests.distributed.harness import REPOSITORY
+from tests.integrations.rows import Framework, shows
 
 pytestmark = pytest.mark.slow
 
 SCRIPT = str(Path(__file__).with_name("auto_script.py"))
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
 RUN = ["-m", "hooktrace", "run"]
+ANY = Framework("any", "`torchrun ... -m hooktrace run train.py`", "torch")
 
 
 def call(arguments: Sequence[str], folder: Path, **environment: str) -> tuple[int, str]:
@@ -38,8 +40,17 @@ def call(arguments: Sequence[str], folder: Path, **environment: str) -> tuple[in
             _, said = process.communicate(timeout=150)
         finally:
             if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+                _end(process)
     return process.returncode, said
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """End a launcher, which ends its ranks: they have sessions of their own."""
+    os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.wait(40)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def lines_of_hooktrace(said: str) -> list[str]:
@@ -57,6 +68,7 @@ def expect_summary(said: str, folder: Path) -> None:
     assert {file.name for file in files} == {"rank00000.jsonl", "rank00001.jsonl"}
 
 
+@shows(ANY, "DDP's own average, to the last bit")
 def test_torchrun(tmp_path: Path) -> None:
     """The same bits and exit code as without hooktrace, and a summary once."""
     ranks = [*TORCHRUN, "--nproc-per-node", "2"]
@@ -76,6 +88,7 @@ def test_what_a_rank_starts_besides(tmp_path: Path) -> None:
     expect_summary(said, tmp_path)
 
 
+@shows(ANY, "ranks that the script spawns or forks")
 @pytest.mark.parametrize("how", ["spawn", "fork"])
 def test_ranks_that_the_script_starts(how: str, tmp_path: Path) -> None:
     """The process that starts them makes no model, and says nothing of that."""
@@ -85,6 +98,7 @@ def test_ranks_that_the_script_starts(how: str, tmp_path: Path) -> None:
     expect_summary(said, tmp_path)
 
 
+@shows(ANY, "`opentelemetry-instrument torchrun ...`")
 def test_under_opentelemetrys_launcher(tmp_path: Path) -> None:
     """``opentelemetry-instrument torchrun`` does the same, in an environment that has it."""
     pytest.importorskip("opentelemetry.instrumentation.auto_instrumentation")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import pickle
 import random
 import time
@@ -26,7 +27,7 @@ from hooktrace import (
     trace,
 )
 from tests.distributed.harness import scenario
-from tests.distributed.models import backward, gradients, make_ddp, train
+from tests.distributed.models import backward, gradients, make_ddp, make_model, train
 
 MODES: dict[str, dict[str, Any]] = {
     "plain": {},
@@ -286,6 +287,48 @@ def compiled_reducer(rank: int) -> dict[str, tuple[float, list[str]]]:
     finally:
         torch._dynamo.config.optimize_ddp = before
         torch._dynamo.reset()
+
+
+def compiled_models(rank: int) -> dict[str, dict[str, Any]]:
+    """Instrument compiled models; compare with a compiled model that hooktrace does not know."""
+    import torch._dynamo
+    from torch._dynamo.utils import counters
+
+    def run(backend: str, set_up: Callable[[nn.Module, nn.Module], object]) -> torch.Tensor:
+        torch._dynamo.reset()
+        counters.clear()
+        # Buckets below 1 MB torch's compiler refuses.
+        ddp = DistributedDataParallel(make_model(3, width=512), bucket_cap_mb=1)
+        compiled = torch.compile(ddp, backend=backend)
+        set_up(ddp, compiled)
+        seen = []
+        for step in range(4):
+            ddp.zero_grad()
+            backward(compiled, rank, step, width=512)
+            seen.append(gradients(ddp).clone())
+        assert counters["frames"]["ok"] > 0
+        return torch.stack(seen)
+
+    def register(hook: Any) -> Callable[[Any, nn.Module], object]:
+        return lambda ddp, _: None if hook is None else ddp.register_comm_hook(None, hook)
+
+    facts: dict[str, dict[str, Any]] = {}
+    for backend, (name, hook, theirs) in itertools.product(
+        ("eager", "aot_eager"),
+        (("fp16", hooks.fp16_compress_hook, default_hooks.fp16_compress_hook), ("no", None, None)),
+    ):
+        reference = run(backend, register(theirs))
+        with Tracer(error_every=0) as tracer:
+            instrument = functools.partial(hooktrace.instrument, hook=hook, tracer=tracer)
+            ours = run(backend, lambda _, compiled, to=instrument: to(compiled))
+            facts[f"{backend}, {name} hook"] = {
+                "same bits": torch.equal(ours, reference),
+                "steps": [(step.hook, step.bucket_count) for step in tracer.steps()],
+                "anomalies": [anomaly.kind for anomaly in tracer.anomalies()],
+                "names": {n for b in tracer.layouts()[-1].buckets for n, _ in b.parameters},
+            }
+    torch._dynamo.reset()
+    return facts
 
 
 def _nap(seed: int) -> None:

@@ -135,6 +135,23 @@ def test_report_says_what_its_page_shows(programs: Path, tmp_path: Path) -> None
     assert shown == lines[lines.index(shown[0]) :][: len(shown)]
 
 
+def test_comparison_says_what_its_page_shows(programs: Path, tmp_path: Path) -> None:
+    """All lines of docs/comparing.md run, and two made-up runs give the very text that is there."""
+    page = Page(DOCS / "comparing.md")
+    (script,) = [number for number, block in enumerate(page.blocks) if block.file == "two_runs.py"]
+    _do(page.blocks[script], tmp_path, programs)
+    _run("python two_runs.py", tmp_path, programs)
+    for block in page.blocks:
+        if block.language == "bash":
+            _do(block, tmp_path, programs)
+    printed = _run("hooktrace compare runs/allreduce runs/fp16", tmp_path, programs)
+    lines = [line.rstrip() for line in printed.splitlines()]
+    shown = page.blocks[script + 2].text.splitlines()
+    assert shown == lines[: len(shown)]
+    (tmp_path / "use.py").write_text(page.blocks[-1].text)
+    assert "fp16_compress_hook is" in _run("python use.py", tmp_path, programs)
+
+
 @pytest.mark.parametrize("library", ["duckdb", "polars", "pandas"])
 def test_record_files_can_be_queried(
     library: str, demo: Path, monkeypatch: pytest.MonkeyPatch

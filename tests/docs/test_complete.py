@@ -74,20 +74,29 @@ def test_every_loss_is_documented() -> None:
 
 
 def test_every_dependency_is_documented() -> None:
-    """By name, for those who install them by hand beside a torch of their own."""
+    """By name, with the extra that brings it."""
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
     page = (REPOSITORY / "docs" / "quickstart.md").read_text("utf-8")
-    names = [re.split(r"[>=<\[]", needed)[0] for needed in project["dependencies"]]
-    assert not [name for name in names if f"`{name}`" not in page and name != "torch"]
+    extras = {k: v for k, v in project["optional-dependencies"].items() if k != "dev"}
+    for extra, needed in {"": project["dependencies"], **extras}.items():
+        (row,) = [
+            line for line in page.splitlines() if line.startswith(f"| {_installing(extra)} |")
+        ]
+        names = [re.split(r"[>=<\[]", package)[0] for package in needed]
+        assert not [name for name in names if f"`{name}`" not in row and name != "hooktrace"]
+
+
+def _installing(extra: str) -> str:
+    return f"`pip install -e '.[{extra}]'`" if extra else "`pip install -e .`"
 
 
 def test_frameworks_are_of_the_versions_that_are_tried() -> None:
     """Those that the tests' environment has."""
     page = (REPOSITORY / "docs" / "frameworks.md").read_text("utf-8")
     pinned = re.findall(
-        r"^([\w\[\]-]+)==(.*)$", (REPOSITORY / ".ci/frameworks.txt").read_text(), re.M
+        r"^([\w\[\],-]+)==(.*)$", (REPOSITORY / ".ci/frameworks.txt").read_text(), re.M
     )
-    assert len(pinned) == 5
+    assert len(pinned) == 6
     assert not [pin for pin in pinned if not re.search(rf"\|[^|\n]* ?{re.escape(pin[1])} \|", page)]
 
 
@@ -134,7 +143,8 @@ def test_names_exist(page: Page) -> None:
     series = {
         metric.name + suffix for metric in METRICS for suffix in _SERIES.get(metric.kind, ("",))
     } | {metric.name for metric in METRICS}
-    assert not set(re.findall(r"\bhooktrace_[a-z_]+\b", text)) - series - {"hooktrace_"}
+    beginnings = {"hooktrace_", "hooktrace_job_"}
+    assert not set(re.findall(r"\bhooktrace_[a-z_]+\b", text)) - series - beginnings
 
 
 def _exists(name: str) -> bool:

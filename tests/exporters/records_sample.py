@@ -19,14 +19,19 @@ from hooktrace.records import (
     CompletedStep,
     DeviceSpan,
     ErrorRecord,
+    HangRecord,
+    JobStepRecord,
     LayoutRecord,
     ParameterError,
+    RankStacks,
     RunInfo,
     SkewRecord,
     Stage,
+    StepSpread,
     Transfer,
 )
 from hooktrace.records.content import RankRecords
+from hooktrace.records.job import Range
 from hooktrace.records.reader import RecordReader
 from hooktrace.testing.synthetic import Moments, SyntheticJob
 
@@ -178,6 +183,27 @@ def make_anomaly(step: int = 0, bucket: int = 0, *, kind: str = "hook_exception"
     )
 
 
+def make_hang(step: int = 0, *, ended_after_ns: int | None = None) -> HangRecord:
+    """Return a hang at a step's first bucket, of rank 0 that waits for rank 1."""
+    since_ns = make_bucket(step).ready_ns
+    return HangRecord(
+        kind="busy",
+        hang=0,
+        model=MODEL,
+        hook=HOOK,
+        step=step,
+        bucket=0,
+        ranks=(1,),
+        waiting=(0,),
+        since_ns=since_ns,
+        since_wall_ns=make_run().wall_ns(since_ns),
+        message=f"bucket 0 of step {step} has waited 31 s on rank 0 for rank 1, in `f.py:1 g`",
+        rank=0,
+        stacks=(RankStacks(rank=1, pid=1001, host="host-a", state="running", text="f.py:1 g"),),
+        ended_after_ns=ended_after_ns,
+    )
+
+
 def make_clock(offset_ns: int = 1_500_000, uncertainty_ns: int = 20_000) -> ClockRecord:
     """Return a measurement of the clock at the beginning."""
     return ClockRecord(
@@ -209,6 +235,21 @@ def make_skew(
         arrivals_ns=arrivals_ns,
         uncertainty_ns=uncertainty_ns,
     )
+
+
+def make_job_step(step: int = 1, *, lag_ns: int = 3_000_000) -> JobStepRecord:
+    """Return a step over two ranks, of which rank 1 was last and waited for nobody."""
+    spread = StepSpread(
+        step,
+        2,
+        period=Range(2, STEP_NS, 1, STEP_NS + 2_000, 0),
+        period_total_ns=2 * STEP_NS + 2_000,
+        exposed=Range(2, 1_000_000, 1, 4_000_000, 0),
+        exposed_total_ns=5_000_000,
+        arrival=Range(2, HOST_ANCHOR_NS, 0, HOST_ANCHOR_NS + lag_ns, 1),
+        uncertainty_ns=20_000,
+    )
+    return JobStepRecord(model=MODEL, hook=HOOK, world_size=2, spread=spread)
 
 
 def make_batch(
@@ -249,7 +290,7 @@ def full_batch(rank: int = 0) -> Batch:
             ),
             (replace(failed_step, complete=False, previous_period_ns=None), failed),
         ),
-        records=(make_layout(), make_anomaly(4), make_clock(), make_skew(1)),
+        records=(make_layout(), make_anomaly(4), make_clock(), make_skew(1), make_job_step()),
         losses={"ring_full": 3},
         failures={"record_file": 1},
     )

@@ -10,7 +10,8 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Sampler
 
-from hooktrace.exporters.aggregates import Aggregates, observe
+from hooktrace.exporters.aggregates import Aggregates
+from hooktrace.exporters.observations import observe
 from hooktrace.exporters.otel_exemplars import Exemplars
 from hooktrace.exporters.otel_metrics import give_metrics
 from hooktrace.exporters.otel_spans import StepTraces

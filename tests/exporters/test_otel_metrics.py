@@ -21,7 +21,7 @@ from hooktrace.exporters.otel_metrics import ObservedMetrics, give_metrics
 from hooktrace.records import Batch
 from hooktrace.records.metrics import METRICS
 from tests.exporters.records_sample import HOOK, MODEL, full_batch, make_batch
-from tests.exporters.test_aggregates import flat
+from tests.exporters.test_observations import flat
 
 NET = (HOOK, MODEL)
 DELTA = AggregationTemporality.DELTA

@@ -17,6 +17,7 @@ from tests.exporters.records_sample import (
     WALL_ANCHOR_NS,
     make_anomaly,
     make_batch,
+    make_hang,
     make_step,
     on_device,
     opaque,
@@ -111,6 +112,26 @@ def test_late_anomaly_joins_the_trace_of_its_step(export: Export) -> None:
     assert (context(span).trace_id, span.parent.span_id) == (ids.trace_id, ids.root_span_id)
     assert context(span).span_id != ids.root_span_id
     assert span.start_time == span.end_time == WALL_ANCHOR_NS + 70 * MS + 1_200_000
+
+
+def test_a_hang_is_a_span_when_it_is_recorded_and_when_it_is_over(export: Export) -> None:
+    """In the trace of its step: of no length and an error at first, then as long as it took."""
+    records = (make_hang(7), make_hang(7, ended_after_ns=42_000 * MS))
+    lasting, over = export(replace(make_batch(), steps=(), records=records))
+    ids = StepIds.of("sample", MODEL, 7)
+    for span in (lasting, over):
+        assert span.name == "hang busy"
+        assert span.parent is not None
+        assert (context(span).trace_id, span.parent.span_id) == (ids.trace_id, ids.root_span_id)
+        assert span.start_time == WALL_ANCHOR_NS + 70 * MS
+    assert lasting.end_time == lasting.start_time
+    assert lasting.status.status_code is trace.StatusCode.ERROR
+    assert lasting.status.description == make_hang(7).message
+    assert over.end_time == WALL_ANCHOR_NS + 42_070 * MS
+    assert over.status.status_code is trace.StatusCode.UNSET
+    attributes = dict(over.attributes or {})
+    assert attributes["hooktrace.hang.ended"] is True
+    assert (attributes["hooktrace.hang.ranks"], attributes["hooktrace.hang.waiting"]) == ("1", "0")
 
 
 class _OtherTracer:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, generate_latest
 
-from hooktrace.exporters.aggregates import Aggregates, observe
+from hooktrace.exporters.aggregates import Aggregates
+from hooktrace.exporters.observations import observe
 from hooktrace.exporters.prometheus_format import Pairs, Totals, TotalsCollector
 from hooktrace.records import Batch
 from hooktrace.records.metrics import BUCKET_DURATION, EXPOSED

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
 
 from hooktrace.exporters.tensorboard import TensorBoardExporter
 from hooktrace.exporters.tensorboard_model import MAX_ANOMALIES
@@ -26,6 +27,7 @@ from hooktrace.records import Batch, Transfer
 from tests.exporters import records_sample as sample
 
 GROUP = f"hooktrace.{sample.MODEL}"
+EXPOSED = f"{GROUP}/exposed_ms"
 
 
 def write(logdir: Path, *batches: Batch, **options: int) -> EventAccumulator:
@@ -61,15 +63,15 @@ def test_scalars_of_timed_steps_only(tmp_path: Path) -> None:
         f"{GROUP}/exposed_ms": [2.0, 2.0],
         f"{GROUP}/overlap_ratio": pytest.approx([1 / 3, 1 / 3]),
         f"{GROUP}/step_period_ms": [10.0, 10.0],
-        f"{GROUP}/busbw_GBps": pytest.approx([0.002, 0.002]),
-        f"{GROUP}/gradient_bytes": [8000.0, 8000.0],
-        f"{GROUP}/wire_bytes": [4000.0, 4000.0],
-        f"{GROUP}/compression_ratio": [2.0, 2.0],
-        f"{GROUP}/error_bucket0": [0.25],
-        f"{GROUP}/cosine_bucket0": [0.75],
-        f"{GROUP}/residual_bucket0": [16.0],
-        f"{GROUP}/arrival_lag_ms": [3.0],
-        f"{GROUP}/anomalies_total": [1.0],
+        f"{GROUP}.more/busbw_GBps": pytest.approx([0.002, 0.002]),
+        f"{GROUP}.more/gradient_bytes": [8000.0, 8000.0],
+        f"{GROUP}.more/wire_bytes": [4000.0, 4000.0],
+        f"{GROUP}.more/compression_ratio": [2.0, 2.0],
+        f"{GROUP}.error/error_bucket0": [0.25],
+        f"{GROUP}.error/cosine_bucket0": [0.75],
+        f"{GROUP}.error/residual_bucket0": [16.0],
+        f"{GROUP}.more/arrival_lag_ms": [3.0],
+        f"{GROUP}.more/anomalies_total": [1.0],
         "hooktrace/records_lost.ring_full": [3.0],
     }
     exposed = events.Scalars(f"{GROUP}/exposed_ms")
@@ -99,7 +101,7 @@ def test_unknown_numbers_give_no_scalars(tmp_path: Path) -> None:
 
     events = write(tmp_path, Batch(run=sample.make_run(), steps=((step, buckets),)))
 
-    assert events.Tags()["scalars"] == [f"{GROUP}/gradient_bytes"]
+    assert events.Tags()["scalars"] == [f"{GROUP}.more/gradient_bytes"]
     assert events.Tags()["histograms"] == []
 
 
@@ -111,7 +113,7 @@ def test_probed_steps_have_sizes_and_errors_but_no_times(tmp_path: Path) -> None
 
     events = write(tmp_path, Batch(run=sample.make_run(), steps=steps), histogram_every=1)
 
-    names = {tag.removeprefix(f"{GROUP}/") for tag in events.Tags()["scalars"]}
+    names = {tag.partition("/")[2] for tag in events.Tags()["scalars"]}
     sizes = {"gradient_bytes", "wire_bytes", "compression_ratio"}
     assert names == sizes | {"error_bucket0", "cosine_bucket0", "residual_bucket0"}
     assert events.Tags()["histograms"] == []
@@ -124,7 +126,7 @@ def test_histograms_come_once_a_window(tmp_path: Path) -> None:
     events = write(tmp_path, *batches, histogram_every=3)
 
     assert sorted(events.Tags()["histograms"]) == [
-        f"{GROUP}/{name}"
+        f"{GROUP}.more/{name}"
         for name in (
             "bucket_ms",
             "stage_compress_ms",
@@ -133,11 +135,11 @@ def test_histograms_come_once_a_window(tmp_path: Path) -> None:
             "stage_wire_ms",
         )
     ]
-    durations = events.Histograms(f"{GROUP}/bucket_ms")
+    durations = events.Histograms(f"{GROUP}.more/bucket_ms")
     assert [h.step for h in durations] == [2, 5, 7]
     assert [h.histogram_value.num for h in durations] == [6, 6, 4]
     assert {h.histogram_value.max for h in durations} == {2.0}
-    wire = events.Histograms(f"{GROUP}/stage_wire_ms")[0].histogram_value
+    wire = events.Histograms(f"{GROUP}.more/stage_wire_ms")[0].histogram_value
     assert (wire.min, wire.max, wire.sum) == (1.0, 1.0, 6.0)
     assert sum(wire.bucket) == 6
     assert 1.0 <= wire.bucket_limit[-1] <= 1.1
@@ -147,7 +149,7 @@ def test_every_nth_step_has_scalars(tmp_path: Path) -> None:
     """``scalar_every`` thins the scalars and nothing else."""
     events = write(tmp_path, sample.make_batch(steps=7), scalar_every=3)
     assert [e.step for e in events.Scalars(f"{GROUP}/exposed_ms")] == [0, 3, 6]
-    assert events.Histograms(f"{GROUP}/bucket_ms")[0].histogram_value.num == 14
+    assert events.Histograms(f"{GROUP}.more/bucket_ms")[0].histogram_value.num == 14
 
 
 def test_bytes_of_an_opaque_hook_are_never_thinned(tmp_path: Path) -> None:
@@ -156,8 +158,10 @@ def test_bytes_of_an_opaque_hook_are_never_thinned(tmp_path: Path) -> None:
     steps = [sample.opaque(sample.make_step(i), sent=sent if i == 4 else None) for i in range(7)]
     batch = replace(sample.make_batch(), steps=tuple(steps))
     events = write(tmp_path, batch, scalar_every=3)
-    assert [(e.step, e.value) for e in events.Scalars(f"{GROUP}/wire_bytes")] == [(4, 500)]
-    assert [(e.step, e.value) for e in events.Scalars(f"{GROUP}/compression_ratio")] == [(4, 16)]
+    assert [(e.step, e.value) for e in events.Scalars(f"{GROUP}.more/wire_bytes")] == [(4, 500)]
+    assert [(e.step, e.value) for e in events.Scalars(f"{GROUP}.more/compression_ratio")] == [
+        (4, 16)
+    ]
 
 
 def test_the_lag_of_a_step_is_its_largest(tmp_path: Path) -> None:
@@ -172,7 +176,7 @@ def test_the_lag_of_a_step_is_its_largest(tmp_path: Path) -> None:
     early = sample.make_batch(steps=3)
     early = replace(early, records=(*early.records, *skews))
     events = write(tmp_path, early, sample.make_batch(steps=4, first_step=3))
-    lags = [(e.step, e.value) for e in events.Scalars(f"{GROUP}/arrival_lag_ms")]
+    lags = [(e.step, e.value) for e in events.Scalars(f"{GROUP}.more/arrival_lag_ms")]
     assert lags == [(3, 5.0), (5, 7.0)]
     assert [e.step for e in events.Scalars(f"{GROUP}/exposed_ms")] == list(range(7))
 
@@ -213,7 +217,18 @@ def test_anomalies_stay_bounded_and_counted(tmp_path: Path) -> None:
     assert tables[-1].startswith(f"**1000 anomalies**, the latest {MAX_ANOMALIES} first")
     assert "m999&#124;" in tables[-1]
     assert tables[-1].count("\n") == 3 + MAX_ANOMALIES
-    assert events.Scalars(f"{GROUP}/anomalies_total")[-1].value == 1000
+    assert events.Scalars(f"{GROUP}.more/anomalies_total")[-1].value == 1000
+
+
+def test_a_hang_is_a_text_at_once_and_again_when_it_is_over(tmp_path: Path) -> None:
+    """Also where it is all that there is, as in the first step."""
+    records = (sample.make_hang(3), sample.make_hang(3, ended_after_ns=42 * 10**9))
+    events = write(tmp_path, *(Batch(run=sample.make_run(), records=(r,)) for r in records))
+    first, second = texts(events, f"{GROUP}/hangs")
+    assert first.startswith("**Hangs**, the latest 1 first\n")
+    assert "\n3 | 0 | busy | 0 | 1 | no | bucket 0 of step 3 has waited 31 s" in first
+    assert second.startswith("**Hangs**, the latest 2 first\n")
+    assert "\n3 | 0 | busy | 0 | 1 | yes | " in second
 
 
 def test_each_model_has_its_group(tmp_path: Path) -> None:
@@ -221,7 +236,20 @@ def test_each_model_has_its_group(tmp_path: Path) -> None:
     step, buckets = sample.make_step()
     steps = tuple((replace(step, model=m), buckets) for m in ("a/b", "a%2Fb"))
     tags = write(tmp_path, Batch(run=sample.make_run(), steps=steps)).Tags()["scalars"]
-    assert {tag.split("/")[0] for tag in tags} == {"hooktrace.a%2Fb", "hooktrace.a%252Fb"}
+    groups = {tag.split("/")[0].removesuffix(".more") for tag in tags}
+    assert groups == {"hooktrace.a%2Fb", "hooktrace.a%252Fb"}
+
+
+def test_each_tag_is_described_once(tmp_path: Path) -> None:
+    """With its first value, and not with each."""
+    write(tmp_path, sample.make_batch(steps=3))
+    found: list[str] = []
+    for path in (tmp_path / "rank0").iterdir():
+        for event in EventFileLoader(str(path)).Load():
+            found += [
+                v.metadata.summary_description for v in event.summary.value if v.tag == EXPOSED
+            ]
+    assert found == ["Communication of a step that the backward pass did not hide.", "", ""]
 
 
 def test_importing_the_exporters_imports_no_tensorboard() -> None:

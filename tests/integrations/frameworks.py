@@ -12,8 +12,8 @@ import pytest
 
 from hooktrace.ranks.job import loopback
 from tests.distributed.harness import REPOSITORY
+from tests.integrations.rows import PYTHON
 
-PYTHON = os.environ.get("HOOKTRACE_TEST_FRAMEWORKS", "")
 DEADLINE_S = 300
 
 needs_frameworks = pytest.mark.skipif(
@@ -22,8 +22,11 @@ needs_frameworks = pytest.mark.skipif(
 )
 
 
-def run(arguments: Sequence[str | Path], folder: Path) -> str:
-    """Return what a script says on standard output; no process outlives it."""
+def run(arguments: Sequence[str | Path], folder: Path, *, within: Sequence[str] = ()) -> str:
+    """Return what a script says on standard output; no process outlives it.
+
+    ``within``: the command that starts Python.
+    """
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("HOOKTRACE_", "OTEL_"))}
     environment |= {
         "PYTHONPATH": str(REPOSITORY),
@@ -32,7 +35,7 @@ def run(arguments: Sequence[str | Path], folder: Path) -> str:
         "HF_HUB_OFFLINE": "1",
     }
     with subprocess.Popen(
-        [PYTHON, *map(str, arguments)], cwd=folder, env=environment, text=True,
+        [*within, PYTHON, *map(str, arguments)], cwd=folder, env=environment, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
     ) as process:  # fmt: skip
         try:

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.distributed.harness import REPOSITORY
+from tests.docs.pages import Page
+from tests.integrations.cluster_report import expect_report_and_comparison
 from tests.integrations.frameworks import needs_frameworks, run
+from tests.integrations.rows import Framework, shows
 
 pytestmark = [pytest.mark.slow, needs_frameworks]
+RAY = Framework("Ray Train", "`instrument(prepare_model(model), hook)`", "ray")
 
 
+@shows(RAY, "workers", "numbers by `ray.train.report`")
 def test_the_example(tmp_path: Path) -> None:
     """Its workers report how long they wait for gradients, and what the hook loses."""
     script = REPOSITORY / "tests" / "integrations" / "scripts" / "ray_on_loopback.py"
@@ -21,3 +29,31 @@ def test_the_example(tmp_path: Path) -> None:
     (error,) = re.findall(r"hooktrace/error (\S+)", said)
     assert 0 <= float(exposed) < 60
     assert 0 < float(error) < 0.01
+
+
+ALONE = ("unshare", "--net", "sh", "-c", 'ip link set lo up; exec "$@"', "sh")
+"""Starts a command whose network is its own loopback: Ray listens on the host's address."""
+
+
+@shows(RAY, "metrics beside Ray's own, in the Prometheus of its dashboard")
+def test_the_prometheus_of_rays_dashboard(tmp_path: Path) -> None:
+    """With the page's lines in the file that Ray writes, it scrapes Ray and both ranks."""
+    for program in ("prometheus", "unshare", "ip"):
+        if shutil.which(program) is None:
+            pytest.skip(f"no {program}")
+    if subprocess.run([*ALONE, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no network namespace can be made")
+    page = Page(REPOSITORY / "docs" / "frameworks.md")
+    (job,) = [block.text for block in page.blocks if "file_sd_configs" in block.text]
+    tmp_path.joinpath("job.yml").write_text(job)
+    script = REPOSITORY / "tests" / "integrations" / "scripts" / "ray_prometheus.py"
+    said = run([script, tmp_path, tmp_path / "job.yml"], tmp_path, within=ALONE)
+    found = json.loads(said.splitlines()[-1])
+    assert {series["rank"] for series in found["ours"]} == {"0", "1"}
+    assert {series["job"] for series in found["targets"]} == {"hooktrace", "ray"}
+    assert found["Ray's"] == [{}]
+
+
+def test_a_report_and_a_comparison_on_ray(tmp_path: Path) -> None:
+    """By Ray's client.  Here, since two clusters at once are in each other's way on one machine."""
+    expect_report_and_comparison("ray", tmp_path)

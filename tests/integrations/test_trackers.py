@@ -12,10 +12,13 @@ from hooktrace.integrations import log_to
 from tests.exporters.records_sample import make_batch
 from tests.fakes import Job
 from tests.integrations.frameworks import needs_frameworks, run
+from tests.integrations.rows import Framework, shows
 
 SCRIPTS = Path(__file__).parent / "scripts"
+TRACKERS = Framework("trackers", "`Tracer([log_to(fn)])`", "mlflow-skinny")
 
 
+@shows(TRACKERS, "whatever takes a dict of numbers, as `wandb.log` does")
 def test_every_so_many_steps() -> None:
     """Of timed steps; the step of the last of them, and anomalies so far."""
     logged: list[dict[str, float]] = []
@@ -59,6 +62,7 @@ def test_what_it_takes() -> None:
         log_to(print, every=0)
 
 
+@shows(TRACKERS, "MLflow's file store")
 @needs_frameworks
 @pytest.mark.slow
 def test_mlflow(tmp_path: Path) -> None:

@@ -9,10 +9,19 @@ from pathlib import Path
 import pytest
 
 from tests.integrations.frameworks import needs_frameworks, on_two_ranks
+from tests.integrations.rows import Framework, shows
 
 pytestmark = [pytest.mark.slow, needs_frameworks]
+TRANSFORMERS = Framework("transformers", "`trace(trainer, hook)`", "transformers")
 
 
+@shows(
+    TRANSFORMERS,
+    "accumulation",
+    "gradient checkpointing",
+    "resuming",
+    "numbers in the Trainer's log",
+)
 def test_the_example(tmp_path: Path) -> None:
     """Accumulation, gradient checkpointing, and steps that go on from a checkpoint."""
     said = on_two_ranks("examples/transformers_trainer.py", tmp_path)
@@ -22,6 +31,7 @@ def test_the_example(tmp_path: Path) -> None:
     assert "'hooktrace/exposed_seconds'" in names
 
 
+@shows(TRANSFORMERS, "a second `train()`")
 def test_a_second_train(tmp_path: Path) -> None:
     """It is traced too, and the Trainer logs its losses as ever."""
     script = "tests/integrations/scripts/trainer_twice.py"

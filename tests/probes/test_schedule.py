@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed import HashStore
 
-from hooktrace.probes.schedule import NEVER, Agreement, Schedule
+from hooktrace.probes.schedule import NEVER, OFF, Agreement, Plan, Request, Schedule
 
 
 def agreements(wishes: list[int], start: int = 0) -> list[Agreement]:
@@ -104,8 +104,31 @@ def test_ranks_agree_on_when_a_round_ended() -> None:
     assert other.is_over()
     assert other.has_left() is None
     one.leave()
-    other.leave()
     assert (one.has_left(), other.has_left()) == (0, 0)
+    other.leave()
+    assert (one.has_left(), other.has_left()) == (1, 1)
+
+
+def test_a_rank_that_leaves_asks_nothing_of_the_store() -> None:
+    """It may be what hangs; the others find the round over, and who has left."""
+
+    class Mute(HashStore):
+        def compare_set(self, *args: str) -> bytes:  # type: ignore[override]
+            raise AssertionError("it waits for an answer")
+
+        check = get = compare_set  # type: ignore[assignment]
+
+    store = HashStore()
+    one, other = (Agreement(store, "key", r, 2, "1", number=0, start=100) for r in range(2))
+    assert not other.is_over()
+    one._store = Mute()
+    said: dict[str, str] = {}
+    one._store.set = said.__setitem__  # type: ignore[method-assign]
+    one.leave()
+    for key, value in said.items():
+        store.set(key, value)
+    assert other.is_over()
+    assert other.has_left() == 0
 
 
 @given(st.integers(0, 50), st.integers(1, 20), st.integers(1, 9))
@@ -126,3 +149,36 @@ def test_all_buckets_when_asked_for() -> None:
     assert [schedule.takes(5, bucket, 0) for bucket in range(3)] == [True] * 3
     assert [schedule.takes(6, bucket, 0) for bucket in range(3)] == [False] * 3
     assert not Schedule(3, 2).takes(5, 0, 0)
+
+
+def test_a_burst_comes_first_and_then_each_nth() -> None:
+    """Buckets take turns in it too."""
+    schedule = Schedule(10, 5, burst=3)
+    steps = [9]
+    while len(steps) < 7:
+        steps.append(schedule.next_after(steps[-1]))
+    assert steps == [9, 10, 11, 12, 15, 20, 25]
+    assert [[b for b in range(2) if schedule.takes(s, b, 2)] for s in (9, 10, 11, 12, 13, 15)] == [
+        [],
+        [0],
+        [1],
+        [0],
+        [],
+        [1],
+    ]
+
+
+def test_after_a_burst_there_may_be_nothing() -> None:
+    """Where probes were off before; and without a burst at once."""
+    schedule = Schedule(10, 0, burst=1)
+    assert (schedule.next_after(3), schedule.next_after(10)) == (10, OFF)
+    assert not schedule.takes(15, 0, 1)
+    assert Schedule(10, 0).next_after(3) == OFF
+
+
+def test_a_round_follows_the_plan_of_the_first_to_come() -> None:
+    """Whatever the others were asked for meanwhile."""
+    store = HashStore()
+    plans = [Plan(100).changed(Request(burst=4)), Plan(100), Plan(100).changed(Request(every=7))]
+    rounds = [Agreement(store, "k", rank, 3, "same", number=1, start=0) for rank in range(3)]
+    assert [one.agree(plan) for one, plan in zip(rounds, plans, strict=True)] == [Plan(100, 4)] * 3

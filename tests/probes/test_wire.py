@@ -5,19 +5,16 @@ from __future__ import annotations
 import pickle
 import time
 from contextlib import nullcontext
-from itertools import pairwise
 from typing import Any
 
 import pytest
 
-from hooktrace.probes.step_sampler import CallStart
 from hooktrace.probes.wire import (
     CallWindow,
     FlightRecorder,
     Issued,
     UnknownError,
     WireSample,
-    WireSampler,
     attribute,
 )
 from hooktrace.records import Transfer
@@ -240,57 +237,3 @@ def test_a_collective_of_unknown_size_leaves_its_sums_unknown() -> None:
     assert sents == [None, (sent("all_reduce", "float32", 4),)]
     assert step is None
     assert why == "torch's Flight Recorder names a dtype that has no known size"
-
-
-@pytest.mark.parametrize(("every", "steps"), [(1, [2, 3, 4, 5, 6, 7, 8]), (3, [2, 3, 6]), (9, [2])])
-def test_which_steps_are_sampled(every: int, steps: list[int]) -> None:
-    """The first after the rebuild and each ``every``-th, once each; the drain wakes after them."""
-    sampler = WireSampler(every)
-    sink: Any = _Sink()
-    slot: Any = _Slot()
-    bucket: Any = None
-    for step in range(9):
-        for _ in range(2):
-            if step >= sampler.next_step:
-                sampler.enter(CallStart(slot, step, 0, bucket, None), sink)
-    assert [s.step for s in sink.samples] == steps
-    assert sink.woken == sum(step < 8 for step in steps)
-
-
-@pytest.mark.parametrize(
-    ("every", "period_s", "apart"), [(100, 0.1, 300), (100, 1, 100), (50, 0.1, 50)]
-)
-def test_samples_of_short_steps_are_further_apart(every: int, period_s: float, apart: int) -> None:
-    """At least 25 s, unless a smaller distance than the usual one was asked for."""
-    sampler = WireSampler(every)
-    sink: Any = _Sink()
-    slot: Any = _Slot()
-    bucket: Any = None
-    for step in range(1000):
-        sink.now = int(step * period_s * 1e9)
-        if step >= sampler.next_step:
-            sampler.enter(CallStart(slot, step, 0, bucket, None), sink)
-    steps = [s.step for s in sink.samples]
-    assert steps[:2] == [2, apart]
-    assert {b - a for a, b in pairwise(steps[1:])} == {apart}
-
-
-class _Sink:
-    def __init__(self) -> None:
-        self.samples: list[WireSample] = []
-        self.woken = 0
-        self.now = 0
-
-    def clock(self) -> int:
-        return self.now
-
-    def push(self, sample: WireSample) -> None:
-        self.samples.append(sample)
-
-    def wake(self) -> None:
-        self.woken += 1
-
-
-class _Slot:
-    class model:  # noqa: N801  # an attribute of the slot
-        name = "net"

@@ -12,7 +12,7 @@ from hooktrace.records import Batch
 from hooktrace.records.anomalies import ANOMALIES, anomaly_kind
 from hooktrace.records.metrics import ANOMALIES as METRIC
 from tests.exporters.records_sample import make_anomaly, make_run
-from tests.exporters.test_aggregates import flat
+from tests.exporters.test_observations import flat
 
 _KIND_AT = {
     "anomaly": 0,

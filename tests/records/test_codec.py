@@ -16,15 +16,20 @@ from hooktrace.records import (
     BucketLayout,
     BucketRecord,
     ClockRecord,
+    ComputeRecord,
     DeviceSpan,
     ErrorRecord,
+    HangRecord,
     LayoutRecord,
     ParameterError,
+    RankStacks,
     RunInfo,
     SkewRecord,
     Stage,
     StepRecord,
     Transfer,
+    TrialRecord,
+    TrialRound,
 )
 from hooktrace.records.codec import RecordEncoder, decode_line
 from hooktrace.records.content import RankRecords
@@ -60,6 +65,10 @@ def records(cls: type, **given_fields: st.SearchStrategy[Any]) -> st.SearchStrat
     kinds["Scope"] = st.sampled_from(["global", "local"])
     transfer = st.builds(Transfer, collective=TEXTS, dtype=TEXTS, wire_bytes=COUNTS)
     kinds["tuple[Transfer, ...]"] = st.lists(transfer, max_size=2).map(tuple)
+    values = st.booleans() | st.integers(-(2**60), 2**60) | FLOATS | TEXTS
+    kinds["tuple[str, ...]"] = st.lists(TEXTS, max_size=2).map(tuple)
+    kinds["tuple[Ns, ...]"] = st.lists(NS, max_size=2).map(tuple)
+    kinds["Options"] = st.lists(st.tuples(TEXTS, values), max_size=2).map(tuple)
     kinds |= {f"{name} | None": st.none() | kind for name, kind in kinds.items()}
     annotated: dict[str, str] = {}
     for base in reversed(cls.__mro__):
@@ -101,12 +110,24 @@ RUN = records(
 )
 ARRIVALS = st.lists(NS, min_size=3, max_size=3).map(tuple)
 SKEW = records(SkewRecord, rank=st.integers(0, 2), ranks=st.just((0, 1, 2)), arrivals_ns=ARRIVALS)
+RANKS = st.lists(st.integers(0, 99_999), max_size=3).map(tuple)
+STACKS = records(RankStacks)
+HANG = records(
+    HangRecord,
+    ranks=RANKS,
+    waiting=RANKS,
+    stacks=st.lists(STACKS, max_size=2).map(tuple),
+)
+TRIAL = records(TrialRecord, rounds=st.lists(records(TrialRound), max_size=2).map(tuple))
 STEPS = st.lists(st.tuples(STEP, st.lists(BUCKET, max_size=3).map(tuple)), max_size=3)
 FEW = {
     "layouts": st.lists(LAYOUT, max_size=2),
     "anomalies": st.lists(records(AnomalyRecord), max_size=2),
     "clocks": st.lists(records(ClockRecord), max_size=2),
     "skews": st.lists(SKEW, max_size=2),
+    "hangs": st.lists(HANG, max_size=2),
+    "computes": st.lists(records(ComputeRecord), max_size=2),
+    "trials": st.lists(TRIAL, max_size=2),
 }
 COUNTED = st.dictionaries(TEXTS, COUNTS, max_size=2)
 

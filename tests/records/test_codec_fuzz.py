@@ -115,7 +115,7 @@ def check_types(value: Any, kind: str) -> None:
         for name, annotation in _annotations(type(value)).items():
             check_types(getattr(value, name), annotation)
     elif isinstance(value, tuple):
-        assert kind.startswith("tuple")
+        assert kind.startswith("tuple") or kind == "Options"
         for item in value:
             check_types(
                 item,

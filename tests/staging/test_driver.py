@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,13 +17,16 @@ from tests.fakes import FakeOperation
 
 
 class FailingClock(FakeClock):
-    """Raises at one of its readings."""
+    """Raises at one of its maker's readings; the watch for hangs reads it each second too."""
 
     def __init__(self) -> None:
         super().__init__()
         self.until: int | None = None
+        self._maker = threading.get_ident()
 
     def __call__(self) -> int:
+        if threading.get_ident() != self._maker:
+            return self.now_ns
         if self.until is not None:
             self.until -= 1
             if self.until == -1:

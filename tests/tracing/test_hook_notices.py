@@ -9,6 +9,7 @@ import torch
 
 from hooktrace import Tracer, trace
 from hooktrace.tracing.hook_notices import _PASSES, _PassCounter
+from tests.fakes import Job
 
 
 class Model:
@@ -32,3 +33,17 @@ def test_a_clock_that_fails_does_not_fail_backward() -> None:
         tracer.flush()
         assert tracer.losses() == {"stamp_failed": 1}
         assert tracer.anomalies() == []
+
+
+def test_a_paused_hook_is_called_all_the_same() -> None:
+    """And is watched on: it may not be called once it records again."""
+    with Tracer(error_every=0, align_clocks=False) as tracer:
+        job = Job(tracer)
+        model: Any = Model()
+        counter = _PassCounter(model, job.hook._notices)
+        counter.handle = mock.Mock()
+        for step in range(2 * _PASSES):
+            tracer.recording = step < 3
+            job.step()
+            counter(torch.zeros(1))
+        counter.handle.remove.assert_not_called()

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hooktrace import Tracer
 from hooktrace.tracing import settings
 from tests.exporters.processes import get
 from tests.exporters.records_sample import make_batch
@@ -38,6 +39,19 @@ def test_the_environment_turns_debug_mode_on(
     """As OpenTelemetry's switch is read."""
     monkeypatch.setenv("HOOKTRACE_DEBUG", value)
     assert settings.from_environment().get("debug", False) == debug
+
+
+@pytest.mark.parametrize(("value", "channel"), [("0", False), ("1", True), ("", True)])
+def test_the_environment_leaves_the_channel_out(
+    value: str, channel: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The token is for the clients of a job, and no setting that is misspelt."""
+    monkeypatch.setenv("HOOKTRACE_CHANNEL", value)
+    monkeypatch.setenv("HOOKTRACE_CHANNEL_TOKEN", "00" * 16)
+    with Tracer(**settings.from_environment()) as tracer:
+        tracer.start()
+        assert (tracer._channel is not None) == channel
+    assert caplog.text == ""
 
 
 def test_prometheus_is_set_up_by_four_variables(

@@ -11,7 +11,9 @@ from torch.distributed import HashStore
 from hooktrace import Tracer
 from hooktrace.capture.calls import BucketCall
 from hooktrace.probes import model as model_module
-from hooktrace.testing import FakeClock
+from hooktrace.records.errors import AnomalyError
+from hooktrace.testing import FakeBucket, FakeClock
+from hooktrace.tracing.state import State
 from tests.fakes import Job, fake_clock
 
 ASKED_NS = 1000
@@ -93,3 +95,94 @@ def test_a_call_that_could_not_be_recorded_is_not_in_flight_and_lets_go_of_its_p
             job.step()
         assert tracer.models.count_in_flight() == 0
         look.abandon.assert_called_once_with("MemoryError: of hooktrace's own")
+
+
+class Untouched(FakeBucket):
+    """A bucket that nobody may look at."""
+
+    def __init__(self) -> None:
+        """Have nothing."""
+
+    def __getattribute__(self, name: str) -> Any:
+        """Say what kind of object it is, and no more."""
+        if name == "__class__":
+            return Untouched
+        raise AssertionError(f"{name} of a bucket was asked for")
+
+
+def test_a_paused_call_is_not_looked_at() -> None:
+    """Once the model's buckets stay as they are: it is counted, and the hook called."""
+    done: Any = mock.Mock()
+    with Tracer(error_every=0, align_clocks=False) as tracer:
+        job = Job(tracer)
+        for _ in range(3):
+            job.step()
+        tracer.recording = False
+        job.step()
+        job.hook._hook = done
+        for _ in range(10):
+            assert job.hook(None, Untouched()) is done.return_value
+        (model,) = tracer.models.all()
+        assert (model.step, model.position) == (2, (13, 0))
+
+
+@pytest.mark.parametrize("buckets", [1, 2, 3])
+@pytest.mark.parametrize("begins", range(1, 10))
+@pytest.mark.parametrize("calls", [1, 2, 5, 30])
+def test_steps_have_their_numbers_after_a_pause(buckets: int, begins: int, calls: int) -> None:
+    """Wherever it began and ended, as on a rank that paused some calls earlier, or not at all."""
+    resumed, end = begins + calls, begins + calls + 3 * buckets
+    with Tracer(error_every=0, align_clocks=False) as tracer:
+        job = Job(tracer, buckets)
+        for number in range(end):
+            tracer.recording = not begins <= number < resumed
+            job.hook(None, job.buckets[number % buckets]).wait()
+            (model,) = tracer.models.all()
+            assert model.position[0] == number // buckets
+        tracer.flush()
+        recorded = [s.step for s in tracer.steps() if s.step * buckets >= resumed]
+        assert recorded == [*range(-(-resumed // buckets), end // buckets)]
+
+
+def test_a_pause_ends_where_a_call_cannot_be_stamped() -> None:
+    """The calls before it are of their steps, and so is it."""
+    with Tracer(error_every=0, align_clocks=False) as tracer:
+        job = Job(tracer, 2)
+        for step in range(9):
+            tracer.recording = not 3 <= step < 6
+            with mock.patch.object(job.hook, "_clock", raising if step == 6 else tracer.clock):
+                job.step()
+        tracer.flush()
+        assert [step.step for step in tracer.steps()] == [0, 1, 2, 7, 8]
+
+
+def test_an_alarm_after_a_pause_is_raised() -> None:
+    """By the first call, before any is recorded again."""
+    with Tracer(error_every=0, align_clocks=False, on_anomaly="raise") as tracer:
+        job = Job(tracer)
+        for _ in range(3):
+            job.step()
+        tracer.recording = False
+        job.step()
+        tracer.recording = True
+        tracer._to_raise, tracer.state = AnomalyError("of the drain"), State.ALARMED
+        with pytest.raises(AnomalyError, match="of the drain"):
+            job.step()
+        job.step()
+        tracer.flush()
+        assert [step.step for step in tracer.steps()] == [0, 1, 2, 4]
+
+
+def test_the_models_of_one_hook_are_told_apart_while_paused() -> None:
+    """Each has its own count."""
+    with Tracer(error_every=0, align_clocks=False) as tracer:
+        job, other = Job(tracer, 2), Job(tracer, 3)
+        other.hook = job.hook
+        for step in range(12):
+            tracer.recording = not 3 <= step < 6
+            job.step()
+            if step % 2:
+                other.step()
+        tracer.flush()
+        assert [s.step for s in tracer.steps("model0")] == [0, 1, 2, *range(6, 12)]
+        assert [s.step for s in tracer.steps("model0#2")] == [0, 3, 4, 5]

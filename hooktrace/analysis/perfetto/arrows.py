@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ..timeline import Ints, RankClock, RankTrack, Timeline
+from ..timeline import Hang, Ints, RankClock, RankTrack, Timeline
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +58,9 @@ def _ties(key: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints]:
     return phase, flow
 
 
-def first_time(ranks: list[PlacedRank]) -> int:
+def first_time(ranks: list[PlacedRank], hangs: Sequence[Hang] = ()) -> int:
     """Return the first of all times that are drawn."""
-    times = []
+    times = [np.array([one.start for one in hangs], np.int64)]
     for one in ranks:
         marks = np.array([a.time_ns for a in one.track.records.anomalies], np.int64)
         host = np.concatenate([one.track.steps.first_ready, marks])

@@ -21,7 +21,7 @@ from typing import BinaryIO
 import msgspec
 import numpy as np
 
-from ..timeline import Timeline
+from ..timeline import Timeline, hangs
 from .arrows import first_time, placed
 from .rank_events import Event, RankEvents
 
@@ -75,10 +75,11 @@ def _pieces(timeline: Timeline, found: Exported) -> Iterator[bytes]:
     yield b'{"displayTimeUnit":"ms","otherData":%b,"traceEvents":[' % _line(other)
     ranks = placed(timeline)
     found.arrows = sum(int(np.count_nonzero(one.phase > 1)) for one in ranks)
-    origin, separator = first_time(ranks), b"\n"
+    hung = hangs(timeline)
+    origin, separator = first_time(ranks, hung), b"\n"
     for one in ranks:
-        for event in RankEvents(one, origin).events():
-            found.slices += event["ph"] == "X"
+        for event in RankEvents(one, origin, hung).events():
+            found.slices += event["ph"] in "XB"
             yield separator + _line(event)
             separator = b",\n"
     yield b"\n]}\n"

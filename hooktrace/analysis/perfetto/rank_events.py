@@ -1,4 +1,4 @@
-"""Events of one rank: rows, slices, arrows, counters and marks.
+"""Events of one rank: rows, slices, arrows, counters, marks and hangs.
 
 Each bucket index has a row of its own, its stages nested in it, and the steps have a row with the
 exposed time nested at the end.  Perfetto drops a slice that overlaps another one of its row without
@@ -8,15 +8,16 @@ became ready on the host plus its device times, since no clock ties the two.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ...records import LayoutRecord, SkewRecord
-from ..timeline import STAGE_NAMES, UNKNOWN, Ints
+from ..timeline import STAGE_NAMES, UNKNOWN, Hang, Ints
 from .arrows import PlacedRank
+from .hang_events import hang_slices
 
 Event = dict[str, Any]
 
@@ -31,6 +32,7 @@ class RankEvents:
 
     placed: PlacedRank
     origin_ns: int
+    hangs: Sequence[Hang] = ()
     _ends: dict[int, int] = field(default_factory=dict)
 
     def events(self) -> Iterator[Event]:
@@ -45,6 +47,7 @@ class RankEvents:
         yield from self._steps()
         yield from self._buckets()
         yield from self._marks()
+        yield from self._hangs()
 
     def _meta(self, name: str, tid: int = 0, /, **args: object) -> Event:
         return {"ph": "M", "name": name, "pid": self.placed.track.rank, "tid": tid, "args": args}
@@ -182,6 +185,21 @@ class RankEvents:
                 # The layout of a removed part may be older than all that is drawn.
                 at = max(self._common(record.time_ns), self.origin_ns)
                 yield self._instant(at, tid, cat=cat, name=name)
+
+    def _hangs(self) -> Iterator[Event]:
+        after = self._first_row(len(self.placed.track.models))
+        named = set()
+        for one in hang_slices(self.hangs, self.placed.track.rank):
+            tid = after + one.row
+            if tid not in named:
+                named.add(tid)
+                yield self._meta("thread_name", tid, name="hangs")
+                yield self._meta("thread_sort_index", tid, sort_index=tid)
+            fields = {"cat": "hang", "name": one.name, "tid": tid, "args": one.args}
+            if one.end is None:
+                yield self._at(one.start, "B", **fields)
+            else:
+                yield self._slice(one.start, one.end, **fields)
 
     def _common(self, host_ns: int) -> int:
         return int(self.placed.clock.common(np.array([host_ns]))[0])

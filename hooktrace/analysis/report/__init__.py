@@ -2,7 +2,7 @@
 
 In goes a Timeline; out come findings and facts, as text, as a page with pictures, or as JSON.
 
-    Timeline --step_arrays.py--> StepArrays --build_facts.py, causes.py--> ModelFacts
+    Timeline ----settled.py---> StepArrays --build_facts.py, causes.py--> ModelFacts
                                      |                                         |
                                      |       rules_*.py, findings.py: Finding--+
                                      v                                         v

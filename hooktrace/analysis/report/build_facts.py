@@ -12,15 +12,27 @@ from math import isnan, prod
 import numpy as np
 
 from ...records import AnomalyRecord, ErrorRecord, LayoutRecord
-from ..timeline import Timeline
+from ..timeline import Timeline, hangs, often
 from .causes import late_ranks, slow_steps, tail_shares, waited_ns
-from .facts import AnomalyFacts, BucketError, BucketFacts, ModelFacts, RankFacts, Spread
+from .facts import (
+    AnomalyFacts,
+    BucketError,
+    BucketFacts,
+    ModelFacts,
+    RankFacts,
+    Spread,
+    WaitsFor,
+)
+from .noise import noise_ns
+from .provenance import ModelSource
+from .rules_hangs import hang_facts
 from .stalls import stalls
 from .step_arrays import Floats, StepArrays, medians, middle
 
 
-def model_facts(timeline: Timeline, arrays: StepArrays) -> ModelFacts:
-    """Return the facts of a model."""
+def model_facts(timeline: Timeline, arrays: StepArrays, source: ModelSource) -> ModelFacts:
+    """Return the facts of a model, which ``source`` tells the steps of."""
+    wait_unknown = arrays.waited.why_unknown  # first: what it takes in between, others have later
     period, exposed = _spread(arrays.period), _spread(arrays.exposed)
     wire_busy, sent = arrays.by_step("wire_busy"), arrays.sent()
     layouts = [
@@ -35,8 +47,9 @@ def model_facts(timeline: Timeline, arrays: StepArrays) -> ModelFacts:
         hook=arrays.hook,
         clock="device" if arrays.is_on_device else "host",
         steps=len(arrays.steps),
-        probed=len(arrays.probed),
+        probed=source.probed,
         period=period,
+        period_noise_ns=noise_ns(arrays.period),
         exposed=exposed,
         exposed_share=exposed.p50 / period.p50 if exposed and period and period.p50 else None,
         overlap=_some(arrays.overlap),
@@ -47,15 +60,17 @@ def model_facts(timeline: Timeline, arrays: StepArrays) -> ModelFacts:
         gradient_bytes=int(_some(arrays.by_step("gradient_bytes")) or 0),
         wire_bytes=_some(sent),
         least_wire_bytes=_known(middle(sent, 0.0)),
-        busbw_bytes_per_second=_some(_rate(arrays.by_step("bus_bytes"), wire_busy)),
+        busbw_bytes_per_second=_some(rate(arrays.by_step("bus_bytes"), wire_busy)),
         is_32_bit=widths == {4.0},
         is_whole=timeline.run is not None and timeline.run.world_size == len(timeline.tracks),
         is_order_known=not np.isnan(arrays.lags).all(),
+        wait_unknown=wait_unknown,
         buckets=_bucket_facts(arrays, layouts),
-        ranks=_rank_facts(timeline, arrays),
+        ranks=rank_facts(timeline, arrays),
         late=late_ranks(arrays),
         slow=slow_steps(arrays),
         stalls=stalls(arrays),
+        hangs=hang_facts(hangs(timeline), [arrays.model]),
         anomalies=anomaly_facts(timeline, [arrays.model]),
     )
 
@@ -65,7 +80,8 @@ def _bucket_facts(arrays: StepArrays, layouts: list[LayoutRecord]) -> tuple[Buck
     duration, call = arrays.done - arrays.ready, arrays.column("launched_after")
     gradient_bytes = np.fmax.reduce(arrays.column("gradient_bytes"), axis=(0, 1), initial=0)
     wire = arrays.stages.get("wire", np.full_like(ready, np.nan))
-    busbw, transfers = _rate(arrays.column("bus_bytes"), wire), np.fmin.reduce(wire, axis=0)
+    busbw = rate(arrays.column("bus_bytes"), wire)
+    waited = arrays.waited.ns
     shares = tail_shares(arrays)
     of_generation = (x for x in reversed(layouts) if x.generation == arrays.generation)
     parameters = {b.bucket: b.parameters for x in of_generation for b in x.buckets if b.parameters}
@@ -74,30 +90,37 @@ def _bucket_facts(arrays: StepArrays, layouts: list[LayoutRecord]) -> tuple[Buck
         sizes = [(prod(shape), name) for name, shape in parameters.get(index, ())]
         medians = {name: _some(values[..., b]) for name, values in arrays.stages.items()}
         stages = {name: ns for name, ns in medians.items() if ns is not None}
-        transfer = _some(transfers[..., b])
         found.append(
             BucketFacts(
                 bucket=index,
                 is_last=index == arrays.last,
                 parameters=len(sizes),
-                largest=_largest(sizes),
+                largest=largest(sizes),
                 gradient_bytes=int(gradient_bytes[b]),
                 wire_bytes=_some(arrays.sent(index)),
                 ready_ns=_some(ready[..., b]),
                 duration=_spread(duration[..., b]),
                 call_ns=_some(call[..., b]),
                 stages=stages,
-                transfer_ns=transfer,
-                wait_ns=None if transfer is None else max(0.0, stages["wire"] - transfer),
+                transfer_ns=_some(wire[..., b] - waited[..., b]),
+                wait_ns=_some(waited[..., b]),
+                waits_for=_waits_for(arrays, b),
                 busbw_bytes_per_second=_some(busbw[..., b]),
                 tail_share=float(shares[b]),
-                error=_error(arrays.errors.get(index, [])),
+                error=bucket_error(arrays.errors.get(index, [])),
             )
         )
     return tuple(found)
 
 
-def _largest(sizes: list[tuple[int, str]]) -> tuple[str, float] | None:
+def _waits_for(arrays: StepArrays, b: int) -> WaitsFor | None:
+    shares, steps = arrays.waited.for_ranks(b)
+    i = int(shares.argmax())
+    is_often = shares[i] >= often(len(shares), steps)
+    return WaitsFor(arrays.ranks[i], float(shares[i])) if is_often else None
+
+
+def largest(sizes: list[tuple[int, str]]) -> tuple[str, float] | None:
     """Return of parameters, elements and name, the largest one's name and share."""
     if not sizes:
         return None
@@ -105,12 +128,15 @@ def _largest(sizes: list[tuple[int, str]]) -> tuple[str, float] | None:
     return name, size / max(1, sum(one for one, _ in sizes))
 
 
-def _error(errors: list[ErrorRecord]) -> BucketError | None:
+def bucket_error(errors: list[ErrorRecord]) -> BucketError | None:
+    """Return what the probes of one bucket found; ``None`` where none has a number."""
     known = [(e.relative_l2, e) for e in errors if e.relative_l2 is not None]
     if not known:
         return None
     most, record = max(known, key=lambda pair: pair[0])
+    cosines = [e.cosine for e in errors if e.cosine is not None]
     return BucketError(
+        cosine=float(np.median(cosines)) if cosines else None,
         p50=float(np.median([value for value, _ in known])),
         most=most,
         count=len(known),
@@ -121,7 +147,8 @@ def _error(errors: list[ErrorRecord]) -> BucketError | None:
     )
 
 
-def _rank_facts(timeline: Timeline, arrays: StepArrays) -> tuple[RankFacts, ...]:
+def rank_facts(timeline: Timeline, arrays: StepArrays) -> tuple[RankFacts, ...]:
+    """Return the facts of each rank; of one rank alone the lag is not known."""
     is_last, call = arrays.buckets == arrays.last, medians(arrays.column("launched_after"), axis=1)
     compress = arrays.stages.get("compress", np.full_like(arrays.done, np.nan))[..., is_last]
     return tuple(
@@ -159,7 +186,7 @@ def anomaly_facts(timeline: Timeline, models: Collection[str]) -> tuple[AnomalyF
     return tuple(sorted(found, key=lambda one: one.first.step))
 
 
-def _rate(count: Floats, ns: Floats) -> Floats:
+def rate(count: Floats, ns: Floats) -> Floats:
     """Return bytes a second; NaN where no time went by."""
     return count * 1e9 / np.where(ns > 0, ns, np.nan)
 

@@ -5,23 +5,14 @@ StepArrays --> LateRank, SlowSteps, each bucket's share of the exposed tail, and
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from ..timeline import Ints, last_rank
+from ..timeline import Ints, last_rank, often
 from .facts import LateRank, SlowSteps
 from .step_arrays import Floats, StepArrays, medians, middle
 
-OFTEN = 0.25
-"""Share of steps from which on a rank that is last is worth a name, ..."""
-
-SIGMAS = 3.0
-"""... if it is by as many standard deviations above one of the ranks taking turns at random: one
-is always last."""
-
 WORTH = 0.005
-"""Of the median period: the margin from which on it is."""
+"""Of the median period: the margin from which on a rank that is late is worth a name."""
 
 SURELY = 0.95
 """Of the steps: in which one that waits for a rank has its result after that rank is ready."""
@@ -34,12 +25,11 @@ SLOW = 1.5
 
 
 def late_ranks(arrays: StepArrays) -> tuple[LateRank, ...]:
-    """Return the ranks that are last in ``OFTEN`` of the steps or more, the worst first.
+    """Return the ranks that are last often, and not by chance (``lateness``), the worst first.
 
-    Also more often than by chance (``SIGMAS``).  Those whose margin is below ``WORTH`` of the
+    Those whose margin is below ``WORTH`` of the
     period, and those that nobody waits for, are left out.
     """
-    chance = 1 / len(arrays.ranks)
     call = arrays.column("launched_after")
     known = ~np.isnan(arrays.called) & ~np.isnan(arrays.uncertainty)
     last, margin, unsure = last_rank(arrays.called, arrays.uncertainty, known)
@@ -50,8 +40,7 @@ def late_ranks(arrays: StepArrays) -> tuple[LateRank, ...]:
         margins = np.where(own, margin, 0.0).sum(axis=0) / seen
         worst = int(np.argmax(margins))
         share = float(own[:, worst].sum() / seen[worst])
-        spread = math.sqrt(chance * (1 - chance) / seen[worst])
-        if share < max(OFTEN, chance + SIGMAS * spread):
+        if share < often(len(arrays.ranks), int(seen[worst])):
             continue
         waiting = _waiting(arrays.done[..., worst], arrays.called[..., worst], i)
         if not waiting:
@@ -162,16 +151,22 @@ def tails(arrays: StepArrays) -> Floats:
     return found
 
 
-def tail_shares(arrays: StepArrays) -> Floats:
-    """Return each bucket's share of the exposed time, (buckets,), over ordinary steps.
+def tail_sums(arrays: StepArrays) -> Floats:
+    """Return the exposed ns that each bucket adds in ordinary steps, (buckets,).
 
     Ordinary is the middle half of all by exposed time: the tail of a slow step has causes of its
-    own.  Zeros where nothing is exposed.
+    own.
     """
     added = tails(arrays)
     exposed = added.sum(axis=2)
     low, high = middle(exposed, 0.25), middle(exposed, 0.75)
     sums: Floats = added[(exposed >= low) & (exposed <= high)].sum(axis=0)
+    return sums
+
+
+def tail_shares(arrays: StepArrays) -> Floats:
+    """Return each bucket's share of the exposed time, (buckets,); zeros where nothing is."""
+    sums = tail_sums(arrays)
     return sums / (sums.sum() or 1.0)
 
 
@@ -181,8 +176,13 @@ def waited_ns(arrays: StepArrays, stage: str) -> float:
     ``stage``: queue or turn.  Such time costs nothing where it is hidden; what ends the step has
     waited for it.  NaN where no bucket is in that stage.
     """
+    return middle(waits_at_end(arrays, stage))
+
+
+def waits_at_end(arrays: StepArrays, stage: str) -> Floats:
+    """Return min(exposed, stage of the bucket done last), (R, S); NaN without that stage."""
     if stage not in arrays.stages:
-        return math.nan
+        return np.full_like(arrays.exposed, np.nan)
     last = np.argmax(np.nan_to_num(arrays.done, nan=-np.inf), axis=2)[..., None]
-    waited = np.take_along_axis(arrays.stages[stage], last, axis=2)[..., 0]
-    return middle(np.minimum(waited, arrays.exposed))
+    found = np.take_along_axis(arrays.stages[stage], last, axis=2)[..., 0]
+    return np.minimum(found, arrays.exposed)

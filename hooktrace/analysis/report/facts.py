@@ -13,6 +13,7 @@ from __future__ import annotations
 import msgspec
 
 from ...records import AnomalyRecord
+from ...records.anomalies import Severity
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -25,11 +26,13 @@ class Spread(msgspec.Struct, frozen=True):
 class BucketError(msgspec.Struct, frozen=True, kw_only=True):
     """Relative L2 errors of ``count`` probes of one bucket; ``worst`` names a parameter.
 
+    ``cosine``: the median of their cosine similarities.
     ``by_design``: the results are not meant to be the average of all ranks.
     """
 
     p50: float
     most: float
+    cosine: float | None
     count: int
     worst: str | None
     has_feedback: bool
@@ -37,12 +40,20 @@ class BucketError(msgspec.Struct, frozen=True, kw_only=True):
     by_design: bool
 
 
+class WaitsFor(msgspec.Struct, frozen=True):
+    """Whom a bucket waited for most often, and in which share of the steps."""
+
+    rank: int
+    share: float
+
+
 class BucketFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One bucket.
 
-    ``ready_ns``: after the first bucket of the step.  ``transfer_ns``: the wire time of the rank
-    that waited least, which is what the collective takes once all ranks are there; the median of
-    ``stages["wire"]`` has the waiting in it, and ``wait_ns``, at least 0, is how much that is.
+    ``ready_ns``: after the first bucket of the step.  ``wait_ns``: of its time on the wire, until
+    the last rank is in the collective too; ``transfer_ns``: what is left (``timeline/waits.py``).
+    ``waits_for``: ``None`` where it waits for none more often than by chance, or clocks do not tell
+    for whom.
     ``tail_share``: the share of the exposed time that went by until this bucket was done, after the
     others before it.  ``largest``: of the parameter with the most elements its name and its share
     of the bucket.
@@ -60,6 +71,7 @@ class BucketFacts(msgspec.Struct, frozen=True, kw_only=True):
     stages: dict[str, float]
     transfer_ns: float | None
     wait_ns: float | None
+    waits_for: WaitsFor | None
     busbw_bytes_per_second: float | None
     tail_share: float
     error: BucketError | None
@@ -92,6 +104,7 @@ class LateRank(msgspec.Struct, frozen=True, kw_only=True):
     the difference of two ranks' times.  ``lag_ns``: after the median rank, at that bucket.
     ``since``: the bucket at which it falls behind; the first one where it comes late already.
     ``held_ns``: how much longer than others' its hook's calls before ``bucket`` take.
+    ``is_of_means``: the last two are of the others' mean, and not their median.
     """
 
     rank: int
@@ -104,6 +117,7 @@ class LateRank(msgspec.Struct, frozen=True, kw_only=True):
     waiting: tuple[int, ...]
     held_ns: float
     is_late_from_the_start: bool
+    is_of_means: bool = False
 
 
 class SlowSteps(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,15 +178,38 @@ class AnomalyFacts(msgspec.Struct, frozen=True, kw_only=True):
     buckets: tuple[int, ...]
 
 
+class HangFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A hang: its kind, the call that waited longest, who waited for whom, and since when.
+
+    ``sentence``: what was the case while it lasted.  ``ended_after_ns``: ``None`` where no end is
+    known; ``outcome`` says it in words.  ``went_on``: it is over, and its step did not break off.
+    ``recorded_by``: the ranks whose files have it.
+    """
+
+    kind: str
+    step: int
+    bucket: int
+    ranks: tuple[int, ...]
+    waiting: tuple[int, ...]
+    since_wall_ns: int
+    sentence: str
+    ended_after_ns: int | None
+    went_on: bool
+    outcome: str
+    recorded_by: tuple[int, ...]
+
+
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One model's last generation.
 
+    ``period_noise_ns``: half the width of the median period's 95 % interval (``noise.py``).
     ``steps``: those whose times count; ``probed``: how many were left out because hooktrace probed
-    them.  ``exposed_share``: exposed communication as a share of the step's period, both medians.
-    ``queued_ns``, ``turn_ns``: of what is exposed, the time that the bucket which ends the step
-    waits for a worker, and for its turn.  ``wire_bytes``: the median of all steps, and
-    ``least_wire_bytes`` that of the one which sends least.  ``is_whole``: whether all ranks of the
-    run have a file.  ``is_order_known``: whether the clocks tell which rank came after which.
+    them.  Those of ``hangs`` are left out too.  ``exposed_share``: exposed communication as a share
+    of the step's period, both medians.  ``queued_ns``, ``turn_ns``: of what is exposed, the time
+    that the bucket which ends the step waits for a worker, and for its turn.  ``wire_bytes``: the
+    median of all steps, and ``least_wire_bytes`` that of the one which sends least.  ``is_whole``:
+    whether all ranks of the run have a file.  ``is_order_known``: whether the clocks tell which
+    rank came after which.  ``wait_unknown``: why no bucket's wait is known, where that is so.
     """
 
     model: str
@@ -181,6 +218,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     steps: int
     probed: int
     period: Spread | None
+    period_noise_ns: float | None
     exposed: Spread | None
     exposed_share: float | None
     overlap: float | None
@@ -195,11 +233,13 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     is_32_bit: bool
     is_whole: bool
     is_order_known: bool
+    wait_unknown: str | None
     buckets: tuple[BucketFacts, ...]
     ranks: tuple[RankFacts, ...]
     late: tuple[LateRank, ...]
     slow: SlowSteps | None
     stalls: tuple[Stall, ...]
+    hangs: tuple[HangFacts, ...]
     anomalies: tuple[AnomalyFacts, ...]
 
     @property
@@ -219,18 +259,27 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """A sentence, what it rests on, and what to do.
 
-    ``rule``: the name of the rule that found it, or the kind of an anomaly.  ``bucket``, ``rank``:
-    the one that it is about.  ``gain_ns``: at most so much of each step's time, ``None`` where it
-    cannot be computed.  ``is_wrong``: training itself is not as it should be.  ``is_kept``: said
-    however little there is to gain.
+    ``rule``: the name of the rule that found it, or the kind of an anomaly.  ``bucket``,
+    ``rank``: the one that it is about; ``steps``: those to look at, the worst first.
+    ``gain_ns``: at most so much of each step's time, ``None`` where it cannot be computed.
+    ``is_wrong``: training itself is not as it should be.  ``is_kept``: said however little there
+    is to gain.  ``severity``: of a hang, *fail* where it did not end; of an anomaly, as its kind
+    says; ``None`` where there is something to gain and nothing is wrong.  ``lossy_remedy``: what
+    to do besides, and loses something of the gradients.  ``is_small``: the gain is below 3 % of
+    the step, or below what its median may be off by; nothing that loses anything is advised for
+    it.
     """
 
     rule: str = ""
     sentence: str
     bucket: int | None = None
     rank: int | None = None
+    steps: tuple[int, ...] = ()
     gain_ns: float | None = None
     evidence: tuple[str, ...] = ()
     remedy: str = ""
+    lossy_remedy: str = ""
+    is_small: bool = False
     is_wrong: bool = False
     is_kept: bool = False
+    severity: Severity | None = None

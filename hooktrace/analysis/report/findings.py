@@ -15,13 +15,14 @@ from msgspec.structs import replace
 
 from ...records import RunInfo
 from ...records.anomalies import anomaly_kind
-from ...records.units import listed
+from ...records.units import listed, named_ranks
 from .facts import AnomalyFacts, Finding, ModelFacts
 from .rules_compression import (
     error_is_large,
     hook_sends_what_it_gets,
     saves_less_than_it_costs,
 )
+from .rules_hangs import ranks_hung
 from .rules_ranks import ranks_wait, slow_steps_cost, steps_stalled
 from .rules_time import (
     bucket_is_slow,
@@ -49,14 +50,20 @@ RULES: tuple[Rule, ...] = (
     slow_steps_cost,
     steps_stalled,
     error_is_large,
+    ranks_hung,
 )
 
 LEAST = 0.005
 """Share of the step's period below which a gain is not worth a sentence."""
 
 
+SMALL = 0.03
+"""Share of the step's period below which a gain is small; also where the median period may be off
+by more than the gain."""
+
+
 def findings(model: ModelFacts, run: RunInfo | None = None) -> list[Finding]:
-    """Return what is to be said of a model: anomalies, what is wrong first, then gains by size."""
+    """Return what is to be said: hangs without an end, anomalies, wrong ones first, then gains."""
     least = LEAST * model.period.p50 if model.period is not None else 0.0
     found = [
         replace(one, rule=rule.__name__)
@@ -64,10 +71,22 @@ def findings(model: ModelFacts, run: RunInfo | None = None) -> list[Finding]:
         for one in rule(model, run)
         if one.gain_ns is None or one.is_kept or one.gain_ns >= least
     ]
+    found = [_weighed(one, model) for one in found]
     found.sort(key=lambda one: -(one.gain_ns or 0.0))
     # Of stalls the rule says more than the ranks' own records, of which none sees the others.
     others = tuple(one for one in model.anomalies if one.kind != "stall")
-    return [*anomaly_findings(others), *found]
+    wrong = [one for one in found if one.is_wrong]
+    return [*wrong, *anomaly_findings(others), *(one for one in found if not one.is_wrong)]
+
+
+def _weighed(finding: Finding, model: ModelFacts) -> Finding:
+    """Return the finding, said to be small where it is: nothing lossy is worth that."""
+    if finding.gain_ns is None or finding.is_kept or finding.is_wrong or model.period is None:
+        return finding
+    least = max(SMALL * model.period.p50, model.period_noise_ns or 0.0)
+    if finding.gain_ns >= least:
+        return finding
+    return replace(finding, is_small=True, lossy_remedy="")
 
 
 def anomaly_findings(anomalies: tuple[AnomalyFacts, ...]) -> list[Finding]:
@@ -82,16 +101,18 @@ def anomaly_findings(anomalies: tuple[AnomalyFacts, ...]) -> list[Finding]:
         evidence = [f"first at {where}: {one.first.message}"]
         if one.count > 1:
             buckets = f", in bucket {listed(one.buckets)}" if one.buckets else ""
-            seen = f"seen on rank {listed(one.ranks)}{buckets}"
+            seen = f"seen on {named_ranks(one.ranks)}{buckets}"
             evidence.append(f"{seen}; the first of each is recorded")
         found.append(
             Finding(
                 rule=one.kind,
                 bucket=bucket,
                 rank=one.first.rank,
+                steps=(one.first.step,),
                 sentence=f"{kind.sentence}: first seen at {where}.",
                 evidence=tuple(evidence),
                 is_wrong=kind.gradients_wrong,
+                severity=kind.severity,
             )
         )
     return sorted(found, key=lambda one: not one.is_wrong)

@@ -10,23 +10,45 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ...records.units import bandwidth, mb, ms, percent
+from ..whatif.advised_words import advice_text, loss_text, verdict
+from .advice import about_advice
+from .links import step_links
+from .notable import red_row, split_buckets, split_ranks
 from .pictures import error_picture, lag_picture, overlap_picture, stages_picture
+from .provenance import model_lines, run_lines
 from .run_report import RunReport
 from .step_picture import step_pictures
-from .tables import bucket_columns, rank_columns, stages_of
+from .tables import about_small, about_waits, bucket_columns, rank_columns, stages_of
 
+_TEMPLATES = Path(__file__).parent / "templates"
+STYLE = (_TEMPLATES / "report.css").read_text(encoding="utf-8")
+"""The style sheet, whose classes the pictures have."""
 _PAGES = Environment(
-    loader=FileSystemLoader(Path(__file__).parent / "templates"),
+    loader=FileSystemLoader(_TEMPLATES),
     autoescape=True,
     undefined=StrictUndefined,
     keep_trailing_newline=True,
 )
 _PICTURES = (error_picture, lag_picture, overlap_picture, stages_picture, step_pictures)
-_TABLES = (bucket_columns, rank_columns, stages_of)
+_NOTABLE = (red_row, split_buckets, split_ranks)
+_TABLES = (
+    model_lines,
+    run_lines,
+    about_small,
+    about_waits,
+    bucket_columns,
+    rank_columns,
+    stages_of,
+    step_links,
+)
+_ADVICE = (about_advice, advice_text, loss_text, verdict)
 _PAGES.filters.update(bandwidth=bandwidth, mb=mb, ms=ms, percent=percent)
-_PAGES.globals.update({called.__name__: called for called in (*_PICTURES, *_TABLES)})
+_PAGES.globals.update(
+    {called.__name__: called for called in (*_PICTURES, *_TABLES, *_NOTABLE, *_ADVICE)}
+)
 
 
-def page(report: RunReport) -> str:
-    """Return the whole page."""
-    return _PAGES.get_template("report.html.j2").render(report=report)
+def page(report: RunReport, *, tensorboard: str | None = None) -> str:
+    """Return the whole page; ``tensorboard``: an address that findings' steps link to."""
+    template = _PAGES.get_template("report.html.j2")
+    return template.render(report=report, tensorboard=tensorboard)

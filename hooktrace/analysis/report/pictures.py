@@ -5,6 +5,7 @@ ModelFacts, StepArrays --> Svg, or None where there is nothing to draw
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import ceil, floor, inf, isnan, log10
 
 import numpy as np
@@ -16,7 +17,11 @@ from .svg import WIDTH, Scale, Svg, curve
 from .tables import stages_of
 
 _MOST_COLUMNS = 300
-_MOST_BARS = 120
+MOST_BARS = 120
+_MOST_CELLS = (64, 100)
+"""Ranks and buckets of the map of lags."""
+_LONGEST = 22
+"""Letters of a parameter's name beside a bar, of which the last ones tell most."""
 _LEFT, _RIGHT = 76.0, WIDTH - 250
 """Where bars begin, after their names, and end at most, with text beside them."""
 
@@ -74,13 +79,13 @@ def _band(svg: Svg, values: Floats, across: Scale, up: Scale) -> None:
 
 def stages_picture(model: ModelFacts) -> Svg | None:
     """Return a bar of stages for each bucket, and beside it its bytes and bandwidth."""
-    buckets = model.buckets[:_MOST_BARS]
+    buckets = model.buckets[:MOST_BARS]
     names = stages_of(model)
     if not names:
         return None
     height = 20.0 if len(buckets) <= 40 else 12.0
     svg = Svg(14 + height * len(buckets) + 26, "stages of each bucket")
-    longest = max(sum(b.stages.values()) for b in buckets)
+    longest = max(sum(ns for name in names for _, ns, _ in _parts(b, name)) for b in buckets)
     across = Scale(0, longest / 1e6, _LEFT, _RIGHT)
     svg.x_axis(across, 10 + height * len(buckets), 8, "ms")
     for i, bucket in enumerate(buckets):
@@ -90,7 +95,10 @@ def stages_picture(model: ModelFacts) -> Svg | None:
         x = _LEFT
         for cls, ns, what in (part for name in names for part in _parts(bucket, name)):
             width, tip = across(ns / 1e6) - _LEFT, f"{what}: {ms(ns)}"
-            svg.add("rect", cls, x=x, y=top + 2, width=width, height=height - 4, tip=tip)
+            if cls == "wait":
+                svg.hatched([(x, top + 2, width)], height - 4)
+            shown = "tip" if cls == "wait" else cls
+            svg.add("rect", shown, x=x, y=top + 2, width=width, height=height - 4, tip=tip)
             x += width
         text = mb(bucket.gradient_bytes)
         text += "" if bucket.wire_bytes is None else f" → {mb(bucket.wire_bytes)}"
@@ -106,18 +114,18 @@ def _label(bucket: BucketFacts) -> str:
 
 def _parts(bucket: BucketFacts, name: str) -> list[tuple[str, float, str]]:
     """Return class, ns and name of a stage's parts; a wire stage has the wait in front."""
-    ns = bucket.stages.get(name, 0.0)
-    if name != "wire" or bucket.wait_ns is None:
-        return [(name, ns, name)]
+    if name != "wire" or bucket.wait_ns is None or bucket.transfer_ns is None:
+        return [(name, bucket.stages.get(name, 0.0), name)]
+    whom = f", most often rank {bucket.waits_for.rank}" if bucket.waits_for else ""
     return [
-        ("wait", bucket.wait_ns, "wire, until the last rank with a file is there"),
-        ("wire", ns - bucket.wait_ns, "wire"),
+        ("wait", bucket.wait_ns, f"wire, until the last rank is there{whom}"),
+        ("wire", bucket.transfer_ns, "wire, transfer"),
     ]
 
 
 def error_picture(model: ModelFacts) -> Svg | None:
     """Return the relative L2 error of each bucket, median to largest, on a logarithmic scale."""
-    found = [(b, b.error) for b in model.buckets if b.error is not None][:_MOST_BARS]
+    found = [(b, b.error) for b in model.buckets if b.error is not None][:MOST_BARS]
     values = [value for _, e in found for value in (e.p50, e.most) if 0 < value < inf]
     if not values:
         return None
@@ -139,29 +147,37 @@ def error_picture(model: ModelFacts) -> Svg | None:
         svg.line(median, y, most, y, "whisker")
         tip = f"median {error.p50:.3g}, largest {error.most:.3g} of {error.count} probes"
         svg.add("circle", "point", cx=median, cy=y, r=4.5, tip=tip)
-        text = f"{error.p50:.2g}" + (f", worst {error.worst}" if error.worst else "")
+        name = error.worst or ""
+        name = name if len(name) <= _LONGEST else f"\u2026{name[-_LONGEST:]}"
+        text = f"{error.p50:.2g}" + (f", worst {name}" if name else "")
         svg.text(_RIGHT + 12, y + 4, text)
     return svg
 
 
 def lag_picture(arrays: StepArrays) -> Svg | None:
-    """Return a map, rank by bucket, of the median ns after the first rank."""
-    lags = arrays.lags
-    if np.isnan(lags).all():
+    """Return a map, rank by bucket, of the median ns after the first rank.
+
+    Of many ranks or buckets a cell stands for several next to each other, and shows the most.
+    """
+    if np.isnan(arrays.lags).all():
         return None
+    lags = _most_of(_most_of(arrays.lags, _MOST_CELLS[0]).T, _MOST_CELLS[1]).T
     ranks, buckets = lags.shape
+    rank_names = _names(arrays.ranks, ranks)
+    bucket_names = _names(arrays.buckets.tolist(), buckets)
     most = float(np.nanmax(lags))
     height = 18.0 if ranks <= 24 else max(5.0, 640.0 / ranks)
     width = min(64.0, (WIDTH - _LEFT - 12) / buckets)
     left, top = _LEFT, 24.0
     svg = Svg(top + ranks * height + 44, "lag of each rank at each bucket")
-    for b in range(0, buckets, ceil(28 / width)):
-        svg.text(left + (b + 0.5) * width, top - 8, str(arrays.buckets[b]), anchor="middle")
+    for b in range(0, buckets, ceil((28 if buckets == len(arrays.buckets) else 56) / width)):
+        svg.text(left + (b + 0.5) * width, top - 8, bucket_names[b], anchor="middle")
     for i in range(0, ranks, ceil(13 / height)):
         y = top + (i + 0.5) * height + 4
-        svg.text(left - 8, y, f"rank {arrays.ranks[i]}", anchor="end")
+        name = rank_names[i]  # a range of them is wide enough by itself
+        svg.text(left - 8, y, name if "-" in name else f"rank {name}", anchor="end")
     for (i, b), lag in np.ndenumerate(lags):
-        where = f"rank {arrays.ranks[i]}, bucket {arrays.buckets[b]}"
+        where = f"rank {rank_names[i]}, bucket {bucket_names[b]}"
         cell = {"x": left + b * width, "y": top + i * height,
                 "width": width - 1, "height": height - 1}  # fmt: skip
         if isnan(lag):
@@ -180,6 +196,27 @@ def lag_picture(arrays: StepArrays) -> Svg | None:
     svg.text(left, bottom + 24, "0")
     svg.text(left + 160, bottom + 24, ms(most), anchor="end")
     return svg
+
+
+def _most_of(lags: Floats, rows: int) -> Floats:
+    """Return rows put together until there are so many at most, the most of each column of them."""
+    if len(lags) <= rows:
+        return lags
+    parts = _parted(len(lags), rows)
+    return np.stack([np.fmax.reduce(lags[first : last + 1], axis=0) for first, last in parts])
+
+
+def _parted(count: int, parts: int) -> list[tuple[int, int]]:
+    """Return first and last of each part of so many things in a row."""
+    each = ceil(count / parts)
+    return [(first, min(first + each, count) - 1) for first in range(0, count, each)]
+
+
+def _names(numbers: Sequence[int], rows: int) -> list[str]:
+    if len(numbers) == rows:
+        return [str(number) for number in numbers]
+    parts = _parted(len(numbers), max(rows, 1))
+    return [f"{numbers[first]}-{numbers[last]}" for first, last in parts]
 
 
 def _strength(share: float) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...records import RunInfo
-from ...records.units import mb, ms, percent
+from ...records.units import mb, ms
 from .facts import Finding, ModelFacts
 from .rules_time import HIDDEN, small_buckets
 
@@ -112,7 +112,7 @@ def hook_sends_what_it_gets(model: ModelFacts, run: RunInfo | None) -> Iterator[
             + (f", and its wait for other ranks {ms(waits)}" if waits else ""),
             "what the cast costs on this machine is not in it",
         ),
-        remedy=remedy,
+        lossy_remedy=remedy,
     )
 
 
@@ -130,15 +130,13 @@ def error_is_large(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
     what = "this rank's own gradients" if error.is_local else "the lossless average"
     evidence = [
         f"median of {error.count} probes against {what}; the largest was {error.most:.2g}",
-        f"{len(bad)} of {len(found)} probed buckets are above {percent(LARGE_ERROR)}",
+        f"{len(bad)} of {len(found)} probed buckets have a relative error above {LARGE_ERROR}",
     ]
     if error.worst is not None:
         evidence.append(f"the worst parameter is {error.worst}")
     if error.has_feedback:
         evidence.append("error feedback sends what was lost with the next steps")
-    what = f"{model.hook} loses {percent(p50)} of"
-    if p50 > 1:
-        what = f"What {model.hook} returns is off by {p50:.3g} times"
+    cosine = "" if error.cosine is None else f", cosine {error.cosine:.2g}"
     remedy = "Compare the loss with an uncompressed run, or compress less."
     if error.has_feedback:
         remedy = ""
@@ -148,7 +146,8 @@ def error_is_large(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
             "scale the loss, or send bfloat16."
         )
     yield Finding(
-        sentence=f"{what} bucket {bucket.bucket}'s gradients (relative L2 error).",
+        sentence=f"What {model.hook} makes of bucket {bucket.bucket}'s gradients has relative "
+        f"error {p50:.3g}{cosine}.",
         bucket=bucket.bucket,
         evidence=tuple(evidence),
         remedy=remedy,

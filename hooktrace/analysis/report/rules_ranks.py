@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...records import RunInfo
-from ...records.units import listed, ms, percent
+from ...records.units import listed, ms, named_ranks, percent
 from .causes import SLOW
 from .facts import Finding, LateRank, ModelFacts, Stall
 from .rules_time import HIDDEN
@@ -15,8 +15,8 @@ def ranks_wait(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
     """Gain of a late rank: its mean margin to the next, at the bucket where that is largest.
 
     Without it all ranks would have waited for the next one instead.  Where no clock tells, it is
-    the waiting at the last bucket: median wire time less that of the rank that waits least, at
-    most the exposed time; a rank is named where it compresses for longer there, by half of that.
+    the median waiting at the last bucket, at most the exposed time; a rank is named where it
+    compresses for longer there, by half of that.
     """
     for late in model.late:
         yield _late_rank(model, late)
@@ -37,14 +37,16 @@ def ranks_wait(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
         remedy = f"Look at what the hook does on rank {rank} before its first collective."
     elif model.is_order_known:
         who = "no rank is last often enough, and by more than the clocks may be off, to be named"
+        if last.waits_for is not None:
+            who = f"most often for rank {last.waits_for.rank}, in {percent(last.waits_for.share)}"
+            who += " of the steps, which is not often enough to call it late"
     yield Finding(
         sentence=f"Ranks wait for each other: of {ms(wire)} that bucket {last.bucket}, the last, "
-        f"is on the wire, the collective itself needs {'' if model.is_whole else 'at most '}"
-        f"{ms(last.transfer_ns)}.",
+        f"is on the wire, {ms(last.wait_ns)} go by until the last rank is in the collective too.",
         rank=rank,
         gain_ns=gain,
         evidence=(
-            "wire time holds the wait for the last rank; the rank that waits least tells the rest",
+            f"from then on it takes {ms(last.transfer_ns)}: that is the transfer",
             who,
         ),
         remedy=remedy,
@@ -68,7 +70,7 @@ def _late_rank(model: ModelFacts, late: LateRank) -> Finding:
     others = "all others wait" if model.is_whole else "all others that have a file wait"
     if len(late.waiting) < len(model.ranks) - 1:
         waits = "waits" if len(late.waiting) == 1 else "wait"
-        others = f"rank {listed(late.waiting)} {waits}"
+        others = f"{named_ranks(late.waiting)} {waits}"
     return Finding(
         sentence=f"{who} is late: at bucket {late.bucket} it is last in "
         f"{percent(late.share)} of the steps, and {others} for it, {ms(late.margin_ns)} a "
@@ -78,7 +80,8 @@ def _late_rank(model: ModelFacts, late: LateRank) -> Finding:
         gain_ns=late.margin_ns,
         evidence=(
             f"clocks are known to {ms(late.uncertainty_ns)}; {since}",
-            f"it is {ms(late.lag_ns)} behind the median rank",
+            f"it is {ms(late.lag_ns)} behind the "
+            f"{'mean of the others' if late.is_of_means else 'median rank'}",
         ),
         remedy=remedy,
     )
@@ -121,6 +124,7 @@ def slow_steps_cost(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]
     yield Finding(
         sentence=f"{count} of {slow.periods} steps {take} {SLOW:g} times the median or "
         f"more: that costs {ms(slow.excess_ns)} a step, {part} {cause}.",
+        steps=slow.steps,
         gain_ns=slow.excess_ns,
         evidence=(
             f"the slowest takes {ms(slow.slowest_ns)}; {noun} {listed(slow.steps, most=6)}",
@@ -159,6 +163,7 @@ def steps_stalled(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
     yield Finding(
         sentence=sentence,
         rank=worst.late_ranks[0] if len(worst.late_ranks) == 1 else None,
+        steps=tuple(one.step for one in model.stalls),
         gain_ns=sum(one.excess_ns for one in model.stalls) / (model.steps + model.probed),
         evidence=tuple(_about(model, worst)),
         remedy="Look at what stopped or held up a rank, its machine or the network at that time.",
@@ -178,7 +183,7 @@ def _about(model: ModelFacts, stall: Stall) -> Iterator[str]:
     missing = "" if model.is_whole else ", or a rank without a file"
     if stall.late_ranks:
         yield (
-            f"{of}it waited for rank {listed(stall.late_ranks)}, whose last bucket was ready up to "
+            f"{of}it waited for {named_ranks(stall.late_ranks)}, whose last bucket was ready up to "
             f"{ms(stall.spread_ns)} later"
         )
     elif stall.spread_ns is not None:

@@ -96,15 +96,14 @@ def last_bucket_is_large(model: ModelFacts, run: RunInfo | None) -> Iterator[Fin
     excess = last.transfer_ns - (quickest.transfer_ns or 0.0)
     if excess < 0.25 * last.transfer_ns:
         return
-    remedy = "Lower bucket_cap_mb, so that less is left for the last bucket, or send it in 16 bits."
+    remedy = "Lower bucket_cap_mb, so that less is left for the last bucket."
+    lossy = "Or send it in 16 bits."
     contents = "it holds the parameters that the forward pass uses first"
     if last.largest is not None:
         contents = f"{percent(last.largest[1])} of it is {last.largest[0]}"
     if last.largest is not None and last.largest[1] > 0.8:
-        remedy = (
-            f"DDP does not split a parameter, so bucket_cap_mb cannot make {last.largest[0]} "
-            "smaller: send this bucket in fewer bytes, or freeze, tie or factor the parameter."
-        )
+        remedy = f"DDP splits no parameter: bucket_cap_mb cannot make {last.largest[0]} smaller."
+        lossy = "Send this bucket in fewer bytes, or freeze, tie or factor the parameter."
     yield Finding(
         sentence=f"Bucket {last.bucket}, the last, is too large to hide: its "
         f"{mb(last.gradient_bytes)} are ready last, and then take "
@@ -119,6 +118,7 @@ def last_bucket_is_large(model: ModelFacts, run: RunInfo | None) -> Iterator[Fin
             contents,
         ),
         remedy=remedy,
+        lossy_remedy=lossy,
     )
 
 

@@ -12,12 +12,17 @@ from dataclasses import dataclass
 import msgspec
 
 from ...records import RunInfo
-from ...records.units import listed
-from ..timeline import RankTrack, Timeline
+from ...records.units import named_ranks
+from ..timeline import RankTrack, Timeline, hangs
+from ..whatif.advise import Advised
+from .advice import advice_fields, advice_of
 from .build_facts import anomaly_facts, model_facts
 from .facts import Finding, ModelFacts
 from .findings import anomaly_findings, findings
-from .step_arrays import StepArrays, settled_steps
+from .provenance import ModelSource, RunSource, model_source, run_source
+from .rules_hangs import hang_facts, hang_findings
+from .settled import settled_steps
+from .step_arrays import StepArrays
 
 SCHEMA = 1
 """Of the JSON: changes when a field changes its name or meaning; new fields may come without."""
@@ -25,19 +30,25 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class ModelReport:
-    """One model: what is known, what is said of it, and what its pictures are drawn from."""
+    """One model: what is known, what is said of it, what pictures are drawn from, what it is.
+
+    ``arrays``: ``None`` where the facts are of merged summaries, of which there are no pictures.
+    ``advised``: of a calibrated run.
+    """
 
     facts: ModelFacts
     findings: list[Finding]
-    arrays: StepArrays
+    arrays: StepArrays | None
+    source: ModelSource
+    advised: Advised | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RunReport:
     """A run.
 
-    ``findings``: anomalies of models of which no step has settled.  ``missing``: sentences, the
-    gravest first.  ``unaligned``: ranks whose clock nobody measured.
+    ``findings``: hangs and anomalies of models of which no step has settled.  ``missing``:
+    sentences, the gravest first.  ``unaligned``: ranks whose clock nobody measured.
     """
 
     run: RunInfo | None
@@ -46,6 +57,7 @@ class RunReport:
     findings: list[Finding]
     missing: list[str]
     unaligned: list[int]
+    source: RunSource
 
     @property
     def headline(self) -> str:
@@ -59,16 +71,24 @@ class RunReport:
         )
 
 
-def build_report(timeline: Timeline, *, model: str | None = None) -> RunReport:
-    """Return the report of a run, of one model or of all that have settled steps."""
+def build_report(
+    timeline: Timeline, *, model: str | None = None, path: str | None = None
+) -> RunReport:
+    """Return the report of a run, of one model or of all that have settled steps.
+
+    ``path``: where the files are, as the report is to say it.
+    """
     models, unsettled = [], []
     for name in [model] if model is not None else timeline.models:
         arrays = settled_steps(timeline, name)
         if arrays is None:
             unsettled.append(name)
             continue
-        facts = model_facts(timeline, arrays)
-        models.append(ModelReport(facts, findings(facts, timeline.run), arrays))
+        source = model_source(timeline, arrays)
+        facts = model_facts(timeline, arrays, source)
+        said = findings(facts, timeline.run)
+        models.append(ModelReport(facts, said, arrays, source, advice_of(timeline, name)))
+    of_none = [""] if model is None else []  # ranks that hung outside of all hooks, before any step
     told = {model for track in timeline.tracks for model, _ in track.unknown_bytes}
     unsampled = (
         f"what {one.facts.model} sends is not known: its hook is opaque, and no step was sampled "
@@ -81,9 +101,13 @@ def build_report(timeline: Timeline, *, model: str | None = None) -> RunReport:
         run=timeline.run,
         ranks=len(timeline.tracks),
         models=models,
-        findings=anomaly_findings(anomaly_facts(timeline, unsettled)),
+        findings=[
+            *hang_findings(hang_facts(hangs(timeline), [*unsettled, *of_none]), 0),
+            *anomaly_findings(anomaly_facts(timeline, unsettled)),
+        ],
         missing=[*_missing(timeline), *_missing_of_ranks(timeline), *unsampled, *never_settled],
         unaligned=timeline.unaligned,
+        source=run_source(timeline, path),
     )
 
 
@@ -95,10 +119,19 @@ def report_json(report: RunReport) -> str:
     content = {
         "schema": SCHEMA,
         "run": report.run,
+        "source": report.source,
         "ranks": report.ranks,
         "unaligned": report.unaligned,
         "missing": report.missing,
-        "models": [{"facts": one.facts, "findings": one.findings} for one in report.models],
+        "models": [
+            {
+                "source": one.source,
+                "facts": one.facts,
+                "findings": one.findings,
+                "advice": None if one.advised is None else advice_fields(one.advised),
+            }
+            for one in report.models
+        ],
         "findings": report.findings,
     }
     return msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n"
@@ -121,28 +154,29 @@ def _missing(timeline: Timeline) -> Iterator[str]:
     size = timeline.run.world_size if timeline.run is not None else len(ranks)
     if absent := set(range(size)) - ranks:
         yield (
-            f"rank {listed(absent)}: no record file; the run has {size} ranks, so whoever is late "
+            f"{named_ranks(absent)}: no record file; the run has {size} ranks, so whoever is late "
             "among them is not seen"
         )
     if timeline.unaligned:
         yield (
-            f"rank {listed(timeline.unaligned)}: the clock was not measured against rank 0's; it "
+            f"{named_ranks(timeline.unaligned)}: the clock was not measured against rank 0's; it "
             "is placed by its wall clock, and no rank is called late by it"
         )
     if timeline.other_runs:
-        others = listed(track.rank for track in timeline.other_runs)
-        yield f"rank {others}: the file is of another run and was left out"
+        others = named_ranks(track.rank for track in timeline.other_runs)
+        yield f"{others}: the file is of another run and was left out"
 
 
 def _missing_of_ranks(timeline: Timeline) -> list[str]:
     ranks: dict[str, list[int]] = {}
     for track in timeline.tracks:
-        for text in _missing_of(track):
+        for text in missing_of(track):
             ranks.setdefault(text, []).append(track.rank)
-    return [f"rank {listed(of_text)}: {text}" for text, of_text in ranks.items()]
+    return [f"{named_ranks(of_text)}: {text}" for text, of_text in ranks.items()]
 
 
-def _missing_of(track: RankTrack) -> Iterator[str]:
+def missing_of(track: RankTrack) -> Iterator[str]:
+    """Yield what one rank's files do not say, a sentence each."""
     records = track.records
     if records.skipped:
         line, reason = records.skipped[0]

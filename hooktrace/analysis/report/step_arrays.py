@@ -1,11 +1,11 @@
 """One model's settled steps as dense arrays: (rank, step) and (rank, step, bucket).
 
-    Timeline --rows of the last generation that count--> StepArrays: float64, NaN where unknown
+    Timeline --settled.py--> Rows that count of each rank --> StepArrays: float64, NaN where unknown
 
-Only steps whose times enter statistics are in the arrays: complete, not warm-up, not a shadow, not
-probed.  Bytes and errors are those of probed steps too.  Times of day count from the first bucket
-of their step on any rank, in rank 0's clock, so that a double holds them to the nanosecond.  An
-array is made when it is first asked for, and those that few ask for are not kept.
+Bytes and errors are those of probed steps too.  Times of day count
+from the first bucket of their step on any rank, in rank 0's clock, so that a double holds them to
+the nanosecond.  An array is made when it is first asked for, and those that few ask for are not
+kept.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from ...records import ErrorRecord
 from ..timeline import STAGE_NAMES, UNKNOWN, Ints, RankClock, RankTrack, Timeline
+from .waited import Waited, waited
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -43,8 +44,8 @@ def medians(values: Floats, axis: int) -> Floats:
     return found
 
 
-class _Rows(NamedTuple):
-    """The rows of one rank that count, of its steps and buckets; ``all_...``: probed ones too."""
+class Rows(NamedTuple):
+    """The rows of one rank that count; ``all_...``: also of steps that were probed, or hung."""
 
     track: RankTrack
     clock: RankClock
@@ -62,8 +63,10 @@ class StepArrays:
     last.
     """
 
-    def __init__(self, names: tuple[str, str], generation: int, rows: Sequence[_Rows]) -> None:
-        self.model, self.hook = names
+    def __init__(
+        self, timeline: Timeline, names: tuple[str, str], generation: int, rows: Sequence[Rows]
+    ) -> None:
+        self._timeline, (self.model, self.hook) = timeline, names
         self.generation = generation
         self.ranks = [own.track.rank for own in rows]
         self._rows = rows
@@ -82,7 +85,7 @@ class StepArrays:
         of_bucket = np.searchsorted(self.buckets, bucket) * (len(rows) * len(self.steps))
         self._bucket_at = of_bucket + of_rank + np.searchsorted(self.steps, step_of_bucket)
 
-    def _joined(self, values: Callable[[_Rows], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    def _joined(self, values: Callable[[Rows], npt.NDArray[Any]]) -> npt.NDArray[Any]:
         """Return what ``values`` gives for each rank, one rank after another."""
         return np.concatenate([values(own) for own in self._rows])
 
@@ -137,20 +140,24 @@ class StepArrays:
         return 1 - self.exposed / self.busy
 
     @cached_property
+    def started(self) -> Ints:
+        """When the first bucket was ready on any rank, by rank 0's clock, (S,)."""
+        first = self._joined(lambda own: own.clock.common(own.track.steps.first_ready[own.steps]))
+        origin: Ints = np.full(len(self.steps), np.iinfo(np.int64).max)
+        np.minimum.at(origin, self._step_at % len(origin), first)
+        return origin
+
+    @cached_property
     def called(self) -> Floats:
         """When the hook was called, (R, S, B)."""
-        first = self._joined(lambda own: own.clock.common(own.track.steps.first_ready[own.steps]))
-        called = self._joined(lambda own: own.clock.common(_called(own)))
-        origin = np.full(len(self.steps), np.iinfo(np.int64).max)
-        np.minimum.at(origin, self._step_at % len(origin), first)
+        called, origin = self._joined(lambda own: own.clock.common(_called(own))), self.started
         return self._by_bucket(called - origin[self._bucket_at % len(origin)])
 
     @cached_property
     def uncertainty(self) -> Floats:
         """By how much ``called`` may be off beside another rank's, (R, S, B)."""
-        return self._by_bucket(
-            _known(self._joined(lambda own: own.clock.uncertainty(_called(own))))
-        )
+        unsure = self._joined(lambda own: own.clock.uncertainty(_called(own)))
+        return self._by_bucket(_known(unsure))
 
     @cached_property
     def lags(self) -> Floats:
@@ -200,6 +207,12 @@ class StepArrays:
             found[STAGE_NAMES[at]] = np.where(np.isnan(self.done), np.nan, values)
         return found
 
+    @cached_property
+    def waited(self) -> Waited:
+        """What of the wire stages was waiting for the last rank."""
+        rows = [own.buckets for own in self._rows]
+        return waited(self._timeline, self.model, rows, lambda ns: self._by_bucket(_known(ns)))
+
     def sent(self, bucket: int | None = None) -> Floats:
         """Return the wire bytes of all steps, or of a bucket in them, probed ones too, flat."""
         if bucket is None:
@@ -217,7 +230,7 @@ class StepArrays:
         """The longest exposed time on any rank of each probed step, by its number."""
         found: dict[int, float] = {}
         for own in self._rows:
-            rows = own.all_steps & ~own.steps
+            rows = own.all_steps & own.track.steps.having("probed")
             exposed = own.track.steps.exposed[rows].tolist()
             for step, ns in zip(own.track.steps.step[rows].tolist(), exposed, strict=True):
                 found[step] = max(found.get(step, 0.0), float(ns))
@@ -233,6 +246,12 @@ class StepArrays:
                     found.setdefault(int(own.track.buckets.bucket[row]), []).append(error)
         return found
 
+    def rows_of_rank(self, i: int) -> tuple[RankTrack, Ints, Ints, Ints]:
+        """Return the track of the ``i``-th rank, rows in its ``buckets``, their place (S, B)."""
+        columns, rows = self._rows[i].track.buckets, np.flatnonzero(self._rows[i].buckets)
+        places = np.searchsorted(self.buckets, columns.bucket[rows])
+        return self._rows[i].track, rows, np.searchsorted(self.steps, columns.step[rows]), places
+
     def rows_of_step(self, i: int, s: int) -> tuple[RankTrack, list[tuple[int, int]]]:
         """Return the track of the ``i``-th rank, and row and place of each bucket of a step."""
         own = self._rows[i]
@@ -241,38 +260,11 @@ class StepArrays:
         return own.track, list(zip(rows.tolist(), places.tolist(), strict=True))
 
 
-def settled_steps(timeline: Timeline, model: str) -> StepArrays | None:
-    """Return the arrays of a model's last generation; ``None`` where no step of it counts."""
-    counted = [track.is_of(track.steps, model) & track.steps.counts for track in timeline.tracks]
-    ranks = list(zip(timeline.tracks, timeline.clocks, counted, strict=True))
-    last = int(max(track.steps.generation[own].max(initial=-1) for track, _, own in ranks))
-    if last < 0:
-        return None
-    rows = []
-    for track, clock, own in ranks:
-        steps = own & (track.steps.generation == last)
-        settled = track.is_of(track.steps, model) & track.steps.settled
-        settled &= track.steps.generation == last
-        every = _buckets_of(track, track.steps.step[settled], model, last)
-        probed = np.isin(track.buckets.step, track.steps.step[settled & ~steps])
-        rows.append(_Rows(track, clock, steps, every & ~probed, settled, every))
-    names = [names for track in timeline.tracks for names in track.models if names[0] == model]
-    return StepArrays(names[-1], last, rows)
-
-
-def _buckets_of(track: RankTrack, steps: Ints, model: str, generation: int) -> Bools:
-    columns = track.buckets
-    odd = columns.having("shadow") | columns.having("warmup") | columns.having("exception")
-    of_generation = track.is_of(columns, model) & (columns.generation == generation)
-    found: Bools = of_generation & ~odd & np.isin(columns.step, steps)
-    return found
-
-
-def _called(own: _Rows) -> Ints:
+def _called(own: Rows) -> Ints:
     return own.track.buckets.called[own.buckets]
 
 
-def _count_of_stages(own: _Rows) -> Ints:
+def _count_of_stages(own: Rows) -> Ints:
     """Return how many buckets of a rank go through each stage."""
     names = own.track.stages.name[np.repeat(own.buckets, own.track.buckets.stages)]
     return np.bincount(names, minlength=len(STAGE_NAMES))

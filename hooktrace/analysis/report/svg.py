@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from math import floor, log10
 
@@ -57,6 +57,18 @@ class Svg:
     def path(self, path: str, cls: str) -> None:
         """Add a path of ``curve`` or ``box``."""
         self._add("path", cls, {}, "", f' d="{path}"')
+
+    def hatched(self, boxes: Iterable[tuple[float, float, float]], height: float) -> None:
+        """Add hatched boxes of one height, each from ``x, y`` and so wide.
+
+        The stripes are a dashed line as thick as the box is high: a pattern would have to be named
+        by a URL.
+        """
+        found = list(boxes)
+        if found:
+            self.path("".join(box(x, y, width, height) for x, y, width in found), "pale")
+            lines = "".join(f"M{_n(x)} {_n(y + height / 2)}h{_n(width)}" for x, y, width in found)
+            self._add("path", "wait", {"stroke-width": height}, "", f' d="{lines}"')
 
     def _add(
         self, tag: str, cls: str, numbers: dict[str, float], content: str, more: str = ""

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from ...records import STAGES
-from ...records.units import mb_per_second, megabytes, milliseconds, percent
+from ...records.units import mb_per_second, megabytes, milliseconds, ms, percent
 from .facts import BucketFacts, ModelFacts, RankFacts
 
 
@@ -22,12 +22,12 @@ def stages_of(model: ModelFacts) -> list[str]:
     return [name for name in STAGES if any(name in b.stages for b in model.buckets)]
 
 
-def bucket_columns(model: ModelFacts) -> Columns:
-    """Return a row for each bucket: sizes in MB, times in ms, busbw in MB/s."""
+def bucket_columns(model: ModelFacts, buckets: Iterable[BucketFacts] | None = None) -> Columns:
+    """Return a row for each bucket, or some: sizes in MB, times in ms, busbw in MB/s."""
     stages = stages_of(model)
     names = ["bucket", "gradients", "sent", "ready", "time", "p95", *stages]
-    names += ["wait", "tail", "busbw", "error"]
-    return Columns(names, [_bucket_row(bucket, stages) for bucket in model.buckets])
+    names += ["wait", "waits for", "tail", "busbw", "error"]
+    return Columns(names, [_bucket_row(b, stages) for b in buckets or model.buckets])
 
 
 def _bucket_row(b: BucketFacts, stages: list[str]) -> list[str]:
@@ -38,10 +38,34 @@ def _bucket_row(b: BucketFacts, stages: list[str]) -> list[str]:
         megabytes(b.gradient_bytes),
         megabytes(b.wire_bytes),
         *map(milliseconds, times),
+        waits_for(b),
         percent(b.tail_share),
         mb_per_second(b.busbw_bytes_per_second),
         "-" if b.error is None else f"{b.error.p50:.2g}",
     ]
+
+
+def waits_for(bucket: BucketFacts) -> str:
+    """Return whom a bucket waits for most often, and how often; ``-`` where nobody knows."""
+    whom = bucket.waits_for
+    return "-" if whom is None else f"rank {whom.rank}, {percent(whom.share)}"
+
+
+def about_small(model: ModelFacts) -> str:
+    """Return which gains are small."""
+    noise = model.period_noise_ns
+    off = "" if noise is None else f", or below the {ms(noise)} by which its median may be off"
+    return f"below 3 % of a step{off}; not worth a lossy change"
+
+
+def about_waits(model: ModelFacts) -> str:
+    """Return what the columns of waits are, or why nothing is in them."""
+    if model.wait_unknown is not None:
+        return f"wait: not known, as {model.wait_unknown}"
+    whom = "; waits for: who is last more often than by chance, and in which share of the steps"
+    if not any(bucket.waits_for for bucket in model.buckets):
+        whom = ""
+    return f"wait: the part of wire until the last rank is there{whom}"
 
 
 def rank_columns(ranks: Iterable[RankFacts]) -> Columns:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from ...records.units import bandwidth, mb, ms, percent
+from ..whatif.advise import Advised
+from ..whatif.advised_words import advice_text, loss_text, verdict
+from .advice import about_advice
 from .facts import Finding, ModelFacts
+from .provenance import model_lines, run_lines
 from .run_report import ModelReport, RunReport
-from .tables import Columns, bucket_columns, rank_columns
+from .tables import Columns, about_small, about_waits, bucket_columns, rank_columns
 
 _MOST_RANKS = 16
 
@@ -18,6 +24,7 @@ _MOST_RANKS = 16
 def print_report(console: Console, report: RunReport) -> None:
     """Print a report; a name from the files is never taken as markup."""
     console.print(Text(report.headline, style="bold"))
+    _print_lines(console, run_lines(report.source))
     for model in report.models:
         _print_model(console, model)
     _print_findings(console, report.findings)
@@ -26,6 +33,22 @@ def print_report(console: Console, report: RunReport) -> None:
         console.print(Text("What is missing", style="bold"))
         for line in report.missing:
             console.print(_item("-", Text(line, style="yellow")))
+    for model in report.models:
+        if model.advised is not None:
+            _print_advice(console, model.advised)
+
+
+def _print_advice(console: Console, advised: Advised) -> None:
+    answer = advised.answer
+    console.print()
+    console.print(Text(f"Advice for {answer.today.model}, predicted", style="bold"))
+    console.print(Text(verdict(advised)))
+    for one in advised.lines:
+        said = Text(f"{advice_text(answer, one)}; {loss_text(answer, one.prediction)}")
+        console.print(_item(Text(ms(1e6 * one.gain_ms), style="bold green"), said, width=9))
+    for text in answer.doubts:
+        console.print(_item("-", Text(text, style="yellow")))
+    console.print(Text(about_advice(advised), style="dim italic"))
 
 
 def _print_model(console: Console, model: ModelReport) -> None:
@@ -39,10 +62,21 @@ def _print_model(console: Console, model: ModelReport) -> None:
     ]
     console.print()
     console.print(Text.assemble((facts.model, "bold"), f": {', '.join(said)}"))
-    _print_findings(console, model.findings)
+    _print_lines(console, model_lines(model.source))
+    _print_findings(console, [one for one in model.findings if not one.is_small])
+    _print_small(console, model)
     for table in (_bucket_table(facts), _rank_table(facts)):
         console.print()
         console.print(table)
+
+
+def _print_lines(console: Console, lines: Iterable[tuple[str, str]]) -> None:
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(no_wrap=True, style="dim")
+    grid.add_column(overflow="fold")
+    for name, text in lines:
+        grid.add_row(Text(name), Text(text))
+    console.print(Padding(grid, (0, 0, 0, 1)))
 
 
 def _print_findings(console: Console, found: list[Finding]) -> None:
@@ -52,31 +86,41 @@ def _print_findings(console: Console, found: list[Finding]) -> None:
     console.print(Text("Findings, by what each step would gain at most", style="bold"))
     for one in found:
         if one.is_wrong:
-            label = Text("wrong", style="bold red")
+            label = Text("hang" if one.rule == "ranks_hung" else "wrong", style="bold red")
         elif one.gain_ns is None:
             label = Text("-")
         else:
             label = Text(ms(one.gain_ns), style="bold green")
         lines: list[RenderableType] = [Text(one.sentence)]
         lines += [Text(f"· {text}", style="dim") for text in one.evidence]
-        if one.remedy:
-            lines.append(Text(f"→ {one.remedy}", style="cyan"))
+        if remedy := f"{one.remedy} {one.lossy_remedy}".strip():
+            lines.append(Text(f"→ {remedy}", style="cyan"))
         console.print(_item(label, Group(*lines), width=9))
     console.print(
         Text("Gains are upper bounds and overlap: they do not add up.", style="dim italic")
     )
 
 
+def _print_small(console: Console, model: ModelReport) -> None:
+    small = [one for one in model.findings if one.is_small]
+    if small:
+        console.print()
+        console.print(Text(f"Small: {about_small(model.facts)}", style="bold"))
+    for one in small:
+        said = f"{one.sentence} {one.remedy}".strip()
+        console.print(_item(Text(ms(one.gain_ns), style="dim"), Text(said, style="dim"), width=9))
+
+
 def _item(label: Text | str, body: RenderableType, *, width: int = 1) -> RenderableType:
     grid = Table.grid(padding=(0, 1))
     grid.add_column(width=width, justify="right", no_wrap=True)
-    grid.add_column()
+    grid.add_column(overflow="fold")
     grid.add_row(label, body)
     return Padding(grid, (0, 0, 0, 1))
 
 
 _SHORT = {"gradients": "grad", "compress": "comp", "decompress": "decomp"}
-_LEFT_OUT = {"ready"}
+_LEFT_OUT = {"ready", "waits for"}
 """Columns for which a terminal has no room."""
 
 
@@ -95,11 +139,10 @@ def _table(title: str, caption: str, columns: Columns) -> Table:
 
 
 def _bucket_table(model: ModelFacts) -> Table:
-    last = "the last rank" if model.is_whole else "the last rank that has a file"
     return _table(
         f"Buckets: medians over {len(model.ranks)} ranks, {model.clock} times",
-        f"sizes in MB, times in ms; wait: the part of wire until {last} is there; tail: "
-        "share of what is exposed; busbw (nccl-tests) in MB/s; error: relative L2",
+        f"sizes in MB, times in ms; {about_waits(model)}; tail: share of what is exposed; "
+        "busbw (nccl-tests) in MB/s; error: relative L2",
         bucket_columns(model),
     )
 

@@ -9,6 +9,7 @@ In go the record files under TensorBoard's logdir; out come JSON answers that th
                                        scene.py            one model of a Timeline -> sorted arrays
                                        level_of_detail.py  a stretch and a width -> what to draw
                                        bucket_detail.py    all numbers of one bucket
+                                       search.py           what a text finds
                                        run_summary.py      slow steps, anomalies, late ranks
 
 TensorBoard finds it by the entry point group ``tensorboard_plugins``.

@@ -11,9 +11,11 @@ import numpy as np
 
 from ...records import ErrorRecord
 from ...records.units import exact_ms, size
-from ..timeline import FLAGS, STAGE_NAMES, UNKNOWN, RankTrack
+from ..timeline import FLAGS, STAGE_NAMES, UNKNOWN, Ints, RankTrack
 from .runs import NotThereError
-from .scene import RankScene, Scene
+from .scene import KINDS, RankScene, Scene
+from .spoken import spoken
+from .wait_words import wait_sentence
 
 MAX_NAMES = 40
 """Parameter names in a detail; the number of the others is told."""
@@ -37,6 +39,7 @@ def bucket_detail(scene: Scene, rank: int, row: int) -> dict[str, Any]:
     error = track.errors.get(row)
     names = _parameters(own, row)
     return {
+        "id": row,
         "title": f"bucket {columns.bucket[row]}, step {columns.step[row]}, rank {rank}",
         "start": int(own.buckets.start[at]),
         "end": int(own.buckets.end[at]),
@@ -48,10 +51,12 @@ def bucket_detail(scene: Scene, rank: int, row: int) -> dict[str, Any]:
             *([["marks", ", ".join(flags).replace("_", " ")]] if flags else []),
         ],
         "times": _times(own, at, row),
-        "stages": [
-            [name, STAGE_NAMES[name], exact_ms(ns), "derived" if derived else ""]
-            for name, ns, derived in _stages(track, row)
-        ],
+        "stages": _stage_rows(own, row),
+        "spoken": spoken(
+            scene, own, at, [(STAGE_NAMES[n], ns) for n, ns, _ in _stages(track, row)],
+            _wires(track, row),
+        ),
+        "waiting": wait_sentence(scene, own, _wires(track, row)),
         "bytes": _bytes(track, row),
         "late": _lateness(scene, own, at),
         "error": [] if error is None else _error(error),
@@ -62,6 +67,15 @@ def bucket_detail(scene: Scene, rank: int, row: int) -> dict[str, Any]:
         "parameters": names[:MAX_NAMES],
         "more_parameters": max(0, len(names) - MAX_NAMES),
     }  # fmt: skip
+
+
+def row_of(scene: Scene, rank: int, step: int, bucket: int) -> int:
+    """Return the row of a bucket in its rank's file; raises ``NotThereError`` where it has none."""
+    for own in scene.ranks:
+        places = np.flatnonzero((own.step == step) & (own.bucket == bucket))
+        if own.rank == rank and len(places):
+            return int(own.buckets.row[places[0]])
+    raise NotThereError(f"rank {rank} has no bucket {bucket} in step {step}")
 
 
 def _times(own: RankScene, at: int, row: int) -> list[list[str]]:
@@ -78,6 +92,28 @@ def _stages(track: RankTrack, row: int) -> list[tuple[int, int, bool]]:
     stages, (rows, _) = track.stages, track.stages_of(np.array([row]))
     names, spent = stages.name[rows], stages.end[rows] - stages.start[rows]
     return list(zip(names.tolist(), spent.tolist(), stages.derived[rows].tolist(), strict=True))
+
+
+def _wires(track: RankTrack, row: int) -> Ints:
+    """Return the rows of a bucket's wire stages."""
+    rows = track.stages_of(np.array([row]))[0]
+    found: Ints = rows[track.stages.name[rows] == STAGE_NAMES.index("wire")]
+    return found
+
+
+def _stage_rows(own: RankScene, row: int) -> list[list[int | str]]:
+    """Return kind, name, duration and a note of each stage; a wire that waited is two rows."""
+    rows: list[list[int | str]] = []
+    waits = iter(own.waited[_wires(own.track, row)].tolist())
+    for kind, ns, derived in _stages(own.track, row):
+        note = "derived" if derived else ""
+        waited = next(waits) if STAGE_NAMES[kind] == "wire" else 0
+        if waited > 0:
+            rows.append([KINDS.index("wait"), "wire: wait", exact_ms(waited), note])
+            rows.append([kind, "wire: transfer", exact_ms(ns - waited), note])
+        else:
+            rows.append([kind, STAGE_NAMES[kind], exact_ms(ns), note])
+    return rows
 
 
 def _bytes(track: RankTrack, row: int) -> list[list[str]]:

@@ -26,6 +26,7 @@ from ..timeline import (
     read_in_turns,
     timeline_of,
 )
+from .run_paths import RunPaths
 from .runs import NotThereError
 from .scene import Scene, scene_of
 
@@ -51,6 +52,7 @@ class Snapshot:
     total_bytes: int
     errors: dict[str, str]
     _scenes: dict[str, Scene] = field(default_factory=dict)
+    _paths: dict[str, RunPaths] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def scene(self, model: str) -> Scene:
@@ -61,6 +63,12 @@ class Snapshot:
                     raise NotThereError("the run has no such model")
                 self._scenes[model] = scene_of(self.timeline, model)
             return self._scenes[model]
+
+    def paths(self, model: str) -> RunPaths:
+        """Return a model's critical paths; raises as ``scene`` does."""
+        scene = self.scene(model)
+        with self._lock:
+            return self._paths.setdefault(model, RunPaths(self.timeline, scene))
 
 
 class RunReader:

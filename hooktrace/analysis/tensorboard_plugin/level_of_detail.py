@@ -1,6 +1,6 @@
 """What to draw of a stretch of time: single bars where they are wide enough, else merged ones.
 
-    Scene, t0, t1, width in px --picture--> per rank: bars with stages, bins, steps, marks
+    Scene, t0, t1, width in px --picture--> per rank: bars with stages, bins, steps, marks, hangs
 
 A bucket that is at least ``narrowest`` px wide is a bar of its own.  All others go into bins of
 their lane: how much of the bin they cover, and the shares of the stages.  ``narrowest`` is doubled
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..timeline import STAGE_NAMES, Ints
-from .scene import LATE, RankScene, Scene
+from .scene import KINDS, LATE, RankScene, Scene
 
 MAX_BARS = 2500
 """Single bars in a picture, all ranks together."""
@@ -25,7 +25,7 @@ MAX_BINS = 8000
 MAX_STEPS = 2000
 """Steps in a picture; beyond it there is room for none."""
 MAX_MARKS = 300
-"""Anomalies and rebuilds each rank shows at once."""
+"""Anomalies, rebuilds and hangs each rank shows at once."""
 _NARROWEST_PX = 3.0
 _BIN_PX = 3.0
 
@@ -54,6 +54,7 @@ def picture(scene: Scene, t0: int, t1: int, width: int) -> dict[str, Any]:
             "bins": _bins(rank, merged, grid),
             "steps": _steps(rank, steps if with_steps else steps[:0], t0),
             "marks": _marks(rank, t0, t1),
+            "hangs": _hangs(rank, t0, t1),
         }
         for rank, rows, duration, merged, steps in zip(
             scene.ranks, inside, durations, narrow, of_steps, strict=True
@@ -65,6 +66,7 @@ def picture(scene: Scene, t0: int, t1: int, width: int) -> dict[str, Any]:
         "bin_ns": grid.bin_ns,
         "merged": sum(map(len, narrow)),
         "single": sum(map(len, inside)) - sum(map(len, narrow)),
+        "wait_unknown": scene.waits.why_unknown,
         "ruler": _ruler(scene, of_steps, t0, width),
         "ranks": ranks,
     }
@@ -87,6 +89,7 @@ def _bars(rank: RankScene, at: Ints, t0: int) -> dict[str, Any]:
     # Cut to the bucket, as in the Perfetto file.
     from_ns = np.clip(begin + stages.start[index], begin, last)
     to_ns = np.clip(begin + stages.end[index], from_ns, last)
+    wires = index[stages.name[index] == STAGE_NAMES.index("wire")]
     return {
         "id": row.tolist(),
         "lane": rank.lane[at].tolist(),
@@ -99,6 +102,9 @@ def _bars(rank: RankScene, at: Ints, t0: int) -> dict[str, Any]:
         "stage": stages.name[index].tolist(),
         "stage_start": (from_ns - t0).tolist(),
         "stage_end": (to_ns - t0).tolist(),
+        # An entry a wire stage.
+        "wait": rank.waited[wires].tolist(),
+        "wait_for": rank.waited_for[wires].tolist(),
     }
 
 
@@ -131,7 +137,7 @@ def _grid(scene: Scene, narrow: list[Ints], t0: int, t1: int, width: int) -> _Gr
 
 
 def _bins(rank: RankScene, at: Ints, grid: _Grid) -> dict[str, Any]:
-    kinds = len(STAGE_NAMES) + 1
+    kinds = len(KINDS)
     cell = grid.cells(rank, at)
     size = grid.lanes * grid.bins
     count = np.bincount(cell, minlength=size)
@@ -185,6 +191,14 @@ def _ruler(scene: Scene, of_steps: list[Ints], t0: int, width: int) -> dict[str,
 def _next_round(every: int) -> int:
     """Return 2 after 1, 5 after 2, 10 after 5, and so on."""
     return every * 5 // 2 if str(every)[0] == "2" else every * 2
+
+
+def _hangs(rank: RankScene, t0: int, t1: int) -> list[dict[str, Any]]:
+    return [
+        bar.drawn(rank.rank, t0)
+        for bar in rank.hangs
+        if bar.start <= t1 and (bar.end is None or bar.end >= t0)
+    ][:MAX_MARKS]
 
 
 def _marks(rank: RankScene, t0: int, t1: int) -> list[dict[str, Any]]:

@@ -2,10 +2,17 @@
 
     GET runs                               -> names
     GET run?run                            -> models, ranks, what could not be read, how far it is
-    GET view?run&model&t0&t1&width         -> what to draw (level_of_detail.py)
-    GET summary?run&model                  -> overview and lists (run_summary.py)
+    GET view?run&model&t0&t1&width         -> what to draw (level_of_detail.py); with ranks and
+                                              strips of some of them (chosen_ranks.py)
+    GET summary?run&model                  -> lists (run_summary.py), bands (run_bands.py)
     GET step?run&model&step                -> where a step is
+    GET heat?run&model&value&columns       -> ranks by steps (heat_map.py)
+    GET selection?run&model&t0&t1&ranks    -> a stretch of time in numbers (selection.py)
+    GET search?run&model&text              -> what a text finds (search.py)
     GET bucket?run&model&rank&id           -> all numbers of one bucket (bucket_detail.py)
+    GET bucket?run&model&rank&step&bucket  -> the same, of who does not know its id
+    GET path?run&model&step                -> the critical path of a step (run_paths.py)
+    GET path_sums?run&model                -> of a sample of steps, and who is waited for
 
 Anything that names nothing is answered with 404, a number that is none with 400; ``error`` says
 why.  Answers hold names from files as they are: the page writes them as text, never as markup.
@@ -22,11 +29,17 @@ from tensorboard.backend import http_util
 from tensorboard.plugins import base_plugin
 from werkzeug import wrappers
 
-from .bucket_detail import bucket_detail
+from ...records.units import named_ranks
+from .bucket_detail import bucket_detail, row_of
 from .cache import RunCache, Snapshot
+from .chosen_ranks import as_strips, of_ranks, ranks_of
+from .heat_map import heat_map
 from .level_of_detail import picture
+from .run_bands import run_bands
 from .run_summary import step_of, summary_of
 from .runs import NotThereError, Runs
+from .search import search
+from .selection import selection
 
 _STATIC = Path(__file__).parent / "static"
 _TYPES = {".js": "text/javascript", ".css": "text/css"}
@@ -50,7 +63,10 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
         """Return the routes; a file of the page has one of its own, none is looked up by name."""
         apps = {
             f"/{name}": _serving(getattr(self, f"_serve_{name}"))
-            for name in ("runs", "run", "view", "summary", "step", "bucket")
+            for name in (
+                *("runs", "run", "view", "summary", "step", "heat", "selection", "search"),
+                *("bucket", "path", "path_sums"),
+            )
         }
         for path in _STATIC.iterdir():
             if path.suffix in _TYPES:
@@ -78,11 +94,13 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
         snapshot = self._cache.refresh(request.args.get("run", ""), _BUDGET_S)
         timeline = snapshot.timeline
         unaligned = set(timeline.unaligned)
+        others = [track.rank for track in timeline.other_runs]
         run = timeline.run
         return {
             **_progress(snapshot),
             "run_id": run.run_id if run is not None else None,
             "world_size": run.world_size if run is not None else None,
+            "predicted": run is not None and run.predicted,
             "models": [_model(snapshot, name) for name in timeline.models],
             "ranks": [
                 {
@@ -97,13 +115,17 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
                 }
                 for track in timeline.tracks
             ],
-            "other_runs": [track.rank for track in timeline.other_runs],
+            "unaligned": named_ranks(unaligned) if unaligned else "",
+            "other_runs": others,
+            "of_other_runs": named_ranks(others) if others else "",
             "errors": [[name, why] for name, why in snapshot.errors.items()],
         }
 
     def _serve_view(self, request: wrappers.Request) -> dict[str, Any]:
         snapshot = self._snapshot(request)
         scene = snapshot.scene(request.args.get("model", ""))
+        scene = of_ranks(scene, ranks_of(request.args.get("ranks", "")))
+        scene = as_strips(scene) if request.args.get("strips") else scene
         width = min(_number(request, "width"), _MAX_WIDTH_PX)
         found = picture(scene, _number(request, "t0"), _number(request, "t1"), width)
         return {**_progress(snapshot), "extent": scene.extent, "lanes": scene.lanes, **found}
@@ -111,15 +133,45 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
     def _serve_summary(self, request: wrappers.Request) -> dict[str, Any]:
         snapshot = self._snapshot(request)
         scene = snapshot.scene(request.args.get("model", ""))
-        return {"version": snapshot.version, "extent": scene.extent, **summary_of(scene)}
+        bands = run_bands(snapshot.timeline, scene)
+        found = {"version": snapshot.version, "extent": scene.extent, "bands": bands}
+        return {**found, **summary_of(scene)}
 
     def _serve_step(self, request: wrappers.Request) -> dict[str, Any]:
         scene = self._snapshot(request).scene(request.args.get("model", ""))
         return step_of(scene, _number(request, "step"))
 
+    def _serve_heat(self, request: wrappers.Request) -> dict[str, Any]:
+        snapshot = self._snapshot(request)
+        scene = snapshot.scene(request.args.get("model", ""))
+        value, columns = request.args.get("value", ""), _number(request, "columns")
+        return {**_progress(snapshot), **heat_map(snapshot.timeline, scene, value, columns)}
+
+    def _serve_selection(self, request: wrappers.Request) -> dict[str, Any]:
+        snapshot = self._snapshot(request)
+        scene = snapshot.scene(request.args.get("model", ""))
+        some = of_ranks(scene, ranks_of(request.args.get("ranks", "")))
+        t0, t1 = _number(request, "t0"), _number(request, "t1")
+        return {**_progress(snapshot), **selection(some, t0, t1)}
+
+    def _serve_search(self, request: wrappers.Request) -> dict[str, Any]:
+        scene = self._snapshot(request).scene(request.args.get("model", ""))
+        return search(scene, request.args.get("text", ""))
+
     def _serve_bucket(self, request: wrappers.Request) -> dict[str, Any]:
         scene = self._snapshot(request).scene(request.args.get("model", ""))
-        return bucket_detail(scene, _number(request, "rank"), _number(request, "id"))
+        rank = _number(request, "rank")
+        if "id" in request.args:
+            return bucket_detail(scene, rank, _number(request, "id"))
+        row = row_of(scene, rank, _number(request, "step"), _number(request, "bucket"))
+        return bucket_detail(scene, rank, row)
+
+    def _serve_path(self, request: wrappers.Request) -> dict[str, Any]:
+        paths = self._snapshot(request).paths(request.args.get("model", ""))
+        return paths.step(_number(request, "step"))
+
+    def _serve_path_sums(self, request: wrappers.Request) -> dict[str, Any]:
+        return self._snapshot(request).paths(request.args.get("model", "")).sums
 
     def _snapshot(self, request: wrappers.Request) -> Snapshot:
         return self._cache.get(request.args.get("run", ""), _BUDGET_S)

@@ -1,50 +1,59 @@
-"""Steps of a scene: an overview of the whole run, the slowest, what went wrong, who was late.
+"""Steps of a scene: the slowest, what went wrong, who was late.
 
-Scene --summary_of--> overview (one value a bin), lists that a click jumps from
-Scene, step --step_of--> when it was
+Scene --summary_of--> lists that a click jumps from
+Scene, step --step_of--> when it was, and how long it took
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import numpy as np
 
-from ..timeline import Ints
+from ...records.units import named_ranks, percent
+from ..timeline import OFTEN, UNKNOWN, Ints
 from .runs import NotThereError
 from .scene import RankScene, Scene
 
 MAX_LISTED = 30
 """Rows in each list."""
-OVERVIEW_BINS = 600
 
 
 def summary_of(scene: Scene) -> dict[str, Any]:
-    """Return the lists and the overview; times in ns since the origin."""
+    """Return the lists; times in ns since the origin."""
     steps = _merged(scene)
     numbers = steps["step"]
+    wrong = wrong_of(scene)
     return {
         "first_step": int(numbers[0]) if len(numbers) else 0,
         "last_step": int(numbers[-1]) if len(numbers) else 0,
         "count": len(steps["step"]),
         "slowest": _largest(steps, "period"),
         "exposed": _largest(steps, "exposed"),
-        "overview": _overview(scene, steps),
-        "anomalies": _anomalies(scene.ranks),
-        "anomaly_count": sum(len(r.anomalies) for r in scene.ranks),
+        "anomalies": wrong[:MAX_LISTED],
+        "anomaly_count": len(wrong),
         "rebuilds": _rebuilds(scene.ranks),
         "late": _late(scene),
+        "usual_exposed": _usual_exposed(scene),
+        "late_note": _late_note(scene),
     }
 
 
+def wrong_of(scene: Scene) -> list[dict[str, Any]]:
+    """Return the hangs, and the anomalies by when they were."""
+    return [*_hangs(scene), *_anomalies(scene)]
+
+
 def step_of(scene: Scene, step: int) -> dict[str, int]:
-    """Return where a step is, or the nearest one; raises ``NotThereError`` where there are none."""
+    """Return where a step is, or the nearest one, and its largest period and exposed time.
+
+    Those are -1 where they are not known.  Raises ``NotThereError`` where there are no steps.
+    """
     steps = _merged(scene)
     if not len(steps["step"]):
         raise NotThereError("there are no steps yet")
     at = int(np.abs(steps["step"] - step).argmin())
-    return {name: int(steps[name][at]) for name in ("step", "start", "end")}
+    return {name: int(steps[name][at]) for name in ("step", "start", "end", "period", "exposed")}
 
 
 def _merged(scene: Scene) -> dict[str, Ints]:
@@ -80,23 +89,47 @@ def _largest(steps: dict[str, Ints], by: str) -> list[dict[str, int]]:
     ]
 
 
-def _overview(scene: Scene, steps: dict[str, Ints]) -> list[int]:
-    """Return the largest exposed time of each bin in ns; -1 where no step that counts begins."""
-    bins = np.full(OVERVIEW_BINS, -1)
-    if scene.extent > 0:
-        place = np.clip(steps["start"] * OVERVIEW_BINS // scene.extent, 0, OVERVIEW_BINS - 1)
-        np.maximum.at(bins, place, steps["exposed"])
-    found: list[int] = bins.tolist()
+def _usual_exposed(scene: Scene) -> list[list[int]]:
+    """Return the median exposed time of each rank's steps that count, in ns; -1 without any."""
+    found = []
+    for r in scene.ranks:
+        own = r.exposed[r.track.steps.counts[r.steps.row] & (r.exposed >= 0)]
+        found.append([r.rank, int(np.median(own)) if len(own) else -1])
     return found
 
 
-def _anomalies(ranks: list[RankScene]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = [
-        {"at": at, "rank": r.rank, "kind": a.kind, "step": a.step, "text": a.message}
-        for r in ranks
-        for at, a in r.anomalies
+def _hangs(scene: Scene) -> list[dict[str, Any]]:
+    """Return the hangs, which come first in the list of anomalies."""
+    return [
+        {
+            "at": at,
+            "who": f"for {named_ranks(hang.record.ranks)}" if hang.record.ranks else "",
+            "rank": next(iter(hang.record.ranks), None),
+            "kind": "hang",
+            "step": hang.record.step,
+            "text": f"{hang.sentence}; {hang.outcome}",
+        }
+        for at, hang in scene.hangs
     ]
-    return sorted(found, key=lambda a: a["at"])[:MAX_LISTED]
+
+
+def _anomalies(scene: Scene) -> list[dict[str, Any]]:
+    """Return the anomalies by when they were, but for the stalls of steps in which ranks hung."""
+    hung = {hang.record.step for _, hang in scene.hangs}
+    found: list[dict[str, Any]] = [
+        {
+            "at": at,
+            "who": f"rank {r.rank}",
+            "rank": r.rank,
+            "kind": a.kind,
+            "step": a.step,
+            "text": a.message,
+        }
+        for r in scene.ranks
+        for at, a in r.anomalies
+        if a.kind != "stall" or a.step not in hung
+    ]
+    return sorted(found, key=lambda a: a["at"])
 
 
 def _rebuilds(ranks: list[RankScene]) -> list[dict[str, Any]]:
@@ -109,26 +142,32 @@ def _rebuilds(ranks: list[RankScene]) -> list[dict[str, Any]]:
 
 
 def _late(scene: Scene) -> list[dict[str, Any]]:
-    """Return how often each rank was last, and by how much at most, the most often first.
-
-    Only of steps that count on all ranks: probes take each rank as long as they do, and a rank that
-    has run out of data is early.
-    """
-    others = [r.number[~r.track.steps.counts[r.steps.row]] for r in scene.ranks]
-    counts = ~np.isin(scene.arrivals.step, np.concatenate([[], *others]))
-    late = np.where(counts, scene.late, -1)
+    """Return the ranks that are last more often than by chance, and by how much at most."""
     found = []
-    for index, times in Counter(int(i) for i in late if i >= 0).most_common(MAX_LISTED):
-        own = np.flatnonzero(late == index)
+    for one in scene.often_last[:MAX_LISTED]:
+        is_own = (scene.late == one.row) & (scene.arrivals.bucket == one.bucket)
+        own = np.flatnonzero(is_own & scene.counts)
         worst = own[int(scene.margin[own].argmax())]
         found.append(
             {
-                "rank": scene.arrivals.ranks[index],
-                "times": times,
-                "of": int(counts.sum()),
+                "rank": scene.arrivals.ranks[one.row],
+                "times": one.times,
+                "of": one.of,
                 "margin": int(scene.margin[worst]),
                 "step": int(scene.arrivals.step[worst]),
-                "bucket": int(scene.arrivals.bucket[worst]),
+                "bucket": one.bucket,
             }
         )
     return found
+
+
+def _late_note(scene: Scene) -> str:
+    """Return why no rank is named, or nothing."""
+    if scene.often_last or len(scene.ranks) < 2:
+        return ""
+    if not (scene.arrivals.uncertainty != UNKNOWN).all(axis=0).any():
+        return "Not known: the clocks of all ranks were never known at once."
+    return (
+        f"No rank is last in {percent(OFTEN)} of the steps or more and more often than by chance, "
+        "by more than clocks may be off."
+    )

@@ -9,7 +9,7 @@ A device bucket is where the Perfetto file puts it: after its step's first ready
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
@@ -17,17 +17,35 @@ import numpy as np
 import numpy.typing as npt
 
 from ...records import AnomalyRecord, LayoutRecord
-from ..timeline import UNKNOWN, Arrivals, Ints, RankClock, RankTrack, Timeline, bucket_keys
+from ..timeline import (
+    STAGE_NAMES,
+    UNKNOWN,
+    Arrivals,
+    Hang,
+    Ints,
+    OftenLast,
+    RankClock,
+    RankTrack,
+    Timeline,
+    Waits,
+    bucket_keys,
+    often_last,
+)
 from ..timeline import arrivals as arrivals_of
+from ..timeline import hangs as hangs_of
+from ..timeline import waits as waits_of
+from .hang_bars import HangBar, extent_with, hang_bars, lane_in
+from .lane_rows import MAX_ROWS, rows_of
 
 LATE = 1 << 10
 """Bit beside ``FLAGS``: this rank was last to have the bucket ready, by more than clocks may
-be off and by more than ``_NOTABLE`` of the usual step."""
+be off and by more than ``_NOTABLE`` of the usual step, and is last more often than by chance."""
 
 _NOTABLE = 0.02
 
-MAX_ROWS = 12
-"""Rows of buckets in a rank's lane, at most."""
+KINDS = (*STAGE_NAMES, "wait", "other")
+"""What time in a bucket is: ``wait`` is the part of ``wire`` that waits for the last rank, which
+``wire`` then is without; ``other`` is in no stage."""
 
 Floats = npt.NDArray[np.float64]
 _Clock = Callable[[Ints], Ints]
@@ -58,8 +76,9 @@ class Spans:
 class RankScene:
     """One rank, with an entry a bucket or step of ``buckets`` and ``steps``.
 
-    ``step``, ``bucket``, ``lane``, ``flags`` are of buckets, and ``spent``: ns in each of
-    ``STAGE_NAMES`` and, last, in none of them.  ``number``, ``exposed`` and ``last_ready`` are of
+    ``step``, ``bucket``, ``lane``, ``flags`` are of buckets, and ``spent``: ns of each
+    of ``KINDS``.  ``waited``, ``waited_for``: of each row of the track's stages, as ``Waits`` has
+    them, but ``waited_for`` is a rank's number.  ``number``, ``exposed`` and ``last_ready`` are of
     steps.
     """
 
@@ -70,12 +89,15 @@ class RankScene:
     lane: Ints
     flags: Ints
     spent: Floats
+    waited: Ints
+    waited_for: Ints
     steps: Spans
     number: Ints
     exposed: Ints
     last_ready: Ints
     anomalies: list[tuple[int, AnomalyRecord]]
     layouts: list[tuple[int, LayoutRecord]]
+    hangs: list[HangBar]
 
     @property
     def rank(self) -> int:
@@ -85,10 +107,13 @@ class RankScene:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """All ranks of one model; ``extent``: the last end.
+    """All ranks of one model; ``extent``: the last end, and of an open hang as much as shows it.
 
     ``late``, ``margin``: the row in ``arrivals`` of the rank that held the others up, and by how
-    long, ns.
+    long, ns.  ``counts``: rows of ``arrivals`` of steps that count on all ranks: probes take each
+    rank as long as they do, and one that has run out of data is early.  ``often_last``: the ranks
+    that are late in those by more than chance.  ``hangs``: each with when it began.
+    ``origin``: in rank 0's clock.
     """
 
     model: str
@@ -98,44 +123,76 @@ class Scene:
     arrivals: Arrivals
     late: Ints
     margin: Ints
+    counts: npt.NDArray[np.bool_]
+    often_last: list[OftenLast]
+    hangs: list[tuple[int, Hang]]
+    waits: Waits
+    origin: int
 
 
 def scene_of(timeline: Timeline, model: str) -> Scene:
     """Return the scene of a model; an empty one where the run does not have it."""
     arrivals = arrivals_of(timeline, model)
     late, margin = arrivals.late()
-    late = np.where(margin < _NOTABLE * _usual_step(timeline, model), UNKNOWN, late)
+    usual_step = _usual_step(timeline, model)
+    late = np.where(margin < _NOTABLE * usual_step, UNKNOWN, late)
+    counts = _counts(timeline, model, arrivals.step)
+    often = often_last(late[counts], arrivals.bucket[counts], len(arrivals.ranks))
+    named = np.where(np.isin(late, [one.row for one in often]), late, UNKNOWN)
     keys = bucket_keys(arrivals.step, arrivals.bucket)
+    waits = waits_of(timeline, model)
+    numbers = np.array([*(track.rank for track in timeline.tracks), UNKNOWN])
     ranks = list(zip(timeline.tracks, timeline.clocks, strict=True))
-    origin = min(
-        (
-            int(clock.common(times.min(keepdims=True))[0])
-            for track, clock in ranks
-            for times in (_ready(track, model), _first_ready(track, model))
-            if len(times)
-        ),
-        default=0,
+    hangs = [one for one in hangs_of(timeline) if one.record.model in (model, "")]
+    firsts = (
+        int(clock.common(times.min(keepdims=True))[0])
+        for track, clock in ranks
+        for times in (_ready(track, model), _first_ready(track, model))
+        if len(times)
     )
-    scenes = [
-        _rank_scene(track, model, partial(_since, clock, origin), keys[late == index])
-        for index, (track, clock) in enumerate(ranks)
-    ]
+    origin = min((*firsts, *(one.start for one in hangs)), default=0)
+    scenes = []
+    for index, (track, clock) in enumerate(ranks):
+        own, since = keys[named == index], partial(_since, clock, origin)
+        waited = waits.ns[index], numbers[waits.last[index]]
+        one = _rank_scene(track, model, since, own, waited)
+        scenes.append(_with_hangs(one, hangs, origin))
     ends = (spans.end.max(initial=0) for r in scenes for spans in (r.buckets, r.steps))
+    hung = max((bar.lane or 0 for r in scenes for bar in r.hangs), default=0)
     return Scene(
         model=model,
-        extent=int(max(ends, default=0)),
-        lanes=max((int(r.lane.max(initial=0)) + 1 for r in scenes), default=1),
+        extent=extent_with(hangs, origin, int(max(ends, default=0)), usual_step),
+        lanes=max(hung, *(int(r.lane.max(initial=0)) for r in scenes), 0) + 1,
         ranks=scenes,
         arrivals=arrivals,
         late=late,
         margin=margin,
+        counts=counts,
+        often_last=often,
+        hangs=[(one.start - origin, one) for one in hangs],
+        waits=waits,
+        origin=origin,
     )
+
+
+def _with_hangs(rank: RankScene, hangs: list[Hang], origin: int) -> RankScene:
+    lane_of = lane_in(rank.step, rank.bucket, rank.lane, MAX_ROWS)
+    return replace(rank, hangs=hang_bars(hangs, rank.rank, origin, lane_of))
 
 
 def _usual_step(timeline: Timeline, model: str) -> float:
     periods = [t.steps.period[t.is_of(t.steps, model)] for t in timeline.tracks]
     known = np.concatenate([p[p > 0] for p in periods]) if periods else np.zeros(0)
     return float(np.median(known)) if len(known) else 0.0
+
+
+def _counts(timeline: Timeline, model: str, steps: Ints) -> npt.NDArray[np.bool_]:
+    """Return which steps count on all ranks."""
+    left_out = [
+        track.steps.step[track.is_of(track.steps, model) & ~track.steps.counts]
+        for track in timeline.tracks
+    ]
+    return ~np.isin(steps, np.concatenate([np.zeros(0, np.int64), *left_out]))
 
 
 def _rows(track: RankTrack, model: str) -> Ints:
@@ -155,15 +212,18 @@ def _since(clock: RankClock, origin: int, host_ns: Ints) -> Ints:
     return clock.common(host_ns) - origin
 
 
-def _rank_scene(track: RankTrack, model: str, since: _Clock, late: Ints) -> RankScene:
-    """Return a rank; ``since``: host times to ns since the origin; ``late``: keys of buckets."""
+def _rank_scene(
+    track: RankTrack, model: str, since: _Clock, late: Ints, waits: tuple[Ints, Ints]
+) -> RankScene:
+    """Return a rank; ``since``: host times to ns since the origin; ``late``: keys of buckets.
+
+    ``waits``: of each stage how long, and for which rank.
+    """
     columns, steps = track.buckets, track.steps
     row, start = _rows(track, model), since(_ready(track, model))
     buckets = Spans(row, start, start + (columns.done_after - columns.ready_after)[row])
     row, step, bucket = buckets.row, columns.step[buckets.row], columns.bucket[buckets.row]
     is_late = np.isin(bucket_keys(step, bucket), late)
-    spent = track.time_in_stages()[row]
-    rest = np.clip(buckets.end - buckets.start - spent.sum(axis=1), 0, None)
     done = _with_device(track, buckets, buckets.end, since(steps.done))
     last_ready = _with_device(track, buckets, buckets.start, since(steps.last_ready))
     of_model = np.flatnonzero(track.is_of(steps, model))
@@ -176,14 +236,29 @@ def _rank_scene(track: RankTrack, model: str, since: _Clock, late: Ints) -> Rank
         bucket=bucket,
         lane=rows_of(step, bucket, buckets.start, buckets.end),
         flags=columns.flags[row] | is_late * LATE,
-        spent=np.column_stack([spent, rest]).astype(np.float64),
+        spent=_spent(track, buckets, waits[0]),
+        waited=waits[0],
+        waited_for=waits[1],
         steps=of_steps,
         number=steps.step[of_steps.row],
         exposed=exposed,
         last_ready=last_ready[of_steps.row],
         anomalies=_moments(track.records.anomalies, model, since),
         layouts=_moments(track.records.layouts, model, since),
+        hangs=[],
     )
+
+
+def _spent(track: RankTrack, buckets: Spans, waited: Ints) -> Floats:
+    """Return the ns of each of ``KINDS``, (buckets, kinds)."""
+    spent = track.time_in_stages()
+    rows = np.flatnonzero(waited > 0)
+    of = track.bucket_of_stages()[rows]
+    wait = np.bincount(of, weights=waited[rows], minlength=len(spent)).astype(np.int64)
+    spent[:, STAGE_NAMES.index("wire")] -= wait
+    spent = np.column_stack([spent, wait])[buckets.row]
+    rest = np.clip(buckets.end - buckets.start - spent.sum(axis=1), 0, None)
+    return np.column_stack([spent, rest]).astype(np.float64)
 
 
 def _with_device(track: RankTrack, buckets: Spans, of_buckets: Ints, of_steps: Ints) -> Ints:
@@ -204,33 +279,3 @@ def _moments(records: list[_Record], model: str, since: _Clock) -> list[tuple[in
     own = [record for record in records if record.model == model]
     times = since(np.array([record.time_ns for record in own], np.int64))
     return list(zip(times.tolist(), own, strict=True))
-
-
-def rows_of(step: Ints, bucket: Ints, start: Ints, end: Ints) -> Ints:
-    """Return the row in a rank's lane, below ``MAX_ROWS``, of each bucket.
-
-    Few buckets: a row for each index, so that a step is a staircase and a bucket is always at the
-    same height.  Many: each takes the first row that is free, and the rows begin anew with each
-    step.  Where more than ``MAX_ROWS`` are under way at once, some share a row.
-    """
-    if not len(step):
-        return np.zeros(0, np.int64)
-    if bucket.max() < MAX_ROWS:
-        return bucket.copy()
-    order = np.lexsort((start, step))
-    sorted_step = step[order]
-    firsts = np.flatnonzero(np.concatenate(([True], sorted_step[1:] != sorted_step[:-1])))
-    sizes = np.diff(np.append(firsts, len(order)))
-    busy_to = np.full((len(firsts), MAX_ROWS), np.iinfo(np.int64).min)
-    rows: Ints = np.zeros(len(order), np.int64)
-    # The k-th bucket of all steps at once: as many turns as a step has buckets.
-    for k in range(int(sizes.max())):
-        steps = np.flatnonzero(sizes > k)
-        at = order[firsts[steps] + k]
-        free = busy_to[steps] <= start[at, None]
-        chosen = free.argmax(axis=1)
-        full = np.flatnonzero(~free.any(axis=1))
-        chosen[full] = busy_to[steps[full]].argmin(axis=1)
-        busy_to[steps, chosen] = np.maximum(busy_to[steps, chosen], end[at])
-        rows[at] = chosen
-    return rows

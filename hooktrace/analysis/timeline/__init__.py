@@ -6,6 +6,10 @@ In go the record files of each rank; out comes a Timeline, which report, Perfett
     rank00001.jsonl --follow.py, as it grows--> RankTrack --------+--merge.py--> Timeline
                       read_aside.py: in processes                 |
             ...                              arrivals.py: who was ready last <------+
+                                             lateness.py: who is so too often for chance
+                                             hangs.py: who waited for whom <--------+
+                            waits.py: of a collective what was waiting for whom <--+
+              critical_path.py: what a step could not have ended without <--+
 
 Functions of their input, without torch.  A million buckets are a few arrays, not a million objects.
 """
@@ -21,12 +25,26 @@ from .columns import STAGE_NAMES as STAGE_NAMES
 from .columns import UNKNOWN as UNKNOWN
 from .columns import Ints as Ints
 from .columns import RankTrack as RankTrack
+from .critical_path import CriticalPath as CriticalPath
+from .critical_path import CriticalPaths as CriticalPaths
 from .follow import TrackFollower as TrackFollower
 from .follow import read_in_turns as read_in_turns
+from .hangs import Hang as Hang
+from .hangs import hangs as hangs
+from .lateness import OFTEN as OFTEN
+from .lateness import OftenLast as OftenLast
+from .lateness import often as often
+from .lateness import often_last as often_last
 from .merge import RankClock as RankClock
 from .merge import Timeline as Timeline
 from .merge import load as load
 from .merge import timeline_of as timeline_of
+from .path_sums import PathSums as PathSums
+from .path_sums import critical_path_sums as critical_path_sums
 from .read_aside import ReadingAside as ReadingAside
 from .read_aside import processes_for as processes_for
 from .read_columns import read_track as read_track
+from .waits import Waits as Waits
+from .waits import WireWaits as WireWaits
+from .waits import waits as waits
+from .waits import wire_waits as wire_waits

@@ -101,8 +101,10 @@ class Timeline:
 
     @property
     def models(self) -> list[str]:
-        """The names of all models, in order of appearance."""
-        return list(dict.fromkeys(name for track in self.tracks for name, _ in track.models))
+        """The names of all models, in order of appearance; also of those that only hung."""
+        named = (name for track in self.tracks for name, _ in track.models)
+        hung = (hang.model for track in self.tracks for hang in track.records.hangs)
+        return list(dict.fromkeys((*named, *filter(None, hung))))
 
     @property
     def unaligned(self) -> list[int]:

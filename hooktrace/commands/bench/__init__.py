@@ -14,6 +14,7 @@ printed as soon as it is measured.  A benchmark reports; it never fails a build.
     programs.py     the import, the commands that answer at once, a large report
     hooks.py        each standard hook beside torch's own
     timeline.py     Comm Timeline on a million stages, in Chromium
+    ranks.py        the hub of 10,000 ranks (``simulated_hosts.py``)
 """
 
 from __future__ import annotations

@@ -11,13 +11,18 @@ from typing import NamedTuple
 from rich.console import Console
 
 from ...records.errors import UsageError
+from .calibration import calibration
 from .drain import drain
 from .hooks import hooks_beside_torchs
 from .long_run import memory, record_files
 from .per_bucket import per_bucket, training_thread
 from .programs import large_report, start_up
+from .ranks import ranks
+from .simulator import simulator
+from .summaries import summaries
 from .table import HEADING, Row, line_of, machine_facts
 from .timeline import timeline
+from .whatif import whatif
 from .whole_step import probes, whole_step, without_a_hook
 from .wire import wire
 
@@ -42,17 +47,26 @@ GROUPS = {
     "drain": Group(drain, "processor time of the drain, 25 buckets a step"),
     "whole-step": Group(whole_step, "a step of 12.6 M parameters, 2 ranks, all exporters"),
     "without-a-hook": Group(
-        without_a_hook, "the same step, without a hook: hooktrace run / DDP alone"
+        without_a_hook, "the same step, without a hook: hooktrace run, DDP alone, any hook"
     ),
     "wire": Group(wire, "all-reduces of 8 MB and hooks that decompress, against torch.profiler"),
     "probes": Group(probes, "a probe of the error, an 8 MB bucket, 2 ranks"),
+    "calibration": Group(calibration, "a calibration in a job of 12.6 M parameters, 2 ranks"),
     "memory": Group(memory, "a tracer that is left on"),
     "record-file": Group(record_files, "record files that are left on"),
     "start-up": Group(start_up, "import and commands, new interpreters"),
+    "simulator": Group(simulator, "steps simulated for hooktrace whatif, without a run"),
     "hooks": Group(
         hooks_beside_torchs, "step time with a standard hook / with torch's own", is_default=False
     ),
     "timeline": Group(timeline, "Comm Timeline of a million stages, in Chromium", is_default=False),
+    "ranks": Group(ranks, "a hub with 10,000 simulated ranks on 1,250 hosts", is_default=False),
+    "summaries": Group(
+        summaries, "summaries of 1,024 ranks, by one worker and by two", is_default=False
+    ),
+    "whatif": Group(
+        whatif, "predicted beside measured steps, 2 ranks on shaped links", is_default=False
+    ),
     "report": Group(large_report, "a report on a large job's files", is_default=False),
 }
 """By the name that ``hooktrace bench --only`` takes, in the order of the table."""

@@ -1,6 +1,6 @@
 """What measurements share: processes, models with known buckets, steps, and turns.
 
-run_ranks(n, measure, ...) --> measure(...) on each of n gloo ranks, on loopback --> results
+run_ranks(n, measure, ...) --> measure(...) on n gloo ranks, on loopback or hosts --> results
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ...ranks.job import loopback, shutdown
 from ...testing import FakeBucket
+from .shaped_links import CABLE, enter
 
 Hook = Callable[..., Any]
 
@@ -26,24 +27,32 @@ _T = TypeVar("_T")
 
 
 def run_ranks(
-    ranks: int, measure: Callable[..., Any], *arguments: Any, deadline_s: float = 900.0
+    ranks: int,
+    measure: Callable[..., Any],
+    *arguments: Any,
+    deadline_s: float = 900.0,
+    hosts: Sequence[str] = (),
 ) -> list[Any]:
     """Call ``measure(*arguments)`` on each of ``ranks`` gloo ranks and return what each gave.
 
     ``measure`` must be importable, and its result must pickle.  Each rank has one thread for
-    computing.  No process is left behind: after ``deadline_s`` seconds they are ended and
-    ``TimeoutError`` is raised.  What a rank raises is a ``RuntimeError`` here.
+    computing.  ``hosts``: names of ``shaped_links``, one a rank; without, all are on loopback.  No
+    process is left behind: after ``deadline_s`` seconds they are ended and ``TimeoutError`` is
+    raised.  What a rank raises is a ``RuntimeError`` here.
     """
     # A rank that is being killed may write once more, and that error would hide the Ctrl-C.
     with tempfile.TemporaryDirectory(
         prefix="hooktrace-bench-", ignore_cleanup_errors=True
     ) as directory:
-        environment = {"GLOO_SOCKET_IFNAME": loopback()}
+        environment = {"GLOO_SOCKET_IFNAME": CABLE if hosts else loopback()}
         context = start_processes(
             "bench",
             _rank_main,
-            args={r: (r, ranks, directory, measure, arguments) for r in range(ranks)},
-            envs={r: {**environment, "LOCAL_RANK": str(r)} for r in range(ranks)},
+            args={
+                r: (hosts[r] if hosts else "", directory, (r, ranks), measure, arguments)
+                for r in range(ranks)
+            },
+            envs={r: {**environment, "LOCAL_RANK": str(0 if hosts else r)} for r in range(ranks)},
             logs_specs=DefaultLogsSpecs(log_dir=directory),
         )
         try:
@@ -61,8 +70,15 @@ def run_ranks(
 
 
 def _rank_main(
-    rank: int, ranks: int, directory: str, measure: Callable[..., Any], arguments: tuple[Any, ...]
+    host: str,
+    directory: str,
+    rank_of_ranks: tuple[int, int],
+    measure: Callable[..., Any],
+    arguments: tuple[Any, ...],
 ) -> Any:
+    rank, ranks = rank_of_ranks
+    if host:
+        enter(host)
     torch.set_num_threads(1)
     torch.manual_seed(0)
     dist.init_process_group(

@@ -5,7 +5,7 @@
 In a round each variant of a hook has one step.  All of them share one DDP model, whose hook calls
 the variant whose turn it is: two models of the same layers differ by some µs a bucket.  A sample is
 the difference or ratio of two variants in one round.  The drains sleep, and are called now and
-then.
+then.  One more is paused after the first rounds: its hook runs untraced, and steps are counted.
 
 *Per bucket*, one rank, 40 buckets of 16 KB: the step waits for whatever the callback threads do
 under the interpreter lock, so it is timed as a whole, by the clock; what the drain does afterwards
@@ -65,6 +65,8 @@ def per_bucket(*, quick: bool) -> Iterator[Row]:
         for name in _TRACED:
             added = added_us(costs, f"traced {name}", name, kind)
             yield Row(f"{words}: {name}, traced - untraced", added, "µs/bucket", budget=budget)
+        added = added_us(costs, f"paused {_PAUSED}", _PAUSED, kind)
+        yield Row(f"{words}: {_PAUSED}, traced and paused - untraced", added, "µs/bucket")
         for name in _PAIRS:
             shares = ratios(costs, name, f"torch's {name}", kind)
             yield Row(f"{words}: untraced step, {name} / torch's {name}", shares, "ratio")
@@ -159,6 +161,8 @@ _TRACED: dict[str, Hook] = {
     "a hook done at once": _instant,
 }
 
+_PAUSED = "allreduce"  # the hook of which a paused tracer is measured too
+
 _FLOORS: dict[str, Hook] = {
     "control, the hook against itself": hooks.allreduce_hook,
     "floor, a frame": _frame,
@@ -204,6 +208,10 @@ def measure_sides(
                 Tracer(exporters(), error_every=0, align_clocks=False, interval_s=_ASLEEP_S)
             )
             sides[f"traced {name}"] = _Side(trace(hook, tracer=tracer), tracer)
+        if _PAUSED in traced:
+            tracer = stack.enter_context(Tracer(error_every=0, interval_s=_ASLEEP_S))
+            paused = _Side(trace(traced[_PAUSED], tracer=tracer), tracer, pauses=True)
+            sides[f"paused {_PAUSED}"] = paused
         _train(list(sides.values()), _WARMUP_ROUNDS + rounds)
     return {name: side.costs[_WARMUP_ROUNDS:] for name, side in sides.items()}
 
@@ -228,7 +236,8 @@ def _whose_turn_it_is(turn, bucket):  # type: ignore[no-untyped-def]
 class _Side:
     """One variant, and what its steps took."""
 
-    def __init__(self, hook: Hook, tracer: Tracer | None = None) -> None:
+    def __init__(self, hook: Hook, tracer: Tracer | None = None, *, pauses: bool = False) -> None:
+        self._pauses = pauses
         self.costs: list[Cost] = []
         self._hook = hook
         self._tracer = tracer
@@ -237,6 +246,8 @@ class _Side:
     def step(self, turn: SimpleNamespace, model: Callable[..., Any], data: torch.Tensor) -> None:
         """Run a step of the model, whose hook is that of ``turn``."""
         turn.hook = self._hook
+        if self._pauses and self._tracer is not None and len(self.costs) == _WARMUP_ROUNDS:
+            self._tracer.recording = False
         process = time.process_time_ns()
         wall = time.perf_counter_ns()
         loss = model(data).sum()

@@ -41,7 +41,7 @@ _LARGE = SyntheticJob(
 """Rank 17 falls behind in backward, and the last bucket is large."""
 
 _SCALE_AND_BUDGET = {"ms": (1e3, 50.0), "s": (1.0, 1.0)}
-"""Of the import and of commands."""
+"""Of what is added to a script's own start, and of commands."""
 
 _DEADLINE_S = 300.0
 _SAMPLE_S = 0.1
@@ -60,6 +60,9 @@ def start_up(*, quick: bool) -> Iterator[Row]:
     count = 3 if quick else 15
     what = "import hooktrace, Tracer and trace, after torch"
     yield from _rows(what, _import, count, "ms")
+    with tempfile.NamedTemporaryFile(suffix=".py") as empty:
+        what = "hooktrace run of an empty script, added to python's own"
+        yield from _rows(what, lambda: _added_by_run(empty.name), count, "ms")
     with tempfile.TemporaryDirectory() as logdir:
         write_job(SyntheticJob(ranks=2, steps=100), Path(logdir))
         yield from _rows("hooktrace --help", lambda: _command("--help"), count)
@@ -105,8 +108,18 @@ def _import() -> Spent:
     return Spent(clock_s, cpu_s)
 
 
+def _added_by_run(script: str) -> Spent:
+    plain, run = _python(script), _command("run", script)
+    return Spent(run.clock_s - plain.clock_s, run.cpu_s - plain.cpu_s)
+
+
 def _command(*arguments: str, sample_s: float = _DEADLINE_S) -> Spent:
-    """Run hooktrace; its memory is looked at every ``sample_s`` seconds.
+    """Run hooktrace, as ``_python`` does."""
+    return _python("-m", "hooktrace", *arguments, sample_s=sample_s)
+
+
+def _python(*arguments: str, sample_s: float = _DEADLINE_S) -> Spent:
+    """Run Python; its memory is looked at every ``sample_s`` seconds.
 
     Raises ``RuntimeError`` with what it says where it fails, ``TimeoutError`` after 300 s.
     """
@@ -114,7 +127,7 @@ def _command(*arguments: str, sample_s: float = _DEADLINE_S) -> Spent:
     start = time.perf_counter()
     most = 0
     with subprocess.Popen(
-        [sys.executable, "-m", "hooktrace", *arguments], env=_environment(), process_group=0,
+        [sys.executable, *arguments], env=_environment(), process_group=0,
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         errors = None

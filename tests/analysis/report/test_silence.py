@@ -19,6 +19,7 @@ from hooktrace.records import BucketRecord, CompletedStep, ErrorRecord, Stage
 from hooktrace.records.files import find_records
 from hooktrace.records.intervals import exposed_ns, union_ns
 from hooktrace.testing.synthetic import SyntheticJob
+from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
 from tests.analysis.report.jobs import Change, found_in, write_changed
 
 MS = 1_000_000
@@ -209,7 +210,7 @@ def local_by_design(rank: int, completed: CompletedStep) -> CompletedStep:
 LARGE_LAST = job(bucket_bytes=(4_000_000,) * 7 + (16_000_000,))
 LATE = job(late_ms={1: 6.0})
 
-RUNS: dict[str, tuple[SyntheticJob, Change, int]] = {
+RUNS: dict[str, tuple[SyntheticJob, Change | SyntheticHang, int]] = {
     "quiet": (QUIET, as_it_is, 3),
     "large last": (LARGE_LAST, as_it_is, 3),
     "large last, one file of three": (LARGE_LAST, as_it_is, 1),
@@ -254,6 +255,13 @@ RUNS: dict[str, tuple[SyntheticJob, Change, int]] = {
     "large error": (QUIET, erring, 3),
     "local by design": (QUIET, local_by_design, 3),
     "few steps": (job(steps=4), stalled, 3),
+    "hung": (QUIET, SyntheticHang(step=20), 3),
+    "hung for a while": (QUIET, SyntheticHang(step=20, went_on_after_s=42), 3),
+    "hung between two steps": (
+        job(ranks=2),
+        SyntheticHang(step=20, bucket=0, rank=1, went_on_after_s=42),
+        2,
+    ),
 }
 """Each run: its job, what is changed in each step, and of how many ranks there are files."""
 
@@ -283,6 +291,7 @@ SPEAKS: dict[str, set[str]] = {
     "slow_steps_cost": {"slow collectives"},
     "steps_stalled": {"stalled", "stalled, one file of three"},
     "error_is_large": {"large error"},
+    "ranks_hung": {"hung", "hung for a while", "hung between two steps"},
 }
 """The runs in which each rule speaks; in all others of ``RUNS`` it has to be silent."""
 
@@ -290,7 +299,10 @@ SPEAKS: dict[str, set[str]] = {
 def said(run: str, folder: Path) -> set[str]:
     """Return the rules that say something of a run."""
     made, change, files = RUNS[run]
-    write_changed(folder, made, change, files=files)
+    if isinstance(change, SyntheticHang):
+        write_hung_job(made, change, folder)
+    else:
+        write_changed(folder, made, change, files=files)
     (model,) = build_report(load(find_records(folder))).models
     return {finding.rule for finding in model.findings}
 

@@ -27,7 +27,7 @@ def test_of_two_that_came_late_none_is_blamed_alone(tmp_path: Path) -> None:
     job = dataclasses.replace(HIDDEN, late_ms={1: 3000.0, 2: 2900.0}, late_every=25)
     finding = one(found(job, tmp_path), "2 steps stalled")
     assert finding.rank is None
-    assert any("waited for rank 1-2, whose last bucket" in e for e in finding.evidence)
+    assert any("waited for ranks 1, 2, whose last bucket" in e for e in finding.evidence)
 
 
 def test_a_stall_of_which_nobody_knows_the_cause(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hooktrace.analysis.report.step_arrays import StepArrays, settled_steps
+from hooktrace.analysis.report.settled import settled_steps
+from hooktrace.analysis.report.step_arrays import StepArrays
 from hooktrace.analysis.report.step_picture import step_pictures
 from hooktrace.analysis.timeline import load
 from hooktrace.records.files import find_records

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hooktrace.analysis.tensorboard_plugin.bucket_detail import bucket_detail
+from hooktrace.analysis.tensorboard_plugin.bucket_detail import bucket_detail, row_of
 from hooktrace.analysis.tensorboard_plugin.runs import NotThereError
 from hooktrace.analysis.tensorboard_plugin.scene import scene_of
 from hooktrace.analysis.timeline import load
@@ -45,3 +45,12 @@ def test_a_lag_is_known_as_well_as_both_clocks(tmp_path: Path) -> None:
     assert (after, known) == ("after the first rank", "5.000 ms (± 0.020 ms)")
     assert last == ["last of all", "rank 0, by 5.000 ms"]
     assert bucket_detail(made, 1, 0)["late"][0] == ["after the first rank", "0.000 ms (± 0.000 ms)"]
+
+
+def test_a_bucket_is_found_by_its_step(tmp_path: Path) -> None:
+    """In its rank's file, whatever stands before it; one that is not there is named."""
+    made = scene(tmp_path, steps_of(3))
+    assert bucket_detail(made, 0, row_of(made, 0, 2, 1))["title"] == "bucket 1, step 2, rank 0"
+    for rank, step, bucket in ((1, 2, 1), (0, 3, 1), (0, 2, 2)):
+        with pytest.raises(NotThereError, match=f"rank {rank} has no bucket {bucket} in step"):
+            row_of(made, rank, step, bucket)

@@ -13,7 +13,7 @@ from hooktrace.analysis.tensorboard_plugin.level_of_detail import (
     MAX_STEPS,
     picture,
 )
-from hooktrace.analysis.tensorboard_plugin.scene import Scene, scene_of
+from hooktrace.analysis.tensorboard_plugin.scene import KINDS, Scene, scene_of
 from hooktrace.analysis.timeline import load
 from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob, write_job
@@ -66,7 +66,7 @@ def test_narrow_buckets_are_merged_with_their_shares(tmp_path: Path) -> None:
         (0, 0, 3), (0, 1, 2), (1, 0, 3), (1, 1, 2),
     ]  # fmt: skip
     assert bins["cover"] == [24, 16, 24, 16]
-    assert bins["shares"] == [0, 0, 5, 20, 50, 25, 0, 0, 0] * 4
+    assert bins["shares"] == [0, 0, 5, 20, 50, 25, 0, 0, 0, 0] * 4
 
 
 @pytest.mark.slow
@@ -107,3 +107,21 @@ def test_an_empty_stretch_is_refused(tmp_path: Path) -> None:
     for t0, t1, width in ((5, 5, 10), (5, 4, 10), (0, 5, 0)):
         with pytest.raises(ValueError, match="t1 must be after t0"):
             picture(made, t0, t1, width)
+
+
+def test_waits_are_told_of_each_wire_and_have_a_share_of_what_is_merged(tmp_path: Path) -> None:
+    """Rank 2 is 12 ms late: the others wait for it, in bars and in bins."""
+    write_job(SyntheticJob(ranks=3, steps=4, late_ms={2: 12.0}, jitter_ms=0.0), tmp_path)
+    made = scene_of(load(find_records(tmp_path)), "synthetic")
+    near = picture(made, 0, made.extent // 4, 4000)
+    assert near["wait_unknown"] is None
+    waits = [set(r["bars"]["wait"]) for r in near["ranks"]]
+    assert waits == [{12 * MS}, {12 * MS}, {0}]
+    assert [set(r["bars"]["wait_for"]) for r in near["ranks"]] == [{2}] * 3
+    far = picture(made, 0, made.extent, 8)
+    wait, wire = KINDS.index("wait"), KINDS.index("wire")
+    for rank in far["ranks"]:
+        shares = rank["bins"]["shares"]
+        of_wait, of_wire = shares[wait :: len(KINDS)], shares[wire :: len(KINDS)]
+        assert all(share > 60 for share in of_wait) == (rank["rank"] != 2)
+        assert all(share > 90 for share in of_wire) == (rank["rank"] == 2)

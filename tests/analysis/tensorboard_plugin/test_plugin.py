@@ -15,7 +15,7 @@ from werkzeug.test import Client
 
 from hooktrace.analysis import tensorboard_plugin
 from hooktrace.analysis.tensorboard_plugin.plugin import CommTimeline
-from hooktrace.records import STAGES
+from hooktrace.analysis.tensorboard_plugin.scene import KINDS
 from tests.analysis.timeline.files import run_of, steps_of, text_of, write_ranks
 
 
@@ -48,6 +48,7 @@ def test_routes_answer(plugin: CommTimeline) -> None:
     assert ask(plugin, "/summary", **where)[1]["count"] == 3
     assert ask(plugin, "/step", **where, step=2)[1]["step"] == 2
     assert ask(plugin, "/bucket", **where, rank=1, id=3)[1]["title"].startswith("bucket 1, step 1")
+    assert ask(plugin, "/bucket", **where, rank=1, step=1, bucket=1)[1]["id"] == 3
 
 
 @pytest.mark.parametrize(
@@ -88,9 +89,9 @@ def test_the_page_knows_every_stage_by_its_number() -> None:
     theme = (Path(tensorboard_plugin.__file__).parent / "static" / "theme.js").read_text()
     kinds = re.search(r"KINDS = \[(.*?)\]", theme, re.DOTALL)
     assert kinds is not None
-    assert re.findall(r'"(\w+)"', kinds[1]) == [*STAGES, "other"]
+    assert re.findall(r'"(\w+)"', kinds[1]) == list(KINDS)
     found = re.findall(r"kinds: \[(.*?)\]", theme, re.DOTALL)
-    assert [len(re.findall("#", colours)) for colours in found] == [len(STAGES) + 1] * 2
+    assert [len(re.findall("#", colours)) for colours in found] == [len(KINDS)] * 2
 
 
 def test_without_a_local_logdir_the_tab_is_inactive() -> None:

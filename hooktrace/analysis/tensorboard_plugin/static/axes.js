@@ -1,10 +1,10 @@
 // What stands around the lanes: the overview of the whole run, the ruler, the ranks' labels.
 
 import { formatTick } from "./dom.js";
+import { drawLabels } from "./lane_labels.js";
+import { OVERVIEW, TOP } from "./lanes.js";
 
 export const GUTTER = 132;
-export const OVERVIEW = 30;
-export const TOP = OVERVIEW + 38;
 const FONT = "11px system-ui, sans-serif";
 
 // Returns how many steps the ruler names.
@@ -18,28 +18,18 @@ export function drawAxes(canvas, data) {
   drawOverview(canvas, data.summary);
   drawTimes(canvas);
   const named = data.picture ? drawSteps(canvas, data.picture.ruler) : 0;
-  if (data.picture) drawLabels(canvas, data);
+  if (data.picture) drawLabels(canvas, data, GUTTER);
   c.fillStyle = theme.line;
   c.fillRect(0, TOP - 1, canvas.width, 1);
   c.fillRect(GUTTER - 1, 0, 1, canvas.height);
   return named;
 }
 
-// The exposed time of each part of the run, the worst step of it, and where the view is.
+// The whole run in bands, what went wrong in it, and where the view is.
 function drawOverview(canvas, summary) {
   const { context: c, theme, view } = canvas;
-  c.textAlign = "right";
-  c.fillStyle = theme.muted;
-  c.fillText("exposed, whole run", GUTTER - 8, OVERVIEW / 2);
+  canvas.bands.draw(canvas);
   if (!summary || !view.extent) return;
-  const bins = summary.overview, most = Math.max(...bins, 1);
-  const wide = canvas.lanesWidth / bins.length;
-  c.fillStyle = theme.last;
-  bins.forEach((value, i) => {
-    if (value < 0) return;
-    const h = Math.max(1, (OVERVIEW - 8) * value / most);
-    c.fillRect(GUTTER + i * wide, OVERVIEW - 3 - h, Math.max(0.7, wide), h);
-  });
   c.fillStyle = theme.anomaly;
   for (const { at } of summary.anomalies) {
     c.fillRect(GUTTER + at / summary.extent * canvas.lanesWidth - 1, 1, 2, 5);
@@ -115,47 +105,4 @@ function labelDistance(c, ruler, visible, width) {
   if (least <= 1) return 1;
   const power = 10 ** Math.floor(Math.log10(least));
   return power * [1, 2, 5, 10].find((f) => f * power >= least);
-}
-
-function drawLabels(canvas, { picture, info, summary }) {
-  const { context: c, theme } = canvas;
-  c.save();
-  c.beginPath();
-  c.rect(0, TOP, GUTTER, canvas.height - TOP);
-  c.clip();
-  const late = new Map((summary ? summary.late : []).map((l) => [l.rank, l]));
-  picture.ranks.forEach((rank, index) => {
-    const y = canvas.top(index), own = info && info.ranks.find((r) => r.rank === rank.rank);
-    const lines = [];
-    if (own && !own.clock_known) lines.push(["clock unknown", theme.muted]);
-    const lag = late.get(rank.rank);
-    if (lag) lines.push([`last ${percent(lag.times / lag.of)}`, theme.last]);
-    if (own && own.skipped) lines.push([`${own.skipped} lines unread`, theme.anomaly]);
-    if (own && own.host && canvas.laneHeight > 60) lines.push([clip(own.host), theme.muted]);
-    const height = 14;
-    let at = y + 13;
-    c.textAlign = "left";
-    c.fillStyle = theme.text;
-    c.font = `600 ${FONT}`;
-    c.fillText(`rank ${rank.rank}`, 10, at);
-    c.font = FONT;
-    for (const [text, color] of lines) {
-      at += height;
-      if (at > y + canvas.laneHeight - 4) break;
-      c.fillStyle = color;
-      c.fillText(text, 10, at);
-    }
-    c.fillStyle = theme.line;
-    c.fillRect(0, y + canvas.laneHeight - 0.5, GUTTER, 0.5);
-  });
-  c.restore();
-}
-
-function percent(share) {
-  const value = 100 * share;
-  return `${value < 10 ? value.toPrecision(2) : Math.round(value)} % of times`;
-}
-
-function clip(text) {
-  return text.length > 18 ? `${text.slice(0, 17)}…` : text;
 }

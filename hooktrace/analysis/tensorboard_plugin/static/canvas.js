@@ -3,13 +3,15 @@
 // draw() returns counts of what lies in the visible part; hit() and locate() are its two inverses:
 // what is at a point, and where something is.  axes.js draws what is not a lane.
 
-import { drawAxes, GUTTER, OVERVIEW, TOP } from "./axes.js";
+import { drawAxes, GUTTER } from "./axes.js";
+import { drawBars, drawBins } from "./bars.js";
+import { drawHangs, hangAt } from "./hangs.js";
+import { dimOthers } from "./lit.js";
+import { drawLastReady, drawMarks, drawSteps } from "./lane_marks.js";
+import { Lanes, TOP } from "./lanes.js";
+import { SCROLLBAR } from "./scrollbar.js";
 import { KINDS } from "./theme.js";
-
-const PAD = 6;
-const BELOW = ["other", "turn", "queue"];
-const DRAWN = [...BELOW, ...KINDS.filter((k) => !BELOW.includes(k))].map((k) => KINDS.indexOf(k));
-const LABEL_FONT = "11px system-ui, sans-serif";
+import { drawArrows } from "./waits.js";
 
 export class Canvas {
   constructor(element, view, data) {
@@ -17,7 +19,11 @@ export class Canvas {
     this.context = element.getContext("2d", { alpha: false });
     this.view = view;
     this.data = data;
+    this.lanes = new Lanes(view);
+    this.edges = [];
     this.theme = null;
+    this.lit = [];
+    this.hidden = new Set();
     this.width = this.height = 0;
   }
 
@@ -26,25 +32,33 @@ export class Canvas {
   resize() {
     const ratio = window.devicePixelRatio || 1;
     const { clientWidth, clientHeight } = this.element.parentElement;
-    this.width = clientWidth;
+    this.hasBar = this.canScroll;
+    this.width = clientWidth - (this.hasBar ? SCROLLBAR : 0);
     this.height = clientHeight;
     this.ratio = ratio;
-    this.element.width = Math.round(clientWidth * ratio);
+    this.element.width = Math.round(this.width * ratio);
     this.element.height = Math.round(clientHeight * ratio);
-    this.element.style.width = `${clientWidth}px`;
+    this.element.style.width = `${this.width}px`;
     this.element.style.height = `${clientHeight}px`;
   }
 
-  // Rows as high as the ranks leave room for, within what can be seen and read.
-  measure(picture) {
-    const lanes = picture.lanes, ranks = picture.ranks.length || 1;
-    const room = (this.height - TOP) / ranks - 2 * PAD;
-    this.rowHeight = Math.min(18, Math.max(4, Math.floor(room / lanes)));
-    this.laneHeight = lanes * this.rowHeight + 2 * PAD;
-    const most = Math.max(0, ranks * this.laneHeight - (this.height - TOP));
-    this.view.scroll = Math.min(Math.max(this.view.scroll, 0), most);
-    this.canScroll = most > 0;
+  measure() {
+    const { info, model, summary } = this.data;
+    const lag = new Map((summary ? summary.late : []).map((l) => [l.rank, l.times / l.of]));
+    const exposed = new Map(summary ? summary.usual_exposed : []);
+    const seen = new Set();
+    const once = info.ranks.filter(({ rank }) => !seen.has(rank) && seen.add(rank));
+    const ranks = once.map(({ rank, host }) =>
+      ({ rank, host, late: lag.get(rank) ?? 0, exposed: exposed.get(rank) ?? -1 }));
+    const own = info.models.find((m) => m.name === model);
+    if (own) this.lanes.measure(ranks, own.lanes, this.height - TOP);
   }
+
+  get laneHeight() { return this.lanes.laneHeight; }
+
+  get rowHeight() { return this.lanes.rowHeight; }
+
+  get canScroll() { return this.lanes.canScroll; }
 
   x(time) {
     const { view } = this;
@@ -56,29 +70,39 @@ export class Canvas {
     return view.t0 + (x - GUTTER) / this.lanesWidth * view.span;
   }
 
-  top(index) { return TOP + index * this.laneHeight - this.view.scroll; }
+  get left() { return GUTTER; }
 
-  draw(hovered, pinned) {
+  get right() { return this.width; }
+
+  // Where a row begins of the lane that begins at `y`.
+  rowTop(y, row) { return this.lanes.rowTop(y, row); }
+
+  draw(hovered, pinned, path) {
     const { context: c, theme, data } = this;
+    if (data.info) this.measure();
+    if (this.canScroll !== this.hasBar) this.resize();
     c.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
     c.fillStyle = theme.background;
     c.fillRect(0, 0, this.width, this.height);
     const counts = { bars: 0, bins: 0, stages: 0, steps: 0, exposed: 0, lastMarks: 0, marks: 0,
-      late: 0, ranks: 0, rulerSteps: 0 };
+      late: 0, ranks: 0, rulerSteps: 0, hangs: 0, missing: 0, open: 0, waits: 0, arrows: 0,
+      pathSegments: 0, lit: 0, dimmed: 0 };
     this.marksAt = [];
+    this.hangsAt = [];
     const { picture } = data;
-    if (picture) {
-      this.measure(picture);
+    if (picture && picture.isStrip === this.lanes.isStrip) {
       c.save();
       c.beginPath();
       c.rect(GUTTER, TOP, this.lanesWidth, this.height - TOP);
       c.clip();
-      picture.ranks.forEach((rank, index) => {
-        const y = this.top(index);
-        if (y > this.height || y + this.laneHeight < TOP) return;
+      for (const item of this.lanes.visible()) {
+        const rank = item.kind === "rank" && picture.byRank.get(item.rank);
+        if (!rank) continue;
         counts.ranks += 1;
-        this.drawRank(rank, y, index, counts);
-      });
+        this.drawRank(rank, this.lanes.screen(item), item.index, counts);
+      }
+      drawArrows(this, picture, [hovered, pinned], counts);
+      path.draw(this, counts);
       this.outline(hovered, theme.text, 1);
       this.outline(pinned, theme.last, 2);
       c.restore();
@@ -94,150 +118,15 @@ export class Canvas {
       c.fillRect(GUTTER, y, this.lanesWidth, this.laneHeight);
     }
     const before = counts.steps;
-    this.drawSteps(rank.steps, y, counts);
-    this.drawBins(rank.bins, y + PAD, counts);
-    this.drawBars(rank, y + PAD, counts);
-    this.drawLastReady(rank.steps, y, counts, before);
-    this.drawMarks(rank, y, counts);
+    drawSteps(this, rank.steps, y, counts);
+    drawBins(this, rank.bins, this.rowTop(y, 0), counts);
+    drawBars(this, rank, this.rowTop(y, 0), counts);
+    dimOthers(this, rank, this.rowTop(y, 0), counts);
+    drawHangs(this, rank, y, counts, this.hangsAt);
+    drawLastReady(this, rank.steps, y, counts, before);
+    drawMarks(this, rank, y, counts);
     c.fillStyle = theme.line;
     c.fillRect(GUTTER, y + this.laneHeight - 0.5, this.lanesWidth, 0.5);
-  }
-
-  drawSteps(steps, y, counts) {
-    const { context: c, theme, view } = this;
-    for (let i = 0; i < steps.step.length; i += 1) {
-      if (steps.end[i] < view.t0 || steps.start[i] > view.t1) continue;
-      counts.steps += 1;
-      const x = this.x(steps.start[i]);
-      c.fillStyle = theme.step;
-      c.fillRect(x, y, this.x(steps.end[i]) - x, this.laneHeight);
-      if (steps.exposed[i] > 0) {
-        counts.exposed += 1;
-        const from = this.x(steps.end[i] - steps.exposed[i]);
-        c.fillStyle = theme.exposed;
-        c.fillRect(from, y, Math.max(1, this.x(steps.end[i]) - from), this.laneHeight);
-      }
-    }
-  }
-
-  drawLastReady(steps, y, counts, before) {
-    const { context: c, theme, view } = this;
-    const perStep = this.lanesWidth / Math.max(1, counts.steps - before);
-    if (perStep < 40) return;
-    c.fillStyle = theme.last;
-    for (let i = 0; i < steps.step.length; i += 1) {
-      const at = steps.last_ready[i];
-      if (at < view.t0 || at > view.t1) continue;
-      counts.lastMarks += 1;
-      const x = this.x(at);
-      c.fillRect(x - 0.5, y, 1, this.laneHeight);
-      c.beginPath();
-      c.moveTo(x - 4, y);
-      c.lineTo(x + 4, y);
-      c.lineTo(x, y + 6);
-      c.fill();
-    }
-  }
-
-  drawBins(bins, y, counts) {
-    const { context: c, theme, rowHeight: h } = this;
-    const { t0, t1 } = this.view;
-    const height = Math.max(1, h - 1);
-    KINDS.forEach((_, kind) => {
-      const rects = bins.rects[kind];
-      c.fillStyle = theme.kinds[kind];
-      for (let i = 0; i < rects.length; i += 5) {
-        if (rects[i + 1] < t0 || rects[i] > t1) continue;
-        const x = this.x(rects[i]);
-        const base = y + rects[i + 2] * h + height;
-        c.fillRect(x, base - rects[i + 4] * height, Math.max(0.5, this.x(rects[i + 1]) - x + 0.3),
-          (rects[i + 4] - rects[i + 3]) * height);
-      }
-    });
-    c.fillStyle = theme.text;
-    for (let i = 0; i < bins.start.length; i += 1) {
-      if (bins.end[i] < t0 || bins.start[i] > t1) continue;
-      counts.bins += 1;
-      if (bins.late[i]) {
-        counts.late += 1;
-        c.fillRect(this.x(bins.start[i]), y + (bins.lane[i] + 1) * h - 2,
-          this.x(bins.end[i]) - this.x(bins.start[i]), 1.5);
-      }
-    }
-  }
-
-  drawBars(rank, y, counts) {
-    const { context: c, theme, rowHeight: h } = this;
-    const { t0, t1 } = this.view;
-    const height = Math.max(1, h - 1);
-    // What is in no stage lies below the stages, and what waits below what works.
-    for (const kind of DRAWN) {
-      const rects = rank.stageRects[kind];
-      c.fillStyle = theme.kinds[kind];
-      for (let i = 0; i < rects.length; i += 3) {
-        if (rects[i + 1] < t0 || rects[i] > t1) continue;
-        const x = this.x(rects[i]);
-        c.fillRect(x, y + rects[i + 2] * h, Math.max(0.7, this.x(rects[i + 1]) - x), height);
-        if (kind < KINDS.length - 1) counts.stages += 1;
-      }
-    }
-    c.font = LABEL_FONT;
-    c.textBaseline = "middle";
-    c.textAlign = "left";
-    for (let i = 0; i < rank.id.length; i += 1) {
-      if (rank.end[i] < t0 || rank.start[i] > t1) continue;
-      counts.bars += 1;
-      const x = Math.max(this.x(rank.start[i]), GUTTER), right = this.x(rank.end[i]);
-      const at = y + rank.lane[i] * h;
-      if (rank.isLate[i]) {
-        counts.late += 1;
-        c.strokeStyle = c.fillStyle = theme.text;
-        c.lineWidth = 1.5;
-        // In a low row a frame would hide the stages.
-        if (h < 10) c.fillRect(x, at + height - 1.5, Math.max(1, right - x), 1.5);
-        else c.strokeRect(x + 0.5, at + 0.5, Math.max(1, right - x - 1), height - 1);
-      }
-      if (rank.failed[i]) {
-        c.fillStyle = theme.anomaly;
-        c.fillRect(x, at, Math.max(2, right - x), 2);
-      }
-      if (h >= 11 && right - x > 34) this.labelBar(rank, i, x, right, at, height);
-    }
-  }
-
-  // The bucket's number, on a ground of its own: stages may begin anywhere under it.
-  labelBar(rank, i, x, right, y, height) {
-    const { context: c, theme } = this;
-    const label = `b${rank.bucket[i]}${rank.isLast[i] ? " last" : ""}`;
-    const width = c.measureText(label).width + 6;
-    if (width > right - x - 4) return;
-    c.globalAlpha = 0.82;
-    c.fillStyle = theme.background;
-    c.fillRect(x + 2, y + 1, width, height - 2);
-    c.globalAlpha = 1;
-    c.fillStyle = theme.text;
-    c.fillText(label, x + 5, y + height / 2 + 0.5);
-  }
-
-  drawMarks(rank, y, counts) {
-    const { context: c, theme, view } = this;
-    for (const mark of rank.marks) {
-      if (mark.at < view.t0 || mark.at > view.t1) continue;
-      counts.marks += 1;
-      const x = this.x(mark.at), isAnomaly = mark.kind === "anomaly";
-      const at = isAnomaly ? y + 7 : y + this.laneHeight - 7;
-      c.fillStyle = isAnomaly ? theme.anomaly : theme.rebuild;
-      c.fillRect(x - 0.5, y, 1, this.laneHeight);
-      c.beginPath();
-      if (isAnomaly) {
-        c.moveTo(x, at - 6);
-        c.lineTo(x + 6, at);
-        c.lineTo(x, at + 6);
-        c.lineTo(x - 6, at);
-      } else c.rect(x - 4, at - 4, 8, 8);
-      c.fill();
-      this.marksAt.push({ x, y: at, mark, rank: rank.rank });
-    }
   }
 
   outline(hit, color, width) {
@@ -245,20 +134,24 @@ export class Canvas {
     const place = this.find((rank, i) => rank.rank === hit.rank && rank.id[i] === hit.id);
     if (!place) return;
     const { context: c } = this;
+    // Around the bar: of a narrow one a frame on it would leave nothing to see.
+    const line = this.rowHeight < 10 ? 1 : width + 0.5, beside = line / 2 + 0.5;
     c.strokeStyle = color;
-    c.lineWidth = this.rowHeight < 10 ? 1 : width + 0.5;
-    c.strokeRect(place.x - 0.5, place.y - 0.5, Math.max(2, place.right - place.x) + 1,
-      Math.max(2, this.rowHeight - 1) + 1);
+    c.lineWidth = line;
+    c.strokeRect(place.x - beside, place.y - beside,
+      Math.max(2, place.right - place.x) + 2 * beside,
+      Math.max(2, this.rowHeight - 1) + 2 * beside);
   }
 
   find(matches) {
     const { picture } = this.data;
-    if (!picture || !this.laneHeight) return null;
-    for (const [index, rank] of picture.ranks.entries()) {
+    if (!picture) return null;
+    for (const rank of picture.ranks) {
+      const top = this.lanes.top(rank.rank);
       for (let i = 0; i < rank.id.length; i += 1) {
-        if (matches(rank, i)) {
+        if (top !== null && matches(rank, i)) {
           return { x: this.x(rank.start[i]), right: this.x(rank.end[i]),
-            y: this.top(index) + PAD + rank.lane[i] * this.rowHeight };
+            y: this.rowTop(top, rank.lane[i]) };
         }
       }
     }
@@ -271,26 +164,35 @@ export class Canvas {
     return at && { x: (at.x + at.right) / 2, y: at.y + this.rowHeight / 2, width: at.right - at.x };
   }
 
-  // What is under a point: a mark, a bar, or merged bars.
+  // A bar as hit() gives it.
+  bar({ rank, id, step, bucket, start, end }, i) {
+    return { kind: "bar", key: `bar/${rank}/${id[i]}`, rank, id: id[i], step: step[i],
+      bucket: bucket[i], start: start[i], end: end[i] };
+  }
+
+  // What is under a point: a mark, a bar, a hang, or merged bars; a bar with the hang that it is in.
   hit(x, y) {
     const { picture } = this.data;
-    if (!picture || x < GUTTER || y < TOP || !this.laneHeight) return null;
+    if (!picture || x < GUTTER || y < TOP) return null;
     for (const { x: at, y: level, mark, rank } of this.marksAt) {
       if (Math.abs(x - at) <= 6 && Math.abs(y - level) <= 7) {
         return { kind: "mark", key: `mark/${rank}/${mark.at}/${mark.title}`, rank, mark };
       }
     }
-    const index = Math.floor((y - TOP + this.view.scroll) / this.laneHeight);
-    const rank = picture.ranks[index];
+    const item = this.lanes.at(y);
+    const rank = item && item.kind === "rank" && picture.byRank.get(item.rank);
     if (!rank) return null;
-    const lane = Math.floor((y - this.top(index) - PAD) / this.rowHeight);
+    const lane = Math.floor((y - this.rowTop(this.lanes.screen(item), 0)) / this.rowHeight);
     const near = 2 * this.view.span / this.lanesWidth, time = this.time(x);
+    const hung = hangAt(this.hangsAt, x, y);
     for (let i = rank.id.length - 1; i >= 0; i -= 1) {
       if (rank.lane[i] === lane && rank.start[i] - near <= time && time <= rank.end[i] + near) {
-        return { kind: "bar", key: `bar/${rank.rank}/${rank.id[i]}`, rank: rank.rank,
-          id: rank.id[i], step: rank.step[i], bucket: rank.bucket[i],
-          start: rank.start[i], end: rank.end[i] };
+        return { ...this.bar(rank, i), hang: hung && hung.hang };
       }
+    }
+    if (hung) {
+      return { kind: "hang", key: `hang/${rank.rank}/${hung.hang.start}/${hung.hang.waits}`,
+        rank: rank.rank, hang: hung.hang };
     }
     const { bins } = rank;
     for (let i = 0; i < bins.start.length; i += 1) {
@@ -303,17 +205,13 @@ export class Canvas {
     return null;
   }
 
-  // The step in the middle of what is shown; null where there is none.
+  // The step in the middle of what is shown, and whether it is that one or one near it; null where
+  // there is none.
   stepInMiddle() {
     const { picture } = this.data;
     if (!picture || !picture.ruler.step.length) return null;
     const middle = (this.view.t0 + this.view.t1) / 2;
-    let best = 0;
-    picture.ruler.start.forEach((t, i) => {
-      if (Math.abs(t - middle) < Math.abs(picture.ruler.start[best] - middle)) best = i;
-    });
-    return picture.ruler.step[best];
+    const at = Math.max(0, picture.ruler.start.findLastIndex((t) => t <= middle));
+    return { step: picture.ruler.step[at], isExact: picture.ruler.every === 1 };
   }
 }
-
-export { GUTTER, OVERVIEW, TOP };

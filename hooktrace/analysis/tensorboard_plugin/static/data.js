@@ -30,7 +30,12 @@ export class Data {
     return Boolean(info && picture && picture.read_bytes === info.total_bytes);
   }
 
-  get isBusy() { return this.pending || this.jumps > 0 || this.settle !== null; }
+  // Whether more is on its way, the lists beside the picture included.
+  get isBusy() {
+    const { picture, summary } = this;
+    const isListed = !picture || (summary && summary.version >= picture.version);
+    return this.pending || this.jumps > 0 || this.settle !== null || !isListed;
+  }
 
   async get(route, parameters = {}) {
     const url = new URL(`../${route}`, import.meta.url);
@@ -50,8 +55,10 @@ export class Data {
     }
   }
 
-  open(run) {
+  // `model`: the one to show, as soon as it is read of.
+  open(run, model = null) {
     this.run = run;
+    this.wanted = model;
     this.opened += 1;
     this.model = this.info = this.picture = this.summary = null;
     this.details.clear();
@@ -60,7 +67,7 @@ export class Data {
   }
 
   choose(model) {
-    this.model = model;
+    this.wanted = this.model = model;
     this.picture = this.summary = null;
     this.details.clear();
     this.view.reset();
@@ -89,7 +96,9 @@ export class Data {
   take(info) {
     const models = info.models;
     if (!models.length) return;
-    const own = models.find((m) => m.name === this.model) ?? models[0];
+    const own = models.find((m) => m.name === this.wanted)
+      ?? models.find((m) => m.name === this.model) ?? models[0];
+    if (this.model && own.name !== this.model) return this.choose(own.name);
     this.model = own.name;
     this.view.grow(own.extent);
     this.refresh();
@@ -121,12 +130,13 @@ export class Data {
   }
 
   // Called with each frame: is the picture at hand good for what is looked at?
-  need(width) {
+  need(width, lanes) {
     const { view, picture } = this;
     if (!this.model || width < 1) return;
     this.width = width;
+    this.lanes = lanes;
     const wanted = view.span / width;
-    const isThere = picture && !this.isStale
+    const isThere = picture && !this.isStale && lanes.fit(picture)
       && view.t0 >= picture.t0 && view.t1 <= picture.t1
       && wanted > picture.px_ns / 1.8 && wanted < picture.px_ns * 1.8;
     if (!isThere) return this.fetch();
@@ -145,9 +155,10 @@ export class Data {
     const t0 = Math.floor(view.goal0 - around), t1 = Math.ceil(view.goal1 + around);
     const px = Math.max(1, Math.round(width * (1 + 2 * AROUND)));
     try {
-      const answer = await this.get("view", { run, model, t0, t1, width: px });
+      const some = this.lanes.wanted();
+      const answer = await this.get("view", { run, model, t0, t1, width: px, ...some });
       if (run === this.run && model === this.model) {
-        this.picture = prepare(answer, (t1 - t0) / px);
+        this.picture = { ...prepare(answer, (t1 - t0) / px), isStrip: Boolean(some.strips) };
         if (this.info) this.info.read_bytes = Math.max(this.info.read_bytes, answer.read_bytes);
         this.failed("");
       }
@@ -168,6 +179,13 @@ export class Data {
     } finally {
       this.jumps -= 1;
     }
+  }
+
+  // A bucket as canvas.hit() gives it, wherever it is; throws where it is not.
+  async bar(rank, step, bucket) {
+    const { id, start, end } = await this.get("bucket",
+      { run: this.run, model: this.model, rank, step, bucket });
+    return { kind: "bar", key: `bar/${rank}/${id}`, rank, id, step, bucket, start, end };
   }
 
   // All numbers of a bucket; asked for once.

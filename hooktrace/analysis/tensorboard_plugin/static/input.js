@@ -1,10 +1,11 @@
 // Pointer, wheel and keys.
 //
-// w s zoom, a d and ← → pan, ↑ ↓ scroll, [ ] steps, 0 all, f focus, l follow, Esc unpin.
+// keys.js lists the keys.
 // Drag pans; on the overview it moves the view.  A wheel scrolls the lanes where they are higher than
 // the window and zooms elsewhere; with Ctrl it zooms, with Shift it pans.
 
-import { GUTTER, OVERVIEW, TOP } from "./axes.js";
+import { GUTTER } from "./axes.js";
+import { OVERVIEW, TOP } from "./lanes.js";
 
 const PAN = 0.2;
 const ZOOM = 0.7;
@@ -43,7 +44,7 @@ export function listen(app) {
   stage.addEventListener("pointerup", (event) => {
     const at = place(event), was = drag;
     drag = null;
-    if (!was || was.moved || was.isOverview) return;
+    if (!was || was.moved || was.isOverview || app.ranks.click(at.x, at.y)) return;
     if (at.y < TOP && at.x > GUTTER) {
       const { picture } = app.data;
       const index = picture ? picture.ruler.start.findLastIndex((t) => t <= canvas.time(at.x)) : -1;
@@ -77,10 +78,14 @@ export function listen(app) {
     arrowleft: () => view.pan(-PAN), arrowright: () => view.pan(PAN),
     arrowup: () => scroll(-0.5), arrowdown: () => scroll(0.5),
     pageup: () => scroll(-2), pagedown: () => scroll(2),
-    "[": () => app.stepBy(-1), "]": () => app.stepBy(1),
+    "[": () => app.steps.by(-1), "]": () => app.steps.by(1),
     0: () => view.fit(), home: () => view.fit(), end: () => view.setFollow(true),
     l: () => view.setFollow(view.mode !== "follow"),
-    escape: () => app.unpin(),
+    escape: () => { app.unpin(); app.search.clear(); },
+    "/": () => app.search.focus(), "?": () => app.keys.open(),
+    c: () => app.path.toggle(),
+    h: () => app.ranks.toggleHeat(),
+    x: () => app.ranks.selection.toggle(),
     f: () => {
       const target = app.pinned ?? app.hovered;
       if (!target || target.kind !== "bar") return;
@@ -89,10 +94,12 @@ export function listen(app) {
     },
   };
   window.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.ctrlKey || event.metaKey || app.keys.isOpen) return;
     if (["INPUT", "SELECT", "TEXTAREA"].includes(event.target.tagName)
       && event.target.type !== "checkbox") return;
-    const act = actions[event.key.toLowerCase()];
+    const moves = event.altKey && event.key.startsWith("Arrow");
+    const act = moves ? () => app.cursor.move(event.key)
+      : !event.altKey && actions[event.key.toLowerCase()];
     if (!act) return;
     event.preventDefault();
     app.tooltip.show(null);

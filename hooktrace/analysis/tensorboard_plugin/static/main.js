@@ -2,20 +2,32 @@
 //
 //   data.js (server) --> view.js (what is looked at) --> canvas.js (draws) --> input.js (moves)
 //                                                    \-> panel.js, tooltip.js (text)
+//   address.js (what is kept) <--restore.js--> all of it
 //
 // TensorBoard imports this module in an empty frame and calls render().  For tests,
-// window.hooktraceTimeline.state() tells what is drawn; see `state` below.
+// window.hooktraceTimeline.state() tells what is drawn; see state.js.
 
+import { Address } from "./address.js";
+import { BarCursor } from "./bar_cursor.js";
+import { CriticalPath } from "./critical_path.js";
 import { Data } from "./data.js";
 import { element, formatTime } from "./dom.js";
 import { Canvas } from "./canvas.js";
 import { listen } from "./input.js";
+import { KeysDialog } from "./keys.js";
+import { Legend } from "./legend.js";
+import { litOf } from "./lit.js";
+import { build, fillOptions } from "./page.js";
 import { Panel } from "./panel.js";
-import { followTheme, legend } from "./theme.js";
+import { RankTools } from "./rank_tools.js";
+import { Restore } from "./restore.js";
+import { Search } from "./search.js";
+import { SecondRun } from "./second_run.js";
+import { tellTests } from "./state.js";
+import { Steps } from "./steps.js";
+import { followTheme } from "./theme.js";
 import { Tooltip } from "./tooltip.js";
 import { View } from "./view.js";
-
-const KEYS = "w s zoom · a d ← → pan · ↑ ↓ scroll · [ ] step · 0 all · f focus · l follow · Esc unpin";
 
 export function render() {
   const sheet = element("link", { rel: "stylesheet", href: new URL("style.css", import.meta.url) });
@@ -29,84 +41,60 @@ export function render() {
 
 class App {
   constructor() {
-    this.runs = element("select", { id: "run", title: "Run" });
-    this.models = element("select", { id: "model", title: "Model" });
-    this.stepBox = element("input", {
-      id: "step", type: "number", title: "Go to a step", placeholder: "step",
+    this.page = build({
+      chooseRun: (name) => this.chooseRun(name), chooseModel: (name) => this.chooseModel(name),
+      goToStep: (number) => this.goToStep(number), stepBy: (by) => this.steps.by(by),
+      fit: () => this.view.fit(), follow: (on) => this.view.setFollow(on),
+      togglePath: () => this.path.toggle(),
     });
-    this.follow = element("input", { id: "follow", type: "checkbox" });
-    this.status = element("span", { id: "status", role: "status" });
-    this.stage = element("canvas", { id: "lanes", tabindex: "0", role: "img" });
-    this.legend = element("span", { id: "legend" });
-    this.notice = element("div", { id: "notice" });
-    const button = (id, text, title, act) => {
-      const made = element("button", { id, title, type: "button" }, text);
-      made.addEventListener("click", () => { act(); this.stage.focus(); });
-      return made;
-    };
-    const bar = element(
-      "div", { id: "bar" },
-      element("label", {}, "run ", this.runs), element("label", {}, "model ", this.models),
-      element("span", { class: "group" },
-        button("previous", "‹", "Previous step ([)", () => this.stepBy(-1)), this.stepBox,
-        button("next", "›", "Next step (])", () => this.stepBy(1))),
-      button("fit", "all", "Show the whole run (0)", () => this.view.fit()),
-      element("label", { title: "Stay at the end of a running job (l)" }, this.follow, " follow"),
-      this.status,
-    );
-    const main = element("div", { id: "main" }, this.stage, this.notice);
-    const foot = element("div", { id: "foot" }, this.legend, element("span", { id: "keys" }, KEYS));
-    const side = element("div", { id: "side" });
-    document.body.append(bar, element("div", { id: "middle" }, main, side), foot);
-
+    this.stage = this.page.stage;
     this.view = new View(() => this.touch());
     this.data = new Data(this.view, {
       changed: () => this.changed(), summary: () => this.panel.lists(this.data.summary),
       failed: (message) => this.say(message),
     });
+    this.viewState = new Address();
+    this.restore = new Restore(this, this.viewState);
     this.canvas = new Canvas(this.stage, this.view, this.data);
+    this.steps = new Steps(this);
     this.tooltip = new Tooltip(document.body, this.data);
-    this.panel = new Panel(side, this.data, {
-      step: (number) => this.goToStep(number), time: (at) => this.view.center(at),
+    this.ranks = new RankTools(this);
+    this.panel = new Panel(this.page.side, this.data, {
+      step: (number, rank) => this.goToStep(number, rank),
+      moment: (at, step, rank) => this.steps.goToMoment(at, step, rank),
     });
-    this.hovered = null;
+    this.path = new CriticalPath(this);
+    this.search = new Search(this);
+    this.cursor = new BarCursor(this);
+    this.keys = new KeysDialog(this.stage);
+    this.legend = new Legend(this);
+    this.second = new SecondRun(this);
+    this.hovered = this.hoveredAt = null;
     this.pinned = null;
     this.drawn = {};
     this.frames = 0;
-    this.frameMs = [];
-    this.firstPictureMs = null;
-    this.wholePictureMs = null;
+    this.times = { frameMs: [], firstPictureMs: null, wholePictureMs: null };
     this.isWaiting = false;
     followTheme((theme) => {
       this.canvas.theme = theme;
-      this.legend.replaceChildren(...legend(theme));
+      this.legend.fill(theme);
       this.touch();
     });
     listen(this);
-    window.hooktraceTimeline = {
-      state: () => this.state(),
-      locate: (rank, step, bucket) => this.canvas.locate(rank, step, bucket),
-      goToStep: (number) => this.goToStep(number),
-    };
+    tellTests(this);
   }
 
   async start() {
     new ResizeObserver(() => this.resize()).observe(this.stage.parentElement);
-    this.runs.addEventListener("change", () => this.chooseRun(this.runs.value));
-    this.models.addEventListener("change", () => this.chooseModel(this.models.value));
-    this.stepBox.addEventListener("change", () => this.goToStep(Number(this.stepBox.value)));
-    this.follow.addEventListener("change", () => this.view.setFollow(this.follow.checked));
     this.stage.focus();
     await this.lookForRuns();
   }
 
   async lookForRuns() {
     const names = await this.data.listRuns();
-    const known = [...this.runs.options].map((o) => o.value);
-    if (names && names.join("\n") !== known.join("\n")) {
-      this.runs.replaceChildren(...names.map((n) => element("option", { value: n }, n)));
-      if (this.data.run && names.includes(this.data.run)) this.runs.value = this.data.run;
-      else if (names.length) this.chooseRun(names[0]);
+    if (names && fillOptions(this.page.runs, names)) {
+      if (this.data.run && names.includes(this.data.run)) this.page.runs.value = this.data.run;
+      else if (names.length) this.openRun(this.restore.choose(names), this.viewState.get("model"));
     }
     if (names && !names.length) this.tellEmpty();
     // A job that starts while the page is open appears by itself.
@@ -120,15 +108,27 @@ class App {
     this.touch();
   }
 
+  // As somebody chooses it: what the address keeps of another run goes.
   chooseRun(name) {
+    this.restore.forget();
+    this.tell("");
+    this.openRun(name);
+  }
+
+  openRun(name, model = null) {
+    this.leave();
     this.unpin();
     this.panel.clear();
-    this.runs.value = name;
-    this.models.replaceChildren();
-    this.data.open(name);
+    this.page.runs.value = name;
+    this.page.models.replaceChildren();
+    this.data.open(name, model);
+    this.second.offer([...this.page.runs.options].map((one) => one.value));
   }
 
   chooseModel(name) {
+    this.restore.forget();
+    this.tell("");
+    this.leave();
     this.unpin();
     this.panel.clear();
     this.data.choose(name);
@@ -138,40 +138,37 @@ class App {
     const { info, model } = this.data;
     if (info) {
       const names = info.models.map((m) => m.name);
-      if (names.join("\n") !== [...this.models.options].map((o) => o.value).join("\n")) {
-        this.models.replaceChildren(...names.map((n) => element("option", { value: n }, n)));
-      }
-      if (model) this.models.value = model;
+      fillOptions(this.page.models, names);
+      if (model) this.page.models.value = model;
       this.panel.notes(info);
       if (!names.length) {
         this.say(info.read_bytes < info.total_bytes
           ? "Reading …" : "This run's files hold no bucket yet." + this.panel.noteText(info));
       } else this.say("");
+      this.restore.look();
     }
     this.touch();
   }
 
+  // In the middle, where there is no picture.
   say(message) {
-    this.notice.textContent = message;
-    this.notice.hidden = !message;
+    this.page.notice.textContent = message;
+    this.page.notice.hidden = !message;
   }
 
-  async goToStep(number) {
-    if (!Number.isFinite(number)) return;
-    const found = await this.data.step(Math.round(number));
-    if (!found) return;
-    this.stepBox.value = found.step;
-    const margin = 0.15 * (found.end - found.start) + 1000;
-    this.view.show(found.start - margin, found.end + margin);
+  // In a line above the picture.
+  tell(message) {
+    this.page.told.textContent = message;
+    this.page.told.hidden = !message;
   }
 
-  stepBy(by) {
-    const here = this.stepBox.value === "" ? this.canvas.stepInMiddle() : Number(this.stepBox.value);
-    if (here !== null) this.goToStep(here + by);
-  }
+  // Returns the step that is shown, the nearest one; null where there is none.
+  goToStep(number, rank) { return this.steps.go(number, rank); }
 
+  // What is under the pointer, also when the picture has moved below a pointer that rests.
   hover(x, y) {
-    const hit = this.canvas.hit(x, y);
+    this.hoveredAt = { x, y, ...this.looked() };
+    const hit = this.canvas.hit(x, y) ?? this.canvas.bands.hit(x, y, this.canvas);
     const key = hit ? hit.key : null;
     if (key !== (this.hovered ? this.hovered.key : null)) {
       this.hovered = hit;
@@ -181,8 +178,18 @@ class App {
     this.tooltip.show(hit, x, y);
   }
 
+  looked() {
+    const { t0, t1, scroll } = this.view;
+    return { t0, t1, scroll };
+  }
+
+  hoverAgain() {
+    const at = this.hoveredAt, now = this.looked();
+    if (at && Object.keys(now).some((name) => now[name] !== at[name])) this.hover(at.x, at.y);
+  }
+
   leave() {
-    this.hovered = null;
+    this.hovered = this.hoveredAt = null;
     this.tooltip.show(null);
     this.touch();
   }
@@ -190,12 +197,22 @@ class App {
   pin(hit) {
     if (!hit || hit.kind !== "bar") return this.unpin();
     this.pinned = hit;
+    this.second.pinned = null;
     this.panel.pin(hit);
     this.touch();
   }
 
+  // The bucket that an address names.
+  async pinAt(rank, step, bucket) {
+    try {
+      this.pin(await this.data.bar(rank, step, bucket));
+    } catch (error) {
+      this.tell(`The pinned bucket is not here: ${error.message}.`);
+    }
+  }
+
   unpin() {
-    this.pinned = null;
+    this.pinned = this.second.pinned = null;
     this.panel.pin(null);
     this.touch();
   }
@@ -216,17 +233,30 @@ class App {
     this.isWaiting = false;
     const began = performance.now();
     const moving = this.view.advance(now);
-    this.drawn = this.canvas.draw(this.hovered, this.pinned);
+    this.canvas.lit = litOf(this.viewState, this.pinned);
+    this.path.need();
+    this.drawn = this.canvas.draw(this.hovered, this.pinned, this.path);
+    this.ranks.draw();
+    this.second.draw();
+    if (this.hovered) this.hoverAgain();
     this.frames += 1;
-    this.frameMs.push(performance.now() - began);
-    if (this.frameMs.length > 600) this.frameMs.shift();
-    const hasPicture = this.drawn.bars + this.drawn.bins > 0;
-    if (hasPicture) this.firstPictureMs ??= performance.now();
-    if (hasPicture && this.data.isWhole) this.wholePictureMs ??= performance.now();
-    this.follow.checked = this.view.mode === "follow";
+    this.clock(performance.now() - began);
+    this.page.follow.checked = this.view.mode === "follow";
     this.tellStatus();
-    this.data.need(this.canvas.lanesWidth);
+    this.steps.tell();
+    this.restore.look();
+    this.restore.keep();
+    this.data.need(this.canvas.lanesWidth, this.canvas.lanes);
     if (moving) this.touch();
+  }
+
+  clock(took) {
+    const { times, drawn } = this;
+    times.frameMs.push(took);
+    if (times.frameMs.length > 600) times.frameMs.shift();
+    const hasPicture = drawn.bars + drawn.bins + drawn.hangs > 0;
+    if (hasPicture) times.firstPictureMs ??= performance.now();
+    if (hasPicture && this.data.isWhole) times.wholePictureMs ??= performance.now();
   }
 
   tellStatus() {
@@ -234,26 +264,15 @@ class App {
     if (!info) return;
     const share = info.total_bytes ? info.read_bytes / info.total_bytes : 1;
     const ranks = `${info.ranks.length} rank${info.ranks.length === 1 ? "" : "s"}`;
-    const span = formatTime(this.view.t1 - this.view.t0);
-    this.status.textContent = `${ranks} · ${span} shown of ${formatTime(this.view.extent)}`
+    const { t0, t1, extent } = this.view;
+    const span = formatTime(Math.max(0, Math.min(t1, extent) - Math.max(t0, 0)));
+    const what = info.predicted ? "predicted, not measured · one rank of "
+      + `${info.world_size} · ` : `${ranks} · `;
+    this.page.status.textContent = `${what}${span} shown of ${formatTime(extent)}`
       + (share < 1 ? ` · read ${Math.floor(100 * share)} %` : "");
     this.stage.setAttribute("aria-label",
       `Timeline of ${ranks}: ${this.drawn.bars} buckets and ${this.drawn.bins} merged bars; `
+      + `${this.drawn.hangs} waits of hangs; `
       + "the lists beside it hold the slowest steps and anomalies.");
-  }
-
-  // What tests read: the viewport (ns since the run's origin), counts of what the last frame drew
-  // inside the visible part, what is hovered and pinned, and times in ms since navigation.
-  state() {
-    const { view, data } = this;
-    return {
-      run: data.run, model: data.model, version: data.info ? data.info.version : null,
-      t0: view.t0, t1: view.t1, target: [view.goal0, view.goal1], extent: view.extent,
-      mode: view.mode, scroll: view.scroll, drawn: { ...this.drawn }, frames: this.frames,
-      hovered: this.hovered && { ...this.hovered }, pinned: this.pinned && { ...this.pinned },
-      theme: this.canvas.theme.name, isBusy: data.isBusy || view.isMoving, isWhole: data.isWhole,
-      firstPictureMs: this.firstPictureMs, wholePictureMs: this.wholePictureMs,
-      frameMs: [...this.frameMs], notice: this.notice.textContent,
-    };
   }
 }

@@ -10,8 +10,11 @@ export class Panel {
     this.go = go;
     this.boxes = {};
     for (const [id, title, open] of [
-      ["pinned", "Pinned bucket", true], ["slowest", "Slowest steps", true],
-      ["exposed", "Most exposed steps", false], ["late", "Last ranks", true],
+      ["pinned", "Pinned bucket", true],
+      ["differences", "Difference of the step", true],
+      ["path", "Critical path of the step", true], ["path-run", "Critical path, whole run", true],
+      ["waiting", "Waiting for the last rank", true], ["slowest", "Slowest steps", true],
+      ["exposed", "Most exposed steps", false], ["late", "Late ranks", true],
       ["anomalies", "Anomalies", true], ["rebuilds", "Bucket layouts", false],
       ["notes", "Notes", true],
     ]) {
@@ -34,12 +37,14 @@ export class Panel {
     for (const id of Object.keys(this.boxes)) this.fill(id, []);
   }
 
-  async pin(hit) {
+  // `other`: of the run that is compared.
+  async pin(hit, other = null) {
     this.hit = hit;
     if (!hit) return this.fill("pinned", []);
+    const whose = other ? [element("p", {}, `of ${other.run}`)] : [];
     try {
-      const detail = await this.data.detail(hit.rank, hit.id);
-      if (this.hit === hit) this.fill("pinned", describe(detail));
+      const detail = await (other ?? this.data).detail(hit.rank, hit.id);
+      if (this.hit === hit) this.fill("pinned", [...whose, ...describe(detail)]);
     } catch (error) {
       this.fill("pinned", [element("p", {}, error.message)]);
     }
@@ -59,17 +64,19 @@ export class Panel {
       () => this.go.step(s.step), `rank ${s.rank} has the most exposed: ${formatTime(s.exposed)}`);
     this.fill("slowest", summary.slowest.slice(0, 12).map((s) => step(s, "period")));
     this.fill("exposed", summary.exposed.slice(0, 12).map((s) => step(s, "exposed")));
-    this.fill("late", summary.late.map((l) => this.row(`rank ${l.rank}: ${l.times} of ${l.of}`,
-      `up to ${formatTime(l.margin)}`, () => this.go.step(l.step),
-      `the most at step ${l.step}, bucket ${l.bucket}`)));
+    const late = summary.late.map((l) => this.row(`rank ${l.rank}: ${l.times} of ${l.of} steps`,
+      `up to ${formatTime(l.margin)}`, () => this.go.step(l.step, l.rank),
+      `last at bucket ${l.bucket}; the most at step ${l.step}`));
+    if (summary.late_note) late.push(element("p", {}, summary.late_note));
+    this.fill("late", late);
     const rows = summary.anomalies.map((a) => this.row(
-      `${a.kind.replaceAll("_", " ")}, step ${a.step}, rank ${a.rank}`, "",
-      () => this.go.time(a.at), a.text));
+      [a.kind.replaceAll("_", " "), `step ${a.step}`, a.who].filter(Boolean).join(", "), "",
+      () => this.go.moment(a.at, a.step, a.rank), a.text));
     const more = summary.anomaly_count - rows.length;
     if (more > 0) rows.push(element("p", {}, `and ${more} more`));
     this.fill("anomalies", rows);
     this.fill("rebuilds", summary.rebuilds.map((r) => this.row(`generation ${r.generation}`,
-      `${r.buckets} bucket${r.buckets === 1 ? "" : "s"}, step ${r.step}`, () => this.go.time(r.at))));
+      `${r.buckets} bucket${r.buckets === 1 ? "" : "s"}, step ${r.step}`, () => this.go.moment(r.at, r.step))));
   }
 
   notes(info) {
@@ -81,9 +88,8 @@ export class Panel {
 
 function noteLines(info) {
   const lines = [];
-  const unknown = info.ranks.filter((r) => !r.clock_known).map((r) => r.rank);
-  if (unknown.length) {
-    lines.push(`Clock unknown: rank ${unknown.join(", ")}. Placed by wall clock, `
+  if (info.unaligned) {
+    lines.push(`Clock unknown: ${info.unaligned}. Placed by wall clock, `
       + "so ranks may be shifted against each other and no late rank is named.");
   }
   for (const r of info.ranks) {
@@ -100,7 +106,7 @@ function noteLines(info) {
   }
   for (const [name, why] of info.errors) lines.push(`${name} cannot be read: ${why}.`);
   if (info.other_runs.length) {
-    lines.push(`Files of another run are left out: rank ${info.other_runs.join(", ")}.`);
+    lines.push(`Files of another run are left out: ${info.of_other_runs}.`);
   }
   if (info.world_size && info.world_size > info.ranks.length + info.other_runs.length) {
     lines.push(`${info.ranks.length} of ${info.world_size} ranks have a file here.`);

@@ -3,19 +3,22 @@
 import { KINDS } from "./theme.js";
 
 const LATE = 1024;
-const OTHER = KINDS.length - 1;
+const OTHER = KINDS.indexOf("other"), WIRE = KINDS.indexOf("wire"), WAIT = KINDS.indexOf("wait");
 
 // Times become ns since the run's origin.  `px_ns`: the ns a pixel stands for in the picture.
 export function prepare(answer, px_ns) {
   const { t0, t1, lanes, bin_ns, ruler } = answer;
+  const ranks = answer.ranks.map((r) => prepareRank(r, t0, bin_ns));
   return {
     t0, t1, px_ns, lanes, extent: answer.extent, read_bytes: answer.read_bytes,
+    version: answer.version, waitUnknown: answer.wait_unknown, collectives: collectives(ranks),
     ruler: { every: ruler.every, step: ruler.step, start: ruler.start.map((t) => t + t0) },
-    ranks: answer.ranks.map((r) => prepareRank(r, t0, bin_ns)),
+    // A file without its first line passes for rank 0: the first one is the rank's own.
+    ranks, byRank: new Map(ranks.toReversed().map((r) => [r.rank, r])),
   };
 }
 
-function prepareRank({ rank, bars, bins, steps, marks }, t0, bin_ns) {
+function prepareRank({ rank, bars, bins, steps, marks, hangs }, t0, bin_ns) {
   return {
     rank, ...bars,
     start: Float64Array.from(bars.start, (t) => t + t0),
@@ -23,30 +26,57 @@ function prepareRank({ rank, bars, bins, steps, marks }, t0, bin_ns) {
     isLate: bars.flags.map((f) => (f & LATE) !== 0),
     isLast: bars.flags.map((f) => (f & 1) !== 0),
     failed: bars.flags.map((f) => (f & 8) !== 0),
-    stageRects: stageRects(bars, t0),
+    ...stageRects(bars, t0),
     bins: prepareBins(bins, t0, bin_ns),
     steps: {
       ...steps, start: steps.start.map((t) => t + t0), end: steps.end.map((t) => t + t0),
       last_ready: steps.last_ready.map((t) => t + t0),
     },
     marks: marks.map((m) => ({ ...m, at: m.at + t0 })),
+    hangs: hangs.map((h) => ({ ...h, start: h.start + t0, isOpen: h.end === null,
+      end: h.end === null ? Infinity : h.end + t0 })),
   };
 }
 
-// For each kind of stage: start, end, lane, three numbers a rectangle.
+// `stageRects`: for each kind, start, end, lane, three numbers a rectangle; of a wire stage what
+// waits for the last rank, and the rest.  `waits`: where each wait ends, and for whom it was.
 function stageRects(bars, t0) {
-  const rects = KINDS.map(() => []);
-  let at = 0;
+  const rects = KINDS.map(() => []), waits = [];
+  let at = 0, wire = 0;
   for (let bar = 0; bar < bars.id.length; bar += 1) {
     const lane = bars.lane[bar];
+    let turn = 0;
     rects[OTHER].push(bars.start[bar] + t0, bars.end[bar] + t0, lane);
-    for (const end = at + bars.stages[bar]; at < end; at += 1) {
-      if (bars.stage_end[at] > bars.stage_start[at]) {
-        rects[bars.stage[at]].push(bars.stage_start[at] + t0, bars.stage_end[at] + t0, lane);
+    for (const last = at + bars.stages[bar]; at < last; at += 1) {
+      const start = bars.stage_start[at] + t0, end = bars.stage_end[at] + t0;
+      let from = start;
+      if (bars.stage[at] === WIRE) {
+        from = Math.min(end, start + Math.max(0, bars.wait[wire]));
+        if (from > start) rects[WAIT].push(start, from, lane);
+        waits.push({ bar, turn, start, at: from, rank: bars.wait_for[wire] });
+        wire += 1;
+        turn += 1;
       }
+      if (end > from) rects[bars.stage[at]].push(from, end, lane);
     }
   }
-  return rects.map((r) => Float64Array.from(r));
+  return { stageRects: rects.map((r) => Float64Array.from(r)), waits };
+}
+
+// The collectives whose last rank is known: who began it when, and who waited until then.
+function collectives(ranks) {
+  const found = new Map();
+  for (const rank of ranks) {
+    for (const { bar, turn, start, at, rank: last } of rank.waits) {
+      if (last < 0) continue;
+      const step = rank.step[bar], bucket = rank.bucket[bar], key = `${step}/${bucket}/${turn}`;
+      if (!found.has(key)) found.set(key, { step, bucket, last, at: null, lane: 0, waiting: [] });
+      const one = found.get(key);
+      if (rank.rank === last) Object.assign(one, { at: start, lane: rank.lane[bar] });
+      else if (at > start) one.waiting.push({ rank: rank.rank, lane: rank.lane[bar], start, at });
+    }
+  }
+  return [...found.values()].filter((one) => one.waiting.length);
 }
 
 // For each kind: start, end, lane, and from where to where of the row's height, in parts of 1.

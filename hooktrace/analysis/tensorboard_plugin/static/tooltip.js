@@ -4,6 +4,8 @@ import { element, formatTime, table } from "./dom.js";
 import { KINDS } from "./theme.js";
 
 const ASK_AFTER_MS = 60;
+// The box must not be higher than the window; pinned, the panel has them all.
+const FEW_NAMES = 6;
 
 export class Tooltip {
   constructor(parent, data) {
@@ -30,17 +32,21 @@ export class Tooltip {
   }
 
   fill(hit) {
-    if (hit.kind === "mark") {
+    if (hit.title) {
+      this.box.replaceChildren(element("b", {}, hit.title), ...hit.lines.map((l) => element("p", {}, l)));
+    } else if (hit.kind === "mark") {
       const { mark, rank } = hit;
       this.box.replaceChildren(
         element("b", {}, `${mark.title.replaceAll("_", " ")}, step ${mark.step}, rank ${rank}`),
         element("p", {}, mark.text));
+    } else if (hit.kind === "hang") {
+      this.box.replaceChildren(...describeHang(hit.hang));
     } else if (hit.kind === "bin") {
       this.box.replaceChildren(
         element("b", {}, `${hit.count} bucket${hit.count === 1 ? "" : "s"}, rank ${hit.rank}`),
         table(KINDS.map((k, i) => [k, `${hit.shares[i]} %`]).filter((_, i) => hit.shares[i])),
-        element("p", {}, hit.late ? `last of all ranks ${hit.late} times. Zoom in (w).`
-          : "Too narrow to show each: zoom in (w)."));
+        element("p", {}, hit.late ? `late in ${hit.late} of them. Zoom in (w).`
+          : "Too narrow to show each: zoom in (w)."), ...this.waiting(hit));
     } else {
       this.box.replaceChildren(
         element("b", {}, `bucket ${hit.bucket}, step ${hit.step}, rank ${hit.rank}`),
@@ -49,16 +55,23 @@ export class Tooltip {
     }
   }
 
+  // A share of merged bars that is wire is transfer only where it is known what is waiting.
+  waiting(hit) {
+    const why = this.data.picture.waitUnknown;
+    if (why === null || !hit.shares[KINDS.indexOf("wire")]) return [];
+    return [element("p", {}, `How much of the wire is waiting is not known, because ${why}.`)];
+  }
+
   async fillDetail(hit) {
     if (this.key !== hit.key) return;
     let parts;
     try {
-      parts = describe(await this.data.detail(hit.rank, hit.id));
+      parts = describe(await this.data.detail(hit.rank, hit.id), FEW_NAMES);
     } catch (error) {
       parts = [element("p", {}, error.message)];
     }
     if (this.key !== hit.key) return;
-    this.box.replaceChildren(...parts);
+    this.box.replaceChildren(...parts, ...(hit.hang ? describeHang(hit.hang) : []));
     this.move(...this.at);
   }
 
@@ -73,12 +86,18 @@ export class Tooltip {
   }
 }
 
-// A bucket's detail as elements.
-export function describe(detail) {
+function describeHang(hang) {
+  return [element("b", {}, hang.title), element("p", { class: "bad" }, hang.text)];
+}
+
+// A bucket's detail as elements, with so many of its parameters at most.
+export function describe(detail, most = Infinity) {
   const stages = element("table", { class: "stages" }, ...detail.stages.map(([kind, name, ms, note]) =>
     element("tr", {}, element("th", {}, element("i", { class: `kind${kind}` }), name),
       element("td", {}, ms), element("td", { class: "note" }, note))));
-  const parts = [element("b", {}, detail.title), table(detail.times), stages, table(detail.bytes)];
+  const parts = [element("b", {}, detail.title), table(detail.times), stages,
+    ...(detail.waiting ? [element("p", { class: "waiting" }, detail.waiting)] : []),
+    table(detail.bytes)];
   if (detail.late.length) parts.push(table(detail.late));
   if (detail.exception) parts.push(element("p", { class: "bad" }, detail.exception));
   if (detail.error.length) {
@@ -87,9 +106,11 @@ export function describe(detail) {
   }
   parts.push(table(detail.what));
   if (detail.parameters.length) {
-    const more = detail.more_parameters ? [`and ${detail.more_parameters} more`] : [];
+    const names = detail.parameters.slice(0, most);
+    const left = detail.more_parameters + detail.parameters.length - names.length;
+    const more = left ? [`and ${left} more`] : [];
     parts.push(element("h4", {}, "parameters"),
-      element("p", { class: "names" }, [...detail.parameters, ...more].join(", ")));
+      element("p", { class: "names" }, [...names, ...more].join(", ")));
   }
   return parts;
 }

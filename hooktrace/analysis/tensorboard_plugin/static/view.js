@@ -6,6 +6,7 @@
 
 const EASE_MS = 110;
 const NARROWEST_NS = 200;
+// Of what is shown, on each side of the run at most.
 const BEYOND = 0.03;
 
 export class View {
@@ -22,6 +23,8 @@ export class View {
 
   get span() { return this.t1 - this.t0; }
 
+  get widest() { return this.extent / (1 - 2 * BEYOND) || 1e9; }
+
   get isMoving() { return this.from !== null; }
 
   reset() {
@@ -35,7 +38,7 @@ export class View {
     const before = this.extent;
     this.extent = extent;
     if (this.mode === "fit") {
-      const margin = BEYOND * extent || 1e6;
+      const margin = BEYOND * this.widest;
       this.goal0 = -margin;
       this.goal1 = extent + margin;
       if (before) this.ease();
@@ -55,7 +58,7 @@ export class View {
   }
 
   toEnd() {
-    const span = Math.min(this.goal1 - this.goal0, 1.06 * this.extent);
+    const span = Math.min(this.goal1 - this.goal0, this.widest);
     this.goal1 = this.extent + BEYOND * span;
     this.goal0 = this.goal1 - span;
     this.ease();
@@ -67,6 +70,14 @@ export class View {
     this.goal1 = Math.max(t1, t0 + NARROWEST_NS);
     this.clamp();
     this.ease();
+  }
+
+  // As it was before, at once and wherever the run ends by now.
+  restore(t0, t1) {
+    this.mode = "free";
+    this.goal0 = t0;
+    this.goal1 = t1;
+    this.jump();
   }
 
   center(at) {
@@ -84,22 +95,19 @@ export class View {
   // Zoom by a factor below 1 to see less time; `at` stays where it is.
   zoom(factor, at = (this.goal0 + this.goal1) / 2, atOnce = false) {
     const follows = this.mode === "follow";
-    const widest = 1.1 * this.extent || 1e9;
     const span = this.goal1 - this.goal0;
-    const wanted = Math.min(Math.max(span * factor, NARROWEST_NS), Math.max(widest, NARROWEST_NS));
+    const wanted = Math.max(Math.min(span * factor, this.widest), NARROWEST_NS);
     const share = (at - this.goal0) / span;
     this.show(at - share * wanted, at + (1 - share) * wanted);
     if (follows) this.setFollow(true);
     if (atOnce) this.jump();
   }
 
-  // At least a tenth of the picture shows the run.
+  // The picture shows the run and a small margin: there is nothing before and after it.
   clamp() {
-    const span = this.goal1 - this.goal0;
-    const low = -0.9 * span, high = this.extent + 0.9 * span;
-    const by = Math.max(low - this.goal0, 0) + Math.min(high - this.goal1, 0);
-    this.goal0 += by;
-    this.goal1 += by;
+    const span = Math.min(this.goal1 - this.goal0, this.widest), margin = BEYOND * span;
+    this.goal0 = Math.max(-margin, Math.min(this.goal0, this.extent + margin - span));
+    this.goal1 = this.goal0 + span;
   }
 
   jump() {

@@ -1,0 +1,28 @@
+"""``hooktrace compare``: what differs between runs, by how much, and what accounts for it.
+
+In go the record files of two or more runs; out come differences with intervals, a sentence, and
+what makes them doubtful, as text, as a page with pictures, or as JSON.
+
+    Timeline --measure.py, step_parts.py--> Measures: a number a step, ranks put together
+    event files --loss.py------------------>   |
+                                               v
+    Measures of both sides --compare_runs.py--> Comparison (comparison.py: the structs)
+        differences.py, bootstrap.py: medians, differences, intervals
+        pairing.py: which buckets are the same in both; doubts.py; sentence.py
+                                               |
+                      terminal.py (rich) <-----+-----> page.py (Jinja2, pictures.py), JSON
+
+    files of one rank --sums.py--> RunSums --merged in any order--from_sums.py--> Measures (--on)
+
+``compare_runs`` is a pure function of ``Measures``, which are small, so that whoever has them from
+elsewhere (a tab, a simulated run, the summaries of a cluster) compares them the same way.
+``command.py`` is what the command line calls.  No torch.
+"""
+
+from __future__ import annotations
+
+from .compare_runs import compare_runs
+from .comparison import Comparison, Difference
+from .measure import Measures, measure
+
+__all__ = ["Comparison", "Difference", "Measures", "compare_runs", "measure"]

@@ -1,0 +1,193 @@
+"""Two sides to their comparison: a pure function.
+
+Measures --quantities, parts, buckets: tables of series--> differences.py --> Comparison
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import isnan, prod
+from typing import NamedTuple
+
+import numpy as np
+from msgspec.structs import replace
+
+from ..report.step_arrays import Floats
+from .bootstrap import MEAN, MEDIAN, MIDDLE_HALF, estimate
+from .comparison import (
+    BucketKey,
+    BucketPair,
+    Comparison,
+    Difference,
+    Part,
+    Quantity,
+    Side,
+    Unit,
+)
+from .differences import Table, differences
+from .doubts import doubts
+from .loss import loss_difference
+from .measure import Measures
+from .pairing import Pair, is_same_model, limits, pairs, unlike
+from .sentence import sentence, side_names
+from .stages import TITLES, Grouping, exposed_parts, grouping, is_opaque, parts_grouping, step_table
+
+_QUANTITIES: tuple[tuple[str, str, Unit, float], ...] = (
+    ("period", "step time", "ns", MEDIAN),
+    ("period", "step time, mean", "ns", MEAN),
+    ("exposed", "exposed", "ns", MEDIAN),
+    ("overlap", "overlap", "share", MEDIAN),
+    ("busy", "busy", "ns", MEDIAN),
+    ("wire_bytes", "sent", "bytes", MEDIAN),
+    ("error", "relative error", "error", MEDIAN),
+)
+
+
+def compare_runs(a: Sequence[Measures], b: Sequence[Measures]) -> Comparison:
+    """Return the comparison of ``b`` with ``a``, each one or several runs of one set-up.
+
+    Of one run a side intervals are of its steps; of several, of the runs.  Runs of one side are
+    described by the first.
+    """
+    first, second = a[0].facts, b[0].facts
+    is_same = is_same_model(first, second)
+    of = grouping([*a, *b])
+    of_parts = parts_grouping([*a, *b], of)
+    step, *parts = _parts(a, b, of_parts)
+    loss = _loss(a, b) if is_same else _NO_LOSS
+    names = side_names([one.facts for one in a], [one.facts for one in b])
+    found = Comparison(
+        a=Side(names[0], tuple(one.facts for one in a)),
+        b=Side(names[1], tuple(one.facts for one in b)),
+        sentence="",
+        unlike=tuple(unlike(first, second)),
+        limits=(*limits(first, second), *_unseen([*a, *b]), *loss.limits),
+        doubts=(),
+        by_runs=len(a) + len(b) > 2,
+        quantities=(*_quantities(a, b, of, is_same), *loss.quantities),
+        step=step.difference if is_same else None,
+        parts=tuple(parts) if is_same else (),
+        buckets=tuple(_buckets(a, b, of_parts, pairs(first, second))) if is_same else (),
+    )
+    return replace(found, sentence=sentence(found), doubts=tuple(doubts(found)))
+
+
+def _unseen(sides: Sequence[Measures]) -> Iterator[str]:
+    opaque = sorted({one.facts.hook for one in sides if is_opaque(one)})
+    if opaque:
+        yield (
+            f"{', '.join(opaque)} is opaque: of its stages nothing is seen, so they are not "
+            "compared; write it with @hooktrace.staged to see them"
+        )
+
+
+def _quantities(
+    a: Sequence[Measures], b: Sequence[Measures], of: Grouping, is_same: bool
+) -> Iterator[Quantity]:
+    for key, title, unit, share in _QUANTITIES if is_same else _QUANTITIES[:2]:
+        found = _of_series(a, b, key, share)
+        if key == "error" and found.a is None and found.b is None:
+            continue  # nothing was probed
+        name = "period_mean" if share == MEAN else key
+        yield Quantity(key=name, title=title, unit=unit, difference=found)
+    for key in of if is_same and "exposed" not in of else ():
+        found = _of_series(a, b, key, MEDIAN)
+        if found.a or found.b:
+            yield Quantity(key=key, title=f"in {TITLES[key]}", unit="ns", difference=found)
+
+
+def _of_series(a: Sequence[Measures], b: Sequence[Measures], key: str, share: float) -> Difference:
+    tables = [[Table.of(_values(one, key)) for one in side] for side in (a, b)]
+    found = differences(tables[0], tables[1], share)[0]
+    if any(_is_lost(one, key) for one in (*a, *b)) and found.verdict == "unknown":
+        return replace(found, why="it is made from summaries")
+    return found
+
+
+def _is_lost(one: Measures, key: str) -> bool:
+    """Return whether a number that is no stage's got lost in summaries."""
+    return one.facts.from_summaries and key not in one.series and key not in TITLES
+
+
+def _values(one: Measures, key: str) -> Floats:
+    """Return a series of a run; zeros of a stage that it does not have."""
+    if key in one.series:
+        return one.series[key].values
+    if _is_lost(one, key):
+        return np.zeros(0)
+    return np.zeros_like(one.parts.period)
+
+
+def _parts(a: Sequence[Measures], b: Sequence[Measures], of: Grouping) -> list[Part]:
+    """Return the whole step first, then its parts."""
+    columns = [[{"period": m.parts.period, **step_table(m, of)} for m in side] for side in (a, b)]
+    of_step = list(columns[0][0])[1:]
+    every = [run for side in columns for run in side]
+    keys = ["period", *(k for k in of_step if any(run[k].any() for run in every))]
+    tables = [
+        [Table(np.stack([run[key] for key in keys], axis=1), run["period"]) for run in side]
+        for side in columns
+    ]
+    found = differences(tables[0], tables[1], MIDDLE_HALF)
+    return [
+        Part(key=key, title=TITLES.get(key, "step time"), difference=one)
+        for key, one in zip(keys, found, strict=True)
+    ]
+
+
+def _buckets(
+    a: Sequence[Measures], b: Sequence[Measures], of: Grouping, paired: list[Pair]
+) -> Iterator[BucketPair]:
+    if not paired:
+        return
+    sides = [(a, [pair.a for pair in paired]), (b, [pair.b for pair in paired])]
+    whole = [
+        [Table(m.parts.exposed_in.sum(axis=0)[:, at], m.parts.period) for m in side]
+        for side, at in sides
+    ]
+    by_stage = {
+        key: [_middle([exposed_parts(m, kinds)[:, at] for m in side], side) for side, at in sides]
+        for key, kinds in of.items()
+    }
+    exposed = differences(whole[0], whole[1], MIDDLE_HALF)
+    for i, (pair, found) in enumerate(zip(paired, exposed, strict=True)):
+        key = a[0].facts.buckets[pair.a]
+        moved = {name: float(y[i] - x[i]) for name, (x, y) in by_stage.items()}
+        known = [(name, ns) for name, ns in moved.items() if not isnan(ns)]
+        most = max(known, key=lambda item: abs(item[1]), default=None)
+        most = None if "exposed" in of else most
+        yield BucketPair(
+            a=key.bucket, b=b[0].facts.buckets[pair.b].bucket, by=pair.by,
+            gradient_bytes=key.gradient_bytes, largest=_largest(key), exposed=found, stage=most,
+        )  # fmt: skip
+
+
+def _middle(values: list[Floats], side: Sequence[Measures]) -> Floats:
+    """Return the mean over runs of the mean over the middle half of the steps, (buckets,)."""
+    found = [
+        estimate(one, m.parts.period, MIDDLE_HALF)
+        for one, m in zip(values, side, strict=True)
+        if len(m.parts.period)
+    ]
+    return np.mean(found, axis=0) if found else np.full(values[0].shape[1], np.nan)
+
+
+def _largest(key: BucketKey) -> str | None:
+    return max(key.parameters, key=lambda p: prod(p[1]))[0] if key.parameters else None
+
+
+class _Loss(NamedTuple):
+    quantities: tuple[Quantity, ...]
+    limits: tuple[str, ...]
+
+
+_NO_LOSS = _Loss((), ())
+
+
+def _loss(a: Sequence[Measures], b: Sequence[Measures]) -> _Loss:
+    """Return the loss of the first run a side: no other run has been trained on the same steps."""
+    tag, found, why = loss_difference(a[0].losses, b[0].losses)
+    if found is None:
+        return _Loss((), (f"loss: unknown, because {why}",))
+    title = f"{tag}, later half"
+    return _Loss((Quantity(key="loss", title=title, unit="loss", difference=found),), ())

@@ -1,0 +1,210 @@
+"""What is compared of a run: a number a step, the ranks of a step put together.
+
+    Timeline --settled_steps--> StepArrays --+--means over ranks--> Measures
+             --waits------------------------>+--step_parts--^
+
+Ranks of one step wait for each other, so they are no units of their own: each step is one number,
+the mean of its ranks.  For the step time this is what the job takes: each rank's periods add up to
+the same time.  The largest of the ranks would be too long always, since it counts whose first
+bucket happened to come early, and parts of a mean add up where those of a median do not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...records import LayoutRecord
+from ..report.causes import late_ranks
+from ..report.settled import settled_steps
+from ..report.step_arrays import Floats, StepArrays, middle
+from ..timeline import STAGE_NAMES, UNKNOWN, Ints, Timeline, Waits, waits
+from .comparison import BucketKey, RunFacts
+from .step_parts import KINDS, StepParts, step_parts
+
+MOST_UNKNOWN = 0.05
+"""Share of wire stages whose wait may be unknown where wire is told apart all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Numbers of some steps in order: (steps,) each."""
+
+    steps: Floats
+    values: Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """One model of one run.
+
+    ``series``: by quantity, ns, bytes or a share of each step that tells.  ``parts``: of the steps
+    of which all is known.  ``losses``: by tag, of each step that has a scalar.
+    """
+
+    facts: RunFacts
+    series: dict[str, Series]
+    parts: StepParts
+    losses: dict[str, Series] = field(default_factory=dict)
+
+
+def measure(
+    timeline: Timeline, model: str, name: str, losses: dict[str, Series] | None = None
+) -> Measures | None:
+    """Return what is compared of a model in a run; ``None`` where no step of it has settled."""
+    arrays = settled_steps(timeline, model)
+    if arrays is None:
+        return None
+    found, why = _waits(timeline, arrays)
+    parts = step_parts(arrays, found)
+    return Measures(
+        facts=_facts(timeline, arrays, name, why),
+        series=_series(timeline, arrays, parts),
+        parts=parts.of_known(),
+        losses=losses or {},
+    )
+
+
+def _waits(timeline: Timeline, arrays: StepArrays) -> tuple[Waits, str | None]:
+    found = waits(timeline, arrays.model)
+    if found.why_unknown is not None:
+        return found, found.why_unknown
+    wire = _wire_waits(arrays, found)
+    unknown = sum(int((of == UNKNOWN).sum()) for of in wire)
+    if unknown > MOST_UNKNOWN * sum(map(len, wire)):
+        return found, "not all ranks are in each collective"
+    return found, None
+
+
+def _wire_waits(arrays: StepArrays, found: Waits) -> list[Floats]:
+    wires = []
+    for i in range(len(arrays.ranks)):
+        track, rows, _, _ = arrays.rows_of_rank(i)
+        stages, _ = track.stages_of(rows)
+        is_wire = track.stages.name[stages] == STAGE_NAMES.index("wire")
+        wires.append(found.ns[i][stages[is_wire]].astype(np.float64))
+    return wires
+
+
+def _series(timeline: Timeline, arrays: StepArrays, parts: StepParts) -> dict[str, Series]:
+    means = {name: _mean_of_ranks(values) for name, values in by_rank(arrays).items()}
+    found = series_of_means(arrays.steps, means, parts.busy_in)
+    found["error"] = _errors(timeline, arrays)
+    if not len(found["wire_bytes"].values):  # of an opaque hook sampled steps alone tell
+        values = arrays.sent()
+        found["wire_bytes"] = _known(np.arange(len(values), dtype=np.float64), values)
+    return found
+
+
+def by_rank(arrays: StepArrays) -> dict[str, Floats]:
+    """Return what is measured of each rank's steps, (ranks, steps)."""
+    return {
+        "period": arrays.period,
+        "exposed": arrays.exposed,
+        "busy": arrays.busy,
+        "wire": arrays.by_step("wire_busy"),
+        "wire_bytes": arrays.by_step("wire_bytes"),
+    }
+
+
+def series_of_means(steps: Ints, means: dict[str, Floats], busy_in: Floats) -> dict[str, Series]:
+    """Return the series of what ``by_rank`` has, means over the ranks, and of each stage."""
+    at = steps.astype(np.float64)
+    found = {name: _known(at, values) for name, values in means.items()}
+    found["overlap"] = _known(at, 1 - means["exposed"] / means["busy"])
+    for kind, values in zip(KINDS, busy_in, strict=True):
+        if np.nansum(values):
+            found[kind] = _known(at, values)
+    return found
+
+
+def _mean_of_ranks(values: Floats) -> Floats:
+    known = ~np.isnan(values)
+    count = known.sum(axis=0)
+    sums = np.where(known, values, 0.0).sum(axis=0)
+    found: Floats = np.where(count > 0, sums / np.maximum(count, 1), np.nan)
+    return found
+
+
+def _known(steps: Floats, values: Floats) -> Series:
+    known = ~np.isnan(values)
+    return Series(steps[known], values[known])
+
+
+def _errors(timeline: Timeline, arrays: StepArrays) -> Series:
+    """Return the relative L2 error of each probed step, the mean of its buckets and ranks."""
+    by_step = errors_by_step(timeline, arrays)
+    steps = sorted(by_step)
+    values = [float(np.mean(by_step[step])) for step in steps]
+    return Series(np.array(steps, dtype=np.float64), np.array(values, dtype=np.float64))
+
+
+def errors_by_step(timeline: Timeline, arrays: StepArrays) -> dict[int, list[float]]:
+    """Return the relative L2 errors of a model's last generation, by step."""
+    by_step: dict[int, list[float]] = {}
+    for track in timeline.tracks:
+        of_model = track.is_of(track.buckets, arrays.model)
+        of_model &= track.buckets.generation == arrays.generation
+        for row, error in track.errors.items():
+            if of_model[row] and error.relative_l2 is not None:
+                by_step.setdefault(int(track.buckets.step[row]), []).append(error.relative_l2)
+    return by_step
+
+
+def _facts(
+    timeline: Timeline, arrays: StepArrays, name: str, waits_unknown: str | None
+) -> RunFacts:
+    run, sent, layouts = timeline.run, arrays.sent(), layouts_of(timeline, arrays)
+    hosts = {t.records.run.host for t in timeline.tracks if t.records.run is not None}
+    gradients = middle(arrays.by_step("gradient_bytes"))
+    least, most = middle(sent, 0.0), middle(sent, 1.0)
+    return RunFacts(
+        name=name,
+        run_id=run.run_id if run else "",
+        model=arrays.model,
+        hook=arrays.hook,
+        hook_options=layouts[-1].hook_options if layouts else (),
+        bucket_cap_bytes=layouts[-1].bucket_cap_bytes if layouts else None,
+        ranks=tuple(arrays.ranks),
+        world_size=run.world_size if run else 0,
+        hosts=tuple(sorted(hosts)),
+        torch_version=run.torch_version if run else "",
+        backend=run.backend if run else "",
+        clock="device" if arrays.is_on_device else "host",
+        steps=len(arrays.steps),
+        probed=len(arrays.probed),
+        gradient_bytes=0 if np.isnan(gradients) else int(gradients),
+        least_wire_bytes=None if np.isnan(least) else least,
+        most_wire_bytes=None if np.isnan(most) else most,
+        buckets=_buckets(layouts, arrays),
+        unaligned=tuple(timeline.unaligned),
+        waits_unknown=waits_unknown,
+        late=late_ranks(arrays),
+        closed=all(track.records.closed for track in timeline.tracks),
+    )
+
+
+def layouts_of(timeline: Timeline, arrays: StepArrays) -> list[LayoutRecord]:
+    """Return the layouts of a model's last generation, those of the last rank last."""
+    return [
+        layout
+        for track in timeline.tracks
+        for layout in track.records.layouts
+        if layout.model == arrays.model and layout.generation == arrays.generation
+    ]
+
+
+def _buckets(layouts: list[LayoutRecord], arrays: StepArrays) -> tuple[BucketKey, ...]:
+    known = {b.bucket: b for layout in layouts for b in layout.buckets}
+    sizes = bucket_bytes(arrays)
+    return tuple(
+        BucketKey(index, size, known[index].parameters if index in known else ())
+        for index, size in zip(arrays.buckets.tolist(), sizes, strict=True)
+    )
+
+
+def bucket_bytes(arrays: StepArrays) -> list[int]:
+    """Return the most bytes of gradients that each bucket had, (buckets,)."""
+    sizes = np.fmax.reduce(arrays.column("gradient_bytes"), axis=(0, 1), initial=0)
+    return [int(size) for size in sizes.tolist()]

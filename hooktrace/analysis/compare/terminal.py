@@ -1,0 +1,120 @@
+"""Comparisons in a terminal: the sentence, what is doubtful, then the tables that it rests on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from .comparison import Comparison, Difference, RunFacts, Unit
+from .numbers import MINUS, share, signed, value, within
+
+_MOST_BUCKETS = 12
+
+_STYLES = {"differs": "bold", "not shown": "dim", "same": "dim", "unknown": "yellow"}
+_APART = f"B {MINUS} A"
+_UNITS = {"ns": "ms", "bytes": "MB"}
+
+
+def print_comparisons(console: Console, found: Sequence[Comparison]) -> None:
+    """Print comparisons with one first side; a name from the files is never taken as markup."""
+    if len(found) > 1:
+        for one in found:
+            console.print(Text(one.sentence, style="bold"))
+        console.print()
+    for one in found:
+        _print(console, one)
+
+
+def _print(console: Console, one: Comparison) -> None:
+    console.print(Text(one.sentence, style="bold"))
+    for text in one.unlike:
+        console.print(_item("·", Text(text, style="dim")))
+    for text in (*one.doubts, *one.limits):
+        console.print(_item("-", Text(text, style="yellow")))
+    a, b = f"A, {one.a.name}", f"B, {one.b.name}"
+    console.print(Text(f"\nA: {_runs(one, 'a')}\nB: {_runs(one, 'b')}", style="dim"))
+    table = _table(["", "A", "B", _APART, "95 %", "of A", ""])
+    table.title = f"Medians of a step: {a}; {b}"
+    for quantity in one.quantities:
+        unit = f"{quantity.title}, {_UNITS[quantity.unit]}" if quantity.unit in _UNITS else ""
+        table.add_row(*_row(unit or quantity.title, quantity.difference, quantity.unit))
+    console.print(table)
+    if any(q.difference.verdict == "not shown" and q.difference.why for q in one.quantities):
+        console.print(Text("drifts: halves of one run differ by more than the runs do", "dim"))
+    for text in _why_unknown(one):
+        console.print(Text(text, style="dim"))
+    if one.step is not None:
+        console.print(_parts(one, one.step))
+    if one.buckets:
+        console.print(_buckets(one))
+
+
+def _why_unknown(one: Comparison) -> Iterator[str]:
+    """Yield why rows are unknown, each reason once."""
+    titles: dict[str, list[str]] = {}
+    for quantity in one.quantities:
+        if quantity.difference.verdict == "unknown" and quantity.difference.why:
+            titles.setdefault(quantity.difference.why, []).append(quantity.title)
+    yield from (f"unknown: {', '.join(rows)}, because {why}" for why, rows in titles.items())
+
+
+def _runs(one: Comparison, side: str) -> str:
+    runs = getattr(one, side).runs
+    return ", ".join(f"{r.name} ({r.hook}, {_count(r)}, {r.steps:,} steps)" for r in runs)
+
+
+def _count(run: RunFacts) -> str:
+    return "1 rank" if len(run.ranks) == 1 else f"{len(run.ranks)} ranks"
+
+
+def _parts(one: Comparison, step: Difference) -> Table:
+    table = _table(["ms", "A", "B", _APART, "95 %", "of A", ""])
+    table.title = "What accounts for the step time: means of its middle half"
+    for part in one.parts:
+        table.add_row(*_row(part.title, part.difference, "ns"))
+    table.add_section()
+    table.add_row(*_row("step time", step, "ns"))
+    return table
+
+
+def _buckets(one: Comparison) -> Table:
+    is_told = any(pair.stage is not None for pair in one.buckets)
+    table = _table(["bucket", "A", "B", _APART, "95 %", "", "most of it" if is_told else ""])
+    table.title = "What each bucket adds to the exposed time, ms"
+    most = sorted(one.buckets, key=lambda pair: -abs(pair.exposed.difference or 0.0))
+    for pair in sorted(most[:_MOST_BUCKETS], key=lambda pair: pair.a):
+        name = f"{pair.a}" if pair.a == pair.b else f"{pair.a} → {pair.b}"
+        moved = None if pair.exposed.verdict == "same" else pair.stage
+        stage = "" if moved is None else f"{signed(moved[1], 'ns')} {moved[0]}"
+        cells = _row(name, pair.exposed, "ns")
+        table.add_row(*cells[:5], cells[6], Text(stage, style="dim"))
+    if len(most) > _MOST_BUCKETS:
+        table.caption = f"{len(most) - _MOST_BUCKETS} that differ less are left out"
+    return table
+
+
+def _table(names: list[str]) -> Table:
+    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", title_justify="left",
+                  title_style="bold", caption_justify="left")  # fmt: skip
+    for i, name in enumerate(names):
+        left = i == 0 or i >= len(names) - 1
+        table.add_column(name, justify="left" if left else "right", no_wrap=i not in (0, 6))
+    return table
+
+
+def _row(title: str, found: Difference, unit: Unit) -> list[Text]:
+    cells = [value(found.a, unit), value(found.b, unit), signed(found.difference, unit)]
+    drifts = found.verdict == "not shown" and found.why is not None
+    cells += [within(found, unit), share(found, unit), "drifts" if drifts else found.verdict]
+    style = _STYLES[found.verdict]
+    return [Text(title), *(Text(cell, style=style) for cell in cells)]
+
+
+def _item(label: str, body: Text) -> Padding:
+    grid = Table.grid(padding=(0, 1))
+    grid.add_row(label, body)
+    return Padding(grid, (0, 0, 0, 1))

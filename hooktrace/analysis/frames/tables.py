@@ -1,0 +1,247 @@
+"""A Timeline as three tables of numpy columns, which any data frame library takes.
+
+    each rank's columns + its clock + waits of each model --rank by rank--> Values --joined--> Table
+
+Times are ns of rank 0's host clock.  A rank whose clock nobody measured stands by its wall clock,
+and its ``clock_uncertainty_ns`` is not known; where rank 0's file is missing too, its times are not
+known.  Wall-clock times are rank 0's machine's, or where its file is missing, the rank's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ...records import RunInfo
+from ..timeline import STAGE_NAMES, UNKNOWN, Ints, RankTrack, Timeline, waits
+
+Array = npt.NDArray[Any]
+Bools = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """One column: numbers or text, where they are known (``None``: everywhere).
+
+    ``names``: of a category, whose ``data`` are indices into them.
+    """
+
+    data: Array
+    known: Bools | None = None
+    names: tuple[str, ...] | None = None
+
+
+Table = dict[str, Values]
+"""By the names of ``columns.py``, in no order."""
+
+
+class _Rank:
+    """One rank's share: its columns, its clock, and what it waited for others."""
+
+    def __init__(self, tables: _Timeline, index: int) -> None:
+        self.track: RankTrack = tables.timeline.tracks[index]
+        self._clock = tables.timeline.clocks[index]
+        self._tables, own = tables, self.track.records.run
+        anchor = tables.reference or own
+        self._is_placed = self._clock.is_known or None not in (tables.reference, own)
+        self._wall_is_own = tables.reference is None
+        self._to_wall = None if anchor is None else anchor.wall_anchor_ns - anchor.host_anchor_ns
+        stages = len(self.track.stages)
+        self.waited, self.last = np.full(stages, UNKNOWN), np.full(stages, UNKNOWN)
+        for found in tables.waits:
+            mine = found.ns[index] != UNKNOWN
+            self.waited[mine], self.last[mine] = found.ns[index][mine], found.last[index][mine]
+
+    def times(self, column: str, host: Ints, known: Bools | None = None) -> Table:
+        """Return times of day by rank 0's clock, under a name."""
+        known = np.ones(len(host), np.bool_) if known is None else known
+        return {column: Values(self._clock.common(host), known & self._is_placed)}
+
+    def wall(self, host: Ints, known: Bools | None = None) -> Table:
+        """Return the wall-clock time, ns since the epoch, and the clock's uncertainty."""
+        known = np.ones(len(host), np.bool_) if known is None else known
+        at = host if self._wall_is_own else self._clock.common(host)
+        unsure = self._clock.uncertainty(host)
+        return {
+            "time": Values(at + (self._to_wall or 0), known & (self._to_wall is not None)),
+            "clock_uncertainty_ns": Values(unsure, known & (unsure != UNKNOWN)),
+        }
+
+    def whose(self, model: Ints, **columns: Ints) -> Table:
+        """Return model, hook and rank of rows, and columns as they are."""
+        names = self.track.models
+        return {
+            "model": self._tables.category("model", [name for name, _ in names], model),
+            "hook": self._tables.category("hook", [hook for _, hook in names], model),
+            "rank": Values(np.full(len(model), self.track.rank)),
+            **{name: Values(values.astype(np.int64)) for name, values in columns.items()},
+        }
+
+    def category(self, column: str, names: list[str], codes: Ints) -> Values:
+        """Return a column of names, each of which stands once."""
+        return self._tables.category(column, names, codes)
+
+
+class _Timeline:
+    """What the ranks have in common."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self.timeline = timeline
+        runs = (track.records.run for track in timeline.tracks)
+        self.reference: RunInfo | None = next((r for r in runs if r and r.rank == 0), None)
+        self.waits = [waits(timeline, model) for model in timeline.models]
+        tracks = timeline.tracks
+        self._names = {
+            "model": _distinct(name for t in tracks for name, _ in t.models),
+            "hook": _distinct(hook for t in tracks for _, hook in t.models),
+            "dtype": _distinct(f.dtype for t in tracks for f in t.facts),
+            "stage": STAGE_NAMES,
+        }
+
+    def category(self, column: str, names: list[str], codes: Ints) -> Values:
+        every = self._names[column]
+        place = np.array([every.index(name) for name in names], np.int64)
+        return Values(place[codes], names=tuple(every))
+
+    def joined(self, table: Callable[[_Rank], Table]) -> Table:
+        """Return what ``table`` gives for each rank, one rank after another."""
+        parts = [table(_Rank(self, i)) for i in range(len(self.timeline.tracks))]
+        return {name: _joined([part[name] for part in parts]) for name in parts[0]}
+
+
+def steps_table(timeline: Timeline) -> Table:
+    """Return the columns of ``columns.STEPS``; at least one rank."""
+    return _Timeline(timeline).joined(_steps)
+
+
+def buckets_table(timeline: Timeline) -> Table:
+    """Return the columns of ``columns.BUCKETS``; at least one rank."""
+    return _Timeline(timeline).joined(_buckets)
+
+
+def stages_table(timeline: Timeline) -> Table:
+    """Return the columns of ``columns.STAGES``; at least one rank."""
+    return _Timeline(timeline).joined(_stages)
+
+
+def _steps(own: _Rank) -> Table:
+    steps = own.track.steps
+    durations = {"period_ns": steps.period, "exposed_ns": steps.exposed, "busy_ns": steps.busy}
+    sizes = {name: getattr(steps, name) for name in ("gradient_bytes", "wire_bytes", "bus_bytes")}
+    return {
+        **own.whose(steps.model, step=steps.step, generation=steps.generation),
+        **own.wall(steps.first_ready),
+        **own.times("first_ready_ns", steps.first_ready),
+        **own.times("last_ready_ns", steps.last_ready),
+        **own.times("done_ns", steps.done),
+        **_known({**durations, "wire_busy_ns": steps.wire_busy, **sizes}),
+        "bucket_count": Values(steps.bucket_count.astype(np.int64)),
+        **{flag: Values(steps.having(flag)) for flag in ("warmup", "shadow", "probed")},
+        "complete": Values(~steps.having("incomplete")),
+        "counts": Values(steps.counts),
+    }
+
+
+def _buckets(own: _Rank) -> Table:
+    buckets, track = own.track.buckets, own.track
+    timed = ~buckets.having("untimed")
+    sized = np.array([fact.dtype != "unknown" for fact in track.facts], np.bool_)[buckets.facts]
+    wait, transfer = _split_of_buckets(own)
+    return {
+        **own.whose(
+            buckets.model, step=buckets.step, generation=buckets.generation, bucket=buckets.bucket
+        ),
+        "is_last": Values(buckets.having("is_last")),
+        "dtype": own.category("dtype", [fact.dtype for fact in track.facts], buckets.facts),
+        **own.wall(buckets.called),
+        **own.times("called_ns", buckets.called),
+        **own.times("launched_ns", buckets.called + buckets.launched_after),
+        **own.times("ready_ns", buckets.ready, timed),
+        **own.times("done_ns", buckets.done, timed),
+        "duration_ns": Values(buckets.done - buckets.ready, timed),
+        **_known({"wait_ns": wait, "transfer_ns": transfer}),
+        "gradient_bytes": Values(buckets.gradient_bytes.astype(np.int64), sized),
+        **_known({"wire_bytes": buckets.wire_bytes, "bus_bytes": buckets.bus_bytes}),
+        "error_relative_l2": _of_errors(track, "relative_l2"),
+        "error_cosine": _of_errors(track, "cosine"),
+        "exception": _exceptions(track),
+        **{flag: Values(buckets.having(flag)) for flag in ("warmup", "shadow", "probed")},
+    }
+
+
+def _stages(own: _Rank) -> Table:
+    buckets, stages, of = own.track.buckets, own.track.stages, own.track.bucket_of_stages()
+    timed, ready = ~buckets.having("untimed")[of], buckets.ready[of]
+    length = stages.end.astype(np.int64) - stages.start
+    transfer = np.where(own.waited == UNKNOWN, UNKNOWN, length - own.waited)
+    ranks = np.array([track.rank for track in own._tables.timeline.tracks])
+    return {
+        **own.whose(
+            buckets.model[of],
+            step=buckets.step[of],
+            generation=buckets.generation[of],
+            bucket=buckets.bucket[of],
+        ),
+        "stage": own.category("stage", list(STAGE_NAMES), stages.name.astype(np.int64)),
+        **own.wall(ready + stages.start, timed),
+        **own.times("start_ns", ready + stages.start, timed),
+        **own.times("end_ns", ready + stages.end, timed),
+        "duration_ns": Values(length, timed),
+        **_known({"wait_ns": own.waited, "transfer_ns": transfer}),
+        "waited_for": Values(ranks[own.last], own.last != UNKNOWN),
+        "derived": Values(stages.derived),
+    }
+
+
+def _split_of_buckets(own: _Rank) -> tuple[Ints, Ints]:
+    """Return wait and transfer of each bucket; of none of whose collectives one is not known."""
+    track, stages, count = own.track, own.track.stages, len(own.track.buckets)
+    of, wire = track.bucket_of_stages(), stages.name == STAGE_NAMES.index("wire")
+    known = own.waited != UNKNOWN
+
+    def summed(values: Ints, rows: Bools) -> Ints:
+        return np.bincount(of[rows], weights=values[rows], minlength=count).astype(np.int64)
+
+    ones = np.ones(len(stages), np.int64)
+    whole = (summed(ones, wire & known) == summed(ones, wire)) & (summed(ones, wire) > 0)
+    wait, wires = (
+        summed(own.waited, wire & known),
+        summed(stages.end.astype(np.int64) - stages.start, wire),
+    )
+    return np.where(whole, wait, UNKNOWN), np.where(whole, wires - wait, UNKNOWN)
+
+
+def _of_errors(track: RankTrack, field: str) -> Values:
+    found = np.full(len(track.buckets), np.nan)
+    for row, error in track.errors.items():
+        value = getattr(error, field)
+        found[row] = np.nan if value is None else value
+    return Values(found)
+
+
+def _exceptions(track: RankTrack) -> Values:
+    found = np.full(len(track.buckets), None, object)
+    for row, text in track.exceptions.items():
+        found[row] = text
+    return Values(found)
+
+
+def _known(columns: dict[str, Ints]) -> Table:
+    return {
+        name: Values(values.astype(np.int64), values != UNKNOWN) for name, values in columns.items()
+    }
+
+
+def _joined(parts: list[Values]) -> Values:
+    known = None
+    if parts[0].known is not None:
+        known = np.concatenate([part.known for part in parts if part.known is not None])
+    return Values(np.concatenate([part.data for part in parts]), known, parts[0].names)
+
+
+def _distinct(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(names))

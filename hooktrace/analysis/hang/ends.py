@@ -1,0 +1,86 @@
+"""How far each rank came, by its files: the last whole step of each model, and when that was done.
+
+Timeline --rank_ends--> RankEnd of each rank --behind--> Behind: those that others are ahead of
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import numpy as np
+
+from ..timeline import RankTrack, Timeline
+
+
+class LastStep(msgspec.Struct, frozen=True):
+    """The last whole step of one model; ``wall_ns``: when it was done, since the Unix epoch."""
+
+    model: str
+    step: int
+    wall_ns: int | None
+
+
+class RankEnd(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of one rank's files.
+
+    ``closed``: whether the writer ended in order; if not, the process was killed, or still runs.
+    """
+
+    rank: int
+    host: str | None
+    last: tuple[LastStep, ...]
+    closed: bool
+
+
+class Behind(msgspec.Struct, frozen=True, kw_only=True):
+    """A model of which ``ranks`` ended after step ``step`` and others after ``furthest``.
+
+    ``step`` is ``None`` of ranks without a whole step of any model.
+    """
+
+    model: str
+    ranks: tuple[int, ...]
+    step: int | None
+    furthest: int
+
+
+def rank_ends(timeline: Timeline) -> list[RankEnd]:
+    """Return where each rank's files end."""
+    return [
+        RankEnd(
+            rank=track.rank,
+            host=None if track.records.run is None else track.records.run.host,
+            last=tuple(_last_steps(track)),
+            closed=track.records.closed,
+        )
+        for track in timeline.tracks
+    ]
+
+
+def _last_steps(track: RankTrack) -> Iterator[LastStep]:
+    run, steps = track.records.run, track.steps
+    for model in dict.fromkeys(name for name, _ in track.models):
+        whole = np.flatnonzero(track.is_of(steps, model) & ~steps.having("incomplete"))
+        if len(whole):
+            at = whole[steps.step[whole].argmax()]
+            wall = None if run is None else run.wall_ns(int(steps.done[at]))
+            yield LastStep(model, int(steps.step[at]), wall)
+
+
+def behind(ends: Sequence[RankEnd]) -> list[Behind]:
+    """Return who is behind the rank that came furthest, the furthest behind first."""
+    steps: dict[str, dict[int, list[int]]] = {}
+    for end in ends:
+        for last in end.last:
+            steps.setdefault(last.model, {}).setdefault(last.step, []).append(end.rank)
+    nowhere = tuple(end.rank for end in ends if not end.last)
+    found = [
+        Behind(model=model, ranks=nowhere, step=None, furthest=max(by_step))
+        for model, by_step in list(steps.items())[: len(nowhere) and 1]
+    ]
+    return found + [
+        Behind(model=model, ranks=tuple(by_step[step]), step=step, furthest=max(by_step))
+        for model, by_step in steps.items()
+        for step in sorted(by_step)[:-1]
+    ]

@@ -1,0 +1,163 @@
+"""What a report is of: which run, which model, and which of its steps.
+
+    Timeline --run_source--> RunSource
+    Timeline, StepArrays --model_source--> ModelSource      --*_lines--> terminal, page
+
+``None``, and no options, where the files do not say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from math import prod
+
+import msgspec
+import numpy as np
+
+from ...records import LayoutRecord, Options
+from ...records.units import mb
+from ..timeline import Ints, RankTrack, Timeline
+from .step_arrays import StepArrays
+
+_MOST_HOSTS = 8
+
+_WHY = {
+    "warmup": "before DDP settled its buckets",
+    "shadow": "of join(), without data of their own",
+    "incomplete": "not complete",
+    "probed": "probed by hooktrace",
+    "generation": "of earlier buckets",
+    "hang": "that hold a hang",
+}
+
+
+class RunSource(msgspec.Struct, frozen=True, kw_only=True):
+    """``path``: as it was given.  ``begun``: of the first process, UTC, ISO 8601."""
+
+    path: str | None
+    begun: str | None
+    hosts: tuple[str, ...]
+
+
+class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
+    """Which hook, buckets and steps a model's facts are of.
+
+    ``hook_options``, ``bucket_cap_bytes``: as its layout says.  ``parameters``, ``elements``,
+    ``gradient_bytes``: of the last generation.  ``seen``: steps that any file has; of ``counted``
+    the times enter statistics, of ``detailed`` those of single buckets too; ``left_out``: how many
+    others, by the reason.
+    """
+
+    hook_options: Options
+    bucket_cap_bytes: int | None
+    parameters: int | None
+    elements: int | None
+    gradient_bytes: int | None
+    seen: int
+    counted: int
+    detailed: int
+    left_out: dict[str, int]
+
+    @property
+    def probed(self) -> int:
+        """How many steps were left out because hooktrace probed them."""
+        return self.left_out.get("probed", 0)
+
+
+def run_source(timeline: Timeline, path: str | None) -> RunSource:
+    """Return what the files of all ranks say of the run."""
+    runs = [track.records.run for track in timeline.tracks if track.records.run is not None]
+    first_ns = min((run.wall_anchor_ns for run in runs), default=None)
+    begun = None
+    if first_ns is not None:
+        begun = datetime.fromtimestamp(first_ns // 10**9, UTC).isoformat(sep=" ")
+    return RunSource(path=path, begun=begun, hosts=tuple(dict.fromkeys(run.host for run in runs)))
+
+
+def model_source(timeline: Timeline, arrays: StepArrays) -> ModelSource:
+    """Return what the files say of a model."""
+    layout = _last_layout(timeline, arrays)
+    shapes = [s for b in layout.buckets for _, s in b.parameters] if layout else None
+    numbers, left_out = _left_out(timeline, arrays)
+    return ModelSource(
+        hook_options=layout.hook_options if layout else (),
+        bucket_cap_bytes=layout.bucket_cap_bytes if layout else None,
+        parameters=None if shapes is None else len(shapes),
+        elements=None if shapes is None else sum(map(prod, shapes)),
+        gradient_bytes=sum(b.gradient_bytes for b in layout.buckets) if layout else None,
+        seen=numbers,
+        counted=len(arrays.steps),
+        detailed=int(np.count_nonzero(~np.isnan(arrays.called).all(axis=(0, 2)))),
+        left_out=left_out,
+    )
+
+
+def _last_layout(timeline: Timeline, arrays: StepArrays) -> LayoutRecord | None:
+    return next(
+        (
+            layout
+            for track in timeline.tracks
+            for layout in reversed(track.records.layouts)
+            if (layout.model, layout.generation) == (arrays.model, arrays.generation)
+        ),
+        None,
+    )
+
+
+def _left_out(timeline: Timeline, arrays: StepArrays) -> tuple[int, dict[str, int]]:
+    """Return how many steps there are, and why those that do not count do not.
+
+    Of several reasons the first in ``_WHY`` stands.
+    """
+    tracks = timeline.tracks
+    seen = np.unique(np.concatenate([_numbers(track, arrays) for track in tracks]))
+    left = np.setdiff1d(seen, arrays.steps)
+    found = {}
+    for flag in ("warmup", "shadow", "incomplete", "probed", "generation"):
+        own = np.unique(np.concatenate([_numbers(track, arrays, flag) for track in tracks]))
+        found[flag] = int(np.isin(left, own).sum())
+        left = np.setdiff1d(left, own)
+    found["hang"] = len(left)
+    return len(seen), {flag: count for flag, count in found.items() if count}
+
+
+def _numbers(track: RankTrack, arrays: StepArrays, flag: str | None = None) -> Ints:
+    steps = track.steps
+    rows = track.is_of(steps, arrays.model)
+    if flag == "generation":
+        rows = rows & (steps.generation != arrays.generation)
+    elif flag is not None:
+        rows = rows & steps.having(flag)
+    return steps.step[rows]
+
+
+def run_lines(source: RunSource) -> Iterator[tuple[str, str]]:
+    """Yield names and texts of what is known of a run."""
+    yield "begun", f"{source.begun.removesuffix('+00:00')} UTC" if source.begun else "unknown"
+    if source.path is not None:
+        yield "files", source.path
+    hosts, more = source.hosts[:_MOST_HOSTS], len(source.hosts) - _MOST_HOSTS
+    yield "hosts", ", ".join(hosts) + (f" and {more} more" if more > 0 else "") or "unknown"
+
+
+def model_lines(source: ModelSource) -> Iterator[tuple[str, str]]:
+    """Yield names and texts of what is known of a model."""
+    options = ", ".join(f"{name}={value}" for name, value in source.hook_options)
+    yield "hook's options", options or "none recorded"
+    cap = source.bucket_cap_bytes
+    # Files of an older hooktrace do not have it either.
+    unknown = "not recorded; it is where instrument() registers the hook"
+    yield "bucket_cap_mb", f"{cap / 2**20:g}" if cap is not None else unknown
+    if source.parameters is not None and source.elements is not None:
+        size = f"{source.parameters:,} with {source.elements:,} elements"
+        yield "parameters", f"{size}, {mb(source.gradient_bytes)} of gradients"
+    yield "steps", _of_steps(source)
+
+
+def _of_steps(source: ModelSource) -> str:
+    text = f"{source.counted:,} of {source.seen:,} count"
+    if source.detailed < source.counted:
+        text += f", {source.detailed:,} with their buckets"
+    why = [f"{count:,} {_WHY[flag]}" for flag, count in source.left_out.items()]
+    return text + (f"; left out: {', '.join(why)}" if why else "")

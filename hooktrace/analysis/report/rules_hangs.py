@@ -1,0 +1,78 @@
+"""What is said of hangs: ranks that waited for others which did not come, or came much later.
+
+Hangs of a model --hang_facts--> HangFacts --ranks_hung--> Finding of each
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from ...records import RunInfo
+from ...records.hang import hang_kind
+from ...records.units import named_ranks
+from ..timeline import Hang
+from .facts import Finding, HangFacts, ModelFacts
+
+
+def hang_facts(hangs: Sequence[Hang], models: Collection[str]) -> tuple[HangFacts, ...]:
+    """Return what is known of the hangs of some models, those without an end first."""
+    return tuple(
+        HangFacts(
+            kind=one.record.kind,
+            step=one.record.step,
+            bucket=one.record.bucket,
+            ranks=one.record.ranks,
+            waiting=one.record.waiting,
+            since_wall_ns=one.record.since_wall_ns,
+            sentence=one.sentence,
+            ended_after_ns=one.took_ns,
+            went_on=one.went_on,
+            outcome=one.outcome,
+            recorded_by=one.ranks,
+        )
+        for one in hangs
+        if one.record.model in models
+    )
+
+
+def ranks_hung(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
+    """Gain: of a hang that went on, how long it took, spread over all steps; of others none.
+
+    Its step is in no statistics, so that neither a stall nor a slow step tells of it once more.
+    """
+    yield from hang_findings(model.hangs, model.steps + model.probed)
+
+
+def hang_findings(hangs: Sequence[HangFacts], steps: int) -> Iterator[Finding]:
+    """Yield a finding for each hang; ``steps``: over how many its time is spread, 0: unknown."""
+    for one in hangs:
+        kind, took = hang_kind(one.kind), one.ended_after_ns if one.went_on and steps else None
+        yield Finding(
+            rule=ranks_hung.__name__,
+            sentence=_closed(one.sentence),
+            bucket=one.bucket if one.bucket >= 0 else None,
+            rank=one.ranks[0] if len(one.ranks) == 1 else None,
+            steps=(one.step,),
+            gain_ns=None if took is None else took / steps,
+            evidence=tuple(_evidence(one)),
+            remedy=_closed(kind.remedy),
+            is_wrong=not one.went_on,
+            is_kept=True,
+            severity="warn" if one.went_on else "fail",
+        )
+
+
+def _evidence(one: HangFacts) -> Iterator[str]:
+    yield _lowered(hang_kind(one.kind).sentence)
+    yield one.outcome
+    files = "file" if len(one.recorded_by) == 1 else "files"
+    yield f"recorded in the {files} of {named_ranks(one.recorded_by)}; hooktrace hang says more"
+
+
+def _closed(text: str) -> str:
+    """Return a sentence with its first letter and its end."""
+    return text and text[0].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+
+
+def _lowered(text: str) -> str:
+    return text[:1].lower() + text[1:]

@@ -1,0 +1,51 @@
+"""Which rows of the ranks' files enter statistics: of the last generation the settled steps.
+
+    Timeline --settled_steps--> StepArrays of the rows that count
+
+Those that are complete, not warm-up, not a shadow, not probed, and without a hang.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...records import HangRecord
+from ..timeline import Ints, RankTrack, Timeline, hangs
+from .step_arrays import Bools, Rows, StepArrays
+
+
+def settled_steps(timeline: Timeline, model: str) -> StepArrays | None:
+    """Return the arrays of a model's last generation; ``None`` where no step of it counts."""
+    counted = [track.is_of(track.steps, model) & track.steps.counts for track in timeline.tracks]
+    ranks = list(zip(timeline.tracks, timeline.clocks, counted, strict=True))
+    last = int(max(track.steps.generation[own].max(initial=-1) for track, _, own in ranks))
+    hung = [one.record for one in hangs(timeline) if one.record.model == model]
+    if last < 0:
+        return None
+    rows = []
+    for track, clock, own in ranks:
+        steps = own & (track.steps.generation == last) & ~_hung(track, hung)
+        settled = track.is_of(track.steps, model) & track.steps.settled
+        settled &= track.steps.generation == last
+        every = _buckets_of(track, track.steps.step[settled], model, last)
+        out = np.isin(track.buckets.step, track.steps.step[settled & ~steps])
+        rows.append(Rows(track, clock, steps, every & ~out, settled, every))
+    names = [names for track in timeline.tracks for names in track.models if names[0] == model]
+    return StepArrays(timeline, names[-1], last, rows)
+
+
+def _hung(track: RankTrack, hung: Sequence[HangRecord]) -> Bools:
+    """Return which steps of a rank hold a hang; for who came late, its step before may hold it."""
+    late = [one.step - 1 for one in hung if track.rank in one.ranks]
+    found: Bools = np.isin(track.steps.step, [*late, *(one.step for one in hung)])
+    return found
+
+
+def _buckets_of(track: RankTrack, steps: Ints, model: str, generation: int) -> Bools:
+    columns = track.buckets
+    odd = columns.having("shadow") | columns.having("warmup") | columns.having("exception")
+    of_generation = track.is_of(columns, model) & (columns.generation == generation)
+    found: Bools = of_generation & ~odd & np.isin(columns.step, steps)
+    return found

@@ -1,0 +1,223 @@
+"""A run as ranks by steps: of each cell one time, to find the rank and the step that stand out.
+
+    Timeline, Scene, value --heat_map--> rows (ranks), columns (steps, or bins of steps), cells
+
+``VALUES`` says what a cell may hold.  Where there are more steps than columns, a column is a bin of
+steps and a cell the **largest** value in it, with its step: a median would hide the one slow step.
+What is not known stays ``UNKNOWN``, with the reason in ``unknown``.  An answer has ``MAX_CELLS``
+cells at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..timeline import STAGE_NAMES, UNKNOWN, Arrivals, Ints, Timeline
+from .runs import NotThereError
+from .scene import RankScene, Scene
+
+MAX_CELLS = 200_000
+
+_NEVER = np.iinfo(np.int64).max
+_WIRE = STAGE_NAMES.index("wire")
+
+_Rows = list[Ints]
+"""Of each rank the value of each of its steps, in the order of ``RankScene.number``."""
+
+
+def heat_map(timeline: Timeline, scene: Scene, value: str, columns: int) -> dict[str, Any]:
+    """Return the cells, row after row, ns; ``UNKNOWN`` where nobody knows.
+
+    ``step``: of each column the first step, ``at``: of each cell how many steps further its value
+    was, where a column has several (``bin_steps``).  ``low``, ``high``: the range of the steps
+    that count, if any does.  Raises ``NotThereError`` for a value that is none of ``VALUES``,
+    ``ValueError`` for no columns.
+    """
+    if columns < 1:
+        raise ValueError("columns must be at least 1")
+    steps, cells = cells_of(timeline, scene, value)
+    room = max(1, min(columns, MAX_CELLS // max(1, len(scene.ranks))))
+    bin_steps = max(1, -(-len(steps) // room))
+    known = _known(cells[:, counted_steps(scene, steps)])
+    known = known if len(known) else _known(cells)
+    largest, at = _largest(cells, bin_steps)
+    return {
+        "value": value,
+        "ranks": [r.rank for r in scene.ranks],
+        "steps": len(steps),
+        "bin_steps": bin_steps,
+        "step": steps[::bin_steps].tolist(),
+        "last_step": int(steps[-1]) if len(steps) else 0,
+        "cells": largest.ravel().tolist(),
+        "at": (steps[at] - steps[::bin_steps]).ravel().tolist() if bin_steps > 1 else [],
+        "low": int(known.min()) if len(known) else 0,
+        "high": int(known.max()) if len(known) else 0,
+        "unknown": _why_unknown(timeline, scene, value, cells),
+        "unsure": _clocks_unsure(scene) if value == "lag" else 0,
+    }
+
+
+def cells_of(timeline: Timeline, scene: Scene, value: str) -> tuple[Ints, Ints]:
+    """Return the steps of all ranks, and the values by rank and step, ns.
+
+    Of a step that a file has twice it is the larger one.  Raises ``NotThereError`` for a value that
+    is none of ``VALUES``.
+    """
+    if value not in VALUES:
+        raise NotThereError(f"value is one of {', '.join(VALUES)}")
+    steps: Ints = np.unique(np.concatenate([r.number for r in scene.ranks]))
+    cells: Ints = np.full((len(scene.ranks), len(steps)), UNKNOWN)
+    rows = VALUES[value](timeline, scene)
+    for cell, rank, own in zip(cells, scene.ranks, rows, strict=True):
+        np.maximum.at(cell, np.searchsorted(steps, rank.number), own)
+    return steps, cells
+
+
+def _known(cells: Ints) -> Ints:
+    found: Ints = cells[cells != UNKNOWN]
+    return found
+
+
+def counted_steps(scene: Scene, steps: Ints) -> Ints:
+    """Return the places of the steps that enter statistics on all ranks."""
+    odd = [r.number[~r.track.steps.counts[r.steps.row]] for r in scene.ranks]
+    found: Ints = np.flatnonzero(~np.isin(steps, np.concatenate([[], *odd])))
+    return found
+
+
+def _largest(cells: Ints, bin_steps: int) -> tuple[Ints, Ints]:
+    """Return the largest of each ``bin_steps`` columns, and in which column it was."""
+    ranks, steps = cells.shape
+    bins = -(-steps // bin_steps)
+    padded = np.full((ranks, bins * bin_steps), UNKNOWN)
+    padded[:, :steps] = cells
+    folded = padded.reshape(ranks, bins, bin_steps)
+    at: Ints = folded.argmax(axis=2)
+    largest = np.take_along_axis(folded, at[:, :, None], axis=2)[:, :, 0]
+    return largest, at + np.arange(bins) * bin_steps
+
+
+def _exposed(timeline: Timeline, scene: Scene) -> _Rows:
+    return [rank.exposed for rank in scene.ranks]
+
+
+def _period(timeline: Timeline, scene: Scene) -> _Rows:
+    return [rank.track.steps.period[rank.steps.row] for rank in scene.ranks]
+
+
+def _lag(timeline: Timeline, scene: Scene) -> _Rows:
+    """Return the ns each rank was behind the middle rank, at the bucket where that was the most.
+
+    The middle one is the median of the ranks whose clocks are known, of an even number the earlier:
+    of two ranks the other one is the first.  A rank that is ahead has 0.
+    """
+    arrivals = scene.arrivals
+    behind = _behind(arrivals)
+    every, place = np.unique(arrivals.step, return_inverse=True)
+    found = []
+    for rank in scene.ranks:
+        own = behind[arrivals.ranks.index(rank.rank)]
+        most = np.full(len(every) + 1, UNKNOWN)
+        np.maximum.at(most[:-1], place, own)
+        at = np.searchsorted(every, rank.number)
+        is_there = np.append(every, UNKNOWN)[at] == rank.number
+        found.append(np.where(is_there, most[at], UNKNOWN))
+    return found
+
+
+def _behind(arrivals: Arrivals) -> Ints:
+    known = (arrivals.ready != UNKNOWN) & (arrivals.uncertainty != UNKNOWN)
+    count = known.sum(axis=0)
+    ordered = np.sort(np.where(known, arrivals.ready, _NEVER), axis=0)
+    if not ordered.size:
+        return arrivals.ready
+    middle = np.take_along_axis(ordered, np.maximum(count - 1, 0)[None] // 2, axis=0)
+    # A rank alone is behind nobody.
+    is_told = known & (count > 1)
+    return np.where(is_told, np.maximum(np.where(known, arrivals.ready, 0) - middle, 0), UNKNOWN)
+
+
+def _wire(timeline: Timeline, scene: Scene) -> _Rows:
+    return [rank.track.steps.wire_busy[rank.steps.row] for rank in scene.ranks]
+
+
+def _wait(timeline: Timeline, scene: Scene) -> _Rows:
+    return [_part(r, True)[r.steps.row] for r in scene.ranks]
+
+
+def _transfer(timeline: Timeline, scene: Scene) -> _Rows:
+    return [_part(r, False)[r.steps.row] for r in scene.ranks]
+
+
+def _part(rank: RankScene, is_wait: bool) -> Ints:
+    """Return of each step the ns in which at least one collective waited, or transferred.
+
+    ``UNKNOWN`` for a step in which the split of any of its collectives is unknown.
+    """
+    track = rank.track
+    stages, columns = track.stages, track.buckets
+    rows = np.flatnonzero(stages.name == _WIRE)
+    bucket = track.bucket_of_stages()[rows]
+    step = track.steps.rows_of(columns.model[bucket], columns.step[bucket])
+    rows, bucket, step = rows[step >= 0], bucket[step >= 0], step[step >= 0]
+    waited = rank.waited[rows]
+    begin = columns.ready[bucket] + stages.start[rows]
+    turn = begin + np.maximum(waited, 0)
+    end = columns.ready[bucket] + stages.end[rows]
+    part = union_of_groups(step, *((begin, turn) if is_wait else (turn, end)), len(track.steps))
+    part[np.bincount(step, minlength=len(track.steps)) == 0] = UNKNOWN
+    part[step[waited == UNKNOWN]] = UNKNOWN
+    return part
+
+
+def union_of_groups(group: Ints, start: Ints, end: Ints, groups: int) -> Ints:
+    """Return the length of the union of the intervals of each of ``groups`` groups, ns."""
+    if not len(group):
+        return np.zeros(groups, np.int64)
+    order = np.lexsort((start, group))
+    group, start, end = group[order], start[order], np.maximum(start, end)[order]
+    firsts = np.flatnonzero(np.diff(group, prepend=-1))
+    begun = np.repeat(start[firsts], np.diff(np.append(firsts, len(group))))
+    # Each group in a stretch of its own, so that one running maximum serves all of them.
+    start, end = start - begun, end - begun
+    apart = group * (int(end.max()) + 1)
+    start, end = start + apart, end + apart
+    until = np.maximum.accumulate(np.concatenate(([np.iinfo(np.int64).min], end)))[:-1]
+    covered = np.maximum(end - np.maximum(start, until), 0)
+    found: Ints = np.bincount(group, weights=covered, minlength=groups).astype(np.int64)
+    return found
+
+
+def _clocks_unsure(scene: Scene) -> int:
+    """Return by how much two ranks' clocks may be off beside each other, at most, ns."""
+    return int(2 * scene.arrivals.uncertainty.max(initial=0))
+
+
+def _why_unknown(timeline: Timeline, scene: Scene, value: str, cells: Ints) -> str:
+    """Return why there are cells without a value; "" where there are none."""
+    if not (cells == UNKNOWN).any():
+        return ""
+    if value == "lag" and timeline.unaligned:
+        return "the clocks of some ranks were not measured, so nobody knows how late these are"
+    if value == "lag" and len(scene.ranks) < 2:
+        return "there is one rank"
+    if value in ("wait", "transfer") and (why := scene.waits.why_unknown):
+        return why
+    if value == "period":
+        return "a period ends where the next step begins: a rank's last step has none"
+    return "the files do not have it of these steps"
+
+
+VALUES: dict[str, Callable[[Timeline, Scene], _Rows]] = {
+    "exposed": _exposed,
+    "lag": _lag,
+    "period": _period,
+    "wire": _wire,
+    "wait": _wait,
+    "transfer": _transfer,
+}
+"""Exposed time; behind the middle rank; period; with at least one bucket on the wire, and of that
+waiting for a last rank, or transferring.  All in ns."""

@@ -1,0 +1,66 @@
+// What the colours mean; a click hides a stage or shows it again, a double or Alt click shows it alone.
+//
+//   address "hidden": names with "," between --> canvas.hidden --> bars.js leaves those stages out
+
+import { element } from "./dom.js";
+import { KINDS } from "./theme.js";
+
+const STAGES = KINDS.slice(0, -1); // time in no stage is the ground that they lie on
+
+export class Legend {
+  constructor(app) {
+    this.app = app;
+    this.address = app.viewState;
+    this.address.on("hidden", () => this.apply());
+  }
+
+  get hidden() {
+    return (this.address.get("hidden") ?? "").split(",").filter((name) => STAGES.includes(name));
+  }
+
+  // `theme`: the colours from now on.
+  fill(theme) {
+    this.stages = STAGES.map((name) => this.button(name));
+    this.app.page.legend.replaceChildren(...this.stages, ...[
+      [theme.exposed, "exposed"], [theme.last, "last bucket ready"], [theme.text, "late rank"],
+      [theme.hang, "hang"], [theme.path, "critical path"],
+    ].map(([color, text]) => swatch(color, text)));
+    this.apply();
+  }
+
+  button(name) {
+    const made = element("button", { type: "button", class: "stage",
+      title: `Hide ${name} or show it again; double-click or Alt: nothing else` },
+      element("i", { class: `kind${KINDS.indexOf(name)}` }), name);
+    made.addEventListener("click", (event) => (event.altKey ? this.only(name) : this.toggle(name)));
+    made.addEventListener("dblclick", () => this.only(name));
+    return made;
+  }
+
+  toggle(name) {
+    const { hidden } = this;
+    const now = hidden.includes(name) ? hidden.filter((h) => h !== name) : [...hidden, name];
+    this.address.set("hidden", now.join(","));
+  }
+
+  // Where it is the only one already, all come back.
+  only(name) {
+    const others = STAGES.filter((other) => other !== name);
+    const isAlone = this.hidden.join() === others.join();
+    this.address.set("hidden", isAlone ? null : others.join(","));
+  }
+
+  apply() {
+    const { hidden } = this;
+    this.stages.forEach((made, i) =>
+      made.setAttribute("aria-pressed", String(!hidden.includes(STAGES[i]))));
+    this.app.canvas.hidden = new Set(hidden.map((name) => KINDS.indexOf(name)));
+    this.app.touch();
+  }
+}
+
+function swatch(color, text) {
+  const box = element("i", {});
+  box.style.background = color;
+  return element("span", {}, box, text);
+}

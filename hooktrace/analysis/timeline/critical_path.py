@@ -1,0 +1,254 @@
+"""The critical path of a step: the one chain of work without which it would have ended earlier.
+
+    Timeline, model --CriticalPaths.of(step)--> CriticalPath: segments without a gap
+
+It is found backwards, from the last bucket done on any rank: its decompress; the *transfer* of its
+collective; from there on the rank that began the collective last, for which all others waited
+(``waits.py``): what its call did before; where it queued, the call whose end freed the worker; else
+that rank's *compute* until the bucket was ready, without the time in which hooks of earlier
+buckets compressed on the same thread.  Compute reaches back to the end of the step before on all
+ranks, so it is forward, backward, optimiser and input alike, and the paths of steps in a row leave
+nothing out.
+
+Segments lie one behind the other, from ``start`` to ``end``: their sum is the step's length.  A
+rank that the clocks do not tell from others is not named: ``rank`` is ``UNKNOWN`` there, though
+``lane`` says on which of them the path was followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from ...records.units import named_ranks
+from .arrivals import last_rank
+from .columns import UNKNOWN, Ints
+from .merge import Timeline
+from .step_calls import Call, CallStage, StepCalls, StepTimes
+from .waits import Waits, waits
+
+Kind = Literal["compute", "compress", "queue", "transfer", "decompress", "other"]
+
+_KINDS: dict[str, Kind] = {
+    "compress": "compress", "decompress": "decompress", "queue": "queue", "turn": "queue",
+}  # fmt: skip
+"""Of a stage; a wire stage is ``transfer``, and what is not here is ``other``."""
+
+
+class Segment(NamedTuple):
+    """A part of a path, ns of rank 0's clock.
+
+    ``rank``: whose; of a transfer, which is all ranks', as of those that clocks do not tell apart,
+    ``UNKNOWN``.  ``lane``: the row among the ranks along which it was followed.  ``bucket``: the
+    one that was worked on, of compute the one that became ready by it.
+    """
+
+    kind: Kind
+    rank: int
+    bucket: int
+    start: int
+    end: int
+    lane: int
+
+
+@dataclass(frozen=True, slots=True)
+class CriticalPath:
+    """The path of one step, from the end of the step before, else its first ready bucket.
+
+    ``why_unknown``: a clause, where there is no path; ``segments`` is empty then.
+    """
+
+    step: int
+    start: int
+    end: int
+    segments: tuple[Segment, ...]
+    why_unknown: str | None = None
+
+
+_Walking = Generator[Segment, None, Call]
+"""Yields segments and returns the call that the path goes on with."""
+
+
+_CallsOf = Callable[[int], dict[int, Call]]
+"""Of a rank, by its row."""
+
+
+class _BrokenError(Exception):
+    """The path cannot be followed; the message is a clause that says why."""
+
+
+class CriticalPaths:
+    """Finds the paths of a model's steps; ``found``: its waits, where they are at hand."""
+
+    def __init__(self, timeline: Timeline, model: str, found: Waits | None = None) -> None:
+        self._timeline = timeline
+        self._waits = waits(timeline, model) if found is None else found
+        self._calls = StepCalls(timeline, model)
+        self.why_unknown = self._why_unknown()
+        """Why there is no path of any step; ``None`` where there may be."""
+
+    def of(self, step: int) -> CriticalPath:
+        """Return the path of a step; a step that a rank does not have has none."""
+        times = self._calls.times(step)
+        why = self.why_unknown
+        if why is None and len(times) < len(self._timeline.tracks):
+            why = f"{len(times)} of {len(self._timeline.tracks)} ranks have step {step} in a file"
+        if why is not None:
+            return CriticalPath(step, 0, 0, (), why)
+        start, end = self._start(step, times), max(one.done for one in times)
+        walk = _Walk(self._timeline, self._waits, partial(self._calls.of, step=step), start)
+        try:
+            segments = tuple(reversed(list(walk.back(times))))
+        except _BrokenError as broken:
+            return CriticalPath(step, start, end, (), str(broken))
+        return CriticalPath(step, start, end, segments)
+
+    def _start(self, step: int, times: list[StepTimes]) -> int:
+        before = self._calls.times(step - 1)
+        if len(before) == len(times):
+            return max(one.done for one in before)
+        return min(one.first_ready for one in times)
+
+    def _why_unknown(self) -> str | None:
+        if self._waits.why_unknown is not None:
+            return self._waits.why_unknown
+        if not self._waits.by_clock:
+            return f"nobody measured the clock of {named_ranks(self._timeline.unaligned)}"
+        return None
+
+
+class _Walk:
+    """One step, from its end towards ``start``; segments come last first."""
+
+    def __init__(self, timeline: Timeline, found: Waits, calls: _CallsOf, start: int) -> None:
+        self._ranks = [track.rank for track in timeline.tracks]
+        self._waits, self._of, self._start = found, lru_cache(None)(calls), start
+
+    def back(self, times: list[StepTimes]) -> Iterator[Segment]:
+        """Yield the segments, from the last bucket done on any rank."""
+        done = np.array([one.done for one in times])
+        self._follow(*_last_of(done, np.array([one.unsure for one in times])))
+        call = max(self._calls.values(), key=lambda one: one.done)
+        self._at = call.done
+        turns = len(times) * sum(len(one.stages) + 1 for one in self._calls.values())
+        while self._at > self._start:
+            turns -= 1
+            if turns < 0:
+                raise _BrokenError("its calls wait for each other in a circle, by their times")
+            stage = _stage_before(call, self._at)
+            if stage is None:
+                yield from self._compute(call)
+                return
+            if stage.end < self._at:
+                yield from self._until(stage.end, "other", call.bucket)
+            call = yield from self._through(call, stage)
+
+    def _follow(self, lane: int, is_told: bool) -> None:
+        self._lane = lane
+        self._rank = self._ranks[lane] if is_told else UNKNOWN
+
+    @property
+    def _calls(self) -> dict[int, Call]:
+        """The calls of the rank that is followed."""
+        return self._of(self._lane)
+
+    def _until(self, begin: int, kind: Kind, bucket: int) -> Iterator[Segment]:
+        """Yield what lies between a time and where the walk is, and go there, or to ``start``."""
+        begin, end = max(begin, self._start), self._at
+        if begin < end:
+            rank = UNKNOWN if kind == "transfer" else self._rank
+            self._at = begin
+            yield Segment(kind, rank, bucket, begin, end, self._lane)
+
+    def _through(self, call: Call, stage: CallStage) -> _Walking:
+        """Yield a stage and return the call to go on with."""
+        if stage.name == "wire":
+            return (yield from self._transfer(call, stage))
+        if _KINDS.get(stage.name) == "queue":
+            holder = self._holder(call, stage)
+            if holder is not None:
+                return (yield from self._held(holder))
+        yield from self._until(stage.start, _KINDS.get(stage.name, "other"), call.bucket)
+        return call
+
+    def _transfer(self, call: Call, stage: CallStage) -> _Walking:
+        """Yield a collective's transfer, and go on where its last rank began it."""
+        if self._waits.ns[self._lane][stage.row] == UNKNOWN:
+            raise _BrokenError(
+                f"nobody knows which rank began the collective of bucket {call.bucket} last"
+            )
+        lane, start = self._last_to_begin(call, stage)
+        yield from self._until(min(start, self._at), "transfer", call.bucket)
+        self._follow(lane, self._waits.last[self._lane][stage.row] != UNKNOWN)
+        return self._calls[call.bucket]
+
+    def _last_to_begin(self, call: Call, stage: CallStage) -> tuple[int, int]:
+        """Return the row of the rank that began a collective last, and when; of several, of one."""
+        last = int(self._waits.last[self._lane][stage.row])
+        # Who did not wait is one of the last.
+        is_last = self._waits.ns[self._lane][stage.row] == 0
+        own = [self._lane] if is_last else range(len(self._ranks))
+        lanes = own if last == UNKNOWN else [last]
+        turn = call.wires.index(stage)
+        return max(
+            ((lane, self._of(lane)[call.bucket].wires[turn].start) for lane in lanes),
+            key=lambda pair: pair[1],
+        )
+
+    def _holder(self, call: Call, stage: CallStage) -> Call | None:
+        """Return the call of this rank whose end let this one go on, if it ended in the stage."""
+        others = [one for one in self._calls.values() if one.done > stage.start and one is not call]
+        ends = [(_freed(one, self._at), one) for one in others]
+        held = [(at, one) for at, one in ends if at is not None and at > stage.start]
+        return max(held, key=lambda pair: pair[0])[1] if held else None
+
+    def _held(self, holder: Call) -> _Walking:
+        """Yield the time from the holder's end to where the walk is, and go on with the holder."""
+        freed = _freed(holder, self._at)
+        if freed is not None:
+            yield from self._until(freed, "queue", holder.bucket)
+        return holder
+
+    def _compute(self, call: Call) -> Iterator[Segment]:
+        """Yield backward until a bucket was ready, and what earlier hooks did on its thread."""
+        yield from self._until(call.ready, "other", call.bucket)
+        for other, stage in self._on_thread(call):
+            if stage.end <= self._at:
+                yield from self._until(stage.end, "compute", call.bucket)
+                yield from self._until(stage.start, _KINDS.get(stage.name, "other"), other.bucket)
+        yield from self._until(self._start, "compute", call.bucket)
+
+    def _on_thread(self, call: Call) -> list[tuple[Call, CallStage]]:
+        """Return what hooks of this rank's earlier buckets did on the thread, the last first."""
+        found = [
+            (other, stage)
+            for other in self._calls.values()
+            if other.called is not None and other.launched is not None
+            for stage in other.stages
+            if stage.name in ("compress", "probe")
+            and other.called <= stage.start < stage.end <= other.launched
+            and stage.end <= call.ready
+        ]
+        return sorted(found, key=lambda pair: pair[1].end, reverse=True)
+
+
+def _last_of(times: Ints, unsure: Ints) -> tuple[int, bool]:
+    """Return the row of the last rank, or of one of the last, and whether clocks tell it apart."""
+    last = int(last_rank(times, unsure, np.ones(len(times), np.bool_))[0])
+    return (int(times.argmax()), False) if last == UNKNOWN else (last, True)
+
+
+def _stage_before(call: Call, at: int) -> CallStage | None:
+    """Return the stage of a call that was under way before a time, or ended last before it."""
+    begun = [stage for stage in call.stages if stage.start < min(at, stage.end)]
+    return max(begun, key=lambda stage: (min(stage.end, at), stage.start), default=None)
+
+
+def _freed(call: Call, at: int) -> int | None:
+    """Return when a call freed a worker, at the latest by ``at``: its end, else a collective's."""
+    ends = [end for end in (call.done, *(wire.end for wire in call.wires)) if end <= at]
+    return max(ends, default=None)

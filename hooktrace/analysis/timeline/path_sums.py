@@ -1,0 +1,132 @@
+"""What critical paths consist of, over the steps of a run: in ns and in words.
+
+Timeline, model --critical_path_sums--> PathSums: ns by kind, rank and bucket, of some steps
+PathSums.ns, or sums_of one path --parts--> PathPart of each kind and rank, the largest first
+PathSums --sentence--> ``of 100 ms: 61.0 ms compute of rank 2, 22.5 ms transfer of buckets 3-5``
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ...records.units import listed, ms, percent
+from .columns import UNKNOWN, Ints
+from .critical_path import CriticalPaths, Kind, Segment
+from .merge import Timeline
+from .waits import Waits
+
+_MOST_STEPS = 100
+_LEAST_SHARE = 0.05
+"""Of a part that a bucket has at least to be named, and of the path that a part has."""
+
+_OF_RANK = ("compute", "compress", "decompress")
+_BY_BUCKET = ("compress", "transfer", "queue", "decompress", "other")
+
+
+@dataclass(frozen=True, slots=True)
+class PathSums:
+    """Paths of ``steps`` steps, a sample of the ``of`` that count; ns of all of them together.
+
+    ``ns``: by kind, rank and bucket.  ``why_unknown``: a clause, where no step has a path.
+    """
+
+    steps: int
+    of: int
+    length_ns: int
+    ns: Counter[tuple[Kind, int, int]]
+    why_unknown: str | None
+
+
+def sums_of(segments: Iterable[Segment]) -> Counter[tuple[Kind, int, int]]:
+    """Return the ns of segments by kind, rank and bucket."""
+    found: Counter[tuple[Kind, int, int]] = Counter()
+    for one in segments:
+        found[one.kind, one.rank, one.bucket] += one.end - one.start
+    return found
+
+
+def critical_path_sums(
+    timeline: Timeline, model: str, *, found: Waits | None = None, most: int = _MOST_STEPS
+) -> PathSums:
+    """Return what the paths of a model's steps consist of, of at most ``most`` steps.
+
+    They are chosen by chance, always the same.  Only steps count whose times count on all ranks
+    (``StepColumns.counts``).
+    """
+    paths = CriticalPaths(timeline, model, found)
+    steps = _counted(timeline, model)
+    # Not every k-th: jobs repeat themselves, and a step of a kind would be all, or none.
+    chosen = np.random.default_rng(0).permutation(steps)[:most]
+    every = [paths.of(step) for step in chosen.tolist()] if paths.why_unknown is None else []
+    known = [path for path in every if path.why_unknown is None]
+    why = paths.why_unknown or next((path.why_unknown for path in every), "no step counts")
+    sums = sums_of(one for path in known for one in path.segments)
+    length = sum(path.end - path.start for path in known)
+    return PathSums(len(known), len(steps), length, sums, None if known else why)
+
+
+def _counted(timeline: Timeline, model: str) -> Ints:
+    """Return the steps of a model that count on all ranks, ascending."""
+    found: Ints | None = None
+    for track in timeline.tracks:
+        own = track.steps.step[track.is_of(track.steps, model) & track.steps.counts]
+        found = np.unique(own) if found is None else np.intersect1d(found, own)
+    return np.zeros(0, np.int64) if found is None else found.astype(np.int64)
+
+
+class PathPart(NamedTuple):
+    """What of paths is of one kind, and of one rank where that matters; ``ns`` of all of them."""
+
+    kind: Kind
+    rank: int
+    buckets: tuple[int, ...]
+    ns: int
+
+    @property
+    def text(self) -> str:
+        """``compute of rank 2``."""
+        ranks = [] if self.kind not in _OF_RANK else [_named(self.rank)]
+        buckets = [] if self.kind not in _BY_BUCKET else [_buckets(self.buckets)]
+        return " of ".join([self.kind, ", ".join([*buckets, *ranks])])
+
+
+def parts(sums: Counter[tuple[Kind, int, int]]) -> list[PathPart]:
+    """Return the parts, the largest first; of their buckets those that matter."""
+    grouped: dict[tuple[Kind, int], Counter[int]] = {}
+    for (kind, rank, bucket), ns in sums.items():
+        of = kind, rank if kind in _OF_RANK else UNKNOWN
+        grouped.setdefault(of, Counter())[bucket] += ns
+    found = [
+        PathPart(kind, rank, _largest(by_bucket), by_bucket.total())
+        for (kind, rank), by_bucket in grouped.items()
+    ]
+    return sorted(found, key=lambda part: -part.ns)
+
+
+def sentence(found: PathSums, *, most: int = 4) -> str:
+    """Return what a usual step's path consists of, at most ``most`` parts; or why none is known."""
+    if found.why_unknown is not None:
+        return f"the critical path is not known: {found.why_unknown}"
+    every = [p for p in parts(found.ns) if p.ns >= _LEAST_SHARE * found.length_ns]
+    told = [f"{ms(part.ns / found.steps)} {part.text}" for part in every[:most]]
+    left = 1 - sum(part.ns for part in every[:most]) / max(1, found.length_ns)
+    rest = [f"the rest ({percent(left)}) elsewhere"] if left >= 0.01 else []
+    return f"of {ms(found.length_ns / found.steps)}: " + ", ".join([*told, *rest])
+
+
+def _largest(by_bucket: Counter[int]) -> tuple[int, ...]:
+    least = _LEAST_SHARE * by_bucket.total()
+    return tuple(sorted(bucket for bucket, ns in by_bucket.items() if ns >= least))
+
+
+def _named(rank: int) -> str:
+    return "a rank that clocks do not tell apart" if rank == UNKNOWN else f"rank {rank}"
+
+
+def _buckets(buckets: tuple[int, ...]) -> str:
+    return f"bucket{'s' if len(buckets) > 1 else ''} {listed(buckets)}"

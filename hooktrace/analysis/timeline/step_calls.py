@@ -1,0 +1,140 @@
+"""The calls of one step on all ranks, in one clock: for what is followed from call to call.
+
+    Timeline, model --StepCalls.of(rank's row, step)--> {bucket: Call}
+
+Columns answer what is asked of all steps at once; this answers what is asked of one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .columns import STAGE_NAMES, RankTrack
+from .merge import RankClock, Timeline
+
+
+class CallStage(NamedTuple):
+    """A stage of a call, ns of rank 0's clock; ``row``: in the rank's ``stages``."""
+
+    name: str
+    start: int
+    end: int
+    row: int
+
+
+class Call(NamedTuple):
+    """A bucket's call on one rank, ns of rank 0's clock; ``stages`` in the order of the file.
+
+    ``called`` to ``launched``: when the hook had the thread that runs backward; both ``None`` of
+    times that are a device's.
+    """
+
+    bucket: int
+    ready: int
+    done: int
+    called: int | None
+    launched: int | None
+    stages: tuple[CallStage, ...]
+
+    @property
+    def wires(self) -> list[CallStage]:
+        """Its collectives, in their order."""
+        return [stage for stage in self.stages if stage.name == "wire"]
+
+
+class StepTimes(NamedTuple):
+    """When a step's first bucket was ready on a rank, and its last one done, in rank 0's clock.
+
+    ``unsure``: by how many ns ``done`` may be off.
+    """
+
+    first_ready: int
+    done: int
+    unsure: int
+
+
+class _RankRows:
+    """The rows of a rank's buckets of a model that have times, by step."""
+
+    def __init__(self, track: RankTrack, clock: RankClock, model: str) -> None:
+        columns = track.buckets
+        rows = np.flatnonzero(track.is_of(columns, model) & ~columns.having("untimed"))
+        rows = rows[np.argsort(columns.step[rows], kind="stable")]
+        self._track, self._rows = track, rows
+        self._ready = clock.common(columns.ready[rows])
+        self._done = self._ready + columns.done_after[rows] - columns.ready_after[rows]
+        self._first_stage = columns.first_stage
+        # A step has a stretch of the rows.
+        self.steps, self._begins = np.unique(columns.step[rows], return_index=True)
+        if len(rows):
+            self._first_ready = np.minimum.reduceat(self._ready, self._begins)
+            self._last_done = np.maximum.reduceat(self._done, self._begins)
+            host = np.maximum.reduceat(columns.done[rows], self._begins)
+            self._unsure = clock.uncertainty(host)
+
+    def _at(self, step: int) -> int | None:
+        at = int(np.searchsorted(self.steps, step))
+        return at if at < len(self.steps) and self.steps[at] == step else None
+
+    def times(self, step: int) -> StepTimes | None:
+        """Return the times of a step; ``None`` where it is not there."""
+        at = self._at(step)
+        if at is None:
+            return None
+        columns = self._first_ready, self._last_done, self._unsure
+        return StepTimes(*(int(column[at]) for column in columns))
+
+    def calls(self, step: int) -> dict[int, Call]:
+        """Return the calls of a step."""
+        at = self._at(step)
+        if at is None:
+            return {}
+        of = slice(self._begins[at], next(iter(self._begins[at + 1 : at + 2]), None))
+        columns, rows, ready = self._track.buckets, self._rows[of], self._ready[of]
+        called = ready - columns.ready_after[rows]
+        facts = zip(
+            rows.tolist(),
+            columns.bucket[rows].tolist(),
+            ready.tolist(),
+            self._done[of].tolist(),
+            called.tolist(),
+            (called + columns.launched_after[rows]).tolist(),
+            columns.having("device")[rows].tolist(),
+            strict=True,
+        )
+        return {
+            bucket: Call(
+                bucket, at, done, None if device else called, None if device else launched,
+                self._stages(row, at),
+            )
+            for row, bucket, at, done, called, launched, device in facts
+        }  # fmt: skip
+
+    def _stages(self, row: int, ready: int) -> tuple[CallStage, ...]:
+        stages = self._track.stages
+        first = int(self._first_stage[row])
+        of = slice(first, first + int(self._track.buckets.stages[row]))
+        columns = stages.name[of].tolist(), stages.start[of].tolist(), stages.end[of].tolist()
+        return tuple(
+            CallStage(STAGE_NAMES[name], ready + start, ready + end, first + i)
+            for i, (name, start, end) in enumerate(zip(*columns, strict=True))
+        )
+
+
+class StepCalls:
+    """The steps of one model; ranks by their row in the timeline."""
+
+    def __init__(self, timeline: Timeline, model: str) -> None:
+        pairs = zip(timeline.tracks, timeline.clocks, strict=True)
+        self._ranks = [_RankRows(track, clock, model) for track, clock in pairs]
+
+    def of(self, lane: int, step: int) -> dict[int, Call]:
+        """Return a rank's calls of a step by bucket."""
+        return self._ranks[lane].calls(step)
+
+    def times(self, step: int) -> list[StepTimes]:
+        """Return the times of a step on all ranks that have it."""
+        found = [rank.times(step) for rank in self._ranks]
+        return [one for one in found if one is not None]

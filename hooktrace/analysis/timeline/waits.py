@@ -1,0 +1,198 @@
+"""What of a collective is waiting for its last rank, and what is transfer.
+
+    Timeline --wire_waits--> WireWaits of one model: of each wire stage ns of waiting, for whom
+             --waits--> Waits: the same, of each stage
+
+A collective cannot end before its last rank has begun it.  So a rank's wire stage is *wait* until
+the last rank begins its own, and *transfer* from then on.  The k-th wire stage of a bucket is the
+same collective on all ranks that have as many of them.  Where clocks do not tell who began first,
+the wait is what a rank's stage is longer than the shortest one of the same collective, since a
+collective ends on all ranks at once; nobody is named then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .arrivals import bucket_keys, last_rank
+from .columns import STAGE_NAMES, UNKNOWN, Ints, RankTrack
+from .merge import RankClock, Timeline
+
+_ROUND_BITS = 6
+_MAX_ROUNDS = (1 << _ROUND_BITS) - 1
+_AT_ONCE = 4096
+"""Collectives that are worked on together, so that what is in between stays small."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """The waiting in the wire stages of one model; lists have an entry a rank, in its order.
+
+    ``ns``: of each row of the rank's ``stages`` how long it waited, from the stage's start;
+    ``UNKNOWN`` where that is not known, and for all but wire stages of the model.  ``last``: for
+    whom, as a row among the ranks; ``UNKNOWN`` where the clocks tell it from no other.
+    ``by_clock``: whether all of it rests on clocks, or on what stages take.  ``why_unknown``: a
+    clause, where nothing is known.
+    """
+
+    ns: list[Ints]
+    last: list[Ints]
+    by_clock: bool
+    why_unknown: str | None
+
+    def by_bucket(self, track: RankTrack, index: int) -> Ints:
+        """Return the waiting of each row in a rank's ``buckets``; ``UNKNOWN`` if of no stage."""
+        known = self.ns[index] != UNKNOWN
+        rows = track.bucket_of_stages()[known]
+        count = np.bincount(rows, minlength=len(track.buckets))
+        sums = np.bincount(rows, weights=self.ns[index][known], minlength=len(track.buckets))
+        found: Ints = np.where(count > 0, sums.astype(np.int64), UNKNOWN)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class WireWaits:
+    """``Waits`` of those wire stages alone of which it is known; lists have an entry a rank.
+
+    ``rows``: in the rank's ``stages``, ascending by step and bucket.  ``ns``, ``last``: of each of
+    them; ``last`` is the same array for all ranks that are in these collectives.
+    """
+
+    rows: list[Ints]
+    ns: list[Ints]
+    last: list[Ints]
+    by_clock: bool
+    why_unknown: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Wires:
+    """The wire stages of one rank: row in ``stages``, key of the collective, times in one clock."""
+
+    rows: Ints
+    keys: Ints
+    start: Ints
+    end: Ints
+    unsure: Ints
+
+
+def waits(timeline: Timeline, model: str) -> Waits:
+    """Return what the ranks of a model waited for each other, in collectives that all were in."""
+    known = wire_waits(timeline, model)
+    found = Waits(
+        ns=[np.full(len(track.stages), UNKNOWN) for track in timeline.tracks],
+        last=[np.full(len(track.stages), UNKNOWN) for track in timeline.tracks],
+        by_clock=known.by_clock,
+        why_unknown=known.why_unknown,
+    )
+    for i, rows in enumerate(known.rows):
+        found.ns[i][rows], found.last[i][rows] = known.ns[i], known.last[i]
+    return found
+
+
+def wire_waits(timeline: Timeline, model: str) -> WireWaits:
+    """Return the same of the collectives' own stages, in a tenth of the memory."""
+    ours = [i for i, t in enumerate(timeline.tracks) if t.is_of(t.buckets, model).any()]
+    by_clock = not any(timeline.tracks[i].rank in timeline.unaligned for i in ours)
+    why_unknown = _why_unknown(timeline, ours)
+    rows, ns, last = ([np.zeros(0, np.int64)] * len(timeline.tracks) for _ in range(3))
+    if why_unknown is None:
+        wires = [_wires_of(timeline.tracks[i], timeline.clocks[i], model) for i in ours]
+        at = _of_all(wires)
+        waited, whom = _waited(wires, at, by_clock=by_clock)
+        whom = np.where(whom >= 0, np.asarray(ours)[whom], UNKNOWN)
+        for i, one, own, own_ns in zip(ours, wires, at, waited, strict=True):
+            rows[i], ns[i], last[i] = one.rows[own], own_ns, whom
+    return WireWaits(rows, ns, last, by_clock, why_unknown)
+
+
+def _of_all(wires: list[_Wires]) -> list[Ints | slice]:
+    """Return where each rank has the collectives that all have; as a rule they are the same."""
+    keys = wires[0].keys
+    if all(np.array_equal(keys, one.keys) for one in wires):
+        return [slice(None)] * len(wires)
+    for other in wires[1:]:
+        if np.array_equal(keys, other.keys):
+            continue  # as a rule; to intersect costs as much as all the rest
+        keys = np.intersect1d(keys, other.keys, assume_unique=True)
+    return [np.searchsorted(one.keys, keys) for one in wires]
+
+
+def _waited(wires: list[_Wires], at: list[Ints | slice], *, by_clock: bool) -> tuple[Ints, Ints]:
+    """Return ns of waiting, (ranks, collectives), and for whom each collective's ranks waited."""
+    times = [
+        (one.start[own], one.end[own], one.unsure[own]) for one, own in zip(wires, at, strict=True)
+    ]
+    count = len(times[0][0])
+    ns, last = np.empty((len(times), count), np.int64), np.full(count, UNKNOWN)
+    for begin in range(0, count, _AT_ONCE):
+        part = slice(begin, begin + _AT_ONCE)
+        start, end, unsure = (np.stack([one[k][part] for one in times]) for k in range(3))
+        if by_clock:
+            ns[:, part], last[part] = _by_clocks(start, end, unsure)
+        else:
+            ns[:, part] = (end - start) - (end - start).min(axis=0)
+    return ns, last
+
+
+def _why_unknown(timeline: Timeline, ours: list[int]) -> str | None:
+    run = timeline.run
+    if run is not None and run.world_size > len(timeline.tracks):
+        count = f"{len(timeline.tracks)} of {run.world_size} ranks"
+        return f"{count} have a file here, and the last one may be among the others"
+    if len(ours) < 2:
+        return "there is one rank"
+    wire = STAGE_NAMES.index("wire")
+    if not all((timeline.tracks[i].stages.name == wire).any() for i in ours):
+        return "of an opaque hook nobody sees its collectives"
+    return None
+
+
+def _wires_of(track: RankTrack, clock: RankClock, model: str) -> _Wires:
+    columns, stages = track.buckets, track.stages
+    bucket = track.bucket_of_stages()
+    timed = track.is_of(columns, model) & ~columns.having("untimed")
+    rows = np.flatnonzero((stages.name == STAGE_NAMES.index("wire")) & timed[bucket])
+    of = bucket[rows]
+    first = np.flatnonzero(np.diff(of, prepend=-1))
+    counts = np.diff(np.append(first, len(of)))
+    turn = np.arange(len(of)) - np.repeat(first, counts)
+    count = np.repeat(counts, counts)
+    rounds = turn << _ROUND_BITS | np.minimum(count, _MAX_ROUNDS)
+    keys = bucket_keys(columns.step[of], columns.bucket[of]) << (2 * _ROUND_BITS) | rounds
+    ready = clock.common(columns.ready[of])
+    unsure = clock.uncertainty(columns.called[of])
+    place = _single(keys)
+    return _Wires(
+        rows=rows[place],
+        keys=keys[place],
+        start=(ready + stages.start[rows])[place],
+        end=(ready + stages.end[rows])[place],
+        unsure=unsure[place],
+    )
+
+
+def _single(keys: Ints) -> Ints:
+    """Return where the keys are that are there once, ascending, and not of too many rounds.
+
+    Where a file has a collective twice, nobody knows which of them the others' is.
+    """
+    place, times = np.arange(len(keys)), np.ones(1, np.int64)
+    if not (np.diff(keys) > 0).all():
+        _, place, times = np.unique(keys, return_index=True, return_counts=True)
+    found: Ints = place[(times == 1) & ((keys[place] & _MAX_ROUNDS) < _MAX_ROUNDS)]
+    return found
+
+
+def _by_clocks(start: Ints, end: Ints, unsure: Ints) -> tuple[Ints, Ints]:
+    """Return ns of waiting, (ranks, keys), and the last rank of each key."""
+    last = last_rank(start, unsure, np.ones(start.shape, np.bool_))[0]
+    latest = start.argmax(axis=0)[None]
+    begun = np.take_along_axis(start, latest, axis=0)
+    margin = unsure + np.take_along_axis(unsure, latest, axis=0)
+    ns = np.where(begun - start > margin, np.minimum(begun - start, end - start), 0)
+    # Whoever was done before the last one began did not wait for it: not all ranks were in it.
+    apart = np.any(end + margin < begun, axis=0)
+    return np.where(apart, UNKNOWN, ns), np.where(apart, UNKNOWN, last)

@@ -1,0 +1,99 @@
+"""Where a rank runs: cores, the backend's workers, and what is paid for calls and for transfers.
+
+RunInfo --> cores that a rank has          settled steps --> what a call of the hook costs
+processor time of calibrated steps - training thread - callbacks --> what transfers take
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..report.step_arrays import StepArrays
+from ..timeline import STAGE_NAMES, UNKNOWN, RankTrack, Timeline
+from .own_run import OwnRun
+from .work import Floats, Machine
+
+_GLOO_WORKERS = 2
+_CALL_NS = 50_000.0
+"""Where no call of the run tells."""
+_MOST_WIRE_CORES = 2.0
+
+
+def machine_of(timeline: Timeline, own: OwnRun) -> Machine:
+    """Return where the ranks of a run are."""
+    return Machine(
+        workers=_GLOO_WORKERS if own.run.backend == "gloo" else 1,
+        cores=_cores(timeline, own),
+        wire_cores=_wire_cores(timeline, own),
+        call_ns=_call_ns(own.arrays, own.rule.serial),
+    )
+
+
+def _cores(timeline: Timeline, own: OwnRun) -> float:
+    """Return the cores of a host over its ranks.
+
+    Ranks that are bound to a core each say that they may run on one.
+    """
+    said = [t.records.run.cores for t in timeline.tracks if t.records.run is not None]
+    known = [cores for cores in said if cores]
+    return max(1.0, min(known) / own.ranks_of_a_host) if known else 1.0
+
+
+def _call_ns(arrays: StepArrays, serial: bool) -> float:
+    """Return what a call took on the training thread beside the hook's own work."""
+    took = arrays.column("launched_after")
+    if serial:  # A call that had to wait for its turn did no work of its own.
+        turn = arrays.stages.get("turn")
+        took = np.full(took.shape, np.nan) if turn is None else np.where(turn > 0, took, np.nan)
+    else:
+        took = took - arrays.stages.get("compress", np.zeros(took.shape))
+    known = took[~np.isnan(took)]
+    return max(0.0, float(np.median(known))) if known.size else _CALL_NS
+
+
+def _wire_cores(timeline: Timeline, own: OwnRun) -> float:
+    """Return the share of a core that a transfer takes, as far as processor time tells.
+
+    It is what the process took beside the training thread and callbacks, while something was on the
+    wire.  With several threads of torch's an operation's own share is not known: 0 is returned.
+    """
+    found = [
+        share
+        for track in timeline.tracks
+        if track.records.run is not None and track.records.run.threads == 1
+        for share in _shares(track, own)
+    ]
+    return float(np.clip(np.median(found), 0.0, _MOST_WIRE_CORES)) if found else 0.0
+
+
+def _shares(track: RankTrack, own: OwnRun) -> list[float]:
+    model, steps = own.arrays.model, track.steps
+    ids = {name: i for i, (name, _) in enumerate(track.models)}
+    found = []
+    for record in track.records.computes:
+        wanted = np.array([record.step, record.step + 1])
+        rows = steps.rows_of(np.full(2, ids.get(model, UNKNOWN)), wanted)
+        if record.model != model or record.processor_ns is None or UNKNOWN in rows:
+            continue
+        if steps.wire_busy[rows[0]] <= 0 or steps.exposed[rows[0]] == UNKNOWN:
+            continue
+        period = float(steps.first_ready[rows[1]] - steps.first_ready[rows[0]])
+        working = period - float(steps.exposed[rows[0]])
+        callbacks = _callbacks_ns(track, record.step, model)
+        if record.thread_ns is not None:
+            # On the clock others' work is in it too, wherever cores are shared.
+            callbacks *= min(1.0, record.thread_ns / working)
+            working = record.thread_ns
+        left = record.processor_ns - working - callbacks
+        found.append(left / float(steps.wire_busy[rows[0]]))
+    return found
+
+
+def _callbacks_ns(track: RankTrack, step: int, model: str) -> float:
+    """Return what a step's callbacks took, which are on other threads than the training's."""
+    columns = track.buckets
+    rows = np.flatnonzero((columns.step == step) & track.is_of(columns, model))
+    stages, _ = track.stages_of(rows)
+    own = stages[track.stages.name[stages] == STAGE_NAMES.index("decompress")]
+    times: Floats = track.stages.end[own] - track.stages.start[own]
+    return float(times.sum())

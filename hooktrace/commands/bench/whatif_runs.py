@@ -1,0 +1,130 @@
+"""Training runs of known models with a hook, a cap and a network, to hold predictions against.
+
+    Setting --run, on each rank--> seconds of each settled step; record files in a directory
+
+All settings of a network run one after another in the same processes, each with a DDP model and a
+tracer of its own.  The calibrated run of a model is one of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from ... import hooks
+from ...exporters.record_file import RecordFileExporter
+from ...tracing.trace import instrument
+from ...tracing.tracer import Tracer
+
+_BATCH = 256
+_WARMUP_STEPS = 5
+_LEAST_STEPS, _MOST_STEPS = 10, 30
+_CALIBRATED_STEPS = 45
+"""Until it begins, and while it goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stack:
+    """A model: ``layers`` residual layers of ``width`` x ``width``, in float32."""
+
+    name: str
+    layers: int
+    width: int
+
+    def build(self) -> torch.nn.Module:
+        """Return the model, the same on all ranks."""
+        torch.manual_seed(0)
+        return torch.nn.Sequential(*(_Residual(self.width) for _ in range(self.layers)))
+
+
+STACKS = (Stack("many small layers", 64, 256), Stack("few large layers", 4, 1024))
+"""16.8 MB of gradients each."""
+
+
+class _Residual(torch.nn.Module):
+    """Adds to its input, so that gradients of deep layers are numbers like the others'."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.relu(self.linear(x))
+
+
+HOOKS: dict[str, tuple[Any, dict[str, Any] | None]] = {
+    "allreduce": (hooks.allreduce_hook, None),
+    "fp16": (hooks.fp16_compress_hook, None),
+    "quantize-per-channel": (hooks.quantization_perchannel_hook, None),
+    "powersgd": (hooks.powerSGD_hook, {"matrix_approximation_rank": 1}),
+    "powersgd-rank4": (hooks.powerSGD_hook, {"matrix_approximation_rank": 4}),
+}
+"""By label: the hook, and its state's options."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What is run; ``cap_mb``: DDP's limit of a bucket.
+
+    ``seconds``: for its settled steps, but ``_LEAST_STEPS`` of them.  ``calibrate``: as many steps
+    more as the tracer's calibration takes.
+    """
+
+    model: Stack
+    hook: str
+    cap_mb: float
+    seconds: float
+    calibrate: bool = False
+
+    def directory(self, root: str) -> str:
+        """Return where its record files are."""
+        name = f"{self.model.name}-{self.hook}-{self.cap_mb:g}{'-calibrated' * self.calibrate}"
+        return str(Path(root, name.replace(" ", "-")))
+
+
+def run_all(settings: Sequence[Setting], root: str) -> list[list[float]]:
+    """Run all settings on this rank; return the seconds of each one's settled steps."""
+    return [run(one, one.directory(root)) for one in settings]
+
+
+def run(setting: Setting, directory: str) -> list[float]:
+    """Train with a tracer; return the seconds of each settled step."""
+    exporter = RecordFileExporter(directory)
+    tracer = Tracer([exporter], error_every=0, calibrate=setting.calibrate)
+    model = DistributedDataParallel(setting.model.build(), bucket_cap_mb=setting.cap_mb)
+    hook, options = HOOKS[setting.hook]
+    state = None
+    if options is not None:
+        state = hooks.PowerSGDState(None, start_powerSGD_iter=2, **options)
+    instrument(model, hook, state, tracer=tracer)
+    step_s = _train(model, setting)
+    tracer.close()
+    return step_s
+
+
+def _train(model: DistributedDataParallel, setting: Setting) -> list[float]:
+    torch.manual_seed(1 + dist.get_rank())
+    data = torch.randn(_BATCH, setting.model.width)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    warmup = [_step_s(model, optimizer, data) for _ in range(_WARMUP_STEPS)]
+    count = torch.tensor(float(min(max(setting.seconds / warmup[-1], _LEAST_STEPS), _MOST_STEPS)))
+    dist.broadcast(count, 0)
+    steps = int(count.item()) + _CALIBRATED_STEPS * setting.calibrate
+    return [_step_s(model, optimizer, data) for _ in range(steps)]
+
+
+def _step_s(
+    model: DistributedDataParallel, optimizer: torch.optim.Optimizer, data: torch.Tensor
+) -> float:
+    started = time.perf_counter()
+    optimizer.zero_grad()
+    model(data).square().mean().backward()
+    optimizer.step()
+    return time.perf_counter() - started

@@ -1,0 +1,96 @@
+"""Commands about hooks, and about what hooktrace costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def hooks() -> None:
+    """List the standard hooks."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    from ...hooks import catalogue
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for column in ("name", "hooktrace.hooks.", "kind", "rounds", "what it does"):
+        table.add_column(column, no_wrap=column != "what it does")
+    for entry in catalogue():
+        rounds = "1" if entry.is_single_round else "several"
+        table.add_row(entry.name, entry.hook_name, entry.kind, rounds, entry.what)
+    Console(highlight=False).print(table)
+
+
+def check(
+    hook: Annotated[
+        str | None, typer.Argument(help="The hook: package.module:attribute.", show_default=False)
+    ] = None,
+    *,
+    state: Annotated[
+        str | None,
+        typer.Option(help="What makes its state: package.module:attribute.", show_default=False),
+    ] = None,
+    standard: Annotated[
+        bool, typer.Option("--standard", help="All standard hooks and torch's own instead.")
+    ] = False,
+    ranks: Annotated[int, typer.Option(help="Processes on this machine.")] = 2,
+    local: Annotated[
+        bool, typer.Option("--local", help="Results differ between ranks by design.")
+    ] = False,
+    timeout: Annotated[float, typer.Option(help="Seconds that one case may take.")] = 20.0,
+    case: Annotated[
+        list[str] | None, typer.Option(help="Only this case; may be repeated.", show_default=False)
+    ] = None,
+    markdown: Annotated[
+        bool, typer.Option("--markdown", help="Print a table for a README.")
+    ] = False,
+) -> None:
+    """Find out what is wrong with a hook on real ranks; the exit code is 1 if anything is."""
+    from ...testing.check.command import run
+
+    code = run(
+        hook, state, standard=standard, ranks=ranks, local=local, timeout_s=timeout,
+        cases=case or [], markdown=markdown,
+    )  # fmt: skip
+    raise typer.Exit(code)
+
+
+def bench(
+    *,
+    only: Annotated[
+        list[str] | None,
+        typer.Option(help="Only this group, such as per-bucket; may be repeated."),
+    ] = None,
+    hooks: Annotated[
+        bool, typer.Option("--hooks", help="The standard hooks beside torch's own instead.")
+    ] = False,
+    timeline: Annotated[
+        bool, typer.Option("--timeline", help="Comm Timeline in Chromium instead.")
+    ] = False,
+    report: Annotated[
+        bool, typer.Option("--report", help="A report on 64 ranks of 1,000 steps instead.")
+    ] = False,
+    ranks: Annotated[
+        bool, typer.Option("--ranks", help="A hub with 10,000 simulated ranks instead.")
+    ] = False,
+    whatif: Annotated[
+        bool,
+        typer.Option("--whatif", help="Predicted steps beside measured ones; root on Linux only."),
+    ] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions.")] = False,
+    json_path: Annotated[
+        Path | None, typer.Option("--json", help="Write the numbers to this file too.")
+    ] = None,
+) -> None:
+    """Measure what tracing costs on this machine, or how fast the hooks or the views are."""
+    from ..bench import run
+
+    flags = {
+        "hooks": hooks, "timeline": timeline, "ranks": ranks, "report": report, "whatif": whatif,
+    }  # fmt: skip
+    groups = [*(only or []), *(name for name, is_on in flags.items() if is_on)]
+    raise typer.Exit(run(groups, quick=quick, json_path=json_path))

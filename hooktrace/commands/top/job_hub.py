@@ -1,0 +1,95 @@
+"""The hub of a job, asked over the client of ``hooktrace ctl``; connected anew where it went away.
+
+Question --> Command, carried out by all ranks --Outcome--> lines
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Protocol, TypeVar
+
+from ...ranks.control.messages import Command, Outcome
+from ...ranks.whole_job.view import LOOK
+from ...records.errors import UsageError
+from .state import Question
+
+_ANSWER_S = 5.0
+
+T = TypeVar("T")
+
+
+class Client(Protocol):
+    """A connection to the hub; each raises ``UsageError`` where there is no answer."""
+
+    def ask(self, name: str, argument: bytes, timeout_s: float) -> bytes:
+        """Return the hub's answer."""
+
+    def command(self, command: Command, timeout_s: float) -> Outcome:
+        """Return what came of a command to all ranks."""
+
+    def close(self) -> None:
+        """Let go of the connection."""
+
+
+class JobHub:
+    """``connect``: makes a connection to the hub, wherever it is by now."""
+
+    def __init__(self, connect: Callable[[], Client]) -> None:
+        self._connect = connect
+        self._client: Client | None = None
+
+    def look(self, model: str) -> bytes:
+        """Return a ``JobSnapshot`` as msgpack."""
+        return self._asked(lambda client: client.ask(LOOK, model.encode(), _ANSWER_S))
+
+    def command(self, question: Question) -> list[str]:
+        """Return what came of a command, as lines."""
+        command = (
+            Command(verb="stacks", rank=question.number)
+            if question.verb == "stacks"
+            else Command(verb="detail", number=question.number)
+        )
+        outcome = self._asked(lambda client: client.command(command, _ANSWER_S))
+        return list(_lines(question, outcome))
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def _asked(self, ask: Callable[[Client], T]) -> T:
+        if self._client is None:
+            self._client = self._connect()
+        try:
+            return ask(self._client)
+        except UsageError:
+            self.close()
+            raise
+
+
+def _is_other_thread(stack: str) -> bool:
+    """The main thread, which trains, comes first."""
+    return "'MainThread'" not in stack.partition("\n")[0]
+
+
+def _lines(question: Question, outcome: Outcome) -> Iterator[str]:
+    """Yield what the asked rank says, or how all ranks took it."""
+    if question.verb == "stacks":
+        done = outcome.ranks.get(question.number)
+        if done is not None:
+            threads = sorted((done.trouble or done.text).split("\n\n"), key=_is_other_thread)
+            yield from [f"rank {question.number}", *"\n\n".join(threads).splitlines()]
+        for silent in outcome.silent:
+            if silent.rank == question.number:
+                yield f"rank {silent.rank} did not answer: {silent.state} {silent.why}"
+        return
+    troubles = {done.trouble for done in outcome.ranks.values() if done.trouble}
+    well = [done.text for done in outcome.ranks.values() if not done.trouble]
+    if well:
+        yield f"{len(well)} ranks: {well[0]}"
+    for trouble in sorted(troubles):
+        count = sum(done.trouble == trouble for done in outcome.ranks.values())
+        yield f"{count} ranks: {trouble}"
+    if outcome.silent:
+        yield f"{len(outcome.silent)} ranks did not answer"

@@ -1,0 +1,207 @@
+"""One hook, tried on a part of a bucket: what its work takes, what it would send, what it loses.
+
+    gradients --copy--> PartOfBucket --> the hook's generator --yield--> Operation.echo()
+                                                ^                            |
+                                                +-- as from all the ranks ---+
+    a stop-watch runs while the hook does --> TrialRound: before_ns, and what would be sent
+
+Nothing is sent, and the gradients are not touched.  Each trial is made twice and the second one
+counts: then memory was touched before, and a state that remembers (error feedback, a warm start)
+has something to remember.
+
+The stop-watch is the thread's processor time: other ranks on the same cores, and this one's own
+collectives, are at work meanwhile.  Where torch works on several threads (``OMP_NUM_THREADS``),
+this one does its part as long as the others do theirs.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import torch
+
+from ..records import Options, TrialRound
+from ..staging.driver import Steps, run_answered
+from ..staging.operation import Operation
+from .compare import coarse_error
+
+PARTS = (1 / 16, 1 / 4)
+"""Shares of a bucket that are tried beside the whole of it."""
+
+_LEAST_NUMEL = 1 << 12
+"""Of a part: what smaller ones take is what any call takes."""
+
+_MOST_GATHERED = 1 << 28
+"""Bytes that a trial may gather: on many ranks a hook is tried on a part only."""
+
+
+class Candidate(Protocol):
+    """A hook that can be tried."""
+
+    label: str
+
+    @property
+    def options(self) -> Options:
+        """What it was made with."""
+
+    def fits(self, dtype: torch.dtype) -> bool:
+        """Return whether it takes gradients of a dtype."""
+
+    def working_state(self, process_group: Any) -> Any:
+        """Return a state of which the next call is normal work."""
+
+    def steps(self, state: Any, bucket: Any) -> Steps:
+        """Return the hook's generator for a bucket."""
+
+
+class TooLargeError(Exception):
+    """What the hook would gather is too much to make for a trial."""
+
+
+class PartOfBucket:
+    """Some of a bucket's parameters, with a copy of their gradients, as a bucket of its own.
+
+    ``gradients``: theirs, flat; ``fill`` copies them.  It is the first bucket of a model, and not
+    the last one: no state counts a step.
+    """
+
+    def __init__(self, gradients: torch.Tensor, parameters: list[torch.Tensor]) -> None:
+        self._gradients = gradients
+        self._parameters = parameters
+        self._buffer = torch.empty_like(gradients)
+
+    def fill(self) -> None:
+        """Take the gradients, as DDP does before it calls the hook."""
+        self._buffer.copy_(self._gradients)
+
+    def index(self) -> int:
+        """Return that of a first bucket."""
+        return 0
+
+    def is_last(self) -> bool:
+        """Return that it is not the step's last."""
+        return False
+
+    def buffer(self) -> torch.Tensor:
+        """Return the copied gradients, shape (numel,)."""
+        return self._buffer
+
+    def set_buffer(self, tensor: torch.Tensor) -> None:
+        """Take other gradients."""
+        self._buffer = tensor
+
+    def parameters(self) -> list[torch.Tensor]:
+        """Return the parameters."""
+        return self._parameters
+
+    def gradients(self) -> list[torch.Tensor]:
+        """Return views of the buffer in the parameters' shapes."""
+        parts = self._buffer.split([p.numel() for p in self._parameters])
+        return [part.view(p.shape) for part, p in zip(parts, self._parameters, strict=True)]
+
+
+class Trial(NamedTuple):
+    """What a trial brought; durations are processor time, ns."""
+
+    rounds: tuple[TrialRound, ...]
+    after_ns: int
+    copy_ns: int
+    relative_l2: float | None
+    cosine: float | None
+    reference_l2: float | None
+
+    @property
+    def work_ns(self) -> int:
+        """All that the hook does, and the copy before it."""
+        return self.copy_ns + sum(one.before_ns for one in self.rounds) + self.after_ns
+
+
+class _StopWatch:
+    """Runs while the hook works, and stands while an operation is answered."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self.rounds: list[TrialRound] = []
+        self._since = clock()
+
+    def lap(self) -> int:
+        """Return the work since the last operation was answered."""
+        return self._clock() - self._since
+
+    def answer(self, operation: Operation) -> Any:
+        """Answer as if all ranks had given the same; raises ``TypeError`` where that is unknown."""
+        before_ns, known = self.lap(), operation.describe()
+        if known is None:
+            raise TypeError(f"what {operation!r} sends is not known")
+        if known.kind == "all_gather" and known.wire_bytes * known.group.size > _MOST_GATHERED:
+            raise TooLargeError
+        self.rounds.append(
+            TrialRound(
+                before_ns=before_ns,
+                collective=known.kind,
+                wire_bytes=known.wire_bytes,
+                dtype=str(known.dtype).removeprefix("torch."),
+            )
+        )
+        result = operation.echo()
+        self._since = self._clock()
+        return result
+
+
+def run_trial(
+    candidate: Candidate,
+    group: Any,
+    part: PartOfBucket,
+    clock: Callable[[], int] = time.thread_time_ns,
+) -> Trial:
+    """Try a hook on a part of a bucket, twice.
+
+    ``group``: the process group whose size counts.  Raises what the hook raises, ``TypeError``
+    where what it sends is not known, and ``TooLargeError``.
+    """
+    state = candidate.working_state(group)
+    for _ in range(2):
+        start = clock()
+        part.fill()
+        copy_ns = clock() - start
+        watch = _StopWatch(clock)
+        steps = candidate.steps(state, part)
+        result = run_answered(candidate.label, steps, part, watch.answer)
+        after_ns = watch.lap()
+    error = coarse_error(result.flatten(), part._gradients)
+    return Trial(tuple(watch.rounds), after_ns, copy_ns, *error)
+
+
+def parts_of(lengths: Sequence[int]) -> list[tuple[int, int]]:
+    """Return which runs of a bucket's parameters are tried: (first, count), smaller ones first.
+
+    ``lengths``: elements of each parameter.  The last one is the whole bucket; of the ``PARTS``
+    those come before it that parameters add up to, roughly.
+    """
+    whole = sum(lengths)
+    found: list[tuple[int, int]] = []
+    numel = 0
+    for share in PARTS:
+        part, target = _run_near(lengths, whole * share), whole * share
+        own = sum(lengths[part[0] : sum(part)])
+        if own >= max(_LEAST_NUMEL, 2 * numel) and target / 2 <= own <= 2 * target:
+            found.append(part)
+            numel = own
+    return [*found, (0, len(lengths))]
+
+
+def _run_near(lengths: Sequence[int], target: float) -> tuple[int, int]:
+    """Return the run of neighbours, (first, count), whose sum is nearest to a target."""
+    best, found, first, total = math.inf, (0, len(lengths)), 0, 0
+    for last, length in enumerate(lengths):
+        total += length
+        while total > target and first < last and total - lengths[first] >= target:
+            total -= lengths[first]
+            first += 1
+        for start, own in ((first, total), (first + 1, total - lengths[first])):
+            if start <= last and abs(own - target) < best:
+                best, found = abs(own - target), (start, last + 1 - start)
+    return found

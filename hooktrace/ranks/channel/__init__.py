@@ -1,0 +1,21 @@
+"""One token-guarded channel between the ranks, beside collectives and torch's store.
+
+In: questions, news and commands of hooktrace's own parts.  Out: their answers from all ranks, also
+while collectives, the store and other threads are stuck; offsets of clocks.
+
+    hub (rank 0) <--one connection a host-- first rank of a host <-- the other ranks there
+
+    channel.py             this process's thread, and what others ask of it
+      membership.py        stays in the tree: the hub, its successors, one's own host
+        meeting.py         where to find each other at first: the job's store, addresses
+        succession.py      who follows the hub
+        upward.py          the connection to the parent          clock.py   offsets by pings
+        doors.py           where this node listens
+      node.py, children.py questions down, answers and news up, notices down
+        child.py, turns.py one of those below; whose turn it is to ping
+      connection.py        token, bounded messages               messages.py  what they are
+
+The transport is asyncio's, messages are msgspec's.  pyzmq and gRPC were not taken: the number of
+descriptors must be bounded whoever connects, a fork (a data loader's workers) must be harmless, and
+pings need a stamp at arrival.
+"""

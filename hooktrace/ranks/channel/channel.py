@@ -1,0 +1,234 @@
+"""The channel of a process: its thread, and what the rest of hooktrace asks of it.
+
+    users --answer, on_notice, on_report--> handlers, in the channel's thread
+    users --ask, tell, report--> the tree of ranks (node.py), kept by membership.py
+
+One daemon thread runs one asyncio loop.  It never waits for a collective, for torch's store, or for
+a lock that another thread holds for long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import torch.distributed as dist
+
+from ...capture.clocks import Clock
+from ...records import ClockRecord
+from ..job import current_rank, job_store
+from .clock import ClockOffset
+from .giving_way import GivingWay
+from .meeting import Meeting, host_id
+from .membership import Membership
+from .messages import Member, Report, Tell
+from .node import Answers, Handler, Node
+
+logger = logging.getLogger("hooktrace")
+
+THREAD_NAME = "hooktrace-channel"
+
+_END_S = 0.5
+_GRACE_S = 1.0
+
+T = TypeVar("T")
+
+
+class Channel:
+    """This process's place among the ranks of its job, from ``start`` to ``close``.
+
+    ``me``: one of ``world_size`` ranks that meet in ``store``; without one it is alone.
+    ``clock``: is compared with rank 0's.  ``report_clock``: gets each measurement.
+    """
+
+    def __init__(
+        self,
+        me: Member,
+        world_size: int,
+        store: Any,
+        clock: Clock,
+        report_clock: Callable[[ClockRecord], None],
+    ) -> None:
+        offset = ClockOffset(clock, report_clock)
+        self.clock = clock
+        self.node = Node(me, world_size, clock, offset.offset_at)
+        self.on_hub: Callable[[], None] = lambda: None
+        """Called in the channel's thread when this rank is the hub, and listens elsewhere."""
+        meeting = None if store is None else Meeting(store)
+        self._membership = Membership(self.node, meeting, offset, self._hub_here)
+        self.offset_at = offset.offset_at
+        """Returns the offset to rank 0's clock and its uncertainty, ns; ``None`` if unknown."""
+        self._loop = asyncio.SelectorEventLoop(GivingWay())
+        self._ended = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread.  Raises ``RuntimeError`` where the system gives none."""
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._loop.close()
+            raise
+
+    @property
+    def is_hub(self) -> bool:
+        """Whether all news arrive here."""
+        return self.node.is_hub
+
+    @property
+    def places(self) -> tuple[tuple[str, int], ...]:
+        """Where this process listens."""
+        return self._membership.doors.places
+
+    @property
+    def hub_places(self) -> tuple[tuple[str, int], ...]:
+        """Where the hub listens, as far as it is reached from this host; empty if unknown."""
+        return self._membership.hub_places
+
+    @property
+    def token(self) -> bytes:
+        """What a connection must begin with."""
+        return self._membership.doors.token
+
+    def answer(self, name: str, handler: Handler) -> None:
+        """Answer a question by ``handler``, in the channel's thread: at once, and briefly."""
+        self.node.handlers[name] = handler
+
+    def on_notice(self, name: str, handler: Callable[[bytes], None]) -> None:
+        """Take news that the hub has for all ranks."""
+        self.node.notice_handlers.setdefault(name, []).append(handler)
+
+    def on_report(self, name: str, handler: Callable[[int, bytes], bool]) -> None:
+        """Take news on their way to the hub; one that returns true keeps them from going on."""
+        self.node.report_handlers[name] = handler
+
+    def on_control(self, name: str, handler: Callable[[bytes], Awaitable[bytes]]) -> None:
+        """At the hub, answer a control client by a coroutine in the channel's thread."""
+        self.node.control_handlers[name] = handler
+
+    def ask(self, name: str, argument: bytes, timeout_s: float) -> Answers:
+        """Ask this rank and all below it: at the hub, all ranks.  Not for the channel's thread.
+
+        Raises ``TimeoutError`` where the channel itself does not answer, or has ended.
+        """
+        asked = self.node.gather(name, argument, timeout_s)
+        try:
+            answers = asyncio.run_coroutine_threadsafe(asked, self._loop)
+        except RuntimeError:
+            asked.close()
+            raise TimeoutError("the channel between ranks has ended") from None
+        return answers.result(timeout_s + _GRACE_S)
+
+    def tell(self, name: str, payload: bytes) -> None:
+        """Tell all ranks, this one too."""
+        self.run(lambda: self.node.told(Tell(name, payload)))
+
+    def report(self, name: str, payload: bytes) -> None:
+        """Tell the hub, which may be this rank."""
+        report = Report(name, self.node.me.rank, payload)
+        self.run(lambda: self.node.reported(report))
+
+    def run(self, work: Callable[[], object]) -> None:
+        """Do something in the channel's thread, soon; nothing where it has ended."""
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(work)
+
+    def spawn(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run a coroutine in the channel's thread."""
+        self.run(lambda: self.node.spawn(work()))
+
+    def every(self, period_s: float, work: Callable[[], None]) -> None:
+        """Do something in the channel's thread again and again; what it raises ends nothing."""
+        self.spawn(lambda: _repeat(period_s, work))
+
+    def close(self) -> None:
+        """Say goodbye, end the thread, and close all connections."""
+        self.run(self._ended.set)
+        if self._thread.ident is not None and threading.current_thread() is not self._thread:
+            self._thread.join(_END_S)
+
+    def close_in_child(self) -> None:
+        """In a forked child: let go of descriptors, so that the others see when the parent ends.
+
+        The loop stays: to end it would change what the parent waits for.
+        """
+        _of_the_parent.append(self)
+        for connection in self.node.children.connections():
+            connection.close_in_child()
+        self._membership.upward.close_in_child()
+        self._membership.doors.close_in_child()
+
+    def _run(self) -> None:
+        # What a connection raises, or accepting one where the process has no descriptors left.
+        self._loop.set_exception_handler(lambda _, trouble: logger.debug("%s", trouble["message"]))
+        try:
+            self._loop.run_until_complete(self._serve())
+        except Exception as error:  # of sockets, of torch's store: none of training's business
+            _warn_of(error)
+        finally:
+            self._loop.close()
+
+    def _hub_here(self) -> None:
+        self.on_hub()
+
+    async def _serve(self) -> None:
+        staying = asyncio.ensure_future(self._membership.stay())
+        ending = asyncio.ensure_future(self._ended.wait())
+        await asyncio.wait([staying, ending], return_when=asyncio.FIRST_COMPLETED)
+        if not ending.done():
+            _warn_of(staying.exception())
+            await ending
+        staying.cancel()
+        await asyncio.gather(staying, return_exceptions=True)
+        self.node.cancel_all()
+        self.node.children.send_rest()
+        connections = self.node.children.connections() + self._membership.upward.connections()
+        for connection in connections:
+            connection.leave("end")
+        self._membership.doors.close()
+        await _some_rounds()
+        for connection in connections:
+            connection.transport.abort()  # of whom the other side reads nothing
+        await _some_rounds()
+
+
+def channel_of_this_process(clock: Clock, report_clock: Callable[[ClockRecord], None]) -> Channel:
+    """Return the channel of torch's default process group, or of a process without one."""
+    several = dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+    me = Member(current_rank() if several else 0, os.getpid(), socket.gethostname(), host_id())
+    store, size = (job_store(), dist.get_world_size()) if several else (None, 1)
+    return Channel(me, size, store, clock, report_clock)
+
+
+async def _some_rounds() -> None:
+    """Let the loop send goodbyes, and close sockets."""
+    for _ in range(3):
+        await asyncio.sleep(0)
+
+
+async def _repeat(period_s: float, work: Callable[[], None]) -> None:
+    while True:
+        try:
+            work()
+        except Exception:
+            logger.debug("in the channel between ranks", exc_info=True)
+        await asyncio.sleep(period_s)
+
+
+def _warn_of(error: BaseException | None) -> None:
+    """Say what a channel that could not begin means."""
+    logger.warning(
+        "this rank has no channel to the others (%s: %s); a view of all ranks may be off by what "
+        "their clocks are, and hangs are not explained",
+        type(error).__name__,
+        error,
+    )
+
+
+_of_the_parent: list[object] = []

@@ -1,0 +1,299 @@
+"""Those who connected to this node: who they are, what they are asked, when they may ping.
+
+    Hello --> Welcome           Members, Report, Tell --> the node
+    Ask --> ... --> Answered    MayPing --> one after another --> Ping, Pong
+
+A child stands for all ranks below it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+from msgspec.structs import replace
+
+from ...capture.clocks import Clock
+from .child import Child
+from .connection import Connection
+from .messages import (
+    CONTROL,
+    PROTOCOL,
+    Answered,
+    Ask,
+    Beat,
+    Down,
+    Goodbye,
+    Hello,
+    Listening,
+    MayPing,
+    Member,
+    Members,
+    Ping,
+    Pinged,
+    Pong,
+    Refused,
+    Report,
+    Tell,
+    Up,
+    Welcome,
+    encode,
+)
+from .turns import Turns
+
+_MOST_IN_TURN = 64
+"""Of more children the bursts would take the processor; the pings of their beats have to do."""
+
+_MOST_CONTROL = 32
+
+_AT_ONCE = 64
+"""Messages sent in one go of the loop."""
+
+
+class Above(Protocol):
+    """What children need of their node."""
+
+    clock: Clock
+    me: Member
+    world_size: int
+    interval_s: float
+    is_hub: bool
+
+    def refusal(self, member: Member) -> str | None:
+        """Return why somebody is not taken as a child, ``None`` if it is."""
+
+    def members_changed(self, change: Members, child: Child) -> None:
+        """Ranks came or went below a child."""
+
+    def reported(self, report: Report) -> None:
+        """News for the hub."""
+
+    def told(self, tell: Tell) -> None:
+        """Something for all ranks."""
+
+    def asked_by(self, child: Child, question: Ask) -> None:
+        """A control client asks all ranks."""
+
+    def listens(self, child: Child) -> None:
+        """A child listens now."""
+
+    def greeted(self, child: Child) -> None:
+        """A child is taken; it has not been told so yet."""
+
+    def parted(self, child: Child) -> None:
+        """A child is gone."""
+
+    def offset(self, host_ns: int) -> tuple[int, int] | None:
+        """Return the offset to rank 0's clock and its uncertainty, ns."""
+
+
+class Children:
+    """The children of a node, by connection; a ``Receiver``."""
+
+    def __init__(self, above: Above) -> None:
+        self._above = above
+        self._all: dict[Connection, Child] = {}
+        self._ranks: dict[Child, None] = {}
+        self._outbox: deque[tuple[bytes, deque[Child]]] = deque()
+        self._of_rank: dict[int, Child] = {}
+        self._numbers = itertools.count()
+        self._turns = Turns()
+        self._takes: dict[type, Callable[[Child, Any, int], None]] = {
+            Hello: lambda child, hello, _: self._hello(child, hello),
+            Members: lambda child, change, _: self._members(child, change),
+            Beat: lambda child, *_: child.send(Beat()),
+            MayPing: lambda child, *_: self._may_ping(child),
+            Pinged: lambda child, *_: self._turns.end(child),
+            Ping: self._ping,
+            Answered: lambda child, answer, _: child.answered(answer),
+            Report: lambda _, report, __: above.reported(report),
+            Tell: lambda _, tell, __: above.told(tell),
+            Listening: lambda child, listening, _: self._listening(child, listening),
+            Ask: lambda child, question, _: above.asked_by(child, question),
+        }
+
+    def __iter__(self) -> Iterator[Child]:
+        """All that have said who they are, but control clients."""
+        return iter(list(self._ranks))
+
+    @property
+    def count(self) -> int:
+        """How many these are."""
+        return len(self._ranks)
+
+    def connections(self) -> list[Connection]:
+        """Return all connections from below."""
+        return list(self._all)
+
+    def hub_is_back(self, parent: Member) -> None:
+        """Keep the ranks of this host, if ``parent`` is of another; the rest finds the hub."""
+        me = self._above.me
+        for child in list(self._all.values()):
+            if child.member and child.member.host_id == me.host_id != parent.host_id:
+                child.send(Welcome(me, self._above.interval_s))
+            else:
+                child.connection.leave("the hub is back")
+
+    def send(self, message: Down) -> None:
+        """Send a message to all, to some of them at a time: others' turns come between."""
+        is_sending = bool(self._outbox)
+        self._outbox.append((encode(message), deque(self._ranks)))
+        if not is_sending:
+            self._send_some()
+
+    def _send_some(self) -> None:
+        for _ in range(_AT_ONCE):
+            if not self._send_one():
+                return
+        asyncio.get_running_loop().call_soon(self._send_some)
+
+    def _send_one(self) -> bool:
+        """Send one child what it is to get; returns whether there may be more to send."""
+        while self._outbox:
+            body, waiting = self._outbox[0]
+            if waiting:
+                waiting.popleft().connection.send_body(body)
+                return True
+            self._outbox.popleft()
+        return False
+
+    def send_rest(self) -> None:
+        """Send what waits, all at once: it is the end."""
+        while self._send_one():
+            pass
+
+    def connected(self, connection: Connection) -> None:
+        """Wait for its hello."""
+        self._all[connection] = Child(connection)
+
+    def received(self, connection: Connection, message: Up, arrived_ns: int) -> None:
+        """Take a message; whoever has not said hello says nothing else."""
+        child = self._all[connection]
+        if isinstance(message, Goodbye):
+            return  # its end says the rest
+        if (child.member is None) != isinstance(message, Hello):
+            connection.end("out of turn")
+            return
+        if child.is_control and not isinstance(message, Ask | Beat):
+            connection.end("not a rank")
+            return
+        self._takes[type(message)](child, message, arrived_ns)
+
+    def disconnected(self, connection: Connection) -> None:
+        """Say of all below the child how they went."""
+        child = self._all.pop(connection)
+        self._ranks.pop(child, None)
+        child.over()
+        self._turns.leave(child)
+        self._above.parted(child)
+        ranks = tuple(child.below)
+        if not ranks or connection.ending:
+            return
+        if connection.goodbye is None:
+            self._members(child, Members(lost=ranks))
+        else:
+            self._members(child, Members(ended=ranks))
+
+    def _hello(self, child: Child, hello: Hello) -> None:
+        refusal = self._refusal(hello)
+        if refusal is not None:
+            child.send(Refused(*refusal))
+            child.connection.leave("refused")
+            return
+        child.member = hello.member
+        child.connection.introduced()
+        if not child.is_control:
+            self._ranks[child] = None
+            self._above.greeted(child)
+        child.send(Welcome(self._above.me, self._above.interval_s, self._above.is_hub))
+        if not child.is_control:
+            self._members(child, Members(joined=(hello.member,)))
+
+    def _refusal(self, hello: Hello) -> tuple[str, bool] | None:
+        if hello.protocol != PROTOCOL:
+            return "another version of hooktrace", True
+        if hello.member.rank == CONTROL:
+            if not self._above.is_hub:
+                return "this is not the hub", False
+            busy = sum(child.is_control for child in self._all.values()) >= _MOST_CONTROL
+            return ("too many clients", False) if busy else None
+        if not self._may_be_below(hello.member):
+            return "no rank of this job", False
+        why = self._above.refusal(hello.member)
+        return None if why is None else (why, False)
+
+    def _may_be_below(self, member: Member) -> bool:
+        return 0 <= member.rank < self._above.world_size and member.rank != self._above.me.rank
+
+    def _members(self, child: Child, change: Members) -> None:
+        if not all(map(self._may_be_below, change.joined)):
+            child.connection.end("no ranks of this job")
+            return
+        for member in change.joined:
+            before = self._of_rank.get(member.rank)
+            if before is not None and before is not child:
+                before.below.pop(member.rank, None)
+                if not before.below:
+                    before.connection.leave("here again")
+            child.below[member.rank] = member
+            self._of_rank[member.rank] = child
+        gone = Members(
+            joined=change.joined,
+            ended=tuple([rank for rank in change.ended if self._forget(child, rank)]),
+            lost=tuple([rank for rank in change.lost if self._forget(child, rank)]),
+        )
+        self._above.members_changed(gone, child)
+
+    def _forget(self, child: Child, rank: int) -> bool:
+        """Let go of a rank, unless it is below another child by now."""
+        child.below.pop(rank, None)
+        if self._of_rank.get(rank) is not child:
+            return False
+        del self._of_rank[rank]
+        return True
+
+    def _listening(self, child: Child, listening: Listening) -> None:
+        child.places = listening.places
+        self._above.listens(child)
+
+    def _ping(self, child: Child, ping: Ping, arrived_ns: int) -> None:
+        offset, uncertainty = self._above.offset(arrived_ns) or (None, 0)
+        answered = self._above.clock()
+        child.send(Pong(ping.number, arrived_ns, answered, offset, uncertainty))
+
+    def _may_ping(self, child: Child) -> None:
+        if len(self._ranks) <= _MOST_IN_TURN:
+            self._turns.take(child)
+
+    async def ask(self, question: Ask) -> list[tuple[Child, Answered | None]]:
+        """Ask all, and return what came in time."""
+        asked = {}
+        for number, (child, body) in enumerate(self._questions(question)):
+            if number % _AT_ONCE == _AT_ONCE - 1:
+                await asyncio.sleep(0)
+            if child in self._ranks:
+                asked[child] = child.ask(question.number, body)
+        if asked:
+            await asyncio.wait(asked.values(), timeout=question.timeout_s)
+            await asyncio.sleep(0)
+        for child in asked:
+            child.asked.pop(question.number, None)
+        return [(c, future.result() if future.done() else None) for c, future in asked.items()]
+
+    def _questions(self, question: Ask) -> Iterator[tuple[Child, bytes]]:
+        """Yield whom to ask, and what is sent: each host looks at its own missing ranks only."""
+        missing: dict[str, list[Member]] = {}
+        for member in question.missing:
+            missing.setdefault(member.host_id, []).append(member)
+        missing.pop(self._above.me.host_id, None)
+        common = encode(replace(question, missing=()))
+        for child in self:
+            theirs = missing.get(child.member.host_id) if child.member else None
+            yield child, encode(replace(question, missing=tuple(theirs))) if theirs else common
+
+    def next_number(self) -> int:
+        """Return a number for a question."""
+        return next(self._numbers)

@@ -1,0 +1,247 @@
+"""One connection of the channel: a token that must be right, then messages of bounded size.
+
+    bytes --token, once--> length, message, length, message, ... --decode--> receiver
+
+What is not a message, is too long, comes too fast, or is not taken off by the other side, ends
+the connection, and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+import os
+import struct
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Protocol
+
+import msgspec
+
+from ...capture.clocks import Clock
+from .messages import MOST_BYTES, Goodbye, Message, encode
+
+logger = logging.getLogger("hooktrace")
+
+TOKEN_BYTES = 16
+_LENGTH = struct.Struct("<I")
+_MOST_UNREAD = 4 * MOST_BYTES
+"""Bytes that wait for the other side; a slow reader is let go of, it would fill the memory."""
+
+_PER_SECOND = 5_000
+"""Messages, over a few seconds; a burst of pings is a few dozen."""
+_PATIENCE_S = 4.0
+
+
+class Receiver(Protocol):
+    """Whom a connection tells what comes; all in the channel's thread."""
+
+    def connected(self, connection: Connection) -> None:
+        """The token was right, or was sent."""
+
+    def received(self, connection: Connection, message: Any, arrived_ns: int) -> None:
+        """A message; ``arrived_ns``: of the clock, when its last bytes came."""
+
+    def disconnected(self, connection: Connection) -> None:
+        """The connection is over, after ``connected``; ``connection.goodbye`` if that was meant."""
+
+
+class Connection(asyncio.Protocol):
+    """``token`` is expected first where the other side connected, and sent where this one did."""
+
+    transport: Any = None
+
+    def __init__(
+        self,
+        receiver: Receiver,
+        token: bytes,
+        decode: Callable[[bytes], Any],
+        clock: Clock,
+        *,
+        incoming: bool,
+        gate: Gate | None = None,
+    ) -> None:
+        self._receiver = receiver
+        self._token = token
+        self._decode = decode
+        self._clock = clock
+        self._gate = gate
+        self._incoming = incoming
+        self.known = not incoming
+        """Whether the token was right."""
+        self.goodbye: str | None = None
+        """What the other side said at its end."""
+        self.ending = False
+        """Whether this side said it."""
+        self.heard_s = time.monotonic()
+        self._buffer = bytearray()
+        self._allowance = _PER_SECOND * _PATIENCE_S
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Send the token, or wait for it."""
+        self.transport = transport
+        if self._gate is not None:
+            self._gate.enter(self)
+        if not self._incoming:
+            self.transport.write(self._token)
+            self._receiver.connected(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell the receiver."""
+        if self._gate is not None:
+            self._gate.leave(self)
+        if self.known:
+            if exc is not None and self.goodbye is None:
+                self._hear_goodbye()
+            self._receiver.disconnected(self)
+
+    def _hear_goodbye(self) -> None:
+        """Look for a goodbye in what nobody has read.
+
+        Whoever leaves while this side sends resets the connection, and to send to it fails before
+        its last words were read.
+        """
+        raw = self.transport.get_extra_info("socket")
+        with suppress(OSError):  # all was read
+            while len(self._buffer) < _MOST_UNREAD and (data := os.read(raw.fileno(), MOST_BYTES)):
+                self._buffer += data
+        with suppress(struct.error, msgspec.DecodeError, RecursionError):
+            start = 0
+            while self.goodbye is None:
+                (length,) = _LENGTH.unpack_from(self._buffer, start)
+                start += _LENGTH.size + length
+                message = self._decode(bytes(self._buffer[start - length : start]))
+                self.goodbye = message.why if isinstance(message, Goodbye) else None
+
+    def data_received(self, data: bytes) -> None:
+        """Take the token, and whole messages."""
+        arrived = self._clock()
+        buffer = self._buffer
+        if self.known and not buffer:
+            # Most often whole messages come, which need not be put together.
+            buffer += data[self._take_all(data, arrived) :]
+            return
+        buffer += data
+        if self.known or self._is_let_in():
+            del buffer[: self._take_all(buffer, arrived)]
+
+    def _take_all(self, data: bytes | bytearray, arrived: int) -> int:
+        """Hand on whole messages; returns how many bytes these are."""
+        start = 0
+        while len(data) - start >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(data, start)
+            if length > MOST_BYTES:
+                self.end(f"a message of {length} bytes")
+                break
+            end = start + _LENGTH.size + length
+            if len(data) < end:
+                break
+            body = bytes(data[start + _LENGTH.size : end])
+            start = end
+            if not self._take(body, arrived):
+                break
+        return start
+
+    def _is_let_in(self) -> bool:
+        """Return whether the token is there and right."""
+        if len(self._buffer) < TOKEN_BYTES:
+            return False
+        # All of it at once and in constant time: no answer may tell how much of a guess was right.
+        if not hmac.compare_digest(bytes(self._buffer[:TOKEN_BYTES]), self._token):
+            self.transport.abort()
+            return False
+        del self._buffer[:TOKEN_BYTES]
+        self.known = True
+        self._receiver.connected(self)
+        return True
+
+    def introduced(self) -> None:
+        """Take note that the other side has said who it is: it may stay."""
+        if self._gate is not None:
+            self._gate.leave(self)
+
+    def _take(self, body: bytes, arrived: int) -> bool:
+        """Hand on one message; returns whether the connection goes on."""
+        now = time.monotonic()
+        earned = (now - self.heard_s) * _PER_SECOND
+        self._allowance = min(self._allowance + earned, _PER_SECOND * _PATIENCE_S) - 1
+        self.heard_s = now
+        if self._allowance < 0:
+            self.end("too many messages")
+            return False
+        try:
+            message = self._decode(body)
+        except (msgspec.DecodeError, RecursionError) as error:
+            self.end(f"no message: {error}")
+            return False
+        if isinstance(message, Goodbye):
+            self.goodbye = message.why
+        self._receiver.received(self, message, arrived)
+        return not self.transport.is_closing()
+
+    def send(self, message: Message) -> None:
+        """Send a message, or let go of an other side that does not read."""
+        self.send_body(encode(message))
+
+    def send_body(self, *bodies: bytes) -> None:
+        """Send what ``encode`` made of a message, perhaps of one for many; several go together."""
+        if self.transport.is_closing():
+            return
+        too_long = max(map(len, bodies))
+        if too_long > MOST_BYTES:
+            logger.debug("a message of %d bytes is too long for the channel", too_long)
+            return
+        self.transport.write(b"".join([_LENGTH.pack(len(body)) + body for body in bodies]))
+        if self.transport.get_write_buffer_size() > _MOST_UNREAD:
+            self.end("it does not read")
+
+    def end(self, why: str) -> None:
+        """Break the connection off."""
+        logger.debug("a connection of the channel is ended: %s", why)
+        self.transport.abort()
+
+    def leave(self, why: str = "") -> None:
+        """Say goodbye and close."""
+        if not self.transport.is_closing():
+            self.ending = True
+            self.send(Goodbye(why))
+            self.transport.close()
+
+    def close_in_child(self) -> None:
+        """In a forked child: let go of the descriptor, and of nothing that the parent has."""
+        raw = None if self.transport is None else self.transport.get_extra_info("socket")
+        if raw is not None:
+            close_descriptor(raw.fileno())
+
+
+class Gate:
+    """Who has not shown the token and said its name: of more than ``most`` the oldest must go."""
+
+    def __init__(self, most: int = 64) -> None:
+        self._most = most
+        self._strangers: dict[Connection, None] = {}
+
+    def enter(self, connection: Connection) -> None:
+        """Take note of a new connection."""
+        self._strangers[connection] = None
+        while len(self._strangers) > self._most:
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.transport.abort()
+
+    def leave(self, connection: Connection) -> None:
+        """Take note that it may stay, or is over."""
+        self._strangers.pop(connection, None)
+
+    def strangers(self) -> list[Connection]:
+        """Return those who have not said who they are."""
+        return list(self._strangers)
+
+
+def close_descriptor(descriptor: int) -> None:
+    """Close a descriptor that may be closed already."""
+    if descriptor >= 0:
+        with suppress(OSError):
+            os.close(descriptor)

@@ -1,0 +1,88 @@
+"""Where this node listens: a server a host, behind one gate, and not more than it needs.
+
+open(hosts) --> servers --Connection--> children
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterable
+
+from ...capture.clocks import Clock
+from .children import Children
+from .connection import Connection, Gate, close_descriptor
+from .messages import Place, decode_up
+
+_AT_ONCE = 16
+"""Connections taken in one go of the loop: strangers by the thousand do not hold it up."""
+_WAITING = 1024
+"""Connections that the kernel holds meanwhile: all hosts of a large job come at once."""
+
+
+class Doors:
+    """The servers of a node, on ports that the system chooses."""
+
+    def __init__(self, children: Children, clock: Clock, token: bytes) -> None:
+        self.token = token
+        self._children = children
+        self._clock = clock
+        self._gate = Gate()
+        self._servers: dict[str, asyncio.Server] = {}
+        self.places: tuple[Place, ...] = ()
+        """Where it listens."""
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The addresses of these places."""
+        return tuple(self._servers)
+
+    async def open(self, hosts: Iterable[str]) -> None:
+        """Listen at more addresses of this host.  Raises ``OSError``."""
+        for host in hosts:
+            if host not in self._servers:
+                self._servers[host] = await self._listen(host)
+        self.places = tuple((host, _port(server)) for host, server in self._servers.items())
+
+    def shut(self, host: str) -> None:
+        """Listen there no more."""
+        server = self._servers.pop(host, None)
+        if server is not None:
+            server.close()
+        self.places = tuple(place for place in self.places if place[0] != host)
+
+    def close(self) -> None:
+        """Listen nowhere, and let go of whoever has not said who it is."""
+        for host in self.hosts:
+            self.shut(host)
+        for stranger in self._gate.strangers():
+            stranger.transport.abort()
+
+    def close_in_child(self) -> None:
+        """In a forked child: let go of the descriptors."""
+        for listener in [one for server in self._servers.values() for one in server.sockets]:
+            close_descriptor(listener.fileno())
+        for stranger in self._gate.strangers():
+            stranger.close_in_child()
+
+    async def _listen(self, host: str) -> asyncio.Server:
+        loop = asyncio.get_running_loop()
+        family, _, _, _, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listener.bind(address)
+            server = await loop.create_server(self._connection, sock=listener, backlog=_AT_ONCE)
+            listener.listen(_WAITING)
+        except BaseException:
+            listener.close()
+            raise
+        return server
+
+    def _connection(self) -> Connection:
+        return Connection(
+            self._children, self.token, decode_up, self._clock, incoming=True, gate=self._gate
+        )
+
+
+def _port(server: asyncio.Server) -> int:
+    return int(server.sockets[0].getsockname()[1])

@@ -1,0 +1,167 @@
+"""Where the ranks find each other: what they leave in the job's store, and which address is whose.
+
+    hub       its places and token --hub--> the store
+    others    the store --> hub on this host? its places : who was first on this host?
+                            first one of a host: the hub, by an address that is not loopback
+
+A hub that reaches the store by loopback does not know by which address other hosts reach it: Debian
+lets a host's own name be 127.0.1.1.  One of the others leaves its address, and the route to that
+tells.
+
+Everything here may block, in torch's store or a name server, and runs on threads of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from ..job import address_of_this_host, restart_count
+from ..native_calls import call_aside
+from .messages import Place
+
+logger = logging.getLogger("hooktrace")
+
+LOOPBACK = "127.0.0.1"
+
+T = TypeVar("T")
+
+Key = Literal["hub", "took_over"]
+"""Rank 0's word, and that of a rank that is the hub in its place."""
+
+_ANSWER_S = 10.0
+"""A store that takes longer is waited for no more; the thread that asked may be lost."""
+_MOST_WAITING = 4
+"""Such calls: training may hold the store's client for as long as it waits for a key."""
+
+_waiting: WeakKeyDictionary[asyncio.AbstractEventLoop, set[object]]
+_waiting = WeakKeyDictionary()
+
+
+class HubPlaces(msgspec.Struct, frozen=True):
+    """Where the hub listens; ``token``: in hexadecimal digits; ``host_id``: of its host."""
+
+    host_id: str
+    places: tuple[Place, ...]
+    token: str
+
+
+class Meeting:
+    """The keys of one start of a job in its ``store``; safe from any thread, but may block."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self._prefix = f"hooktrace/channel/{restart_count()}/"
+
+    def own_address(self) -> str:
+        """Return the address by which this host reaches the store."""
+        return address_of_this_host(self._store)
+
+    def publish(self, hub: HubPlaces, key: Key) -> None:
+        """Say where the hub is; it may have been elsewhere before."""
+        self._store.set(self._prefix + key, msgspec.json.encode(hub).decode())
+
+    def hub(self, key: Key = "hub") -> HubPlaces | None:
+        """Return where the hub is, or one that took over, ``None`` where nobody has said so."""
+        said = self._get(key)
+        return None if said is None else msgspec.json.decode(said, type=HubPlaces)
+
+    def first_of_host(
+        self, hub: HubPlaces, host_id: str, place: Place, gone: Place | None = None
+    ) -> Place:
+        """Return where the first rank of a host listens that asked; it may be this one.
+
+        ``hub``: whose tree it is.  ``gone``: who was first before, and is not there any more.
+        """
+        own = msgspec.json.encode(place).decode()
+        before = "" if gone is None else msgspec.json.encode(gone).decode()
+        key = f"{self._prefix}host/{hub.token}/{host_id}"
+        first: Place = msgspec.json.decode(self._store.compare_set(key, before, own), type=Place)
+        return first
+
+    def leave_address(self, address: str) -> None:
+        """Leave an address of this host's, for a hub that does not know its own."""
+        self._store.compare_set(self._prefix + "elsewhere", "", address)
+
+    def address_elsewhere(self) -> str | None:
+        """Return an address of another host than the hub's, ``None`` if nobody left one."""
+        said = self._get("elsewhere")
+        return None if said is None else said.decode()
+
+    def _get(self, name: str) -> bytes | None:
+        key = self._prefix + name
+        return bytes(self._store.get(key)) if self._store.check([key]) else None
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether an address means the host itself, on each host."""
+    try:
+        return ipaddress.ip_address(host.split("%", maxsplit=1)[0]).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def route_to(host: str) -> str:
+    """Return the address of this host by which it reaches another one; sends nothing."""
+    family, _, _, _, target = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect(target)
+        return str(probe.getsockname()[0])
+
+
+def host_id() -> str:
+    """Return what is the same for processes that reach each other by loopback, and no others."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        network = os.stat("/proc/self/ns/net").st_ino
+    except OSError:  # no Linux
+        return socket.gethostname()
+    return f"{boot}-{network}"
+
+
+async def aside(work: Callable[[], T]) -> T:
+    """Run what may block on a thread of its own, which nobody waits for at the end.
+
+    Raises ``TimeoutError`` where it takes too long, or several threads wait already, and what it
+    raises.
+    """
+    waiting = _waiting.setdefault(asyncio.get_running_loop(), set())
+    if len(waiting) >= _MOST_WAITING:
+        raise TimeoutError("torch's store has not answered for a while")
+    call, loop = object(), asyncio.get_running_loop()
+    future: asyncio.Future[T] = loop.create_future()
+
+    def settle(result: T | None, error: Exception | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(result)  # type: ignore[arg-type]
+        else:
+            future.set_exception(error)
+
+    def run() -> None:
+        result, error = None, None
+        try:
+            result = work()
+        except Exception as raised:
+            error = raised
+        try:
+            loop.call_soon_threadsafe(settle, result, error)
+        except RuntimeError:  # the channel has ended meanwhile
+            logger.debug("the channel between ranks ended before the store answered")
+        finally:
+            waiting.discard(call)
+
+    waiting.add(call)
+    call_aside(run, "hooktrace-meeting")
+    async with asyncio.timeout(_ANSWER_S):
+        return await future

@@ -1,0 +1,218 @@
+"""What nodes of the channel say to each other: msgspec Structs, one union for each direction.
+
+    Hello, Members, Beat, Ping, ...   child --> parent        decode_up
+    Welcome, Pong, Ask, Notice, ...   parent --> child        decode_down
+
+A message is data: nothing of it is executed, imported or unpickled.  ``name`` says whose it is
+among the users of the channel (hangs, control, the job's view), ``payload`` is theirs.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+PROTOCOL = 1
+"""Nodes of another number do not talk to each other: hooktrace differs between hosts."""
+
+CONTROL = -1
+"""The rank of somebody who asks, and is no rank."""
+
+MOST_BYTES = 8 << 20
+"""Of one message."""
+
+Name = Annotated[str, Meta(max_length=64)]
+Text = Annotated[str, Meta(max_length=1024)]
+Payload = Annotated[bytes, Meta(max_length=4 << 20)]
+Rank = Annotated[int, Meta(ge=-1, le=1 << 31)]
+
+State = Literal["running", "stopped", "zombie", "gone", "ended", "unreachable", "unknown"]
+"""Of a process that does not answer, as its host tells it.  ``stopped``: by a signal, as SIGSTOP.
+``ended``: it has left the channel in order.  ``unreachable``: nobody on its host answers."""
+
+
+class _Message(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    pass
+
+
+class Member(_Message, frozen=True):
+    """A rank of the job: ``host`` is a name for people, ``host_id`` the same on one host only."""
+
+    rank: Rank
+    pid: int
+    host: Text
+    host_id: Text
+
+
+class Silent(_Message, frozen=True):
+    """A rank that did not answer; ``why``: what is known beyond its ``state``."""
+
+    member: Member
+    state: State
+    why: Text = ""
+
+
+class Hello(_Message, frozen=True, tag="hello"):
+    """The first message of a child: who it is.  A control client has rank -1."""
+
+    protocol: int
+    member: Member
+
+
+class Members(_Message, frozen=True, tag="members"):
+    """Who came and went below a child.  ``ended`` have left in order, ``lost`` have not."""
+
+    joined: tuple[Member, ...] = ()
+    ended: tuple[Rank, ...] = ()
+    lost: tuple[Rank, ...] = ()
+
+
+class Beat(_Message, frozen=True, tag="beat"):
+    """I am here; a parent answers it in kind."""
+
+
+class MayPing(_Message, frozen=True, tag="may_ping"):
+    """A child asks for its turn to ping."""
+
+
+class Pinged(_Message, frozen=True, tag="pinged"):
+    """A child's turn is over."""
+
+
+class Ping(_Message, frozen=True, tag="ping"):
+    """Asks what time it is."""
+
+    number: int
+
+
+class Pong(_Message, frozen=True, tag="pong"):
+    """When the ping came and when this went, ns of the parent's clock.
+
+    ``offset_ns``, ``uncertainty_ns``: of that clock to rank 0's; ``None`` while it is not known.
+    """
+
+    number: int
+    arrived_ns: int
+    answered_ns: int
+    offset_ns: int | None
+    uncertainty_ns: int
+
+
+class Ask(_Message, frozen=True, tag="ask"):
+    """A question to everybody below; ``missing``: ranks that their host may look at."""
+
+    number: int
+    name: Name
+    argument: Payload
+    timeout_s: float
+    missing: tuple[Member, ...] = ()
+
+
+class Answered(_Message, frozen=True, tag="answered"):
+    """The answers of a child and all below it."""
+
+    number: int
+    answers: dict[int, Payload]
+    silent: tuple[Silent, ...] = ()
+
+
+class Report(_Message, frozen=True, tag="report"):
+    """News for the hub."""
+
+    name: Name
+    rank: Rank
+    payload: Payload
+
+
+class Tell(_Message, frozen=True, tag="tell"):
+    """To be told to all ranks, by the hub."""
+
+    name: Name
+    payload: Payload
+
+
+class Notice(_Message, frozen=True, tag="notice"):
+    """News for all ranks."""
+
+    name: Name
+    payload: Payload
+
+
+Place = tuple[Text, int]
+"""A host's address and a port."""
+
+
+class Spot(_Message, frozen=True):
+    """Where a rank listens; those places that are loopback are of its own host only."""
+
+    rank: Rank
+    host_id: Text
+    places: tuple[Place, ...]
+
+
+class Listening(_Message, frozen=True, tag="listening"):
+    """Where a child that was asked to listen does."""
+
+    places: tuple[Place, ...]
+
+
+class Welcome(_Message, frozen=True, tag="welcome"):
+    """A parent takes a child.  ``interval_s``: between two beats.
+
+    ``is_hub``: only a child of the hub may have children, or a circle could seem to be a tree.
+    Said again where it changes.
+    """
+
+    member: Member
+    interval_s: float
+    is_hub: bool = False
+
+
+class Pace(_Message, frozen=True, tag="pace"):
+    """How often a child is to beat from now on."""
+
+    interval_s: float
+
+
+class Listen(_Message, frozen=True, tag="listen"):
+    """A child is to listen at these hosts, or where it reaches its parent, to become the hub."""
+
+    hosts: tuple[Text, ...]
+
+
+class Successors(_Message, frozen=True, tag="successors"):
+    """Where the hub is, and who follows it, in this order."""
+
+    hub: Spot
+    next: tuple[Spot, ...]
+
+
+class Refused(_Message, frozen=True, tag="refused"):
+    """A parent does not take a child, and why; ``final``: nor will it later."""
+
+    why: Text
+    final: bool = False
+
+
+class Goodbye(_Message, frozen=True, tag="goodbye"):
+    """The end of this connection was meant."""
+
+    why: Text = ""
+
+
+Up = (
+    Hello | Members | Beat | MayPing | Pinged | Ping | Ask | Answered | Report | Tell | Listening
+    | Goodbye
+)  # fmt: skip
+Down = (
+    Welcome | Refused | Pace | Beat | MayPing | Pong | Ask | Answered | Notice | Listen | Successors
+    | Goodbye
+)  # fmt: skip
+
+Message = Up | Down
+
+encode = msgspec.msgpack.Encoder().encode
+decode_up = msgspec.msgpack.Decoder(Up).decode
+decode_down = msgspec.msgpack.Decoder(Down).decode

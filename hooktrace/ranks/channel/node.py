@@ -1,0 +1,287 @@
+"""One process in the tree of ranks: what it passes up, passes down, and answers itself.
+
+    parent --Ask, Notice--> node --> children (children.py)      itself: the handlers of its users
+    parent <--Answered, Report, Members-- node <-- children
+
+The hub is the node without a parent.  On every other host one node stands for the others there.
+Everything here runs in the channel's thread and waits for nothing but messages.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from ...capture.clocks import Clock
+from .child import Child
+from .children import Children
+from .messages import Answered, Ask, Member, Members, Notice, Report, Silent, State, Tell, Up
+
+logger = logging.getLogger("hooktrace")
+
+_SHARE = 0.75
+"""Of a question's time that those below have."""
+
+_AT_ONCE = 100
+"""Children whose answers are put together in one go of the loop."""
+
+
+@dataclass
+class Answers:
+    """What came of a question: the ``answers`` by rank, and the ranks that gave none."""
+
+    answers: dict[int, bytes] = field(default_factory=dict)
+    silent: dict[int, Silent] = field(default_factory=dict)
+
+    def add(self, answered: Answered) -> None:
+        """Take what a child says of all below it."""
+        self.answers.update(answered.answers)
+        for silent in answered.silent:
+            self.miss(silent)
+
+    def miss(self, silent: Silent) -> None:
+        """Take note of a rank that did not answer; whoever knows its state knows best."""
+        known = self.silent.get(silent.member.rank)
+        if known is None or known.state in {"unknown", "unreachable"}:
+            self.silent[silent.member.rank] = silent
+
+
+Handler = Callable[[bytes], bytes | Awaitable[bytes]]
+"""Answers for this rank; one that takes longer than some ms does so as a coroutine."""
+
+
+class Parent(Protocol):
+    """What a node needs of its connection upwards."""
+
+    def send(self, message: Up) -> None:
+        """Send a message, or drop it where there is no parent."""
+
+    @property
+    def is_hub(self) -> bool:
+        """Whether there is a parent that has taken this node, and is the hub."""
+
+
+class Node:
+    """``me``: this rank, one of ``world_size``.  ``offset``: of its clock to rank 0's, at a time.
+
+    ``look``: returns the state of a process of this host.  ``on_lost`` is told of ranks whose
+    connection ended without a word, ``on_child`` of a child that is new, or listens from now on,
+    ``greeted`` of one that is about to be welcomed, ``parted`` of one that is gone.
+    """
+
+    is_hub = False
+    interval_s = 1.0
+
+    def __init__(
+        self,
+        me: Member,
+        world_size: int,
+        clock: Clock,
+        offset: Callable[[int], tuple[int, int] | None],
+    ) -> None:
+        self.me = me
+        self.world_size = world_size
+        self.clock = clock
+        self.offset = offset
+        self.look: Callable[[Member], State] = lambda _: "unknown"
+        self.on_lost: Callable[[Sequence[int]], None] = lambda _: None
+        self.on_child: Callable[[Child], None] = lambda _: None
+        self.greeted: Callable[[Child], None] = lambda _: None
+        self.parted: Callable[[Child], None] = lambda _: None
+        self.parent: Parent | None = None
+        self.children = Children(self)
+        self.handlers: dict[str, Handler] = {}
+        self.notice_handlers: dict[str, list[Callable[[bytes], None]]] = {}
+        self.report_handlers: dict[str, Callable[[int, bytes], bool]] = {}
+        self.control_handlers: dict[str, Callable[[bytes], Awaitable[bytes]]] = {}
+        self.roster: dict[int, Member] = {me.rank: me}
+        """Who is in this node and below it."""
+        self.lost: dict[int, Member] = {}
+        self.ended: dict[int, Member] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine; what it raises is none of training's business."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._over)
+
+    def cancel_all(self) -> None:
+        """End what ``spawn`` began."""
+        for task in self._tasks:
+            task.cancel()
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            logger.debug("in the channel between ranks", exc_info=task.exception())
+
+    # Questions go down.
+
+    async def gather(self, name: str, argument: bytes, timeout_s: float) -> Answers:
+        """Ask this rank and all below it."""
+        missing = (*self.lost.values(),) if self.is_hub else ()
+        question = Ask(self.children.next_number(), name, argument, timeout_s, missing)
+        found = await self._gather(question)
+        if self.is_hub:
+            await asyncio.sleep(0)
+            self._name_the_rest(found)
+        return found
+
+    def _name_the_rest(self, found: Answers) -> None:
+        """Say something of each rank that no answer is of."""
+        hosts = {member.host_id for member in self.roster.values()} if self.lost else set()
+        for member in self.lost.values():
+            state: State = "unknown" if member.host_id in hosts else "unreachable"
+            found.miss(Silent(member, state, "its connection ended"))
+        for member in self.ended.values():
+            found.miss(Silent(member, "ended"))
+        since = "the channel" if self.me.rank == 0 else "since this rank took over from rank 0"
+        for rank in self._never_joined():
+            found.miss(Silent(Member(rank, 0, "", ""), "unknown", f"it has not joined {since}"))
+        for rank in found.silent.keys() & found.answers.keys() & self.roster.keys():
+            del found.silent[rank]
+        for rank in self.roster.keys() - found.answers.keys() - found.silent.keys():
+            found.miss(Silent(self.roster[rank], "unknown", "it is between two parents"))
+
+    async def _gather(self, question: Ask) -> Answers:
+        found = Answers()
+        of_children, _ = await asyncio.gather(
+            self.children.ask(question), self._answer_myself(question, found)
+        )
+        for number, (child, answered) in enumerate(of_children):
+            if number % _AT_ONCE == 0:
+                await asyncio.sleep(0)
+            if answered is not None:
+                found.add(answered)
+                continue
+            for member in child.below.values():
+                found.miss(self._silent(member))
+        for member in question.missing:
+            if member.host_id == self.me.host_id:
+                found.miss(self._silent(member))
+        return found
+
+    async def _answer_myself(self, question: Ask, found: Answers) -> None:
+        try:
+            answer = self.handlers[question.name](question.argument)
+            if not isinstance(answer, bytes):
+                async with asyncio.timeout(question.timeout_s):
+                    answer = await answer
+            found.answers[self.me.rank] = answer
+        except Exception as error:  # of a user of the channel
+            why = f"{type(error).__name__}: {error}"
+            found.miss(Silent(self.me, "running", why[:1024]))
+
+    def _silent(self, member: Member) -> Silent:
+        if member.host_id != self.me.host_id:
+            return Silent(member, "unreachable")
+        return Silent(member, self.look(member))
+
+    def _never_joined(self) -> list[int]:
+        known = self.roster.keys() | self.lost.keys() | self.ended.keys()
+        if len(known) >= self.world_size:
+            return []
+        return [rank for rank in range(self.world_size) if rank not in known]
+
+    async def answer_parent(self, question: Ask) -> None:
+        """Ask all below, and answer for them."""
+        share = question.timeout_s * _SHARE
+        below = Ask(
+            self.children.next_number(), question.name, question.argument, share, question.missing
+        )
+        found = await self._gather(below)
+        self._send_up(Answered(question.number, found.answers, tuple(found.silent.values())))
+
+    # News go up, and down again.
+
+    def reported(self, report: Report) -> None:
+        """Pass news on to the hub; a handler that returns true has taken them."""
+        handler = self.report_handlers.get(report.name)
+        try:
+            if handler is not None and handler(report.rank, report.payload):
+                return
+        except Exception:
+            logger.debug("in a report over the channel", exc_info=True)
+        self._send_up(report)
+
+    def _send_up(self, message: Up) -> None:
+        if self.parent is not None:
+            self.parent.send(message)
+
+    def told(self, tell: Tell) -> None:
+        """Tell all ranks, by way of the hub."""
+        if self.is_hub:
+            self.notice(Notice(tell.name, tell.payload))
+        else:
+            self._send_up(tell)
+
+    def notice(self, notice: Notice) -> None:
+        """Take news for all, and pass them on."""
+        self.children.send(notice)
+        for handler in self.notice_handlers.get(notice.name, ()):
+            try:
+                handler(notice.payload)
+            except Exception:
+                logger.debug("in a notice over the channel", exc_info=True)
+
+    def asked_by(self, child: Child, question: Ask) -> None:
+        """Answer a control client: one question at a time."""
+        handler = self.control_handlers.get(question.name)
+        if handler is None or child.is_busy or not child.is_control:
+            child.connection.end("no such question, or not yet")
+            return
+        child.is_busy = True
+        self.spawn(self._answer_client(child, question, handler(question.argument)))
+
+    async def _answer_client(self, child: Child, question: Ask, answer: Awaitable[bytes]) -> None:
+        try:
+            child.send(Answered(question.number, {self.me.rank: await answer}))
+        except Exception as error:  # what the client asked cannot be done
+            why = f"{type(error).__name__}: {error}"[:1024]
+            silent = Silent(self.me, "running", why)
+            child.send(Answered(question.number, {}, (silent,)))
+        finally:
+            child.is_busy = False
+
+    # Who is there.
+
+    def refusal(self, member: Member) -> str | None:
+        """Return why a rank is not taken as a child, ``None`` if it is."""
+        leads = self.parent is not None and self.parent.is_hub
+        if self.is_hub or (leads and member.host_id == self.me.host_id):
+            return None
+        return "this is not the hub"
+
+    def members_changed(self, change: Members, child: Child) -> None:
+        """Keep the roster, and tell the parent."""
+        for member in change.joined:
+            self.roster[member.rank] = member
+            self.lost.pop(member.rank, None)
+            self.ended.pop(member.rank, None)
+        for ranks, kept in ((change.ended, self.ended), (change.lost, self.lost)):
+            for rank in ranks:
+                if rank in self.roster:
+                    kept[rank] = self.roster.pop(rank)
+        self._send_up(change)
+        if change.joined:
+            self.on_child(child)
+        if change.lost:
+            self.on_lost(change.lost)
+
+    def joined_parent(self) -> None:
+        """Tell a new parent who is below."""
+        below = tuple(member for member in self.roster.values() if member is not self.me)
+        if below:
+            self._send_up(Members(joined=below))
+
+    def parent_left(self, member: Member, goodbye: str | None) -> None:
+        """Take note of how the parent went, in case that this becomes the hub."""
+        (self.lost if goodbye is None else self.ended)[member.rank] = member
+
+    def listens(self, child: Child) -> None:
+        """A child may become the hub from now on."""
+        self.on_child(child)

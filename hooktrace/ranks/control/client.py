@@ -1,0 +1,146 @@
+"""A client of the hub, for a terminal: one connection, one question after another.
+
+token --> Hello, as nobody's rank --> Welcome | Refused       Ask --> Answered
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import socket
+import struct
+from collections.abc import Iterable
+from types import TracebackType
+
+import msgspec
+
+from ...records.errors import UsageError
+from ..channel.messages import (
+    CONTROL,
+    MOST_BYTES,
+    PROTOCOL,
+    Answered,
+    Ask,
+    Down,
+    Hello,
+    Member,
+    Message,
+    Refused,
+    Welcome,
+    decode_down,
+    encode,
+)
+from .address import HubAddress
+from .messages import QUESTION, Command, Outcome, decode_outcome
+from .messages import encode as encode_command
+
+_CONNECT_S = 5.0
+_LENGTH = struct.Struct("<I")
+_ENDED = (
+    "the job's hub ended the connection: a wrong token, or the job ends; take the address and the "
+    "token from the file that this job wrote"
+)
+
+
+class Client:
+    """Connected to the hub at ``address``; to be closed.
+
+    Raises ``UsageError`` where the hub is not there, or refuses.
+    """
+
+    def __init__(self, address: HubAddress) -> None:
+        self._numbers = itertools.count()
+        self._socket = _connected(address.places)
+        try:
+            self._socket.sendall(bytes.fromhex(address.token))
+            me = Member(CONTROL, os.getpid(), socket.gethostname()[:256], "")
+            self._send(Hello(PROTOCOL, me))
+            self._expect_welcome()
+        except BaseException as error:
+            self.close()
+            if isinstance(error, EOFError | ConnectionError):  # to a wrong token it says no word
+                raise UsageError(_ENDED) from None
+            if isinstance(error, OSError):
+                raise UsageError(f"the job's hub did not answer ({error}); is it hung?") from None
+            raise
+
+    def command(self, command: Command, timeout_s: float = 30.0) -> Outcome:
+        """Return what came of a command.  Raises ``UsageError`` as ``ask`` does."""
+        return decode_outcome(self.ask(QUESTION, encode_command(command), timeout_s))
+
+    def ask(self, name: str, argument: bytes, timeout_s: float = 30.0) -> bytes:
+        """Return the hub's answer.
+
+        Raises ``UsageError`` where it has none, cannot, or is gone.
+        """
+        number = next(self._numbers)
+        try:
+            self._socket.settimeout(timeout_s)
+            self._send(Ask(number, name, argument, timeout_s))
+            while True:
+                message = self._receive()
+                if isinstance(message, Answered) and message.number == number:
+                    break
+        except (OSError, EOFError, msgspec.DecodeError) as error:
+            raise UsageError(
+                f"the job's hub did not answer ({error or type(error).__name__}); it may have "
+                "ended, or be another version of hooktrace"
+            ) from None
+        if not message.answers:
+            raise UsageError("; ".join(silent.why for silent in message.silent))
+        return next(iter(message.answers.values()))
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._socket.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _expect_welcome(self) -> None:
+        while not isinstance(message := self._receive(), Welcome):
+            if isinstance(message, Refused):
+                raise UsageError(f"the job's hub refuses: {message.why}; try again in a while")
+
+    def _send(self, message: Message) -> None:
+        body = encode(message)
+        self._socket.sendall(_LENGTH.pack(len(body)) + body)
+
+    def _receive(self) -> Down:
+        (length,) = _LENGTH.unpack(self._read(_LENGTH.size))
+        if length > MOST_BYTES:
+            raise OSError("no hub of hooktrace's")
+        message: Down = decode_down(self._read(length))
+        return message
+
+    def _read(self, size: int) -> bytes:
+        got = bytearray()
+        while len(got) < size:
+            data = self._socket.recv(size - len(got))
+            if not data:
+                raise EOFError("the connection ended")
+            got += data
+        return bytes(got)
+
+
+def _connected(places: Iterable[tuple[str, int]]) -> socket.socket:
+    trouble: OSError | None = None
+    for place in places:
+        try:
+            return socket.create_connection(place, timeout=_CONNECT_S)
+        except ConnectionResetError:  # who refuses a connection does not reset one: it was taken
+            raise UsageError(_ENDED) from None
+        except OSError as error:
+            trouble = error
+    raise UsageError(
+        f"nobody answers at {', '.join(f'{host} port {port}' for host, port in places) or 'all'} "
+        f"({trouble}): the job has ended, or this host does not reach it"
+    )

@@ -1,0 +1,97 @@
+"""The hub's part in a command: to all ranks, from the same step on where steps count.
+
+client's Command --> which step is each rank at? --> Command with ``first`` --> Outcome
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+import msgspec
+
+from ..channel.node import Answers
+from .messages import (
+    QUESTION,
+    Command,
+    Done,
+    Outcome,
+    Silence,
+    decode_command,
+    decode_done,
+    encode,
+)
+
+_TIMEOUT_S = 1.2
+_WHERE_S = 0.3
+"""For each of two questions before: with what follows, less than two seconds."""
+_FLUSH_S = 20.0
+
+_FROM_A_STEP = {"detail", "debug", "calibrate"}
+"""What all ranks begin at the same step."""
+
+_AHEAD = 8
+"""Steps from the foremost rank's on, and as many as a rank made while it was asked."""
+
+
+class Asks(Protocol):
+    """What the hub needs of its node."""
+
+    async def gather(self, name: str, argument: bytes, timeout_s: float) -> Answers:
+        """Ask all ranks."""
+
+
+class ControlHub:
+    """Carries out commands, one at a time and client."""
+
+    def __init__(self, node: Asks) -> None:
+        self._node = node
+
+    async def carry_out(self, argument: bytes) -> bytes:
+        """Return the ``Outcome`` of a ``Command``, both encoded.
+
+        Raises ``msgspec.DecodeError`` for what is none.
+        """
+        command = decode_command(argument)
+        if command.verb in _FROM_A_STEP:
+            before = await self._ask(Command(verb="status"), _WHERE_S)
+            after = await self._ask(Command(verb="status"), _WHERE_S)
+            first = first_steps(before, after)
+            command = msgspec.structs.replace(command, first=first)
+        timeout_s = _FLUSH_S if command.verb == "flush" else _TIMEOUT_S
+        return encode(await self._ask(command, timeout_s))
+
+    async def _ask(self, command: Command, timeout_s: float) -> Outcome:
+        found = await self._node.gather(QUESTION, encode(command), timeout_s)
+        return Outcome(
+            ranks={rank: decode_done(answer) for rank, answer in sorted(found.answers.items())},
+            silent=[
+                Silence(
+                    rank=rank,
+                    host=silent.member.host,
+                    pid=silent.member.pid,
+                    state=silent.state,
+                    why=silent.why,
+                )
+                for rank, silent in sorted(found.silent.items())
+            ],
+        )
+
+
+def first_steps(before: Outcome, after: Outcome) -> dict[str, int]:
+    """Return by model the step from which on a command can hold on all ranks.
+
+    As far ahead as ranks get while they are asked twice: the command takes as long.
+    """
+    then, now = _foremost(before.ranks.values()), _foremost(after.ranks.values())
+    return {
+        model: step + 2 * (step - then.get(model, step)) + _AHEAD for model, step in now.items()
+    }
+
+
+def _foremost(ranks: Iterable[Done]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for done in ranks:
+        for model, step in done.steps.items():
+            found[model] = max(step, found.get(model, step))
+    return found

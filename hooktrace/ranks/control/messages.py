@@ -1,0 +1,68 @@
+"""The commands there are, and what a rank says of one.
+
+Command --> Done of each rank --> Outcome
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+Verb = Literal[
+    "status", "stacks", "detail", "probe", "debug", "calibrate", "error-every", "pause", "resume",
+    "flush",
+]  # fmt: skip
+
+MOST_STEPS = 100_000
+"""That one command may ask for."""
+
+QUESTION = "control"
+"""By which the hub asks ranks, and clients the hub."""
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """``number``: of steps, or steps between two probes.  ``first``: step by model, from which on.
+
+    ``rank``: whose stacks are wanted; -1 for all ranks'.
+    """
+
+    verb: Verb
+    number: Annotated[int, Meta(ge=0, le=MOST_STEPS)] = 0
+    rank: Annotated[int, Meta(ge=-1)] = -1
+    first: dict[str, int] = {}
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What one rank did.  ``text``: for people.  ``steps``: by model, the last one that began.
+
+    ``trouble``: why it could not, if so.
+    """
+
+    text: str = ""
+    steps: dict[str, int] = {}
+    trouble: str = ""
+
+
+class Silence(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A rank that did not answer: ``state`` of its process, and what else is known."""
+
+    rank: int
+    host: str
+    pid: int
+    state: str
+    why: str
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What came of a command: by rank what was done, and who did not answer."""
+
+    ranks: dict[int, Done]
+    silent: list[Silence] = []
+
+
+encode = msgspec.msgpack.Encoder().encode
+decode_command = msgspec.msgpack.Decoder(Command).decode
+decode_done = msgspec.msgpack.Decoder(Done).decode
+decode_outcome = msgspec.msgpack.Decoder(Outcome).decode

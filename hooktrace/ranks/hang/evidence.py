@@ -1,0 +1,286 @@
+"""What the interpreter tells of this process's threads: where each is, what it waits for.
+
+    sys._current_frames, sys._current_exceptions, bytecode --> ThreadStack, one a thread
+
+Nothing is imported, read from a disk or waited for here: whatever the threads wait for, a file
+system or a lock, must not stop the thread that looks at them.  All that is returned is text, and
+bounded.
+"""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import CodeType, FrameType, TracebackType
+from typing import Any
+
+import msgspec
+import torch
+
+from .innermost import called, lock_waited_for
+
+MOST_THREADS = 64
+_MOST_FRAMES = 48
+_OUTERMOST = 8
+"""Of a stack that is deeper than ``_MOST_FRAMES``, so many of its outer frames are shown."""
+_MOST_CHARACTERS = 200
+
+_HOOKTRACE = str(Path(__file__).parents[2])
+_TORCH = str(Path(torch.__file__).parent)  # as frames name it, not where links lead
+_STANDARD = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")})
+_INSTALLED = ("/site-packages/", "/dist-packages/")
+
+_CONTROL_FLOW = ("StopIteration", "StopAsyncIteration", "GeneratorExit", "Empty", "Full")
+"""Exceptions that say that something has ended, not that anything went wrong."""
+
+
+class ThreadStack(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Where one thread is.
+
+    ``frames``: "file:line function", the innermost last.  ``where``: the innermost one of the
+    user's own code, by its file's name alone; of any code where none is the user's.  ``calls``:
+    the function without frames of its own, as ``wait`` or ``acquire``, that the innermost frame is
+    in.  ``doing``: what torch and hooktrace do for that thread, see ``_DOING``.  ``exception``:
+    what it raised and handles now, "" where it handles nothing or what is none of the user's.
+    ``waits``: ``lock``, or "" where that is not known; ``holder``: who has that lock, as far as it
+    tells.  ``foreign``: it was not started by Python, as the threads of gloo's callbacks.
+    """
+
+    name: str
+    ident: int
+    frames: tuple[str, ...]
+    where: str
+    calls: str = ""
+    doing: tuple[str, ...] = ()
+    exception: str = ""
+    waits: str = ""
+    holder: str = ""
+    foreign: bool = False
+
+    def text(self) -> str:
+        """Return the stack as people read it."""
+        notes = [self.exception and f"handles {self.exception}", self.waits and self._lock()]
+        said = "".join(f", {note}" for note in notes if note)
+        lines = [f"thread {self.name!r}{said}", *(f"  {frame}" for frame in self.frames)]
+        return "\n".join([*lines, *([f"    in {self.calls}()"] if self.calls else [])])
+
+    def _lock(self) -> str:
+        return f"waits for a {self.waits}" + (f" held by {self.holder}" if self.holder else "")
+
+
+class LastingExceptions:
+    """Exceptions that are handled while steps go by: the training itself runs in the ``except``.
+
+    They say nothing of why a rank is late.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[int, int] = {}
+        self.known: frozenset[int] = frozenset()
+        """Those, by ``id``."""
+
+    def look(self, steps: int) -> None:
+        """Take note of what is handled now; ``steps``: made so far, of all models."""
+        handled = {id(_error(one)) for one in sys._current_exceptions().values()}
+        self._seen = {one: self._seen.get(one, steps) for one in handled}
+        self.known = frozenset(one for one, at in self._seen.items() if steps > at + 1)
+
+
+def stacks(lasting: frozenset[int] = frozenset()) -> list[ThreadStack]:
+    """Return the stacks of all threads of this process but the one that asks.
+
+    ``lasting``: exceptions that are not told, by ``id``.
+    """
+    own = threading.get_ident()
+    names = {thread.ident: thread.name for thread in list(threading.enumerate())}
+    handled = {i: _error(one) for i, one in sys._current_exceptions().items()}
+    exceptions = {i: error for i, error in handled.items() if id(error) not in lasting}
+    frames = {i: f for i, f in sys._current_frames().items() if i != own}
+    found = []
+    main_first = sorted(frames.items(), key=lambda one: one[0] != threading.main_thread().ident)
+    for ident, frame in main_first[:MOST_THREADS]:
+        exception = _raised(exceptions.get(ident))
+        found.append(_stack(ident, frame, exception, frames, names))
+    return found
+
+
+def main_stack(threads: Iterable[ThreadStack], training: Iterable[int] = ()) -> ThreadStack | None:
+    """Return the stack of the thread that trains.
+
+    ``training``: the threads that hooks were called on.  On a device these are the engine's, which
+    are nothing without a backward pass; the main thread is the one then.
+    """
+    by_ident = {thread.ident: thread for thread in threads if not thread.foreign}
+    main = threading.main_thread().ident or 0
+    return next((by_ident[i] for i in [*training, main] if i in by_ident), None)
+
+
+def _stack(
+    ident: int,
+    frame: FrameType,
+    exception: str,
+    all_frames: dict[int, FrameType],
+    names: dict[int | None, str],
+) -> ThreadStack:
+    inner_first = list(_outwards(frame))
+    outermost = inner_first[-1].f_code
+    foreign = ident != threading.main_thread().ident and outermost.co_name != "_bootstrap"
+    calls = called(frame)
+    lock = lock_waited_for(frame) if is_users(frame.f_code.co_filename) else None
+    return ThreadStack(
+        name=_cut(names.get(ident) or f"thread {ident} of native code"),
+        ident=ident,
+        frames=tuple(_shown(inner_first)),
+        where=where(frame),
+        calls=_cut(calls),
+        doing=tuple(_doings(inner_first)),
+        exception=exception,
+        waits="" if lock is None else "lock",
+        holder="" if lock is None else _holder(lock, all_frames, names),
+        foreign=foreign,
+    )
+
+
+def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _shown(inner_first: list[FrameType]) -> Iterator[str]:
+    """Return the frames as text, the outermost first, and how many were left out."""
+    outer_first = inner_first[::-1]
+    left_out = len(outer_first) - _MOST_FRAMES
+    for position, frame in enumerate(outer_first):
+        if left_out > 0 and position == _OUTERMOST:
+            yield f"... {left_out} frames ..."
+        if left_out <= 0 or not _OUTERMOST <= position < _OUTERMOST + left_out:
+            yield _cut(f"{_short(frame.f_code.co_filename)}:{frame.f_lineno} {_name(frame)}")
+
+
+def where(frame: FrameType) -> str:
+    """Return where a thread is: its innermost frame that is neither a library's nor hooktrace's."""
+    users = next((f for f in _outwards(frame) if is_users(f.f_code.co_filename)), frame)
+    return _cut(f"{Path(users.f_code.co_filename).name}:{users.f_lineno} {_name(users)}")
+
+
+def is_users(filename: str) -> bool:
+    """Return whether a file is neither torch's, the standard library's nor hooktrace's."""
+    if filename.startswith("<"):
+        return False
+    if filename.startswith((_TORCH + "/", _HOOKTRACE + "/")):
+        return False
+    installed = any(part in filename for part in _INSTALLED)
+    return installed or not filename.startswith(_STANDARD)
+
+
+def _short(filename: str) -> str:
+    """Return a file's name without where libraries are installed."""
+    for part in _INSTALLED:
+        if part in filename:
+            return filename.rpartition(part)[2]
+    for path in _STANDARD:
+        if filename.startswith(path + "/"):
+            return filename[len(path) + 1 :]
+    return filename
+
+
+def _name(frame: FrameType) -> str:
+    return frame.f_code.co_name
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_CHARACTERS else text[: _MOST_CHARACTERS - 3] + "..."
+
+
+_DOING = (
+    ("ending", f"{_HOOKTRACE}/ranks/job.py", {"shutdown"}),
+    ("ending", f"{_TORCH}/distributed/distributed_c10d.py", {"destroy_process_group"}),
+    ("ending", f"{_STANDARD[0]}/threading.py", {"_shutdown"}),
+    ("backward", f"{_TORCH}/autograd/", {"_engine_run_backward", "backward", "grad"}),
+    ("saving", f"{_TORCH}/serialization.py", {"save"}),
+    ("saving", f"{_TORCH}/distributed/checkpoint/", {"save", "async_save"}),
+    ("compiling", f"{_TORCH}/_dynamo/", {"_compile", "compile_inner"}),
+    ("compiling", f"{_TORCH}/_inductor/", {"compile_fx"}),
+    ("probe", f"{_HOOKTRACE}/probes/", None),
+    ("probe", f"{_HOOKTRACE}/ranks/private_group.py", None),
+    ("join", f"{_TORCH}/distributed/algorithms/join.py", {"__exit__"}),
+    ("turn", f"{_HOOKTRACE}/staging/sequencer.py", {"wait_until_idle"}),
+)
+"""What a frame of a library says of what its thread does: file, or folder, and functions."""
+
+_COLLECTIVES = {
+    *("all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_to_all"),
+    *("all_to_all_single", "barrier", "broadcast", "broadcast_object_list", "gather"),
+    *("gather_object", "monitored_barrier", "new_group", "recv", "recv_object_list", "reduce"),
+    *("reduce_scatter", "reduce_scatter_tensor", "scatter", "scatter_object_list", "send"),
+}
+_C10D = f"{_TORCH}/distributed/distributed_c10d.py"
+_DDP = f"{_TORCH}/nn/parallel/distributed.py"
+
+
+def _doings(inner_first: Iterable[FrameType]) -> list[str]:
+    """Return what a thread does, the innermost last; ``in <collective>`` for torch's own."""
+    found: list[str] = []
+    for frame in inner_first:
+        doing = _doing(frame.f_code)
+        if doing and doing not in found:
+            found.append(doing)
+    return found[::-1]
+
+
+def _doing(code: CodeType) -> str:
+    name, file = code.co_name, code.co_filename
+    if file == _C10D and name in _COLLECTIVES:
+        return f"in {name}"
+    if file == _DDP and name == "_sync_buffers":
+        return "in broadcast"
+    matching = (
+        doing
+        for doing, path, names in _DOING
+        if file.startswith(path) and (names is None or name in names)
+    )
+    return next(matching, "")
+
+
+def _holder(lock: Any, frames: dict[int, FrameType], names: dict[int | None, str]) -> str:
+    """Return which thread holds a lock, where the lock tells: a reentrant one does."""
+    said = repr(lock).partition("owner=")[2].split(" ")[0]
+    ident = int(said) if said.isdecimal() else 0
+    if ident not in frames:
+        return ""
+    return _cut(f"thread {names.get(ident, ident)!r} at {where(frames[ident])}")
+
+
+def _error(handled: Any) -> Any:
+    return handled[1] if isinstance(handled, tuple) else handled  # Python 3.11: three of them
+
+
+def _raised(handled: Any) -> str:
+    """Return what a thread raised and handles in the user's code: "ValueError: x at a.py:3"."""
+    error = _error(handled)
+    if not isinstance(error, BaseException) or type(error).__name__ in _CONTROL_FLOW:
+        return ""
+    trace = error.__traceback__
+    if trace is None or not is_users(trace.tb_frame.f_code.co_filename):
+        return ""  # a library's own try: none of the user's
+    last = _last_of_user(trace)
+    file = Path(last.tb_frame.f_code.co_filename).name
+    try:
+        said = str(error).partition("\n")[0]
+    except Exception:  # of the user's own exception
+        said = ""
+    named = type(error).__name__ + (f": {said}" if said else "")
+    return f"{_cut(named)} at {file}:{last.tb_lineno}"
+
+
+def _last_of_user(trace: TracebackType) -> TracebackType:
+    last, following = trace, trace.tb_next
+    while following is not None:
+        if is_users(following.tb_frame.f_code.co_filename):
+            last = following
+        following = following.tb_next
+    return last

@@ -1,0 +1,257 @@
+"""The hub's part: it asks all ranks twice when one suspects a hang, tells what it is, and its end.
+
+    hear(rank, Suspicion) --a thread while there is one--> ask, ask again --diagnose--> HangNotice
+    note(HangNotice), on every rank: whoever becomes the hub goes on with it
+
+The thread runs only while somebody suspects something.  It waits for the channel alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from ...records.hang import RankStacks
+from ...records.units import named_ranks
+from .diagnosis import diagnose
+from .finding import Finding
+from .messages import (
+    NOTICE,
+    STACKS,
+    STATUS,
+    HangNotice,
+    SignalledRank,
+    StacksAnswer,
+    StacksQuestion,
+    StatusQuestion,
+)
+from .sentences import seconds
+from .status import RankStatus, SilentRank
+from .view import Round
+from .watchdog import Suspicion
+
+logger = logging.getLogger("hooktrace")
+
+THREAD_NAME = "hooktrace-hang"
+
+_FIRST_S, _SECOND_S, _STACKS_S = 1.0, 1.5, 0.5
+"""How long ranks have to answer.  One that answers none of these is silent."""
+_RANKS_A_SECOND = 2000
+"""Whose answers the hub reads; of more ranks it waits longer for all of these."""
+_BETWEEN_S = 1.0
+"""From one question to the next: what moves meanwhile is no hang."""
+_AGAIN_S = (2.0, 5.0, 15.0, 60.0)
+"""Between two looks at the same hang: it may turn out to be of another kind."""
+_MOST_STACKS, _FEW_STACKS = 6, 2
+_LARGE = 64
+"""Ranks.  Each of them writes the record: of a larger job it has stacks of two ranks."""
+_MOST_SIGNALLED = 16
+_MOST_CHARACTERS = 16_384
+"""Of one rank's stacks."""
+
+_encode = msgspec.msgpack.encode
+
+
+class Asking(Protocol):
+    """What is needed of the channel."""
+
+    def ask(self, name: str, argument: bytes, timeout_s: float) -> Any:
+        """Ask all ranks; returns ``answers`` and ``silent``, by rank."""
+
+    def tell(self, name: str, payload: bytes) -> None:
+        """Tell all ranks."""
+
+
+class HangHub:
+    """Finds out why ranks wait, while this rank is the hub."""
+
+    def __init__(self, channel: Asking, world_size: int) -> None:
+        self._channel = channel
+        self._world_size = world_size
+        self._lock = threading.Lock()
+        self._suspicions: dict[tuple[int, str], Suspicion] = {}
+        self._error = ""
+        self._thread: threading.Thread | None = None
+        self._changed = threading.Event()
+        self._closed = False
+        self._number = 0
+        self._open: tuple[HangNotice, float] | None = None
+
+    def hear(self, rank: int, suspicion: Suspicion) -> None:
+        """Take a rank's suspicion, or that it is over."""
+        with self._lock:
+            key = rank, suspicion.model
+            if suspicion.over:
+                self._suspicions.pop(key, None)
+                self._error = suspicion.error or self._error
+            else:
+                self._suspicions[key] = suspicion
+            self._start()
+        if suspicion.over:
+            self._changed.set()
+
+    def note(self, notice: HangNotice) -> None:
+        """Take note of what was told, by this rank or by another hub."""
+        with self._lock:
+            self._number = max(self._number, notice.hang + 1)
+            is_over = notice.ended_after_ns is not None
+            self._open = None if is_over else (notice, time.monotonic())
+
+    def close(self) -> None:
+        """End the thread soon."""
+        self._closed = True
+        self._changed.set()
+
+    def _start(self) -> None:
+        if self._thread is None and self._suspicions and not self._closed:
+            thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # the system gives none: the next suspicion tries again
+                return
+            self._thread = thread
+
+    def _run(self) -> None:
+        try:
+            pauses = iter(_AGAIN_S)
+            while self._is_suspected():
+                self._changed.clear()
+                self._guarded(self._find_out)
+                is_told = self._open is not None
+                self._changed.wait(next(pauses, _AGAIN_S[-1]) if is_told else _AGAIN_S[0])
+        finally:
+            with self._lock:
+                self._thread = None
+                self._start()  # heard since the last look
+
+    def _is_suspected(self) -> bool:
+        """Return whether there is anything to find out; where not, say that it is over."""
+        with self._lock:
+            if self._closed:
+                return False
+            if self._suspicions:
+                return True
+            error, self._error = self._error, ""
+        self._guarded(lambda: self._end(error))
+        return False
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except Exception:  # a channel that has ended, an answer of another version
+            logger.debug("while a hang was looked at", exc_info=True)
+
+    def _find_out(self) -> None:
+        first, begun = self._ask(STATUS, StatusQuestion(), _FIRST_S), time.monotonic()
+        before = _round(first)
+        signalled = _helped(before)
+        if self._changed.wait(max(0.0, _BETWEEN_S - (time.monotonic() - begun))):
+            return  # what has not moved in a moment says nothing: a rank has gone on
+        asked = time.monotonic()
+        last = _round(self._ask(STATUS, StatusQuestion(signalled), _SECOND_S))
+        found = diagnose(before, last, self._world_size)
+        if found is None:
+            return
+        with self._lock:
+            limits = [one.threshold_ns for one in self._suspicions.values()]
+            known = self._open
+        if not limits or not found.is_due(min(limits)):
+            return
+        if known is not None and known[0].finding.what == found.what:
+            if known[0].finding.kind != found.kind:
+                self._tell(known[0].hang, found, self._stacks(found, last, signalled), asked)
+            return
+        if known is not None:
+            self._end("")
+        self._tell(self._number, found, self._stacks(found, last, signalled), asked)
+
+    def _tell(
+        self, number: int, found: Finding, stacks: tuple[RankStacks, ...], asked: float
+    ) -> None:
+        late_ns = int((time.monotonic() - asked) * 1e9)
+        self._channel.tell(NOTICE, _encode(HangNotice(number, found, stacks, late_ns=late_ns)))
+
+    def _end(self, error: str) -> None:
+        """Tell that the hang is over which was told last."""
+        with self._lock:
+            known, self._open = self._open, None
+        if known is None:
+            return
+        self._channel.tell(NOTICE, _encode(over(*known, error)))
+
+    def _stacks(
+        self, found: Finding, last: Round, signalled: tuple[SignalledRank, ...]
+    ) -> tuple[RankStacks, ...]:
+        """Return the stacks of those who are waited for, and of some who wait."""
+        most = _FEW_STACKS if self._world_size > _LARGE else _MOST_STACKS
+        wanted = tuple(dict.fromkeys([*found.ranks[: most - 1], *found.waiting]))[:most]
+        answers = self._ask(STACKS, StacksQuestion(wanted, signalled), _STACKS_S)
+        stacks, written = {}, {}
+        for payload in answers.answers.values():
+            answer = msgspec.msgpack.decode(payload, type=StacksAnswer)
+            written.update(dict(answer.others))
+            if answer.own is not None:
+                stacks[answer.own.rank] = answer.own
+        for rank, silent in last.silent.items():
+            if rank in wanted and rank not in stacks:
+                stacks[rank] = RankStacks(
+                    rank=rank,
+                    pid=silent.pid,
+                    host=silent.host,
+                    state=silent.state,
+                    text=written.get(rank, "")[:_MOST_CHARACTERS],
+                )
+        return tuple(stacks[rank] for rank in wanted if rank in stacks)
+
+    def _ask(self, name: str, question: object, timeout_s: float) -> Any:
+        timeout_s *= 1 + self._world_size / _RANKS_A_SECOND
+        return self._channel.ask(name, _encode(question), timeout_s)
+
+
+def _round(answers: Any) -> Round:
+    """Return what came of a question; an answer of another version is none."""
+    statuses, silent = [], []
+    for rank, payload in answers.answers.items():
+        try:
+            statuses.append(msgspec.msgpack.decode(payload, type=RankStatus))
+        except msgspec.MsgspecError:
+            silent.append(SilentRank(rank=rank))
+    for rank, one in answers.silent.items():
+        host, pid = one.member.host, one.member.pid
+        silent.append(SilentRank(rank=rank, host=host, pid=pid, state=one.state, why=one.why))
+    return Round.of(statuses, silent)
+
+
+def _helped(found: Round) -> tuple[SignalledRank, ...]:
+    """Return the silent ranks whose processes run, each with a rank of its host."""
+    helpers: dict[str, int] = {}
+    for rank, status in found.statuses.items():
+        helpers.setdefault(status.host, rank)
+    signalled = [
+        SignalledRank(rank, silent.pid, helpers[silent.host])
+        for rank, silent in found.silent.items()
+        if silent.state == "running" and silent.host in helpers
+    ]
+    return tuple(signalled[:_MOST_SIGNALLED])
+
+
+def over(notice: HangNotice, told: float, error: str = "") -> HangNotice:
+    """Return that a hang is over, which was told at a time of the monotonic clock."""
+    after = notice.age_ns + int((time.monotonic() - told) * 1e9)
+    finding = msgspec.structs.replace(notice.finding, message=_ended(notice, after, error))
+    return HangNotice(notice.hang, finding, (), after, error=error)
+
+
+def _ended(notice: HangNotice, after_ns: int, error: str) -> str:
+    """Return what is said of a hang that is over."""
+    found = notice.finding
+    what = f"bucket {found.bucket} of step {found.step}" if found.bucket >= 0 else "a collective"
+    whom = f", which had waited for {named_ranks(found.ranks)}" if found.ranks else ""
+    if error:
+        return f"{what}{whom + ',' if whom else ''} failed after {seconds(after_ns)}: {error}"
+    return f"it went on after {seconds(after_ns)}: {what}{whom} ({found.kind})"

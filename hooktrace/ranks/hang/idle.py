@@ -1,0 +1,102 @@
+"""No bucket waits, but ranks stand in a collective of torch's that others have not come to.
+
+    main threads in barrier, broadcast ..., the same one twice --> who has not issued it --> Finding
+
+As where one rank evaluates or writes a checkpoint and the others wait for it at a barrier, or its
+data comes late and they wait in DDP's forward pass for its buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ...records.hang import hang_kind
+from ...records.units import named_ranks
+from .collectives import PendingCollective
+from .finding import Finding
+from .issued import compare
+from .sentences import at, each
+from .status import RankStatus, SilentRank
+from .view import Round
+
+
+def standing(before: RankStatus | None, now: RankStatus) -> PendingCollective | None:
+    """Return the collective that a rank's training thread stood in twice, without a bucket."""
+    if before is None or before.main is None or now.main is None or now.in_flight:
+        return None
+    doing = now.main.doing
+    if not doing or not doing[-1].startswith("in ") or before.main.where != now.main.where:
+        return None
+    same = [one for one in now.pending or () if one in (before.pending or ())]
+    return min(same, key=lambda one: one.number, default=None)
+
+
+def collective_without_all(first: Round, last: Round, world_size: int) -> Finding | None:
+    """Return for whom ranks wait in a collective that is no hook's; ``None`` where none does."""
+    waiting = {
+        rank: one
+        for rank, status in last.statuses.items()
+        if (one := standing(first.statuses.get(rank), status)) is not None
+    }
+    if not waiting:
+        return None
+    lost = {rank: s for rank, s in last.silent.items() if s.state not in {"ended", "unknown"}}
+    comparison = compare(last.statuses)
+    late = comparison.ranks if comparison is not None else ()
+    if comparison is None or not (lost or comparison.verdict in {"not_issued", "different"}):
+        return None
+    if lost:
+        return _finding(_kind_of(lost), waiting, last, lost, _silent(lost))
+    if comparison.verdict == "different":
+        text = f": {comparison.text}"
+        return _finding("different_collectives", waiting, last, late, text)
+    text = each(late, lambda rank: f"is {at(last.statuses[rank])}")
+    excused = all(_is_excused(last.statuses[rank]) for rank in late)
+    return _finding("busy", waiting, last, late, text, excused=excused)
+
+
+def _kind_of(lost: Mapping[int, SilentRank]) -> str:
+    kinds = {"gone": "died", "zombie": "died", "stopped": "stopped", "unreachable": "network"}
+    found = [kinds.get(silent.state, "interpreter_held") for silent in lost.values()]
+    order = ("died", "stopped", "network", "interpreter_held")
+    return min(found, key=order.index)
+
+
+def _silent(lost: Mapping[int, SilentRank]) -> str:
+    return each(list(lost), lambda rank: f"does not answer; its process is {lost[rank].state}")
+
+
+def _is_excused(status: RankStatus) -> bool:
+    doing = () if status.main is None else status.main.doing
+    return status.paused or "saving" in doing or "compiling" in doing
+
+
+def _finding(
+    kind: str,
+    waiting: Mapping[int, PendingCollective],
+    last: Round,
+    late: Iterable[int],
+    text: str,
+    *,
+    excused: bool = False,
+) -> Finding:
+    rank = min(waiting)
+    status, one = last.statuses[rank], waiting[rank]
+    model = max(status.models, key=lambda model: model.position, default=None)
+    step = -1 if model is None else model.step
+    message = (
+        f"{named_ranks(waiting)} {'waits' if len(waiting) == 1 else 'wait'} in {one.kind} "
+        f"{at(status)}, after step {step},{text}; {hang_kind(kind).remedy}"
+    )
+    return Finding(
+        kind=kind,
+        model="" if model is None else model.model,
+        hook="" if model is None else model.hook,
+        step=max(step, 0),
+        bucket=-1,
+        ranks=tuple(sorted(late)),
+        waiting=tuple(sorted(waiting)),
+        age_ns=0 if model is None else model.last_call_age_ns or 0,
+        message=message,
+        excused=excused,
+    )

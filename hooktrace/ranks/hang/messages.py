@@ -1,0 +1,85 @@
+"""What the hub asks and tells of hangs, as it travels over the channel.
+
+Suspicion --report--> hub     StatusQuestion, StacksQuestion --ask--> answers
+                              HangNotice --tell--> all ranks --> HangRecord
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ...records import HangRecord
+from ...records.hang import RankStacks
+from .finding import Finding
+
+SUSPICION, STATUS, STACKS, NOTICE = ("hang.suspicion", "hang.status", "hang.stacks", "hang.notice")
+"""Names of the report, the questions and the notice."""
+
+
+class SignalledRank(msgspec.Struct, frozen=True, gc=False):
+    """A silent rank, and the rank of its host that asks its process for stacks."""
+
+    rank: int
+    pid: int
+    helper: int
+
+
+class StatusQuestion(msgspec.Struct, frozen=True, gc=False):
+    """A rank is to tell its status; ``signalled``: whose processes are asked for stacks."""
+
+    signalled: tuple[SignalledRank, ...] = ()
+
+
+class StacksQuestion(msgspec.Struct, frozen=True, gc=False):
+    """Ranks whose threads are wanted, and those who were signalled and wrote theirs down."""
+
+    ranks: tuple[int, ...]
+    signalled: tuple[SignalledRank, ...] = ()
+
+
+class StacksAnswer(msgspec.Struct, frozen=True, gc=False):
+    """Of this rank, if it was asked for; ``others``: of silent ones of its host."""
+
+    own: RankStacks | None = None
+    others: tuple[tuple[int, str], ...] = ()
+
+
+class HangNotice(msgspec.Struct, frozen=True, gc=False):
+    """A hang that is to be told, or that is over: then after how long, and how it ended.
+
+    ``late_ns``: how long ago the ranks said what the finding says.
+    """
+
+    hang: int
+    finding: Finding
+    stacks: tuple[RankStacks, ...] = ()
+    ended_after_ns: int | None = None
+    error: str = ""
+    late_ns: int = 0
+
+    @property
+    def age_ns(self) -> int:
+        """How long the call has waited, or had, when this was sent."""
+        if self.ended_after_ns is not None:
+            return self.ended_after_ns
+        return self.finding.age_ns + self.late_ns
+
+    def record(self, rank: int, now_ns: int, wall_ns: int) -> HangRecord:
+        """Return what a rank records of it; ``now_ns`` by its clock, ``wall_ns`` since 1970."""
+        found = self.finding
+        return HangRecord(
+            kind=found.kind,
+            hang=self.hang,
+            model=found.model,
+            hook=found.hook,
+            step=found.step,
+            bucket=found.bucket,
+            ranks=found.ranks,
+            waiting=found.waiting,
+            since_ns=now_ns - self.age_ns,
+            since_wall_ns=max(0, wall_ns - self.age_ns),
+            message=found.message,
+            rank=rank,
+            stacks=self.stacks,
+            ended_after_ns=self.ended_after_ns,
+        )

@@ -1,0 +1,84 @@
+"""How a hang is said: lists of ranks, times and places as people read them.
+
+A front, ranks, what each is at --> "bucket 5 of step 120 has waited 31 s on ranks 0, 1, 3 for ..."
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from ...records.units import named_ranks
+from .status import CallInFlight, RankStatus, SilentRank
+
+_MOST_LISTED = 4
+"""Ranks of which each is told where it is; of more, how many."""
+
+
+def seconds(ns: int) -> str:
+    """Return a time: "31 s", "4.2 s", "12 min".
+
+    >>> seconds(31_400_000_000), seconds(4_210_000_000), seconds(750_000_000_000)
+    ('31 s', '4.2 s', '12 min')
+    """
+    value = ns / 1e9
+    if value < 9.95:
+        return f"{value:.1f} s"
+    return f"{value:.0f} s" if value < 600 else f"{value / 60:.0f} min"
+
+
+def opening(front: CallInFlight, waiting: Iterable[int], names_model: bool) -> str:
+    """Return what waits, for how long and where."""
+    model = f" of {front.model}" if names_model else ""
+    return (
+        f"bucket {front.bucket} of step {front.step}{model} has waited {seconds(front.age_ns)} "
+        f"on {named_ranks(waiting)}"
+    )
+
+
+def each(of: Sequence[int], what: Callable[[int], str]) -> str:
+    """Return " for rank 2, which ...", or of several where each is, equal ones together.
+
+    ``what`` gives what follows "which" of each.
+
+    >>> each([2], lambda _: "is here")
+    ' for rank 2, which is here'
+    >>> each([2, 3], lambda _: "is here")
+    ' for ranks 2, 3, each of which is here'
+    >>> each([2, 3, 4], lambda rank: "is here" if rank < 4 else "is there")
+    ' for ranks 2 to 4: each of ranks 2, 3 is here; rank 4 is there'
+    """
+    different: dict[str, list[int]] = {}
+    for rank in of:
+        different.setdefault(what(rank), []).append(rank)
+    if len(different) == 1:
+        which = "which" if len(of) == 1 else "each of which"
+        return f" for {named_ranks(of)}, {which} {next(iter(different))}"
+    parts = [f"{_each_of(who)} {text}" for text, who in different.items()]
+    more = [f"and {len(parts) - _MOST_LISTED} more"] if len(parts) > _MOST_LISTED else []
+    return f" for {named_ranks(of)}: " + "; ".join([*parts[:_MOST_LISTED], *more])
+
+
+def _each_of(who: Sequence[int]) -> str:
+    return named_ranks(who) if len(who) == 1 else f"each of {named_ranks(who)}"
+
+
+def at(status: RankStatus) -> str:
+    """Return where a rank's training thread is."""
+    return "at an unknown place" if status.main is None else f"in `{status.main.where}`"
+
+
+def lag(status: RankStatus, front: CallInFlight) -> str:
+    """Return how far a rank is behind: ", 1 step behind"; "" where it never began."""
+    model = status.model(front.model)
+    if model is None or model.step < 0:
+        return ""
+    steps, buckets = front.step - model.step, front.bucket - model.bucket
+    count, what = (steps, "step") if steps else (buckets, "bucket")
+    return f", {count} {what}{'' if count == 1 else 's'} behind"
+
+
+def process(silent: SilentRank) -> str:
+    """Return the process of a rank: "pid 123 on node7"."""
+    if not silent.pid:
+        return "process"
+    return f"process (pid {silent.pid}{' on ' + silent.host if silent.host else ''})"

@@ -1,0 +1,209 @@
+"""What every process does about hangs: it watches its calls, answers the hub, hears its notices.
+
+    watchdogs, each second --Suspicion--> hub.py, at the hub
+    questions --> status, stacks          notice --> HangRecord --> each tracer
+
+All of it runs in the channel's thread, and briefly.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from ...capture.buckets import ModelState
+from ...capture.clocks import Clock
+from ...records import HangRecord
+from ...records.hang import RankStacks
+from .evidence import LastingExceptions, stacks
+from .hub import HangHub, over
+from .messages import (
+    NOTICE,
+    STACKS,
+    STATUS,
+    SUSPICION,
+    HangNotice,
+    SignalledRank,
+    StacksAnswer,
+    StacksQuestion,
+    StatusQuestion,
+)
+from .processes import StackWriter, neighbour
+from .status import RankStatus, rank_status
+from .watchdog import Suspicion, Watchdog, Watched, went_on
+
+_LOOK_S = 1.0
+_MOST_CHARACTERS = 16_384
+
+_encode = msgspec.msgpack.encode
+
+
+class HangChannel(Protocol):
+    """What is needed of the channel between the ranks."""
+
+    @property
+    def is_hub(self) -> bool:
+        """Whether news arrive here."""
+
+    def answer(self, name: str, handler: Callable[[bytes], bytes]) -> None:
+        """Answer a question."""
+
+    def on_notice(self, name: str, handler: Callable[[bytes], None]) -> None:
+        """Take news for all ranks."""
+
+    def on_report(self, name: str, handler: Callable[[int, bytes], bool]) -> None:
+        """Take news for the hub; true keeps them from going on."""
+
+    def ask(self, name: str, argument: bytes, timeout_s: float) -> Any:
+        """Ask all ranks; returns ``answers`` and ``silent``, by rank."""
+
+    def tell(self, name: str, payload: bytes) -> None:
+        """Tell all ranks."""
+
+    def report(self, name: str, payload: bytes) -> None:
+        """Tell the hub."""
+
+    def every(self, period_s: float, work: Callable[[], None]) -> None:
+        """Do something again and again."""
+
+
+class HangUser(Watched, Protocol):
+    """What is needed of a tracer."""
+
+    hang_after_s: float | None
+
+    @property
+    def paused(self) -> bool:
+        """Whether it was said that it may take long."""
+
+    def hear_of_hang(self, record: HangRecord) -> None:
+        """Take a record, briefly."""
+
+
+class HangService:
+    """Hangs of one process's tracers, over one channel."""
+
+    def __init__(self, channel: HangChannel, rank: int, world_size: int, clock: Clock) -> None:
+        self._channel = channel
+        self._rank = rank
+        self._clock = clock
+        self._watchdogs: dict[HangUser, Watchdog] = {}
+        self._open: dict[HangUser, tuple[HangNotice, float]] = {}
+        """What each was told that is not over yet, and when by the monotonic clock."""
+        self._lock = threading.Lock()
+        self._writer = StackWriter(rank)
+        self._exceptions = LastingExceptions()
+        self._hub = HangHub(channel, world_size)
+        channel.answer(STATUS, self._answer_status)
+        channel.answer(STACKS, self._answer_stacks)
+        channel.on_report(SUSPICION, self._hear)
+        channel.on_notice(NOTICE, self._note)
+        channel.every(_LOOK_S, self._look)
+
+    def add(self, user: HangUser) -> None:
+        """Watch a tracer's models from now on."""
+        with self._lock:
+            self._watchdogs[user] = Watchdog(user, self.status, user.hang_after_s)
+
+    def remove(self, user: HangUser) -> None:
+        """Watch a tracer no more."""
+        with self._lock:
+            watchdog = self._watchdogs.pop(user, None)
+            told = self._open.pop(user, None)
+        news = None if watchdog is None else watchdog.close()
+        if news is not None:
+            self._channel.report(SUSPICION, _encode(news))
+        # What the hub tells of it from now on comes too late for this tracer.
+        if told is not None and went_on(user.model_states(), *told[0].finding.what):
+            self._hear_of(user, over(*told))
+
+    def close(self) -> None:
+        """Watch nothing any more, and give the signal back."""
+        self._hub.close()
+        self._writer.close()
+
+    def status(self) -> RankStatus:
+        """Return what this rank knows of itself."""
+        paused = any(user.paused for user in self._users())
+        return rank_status(
+            *(self._rank, self._models(), self._clock()),
+            paused=paused,
+            lasting=self._exceptions.known,
+        )
+
+    def _models(self) -> list[ModelState]:
+        return [model for user in self._users() for model in user.model_states()]
+
+    def _users(self) -> list[HangUser]:
+        with self._lock:
+            return list(self._watchdogs)
+
+    def _look(self) -> None:
+        self._exceptions.look(sum(model.position[0] for model in self._models()))
+        with self._lock:
+            watchdogs = list(self._watchdogs.items())
+        for user, watchdog in watchdogs:
+            news = None if user.paused else watchdog.look()
+            if news is not None:
+                self._channel.report(SUSPICION, _encode(news))
+
+    def _hear(self, rank: int, payload: bytes) -> bool:
+        if not self._channel.is_hub:
+            return False
+        self._hub.hear(rank, msgspec.msgpack.decode(payload, type=Suspicion))
+        return True
+
+    def _note(self, payload: bytes) -> None:
+        notice = msgspec.msgpack.decode(payload, type=HangNotice)
+        self._hub.note(notice)
+        is_over = notice.ended_after_ns is not None
+        # Under the lock: a tracer that closes meanwhile has been told of the end, or says it.
+        with self._lock:
+            self._open.clear()
+            for user in self._watchdogs:
+                if not is_over:
+                    self._open[user] = notice, time.monotonic()
+                self._hear_of(user, notice)
+
+    def _hear_of(self, user: HangUser, notice: HangNotice) -> None:
+        user.hear_of_hang(notice.record(self._rank, user.clock(), time.time_ns()))
+
+    def _answer_status(self, payload: bytes) -> bytes:
+        question = msgspec.msgpack.decode(payload, type=StatusQuestion)
+        for one in self._mine(question.signalled):
+            found = neighbour(one.rank, one.pid)
+            if found is not None:
+                found.ask()
+        return _encode(self.status())
+
+    def _answer_stacks(self, payload: bytes) -> bytes:
+        question = msgspec.msgpack.decode(payload, type=StacksQuestion)
+        own = self._own_stacks() if self._rank in question.ranks else None
+        found = ((one.rank, neighbour(one.rank, one.pid)) for one in self._mine(question.signalled))
+        others = tuple(
+            (rank, other.stacks()[:_MOST_CHARACTERS]) for rank, other in found if other is not None
+        )
+        return _encode(StacksAnswer(own, others))
+
+    def _mine(self, signalled: tuple[SignalledRank, ...]) -> list[SignalledRank]:
+        return [one for one in signalled if one.helper == self._rank]
+
+    def _own_stacks(self) -> RankStacks:
+        return RankStacks(
+            rank=self._rank,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            state="running",
+            text=stacks_text()[:_MOST_CHARACTERS],
+        )
+
+
+def stacks_text() -> str:
+    """Return the stacks of all threads but this one, as people read them."""
+    return "\n\n".join(stack.text() for stack in stacks())

@@ -1,0 +1,114 @@
+"""Two rounds of answers put side by side: what waits, who is missing there, who has gone past it.
+
+Round, Round --unmoved calls--> the front: the call that the others' progress hangs on
+                                  +--> waiting, past, behind, silent: each rank's part in it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from .status import CallInFlight, ModelStatus, RankStatus, SilentRank
+
+
+class Round(NamedTuple):
+    """What all ranks answered to one question, and who did not."""
+
+    statuses: Mapping[int, RankStatus]
+    silent: Mapping[int, SilentRank]
+
+    @classmethod
+    def of(cls, statuses: Iterable[RankStatus], silent: Iterable[SilentRank] = ()) -> Round:
+        """Return a round of answers as they came."""
+        return cls({s.rank: s for s in statuses}, {s.rank: s for s in silent})
+
+
+class View:
+    """The ranks in front of one call that does not move.
+
+    ``waiting``: are in it.  ``past``: had its result and went on.  ``behind``: have not come to it,
+    among them those that know nothing of the model.  ``silent``: did not answer.  A rank that has
+    no such model where all ranks of the call's group are known has no part in it.
+    """
+
+    def __init__(self, front: CallInFlight, first: Round, last: Round, world_size: int) -> None:
+        self.front = front
+        self.first = first
+        self.last = last
+        self.world_size = world_size
+        self.waiting: dict[int, RankStatus] = {}
+        self.past: dict[int, RankStatus] = {}
+        self.behind: dict[int, RankStatus] = {}
+        knowing = sum(s.model(front.model) is not None for s in last.statuses.values())
+        self._is_whole = 0 < front.group_size <= knowing
+        for rank, status in sorted(last.statuses.items()):
+            self._place(rank, status)
+        missing = set(range(world_size)) - set(last.statuses)
+        unheard = {rank: SilentRank(rank=rank) for rank in sorted(missing)}
+        self.silent = {} if self._is_whole else {**unheard, **last.silent}
+
+    def _place(self, rank: int, status: RankStatus) -> None:
+        model = status.model(self.front.model)
+        if model is None:
+            if not self._is_whole:
+                self.behind[rank] = status
+        elif any(call.position == self.front.position for call in model.in_flight):
+            self.waiting[rank] = status
+        elif model.position >= self.front.position:
+            self.past[rank] = status
+        else:
+            self.behind[rank] = status
+
+    def call(self, rank: int) -> CallInFlight:
+        """Return a waiting rank's part of the front."""
+        calls = self.waiting[rank].in_flight
+        return next(call for call in calls if call.place == self.front.place)
+
+    def before(self, rank: int) -> RankStatus | None:
+        """Return what a rank said first, ``None`` where it said nothing."""
+        return self.first.statuses.get(rank)
+
+    @property
+    def everyone(self) -> dict[int, RankStatus]:
+        """All ranks that answered and have a part in it."""
+        return {**self.waiting, **self.past, **self.behind}
+
+    @property
+    def moves(self) -> bool:
+        """Whether a rank that is waited for came nearer between the two rounds."""
+        return any(
+            _position(self.before(rank), self.front.model) != _position(status, self.front.model)
+            for rank, status in self.behind.items()
+            if self.before(rank) is not None
+        )
+
+
+def _position(status: RankStatus | None, model: str) -> tuple[int, int] | None:
+    found: ModelStatus | None = None if status is None else status.model(model)
+    return None if found is None else found.position
+
+
+def front_of(first: Round, last: Round) -> CallInFlight | None:
+    """Return the call that the others' progress hangs on, ``None`` where all calls move.
+
+    Of the model whose call has waited longest, the one of the lowest step and bucket: whoever
+    waits at a later one has had this one's result.
+    """
+    unmoved = [
+        call
+        for rank, status in last.statuses.items()
+        if rank in first.statuses
+        for call in _unmoved(first.statuses[rank], status)
+    ]
+    if not unmoved:
+        return None
+    longest = max(unmoved, key=lambda call: call.age_ns)
+    lowest = min(call.position for call in unmoved if call.model == longest.model)
+    same = [c for c in unmoved if c.model == longest.model and c.position == lowest]
+    return max(same, key=lambda call: (call.group_size, call.age_ns))
+
+
+def _unmoved(before: RankStatus, now: RankStatus) -> list[CallInFlight]:
+    known = {(*call.place, call.stage, call.rounds) for call in before.in_flight}
+    return [call for call in now.in_flight if (*call.place, call.stage, call.rounds) in known]

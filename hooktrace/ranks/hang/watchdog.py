@@ -1,0 +1,216 @@
+"""Looks now and then whether a call of a hook waits for longer than it ever should.
+
+    calls in flight of one tracer's models --look, each second--> Suspicion: begun, changed, over
+    usual durations, asked for only once a call is ten seconds old ----+
+
+Pure, given the clock: it starts nothing and sends nothing.  A suspicion is a question, not an
+alarm: what all ranks say decides.  A rank that is slow and waits for nobody suspects nothing; the
+others, which wait for it, do.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+import msgspec
+
+from ...capture.buckets import ModelState
+from ...capture.calls import BucketCall
+from ...capture.clocks import Clock
+from .collectives import PendingCollective
+from .idle import standing
+from .status import RankStatus, oldest_call
+
+LEAST_NS = 10_000_000_000
+"""A call that is not older is never suspected, unless the user has set another limit."""
+
+_TIMES_USUAL = 20
+"""So many times the 99th percentile of a model's bucket durations is too long."""
+
+_AGAIN_NS = 5_000_000_000
+"""After which a suspicion is said again: another rank may be the hub by now."""
+
+
+class Watched(Protocol):
+    """What the watchdog needs of a tracer."""
+
+    clock: Clock
+
+    def model_states(self) -> list[ModelState]:
+        """Return the models whose hooks report there."""
+
+    def usual_ns(self, model: str) -> int | None:
+        """Return the 99th percentile of a model's bucket durations, ``None`` where unknown."""
+
+
+class Suspicion(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A call waits too long; ``over``: it no longer does, and ``error`` is what it ended with.
+
+    ``age_ns``: of the call; ``threshold_ns``: what it passed.
+    """
+
+    model: str
+    step: int
+    bucket: int
+    age_ns: int
+    threshold_ns: int
+    over: bool = False
+    error: str = ""
+
+
+class Pauses:
+    """Whether somebody has said that it may take long now; may be nested, in several threads."""
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._lock = threading.Lock()
+
+    @property
+    def active(self) -> bool:
+        """Whether one is open."""
+        return self._count > 0
+
+    @contextmanager
+    def open(self) -> Iterator[None]:
+        """Be paused until the end of the ``with`` block."""
+        with self._lock:
+            self._count += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._count -= 1
+
+
+class Watchdog:
+    """Watches one tracer's models.
+
+    ``hang_after_s``: seconds after which a call is suspected; by default ten, or 20 times the 99th
+    percentile of its model's buckets where that is longer.  ``portrait``: returns this rank's
+    status, for the case that no call is in flight.
+    """
+
+    def __init__(
+        self,
+        watched: Watched,
+        portrait: Callable[[], RankStatus],
+        hang_after_s: float | None = None,
+    ) -> None:
+        self._watched = watched
+        self._portrait = portrait
+        self._fixed_ns = None if hang_after_s is None else int(hang_after_s * 1e9)
+        self._said: Suspicion | None = None
+        self._said_ns = 0
+        self._usual: tuple[str, int, int] = ("", -1, 0)
+        self._before: RankStatus | None = None
+        self._stands: tuple[PendingCollective, int] | None = None
+
+    def look(self) -> Suspicion | None:
+        """Return what is new: a suspicion, the same one after some seconds, or that it is over."""
+        now = self._watched.clock()
+        found = self._suspicion(now)
+        said = self._said
+        if found is None:
+            self._said = None
+            return None if said is None else self._over(said)
+        is_known = said is not None and _place(said) == _place(found)
+        if is_known and now - self._said_ns < _AGAIN_NS:
+            return None
+        self._said, self._said_ns = found, now
+        return found
+
+    def close(self) -> Suspicion | None:
+        """Return that a suspicion is over, if there is one: nobody will know any more."""
+        said, self._said = self._said, None
+        if said is None:
+            return None
+        over = self._over(said)
+        if over.error or went_on(self._watched.model_states(), *_place(said)):
+            return over
+        return msgspec.structs.replace(over, error="the tracer was closed")
+
+    def _suspicion(self, now: int) -> Suspicion | None:
+        oldest = oldest_call(self._watched.model_states())
+        if oldest is None:
+            return self._standing(now)
+        self._before, self._stands = None, None
+        model, step = oldest.slot.model.name, oldest.step
+        age = now - oldest.ready
+        if age <= self._least_ns:
+            return None
+        limit = self._limit_ns(model, step)
+        if age <= limit:
+            return None
+        return Suspicion(
+            model=model, step=step, bucket=oldest.slot.index, age_ns=age, threshold_ns=limit
+        )
+
+    @property
+    def _least_ns(self) -> int:
+        return LEAST_NS if self._fixed_ns is None else self._fixed_ns
+
+    def _limit_ns(self, model: str, step: int) -> int:
+        """Return how long a call may take; what is usual is asked for once a step."""
+        if self._fixed_ns is not None:
+            return self._fixed_ns
+        if self._usual[:2] != (model, step):
+            usual = self._watched.usual_ns(model) or 0
+            self._usual = model, step, max(LEAST_NS, _TIMES_USUAL * usual)
+        return self._usual[2]
+
+    def _standing(self, now: int) -> Suspicion | None:
+        """Suspect a collective of torch's own that the training thread stands in.
+
+        It is looked at only where no hook was called for as long as would be suspected.
+        """
+        newest = max((_last_ready(model) for model in self._watched.model_states()), default=0)
+        if not newest or now - newest <= self._least_ns:
+            self._before, self._stands = None, None
+            return None
+        status = self._portrait()
+        stands = standing(self._before, status)
+        self._before = status
+        if stands is None:
+            self._stands = None
+            return None
+        if self._stands is None or self._stands[0] != stands:
+            self._stands = stands, now
+        age = now - self._stands[1]
+        if age <= self._least_ns:
+            return None
+        return Suspicion(model="", step=-1, bucket=-1, age_ns=age, threshold_ns=self._least_ns)
+
+    def _over(self, said: Suspicion) -> Suspicion:
+        error = _error_of(self._watched.model_states(), said)
+        return msgspec.structs.replace(said, over=True, error=error)
+
+
+def _place(one: Suspicion) -> tuple[str, int, int]:
+    return one.model, one.step, one.bucket
+
+
+def went_on(models: list[ModelState], model: str, step: int, bucket: int) -> bool:
+    """Return whether this rank's call of a bucket is known to have come to a good end."""
+    slots = [one.slots.get(bucket) for one in models if one.name == model]
+    for call in [slot.last_call for slot in slots if slot is not None]:
+        if isinstance(call, BucketCall) and call.error is None and call.step >= step:
+            return call.step > step or not call.in_flight
+    return False
+
+
+def _last_ready(model: ModelState) -> int:
+    calls = [slot.last_call for slot in list(model.slots.values())]
+    return max((getattr(call, "ready", 0) for call in calls), default=0)
+
+
+def _error_of(models: list[ModelState], said: Suspicion) -> str:
+    """Return what the suspected call raised, "" where it came to a good end."""
+    for model in models:
+        slot = model.slots.get(said.bucket)
+        call = None if slot is None else slot.last_call
+        if model.name == said.model and getattr(call, "step", -1) == said.step:
+            return (getattr(call, "error", None) or "")[:200]
+    return ""

@@ -1,0 +1,42 @@
+"""Calls into torch that may take long, on threads of their own, and how a process ends with them.
+
+    store, process groups --call_aside--> a daemon thread       at exit: --wait--> they end, or 2 s
+
+Nobody waits for such a thread while training runs.  But where native code comes back to Python
+while the interpreter ends, Python ends the thread right there, which C++ takes for a crash: the
+process aborts ("terminate called without an active exception").  As a rule what it waits for ends
+with the job, in a moment.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from weakref import WeakSet
+
+AT_EXIT_S = 2.0
+"""A process that ends waits so long for calls that have not come back."""
+
+_threads: WeakSet[threading.Thread] = WeakSet()
+_lock = threading.Lock()
+
+
+def call_aside(work: Callable[[], object], name: str) -> threading.Thread:
+    """Return a thread that has begun to do ``work``, which raises nothing."""
+    thread = threading.Thread(target=work, name=name, daemon=True)
+    with _lock:
+        _threads.add(thread)
+    thread.start()
+    return thread
+
+
+def wait(timeout_s: float = AT_EXIT_S) -> bool:
+    """Return whether all calls came back within so many seconds, for a process that ends."""
+    end = time.monotonic() + timeout_s
+    with _lock:
+        threads = list(_threads)
+    for thread in threads:
+        if thread.ident is not None:
+            thread.join(max(0.0, end - time.monotonic()))
+    return not any(thread.is_alive() for thread in threads)

@@ -1,0 +1,159 @@
+"""What this rank tells of its own steps.
+
+    drain's thread --Batch--> RankSteps --steps, lines--> channel's thread
+
+An exporter of its own kind: nothing of it is on the training thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from ...records import AnomalyRecord, Batch, HangRecord, JobStepRecord, StepRecord, StepSpread
+from ...records.job import range_of
+from ...records.last_used import LastUsed
+from .messages import MOST_STEPS, Plan, RankLine
+from .table import Model
+
+ClockOffset = Callable[[int], tuple[int, int] | None]
+"""Of a host time: the offset to rank 0's clock and its uncertainty, ns; ``None`` if unknown."""
+
+_HANGS = 4
+_MODELS = 4
+"""Of a rank's models, the last that are shown by rank."""
+_LAST = 8
+"""Steps that a rank's means, and its lateness, are of."""
+
+
+class RankSteps:
+    """The steps of one tracer since they were last taken, and where it is with each model.
+
+    ``push``: takes what is known of its models over the job.  ``suffix``: of their names, where a
+    process has several tracers.
+    """
+
+    def __init__(
+        self,
+        clock_offset: ClockOffset,
+        push: Callable[[JobStepRecord], None],
+        suffix: str = "",
+    ) -> None:
+        self.push = push
+        self._suffix = suffix
+        self._hangs: LastUsed[int, list[str]] = LastUsed(list, _HANGS)
+        self._clock_offset = clock_offset
+        self._lock = threading.Lock()
+        self._steps: deque[tuple[Model, StepSpread]] = deque(maxlen=MOST_STEPS)
+        self._lines: LastUsed[str, _Line] = LastUsed(_Line, _MODELS)
+        self.plan = Plan()
+        """The hub's: which steps are told, and how often."""
+
+    def add(self, batch: Batch) -> None:
+        """Take the steps of a batch."""
+        rank, host = batch.run.rank, batch.run.host
+        with self._lock:
+            for step, _ in batch.steps:
+                model = step.model + self._suffix
+                line = self._lines.of(model)
+                line.rank, line.host = rank, host
+                part = self._part(step, rank)
+                line.add(model, part)
+                if step.step % self.plan.every == 0:
+                    line.arrived(part, self.plan)
+                    self._steps.append(((model, step.hook), part))
+            for anomaly in batch.of(AnomalyRecord):
+                if anomaly.model + self._suffix in self._lines:
+                    self._lines.of(anomaly.model + self._suffix).saw(anomaly)
+            for hang in batch.of(HangRecord):
+                self._hangs.of(hang.hang)[:] = [hang.message]
+
+    @property
+    def hangs(self) -> list[str]:
+        """The last ones, in words; of one that is over what was said last."""
+        with self._lock:
+            return [message for _, said in self._hangs.items() for message in said]
+
+    def knows(self, model: str) -> bool:
+        """Return whether a model, named with the suffix, is one of this tracer's."""
+        return model in self._lines
+
+    def take(self) -> tuple[list[tuple[Model, StepSpread]], list[RankLine]]:
+        """Return the steps since the last call, and one line a model."""
+        with self._lock:
+            steps = list(self._steps)
+            self._steps.clear()
+            return steps, [line.line() for _, line in self._lines.items()]
+
+    def _part(self, step: StepRecord, rank: int) -> StepSpread:
+        exposed_ns = step.exposed_ns if step.counts else None
+        offset = self._clock_offset(step.last_ready_ns) if step.counts else None
+        arrival_ns = None if offset is None else step.last_ready_ns + offset[0]
+        return StepSpread(
+            step.step,
+            incomplete=int(not step.complete),
+            period=range_of(step.previous_period_ns, rank),
+            period_total_ns=step.previous_period_ns or 0,
+            exposed=range_of(exposed_ns, rank),
+            exposed_total_ns=exposed_ns or 0,
+            arrival=range_of(arrival_ns, rank),
+            uncertainty_ns=0 if offset is None else offset[1],
+        )
+
+
+class _Line:
+    """Where this rank is with one model."""
+
+    rank = 0
+    host = ""
+
+    def __init__(self) -> None:
+        self._model = ""
+        self._step = 0
+        self._periods: deque[int] = deque(maxlen=_LAST)
+        self._exposed: deque[int] = deque(maxlen=_LAST)
+        self._arrivals: deque[tuple[int, int]] = deque(maxlen=_LAST)
+        self._uncertainty_ns = 0
+        self._anomalies = 0
+        self._anomaly = ""
+
+    def add(self, model: str, part: StepSpread) -> None:
+        self._model, self._step = model, part.step
+        if part.period is not None:
+            self._periods.append(part.period.most_ns)
+        if part.exposed is not None:
+            self._exposed.append(part.exposed.most_ns)
+
+    def arrived(self, part: StepSpread, plan: Plan) -> None:
+        if part.arrival is None:
+            return
+        # So far apart that they reach back to what the others have told, who tell at other times.
+        apart_ns = plan.interval_s * 2e9 / _LAST
+        at = part.arrival.most_ns
+        if not self._arrivals or at - self._arrivals[-1][1] >= apart_ns:
+            self._arrivals.append((part.step, at))
+            self._uncertainty_ns = part.uncertainty_ns
+
+    def saw(self, anomaly: AnomalyRecord) -> None:
+        self._anomalies += 1
+        where = "" if anomaly.bucket < 0 else f" bucket {anomaly.bucket}"
+        self._anomaly = f"{anomaly.kind[:64]} step {anomaly.step}{where}"
+
+    def line(self) -> RankLine:
+        return RankLine(
+            self.rank,
+            self.host[:64],
+            self._model,
+            self._step,
+            _mean(self._periods),
+            _mean(self._exposed),
+            tuple(self._arrivals),
+            self._uncertainty_ns,
+            self._anomalies,
+            self._anomaly,
+        )
+
+
+def _mean(ns: deque[int]) -> int | None:
+    return sum(ns) // len(ns) if ns else None

@@ -1,0 +1,130 @@
+"""The job at one moment, of bounded size: what ``hooktrace top`` draws.
+
+JobSteps --snapshot--> JobSnapshot --the channel's client--> commands/top
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from heapq import nsmallest
+from typing import TypeVar
+
+import msgspec
+
+from ...records import StepSpread
+from .messages import RankLine
+
+T = TypeVar("T")
+
+STEPS = 64
+ALL_RANKS = 256
+"""Of a job of no more, all ranks are in it; of a larger one the latest."""
+LATEST_RANKS = 128
+
+_TOGETHER = 100
+"""Lines that are looked at before other threads get a turn."""
+
+
+class RankRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One rank; means are of its last steps.
+
+    ``lag_ns``: how long after the first rank its last bucket was ready, in the ``lag_steps`` last
+    steps of which that is known, to within twice ``uncertainty_ns``.  ``behind``: steps that it has
+    told less than the foremost rank; ``age_s``: since it told.
+    """
+
+    rank: int
+    host: str
+    step: int
+    behind: int
+    age_s: float
+    lag_ns: int | None
+    lag_steps: int
+    uncertainty_ns: int
+    period_ns: int | None
+    exposed_ns: int | None
+    anomalies: int
+    anomaly: str
+
+
+class JobSnapshot(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The job's last steps of one model, and its ranks.
+
+    ``models``: all that there are.  ``steps``: the last ones, oldest first; of each ``every``-th
+    the ranks tell, each ``interval_s`` or so.  ``ranks``: by lateness, the latest first; of
+    ``told_by`` ranks of ``world_size`` there is a row or would be one.  ``late``: parts of steps
+    that came after the step was taken for whole; ``lost``: steps that there was no room for.
+    ``hangs``: the last ones, in words, the newest last.
+    """
+
+    model: str
+    hook: str
+    models: tuple[str, ...]
+    world_size: int
+    told_by: int
+    interval_s: float
+    every: int
+    steps: tuple[StepSpread, ...]
+    ranks: tuple[RankRow, ...]
+    late: int = 0
+    lost: int = 0
+    hangs: tuple[str, ...] = ()
+
+
+Lines = Callable[[], Iterable[tuple[float, RankLine]]]
+"""Makes all lines anew, with their age, s: of 10,000 ranks they are too many to have at once, since
+the garbage collector would look at everything that the process has."""
+
+
+def rows_of(lines: Lines, steps: Mapping[int, StepSpread]) -> tuple[tuple[RankRow, ...], int]:
+    """Return the rows to show, the latest first, and how many ranks there are.
+
+    Of a rank that has several lines, the one of the last step counts.
+    """
+    newest: dict[int, int] = {}
+    for _, line in giving_way(lines()):
+        if line.step >= newest.get(line.rank, line.step):
+            newest[line.rank] = line.step
+    count, front = len(newest), max(newest.values(), default=0)
+    firsts = {
+        s.step: s.arrival.least_ns for s in steps.values() if s.arrival and s.arrival.count > 1
+    }
+    rows = (
+        _row(line, age_s, front, firsts)
+        for age_s, line in giving_way(lines())
+        if newest.get(line.rank) == line.step and newest.pop(line.rank) is not None
+    )
+    # Not a sort of all: that has the interpreter lock for some ms.
+    return tuple(nsmallest(count if count <= ALL_RANKS else LATEST_RANKS, rows, _lateness)), count
+
+
+def _row(line: RankLine, age_s: float, front: int, firsts: Mapping[int, int]) -> RankRow:
+    lags = [ns - firsts[step] for step, ns in line.arrivals if step in firsts]
+    return RankRow(
+        line.rank,
+        line.host,
+        line.step,
+        front - line.step,
+        age_s,
+        sum(lags) // len(lags) if lags else None,
+        len(lags),
+        line.uncertainty_ns,
+        line.period_ns,
+        line.exposed_ns,
+        line.anomalies,
+        line.anomaly,
+    )
+
+
+def _lateness(row: RankRow) -> tuple[int, int, int]:
+    """Sort those that are behind by whole steps first, then by lag; those without a lag last."""
+    return (-row.behind, -(-1 if row.lag_ns is None else row.lag_ns), row.rank)
+
+
+def giving_way(items: Iterable[T]) -> Iterator[T]:
+    """Yield all, and let other threads have the interpreter lock now and then."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % _TOGETHER == 0:
+            time.sleep(0.0001)

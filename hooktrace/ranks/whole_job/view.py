@@ -1,0 +1,160 @@
+"""This process's part in the view of the whole job, over the channel.
+
+    tracers --Batch--> RankSteps --each second--> Gatherer of the parent ... --> JobSteps of the hub
+    hub --Plan--> all            hub --JobStepRecord--> its tracer            hub --look--> top
+
+A node whose parent is gone becomes the hub, and begins with what comes then.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from ...records import JobStepRecord
+from .gatherer import Gatherer
+from .job_steps import JobSteps
+from .messages import Plan, decode_plan, encode
+from .rank_steps import ClockOffset, RankSteps
+
+STEPS, PLAN = "job_steps", "job_plan"
+"""What reports and notices of this view are called."""
+LOOK = "job"
+"""And what ``hooktrace top`` asks."""
+
+_TICK_S = 1.0
+_PLAN_S = 5.0
+_REMIND_S = 60.0
+"""The plan is told again, to ranks that came late."""
+
+
+class Channel(Protocol):
+    """What it needs of the channel between ranks."""
+
+    @property
+    def is_hub(self) -> bool:
+        """Whether all news arrive here."""
+
+    def on_report(self, name: str, handler: Callable[[int, bytes], bool]) -> None:
+        """Take news on their way to the hub; one that returns true keeps them from going on."""
+
+    def on_notice(self, name: str, handler: Callable[[bytes], None]) -> None:
+        """Take news that the hub has for all ranks."""
+
+    def on_control(self, name: str, handler: Callable[[bytes], Awaitable[bytes]]) -> None:
+        """At the hub, answer a control client."""
+
+    def report(self, name: str, payload: bytes) -> None:
+        """Send news to the hub."""
+
+    def tell(self, name: str, payload: bytes) -> None:
+        """Tell all ranks."""
+
+    def every(self, period_s: float, work: Callable[[], None]) -> None:
+        """Do something in the channel's thread again and again."""
+
+
+class JobView:
+    """Of one process, in the channel's thread but for ``rank_steps``.
+
+    ``rank``: this one's.
+    """
+
+    def __init__(
+        self,
+        channel: Channel,
+        rank: int,
+        world_size: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._channel = channel
+        self._rank = rank
+        self._world_size = world_size
+        self._clock = clock
+        self._plan = Plan()
+        self._planned_s = self._told_s = clock()
+        self._next_s = clock() + random.random() * _TICK_S  # not all hosts at once
+        self._parts: dict[RankSteps, int] = {}
+        self._gatherer = Gatherer()
+        self._job: JobSteps | None = None
+        channel.on_report(STEPS, self._take)
+        channel.on_notice(PLAN, self._follow)
+        channel.on_control(LOOK, self.look)
+        channel.every(_TICK_S / 2, self._tick)
+
+    def rank_steps(
+        self, clock_offset: ClockOffset, push: Callable[[JobStepRecord], None]
+    ) -> RankSteps:
+        """Return what takes the batches of one tracer; safe from any thread.
+
+        ``push``: takes records of its models over the job, at the hub.
+
+        Models of a further tracer of the process are told apart from those of the first.
+        """
+        used = set(self._parts.values())
+        number = next(n for n in range(1, len(used) + 2) if n not in used)
+        part = RankSteps(clock_offset, push, suffix="" if number == 1 else f" (tracer {number})")
+        part.plan = self._plan
+        self._parts = {**self._parts, part: number}
+        return part
+
+    def forget(self, part: RankSteps) -> None:
+        """Let go of a tracer that has closed."""
+        self._parts = {one: number for one, number in self._parts.items() if one is not part}
+
+    async def look(self, model: bytes) -> bytes:
+        """Return a ``JobSnapshot`` as msgpack, of a model by its name, or without one of the last.
+
+        At the hub, in the channel's thread.
+        """
+        hangs = (hang for part in self._parts for hang in part.hangs)
+        return encode(self._hub().snapshot(model.decode(errors="replace"), tuple(hangs)))
+
+    def _hub(self) -> JobSteps:
+        if self._job is None:
+            self._job = JobSteps(self._world_size, self._clock, self._plan)
+        return self._job
+
+    def _take(self, rank: int, payload: bytes) -> bool:
+        if self._channel.is_hub:
+            self._hub().take(rank, payload)
+            return True
+        if rank == self._rank:
+            return False  # to the parent
+        self._gatherer.take(rank, payload)
+        return True
+
+    def _follow(self, payload: bytes) -> None:
+        self._plan = decode_plan(payload)
+        for part in self._parts:
+            part.plan = self._plan
+
+    def _tick(self) -> None:
+        now = self._clock()
+        if now < self._next_s:
+            return
+        self._next_s = now + self._plan.interval_s
+        for part in self._parts:
+            self._gatherer.add(*part.take())
+        message = self._gatherer.message()
+        if message is not None:
+            self._channel.report(STEPS, message)
+        if self._channel.is_hub:
+            self._lead(self._hub(), now)
+
+    def _lead(self, job: JobSteps, now: float) -> None:
+        """What the hub does beyond: the last step of each model is a record, and the plan."""
+        closed = job.closed() if self._world_size > 1 else []  # one rank's own records say it all
+        for record in {(r.model, r.hook): r for r in closed}.values():
+            for part in self._parts:
+                if part.knows(record.model):
+                    part.push(record)
+        if now - self._planned_s < _PLAN_S:
+            return
+        self._planned_s = now
+        plan = job.next_plan()
+        if plan != self._plan or now - self._told_s > _REMIND_S:
+            self._told_s = now
+            self._channel.tell(PLAN, encode(plan))

@@ -1,0 +1,180 @@
+"""What a command of ``hooktrace ctl`` does on one rank, to all tracers of its process.
+
+Command --> on a thread of its own, since it may ask torch's store --> Done
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from ..capture.buckets import ModelState
+from ..capture.clocks import Clock
+from ..probes.debug_checks import DebugChecks
+from ..probes.schedule import Request
+from ..probes.step_sampler import StepSampler
+from ..ranks.channel.meeting import aside
+from ..ranks.control.messages import Command, Done, decode_command, encode
+from ..ranks.hang.sentences import seconds
+from ..ranks.hang.service import stacks_text
+from ..ranks.hang.status import ModelStatus, look
+from .calibrating import calibration_of
+from .models import TracedModels
+
+_FLUSH_S = 8.0
+_MOST_TEXT = 200_000
+_LONG_NS = 1_000_000_000
+
+
+class Controlled(Protocol):
+    """What commands need of a tracer."""
+
+    clock: Clock
+    models: TracedModels
+    recording: bool
+
+    @property
+    def logdirs(self) -> list[Path]:
+        """The directories that it writes records to."""
+
+    def keep_detail(self, model: str, first: int, steps: int) -> bool:
+        """Keep so many steps of a model in detail."""
+
+    def flush(self, timeout_s: float) -> bool:
+        """Have what was recorded exported."""
+
+
+class TracerControl:
+    """Carries commands out; ``tracers`` returns those of this process, ``rank`` is this one."""
+
+    def __init__(self, tracers: Callable[[], list[Controlled]], rank: int) -> None:
+        self._tracers = tracers
+        self._rank = rank
+        self._verbs: dict[str, Callable[[Command], Done]] = {
+            "status": lambda _: Done(text=self._status()),
+            "stacks": self._stacks,
+            "detail": self._detail,
+            "probe": lambda command: self._probe(Request(burst=command.number)),
+            "error-every": lambda command: self._probe(Request(every=command.number)),
+            "debug": self._debug,
+            "calibrate": self._calibrate,
+            "pause": lambda _: self._record(False),
+            "resume": lambda _: self._record(True),
+            "flush": lambda _: self._flush(),
+        }
+
+    async def carry_out(self, argument: bytes) -> bytes:
+        """Return what was done, encoded; raises ``msgspec.DecodeError`` for no command."""
+        command = decode_command(argument)
+        return encode(await aside(lambda: self.do(command)))
+
+    def do(self, command: Command) -> Done:
+        """Carry a command out, and say where this rank is."""
+        done = self._verbs[command.verb](command)
+        steps = {model.name: model.position[0] for model in self._models()}
+        return Done(text=done.text, trouble=done.trouble, steps=steps)
+
+    def _models(self) -> list[ModelState]:
+        return [model for tracer in self._tracers() for model in tracer.models.all()]
+
+    def _status(self) -> str:
+        paused = ["paused"] if not any(tracer.recording for tracer in self._tracers()) else []
+        models = [
+            _where(status)
+            for tracer in self._tracers()
+            for status in look(tracer.models.all(), tracer.clock())
+        ]
+        return ", ".join([*paused, *models]) or "no model yet"
+
+    def _stacks(self, command: Command) -> Done:
+        if command.rank not in {-1, self._rank}:
+            return Done()
+        return Done(text=stacks_text()[:_MOST_TEXT])
+
+    def _detail(self, command: Command) -> Done:
+        kept, texts = False, []
+        for tracer in self._tracers():
+            for model in tracer.models.all():
+                first = command.first.get(model.name, model.position[0] + 1)
+                kept |= tracer.keep_detail(model.name, first, command.number)
+                texts.append(_span(model, first, command.number))
+        if not kept:
+            return Done(trouble="this rank writes no records: add a RecordFileExporter")
+        return Done(text="; ".join(texts))
+
+    def _probe(self, request: Request) -> Done:
+        texts = []
+        for model in self._models():
+            if model.sampling is not None and model.sampling.replan(request, model.position[0]):
+                _look_soon(model)
+                texts.append(model.name)
+        if not texts:
+            return Done(trouble="nothing is probed, by Tracer(error_every=0) or as the log says")
+        return Done(text=f"probes of {', '.join(texts)} begin once all ranks have met")
+
+    def _debug(self, command: Command) -> Done:
+        texts = []
+        for model in self._models():
+            first = command.first.get(model.name, model.position[0] + 1)
+            _sampler_of(model).add(DebugChecks(first, command.number))
+            _look_soon(model)
+            texts.append(_span(model, first, command.number))
+        return Done(text="; ".join(texts)) if texts else Done(trouble="no model yet")
+
+    def _calibrate(self, command: Command) -> Done:
+        texts = []
+        for tracer in self._tracers():
+            for model in tracer.models.all():
+                first = command.first.get(model.name, model.position[0] + 1)
+                calibration = calibration_of(tracer, model.name, first)
+                _sampler_of(model).add(calibration)
+                _look_soon(model)
+                texts.append(_span(model, first, calibration.steps))
+        return Done(text="; ".join(texts)) if texts else Done(trouble="no model yet")
+
+    def _record(self, on: bool) -> Done:
+        for tracer in self._tracers():
+            tracer.recording = on
+            for model in tracer.models.all():
+                if model.sampling is not None:  # no rank waits for another's probes meanwhile
+                    model.sampling.replan(Request(), model.position[0])
+                    _look_soon(model)
+        return Done(text="recording" if on else "paused")
+
+    def _flush(self) -> Done:
+        flushed = [tracer.flush(_FLUSH_S) for tracer in self._tracers()]
+        if not all(flushed):
+            return Done(trouble=f"what was recorded is not exported after {_FLUSH_S:.0f} s")
+        return Done(text="flushed")
+
+
+def _span(model: ModelState, first: int, steps: int) -> str:
+    """Say which steps it is, and where this rank is past the first one already."""
+    begins = max(first, model.position[0] + 1)
+    late = "" if begins == first else f" (asked for from {first} on)"
+    return f"{model.name}: steps {begins} to {first + steps - 1}{late}"
+
+
+def _where(status: ModelStatus) -> str:
+    """Say where a model is, and what it has waited for longest, if that is worth the name."""
+    text = f"{status.model} ({status.hook}) at step {status.step}"
+    oldest = max(status.in_flight, key=lambda call: call.age_ns, default=None)
+    if oldest is None or oldest.age_ns < _LONG_NS:
+        return text
+    what = f"{oldest.stage} {oldest.collective}".rstrip()
+    return f"{text}, bucket {oldest.bucket} in {what} for {seconds(oldest.age_ns)}"
+
+
+def _sampler_of(model: ModelState) -> StepSampler:
+    """Return what looks at a model's calls, made where nothing did."""
+    if not isinstance(model.sampling, StepSampler):
+        model.sampling = StepSampler([])
+    return model.sampling
+
+
+def _look_soon(model: ModelState) -> None:
+    """Have the model's next call looked at, whatever its thread is at now."""
+    assert model.sampling is not None
+    model.sampling.asked = True
+    model.sample_step = 0

@@ -1,0 +1,108 @@
+"""A tracer as one of its job's: what the other ranks, and commands to all of them, need of it.
+
+commands, hangs --> InJob --> the exporters that write records; recent.py; the channel
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..capture.clocks import Clock
+from ..exporters.base import Exporter, RecordWriter
+from ..ranks.job import describe_run
+from ..records import Batch, RunInfo
+from ..records.errors import UsageError
+from .hang_options import HangOptions
+from .models import TracedModels
+from .pipeline import Pipeline
+from .recent import RecentRecords
+
+if TYPE_CHECKING:
+    from ..ranks.channel.channel import Channel
+    from ..ranks.control.address import HubAddress
+    from .hangs import TracerHangs
+    from .job_control import JobControl
+
+
+class InJob:
+    """The part of ``Tracer`` that is about its job."""
+
+    clock: Clock
+    align_clocks: bool
+    models: TracedModels
+    push: Callable[[object], None]
+    _exporters: Sequence[Exporter]
+    _recent: RecentRecords
+    _channel: Channel | None
+    _hang_options: HangOptions
+    _pipeline: Pipeline
+    _run_id: str | None
+    _anchor: tuple[int, int]
+
+    def flush(self, timeout_s: float = 10.0) -> bool:
+        """Wait until all that was recorded is exported."""
+        raise NotImplementedError
+
+    def run_info(self) -> RunInfo:
+        """Return who this process is; once torch.distributed is initialised, with its rank."""
+        return describe_run(self._run_id, self._anchor)
+
+    def clock_offset(self, host_ns: int) -> tuple[int, int] | None:
+        """Return the offset to rank 0's clock and its uncertainty, ns; ``None`` if unknown."""
+        channel = self._channel
+        if channel is None or not self.align_clocks or channel.clock is not self.clock:
+            return None
+        return channel.offset_at(host_ns)
+
+    def hear(self, listener: Callable[[Batch], None]) -> None:
+        """Let a part of hooktrace have all batches, in the drain's thread."""
+        self._pipeline.listeners.append(listener)
+
+    @property
+    def logdirs(self) -> list[Path]:
+        """The directories of the exporters that write records."""
+        return [e.logdir for e in self._exporters if isinstance(e, RecordWriter)]
+
+    def keep_detail(self, model: str, first: int, steps: int) -> bool:
+        """Have so many steps of a model kept in detail; returns whether any exporter keeps some."""
+        keeping = [e for e in self._exporters if isinstance(e, RecordWriter)]
+        for exporter in keeping:
+            exporter.keep_detail(model, first, steps)
+        return bool(keeping)
+
+    @cached_property
+    def hang_watch(self) -> TracerHangs:
+        """What is watched of this tracer, and what it does about hangs."""
+        from .hangs import TracerHangs
+
+        return TracerHangs(self, self._hang_options)
+
+    @property
+    def job(self) -> JobControl:
+        """Commands to all ranks of the job, while it runs."""
+        from .job_control import JobControl
+
+        return JobControl(self._hub_address)
+
+    def pause_watchdog(self) -> AbstractContextManager[None]:
+        """Say that ranks may wait for this one while a ``with`` block runs: a checkpoint, ..."""
+        return self.hang_watch.pause()
+
+    def bucket_durations(self, model: str) -> list[int]:
+        """Return how long the kept buckets of a model took, ns; waits for nothing."""
+        return self._recent.durations(model)
+
+    def _hub_address(self) -> HubAddress:
+        channel = self._channel
+        if channel is None or not channel.hub_places:
+            raise UsageError(
+                "this rank has no channel to the others: it begins with the first backward pass, "
+                "unless Tracer(channel=False); rank 0 has to trace too"
+            )
+        from ..ranks.control.address import HubAddress
+
+        return HubAddress(places=channel.hub_places, token=channel.token.hex(), host="", pid=0)

@@ -1,0 +1,67 @@
+"""Commands to all ranks of the job from one of them: what ``hooktrace ctl`` does, as calls.
+
+tracer.job.pause() --Client--> the hub --> all ranks --Outcome-->
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..ranks.control.address import HubAddress
+from ..ranks.control.client import Client
+from ..ranks.control.messages import Command, Outcome
+
+
+class JobControl:
+    """Each call returns an ``Outcome``: by rank what was done, and which ranks did not answer.
+
+    It waits for the ranks for 2 s at most (``flush``: 25), and not for a collective.  Raises
+    ``UsageError`` where rank 0 is not reached.  ``address``: asked for the hub's.
+    """
+
+    def __init__(self, address: Callable[[], HubAddress]) -> None:
+        self._address = address
+
+    def status(self) -> Outcome:
+        """Ask where each rank is."""
+        return self._command(Command(verb="status"))
+
+    def stacks(self, rank: int = -1) -> Outcome:
+        """Ask where the threads of a rank are, or of all ranks."""
+        return self._command(Command(verb="stacks", rank=rank))
+
+    def detail(self, steps: int) -> Outcome:
+        """Keep the next steps whole in the record files, on all ranks the same ones."""
+        return self._command(Command(verb="detail", number=steps))
+
+    def probe(self, steps: int) -> Outcome:
+        """Measure the compression error in the next steps, on all ranks the same ones."""
+        return self._command(Command(verb="probe", number=steps))
+
+    def debug(self, steps: int) -> Outcome:
+        """Look at every bucket of the next steps, as ``Tracer(debug=True)`` does."""
+        return self._command(Command(verb="debug", number=steps))
+
+    def calibrate(self) -> Outcome:
+        """Calibrate in some 30 of the next steps, as ``Tracer(calibrate=True)`` does."""
+        return self._command(Command(verb="calibrate"))
+
+    def error_every(self, steps: int) -> Outcome:
+        """Measure the compression error at each so many steps from now on; 0 for never."""
+        return self._command(Command(verb="error-every", number=steps))
+
+    def pause(self) -> Outcome:
+        """Stop recording on all ranks, until ``resume``."""
+        return self._command(Command(verb="pause"))
+
+    def resume(self) -> Outcome:
+        """Record again."""
+        return self._command(Command(verb="resume"))
+
+    def flush(self) -> Outcome:
+        """Have all that was recorded so far exported."""
+        return self._command(Command(verb="flush"))
+
+    def _command(self, command: Command) -> Outcome:
+        with Client(self._address()) as client:
+            return client.command(command)

@@ -1,0 +1,126 @@
+"""Intervals of series whose steps depend on each other: how often they are wrong, counted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hooktrace.analysis.compare.bootstrap import (
+    MEAN,
+    MEDIAN,
+    MIDDLE_HALF,
+    Estimates,
+    Floats,
+    block_length,
+    estimate,
+    interval,
+    politis_white,
+    ratio_interval,
+    resampled,
+    student_t,
+)
+
+
+def autoregressive(random: np.random.Generator, phi: float, steps: int) -> Floats:
+    """Return an AR(1) series of standard deviation 1 about 0."""
+    noise = random.standard_normal(steps + 100)
+    found = np.zeros(steps + 100)
+    for i in range(1, len(found)):
+        found[i] = phi * found[i - 1] + noise[i]
+    return found[100:] * np.sqrt(1 - phi**2)
+
+
+def drawn(values: Floats, share: float, seed: int) -> Estimates:
+    return resampled(values[:, None], values, share, length=block_length(values), seed=seed)
+
+
+def share_called_different(phi: float, apart: float, pairs: int, steps: int = 100) -> float:
+    """Return how often two series of mean 100, 3 % noise, ``apart`` from each other differ."""
+    random = np.random.default_rng(7)
+    called = 0
+    for i in range(pairs):
+        a, b = (100 + 3 * autoregressive(random, phi, steps) for _ in range(2))
+        found = interval(drawn(a, MEDIAN, 2 * i), drawn(b + apart, MEDIAN, 2 * i + 1))
+        called += not found.low[0] <= 0 <= found.high[0]
+    return called / pairs
+
+
+@pytest.mark.parametrize("phi", [0.6, 0.8])
+def test_equal_runs_are_called_different_in_5_percent(phi: float) -> None:
+    """Of 150 pairs, up to 8 %: a sample of about 5 %."""
+    assert share_called_different(phi, 0.0, 150) <= 0.08
+
+
+def test_a_difference_of_5_percent_is_found() -> None:
+    """Also where steps depend on each other."""
+    assert share_called_different(0.6, 5.0, 40) == 1.0
+
+
+def test_single_steps_would_be_called_different_too_often() -> None:
+    """What blocks are for: with blocks of one step a third of equal pairs differ."""
+    random = np.random.default_rng(7)
+    called = 0
+    for i in range(40):
+        a, b = (autoregressive(random, 0.8, 100) for _ in range(2))
+        both = [resampled(x[:, None], x, MEDIAN, length=1, seed=i) for x in (a, b)]
+        found = interval(*both)
+        called += not found.low[0] <= 0 <= found.high[0]
+    assert called / 40 > 0.2
+
+
+def test_blocks_are_longer_where_steps_depend() -> None:
+    """Of noise as long as n^(1/3); about the best length of AR(1), 1.5 (2 p / (1 - p^2))^2 n."""
+    random = np.random.default_rng(3)
+    assert block_length(random.standard_normal(1000)) == 10
+    found = [politis_white(autoregressive(random, 0.8, 2000)) for _ in range(20)]
+    best = (1.5 * (2 * 0.8 / (1 - 0.64)) ** 2 * 2000) ** (1 / 3)
+    assert np.median(found) == pytest.approx(best, rel=0.35)
+    assert block_length(np.full(64, 3.7e8)) == 4
+
+
+@pytest.mark.parametrize("steps", [40, 41])
+def test_estimates_are_what_they_say(steps: int) -> None:
+    """Median, mean of the middle half, mean."""
+    values = np.random.default_rng(1).exponential(size=steps)
+    table = values[:, None]
+    assert estimate(table, values, MEDIAN)[0] == pytest.approx(np.median(values))
+    assert estimate(table, values, MEAN)[0] == pytest.approx(np.mean(values))
+    if steps == 40:
+        assert estimate(table, values, MIDDLE_HALF)[0] == pytest.approx(
+            np.sort(values)[10:30].mean()
+        )
+
+
+def test_parts_add_up_in_each_resample() -> None:
+    """Series of the same steps are drawn together."""
+    random = np.random.default_rng(2)
+    parts = random.exponential(size=(50, 3))
+    whole = parts.sum(axis=1)
+    table = np.column_stack([parts, whole])
+    found = resampled(table, whole, MIDDLE_HALF, length=4, seed=0)
+    np.testing.assert_allclose(found.drawn[:, :3].sum(axis=1), found.drawn[:, 3])
+
+
+def test_the_same_is_drawn_each_time() -> None:
+    """A report is the same if it is made again."""
+    values = np.random.default_rng(2).exponential(size=50)
+    assert (drawn(values, MEDIAN, 0).drawn == drawn(values, MEDIAN, 0).drawn).all()
+    assert (drawn(values, MEDIAN, 0).drawn != drawn(values, MEDIAN, 1).drawn).any()
+
+
+def test_ratio_is_of_the_first() -> None:
+    """And has an interval of its own; NaN of nothing."""
+    values = np.random.default_rng(2).normal(100, 3, 200)
+    found = ratio_interval(drawn(values, MEDIAN, 0), drawn(values * 0.9, MEDIAN, 1))
+    assert found.low[0] < found.found[0] < found.high[0]
+    assert found.found[0] == pytest.approx(-0.1)
+    nothing = np.zeros(200)
+    assert np.isnan(ratio_interval(drawn(nothing, MEAN, 0), drawn(values, MEAN, 1)).found[0])
+
+
+@pytest.mark.parametrize(
+    ("freedom", "expected"), [(1, 12.706), (4.9, 2.776), (30, 2.042), (60, 2.0003), (1e9, 1.96)]
+)
+def test_student(freedom: float, expected: float) -> None:
+    """Of any table; between two degrees the wider."""
+    assert student_t(freedom) == pytest.approx(expected, abs=0.002)

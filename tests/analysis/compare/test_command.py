@@ -1,0 +1,149 @@
+"""The subcommand: what it prints and writes, and how it says no."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hooktrace.analysis.compare.command import paths_of
+from hooktrace.records.errors import UsageError
+from hooktrace.testing.synthetic import SyntheticJob, write_job
+from tests.analysis.report.test_command import Page, call
+
+from .test_loss import write_scalars
+
+EVIL = "<script>alert(1)</script>&\"'[bold]x[/nonsense]"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three runs of a model, one of another, one of few steps."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name, job in {
+        "a1": SyntheticJob(ranks=2, steps=50, hook=EVIL),
+        "a2": SyntheticJob(ranks=2, steps=50, hook=EVIL, seed=1),
+        "slow": SyntheticJob(ranks=2, steps=50, seed=2, bytes_per_second=2.5e8, model="synthetic"),
+        "else": SyntheticJob(ranks=2, steps=50, model="other", bucket_bytes=(1_000_000,)),
+        "few": SyntheticJob(ranks=2, steps=5, error=0.01, error_every=1),
+    }.items():
+        write_job(job, folder / name)
+    return folder
+
+
+def test_all_against_the_first(runs: Path, tmp_path: Path) -> None:
+    """In the terminal and as a page, with names as text; the page loads nothing."""
+    out = tmp_path / "compare.html"
+    result = call("compare", runs / "a1", runs / "a2", runs / "slow", "--html", out)
+    assert result.exit_code == 0, result.output
+    text = " ".join(result.output.split())
+    assert "a2 of" not in text
+    assert "not shown to differ" in text
+    assert "ms of wire transfer" in text
+    assert "allreduce_hook is 1" in text
+    assert f"slower than {EVIL}: +1" in text
+    page = Page(out.read_text("utf-8"))
+    assert "script" not in page.tags
+    assert page.tags.count("svg") == 6
+    assert EVIL in page.text
+    assert not [
+        v for k, v in page.attributes if k in ("src", "href") and not str(v).startswith("#")
+    ]
+
+
+def test_json_is_for_programs(runs: Path) -> None:
+    """With its schema's number, and nothing else."""
+    result = call("compare", runs / "a1", runs / "slow", "--json")
+    content = msgspec.json.decode(result.output)
+    assert content["schema"] == 1
+    (found,) = content["comparisons"]
+    period = next(one for one in found["quantities"] if one["key"] == "period")
+    assert period["difference"]["verdict"] == "differs"
+    assert 1.1e7 < period["difference"]["difference"] < 1.3e7
+    assert found["b"]["runs"][0]["name"] == "slow"
+
+
+def test_repeated_runs_are_one_side(runs: Path) -> None:
+    """Joined by commas, or by a pattern."""
+    for side in (f"{runs}/a1,{runs}/a2", f"{runs}/a*"):
+        result = call("compare", side, runs / "slow")
+        assert result.output.startswith("Over 2 and 1 runs, allreduce_hook is"), result.output
+    assert paths_of(f"{runs}/a*") == [runs / "a1", runs / "a2"]
+
+
+def test_the_loss_beside_the_record_files_is_compared(runs: Path, tmp_path: Path) -> None:
+    """With its tag."""
+    import numpy as np
+
+    for name, more in (("a", 0.0), ("b", 0.1)):
+        write_job(SyntheticJob(ranks=2, steps=50), tmp_path / name)
+        write_scalars(tmp_path / name, "train/loss", np.linspace(5, 1, 120) + more)
+    result = call("compare", tmp_path / "a", tmp_path / "b", "--json")
+    *_, loss = msgspec.json.decode(result.output)["comparisons"][0]["quantities"]
+    assert loss["title"] == "train/loss, later half"
+    assert loss["difference"]["difference"] == pytest.approx(0.1, rel=1e-4)
+    assert "loss: unknown" in call("compare", runs / "a1", runs / "a2").output
+
+
+def no(*arguments: object) -> str:
+    result = call("compare", *arguments)
+    assert result.exit_code == 2
+    return " ".join(result.stderr.split())
+
+
+def test_what_cannot_be_is_said_with_its_remedy(runs: Path) -> None:
+    """Before anything is written."""
+    a, other = runs / "a1", runs / "else"
+    assert no(a) == "hooktrace compare: one run alone is nothing to compare; pass two or more"
+    assert no(a, other).endswith(
+        "no model is in both: a1 has synthetic, else has other; pass --model synthetic=other"
+    )
+    assert no(a, runs / "slow", "--model", "nope").endswith("pass --model synthetic")
+    assert "nothing is called" in no(a, f"{runs}/z*")
+    assert "there is no" in no(a, runs / "nowhere")
+    assert no(a, runs / "few").endswith("train for some more steps")
+    assert "have different hooks" in no(f"{a},{runs / 'slow'}", runs / "a2")
+    assert "have no model in common" in no(f"{a},{other}", runs / "a2")
+    with pytest.raises(UsageError, match="pass each once"):
+        paths_of(f"{a},{a}")
+
+
+def test_two_models_are_compared_by_step_time_alone(runs: Path) -> None:
+    """If asked for, with a warning."""
+    result = call("compare", runs / "a1", runs / "else", "--model", "synthetic=other")
+    assert result.exit_code == 0
+    assert "step times are compared and nothing else" in " ".join(result.output.split())
+    assert "they are not of the same model." in result.output.replace("\n", " ")
+    assert "exposed, ms" not in result.output
+
+
+@pytest.mark.slow
+def test_ranks_summed_up_one_by_one(runs: Path, tmp_path: Path) -> None:
+    """By two processes: the same numbers, and in all three forms what is not known."""
+    out = tmp_path / "compare.html"
+    sides = (runs / "a1", runs / "slow")
+    result = call("compare", *sides, "--on", "local:2", "--json", "--html", out)
+    assert result.exit_code == 0, result.output
+    (found,) = msgspec.json.decode(result.output)["comparisons"]
+    (full,) = msgspec.json.decode(call("compare", *sides, "--json").output)["comparisons"]
+    numbers = [{x["title"]: x["difference"] for x in one["quantities"]} for one in (found, full)]
+    shared = numbers[0].keys() & numbers[1].keys()
+    assert shared > {"step time", "step time, mean", "exposed", "overlap", "busy", "sent"}
+    assert [numbers[0][title] for title in shared] == [numbers[1][title] for title in shared]
+    assert found["a"]["runs"][0]["from_summaries"]
+    unknown = "who is late: unknown, because it is made from summaries, one rank after another"
+    assert [unknown in text for text in found["doubts"]].count(True) == 1
+    assert unknown in Page(out.read_text("utf-8")).text
+    said = " ".join(call("compare", *sides, "--on", "local:1").output.split())
+    assert found["sentence"] in said
+    assert unknown in said
+
+
+def test_what_reads_ranks_is_looked_at_first(runs: Path) -> None:
+    """An engine that is none, and a URL on either side."""
+    assert "nothing is called 'spark' to run on" in no(runs / "a1", runs / "a2", "--on", "spark")
+    url = "s3://bucket/run"
+    assert f"and {url} is a URL; mount it, or leave out --on" in no(
+        runs / "a1", f"{runs / 'a2'},{url}", "--on", "local"
+    )

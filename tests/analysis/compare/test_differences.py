@@ -1,0 +1,101 @@
+"""When two sides differ, when they are not shown to, and when nobody can tell."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hooktrace.analysis.compare.bootstrap import MEDIAN, Floats
+from hooktrace.analysis.compare.comparison import Difference
+from hooktrace.analysis.compare.differences import Table, differences, paired
+
+
+def noise(seed: int, mean: float = 100.0, steps: int = 100) -> Floats:
+    return np.random.default_rng(seed).normal(mean, 2.0, steps)
+
+
+def difference(a: list[Floats], b: list[Floats]) -> Difference:
+    (found,) = differences([Table.of(x) for x in a], [Table.of(x) for x in b], MEDIAN)
+    return found
+
+
+def test_constants_are_compared_exactly() -> None:
+    """As bytes are."""
+    same = difference([np.full(5, 3.0)], [np.full(9, 3.0)])
+    half = difference([np.full(5, 4.0)], [np.full(9, 2.0)])
+    assert (same.verdict, same.difference) == ("same", 0.0)
+    assert (half.verdict, half.low, half.high, half.share) == ("differs", -2.0, -2.0, -0.5)
+
+
+def test_few_steps_are_unknown() -> None:
+    """With the reason, and with the medians."""
+    found = difference([noise(0, steps=39)], [noise(1, 150)])
+    assert found.verdict == "unknown"
+    assert found.why == "39 steps are too few to tell how they vary; 40 are needed"
+    assert found.difference == pytest.approx(50, abs=2)
+    assert difference([noise(0)], [np.zeros(0)]).why == "one of the runs has no such number"
+
+
+def test_a_difference_has_an_interval() -> None:
+    """In its unit and as a share of the first."""
+    found = difference([noise(0)], [noise(1, 110)])
+    assert found.differs
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < 10 < found.high < 12
+    assert found.share == pytest.approx(0.1, abs=0.01)
+
+
+def test_a_run_that_drifts_by_more_shows_nothing() -> None:
+    """Half a run at another speed: the machine did something else, and may do so again."""
+    step = np.concatenate([noise(0), noise(2, 130)])
+    found = difference([step], [noise(1, 105, 200)])
+    assert not found.differs
+    assert found.drift_a == pytest.approx(30, abs=2)
+    halves = noise(0, 100, 400) + np.repeat([-0.8, 0.8], 200)
+    shown = difference([halves], [noise(1, 101, 400)])
+    assert not shown.differs
+    assert shown.low is not None
+    assert shown.low > 0
+    assert shown.why == "the halves of one run differ by more than the runs do"
+
+
+def test_runs_are_the_units_of_several() -> None:
+    """Welch's t over the medians of runs: here 100, 102 and 110, 112, 4.303 of 2 degrees."""
+    sides = [[np.full(50, x) for x in side] for side in ((100.0, 102.0), (110.0, 112.0))]
+    found = difference(*sides)
+    assert (found.a, found.b, found.difference) == (101, 111, 10)
+    wide = 4.303 * np.sqrt(1 + 1)
+    assert found.low == pytest.approx(10 - wide)
+    assert found.high == pytest.approx(10 + wide)
+    assert found.share_low == pytest.approx((10 - wide) / 101)
+    assert found.differs
+
+
+def test_noise_between_runs_is_in_the_interval() -> None:
+    """Each run's steps are quiet, and the runs are far from each other."""
+    sides = [[noise(i, mean) for i, mean in enumerate(side)] for side in ((90, 110), (95, 120))]
+    assert difference(*sides).verdict == "not shown"
+    assert difference(sides[0][:1], sides[1][:1]).verdict == "differs"
+
+
+def test_one_run_beside_several_has_their_spread() -> None:
+    """1.41 sqrt(1 / 2 + 1), t of 1 degree."""
+    found = difference([np.full(50, 100.0), np.full(50, 102.0)], [np.full(50, 111.0)])
+    assert found.high == pytest.approx(10 + 12.706 * np.sqrt(2) * np.sqrt(1.5))
+
+
+def test_nothing_known_of_a_side_is_unknown() -> None:
+    """Also of several runs."""
+    found = difference([noise(0), noise(1)], [np.zeros(0)])
+    assert (found.verdict, found.b) == ("unknown", None)
+
+
+def test_paired_steps_need_no_equal_level() -> None:
+    """A loss falls all the time, and yet its difference step by step is the same."""
+    falling = np.linspace(10, 1, 100)
+    found = paired(falling, falling + noise(0, 5) / 1000)
+    assert found.differs
+    assert found.difference == pytest.approx(0.005, rel=0.2)
+    assert paired(falling, falling).verdict == "same"
+    assert paired(falling, falling + noise(1, 0) / 10).verdict == "not shown"

@@ -1,0 +1,66 @@
+"""What speaks against a comparison is said, and nothing where nothing does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hooktrace.analysis.compare import Measures, compare_runs
+from hooktrace.analysis.compare.measure import Series
+
+from .jobs import as_facts, compared, measures
+
+
+def doubts_of(other: Measures) -> str:
+    return "; ".join(compare_runs([measures("base")], [other]).doubts)
+
+
+def test_one_run_a_side_is_said_alone_of_equal_runs() -> None:
+    """No step was probed, nothing is missing, nothing drifts."""
+    one, same = compared().doubts
+    assert one.startswith("One run a side: the intervals are of these two runs.")
+    assert same.startswith("as far as the files tell, both have the same hook and set-up")
+    (_,) = compared(hook="fp16_compress_hook").doubts
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"hosts": ("elsewhere",)}, "other hosts: host-0 and elsewhere"),
+        ({"torch_version": "2.14"}, "other versions of torch: 2.13.0 and 2.14"),
+        ({"ranks": (0, 2)}, "other: no file of rank 1 is there"),
+        ({"unaligned": (1,)}, "the clock of rank 1 is unknown"),
+        ({"probed": 3}, "left out of all times: 3 of 63 in other"),
+        ({"least_wire_bytes": 0.0}, "steps are of several kinds, which send from 0.00 to 32.00 MB"),
+        ({"closed": False}, "a file has no end"),
+        ({"from_summaries": True}, "who is late: unknown, because it is made from summaries, one"),
+        ({"every": 3}, "other: it is long, so one of 3 steps was looked at"),
+        ({"steps": 600}, "60 steps of base and 600 of other count"),
+        ({"name": "base"}, "both are the same run"),
+    ],
+    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
+)
+def test_what_is_doubtful_is_said(fields: dict[str, object], words: str) -> None:
+    """Each by itself."""
+    assert words in doubts_of(as_facts(measures("other", seed=1), **fields))
+
+
+def test_a_run_that_still_warms_up_is_said() -> None:
+    """Where its halves differ by more than the runs do."""
+    one = measures("other", seed=1)
+    period = one.series["period"]
+    slower = period.values * np.where(np.arange(len(period.values)) < 30, 1.2, 1.0)
+    changed = {**one.series, "period": Series(period.steps, slower)}
+    assert "other: steps of its second half take 17 % less" in doubts_of(
+        Measures(one.facts, changed, one.parts)
+    )
+
+
+def test_a_difference_outside_of_communication_is_said() -> None:
+    """A hook does not make forward longer."""
+    assert "most of the step time's difference is outside of communication" in doubts_of(
+        measures("other", seed=1, forward_ms=50.0)
+    )
+    assert "outside of communication" not in doubts_of(
+        measures("other", seed=1, bytes_per_second=2.5e8)
+    )

@@ -1,0 +1,52 @@
+"""One number a step: the mean of its ranks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from hooktrace.analysis.compare import measure
+from hooktrace.analysis.timeline import load
+from hooktrace.records.files import find_records
+from hooktrace.testing.synthetic import SyntheticJob, write_job
+
+from .jobs import measured, measures
+
+
+def test_facts_of_a_run() -> None:
+    """What was run where."""
+    facts = measures("base").facts
+    assert (facts.name, facts.model, facts.hook) == ("base", "synthetic", "allreduce_hook")
+    assert (facts.ranks, facts.world_size, facts.hosts) == ((0, 1, 2), 3, ("host-0",))
+    assert (facts.steps, facts.probed, facts.gradient_bytes) == (60, 0, 32_000_000)
+    assert (facts.waits_unknown, facts.unaligned, facts.closed) == (None, (), True)
+    assert facts.buckets[3].parameters == (("layers.3.weight", (1_000_000,)),)
+
+
+def test_a_step_is_the_mean_of_its_ranks() -> None:
+    """So their sum is what the job took, which the longest rank of each step would exceed."""
+    one = measures("base")
+    assert len(one.series["period"].values) == 59
+    np.testing.assert_allclose(one.series["period"].values, one.parts.period)
+    assert set(one.series["wire_bytes"].values) == {32_000_000}
+
+
+def test_errors_are_by_step_also_of_probed_ones(tmp_path: Path) -> None:
+    """Each probed step once, whatever the number of ranks."""
+    one = measured(SyntheticJob(ranks=2, steps=60, error=0.01), tmp_path, "a")
+    assert one.series["error"].steps.tolist() == [25, 50]
+    assert one.facts.probed == 2
+    assert 25 not in one.series["period"].steps
+
+
+def test_one_rank_has_no_waits(tmp_path: Path) -> None:
+    """And says why."""
+    one = measured(SyntheticJob(ranks=1, steps=20), tmp_path, "a")
+    assert one.facts.waits_unknown == "there is one rank"
+
+
+def test_nothing_settled_is_none(tmp_path: Path) -> None:
+    """Of another model."""
+    write_job(SyntheticJob(ranks=1, steps=3), tmp_path)
+    assert measure(load(find_records(tmp_path)), "another", "a") is None

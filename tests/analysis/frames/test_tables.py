@@ -1,0 +1,146 @@
+"""What stands in the columns: whose clock, which unit, and what is not known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from hooktrace.analysis.frames import tables
+from hooktrace.analysis.frames.columns import FRAMES
+from hooktrace.analysis.frames.tables import Table, Values
+from hooktrace.analysis.timeline import load
+from hooktrace.records import CompletedStep
+from hooktrace.records.codec import RecordEncoder
+from hooktrace.records.files import find_records, record_path
+from hooktrace.records.lines import Losses
+from hooktrace.testing.synthetic import Moments, SyntheticJob, write_job
+from tests.analysis.timeline.files import write_ranks
+
+MS = 1_000_000
+JOB = SyntheticJob(ranks=2, steps=1, bucket_bytes=(4_000_000,))
+
+
+def write(
+    folder: Path,
+    begins_ms: list[int],
+    change: Callable[[CompletedStep], CompletedStep] = lambda step: step,
+    job: SyntheticJob = JOB,
+) -> None:
+    """One bucket of one step: called 0 ms after its start, on the wire until 20 ms."""
+    texts = {}
+    for rank, begin in enumerate(begins_ms):
+        start = job.start_ns - job.offset_ns(rank)
+        moments = Moments(start, start, start + begin * MS, start + 20 * MS, start + 21 * MS)
+        step, buckets = change(job.step(1, [moments]))
+        encoder = RecordEncoder()
+        records = [job.run(rank), job.layout(), *job.clock_records(rank)]
+        text = b"".join(map(encoder.record, records)) + encoder.buckets(buckets)
+        text += encoder.record(step) + encoder.record(Losses(closed=True))
+        texts[rank] = text.decode()
+    write_ranks(folder, texts)
+
+
+def made(folder: Path, name: str) -> Table:
+    found: Table = getattr(tables, f"{name}_table")(load(find_records(folder)))
+    return found
+
+
+def listed(values: Values) -> list[object]:
+    """Return names or numbers, ``None`` where they are not known."""
+    known = np.ones(len(values.data), np.bool_) if values.known is None else values.known
+    data = values.data if values.names is None else np.array(values.names, object)[values.data]
+    return [one if k else None for one, k in zip(data.tolist(), known.tolist(), strict=True)]
+
+
+@pytest.mark.parametrize("name", FRAMES)
+def test_the_columns_are_the_declared_ones(tmp_path: Path, name: str) -> None:
+    """Nothing is made that is not declared, and all that is, in full length."""
+    write_job(SyntheticJob(ranks=2, steps=3), tmp_path)
+    table = made(tmp_path, name)
+    assert set(table) == {column.name for column in FRAMES[name]}
+    assert len({len(values.data) for values in table.values()}) == 1
+
+
+def test_times_of_all_ranks_are_in_rank_0s_clock(tmp_path: Path) -> None:
+    """Rank 1's own clock is a second behind; the wall clock is that of rank 0's machine."""
+    write(tmp_path, [1, 1])
+    table = made(tmp_path, "buckets")
+    assert listed(table["called_ns"]) == [JOB.start_ns] * 2
+    assert listed(table["done_ns"]) == [JOB.start_ns + 21 * MS] * 2
+    assert listed(table["duration_ns"]) == [21 * MS] * 2
+    assert listed(table["time"]) == [JOB.wall_ns + JOB.start_ns] * 2
+    assert listed(table["clock_uncertainty_ns"]) == [0, 20_000]
+
+
+def test_wire_is_wait_and_transfer(tmp_path: Path) -> None:
+    """Rank 0 begins 8 ms before rank 1, for whom it waits."""
+    write(tmp_path, [1, 9])
+    stages = made(tmp_path, "stages")
+    assert listed(stages["stage"])[:4] == ["compress", "queue", "wire", "decompress"]
+    assert listed(stages["wait_ns"]) == [None, None, 8 * MS, None, None, None, 0, None]
+    assert listed(stages["transfer_ns"])[2::4] == [11 * MS] * 2
+    assert listed(stages["waited_for"])[2::4] == [1, 1]
+    buckets = made(tmp_path, "buckets")
+    assert listed(buckets["wait_ns"]) == [8 * MS, 0]
+    assert listed(buckets["transfer_ns"]) == [11 * MS] * 2
+
+
+def test_without_clocks_nobody_knows_how_far_off_times_are(tmp_path: Path) -> None:
+    """They stand by the wall clock, and no rank is named."""
+    job = SyntheticJob(ranks=2, steps=1, bucket_bytes=(4_000_000,), clocks=False)
+    write(tmp_path, [1, 9], job=job)
+    stages = made(tmp_path, "stages")
+    assert listed(stages["clock_uncertainty_ns"])[4:] == [None] * 4
+    assert listed(stages["waited_for"]) == [None] * 8
+    assert listed(made(tmp_path, "buckets")["called_ns"]) == [JOB.start_ns] * 2
+
+
+def test_without_rank_0_and_clocks_there_is_no_clock_to_tell_times_in(tmp_path: Path) -> None:
+    """The wall clock is then the rank's own machine's."""
+    job = SyntheticJob(ranks=2, steps=1, bucket_bytes=(4_000_000,), clocks=False)
+    write(tmp_path, [1, 9], job=job)
+    record_path(tmp_path, 0).unlink()
+    table = made(tmp_path, "buckets")
+    assert listed(table["called_ns"]) == [None]
+    assert listed(table["time"]) == [JOB.wall_ns + JOB.start_ns]
+
+
+def test_the_last_step_has_no_period_yet(tmp_path: Path) -> None:
+    """Only the next one knows it; bytes that nobody counted are not known either."""
+
+    def unsized(step: CompletedStep) -> CompletedStep:
+        record, buckets = step
+        return replace(record, wire_bytes=None), tuple(replace(b, wire_bytes=None) for b in buckets)
+
+    write(tmp_path, [1, 1], unsized)
+    steps = made(tmp_path, "steps")
+    assert listed(steps["period_ns"]) == [None, None]
+    assert listed(steps["wire_bytes"]) == [None, None]
+    assert listed(made(tmp_path, "buckets")["wire_bytes"]) == [None, None]
+
+
+def test_device_buckets_without_times_have_none(tmp_path: Path) -> None:
+    """The host knows when it called the hook, not when the result was there."""
+
+    def untimed(step: CompletedStep) -> CompletedStep:
+        record, buckets = step
+        return record, tuple(replace(b, device_type="cuda", stages=()) for b in buckets)
+
+    write(tmp_path, [1, 1], untimed)
+    table = made(tmp_path, "buckets")
+    assert listed(table["done_ns"]) == [None, None]
+    assert listed(table["duration_ns"]) == [None, None]
+    assert listed(table["called_ns"]) == [JOB.start_ns] * 2
+
+
+def test_an_exception_and_an_error_stand_with_their_bucket(tmp_path: Path) -> None:
+    """All others have none."""
+    write_job(SyntheticJob(ranks=1, steps=2, error=0.25, error_every=2), tmp_path)
+    table = made(tmp_path, "buckets")
+    known = [one for one in listed(table["error_relative_l2"]) if one == one]  # noqa: PLR0124
+    assert known == [0.25 * (1 + 1 / 8)]  # as SyntheticJob makes it of bucket 1
+    assert set(listed(table["exception"])) == {None}

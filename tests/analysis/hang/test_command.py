@@ -1,0 +1,168 @@
+"""``hooktrace hang RUN``: what it prints, and the exit code that a job's end can assert."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from hooktrace.__main__ import main
+from hooktrace.records.files import record_path
+from hooktrace.testing.synthetic import SyntheticJob, write_job
+from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
+from tests.distributed.harness import REPOSITORY
+from tests.docs.pages import Page
+
+JOB = SyntheticJob(steps=20)
+
+
+def call(*arguments: object) -> Result:
+    """Run the command line."""
+    return CliRunner().invoke(main, ["hang", *map(str, arguments)])
+
+
+def end_after(folder: Path, rank: int, step: int) -> None:
+    """Cut a rank's file after the line of a step, as a killed process leaves it."""
+    path = record_path(folder, rank)
+    lines = path.read_text().splitlines(keepends=True)
+    steps = [i for i, line in enumerate(lines) if '"kind":"step"' in line]
+    path.write_text("".join(lines[: steps[step - 1] + 1]))
+
+
+@pytest.mark.parametrize(
+    ("hang", "code"),
+    [
+        (SyntheticHang(step=12), 1),
+        (SyntheticHang(step=12, killed=(2,)), 1),
+        (SyntheticHang(step=1, closed=False), 1),
+        (SyntheticHang(step=12, went_on_after_s=42), 0),
+    ],
+    ids=["lasts", "killed", "in the first step", "went on"],
+)
+def test_the_first_line_is_the_sentence(tmp_path: Path, hang: SyntheticHang, code: int) -> None:
+    """Once, whoever has it; of ranks that could not write, how far they came."""
+    record = write_hung_job(JOB, hang, tmp_path)
+    result = call(tmp_path)
+    assert result.exit_code == code
+    assert result.output.splitlines()[0] == record.message
+    assert result.output.count(record.message) == 1
+    assert ("last whole step: 11 of synthetic" in result.output) == bool(hang.killed)
+    assert "train.py" not in result.output
+
+
+def test_stacks_are_shown_on_demand(tmp_path: Path) -> None:
+    """Of every rank, with its process."""
+    write_hung_job(JOB, SyntheticHang(step=12), tmp_path)
+    lines = call(tmp_path, "--stacks").output.splitlines()
+    at = lines.index("  rank 2 (pid 1002 on host-0, running)")
+    assert lines[at + 1 : at + 4] == [
+        "    MainThread",
+        "      train.py:12 main",
+        "      data.py:88 next_batch",
+    ]
+
+
+def test_dumps_of_this_run_are_named(tmp_path: Path) -> None:
+    """Where the tracers were to leave them; not one of a run before, nor of another hang."""
+    record = write_hung_job(JOB, SyntheticHang(step=12), tmp_path)
+    folder = record_path(tmp_path, 0).parent
+    for name, seconds in (
+        ("hang000-rank00000", 1),
+        ("hang000-rank00001", -1),
+        ("hang001-rank0", 1),
+    ):
+        path = folder / f"{name}.txt"
+        path.touch()
+        os.utime(path, ns=(0, record.since_wall_ns + seconds * 10**9))
+    output = call(tmp_path, "--stacks").output
+    assert [line for line in output.splitlines() if "dump" in line] == [
+        f"  dump      {folder / 'hang000-rank00000.txt'}"
+    ]
+    assert "dump" not in call(tmp_path).output
+
+
+def test_json_has_what_the_tracer_returns(tmp_path: Path) -> None:
+    """The fields of the record, the remedy, and whether it ended."""
+    record = write_hung_job(JOB, SyntheticHang(step=12, killed=(2,)), tmp_path)
+    result = call(tmp_path, "--json")
+    content = json.loads(result.output)
+    (hang,) = content["hangs"]
+    assert result.exit_code == 1
+    for name in ("kind", "model", "hook", "step", "bucket", "since_ns", "since_wall_ns", "message"):
+        assert hang[name] == getattr(record, name)
+    assert (hang["ranks"], hang["waiting"], hang["recorded_by"]) == ([2], [0, 1, 3], [0, 1, 3])
+    assert (hang["ended"], hang["ended_after_ns"]) == (False, None)
+    assert hang["remedy"].startswith("look at the line")
+    assert [stacks["rank"] for stacks in hang["stacks"]] == [0, 1, 2, 3]
+    assert [(end["rank"], end["closed"]) for end in content["ranks"]] == [
+        (0, True), (1, True), (2, False), (3, True)
+    ]  # fmt: skip
+
+
+def test_a_run_without_a_hang_has_none(tmp_path: Path) -> None:
+    """Nothing else is said of files that were closed."""
+    write_job(JOB, tmp_path)
+    result = call(tmp_path)
+    assert (result.exit_code, result.output) == (0, "no hang is recorded in this run\n")
+    assert json.loads(call(tmp_path, "--json").output)["hangs"] == []
+
+
+def test_killed_ranks_that_stopped_together_are_no_hang(tmp_path: Path) -> None:
+    """But it is said that the files have no end."""
+    write_job(JOB, tmp_path)
+    for rank in range(4):
+        end_after(tmp_path, rank, 9)
+    result = call(tmp_path)
+    first, *others = result.output.splitlines()
+    assert (result.exit_code, first, len(others)) == (0, "no hang is recorded in this run", 4)
+    assert all("last whole step: 9 of synthetic" in line for line in others)
+    assert all("killed, or it still runs" in line for line in others)
+
+
+def test_ranks_that_stopped_apart_are_told_and_not_explained(tmp_path: Path) -> None:
+    """What the files say: who is behind, and who has no end; the exit code is one of its own."""
+    write_job(JOB, tmp_path)
+    end_after(tmp_path, 2, 9)
+    for rank in (0, 1):
+        end_after(tmp_path, rank, 10)
+    record_path(tmp_path, 3).unlink()
+    result = call(tmp_path)
+    first, *others = result.output.splitlines()
+    assert result.exit_code == 3
+    assert first == (
+        "no hang is recorded in this run, but its ranks' files end apart: rank 2 with step 9, "
+        "others with step 10 of synthetic"
+    )
+    assert others[-1] == "  no file   of rank 3; the run has 4 ranks"
+    behind = json.loads(call(tmp_path, "--json").output)["behind"]
+    assert behind == [{"model": "synthetic", "ranks": [2], "step": 9, "furthest": 10}]
+
+
+def test_ranks_that_were_closed_apart_are_no_hang(tmp_path: Path) -> None:
+    """They ended in order, as where one makes fewer steps."""
+    write_job(JOB, tmp_path)
+    path = record_path(tmp_path, 1)
+    lines = path.read_text().splitlines(keepends=True)
+    at = max(i for i, line in enumerate(lines) if '"kind":"step"' in line)
+    path.write_text("".join([*lines[:at], *lines[at + 1 :]]))
+    result = call(tmp_path)
+    assert result.exit_code == 0
+    assert "rank 1    last whole step: 19 of synthetic" in result.output
+
+
+def test_the_docs_show_what_it_prints(tmp_path: Path) -> None:
+    """The very lines."""
+    write_hung_job(SyntheticJob(steps=130), SyntheticHang(step=120, killed=(2,)), tmp_path)
+    blocks = Page(REPOSITORY / "docs" / "troubleshooting.md").blocks
+    shown = [block.text for block in blocks if block.text.startswith("bucket 5 of step 120")]
+    assert [text.strip() for text in shown] == [call(tmp_path).output.strip()]
+
+
+def test_what_cannot_be_read_is_no_hang_either(tmp_path: Path) -> None:
+    """Exit code 2, as everywhere."""
+    result = call(tmp_path)
+    assert result.exit_code == 2
+    assert "there is no record file in" in result.stderr

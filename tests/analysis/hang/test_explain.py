@@ -1,0 +1,101 @@
+"""The lines that explain a hang: nothing in them that the files do not say."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from msgspec.structs import replace
+
+from hooktrace.analysis.hang.ends import RankEnd
+from hooktrace.analysis.hang.explain import hang_lines, missing_lines
+from hooktrace.analysis.timeline import Hang
+from hooktrace.testing.synthetic import SyntheticJob
+from hooktrace.testing.synthetic_hangs import SyntheticHang
+
+RECORD = SyntheticHang(step=120).record(SyntheticJob(), 5_000_000_000)
+HANG = Hang(
+    record=RECORD,
+    start=RECORD.since_ns,
+    end=None,
+    last_word=None,
+    went_on=False,
+    ranks=(0, 1, 2, 3),
+)
+
+
+def rows(hang: Hang) -> dict[str, str]:
+    """Return the rows below the sentence by their name."""
+    _, *lines = hang_lines(hang, [])
+    return {line[:11].strip(): line[12:] for line in lines}
+
+
+def test_what_is_known_stands_in_rows() -> None:
+    """The sentence first."""
+    assert next(hang_lines(HANG, [])) == RECORD.message
+    assert rows(HANG) == {
+        "what": "A rank is busy elsewhere: loading data, writing a checkpoint, evaluating (busy)",
+        "where": "synthetic, allreduce_hook, step 120, bucket 5",
+        "waits": "ranks 0, 1, 3",
+        "for": "rank 2",
+        "since": "2026-11-18 11:06:45.000 UTC",
+        "ended": "no end of it is recorded",
+        "remedy": "look at the line it is at; have all ranks do it together, or wrap it in "
+        "tracer.pause_watchdog() where it may take that long",
+        "recorded": "in the files of ranks 0 to 3",
+    }
+
+
+def test_what_is_not_known_is_said() -> None:
+    """Nobody is named, and a kind of a newer hooktrace has no remedy here."""
+    record = replace(
+        RECORD, kind="solar_flare", model="", hook="", ranks=(), waiting=(), bucket=-1, stacks=()
+    )
+    hang = dataclasses.replace(HANG, record=record, ranks=(3,))
+    found = rows(hang)
+    assert "remedy" not in found
+    assert (found["waits"], found["for"]) == ("nobody known", "not known")
+    assert found["where"] == "step 120"
+    assert found["recorded"] == "in the file of rank 3"
+    assert [*hang_lines(hang, [], stacks=True)][-1] == "  stacks    none are recorded"
+
+
+def test_a_remedy_is_said_once() -> None:
+    """A message ends in what to do; the first line is the sentence alone."""
+    record = replace(RECORD, message=f"{RECORD.message}; {rows(HANG)['remedy']}\nand more")
+    hang = dataclasses.replace(HANG, record=record)
+    assert next(hang_lines(hang, [])) == RECORD.message
+    assert rows(hang) == rows(HANG)
+
+
+def test_how_its_end_is_known_is_said() -> None:
+    """By a record, or by the steps alone."""
+    over = dataclasses.replace(HANG, end=HANG.start + 42_000_000_000, went_on=True)
+    assert rows(over)["ended"] == "it went on after 42 s, by the steps that follow"
+    assert rows(dataclasses.replace(over, last_word=""))["ended"] == "it went on after 42 s"
+
+
+def test_a_rank_whose_file_lacks_the_record_is_named() -> None:
+    """With how far it came."""
+    end = RankEnd(rank=2, host=None, last=(), closed=False)
+    *_, last = hang_lines(dataclasses.replace(HANG, ranks=(0, 1, 3)), [end])
+    assert last == (
+        "  rank 2    its file does not have it; last whole step: no whole step; the file has no "
+        "end: the process was killed, or it still runs"
+    )
+
+
+def test_times_of_a_damaged_file_do_no_harm() -> None:
+    """There is no such year."""
+    record = replace(RECORD, since_wall_ns=1 << 62)
+    assert rows(dataclasses.replace(HANG, record=record))["since"].startswith("2116-")
+    record = replace(RECORD, since_wall_ns=-(1 << 62))
+    assert rows(dataclasses.replace(HANG, record=record))["since"].startswith("1823-")
+
+
+def test_ranks_without_a_file_of_the_run_are_named() -> None:
+    """Apart from those whose file is of another run."""
+    assert [*missing_lines([0, 1], [3], 5)] == [
+        "  no file   of ranks 2, 4; the run has 5 ranks",
+        "  left out  the file of rank 3, of another run",
+    ]
+    assert [*missing_lines([0, 1], [], 2)] == []

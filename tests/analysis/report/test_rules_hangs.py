@@ -1,0 +1,111 @@
+"""What the report says of hangs: on top where they did not end, once, and of no step twice."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from typer.testing import CliRunner
+
+from hooktrace.__main__ import main
+from hooktrace.analysis.report import build_report
+from hooktrace.analysis.timeline import load
+from hooktrace.records.codec import RecordEncoder
+from hooktrace.records.files import find_records, record_path
+from hooktrace.testing.synthetic import SyntheticJob, write_job
+from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
+from tests.analysis.report.jobs import facts_of, found_in, report_of
+
+JOB = SyntheticJob(steps=30)
+S = 1_000_000_000
+
+
+def test_a_hang_without_end_is_on_top(tmp_path: Path) -> None:
+    """Before what is wrong with gradients, with the rank that all wait for, and what to do."""
+    write_hung_job(JOB, SyntheticHang(step=12), tmp_path)
+    first, *others = found_in(tmp_path)
+    assert (first.rule, first.severity, first.is_wrong) == ("ranks_hung", "fail", True)
+    assert (first.rank, first.bucket, first.gain_ns) == (2, 5, None)
+    assert first.sentence == (
+        "Bucket 5 of step 12 has waited 31 s on ranks 0, 1, 3 for rank 2, which is in "
+        "`data.py:88 next_batch`, 1 step behind."
+    )
+    assert first.evidence == (
+        "a rank is busy elsewhere: loading data, writing a checkpoint, evaluating",
+        "no end of it is recorded",
+        "recorded in the files of ranks 0 to 3; hooktrace hang says more",
+    )
+    assert first.remedy.startswith("Look at the line it is at; have")
+    assert "ranks_hung" not in [one.rule for one in others]
+
+
+def test_a_hang_that_went_on_is_milder_and_told_once(tmp_path: Path) -> None:
+    """It has what it cost; neither a stall nor a slow step tells of it again."""
+    write_hung_job(JOB, SyntheticHang(step=12, went_on_after_s=42), tmp_path)
+    found = {one.rule: one for one in found_in(tmp_path)}
+    hang = found["ranks_hung"]
+    assert (hang.severity, hang.is_wrong) == ("warn", False)
+    assert hang.gain_ns == pytest.approx(42 * S / 29)
+    assert hang.evidence[1] == "it went on after 42 s"
+    assert {"steps_stalled", "slow_steps_cost"}.isdisjoint(found)
+
+
+def test_statistics_are_those_of_the_other_steps(tmp_path: Path) -> None:
+    """Also the latest ones, that the hang made later."""
+    write_job(JOB, tmp_path / "quiet")
+    write_hung_job(JOB, SyntheticHang(step=12, went_on_after_s=42), tmp_path / "hung")
+    quiet, hung = facts_of(tmp_path / "quiet"), facts_of(tmp_path / "hung")
+    assert (quiet.steps, hung.steps, hung.probed) == (30, 29, 0)
+    assert quiet.period is not None
+    assert hung.period is not None
+    assert hung.exposed is not None
+    assert hung.period.p95 == pytest.approx(quiet.period.p95, rel=0.01)
+    assert hung.exposed.p95 < 0.01 * S
+    assert hung.late == quiet.late
+
+
+def test_other_stalls_are_told_still(tmp_path: Path) -> None:
+    """The hang takes its own step only."""
+    job = SyntheticJob(steps=30, late_ms={1: 3000.0}, late_every=25)
+    write_hung_job(job, SyntheticHang(step=12, went_on_after_s=42), tmp_path)
+    (stalled,) = [one for one in found_in(tmp_path) if one.rule == "steps_stalled"]
+    assert stalled.sentence.startswith("2 steps stalled, steps 1, 26:")
+
+
+def test_a_hang_in_the_first_step_is_told_without_any_statistics(tmp_path: Path) -> None:
+    """The model has no step that has settled, so it stands with the run."""
+    write_hung_job(JOB, SyntheticHang(step=1), tmp_path)
+    report = report_of(tmp_path)
+    assert report.models == []
+    (finding,) = report.findings
+    assert finding.sentence.startswith("Bucket 5 of step 1 has waited 31 s")
+
+
+def test_a_hang_outside_of_all_hooks_is_told_with_the_run(tmp_path: Path) -> None:
+    """At a barrier before any step no model is known; with --model it is not asked for."""
+    record = write_hung_job(JOB, SyntheticHang(step=12), tmp_path)
+    other = replace(record, hang=1, model="", hook="", step=0, bucket=-1, message="rank 0 waits")
+    with record_path(tmp_path, 0).open("ab") as file:
+        file.write(RecordEncoder().record(other))
+    (finding,) = report_of(tmp_path).findings
+    assert (finding.sentence, finding.bucket) == ("Rank 0 waits.", None)
+    assert build_report(load(find_records(tmp_path)), model=JOB.model).findings == []
+
+
+def test_terminal_page_and_json_have_it(tmp_path: Path) -> None:
+    """In the same words."""
+    write_hung_job(JOB, SyntheticHang(step=12), tmp_path)
+    page = tmp_path / "report.html"
+    printed = CliRunner().invoke(main, ["report", str(tmp_path), "--html", str(page)])
+    assert printed.exit_code == 0, printed.output
+    text = " ".join(printed.output.split())
+    assert "hang Bucket 5 of step 12 has waited 31 s" in text
+    html = page.read_text()
+    assert "Bucket 5 of step 12 has waited 31 s" in html
+    assert "<div class=gain>hang" in html
+    content = json.loads(CliRunner().invoke(main, ["report", str(tmp_path), "--json"]).output)
+    (model,) = content["models"]
+    assert model["findings"][0]["severity"] == "fail"
+    assert model["facts"]["hangs"][0]["waiting"] == [0, 1, 3]

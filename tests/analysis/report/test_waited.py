@@ -1,0 +1,109 @@
+"""What a report says of waiting: how long, for whom in how many steps, or why nobody knows."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from hooktrace.analysis.report.settled import settled_steps
+from hooktrace.analysis.report.step_arrays import StepArrays
+from hooktrace.analysis.timeline import load
+from hooktrace.records import CompletedStep, Stage
+from hooktrace.records.files import find_records, record_path
+from hooktrace.testing.synthetic import SyntheticJob, write_job
+from tests.analysis.report.jobs import MS, QUIET, facts_of, model_of, write_changed
+
+LATE = dataclasses.replace(QUIET, ranks=4, steps=30, late_ms={2: 7.0}, late_from=3)
+
+
+def arrays_of(folder: Path) -> StepArrays:
+    found = settled_steps(load(find_records(folder)), "synthetic")
+    assert found is not None
+    return found
+
+
+def test_who_is_waited_for_and_how_often(tmp_path: Path) -> None:
+    """Rank 2 is 7 ms late from bucket 3 on, in two of three steps."""
+    model = model_of(dataclasses.replace(LATE, late_every=3), tmp_path)
+    assert model.buckets[2].waits_for is None
+    assert model.buckets[4].waits_for is None, "in a third of the steps it is late"
+    model = model_of(LATE, tmp_path / "each")
+    assert [b.waits_for and (b.waits_for.rank, b.waits_for.share) for b in model.buckets] == [
+        *[None] * 3, *[(2, 1.0)] * 5,
+    ]  # fmt: skip
+    assert (model.buckets[4].wait_ns, model.wait_unknown) == (7 * MS, None)
+
+
+def test_a_missing_rank_may_be_the_last_one(tmp_path: Path) -> None:
+    write_job(LATE, tmp_path)
+    record_path(tmp_path, 3).unlink()
+    model = facts_of(tmp_path)
+    assert {(b.wait_ns, b.transfer_ns, b.waits_for) for b in model.buckets} == {(None,) * 3}
+    assert model.wait_unknown is not None
+    assert model.wait_unknown.startswith("3 of 4 ranks have a file here")
+
+
+def test_of_several_rounds_each_has_its_own_wait(tmp_path: Path) -> None:
+    """A second, short collective after the first: the wait is the first one's alone."""
+
+    def twice(rank: int, completed: CompletedStep) -> CompletedStep:
+        step, buckets = completed
+        return step, tuple(replace(b, stages=_second_round(b.stages)) for b in buckets)
+
+    write_changed(tmp_path, LATE, twice)
+    arrays = arrays_of(tmp_path)
+    track, rows = arrays.rows_of_step(0, 5)
+    row, place = rows[4]
+    first = track.buckets.first_stage[row]
+    of_stages = [
+        arrays.waited.of_stage((0, 5, place), first + k) for k in range(track.buckets.stages[row])
+    ]
+    assert [ns for ns in of_stages if ns] == [7 * MS]
+    assert arrays.waited.ns[0, 5, place] == 7 * MS
+
+
+def _second_round(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
+    *before, wire, end = stages
+    middle = wire.end_ns - MS
+    first, second = replace(wire, end_ns=middle), replace(wire, start_ns=middle)
+    return (*before, first, second, end)
+
+
+def test_collectives_that_not_all_are_in_have_no_last_rank(tmp_path: Path) -> None:
+    """Ranks 0 and 1 are done with a bucket before the others begin it: groups of two."""
+
+    def early(rank: int, completed: CompletedStep) -> CompletedStep:
+        step, buckets = completed
+        return completed if rank > 1 else (step, tuple(map(_short, buckets)))
+
+    write_changed(tmp_path, dataclasses.replace(LATE, late_ms={2: 7.0, 3: 7.0}, late_from=0), early)
+    model = facts_of(tmp_path)
+    assert model.wait_unknown == "no collective had all ranks in it at once"
+    assert {b.wait_ns for b in model.buckets} == {None}
+
+
+def _short(bucket):  # type: ignore[no-untyped-def]
+    *before, wire, end = bucket.stages
+    done = wire.start_ns + MS
+    stages = *before, replace(wire, end_ns=done), replace(end, start_ns=done, end_ns=done)
+    return replace(bucket, stages=stages, done_ns=done)
+
+
+@pytest.mark.parametrize("clocks", [True, False])
+def test_transfer_and_wait_are_the_wire_time(tmp_path: Path, clocks: bool) -> None:
+    """On each rank, in each step; without clocks nobody is named."""
+    write_job(dataclasses.replace(LATE, clocks=clocks, jitter_ms=0.2), tmp_path)
+    arrays = arrays_of(tmp_path)
+    waited, wire = arrays.waited.ns, arrays.stages["wire"]
+    assert (waited >= 0).all()
+    assert (waited <= wire).all()
+    assert (waited[2] < 1 * MS).all()
+    assert np.isnan(arrays.waited.whom[:, 4]).all() == (not clocks)
+
+
+def test_one_rank_waits_for_nobody(tmp_path: Path) -> None:
+    assert model_of(SyntheticJob(ranks=1, steps=9), tmp_path).wait_unknown == "there is one rank"

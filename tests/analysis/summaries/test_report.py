@@ -1,0 +1,82 @@
+"""The report of summaries beside the one that has all ranks side by side."""
+
+from __future__ import annotations
+
+from functools import reduce
+from pathlib import Path
+
+import pytest
+
+from hooktrace.analysis.report import RunReport
+from hooktrace.analysis.summaries import Summary, report_of
+from hooktrace.records.files import record_path
+from hooktrace.testing.synthetic import SyntheticJob
+from tests.analysis.report.jobs import report_of as full_report
+from tests.analysis.summaries.runs import read, report_on, summaries_of
+
+pytest.importorskip("datasketches")
+JOB = SyntheticJob(
+    ranks=4, steps=120, late_ms={2: 15.0}, error=0.02, slow_every=37,
+    bucket_bytes=(4_000_000,) * 5 + (400_000, 20_000_000),
+)  # fmt: skip
+
+
+@pytest.fixture
+def both(tmp_path: Path) -> tuple[RunReport, RunReport]:
+    mine = report_on(JOB, tmp_path)
+    return mine, full_report(tmp_path)
+
+
+def test_the_same_findings(both: tuple[RunReport, RunReport]) -> None:
+    """With the same rules, ranks and buckets, and gains that are near."""
+    mine, full = (report.models[0].findings for report in both)
+    told = [(one.rule, one.rank, one.bucket) for one in mine]
+    assert told == [(one.rule, one.rank, one.bucket) for one in full]
+    assert ("ranks_wait", 2, 0) in told
+    for one, other in zip(mine, full, strict=True):
+        assert one.gain_ns == pytest.approx(other.gain_ns, rel=0.05), one.rule
+
+
+def test_the_same_numbers(both: tuple[RunReport, RunReport]) -> None:
+    """Of the model, of each bucket and of each rank; a rank's own are exact."""
+    mine, full = (report.models[0].facts for report in both)
+    for field in ("busy_ns", "wire_bytes", "overlap", "steps", "probed", "gradient_bytes"):
+        assert getattr(mine, field) == pytest.approx(getattr(full, field), rel=0.01), field
+    for one, other in zip(mine.buckets, full.buckets, strict=True):
+        for field in ("ready_ns", "transfer_ns", "wait_ns", "call_ns", "busbw_bytes_per_second"):
+            assert getattr(one, field) == pytest.approx(getattr(other, field), rel=0.03), field
+        assert (one.waits_for, one.largest, one.is_last) == (
+            other.waits_for, other.largest, other.is_last,
+        )  # fmt: skip
+    for mine_of, other_of in zip(mine.ranks, full.ranks, strict=True):
+        assert mine_of.period_ns == other_of.period_ns
+        assert mine_of.exposed_ns == other_of.exposed_ns
+        assert mine_of.lag_ns == pytest.approx(other_of.lag_ns, abs=1e5)
+
+
+def test_it_says_what_it_does_not_know(both: tuple[RunReport, RunReport]) -> None:
+    mine, _ = both
+    assert "percentiles over all ranks are of sketches" in mine.missing[-2]
+    assert mine.missing[-1].startswith("not known from summaries: which stage and rank held up")
+    (late,) = [one for one in mine.models[0].findings if one.rank == 2]
+    assert "behind the mean of the others" in " ".join(late.evidence)
+
+
+def test_a_rank_without_a_file(tmp_path: Path) -> None:
+    """Nobody knows whom the others waited for."""
+    summaries_of(JOB, tmp_path)
+    record_path(tmp_path, 3).unlink()
+    parts, shared = read(JOB, tmp_path)
+    report = report_of(reduce(Summary.merged, parts), shared)
+    assert report.missing[0].startswith("rank 3: no record file")
+    facts = report.models[0].facts
+    assert (facts.is_whole, facts.wait_unknown) == (
+        False, "3 of 4 ranks have steps here, and the last one may be among the others",
+    )  # fmt: skip
+    assert {bucket.wait_ns for bucket in facts.buckets} == {None}
+
+
+def test_an_anomaly_of_any_rank(tmp_path: Path) -> None:
+    report = report_on(SyntheticJob(ranks=3, steps=12, anomaly_rank=2), tmp_path)
+    (wrong,) = [one for one in report.models[0].findings if one.is_wrong]
+    assert (wrong.rule, wrong.rank) == ("nonfinite_gradient", 2)

@@ -1,0 +1,120 @@
+"""Hangs in the picture: who waits, where, until when, and who is waited for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from hooktrace.analysis.tensorboard_plugin.lane_rows import MAX_ROWS
+from hooktrace.analysis.tensorboard_plugin.level_of_detail import picture
+from hooktrace.analysis.tensorboard_plugin.run_summary import summary_of
+from hooktrace.analysis.tensorboard_plugin.scene import Scene, scene_of
+from hooktrace.analysis.timeline import load
+from hooktrace.records.codec import RecordEncoder
+from hooktrace.records.files import find_records, record_path
+from hooktrace.testing.synthetic import SyntheticJob
+from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
+from tests.exporters.records_sample import make_anomaly
+
+JOB = SyntheticJob(steps=20)
+S = 1_000_000_000
+
+
+def scene_in(folder: Path) -> Scene:
+    """Return the scene of the only model in a folder."""
+    timeline = load(find_records(folder))
+    (model,) = timeline.models
+    return scene_of(timeline, model)
+
+
+def scene_with(folder: Path, hang: SyntheticHang, job: SyntheticJob = JOB) -> Scene:
+    """Return the scene of a job that hung."""
+    write_hung_job(job, hang, folder)
+    return scene_in(folder)
+
+
+def test_a_hang_without_end_is_open_on_all_that_have_a_part_in_it(tmp_path: Path) -> None:
+    """In the bucket's row of those that wait, and over all rows of the one that they wait for."""
+    scene = scene_with(tmp_path, SyntheticHang(step=12, killed=(2,)))
+    last = max(int(rank.buckets.end.max()) for rank in scene.ranks)
+    found = picture(scene, 0, scene.extent, 1000)
+    bars = {rank["rank"]: rank["hangs"] for rank in found["ranks"]}
+    ((bar,), (_,), (missing,), (_,)) = bars.values()
+    assert [(b["lane"], b["waits"]) for (b,) in bars.values()] == [
+        (5, True), (5, True), (None, False), (5, True)
+    ]  # fmt: skip
+    assert bar["end"] is None
+    assert last < bar["start"] < scene.extent
+    assert bar["text"] == (
+        "bucket 5 of step 12 has waited 31 s on ranks 0, 1, 3 for rank 2, which is in "
+        "`data.py:88 next_batch`, 1 step behind; no end of it is recorded"
+    )
+    assert bar["title"] == "hang, step 12: rank 0 waits"
+    assert missing["title"] == "hang, step 12: rank 2 is waited for"
+
+
+def test_one_that_went_on_ends_where_it_did(tmp_path: Path) -> None:
+    """And is in no picture of later steps; the run is as long as before."""
+    scene = scene_with(tmp_path, SyntheticHang(step=12, went_on_after_s=42))
+    (bar,) = scene.ranks[0].hangs
+    assert bar.end == bar.start + 42 * S
+    assert scene.extent == max(int(rank.steps.end.max()) for rank in scene.ranks)
+    assert picture(scene, bar.end + 1, scene.extent, 1000)["ranks"][0]["hangs"] == []
+    assert len(picture(scene, bar.end - 1, scene.extent, 1000)["ranks"][0]["hangs"]) == 1
+
+
+def test_a_hang_in_the_first_step_has_a_picture(tmp_path: Path) -> None:
+    """Of nothing but the hang, which begins it."""
+    scene = scene_with(tmp_path, SyntheticHang(step=1))
+    assert (scene.extent, scene.lanes) == (S, 6)
+    assert [bar.start for bar in scene.ranks[3].hangs] == [0]
+    assert len(picture(scene, 0, scene.extent, 1000)["ranks"][1]["hangs"]) == 1
+
+
+def test_of_many_buckets_the_row_is_one_that_there_is(tmp_path: Path) -> None:
+    """The bucket's last one, else one of those that a lane has."""
+    job = SyntheticJob(steps=20, bucket_bytes=(100_000,) * 30)
+    scene = scene_with(tmp_path, SyntheticHang(step=12, bucket=20), job)
+    (bar,) = scene.ranks[0].hangs
+    assert bar.lane in set(scene.ranks[0].lane[scene.ranks[0].bucket == 20].tolist())
+    scene = scene_with(tmp_path, SyntheticHang(step=1, bucket=20), job)
+    assert scene.ranks[0].hangs[0].lane == MAX_ROWS - 1
+    assert scene.lanes == MAX_ROWS
+
+
+def test_ranks_that_wait_for_each_other_are_both(tmp_path: Path) -> None:
+    """And where no call waits, all rows of the rank do."""
+    record = write_hung_job(JOB, SyntheticHang(step=12), tmp_path)
+    other = replace(record, hang=1, bucket=-1, ranks=(0, 1), waiting=(0, 1))
+    with record_path(tmp_path, 0).open("ab") as file:
+        file.write(RecordEncoder().record(other))
+    bars = scene_in(tmp_path).ranks[1].hangs
+    assert [(bar.lane, bar.waits) for bar in bars] == [(5, True), (None, False), (None, True)]
+
+
+def test_hangs_lead_the_list_of_anomalies(tmp_path: Path) -> None:
+    """Once each, with whom they wait for."""
+    scene = scene_with(tmp_path, SyntheticHang(step=12))
+    summary = summary_of(scene)
+    (row,) = summary["anomalies"]
+    assert (row["kind"], row["step"], row["who"], row["at"]) == (
+        "hang", 12, "for rank 2", scene.ranks[0].hangs[0].start
+    )  # fmt: skip
+    assert summary["anomaly_count"] == 1
+
+
+def test_the_stall_of_a_hung_step_is_not_listed_once_more(tmp_path: Path) -> None:
+    """Each rank marks it; other stalls stay."""
+    write_hung_job(JOB, SyntheticHang(step=12, went_on_after_s=42), tmp_path)
+    stalls = [
+        replace(make_anomaly(step, kind="stall"), model=JOB.model, time_ns=S) for step in (12, 15)
+    ]
+    with record_path(tmp_path, 0).open("ab") as file:
+        file.write(b"".join(map(RecordEncoder().record, stalls)))
+    summary = summary_of(scene_in(tmp_path))
+    assert [(row["kind"], row["step"]) for row in summary["anomalies"]] == [
+        ("hang", 12),
+        ("stall", 15),
+    ]
+    assert summary["anomaly_count"] == 2

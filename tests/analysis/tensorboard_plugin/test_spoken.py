@@ -1,0 +1,37 @@
+"""A bucket in a sentence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hooktrace.analysis.tensorboard_plugin.bucket_detail import bucket_detail, row_of
+from hooktrace.analysis.tensorboard_plugin.scene import scene_of
+from hooktrace.analysis.timeline import load
+from hooktrace.records.files import find_records
+from hooktrace.testing.synthetic import SyntheticJob, write_job
+
+
+def spoken(folder: Path, job: SyntheticJob, rank: int) -> str:
+    write_job(job, folder)
+    made = scene_of(load(find_records(folder)), job.model)
+    text: str = bucket_detail(made, rank, row_of(made, rank, 3, 0))["spoken"]
+    return text
+
+
+def test_who_waits_and_for_whom(tmp_path: Path) -> None:
+    """The rank that waits, and the last one."""
+    job = SyntheticJob(ranks=3, steps=4, late_ms={1: 5.0}, jitter_ms=0.0, codec_ms=0.05)
+    text = spoken(tmp_path / "known", job, 0)
+    assert text == (
+        "rank 0, step 3, bucket 0: 9.70 ms, wire 9.60 ms, of which 5.00 ms waiting for rank 1, "
+        "compress 0.05 ms, decompress 0.05 ms"
+    )
+    assert "(waits for nobody: it is the last rank)" in spoken(tmp_path / "last", job, 1)
+
+
+def test_what_is_not_known_is_not_spoken_of_as_known(tmp_path: Path) -> None:
+    """Of one rank alone nothing, and without clocks not for whom."""
+    text = spoken(tmp_path / "one", SyntheticJob(ranks=1, steps=4), 0)
+    assert "(how much of it is waiting is not known, because there is one rank)" in text
+    text = spoken(tmp_path / "unknown", SyntheticJob(ranks=3, steps=4, clocks=False), 0)
+    assert "of which 0.05 ms waiting, " in text

@@ -1,0 +1,179 @@
+"""Critical paths: of steps whose truth is known, and properties of those of any."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hooktrace.analysis.timeline import UNKNOWN, CriticalPath, CriticalPaths, load
+from hooktrace.records.codec import RecordEncoder
+from hooktrace.records.files import find_records
+from hooktrace.records.lines import Losses
+from hooktrace.testing.synthetic import Moments, SyntheticJob, write_job
+from tests.analysis.timeline.files import write_ranks
+
+MS = 1_000_000
+Times = tuple[float, float, float, float, float]
+"""When a bucket was ready, encoded, sent, arrived and done, ms after the job's start."""
+
+
+def write(folder: Path, steps: Sequence[Sequence[Sequence[Times]]]) -> None:
+    """Write steps, of which each rank has these times of its buckets."""
+    job = SyntheticJob(
+        ranks=len(steps[0]), steps=len(steps), bucket_bytes=(4_000_000,) * len(steps[0][0])
+    )
+    texts = {}
+    for rank in range(job.ranks):
+        base = job.start_ns - job.offset_ns(rank)
+        encoder = RecordEncoder()
+        records = [job.run(rank), job.layout(), *job.clock_records(rank)]
+        text = b"".join(map(encoder.record, records))
+        for number, of_ranks in enumerate(steps, 1):
+            moments = [Moments(*(base + int(t * MS) for t in times)) for times in of_ranks[rank]]
+            step, buckets = job.step(number, moments)
+            text += encoder.buckets(buckets) + encoder.record(step)
+        texts[rank] = (text + encoder.record(Losses(closed=True))).decode()
+    write_ranks(folder, texts)
+
+
+def path_of(folder: Path, step: int = 1) -> CriticalPath:
+    return CriticalPaths(load(find_records(folder)), "synthetic").of(step)
+
+
+def told(path: CriticalPath) -> list[tuple[str, int, int, float]]:
+    """Return kind, rank, bucket and ms of each segment."""
+    return [(s.kind, s.rank, s.bucket, (s.end - s.start) / MS) for s in path.segments]
+
+
+def test_it_leads_through_the_rank_that_was_last(tmp_path: Path) -> None:
+    early, late = [(0, 1, 1, 30, 32)], [(10, 12, 12, 30, 31)]
+    write(tmp_path, [[early, late, early]])
+    path = path_of(tmp_path)
+    assert told(path) == [
+        ("compute", 1, 0, 10), ("compress", 1, 0, 2), ("transfer", UNKNOWN, 0, 18),
+        ("decompress", UNKNOWN, 0, 2),
+    ]  # fmt: skip
+    assert path.end - path.start == 32 * MS
+
+
+def test_compute_reaches_back_to_the_end_of_the_step_before(tmp_path: Path) -> None:
+    first = [[(0, 1, 1, 30, 32)], [(10, 12, 12, 30, 31)]]
+    second = [[(60, 61, 61, 90, 91)], [(50, 51, 51, 90, 92)]]
+    write(tmp_path, [first, second])
+    path = path_of(tmp_path, 2)
+    assert told(path) == [
+        ("compute", 0, 0, 28), ("compress", 0, 0, 1), ("transfer", UNKNOWN, 0, 29),
+        ("decompress", 1, 0, 2),
+    ]  # fmt: skip
+    assert path.start == path_of(tmp_path, 1).end
+
+
+def test_a_queue_leads_to_the_call_that_held_the_worker(tmp_path: Path) -> None:
+    """Bucket 1 began when bucket 0's decompress was done."""
+    early = [(0, 1, 1, 40, 42), (5, 6, 42, 60, 61)]
+    late = [(10, 12, 12, 40, 43), (15, 16, 43, 60, 62)]
+    write(tmp_path, [[early, late]])
+    assert told(path_of(tmp_path)) == [
+        ("compute", 1, 0, 10), ("compress", 1, 0, 2), ("transfer", UNKNOWN, 0, 28),
+        ("decompress", 1, 0, 3), ("transfer", UNKNOWN, 1, 17), ("decompress", 1, 1, 2),
+    ]  # fmt: skip
+
+
+def test_a_queue_that_no_call_here_explains_stays_one(tmp_path: Path) -> None:
+    """Another model's collectives may have held the worker."""
+    write(tmp_path, [[[(0, 1, 8, 20, 21)], [(3, 4, 14, 20, 22)]]])
+    assert told(path_of(tmp_path)) == [
+        ("compute", 1, 0, 3), ("compress", 1, 0, 1), ("queue", 1, 0, 10),
+        ("transfer", UNKNOWN, 0, 6), ("decompress", 1, 0, 2),
+    ]  # fmt: skip
+
+
+def test_compress_of_earlier_buckets_is_not_backward(tmp_path: Path) -> None:
+    """The hook runs on the thread that runs backward."""
+    early = [(0, 1, 1, 8, 9), (5, 6, 6, 40, 41)]
+    late = [(2, 6, 6, 8, 9), (16, 19, 19, 40, 43)]
+    write(tmp_path, [[early, late]])
+    assert told(path_of(tmp_path)) == [
+        ("compute", 1, 1, 2), ("compress", 1, 0, 4), ("compute", 1, 1, 10),
+        ("compress", 1, 1, 3), ("transfer", UNKNOWN, 1, 21), ("decompress", 1, 1, 3),
+    ]  # fmt: skip
+
+
+def test_ranks_that_the_clocks_do_not_tell_apart_are_not_named(tmp_path: Path) -> None:
+    same = [(0.0, 1.0, 1.0, 20.0, 21.0)]
+    write(tmp_path, [[same, [(0.01, 1.01, 1.01, 20.01, 21.01)]]])
+    path = path_of(tmp_path)
+    assert {one.rank for one in path.segments} == {UNKNOWN}
+    assert {one.lane for one in path.segments} == {1}
+
+
+def test_it_says_why_there_is_none(tmp_path: Path) -> None:
+    write_job(SyntheticJob(ranks=3, steps=2), tmp_path / "part")
+    find_records(tmp_path / "part")[2][0].unlink()
+    assert "2 of 3 ranks have a file" in (path_of(tmp_path / "part").why_unknown or "")
+    write_job(SyntheticJob(ranks=3, steps=2, clocks=False), tmp_path / "clocks")
+    assert path_of(tmp_path / "clocks").why_unknown == "nobody measured the clock of ranks 1, 2"
+    write_job(SyntheticJob(ranks=3, steps=2), tmp_path / "all")
+    assert "0 of 3 ranks have step 9" in (path_of(tmp_path / "all", 9).why_unknown or "")
+    write(tmp_path / "apart", [[[(0, 1, 1, 9, 9)], [(10, 12, 12, 30, 31)]]])
+    path = path_of(tmp_path / "apart")
+    assert "which rank began the collective of bucket 0 last" in (path.why_unknown or "")
+
+
+_LENGTHS = st.floats(0, 20).map(lambda ms: round(ms, 6))
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> list[list[list[Times]]]:
+    """Return two steps of 2 or 3 ranks: whatever times, but that collectives end at once."""
+    ranks, buckets = draw(st.integers(2, 3)), draw(st.integers(1, 3))
+    steps, base = [], 0.0
+    for _ in range(2):
+        ready = [[base + draw(_LENGTHS) for _ in range(buckets)] for _ in range(ranks)]
+        own: list[list[Times]] = [[] for _ in range(ranks)]
+        for bucket in range(buckets):
+            encoded = [row[bucket] + draw(_LENGTHS) for row in ready]
+            sent = [at + draw(st.just(0.0) | _LENGTHS) for at in encoded]
+            end = max(sent) + draw(_LENGTHS)
+            for rank in range(ranks):
+                times = ready[rank][bucket], encoded[rank], sent[rank], end, end + draw(_LENGTHS)
+                own[rank].append(times)
+        steps.append(own)
+        base = max(times[-1] for of_rank in own for times in of_rank) + draw(_LENGTHS)
+    return steps
+
+
+@settings(max_examples=40, deadline=None)
+@given(jobs())
+def test_segments_are_contiguous_and_sum_up_to_the_step(job: list[list[list[Times]]]) -> None:
+    """Whatever the job, and the steps leave nothing out between them."""
+    with TemporaryDirectory() as folder:
+        write(Path(folder), job)
+        paths = [path_of(Path(folder), number) for number in (1, 2)]
+    for path in paths:
+        assert path.why_unknown is None
+        edges = [path.start, *(one.end for one in path.segments)]
+        assert [one.start for one in path.segments] == edges[:-1]
+        assert edges[-1] == path.end
+        assert all(one.start < one.end for one in path.segments)
+    first = min(times[0] for rank in job[0] for times in rank)
+    last = [max(times[-1] for rank in step for times in rank) for step in job]
+    assert paths[0].end - paths[0].start == pytest.approx((last[0] - first) * MS, abs=2)
+    assert paths[1].start == paths[0].end
+    assert paths[1].end - paths[1].start == pytest.approx((last[1] - last[0]) * MS, abs=2)
+
+
+def test_a_made_up_job_of_many_buckets_has_a_path_of_each_step(tmp_path: Path) -> None:
+    """And each sums up to its step."""
+    buckets = (4_000_000,) * 20
+    job = SyntheticJob(ranks=3, steps=9, bucket_bytes=buckets, slow_every=4, jitter_ms=0.5)
+    write_job(job, tmp_path)
+    paths = CriticalPaths(load(find_records(tmp_path)), "synthetic")
+    for step in range(1, 10):
+        path = paths.of(step)
+        assert sum(one.end - one.start for one in path.segments) == path.end - path.start > 0

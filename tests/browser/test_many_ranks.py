@@ -1,0 +1,238 @@
+"""64 ranks in the tab, one of them late: heat map, lanes, strip of the whole run, selection.
+
+One page serves all tests, and each leaves it as it found it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hooktrace.analysis.timeline import load
+from hooktrace.records.files import find_records
+from hooktrace.testing.synthetic import SyntheticJob, write_job
+
+from .one_page import one_page
+from .page import Timeline
+
+pytestmark = pytest.mark.browser
+
+LATE = 37
+JOB = SyntheticJob(
+    ranks=64, steps=12, late_ms={LATE: 12.0}, bucket_bytes=(1_000_000,) * 6, jitter_ms=0.1
+)
+HOTTEST = "#1a0f3c"
+
+
+@pytest.fixture(scope="module")
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("logs")
+    write_job(JOB, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def timeline(site: Path, browser: Any, logs: Path) -> Iterator[Timeline]:
+    with one_page(site, browser, logs, ".") as page:
+        yield page
+
+
+def choose(timeline: Timeline, selector: str, value: str) -> dict[str, Any]:
+    timeline.frame.select_option(selector, value)
+    return timeline.settle()
+
+
+def filter_by(timeline: Timeline, text: str) -> dict[str, Any]:
+    timeline.frame.fill("#filter", text)
+    return timeline.settle()
+
+
+def corner(timeline: Timeline, selector: str = "#lanes") -> tuple[float, float]:
+    box = timeline.frame.locator(selector).bounding_box()
+    return box["x"], box["y"]
+
+
+def heat_color(timeline: Timeline, rank: int, step: int) -> str:
+    found: str = timeline.frame.evaluate(
+        """([rank, step]) => {
+          const at = window.hooktraceTimeline.locateHeat(rank, step), ratio = devicePixelRatio;
+          const { data } = document.getElementById("heat-map").getContext("2d")
+            .getImageData(at.x * ratio, at.y * ratio, 1, 1);
+          return "#" + [...data].slice(0, 3).map((v) => v.toString(16).padStart(2, "0")).join("");
+        }""",
+        [rank, step],
+    )
+    return found
+
+
+def test_the_heat_map_shows_the_late_rank_and_leads_to_it(timeline: Timeline) -> None:
+    """Its cells are the hottest, the pointer is told what a cell is, and a click shows the step."""
+    timeline.press("h")
+    state = choose(timeline, "#heat-value", "lag")
+    assert (state["heat"]["isShown"], len(state["heat"]["rows"])) == (True, 64)
+    assert heat_color(timeline, LATE, 5) == HOTTEST
+    lightness = [
+        sum(int(heat_color(timeline, rank, 5)[i : i + 2], 16) for i in (1, 3, 5))
+        for rank in range(64)
+    ]
+    assert np.argmin(lightness) == LATE
+    assert sorted(lightness)[1] > lightness[LATE] + 200
+    at = timeline.frame.evaluate("() => window.hooktraceTimeline.locateHeat(37, 5)")
+    x, y = corner(timeline, "#heat-map")
+    timeline.page.mouse.move(x + at["x"], y + at["y"])
+    timeline.frame.wait_for_selector("#tooltip b")
+    assert re.search(r"rank 37, step 5: behind the middle rank 1[12]", timeline.text("#tooltip"))
+    assert "heat=lag" in timeline.page.url
+    timeline.page.mouse.down()
+    timeline.page.mouse.up()
+    timeline.wait("s.mode === 'free' && !s.heat.isShown")
+    shown = timeline.settle()
+    assert LATE in shown["lanes"]["visible"]
+    assert timeline.frame.input_value("#step") == "5"
+    timeline.press("0")
+    assert choose(timeline, "#sort", "rank")["mode"] == "fit"
+
+
+def test_order_filter_and_groups(timeline: Timeline) -> None:
+    """The late rank comes first with its host; a filter names ranks and hosts; a host folds."""
+    hosts = [f"host-{i}" for i in range(8)]
+    lanes = timeline.settle()["lanes"]
+    assert [i for i in lanes["items"] if isinstance(i, str)] == hosts
+    assert lanes["isStrip"]
+    assert choose(timeline, "#sort", "lateness")["lanes"]["items"][:3] == ["host-4", LATE, 32]
+    items = filter_by(timeline, "0-2, 12, host-4")["lanes"]["items"]
+    assert items == ["host-4", LATE, 32, 33, 34, 35, 36, 38, 39, "host-0", 0, 1, 2, "host-1", 12]
+    timeline.frame.uncheck("#hosts")
+    assert timeline.settle()["lanes"]["items"][:2] == [LATE, 0]
+    timeline.frame.check("#hosts")
+    timeline.settle()
+    x, y = corner(timeline)
+    top = timeline.settle()["lanes"]["top"]
+    timeline.page.mouse.click(x + 20, y + top + 8)
+    state = timeline.wait("s.lanes.items.length === 7")
+    assert state["lanes"]["items"][:2] == ["host-4", "host-0"]
+    timeline.page.mouse.click(x + 20, y + top + 8)
+    timeline.wait("s.lanes.items.length === 15")
+    filter_by(timeline, "")
+    choose(timeline, "#sort", "rank")
+
+
+def test_who_is_late_stays_in_sight(timeline: Timeline) -> None:
+    """Named at the edge that is nearer while its lane is not in the window; a click goes there."""
+    state = timeline.settle()
+    (edge,) = state["lateOutOfSight"]
+    assert edge["rank"] == LATE
+    assert LATE not in state["lanes"]["visible"]
+    x, y = corner(timeline)
+    timeline.page.mouse.click(x + edge["x"] + 9, y + edge["y"] + 5)
+    state = timeline.wait(f"s.lanes.visible.includes({LATE})")
+    assert state["lateOutOfSight"] == []
+    timeline.frame.focus("#scrollbar")
+    timeline.press("Home")
+
+
+def test_the_scrollbar_goes_through_all_ranks(timeline: Timeline) -> None:
+    """By its thumb, by pages, by keys, and it tells where it is."""
+    frame, mouse = timeline.frame, timeline.page.mouse
+    thumb = frame.locator("#scrollbar .thumb").bounding_box()
+    track = frame.locator("#scrollbar").bounding_box()
+    assert timeline.settle()["scroll"] == 0
+    x = thumb["x"] + thumb["width"] / 2
+    mouse.move(x, thumb["y"] + 10)
+    mouse.down()
+    mouse.move(x, thumb["y"] + 10 + (track["height"] - thumb["height"]) / 2, steps=3)
+    mouse.up()
+    most = float(frame.get_attribute("#scrollbar", "aria-valuemax"))
+    assert timeline.settle()["scroll"] == pytest.approx(most / 2, abs=4)
+    mouse.click(x, track["y"] + track["height"] - 3)
+    paged = timeline.settle()["scroll"]
+    assert paged == pytest.approx(min(most, most / 2 + 0.9 * track["height"]), abs=5)
+    assert timeline.press("End")["lanes"]["visible"][-1] == 63
+    assert float(frame.get_attribute("#scrollbar", "aria-valuenow")) == pytest.approx(most, abs=1)
+    assert timeline.press("PageUp")["scroll"] < most
+    assert timeline.press("Home")["lanes"]["visible"][1] == 0
+
+
+def test_the_strip_tells_the_whole_run_in_words(timeline: Timeline) -> None:
+    """Median, what 5 % are below and above, and who has the most."""
+    x, y = corner(timeline)
+    timeline.page.mouse.move(x + 600, y + 20)
+    timeline.frame.wait_for_selector("#tooltip p")
+    text = timeline.text("#tooltip")
+    assert re.search(r"Step \d+: exposed time [\d.]+ ms in the median", text)
+    assert re.search(r"5 % are below [\d.]+ ms and 5 % above [\d.]+ ms", text)
+    choose(timeline, "#bands", "period")
+    timeline.page.mouse.move(x + 602, y + 20)
+    timeline.frame.wait_for_function(
+        "() => document.getElementById('tooltip').textContent.includes('period')"
+    )
+    choose(timeline, "#bands", "exposed")
+
+
+def test_a_selection_counts_what_the_files_hold(timeline: Timeline, logs: Path) -> None:
+    """Shift and drag: of each bucket as many and as long as were ready in it; the same as CSV."""
+    state = timeline.settle()
+    x, y = corner(timeline)
+    mouse, keyboard = timeline.page.mouse, timeline.page.keyboard
+    keyboard.down("Shift")
+    mouse.move(x + 400, y + 300)
+    mouse.down()
+    mouse.move(x + 700, y + 350, steps=4)
+    mouse.up()
+    keyboard.up("Shift")
+    timeline.wait("s.selection.answer && !s.isBusy")
+    after = timeline.settle()
+    assert (after["t0"], after["mode"]) == (state["t0"], "fit")  # it did not pan
+    t0, t1 = after["selection"]["range"]["t0"], after["selection"]["range"]["t1"]
+    assert after["extent"] * 0.2 < t1 - t0 < after["extent"] * 0.5
+    whole = sums_of(logs, t0, t1, range(64))
+    assert rows_of(after) == whole
+    # In the frame of another page the clipboard may be closed: then there is a box to copy from.
+    timeline.frame.click("#copy-csv")
+    timeline.frame.wait_for_function(
+        "() => document.querySelector('#selection textarea, #selection [role=status]:not(:empty)')"
+    )
+    only = filter_by(timeline, "30-33, 37")
+    timeline.wait("s.selection.answer.ranks === 5")
+    only = timeline.settle()
+    assert rows_of(only) == sums_of(logs, t0, t1, [30, 31, 32, 33, LATE])
+    names = {row["name"]: row for row in only["selection"]["answer"]["stages"]}
+    assert names["wire: wait"]["count"] == names["wire: transfer"]["count"]
+    assert names["wire: wait"]["sum"] > 3 * names["wire: transfer"]["sum"]
+    again = Timeline(timeline.page, None)
+    again.wait("s.selection.answer && s.selection.answer.ranks === 5")
+    assert again.settle()["selection"]["range"] == {"t0": t0, "t1": t1}
+    timeline.frame = again.frame
+    timeline.frame.click("#selection .close")
+    filter_by(timeline, "")
+    assert timeline.state()["selection"]["range"] is None
+
+
+def rows_of(state: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    """Return count and sum of each bucket, as the CSV has them."""
+    rows = csv.DictReader(io.StringIO(state["selection"]["csv"]))
+    return {r["name"]: (int(r["count"]), int(r["sum_ns"])) for r in rows if r["kind"] == "bucket"}
+
+
+def sums_of(logs: Path, t0: int, t1: int, ranks: Any) -> dict[str, tuple[int, int]]:
+    """Return the same from the files."""
+    found = load(find_records(logs))
+    ready = [c.common(t.buckets.ready) for t, c in zip(found.tracks, found.clocks, strict=True)]
+    origin = min(int(times.min()) for times in ready)
+    totals = {f"bucket {b}": [0, 0] for b in range(6)}
+    for rank in ranks:
+        buckets = found.tracks[rank].buckets
+        inside = (ready[rank] - origin >= t0) & (ready[rank] - origin < t1)
+        for b, length in zip(
+            buckets.bucket[inside], (buckets.done - buckets.ready)[inside], strict=True
+        ):
+            totals[f"bucket {b}"][0] += 1
+            totals[f"bucket {b}"][1] += int(length)
+    return {name: (count, total) for name, (count, total) in totals.items()}

@@ -1,0 +1,88 @@
+"""Report and comparison in a browser: nothing is clipped on small screens or on paper."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hooktrace.analysis.compare.command import run_compare
+from hooktrace.analysis.report.page import page
+from hooktrace.analysis.whatif import page as whatif_page
+from hooktrace.analysis.whatif.advise import advise
+from hooktrace.testing.synthetic import SyntheticJob, write_job
+
+from ..analysis.report.jobs import report_of
+from ..analysis.whatif.answers import answer, predicted
+from ..analysis.whatif.sweeps import made_up
+
+pytestmark = pytest.mark.browser
+
+_CLIPPED = """() => [...document.querySelectorAll(
+    'h2, p, dd, li, td, th, .tile, .table, svg, text')]
+  .filter(e => e.getClientRects().length)
+  .filter(e => {
+    const box = e.getBoundingClientRect();
+    return box.right > innerWidth + 1 || box.left < -1
+      || (e.clientWidth && e.scrollWidth > e.clientWidth + 1);
+  }).map(e => e.tagName + ': ' + e.textContent.slice(0, 60))"""
+
+LONG = SyntheticJob(
+    ranks=70, steps=3, bucket_bytes=(400_000,) * 130, late_ms={37: 9.0}, error=1.4, error_every=2,
+    model="a_model_with_a_very_long_name." * 6, hook="Factory.a_hook_that_somebody_named_well_" * 5,
+)  # fmt: skip
+
+
+def test_nothing_is_clipped_on_a_small_screen_and_on_paper(browser: Any, tmp_path: Path) -> None:
+    """Long names, 70 ranks, 130 buckets; on paper the dark mode's colours are a paper's."""
+    write_job(LONG, tmp_path)
+    file = tmp_path / "report.html"
+    file.write_text(page(report_of(tmp_path)))
+    shown = browser.new_page(viewport={"width": 800, "height": 600}, color_scheme="dark")
+    shown.goto(file.as_uri())
+    assert shown.evaluate(_CLIPPED) == []
+    dark = shown.evaluate("getComputedStyle(document.body).backgroundColor")
+    shown.set_viewport_size({"width": 718, "height": 1000})  # A4 less its margins
+    shown.emulate_media(media="print", color_scheme="dark")
+    assert shown.evaluate(_CLIPPED) == []
+    paper = shown.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (dark, paper) == ("rgb(17, 21, 27)", "rgb(255, 255, 255)")
+    assert shown.pdf(format="A4").startswith(b"%PDF")
+    shown.close()
+
+
+def test_a_comparisons_page_is_not_clipped_either(browser: Any, tmp_path: Path) -> None:
+    """Two runs of long names, whose tables and pictures have all their columns."""
+    fields = {"model": LONG.model, "hook": LONG.hook, "ranks": 4, "steps": 60}
+    for name, wire_share in (("one" * 30, 1.0), ("other" * 20, 0.5)):
+        job = SyntheticJob(**fields, wire_share=wire_share, bucket_bytes=(400_000,) * 30)
+        write_job(job, tmp_path / name)
+    file = tmp_path / "compare.html"
+    run_compare([str(tmp_path / ("one" * 30)), str(tmp_path / ("other" * 20))], html=file)
+    shown = browser.new_page(viewport={"width": 800, "height": 600}, color_scheme="dark")
+    shown.goto(file.as_uri())
+    assert "differ" in shown.inner_text("body")
+    assert shown.evaluate(_CLIPPED) == []
+    shown.set_viewport_size({"width": 718, "height": 1000})
+    shown.emulate_media(media="print", color_scheme="dark")
+    assert shown.evaluate(_CLIPPED) == []
+    shown.close()
+
+
+def test_predictions_fit_a_small_screen(browser: Any, tmp_path: Path) -> None:
+    """Advice with its code, the sweep and the table, of a hook with a long name."""
+    long = "package.module.a_hook_that_somebody_named_well_" * 3
+    one = answer(predicted(210.0, "fp16", 5.0, error=3e-4), predicted(110.0, long, error=0.6))
+    file = tmp_path / "whatif.html"
+    code = "from hooktrace import hooks, instrument\ninstrument(ddp, hooks.some_hook)  # " + long
+    file.write_text(whatif_page.page(one, advise(one), made_up(), code=lambda *_: code))
+    for width, scheme in ((800, "dark"), (2560, "light")):
+        shown = browser.new_page(viewport={"width": width, "height": 600}, color_scheme=scheme)
+        shown.goto(file.as_uri())
+        assert shown.evaluate(_CLIPPED) == []
+        lines = shown.locator("path.sweep").evaluate_all(
+            "found => found.map(e => getComputedStyle(e).stroke)"
+        )
+        assert len(set(lines)) == 4
+        shown.close()

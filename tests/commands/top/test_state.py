@@ -1,0 +1,72 @@
+"""Keys change what is looked at, and some ask the hub."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from hooktrace.commands.top.state import Question, View, pressed, sorted_ranks
+
+from .snapshots import job
+
+SHOWN = job()
+"""Four ranks, by lateness 3, 0, 1, 2."""
+
+
+def after(*keys: str, shown: object = SHOWN) -> View:
+    """Return what is looked at after some keys."""
+    view = View()
+    for key in keys:
+        view, _ = pressed(view, key, SHOWN if shown is SHOWN else shown)  # type: ignore[arg-type]
+    return view
+
+
+def test_the_columns_are_gone_through() -> None:
+    """And begin again."""
+    assert [after(*"s" * n).sort for n in range(6)] == [
+        "lag", "period", "exposed", "anomalies", "rank", "lag",
+    ]  # fmt: skip
+
+
+def test_rows_are_sorted_with_the_most_on_top() -> None:
+    """Of equal ones the lower rank; what is not known is least."""
+    rows = tuple(
+        replace(row, exposed_ns=ns, rank=rank)
+        for row, ns, rank in zip(SHOWN.ranks, (None, 5, 9, 5), (1, 3, 0, 2), strict=True)
+    )
+    assert [row.rank for row in sorted_ranks(rows, "exposed")] == [0, 2, 3, 1]
+    assert [row.rank for row in sorted_ranks(rows, "rank")] == [0, 1, 2, 3]
+    assert [row.rank for row in sorted_ranks(rows, "lag")] == [1, 3, 0, 2]
+
+
+def test_the_chosen_rank_moves_by_rows() -> None:
+    """Not beyond the ends."""
+    assert [after(*["down"] * n).rank for n in range(6)] == [None, 3, 0, 1, 2, 2]
+    assert after("down", "page down", "up").rank == 1
+
+
+def test_stacks_are_asked_of_the_chosen_rank() -> None:
+    """Of the first where none is chosen; of none where there is none."""
+    assert pressed(View(rank=1), "enter", SHOWN)[1] == Question("stacks", 1)
+    assert pressed(View(), "enter", SHOWN)[1] == Question("stacks", 3)
+    assert pressed(View(), "enter", replace(SHOWN, ranks=()))[1] is None
+
+
+def test_detail_is_asked_of_all() -> None:
+    """The next 20 steps."""
+    assert pressed(View(), "d", SHOWN) == (View(), Question("detail", 20))
+
+
+def test_models_are_gone_through() -> None:
+    """From the one that is shown."""
+    two = replace(SHOWN, models=("net", "critic"))
+    assert after("m", shown=two).model == "critic"
+    assert after("m", "m", shown=two).model == "net"
+
+
+def test_a_page_is_scrolled_and_left() -> None:
+    """By any other key, which does nothing else."""
+    page = View(page=tuple("abcdef"))
+    assert pressed(page, "page down", SHOWN)[0].top == 5
+    assert pressed(page, "up", SHOWN)[0].top == 0
+    assert pressed(page, "s", SHOWN) == (View(), None)
+    assert pressed(View(), "x", SHOWN) == (View(), None)

@@ -1,0 +1,154 @@
+"""Ranks that are held up again and again, and never for so long that it would be a hang.
+
+In turns, each once in a cycle of steps: one rank at a time sleeps, collects garbage, compiles, is
+stopped by a signal, all for less than what a bucket may wait; and saves a file or has announced
+that it takes long, for longer than that.  Beside that each sleeps for a moment now and then.
+"""
+
+from __future__ import annotations
+
+import gc
+import io
+import os
+import random
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import hooktrace
+from hooktrace import Tracer, hooks
+from hooktrace.records import HangRecord
+from tests.distributed.harness import scenario
+
+RANKS = 3
+STEPS = int(os.environ.get("HOOKTRACE_TEST_CALM_STEPS", "1200"))
+HANG_AFTER_S = 2.0
+_BELOW_S = 0.5 * HANG_AFTER_S
+_ABOVE_S = 1.5 * HANG_AFTER_S
+_CYCLE = 5000
+_NOISE_S = 0.02
+DEADLINE_S = 60 + STEPS / 40
+
+
+class Seen(NamedTuple):
+    """What a rank did, and the hangs of it: ``calm`` until then, ``held_up`` at the end."""
+
+    steps: int
+    done: Counter[str]
+    calm: list[HangRecord]
+    held_up: list[HangRecord]
+    seconds: float
+
+
+@scenario(deadline_s=DEADLINE_S, apart=True)
+def calm(rank: int) -> Seen:
+    """Make ``STEPS`` steps, and one more that waits for too long: somebody was watching."""
+    ddp = DistributedDataParallel(nn.Linear(8, 8))
+    dice, done, start = random.Random(rank), Counter[str](), time.monotonic()
+    with Tracer(hang_after_s=HANG_AFTER_S, on_hang="record") as tracer:
+        hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
+        troubles = [partial(trouble, tracer) for trouble in TROUBLES]
+        cycle = min(_CYCLE, STEPS)
+        for step in range(STEPS):
+            number, between = divmod(step % cycle, cycle // len(troubles))
+            if between == cycle // len(troubles) // 2 and _whose_turn(step, cycle, number) == rank:
+                troubles[number]()
+                done[TROUBLES[number].__name__] += 1
+            elif dice.random() < 0.005:
+                time.sleep(dice.random() * _NOISE_S)
+            _step(ddp)
+        time.sleep(1)  # what was suspected last
+        hangs = tracer.hangs()
+        if rank == 1:
+            time.sleep(2 * _ABOVE_S)
+        _step(ddp)
+        _until_over(tracer, len(hangs))
+        held_up = tracer.hangs()[len(hangs) :]
+        _step(ddp)
+    return Seen(STEPS, done, hangs, held_up, time.monotonic() - start)
+
+
+def _whose_turn(step: int, cycle: int, number: int) -> int:
+    return (step // cycle + number) % RANKS
+
+
+def _step(ddp: nn.Module) -> None:
+    ddp(torch.ones(2, 8)).sum().backward()
+
+
+def _until_over(tracer: Tracer, before: int) -> None:
+    end = time.monotonic() + 20
+    while time.monotonic() < end:
+        if any(hang.ended_after_ns is not None for hang in tracer.hangs()[before:]):
+            return
+        time.sleep(0.05)
+
+
+def sleeps(_: Tracer) -> None:
+    """Be slow by half of what is allowed."""
+    time.sleep(_BELOW_S)
+
+
+def collects_garbage(_: Tracer) -> None:
+    """Have the cyclic garbage collector look at everything, for a while."""
+    end = time.monotonic() + _BELOW_S / 2
+    while time.monotonic() < end:
+        gc.collect()
+
+
+def holds_the_interpreter(_: Tracer) -> None:
+    """Compute in one go, in which no other thread of this rank runs."""
+    end = time.monotonic() + _BELOW_S / 2
+    while time.monotonic() < end:
+        sorted(range(100_000), key=lambda number: -number)
+
+
+def compiles(_: Tracer) -> None:
+    """Compile a function, as often as there is something new to compile."""
+    factor = random.random()
+    torch.compile(lambda tensor: tensor * factor, backend="eager", dynamic=False)(torch.ones(2))
+
+
+def saves(_: Tracer) -> None:
+    """Write a checkpoint to a disk that is slow: longer than a bucket may wait, unannounced."""
+    torch.save(nn.Linear(64, 64).state_dict(), SlowFile())
+
+
+def announces(tracer: Tracer) -> None:
+    """Take longer than a bucket may wait, as was said before."""
+    with tracer.pause_watchdog():
+        time.sleep(_ABOVE_S)
+
+
+def is_stopped(_: Tracer) -> None:
+    """Be stopped by another process, and go on in time."""
+    me = os.getpid()
+    script = f"kill -STOP {me}; sleep {_BELOW_S}; kill -CONT {me}"
+    subprocess.run(["sh", "-c", script], check=True)
+
+
+TROUBLES: list[Callable[[Tracer], None]] = [
+    sleeps, collects_garbage, holds_the_interpreter, compiles, saves, announces, is_stopped,
+]  # fmt: skip
+
+
+class SlowFile(io.BytesIO):
+    """A file of which the first write takes some seconds."""
+
+    _waits: Iterator[float] = iter([])
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._waits = iter([_ABOVE_S])
+
+    def write(self, data: object) -> int:
+        """Wait, the first time."""
+        time.sleep(next(self._waits, 0.0))
+        return super().write(data)  # type: ignore[arg-type]

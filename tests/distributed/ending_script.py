@@ -1,0 +1,49 @@
+"""One rank of a short job, as people write it: steps, and the end of the program.
+
+``ending_script.py hangs``: in its first start rank 1 does not come to where the ranks' probes meet,
+and all are to be aborted.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import hooktrace
+from hooktrace import Tracer, hooks
+from hooktrace.probes.model import ModelProbes
+from tests.distributed.restart_script import forget_torchs_addresses
+
+
+def waits(tracer: Tracer) -> bool:
+    """Whether the next step is the one at which the ranks' probes meet."""
+    (model,) = tracer.models.all()
+    parts = model.sampling._parts
+    (probes,) = [part for part in parts if isinstance(part, ModelProbes)]
+    return probes._agreement.meeting == model.step + 1
+
+
+def main(*, hangs: bool) -> None:
+    """Make 20 steps; probes have met by then."""
+    start = os.environ["TORCHELASTIC_RESTART_COUNT"]
+    if hangs:
+        forget_torchs_addresses(start)
+    dist.init_process_group("gloo")
+    ddp = DistributedDataParallel(nn.Linear(8, 8))
+    tracer = Tracer(hang_after_s=2, on_hang="abort") if hangs else Tracer()
+    hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
+    for step in range(20):
+        if hangs and start == "0" and step and dist.get_rank() == 1 and waits(tracer):
+            time.sleep(100)
+        ddp(torch.ones(2, 8)).sum().backward()
+    sys.stderr.write(f"20 steps in start {start}\n")
+
+
+if __name__ == "__main__":
+    main(hangs="hangs" in sys.argv)

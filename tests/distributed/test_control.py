@@ -1,0 +1,83 @@
+"""Commands over the channel reach all ranks, from the same step on, and harm no training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.distributed.control_scenarios import commands
+from tests.distributed.harness import Ranks
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def ranks(two: Ranks) -> list[dict[str, Any]]:
+    """What the two ranks saw."""
+    return two.run(commands)
+
+
+def test_all_ranks_answer_a_status(ranks: list[dict[str, Any]]) -> None:
+    """To a call and to a terminal, which reads where the hub is from a file of the owner's."""
+    outcome = ranks[0]["status"]
+    assert {r: done.steps["net"] for r, done in outcome.ranks.items()} == {0: 39, 1: 39}
+    assert outcome.silent == []
+    code, told, errors = ranks[0]["terminal"]
+    assert (code, errors) == (0, "")
+    assert sorted(told["ranks"]) == ["0", "1"]
+    assert [one["mode"] for one in ranks] == [0o600, 0o600]
+    assert not ranks[0]["left"]
+
+
+def test_the_same_steps_are_kept_in_detail(ranks: list[dict[str, Any]]) -> None:
+    """Five of them, and only probed ones beside them."""
+    kept = [sorted({*one["in detail"]} - {*one["probed after"]}) for one in ranks]
+    assert kept[0][:5] == kept[1][:5] == [*range(kept[0][0], kept[0][0] + 5)]
+    assert 40 <= kept[0][0] <= 60
+
+
+def test_a_burst_is_probed_on_the_same_steps(ranks: list[dict[str, Any]]) -> None:
+    """Four in a row, once the ranks have met; then a tenth of the steps."""
+    first = ranks[0]["bursts"]
+    assert first == ranks[1]["bursts"] == [*range(first[0], first[0] + 4)]
+    more = [step for step in ranks[0]["probed"] if step not in first]
+    assert more == [*range(more[0], more[-1] + 1, 10)]
+    assert len(more) >= 5
+    assert ranks[1]["probed"] == ranks[0]["probed"]
+
+
+def test_nothing_is_recorded_while_paused(ranks: list[dict[str, Any]]) -> None:
+    """Steps are counted all the same, and probes begin again together."""
+    for one in ranks:
+        assert one["paused"] == one["before"]
+        assert one["after"] == one["before"] + 120
+        again = [step for step in one["probed after"] if step > one["before"] + 30]
+        assert len(again) >= 3
+    assert ranks[0]["probed after"] == ranks[1]["probed after"]
+
+
+def test_debug_looks_at_the_steps_that_it_was_asked_for(ranks: list[dict[str, Any]]) -> None:
+    """NaN is seen on both ranks, from the same step on."""
+    seen = [
+        min(step for kind, step in one["anomalies"] if kind == "nonfinite_gradient")
+        for one in ranks
+    ]
+    assert seen[0] == seen[1]
+    said = ranks[0]["debug"].ranks
+    first = ranks[0]["after"] + 40 + 8
+    assert [said[rank].text for rank in (0, 1)] == [f"net: steps {first} to {first + 4}"] * 2
+    assert seen[0] == first
+
+
+def test_stacks_are_those_of_the_rank(ranks: list[dict[str, Any]]) -> None:
+    """It is somewhere in the scenario."""
+    outcome = ranks[0]["stacks"]
+    assert "control_scenarios.py" in outcome.ranks[1].text
+    assert outcome.ranks[0].text == ""
+
+
+def test_nothing_is_lost(ranks: list[dict[str, Any]]) -> None:
+    """Not a probe, and not a record."""
+    assert [one["losses"] for one in ranks] == [{}, {}]
+    assert {done.text for done in ranks[0]["flush"].ranks.values()} == {"flushed"}

@@ -1,0 +1,231 @@
+"""Real ranks that wait for ever: each kind of hang is told by its name, with who is waited for."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from hooktrace.records import HangRecord
+from hooktrace.tracing.hangs import EXIT_CODE
+from tests.distributed import hang_scenarios as scenarios
+from tests.distributed.harness import Group, Ranks, here, name_of
+
+DEADLINE_S = 40.0
+
+Told = dict[int, list[HangRecord]]
+
+
+def told(
+    scenario: Callable[[int], None],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    ranks: int = 2,
+    by: tuple[int, ...] = (0,),
+    records: int = 1,
+) -> Told:
+    """Return what ranks told of a hang, once those in ``by`` have so many records."""
+    monkeypatch.setenv("HOOKTRACE_TEST_HANGS", str(folder))
+    group = here(ranks)
+    try:
+        group.begin(name_of(scenario))
+        end = time.monotonic() + DEADLINE_S
+        while True:
+            found = {rank: read(folder / str(rank)) for rank in by}
+            if all(len(hangs) >= records for hangs in found.values()):
+                return found
+            ended = [] if scenario is scenarios.died else group.outcomes()
+            assert not ended, (ended, group.output())
+            assert time.monotonic() < end, group.output()
+            time.sleep(0.1)
+    finally:
+        group.kill()
+
+
+def read(path: Path) -> list[HangRecord]:
+    """Return the records that a rank has written by now."""
+    return msgspec.json.decode(path.read_bytes(), type=list[HangRecord]) if path.exists() else []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("scenario", "kind", "said"),
+    [
+        (scenarios.busy, "busy", "for rank 1, which is in `hang_scenarios.py:"),
+        (scenarios.died, "died", "for rank 1, which is no more: its process (pid "),
+        (scenarios.stopped, "stopped", "for rank 1, which stands still: its process (pid "),
+        (scenarios.raised, "raised", "which raised ValueError: a bad batch at hang_scenarios.py:"),
+        (scenarios.missing_bucket, "missing_bucket", "has had 1 bucket in step 3 and went on"),
+        (scenarios.barrier_on_one, "different_collectives", "is in barrier() in `hang_scenarios"),
+        (scenarios.uneven_inputs, "uneven_inputs", "which ends its training in `hang_scenarios"),
+        (scenarios.locked, "lock", "which waits for a lock in `hang_scenarios.py:"),
+        (scenarios.interpreter_held, "interpreter_held", "answers nothing, although its process"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_for_whom_ranks_wait(
+    scenario: Callable[[int], None],
+    kind: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One rank is the reason: it is named, with what it is at."""
+    (record,) = told(scenario, tmp_path, monkeypatch)[0][:1]
+    assert (record.kind, record.ranks, record.waiting) == (kind, (1,), (0,)), record.message
+    assert said in record.message
+    assert record.message.startswith(f"bucket {record.bucket} of step {record.step} has waited ")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("scenario", "kind", "said"),
+    [
+        (scenarios.some_ranks_only, "some_ranks_only", "which rank 1 has not issued"),
+        (
+            scenarios.different_collectives,
+            "different_collectives",
+            "in all_reduce of",
+        ),
+        (scenarios.never_completed, "never_completed", "torch lists no pending collective"),
+        (
+            scenarios.different_order,
+            "different_order",
+            "not come to; run the models in the same order",
+        ),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_what_ranks_do_differently(
+    scenario: Callable[[int], None],
+    kind: str,
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All have come to the call, and it does not end."""
+    record = told(scenario, tmp_path, monkeypatch)[0][0]
+    assert record.kind == kind, record.message
+    assert said in record.message
+
+
+@pytest.mark.slow
+def test_powersgd_of_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The threads whose callbacks wait are named, by where in torch's hook they do."""
+    record = told(scenarios.waits_in_callback, tmp_path, monkeypatch, ranks=3)[0][0]
+    assert record.kind == "waits_in_callback", record.message
+    assert "of native code in `powerSGD_hook.py:" in record.message
+    assert "HOOKTRACE_FIX=1" in record.message
+
+
+@pytest.mark.slow
+def test_evaluation_on_one_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No bucket waits there, but the others at a barrier."""
+    record = told(scenarios.evaluation_on_one, tmp_path, monkeypatch)[0][0]
+    assert (record.kind, record.ranks, record.bucket) == ("busy", (1,), -1), record.message
+    assert record.message.startswith("rank 0 waits in barrier in `hang_scenarios.py:")
+
+
+@pytest.mark.slow
+def test_four_ranks_are_told_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them but the stopped one, the same, within five seconds, and that it is over."""
+    hangs = told(scenarios.slow, tmp_path, monkeypatch, ranks=4, by=(0, 1, 2, 3), records=2)
+    for rank, (begun, ended) in hangs.items():
+        assert (begun.rank, begun.kind, begun.ranks, begun.waiting) == (
+            rank,
+            "busy",
+            (1,),
+            (0, 2, 3),
+        )
+        assert begun.message == hangs[0][0].message
+        assert begun.hang == ended.hang == 0
+        assert begun.ended_after_ns is None
+        assert ended.ended_after_ns is not None
+        assert ended.message.startswith("it went on after ")
+        waited = float(begun.message.partition(" has waited ")[2].partition(" s on")[0])
+        assert waited < scenarios.HANG_AFTER_S + 5
+        assert {stack.rank for stack in begun.stacks} == {0, 1, 2, 3}
+
+
+@pytest.mark.slow
+def test_stopped_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another rank takes the hub's place, and tells what is the case with rank 0."""
+    hangs = told(scenarios.hub_stopped, tmp_path, monkeypatch, ranks=3, by=(1, 2))
+    for found in hangs.values():
+        assert (found[0].kind, found[0].ranks) == ("stopped", (0,)), found[0].message
+
+
+@pytest.mark.slow
+def test_a_hang_that_ends_just_before_the_tracers_has_an_end(two: Ranks) -> None:
+    """Each rank says so by itself: whoever would tell it may be closed too."""
+    for told in two.run(scenarios.closes):
+        (begun, ended), (last, is_end) = told
+        assert begun.startswith("bucket 0 of step 3 has waited")
+        assert not ended
+        assert last.startswith("it went on after ")
+        assert is_end
+
+
+@pytest.mark.slow
+def test_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was announced is no hang, four times over the limit."""
+    monkeypatch.setenv("HOOKTRACE_TEST_HANGS", str(tmp_path))
+    group = here(2)
+    try:
+        group.begin(name_of(scenarios.paused))
+        until(lambda: (tmp_path / "over0").exists() and (tmp_path / "over1").exists(), group)
+        assert read(tmp_path / "0") == []
+    finally:
+        group.kill()
+
+
+@pytest.mark.slow
+def test_dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One file a rank, beside the records: what it waits for, and where its threads are."""
+    monkeypatch.setenv("HOOKTRACE_TEST_HANGS", str(tmp_path))
+    paths = [tmp_path / "plugins/hooktrace" / f"hang000-rank0000{rank}.txt" for rank in range(2)]
+    group = here(2)
+    try:
+        group.begin(name_of(scenarios.dumps))
+        until(lambda: all(p.exists() and "MainThread" in p.read_text() for p in paths), group)
+    finally:
+        group.kill()
+    waits, late = (path.read_text() for path in paths)
+    assert waits.startswith("bucket 0 of step 3 has waited ")
+    assert "bucket 0 of step 3 for " in waits
+    assert "all_reduce of " in waits
+    assert "in run_backward()" in waits
+    assert " next_batch" in late
+
+
+@pytest.mark.slow
+def test_abort(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All ranks end with the code that torchrun's restart follows, and their files have why."""
+    monkeypatch.setenv("HOOKTRACE_TEST_HANGS", str(tmp_path))
+    group = here(2)
+    try:
+        group.begin(name_of(scenarios.aborts))
+        until(lambda: all(process.poll() is not None for process in group.processes), None)
+        assert [process.poll() for process in group.processes] == [EXIT_CODE, EXIT_CODE]
+        said = group.output()
+        assert "hooktrace ends rank 0 (on_hang='abort'): bucket 0 of step 3 has waited" in said
+        assert "hooktrace ends rank 1 (on_hang='abort'): bucket 0 of step 3 has waited" in said
+    finally:
+        group.kill()
+    for rank in range(2):
+        lines = (tmp_path / f"plugins/hooktrace/rank0000{rank}.jsonl").read_text()
+        assert '"kind":"hang"' in lines
+
+
+def until(true: Callable[[], bool], group: Group | None) -> None:
+    """Wait until something is true."""
+    end = time.monotonic() + DEADLINE_S
+    while not true():
+        ended = [] if group is None else group.outcomes()
+        assert not ended, ended
+        assert time.monotonic() < end, group and group.output()
+        time.sleep(0.1)

@@ -1,0 +1,40 @@
+"""The table of docs/frameworks.md is of what tests declare, and of the versions that ran."""
+
+from __future__ import annotations
+
+import importlib
+import json
+
+import pytest
+
+from tests.distributed.harness import REPOSITORY
+from tests.integrations import rows
+from tests.integrations.frameworks import needs_frameworks
+
+WRITTEN = json.loads(rows.FILE.read_text())
+REMEDY = (
+    "HOOKTRACE_TEST_WRITE=1 pytest tests/integrations tests/distributed/test_{run,integrations}.py"
+)
+
+
+def declared() -> list[tuple[rows.Framework, tuple[str, ...]]]:
+    """Return what stands above the tests, in their order."""
+    paths = sorted((REPOSITORY / "tests").glob("*/test_*.py"))
+    names = [f"tests.{p.parent.name}.{p.stem}" for p in paths if "@shows(" in p.read_text()]
+    tests = [test for name in names for test in vars(importlib.import_module(name)).values()]
+    marks = [mark for test in tests for mark in getattr(test, "pytestmark", ())]
+    return [mark.args for mark in marks if mark.name == "shows"]
+
+
+def test_what_tests_declare_is_written() -> None:
+    """Where this fails: the remedy, then docs/generate.py."""
+    written = {row["name"]: {k: v for k, v in row.items() if k != "version"} for row in WRITTEN}
+    assert written == {row["name"]: row for row in rows.rows(declared())}, REMEDY
+
+
+@needs_frameworks
+@pytest.mark.slow
+@pytest.mark.parametrize("row", WRITTEN, ids=lambda row: row["name"])
+def test_the_versions_are_those_that_run_here(row: dict[str, str]) -> None:
+    """Where this fails: the remedy, then docs/generate.py."""
+    assert rows.version(row["package"]) == row["version"], REMEDY

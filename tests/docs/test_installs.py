@@ -1,0 +1,222 @@
+"""What each line of docs/quickstart.md installs, really installed, and what works there.
+
+    a copy of this tree --pip, with constraints.txt--> an environment of its own --> its programs
+
+These need a package index, as the set-up of any environment does.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import site
+import subprocess
+import sys
+import venv
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from hooktrace.records.reader import read_parts
+from hooktrace.testing.synthetic import SyntheticJob, write_job
+
+from ..distributed.harness import REPOSITORY
+from ..exporters.processes import get_json, running, until
+
+pytestmark = pytest.mark.slow
+
+DEADLINE_S = 380
+TORCH = (
+    "torch", "torchgen", "functorch", "typing_extensions.py", "sympy", "mpmath", "networkx",
+    "fsspec", "filelock", "nvidia", "cuda", "triton", "setuptools",
+)  # fmt: skip
+"""What torch is made of and needs at run time, as far as an installation's build has it."""
+
+PLAIN = """
+import torch.distributed as dist, torch
+dist.init_process_group("gloo", init_method="tcp://127.0.0.1:0", rank=0, world_size=1)
+ddp = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+for _ in range(5):
+    ddp(torch.ones(2, 4)).sum().backward()
+del ddp
+dist.destroy_process_group()
+"""
+
+MADE = """
+from hooktrace import exporters
+made = {
+    "PrometheusExporter": {"port": 0},
+    "TensorBoardExporter": {"logdir": "tensorboard"},
+    "RecordFileExporter": {"logdir": "records"},
+    "OpenTelemetryExporter": {},
+}
+for name in exporters.__all__:
+    kind = getattr(exporters, name)
+    if hasattr(kind, "export") and name != "Exporter":
+        kind(**made.pop(name)).close()
+assert not made, made
+"""
+
+
+class Installation:
+    """An environment with hooktrace in it, and a folder to work in."""
+
+    def __init__(self, folder: Path, source: Path) -> None:
+        self.folder = folder
+        self._source = source
+        self._bin = folder / "venv" / "bin"
+        venv.create(folder / "venv")
+        folder.joinpath("train.py").write_text(PLAIN)
+        write_job(SyntheticJob(ranks=2, error=0.01), folder / "run")
+
+    def install(self, extra: str = "") -> None:
+        pip = [sys.executable, "-m", "pip", "--python", self._bin / "python", "install", "-q"]
+        what = ["-c", REPOSITORY / "constraints.txt", "--no-compile", f"{self._source}{extra}"]
+        done = subprocess.run(
+            [*pip, *what], capture_output=True, text=True, timeout=DEADLINE_S, check=False
+        )
+        assert done.returncode == 0, done.stderr
+
+    def __call__(
+        self, program: str, *arguments: str, **environment: str
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [self._bin / program, *arguments], cwd=self.folder, env=self.environment(environment),
+            capture_output=True, text=True, timeout=DEADLINE_S, check=False,
+        )  # fmt: skip
+
+    def environment(self, more: dict[str, str]) -> dict[str, str]:
+        """Return the environment's variables, without those that lead to another tree."""
+        ours = ("HOOKTRACE_", "OTEL_", "PYTHON")
+        return {k: v for k, v in os.environ.items() if not k.startswith(ours)} | more
+
+    def program(self, name: str) -> str:
+        return str(self._bin / name)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what is installed from: building leaves files beside it."""
+    folder = tmp_path_factory.mktemp("source")
+    ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    shutil.copytree(REPOSITORY / "hooktrace", folder / "hooktrace", ignore=ignore)
+    for name in ("pyproject.toml", "README.md"):
+        shutil.copy(REPOSITORY / name, folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def installation(
+    source: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], Installation]]:
+    """Make an environment with an extra; they are large, and removed at the end."""
+    made: list[Path] = []
+
+    def make(extra: str) -> Installation:
+        made.append(tmp_path_factory.mktemp("installed"))
+        installed = Installation(made[-1], source)
+        installed.install(extra)
+        return installed
+
+    yield make
+    for folder in made:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def bare(installation: Callable[[str], Installation]) -> Installation:
+    return installation("")
+
+
+@pytest.fixture(scope="module")
+def view(installation: Callable[[str], Installation]) -> Installation:
+    return installation("[view]")
+
+
+@pytest.mark.parametrize("extra", ["bare", "view"])
+@pytest.mark.parametrize(
+    "arguments", [("report", "run", "--html", "page.html"), ("export", "run", "--out", "a.json")]
+)
+def test_files_are_read_without_torch(
+    arguments: tuple[str, ...], extra: str, request: pytest.FixtureRequest
+) -> None:
+    """To the end, with the file that is asked for."""
+    installed: Installation = request.getfixturevalue(extra)
+    assert installed("python", "-c", "import torch").returncode == 1
+    result = installed("hooktrace", *arguments)
+    assert result.returncode == 0, result.stderr
+    assert (installed.folder / arguments[-1]).stat().st_size > 10_000
+    assert "powersgd" in installed("hooktrace", "hooks").stdout
+
+
+@pytest.mark.parametrize("command", [("demo",), ("check", "--standard"), ("bench",)])
+def test_commands_that_train_say_what_is_missing(
+    command: tuple[str, ...], bare: Installation
+) -> None:
+    """In one line, with the remedy, and not by a traceback."""
+    result = bare("hooktrace", *command)
+    assert result.returncode == 2
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"hooktrace {command[0]}: torch is not installed here")
+    assert line.endswith("pip install 'hooktrace[all]'")
+
+
+def test_names_that_need_torch_say_so(bare: Installation) -> None:
+    """The error's last line has the remedy."""
+    error = bare("python", "-c", "import hooktrace; hooktrace.instrument").stderr
+    last = error.splitlines()[-1]
+    assert "hooktrace.instrument needs torch, which is not installed here" in last
+    assert last.endswith("pip install 'hooktrace[all]'")
+
+
+def test_a_torch_that_is_there_is_taken(bare: Installation) -> None:
+    """The least installation traces into record files; an exporter says what it is without."""
+    packages = Path(next(p for p in site.getsitepackages() if (Path(p) / "torch").is_dir()))
+    links = bare.folder / "torch_of_their_own"
+    links.mkdir()
+    for found in (packages / name for name in TORCH if (packages / name).exists()):
+        links.joinpath(found.name).symlink_to(found)
+    (about,) = packages.glob("torch-*.dist-info")  # by which newer versions find their backends
+    links.joinpath(about.name).symlink_to(about)
+    result = bare(
+        "python", "-m", "hooktrace", "run", "train.py",
+        PYTHONPATH=str(links), HOOKTRACE_RECORD_DIR="plain", HOOKTRACE_PROMETHEUS_PORT="9464",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    remedy = "prometheus-client .*pip install 'hooktrace\\[exporters\\]'"
+    assert re.search(remedy, result.stderr), result.stderr
+    found = read_parts(sorted((bare.folder / "plain").rglob("*.jsonl")))
+    assert len(found.steps) == 5
+    demo = bare("hooktrace", "demo", "--port", "0", PYTHONPATH=str(links))
+    missing = "prometheus_client is not installed here; pip install 'hooktrace[all]'\n"
+    assert (demo.returncode, demo.stderr) == (2, f"hooktrace demo: {missing}")
+
+
+def test_tensorboard_has_the_tab(view: Installation) -> None:
+    """Comm Timeline is among its plugins."""
+    log = view.folder / "tensorboard.log"
+    assignments = [f"{name}={value}" for name, value in view.environment({}).items()]
+    program = view.program("tensorboard")
+
+    def base() -> str:
+        found = re.search(r"http://\S+:\d+/", log.read_text())
+        return found[0] if found else ""
+
+    with running(["env", "-i", *assignments, program, "--logdir", ".", "--port", "0"], log):
+        url = until(base, bool, log)
+        assert "hooktrace" in until(lambda: get_json(f"{url}data/plugins_listing"), bool, log)
+
+
+def test_all_of_it(installation: Callable[[str], Installation]) -> None:
+    """Every exporter has what it needs, and a script trains."""
+    installed = installation("[all]")
+    version = "import torch; print(torch.__version__.partition('+')[0])"
+    pinned = re.findall(r"^torch==(\S+)", (REPOSITORY / "constraints.txt").read_text(), re.M)
+    assert installed("python", "-c", version).stdout.split() == pinned
+    assert "powersgd" in installed("hooktrace", "hooks").stdout
+    for arguments in (("-c", MADE), ("-m", "hooktrace", "run", "train.py")):
+        result = installed("python", *arguments)
+        assert result.returncode == 0, result.stderr
+    assert "hooktrace: to open it: hooktrace report" in result.stderr

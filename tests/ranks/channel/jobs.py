@@ -1,0 +1,102 @@
+"""A job whose ranks are channels in one process: they meet in a store, over loopback."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any
+
+from torch.distributed import HashStore
+
+from hooktrace.ranks.channel.channel import Channel
+from hooktrace.ranks.channel.messages import Member
+from hooktrace.records import ClockRecord
+
+S = 1_000_000_000
+
+
+def wait_for(reached: Callable[[], object], within_s: float = 20) -> bool:
+    """Poll, and return whether it was reached."""
+    end = time.monotonic() + within_s
+    while not reached():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+class Job:
+    """``size`` ranks, all started; each answers ``who`` by its rank and what it is asked.
+
+    ``hosts``: a letter for each rank; all on one host where it is empty.
+    """
+
+    def __init__(self, size: int, *, ahead_ns: int = 0, hosts: str = "") -> None:
+        self.size = size
+        self.hosts = hosts or "h" * size
+        self.store: Any = HashStore()
+        self.clocks: dict[int, list[ClockRecord]] = {rank: [] for rank in range(size)}
+        self.ranks = [self.begin(rank, rank * ahead_ns) for rank in range(size)]
+
+    def begin(self, rank: int, ahead_ns: int = 0) -> Channel:
+        """Start a rank, whose clock is ahead by that much."""
+        channel = Channel(
+            Member(rank, os.getpid(), f"host of {rank}", self.hosts[rank]),
+            self.size,
+            self.store,
+            lambda: time.perf_counter_ns() + ahead_ns,
+            self.clocks[rank].append,
+        )
+        channel.answer("who", lambda argument: b"%d %b" % (rank, argument))
+        channel.start()
+        return channel
+
+    def gathered(self, hub: int = 0) -> bool:
+        """Return whether all ranks are below the hub, or it."""
+        return wait_for(lambda: len(self.ranks[hub].node.roster) == self.size)
+
+    def __enter__(self) -> Job:
+        assert self.gathered()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        for channel in reversed(self.ranks):
+            channel.close()
+
+    def tell_all(self, rank: int, payload: bytes) -> bool:
+        """At the hub: take a report, and tell everybody."""
+        self.ranks[0].tell("said", b"%d saw %b" % (rank, payload))
+        return True
+
+    def hub(self) -> Channel | None:
+        """Return the rank that is the hub, but rank 0."""
+        return next((channel for channel in self.ranks[1:] if channel.is_hub), None)
+
+    def followers(self, rank: int) -> int:
+        """Return how many successors of the hub a rank knows."""
+        known = self.ranks[rank]._membership.succession.known
+        return 0 if known is None else len(known.next)
+
+    def abort(self, rank: int, *, entirely: bool = False) -> None:
+        """Let a rank's connections break off without a word; ``entirely``: its thread ends too."""
+        channel = self.ranks[rank]
+        ended = channel._thread
+
+        def break_off() -> None:
+            channel._membership.doors.close()
+            connections = channel.node.children.connections()
+            for connection in (*connections, channel._membership.upward._connection):
+                if connection is not None:
+                    connection.transport.abort()
+            if entirely or rank:
+                channel._ended.set()
+
+        channel.run(break_off)
+        ended.join(10)

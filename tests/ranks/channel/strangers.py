@@ -1,0 +1,78 @@
+"""Who connects to a hub and is no rank, or one that does not keep to the rules."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+
+from hooktrace.ranks.channel.channel import Channel
+from hooktrace.ranks.channel.children import CONTROL
+from hooktrace.ranks.channel.messages import PROTOCOL, Hello, Member, Message, encode
+
+DEADLINE_S = 10.0
+
+
+def framed(message: Message) -> bytes:
+    """Return a message as it is sent."""
+    body = encode(message)
+    return struct.pack("<I", len(body)) + body
+
+
+class Stranger:
+    """A connection to where ``hub`` listens; sends the right token, another, or none."""
+
+    def __init__(self, hub: Channel, token: bytes | None = None) -> None:
+        self.socket = socket.create_connection(hub.places[0], DEADLINE_S)
+        self.send(hub.token if token is None else token)
+
+    def hello(self, rank: int, *, protocol: int = PROTOCOL) -> Stranger:
+        """Say that this is a rank."""
+        return self.say(Hello(protocol, Member(rank, 0, "a host", "a host")))
+
+    def control(self) -> Stranger:
+        """Say that this only asks."""
+        return self.hello(CONTROL)
+
+    def say(self, message: Message) -> Stranger:
+        """Send a message."""
+        self.send(framed(message))
+        return self
+
+    def send(self, data: bytes) -> None:
+        """Send bytes, as many as the other side takes until it ends the connection."""
+        try:
+            self.socket.sendall(data)
+        except ConnectionError:
+            return
+
+    def is_ended(self) -> bool:
+        """Return whether the other side ends the connection, before the deadline."""
+        end = time.monotonic() + DEADLINE_S
+        self.socket.settimeout(DEADLINE_S)
+        try:
+            while time.monotonic() < end:
+                if not self.socket.recv(1 << 20):
+                    return True
+        except ConnectionError:
+            return True
+        except TimeoutError:
+            pass
+        return False
+
+    def is_open(self) -> bool:
+        """Return whether the connection stands, and nothing has come."""
+        self.socket.setblocking(False)
+        try:
+            self.socket.recv(1)
+        except BlockingIOError:
+            return True
+        except ConnectionError:
+            return False
+        return False
+
+    def __enter__(self) -> Stranger:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.socket.close()

@@ -1,0 +1,347 @@
+"""Who is let in, and what it may do there: over real connections, beside ranks that go on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import select
+import socket
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from hooktrace.ranks.channel.connection import Connection
+from hooktrace.ranks.channel.messages import (
+    MOST_BYTES,
+    PROTOCOL,
+    Answered,
+    Ask,
+    Beat,
+    Goodbye,
+    Hello,
+    Listening,
+    Member,
+    Members,
+    Ping,
+    Pong,
+    Tell,
+    decode_up,
+)
+from tests.ranks.channel.jobs import Job, wait_for
+from tests.ranks.channel.strangers import Stranger, framed
+
+SOON_S = 5.0
+"""In which the ranks must answer, whatever strangers do; alone they take some milliseconds."""
+
+
+@pytest.fixture
+def job(capfd: pytest.CaptureFixture[str]) -> Iterator[Job]:
+    """Two ranks, which answer before and after a test, and print nothing."""
+    with Job(2) as ranks:
+        assert goes_on(ranks)
+        yield ranks
+        assert goes_on(ranks)
+    assert capfd.readouterr() == ("", "")
+
+
+def goes_on(job: Job) -> bool:
+    """Return whether both ranks answer soon."""
+    return sorted(job.ranks[0].ask("who", b"", SOON_S).answers) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "token", [bytes(16), b"\xff" * 17, b"GET / HTTP/1.1\r\n\r\n", bytes(1 << 20)]
+)
+def test_a_stranger_gets_no_word(job: Job, token: bytes) -> None:
+    """Its connection is closed."""
+    with Stranger(job.ranks[0], token) as stranger:
+        assert stranger.is_ended()
+    assert len(job.ranks[0].node.children.connections()) == 1
+
+
+def test_a_part_of_a_token_tells_nothing(job: Job) -> None:
+    """Right or wrong, nothing happens before all of it is there: no byte can be guessed alone."""
+    token = job.ranks[0].token
+    wrong = bytes([token[0] ^ 1]) + token[1:]
+    with Stranger(job.ranks[0], wrong[:-1]) as guess, Stranger(job.ranks[0], token[:-1]) as part:
+        assert goes_on(job)
+        assert guess.is_open()
+        assert part.is_open()
+        guess.send(wrong[-1:])
+        part.send(token[-1:] + framed(Hello(PROTOCOL + 1, Member(1, 0, "", ""))))
+        assert guess.is_ended()
+        part.socket.settimeout(SOON_S)
+        assert b"another version" in part.socket.recv(1000)
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        struct.pack("<I", 5) + b"\xc1\xff\xff\xff\xff",
+        struct.pack("<I", 0),
+        struct.pack("<I", MOST_BYTES + 1),
+        struct.pack("<I", 0xFFFFFFFF) + bytes(1 << 20),
+        struct.pack("<I", 20_000) + b"\x91" * 20_000,
+        struct.pack("<I", 5) + b"\xdd\xff\xff\xff\xff",
+        framed(Pong(0, 0, 0, None, 0)),
+        framed(Hello(PROTOCOL, Member(1 << 40, 0, "", ""))),
+        framed(Tell("x" * 100, b"")),
+    ],
+    ids=[
+        "no msgpack",
+        "empty",
+        "too long",
+        "longest",
+        "deep",
+        "many",
+        "of a parent",
+        "rank",
+        "name",
+    ],
+)
+def test_what_is_no_message_ends_the_connection(job: Job, garbage: bytes) -> None:
+    """After the right token too, and not the ranks."""
+    with Stranger(job.ranks[0]) as stranger:
+        stranger.send(garbage)
+        assert stranger.is_ended()
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        Beat(),
+        Ping(0),
+        Answered(0, {1: b"not of this one"}),
+        Members(joined=(Member(0, 0, "", ""),)),
+        Listening((("127.0.0.1", 1),)),
+        Tell("who", b""),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+def test_nothing_is_taken_before_a_hello(job: Job, message: Beat | Ping | Answered) -> None:
+    """And nothing but questions of a control client."""
+    with Stranger(job.ranks[0]) as stranger:
+        assert stranger.say(message).is_ended()
+    with Stranger(job.ranks[0]) as client:
+        if not isinstance(message, Beat):
+            assert client.control().say(message).is_ended()
+    with Stranger(job.ranks[0]) as twice:
+        assert twice.control().control().is_ended()
+
+
+@pytest.mark.parametrize("rank", [0, 2, 1 << 31, -1])
+def test_a_child_brings_ranks_of_this_job_only(job: Job, rank: int) -> None:
+    """No names without end, and not the hub itself."""
+    job.ranks[0].node.world_size = 2
+    roster = dict(job.ranks[0].node.roster)
+    with Stranger(job.ranks[0]) as child:
+        if rank >= 0:
+            assert child.hello(rank).is_ended()
+    with Stranger(job.ranks[0]) as child:
+        child.hello(1)
+        assert child.say(Members(joined=(Member(rank, 0, "", ""),))).is_ended()
+    assert wait_for(lambda: job.ranks[0].node.roster[0] == roster[0])
+    assert wait_for(lambda: sorted(job.ranks[0].node.roster) == [0, 1])
+
+
+def test_a_flood_of_messages_ends_its_connection(job: Job) -> None:
+    """5000 a second, over a few seconds, are more than a rank sends."""
+    with Stranger(job.ranks[0]) as flood:
+        flood.control()
+        flood.send(framed(Beat()) * 30_000)
+        assert flood.is_ended()
+
+
+def test_a_message_that_stops_in_its_middle_holds_up_nobody(job: Job) -> None:
+    """Neither while its connection stands nor when it ends."""
+    with ExitStack() as stack:
+        for cut in (1, 3, 4, 5):
+            child = stack.enter_context(Stranger(job.ranks[0]))
+            child.send(framed(Tell("who", b"1234567890"))[:cut])
+        assert goes_on(job)
+    assert wait_for(lambda: len(job.ranks[0].node.children.connections()) == 1)
+
+
+def test_a_message_comes_in_pieces_of_any_size(job: Job) -> None:
+    """A byte at a time, and several at once."""
+    with Stranger(job.ranks[0], b"") as child:
+        said = job.ranks[0].token + framed(Hello(PROTOCOL, Member(-1, 0, "", "")))
+        child.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for byte in said:
+            child.send(bytes([byte]))
+        child.send(framed(Beat()) * 3)
+        child.socket.settimeout(SOON_S)
+        answer = b""
+        while answer.count(framed(Beat())) < 3:
+            piece = child.socket.recv(1000)
+            assert piece
+            answer += piece
+
+
+STRANGERS = """
+import resource, socket, sys
+_, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+kept = [socket.create_connection((sys.argv[1], int(sys.argv[2])), 20) for _ in range(10_000)]
+print(len(kept), flush=True)
+sys.stdin.read()
+"""
+
+
+def test_ten_thousand_strangers_get_few_descriptors(job: Job) -> None:
+    """Of those who have not shown the token the oldest are closed; the ranks go on meanwhile."""
+    before, most, slowest_s = descriptors(), 0, 0.0
+    host, port = job.ranks[0].places[0]
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", STRANGERS, host, str(port)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        while not select.select([process.stdout], [], [], 0.01)[0]:
+            began = time.monotonic()
+            assert goes_on(job)
+            slowest_s = max(slowest_s, time.monotonic() - began)
+            most = max(most, descriptors())
+        assert process.stdout.readline() == b"10000\n"
+        process.stdin.close()
+    assert most - before < 150
+    assert slowest_s < 2
+
+
+def test_of_many_without_the_token_the_oldest_are_closed(job: Job) -> None:
+    """64 may be open; one that has shown it stays, however many come after it."""
+    with ExitStack() as stack:
+        friend = stack.enter_context(Stranger(job.ranks[0])).control()
+        silent = [stack.enter_context(Stranger(job.ranks[0], b"")) for _ in range(70)]
+        assert silent[0].is_ended()
+        assert silent[-1].is_open()
+        silent[-1].send(job.ranks[0].token + framed(Beat()))
+        assert silent[-1].is_ended()  # it was let in, and said no hello
+        friend.say(Beat())
+        friend.socket.settimeout(SOON_S)
+        assert friend.socket.recv(1000)
+
+
+def test_those_who_have_the_token_and_say_no_more_are_bounded_too(job: Job) -> None:
+    """A file that leaks must not take all descriptors of training."""
+    with ExitStack() as stack:
+        silent = [stack.enter_context(Stranger(job.ranks[0])) for _ in range(70)]
+        assert silent[0].is_ended()
+        assert wait_for(lambda: len(job.ranks[0].node.children.connections()) <= 65)
+
+
+def test_only_some_control_clients_at_once(job: Job) -> None:
+    """The one too many is told so; each asks one question at a time."""
+    with ExitStack() as stack:
+        clients = [stack.enter_context(Stranger(job.ranks[0])).control() for _ in range(33)]
+        refused = []
+        for client in clients:  # whichever was let in last
+            client.socket.settimeout(SOON_S)
+            if b"too many" in client.socket.recv(1000):
+                refused.append(client)
+        assert len(refused) == 1
+        assert refused[0].is_ended()
+
+
+def test_two_questions_of_a_client_at_once_end_it(job: Job) -> None:
+    """Or a client could make all ranks answer without end."""
+
+    async def slowly(name: str, argument: bytes) -> bytes:
+        await asyncio.sleep(SOON_S)
+        return b""
+
+    job.ranks[0].node.control_handler = slowly
+    with Stranger(job.ranks[0]) as client:
+        client.control().say(Ask(0, "status", b"", 1.0)).say(Ask(1, "status", b"", 1.0))
+        assert client.is_ended()
+
+
+@pytest.mark.timeout(120)
+def test_a_client_that_never_reads_is_let_go_of(job: Job) -> None:
+    """What waits for it is bounded, and so is the memory."""
+
+    async def much(name: str, argument: bytes) -> bytes:
+        return bytes(4 << 20)
+
+    job.ranks[0].node.control_handler = much
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with Stranger(job.ranks[0]) as client:
+        client.control()
+        for number in range(200):
+            client.say(Ask(number, "status", b"", 1.0))
+            time.sleep(0.002)
+        assert wait_for(lambda: len(job.ranks[0].node.children.connections()) == 1)
+        assert goes_on(job)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10
+
+
+def test_a_child_that_never_reads_is_let_go_of(job: Job) -> None:
+    """What all are told waits for it in vain; those who read get all of it."""
+    hub, told = job.ranks[0], 0
+    hub.node.world_size = 3
+    heard: list[bytes] = []
+    job.ranks[1].on_notice("much", heard.append)
+    with Stranger(hub) as child:
+        child.hello(2)
+        assert wait_for(lambda: 2 in hub.node.roster)
+        while 2 in hub.node.roster and told < 20:
+            hub.tell("much", bytes(4 << 20))
+            told += 1
+            assert wait_for(lambda: len(heard) == told)  # noqa: B023  # called at once
+        assert 2 in hub.node.lost
+    assert len(hub.node.children.connections()) == 1
+
+
+def descriptors() -> int:
+    """Return how many this process has open."""
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_a_goodbye_is_heard_although_sending_fails_before_it_is_read() -> None:
+    """Whoever leaves does not read what comes meanwhile: its end resets the connection."""
+
+    class Parent:
+        """Hears how its child left."""
+
+        def __init__(self) -> None:
+            self.over: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+
+        def connected(self, connection: Connection) -> None:
+            """It is there."""
+
+        def received(self, connection: Connection, message: object, arrived_ns: int) -> None:
+            raise AssertionError
+
+        def disconnected(self, connection: Connection) -> None:
+            self.over.set_result(connection.goodbye)
+
+    async def part() -> str | None:
+        ours, theirs = connected()
+        parent = Parent()
+        connection = Connection(parent, b"", decode_up, time.perf_counter_ns, incoming=False)
+        await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, ours)
+        connection.transport.pause_reading()
+        connection.send(Tell("what the child", b"does not read"))
+        theirs.sendall(framed(Ping(1)) + framed(Goodbye("end")))
+        theirs.close()
+        connection.send(Tell("to one that", b"is gone"))
+        return await asyncio.wait_for(parent.over, 10)
+
+    assert asyncio.run(part()) == "end"
+
+
+def connected() -> tuple[socket.socket, socket.socket]:
+    """Return both ends of a connection by loopback."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        theirs = socket.create_connection(server.getsockname())
+        ours, _ = server.accept()
+    ours.setblocking(False)
+    return ours, theirs

@@ -1,0 +1,219 @@
+"""The tree over hosts: one connection a host, and who takes whose place when one is gone."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from hooktrace.ranks.channel.channel import Channel
+from hooktrace.ranks.channel.messages import Member
+from tests.ranks.channel.jobs import Job, wait_for
+
+pytestmark = pytest.mark.usefixtures("loopback_reaches_all")
+
+SOON_S = 10.0
+
+
+def answers(hub: Channel) -> list[int]:
+    """Return the ranks that answer."""
+    return sorted(hub.ask("who", b"", 5.0).answers)
+
+
+def settled(job: Job, ranks: int | None = None) -> bool:
+    """Return whether rank 0 gets answers of all ranks, soon."""
+    everybody = list(range(ranks or job.size))
+    return wait_for(lambda: answers(job.ranks[0]) == everybody, SOON_S)
+
+
+def parents(job: Job) -> dict[int, int | None]:
+    """Return each rank's parent."""
+    links = {rank: channel._membership.upward for rank, channel in enumerate(job.ranks)}
+    return {
+        rank: link.member.rank if link.is_there and link.member is not None else None
+        for rank, link in links.items()
+    }
+
+
+def test_one_connection_a_host() -> None:
+    """Also where all ranks come at once; those of the hub's host connect each."""
+    with Job(12, hosts="aaabbbcccccc") as job:
+        assert answers(job.ranks[0]) == list(range(12))
+        assert len(job.ranks[0].node.children.connections()) == 2 + 2
+        deep = [rank for rank, parent in parents(job).items() if parent not in (None, 0)]
+        assert len(deep) == 2 + 5
+        assert all(job.hosts[rank] == job.hosts[parents(job)[rank] or 0] for rank in deep)
+
+
+def test_ranks_go_to_the_hub_when_their_first_is_gone() -> None:
+    """And one that comes later takes its place in the store."""
+    with Job(6, hosts="aabbbb") as job:
+        leader = next(rank for rank in range(2, 6) if parents(job)[rank] == 0)
+        job.abort(leader)
+        others = sorted({*range(6)} - {leader})
+        assert wait_for(lambda: answers(job.ranks[0]) == others, SOON_S)
+        found = job.ranks[0].ask("who", b"", 5.0)
+        assert found.silent[leader].state == "unknown"
+        job.ranks[leader] = job.begin(leader)
+        assert settled(job)
+
+
+def test_a_first_of_a_host_that_is_stopped_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its ranks notice, answer by the hub, and it comes back as one of the hub's children."""
+    monkeypatch.setattr("hooktrace.ranks.channel.upward.SILENCE_S", 0.5)
+    go_on = threading.Event()
+    with Job(5, hosts="aabbb") as job:
+        for channel in job.ranks:
+            channel.node.interval_s = 0.1
+        leader = next(rank for rank in range(2, 5) if parents(job)[rank] == 0)
+        job.ranks[leader].run(lambda: go_on.wait(30))
+        below = [rank for rank in range(2, 5) if rank != leader]
+        assert wait_for(lambda: all(parents(job)[rank] == 0 for rank in below))
+        found = job.ranks[0].ask("who", b"", 1.0)
+        assert sorted(found.answers) == sorted([0, 1, *below])
+        assert found.silent[leader].state == "unreachable"
+        go_on.set()
+        assert settled(job)
+
+
+def test_another_host_takes_over_where_that_of_the_hub_is_gone() -> None:
+    """However many of its own ranks came first; who is gone is unreachable."""
+    with Job(8, hosts="aaaabbcc") as job:
+        assert wait_for(lambda: all(job.followers(rank) == 4 for rank in range(1, 8)))
+        for rank in (1, 2, 3):
+            job.abort(rank)
+        job.abort(0, entirely=True)
+        assert wait_for(lambda: job.hub() is not None and len(job.hub().node.roster) == 4)
+        hub = job.hub()
+        assert hub is not None
+        found = hub.ask("who", b"", 5.0)
+        assert sorted(found.answers) == [4, 5, 6, 7]
+        assert found.silent[0].state == "unreachable"
+        assert found.silent[1].why == "it has not joined since this rank took over from rank 0"
+
+
+def test_successors_that_are_gone_are_replaced() -> None:
+    """Else the third loss would leave all alone."""
+    with Job(5) as job:
+        hub, left = job.ranks[0], {1, 2, 3, 4}
+        for _ in range(2):
+            assert wait_for(lambda: len(following(hub)) == 2 and left.issuperset(following(hub)))
+            lost = following(hub)[0]
+            job.abort(lost)
+            left.remove(lost)
+        assert wait_for(lambda: left == set(following(hub)))
+        job.abort(0, entirely=True)
+        others = [job.ranks[rank] for rank in left]
+        assert wait_for(lambda: any(len(channel.node.roster) == 2 for channel in others))
+
+
+def following(channel: Channel) -> list[int]:
+    """Return who follows the hub."""
+    known = channel._membership.succession.known
+    return [] if known is None else [spot.rank for spot in known.next]
+
+
+def test_only_a_child_of_the_hub_takes_children() -> None:
+    """A circle of ranks that are each other's parents would look like a tree from inside."""
+    with Job(4, hosts="abbb") as job:
+        assert wait_for(lambda: sum(parent == 0 for parent in parents(job).values()) == 1)
+        deep = next(rank for rank, parent in parents(job).items() if parent not in (None, 0))
+        node = job.ranks[deep].node
+        assert node.refusal(Member(3, 0, "", "b")) == "this is not the hub"
+        leader = job.ranks[parents(job)[deep] or 0].node
+        assert leader.refusal(Member(3, 0, "", "b")) is None
+        assert leader.refusal(Member(3, 0, "", "c")) is not None
+
+
+def test_a_first_of_a_host_that_is_gone_is_replaced() -> None:
+    """By one of those that come after it; the others go to that one."""
+    with Job(6, hosts="aabbbb") as job:
+        leader = next(rank for rank in range(2, 6) if parents(job)[rank] == 0)
+        late = [leader, leader + 1 if leader < 5 else 2]
+        for rank in late:
+            job.abort(rank)
+        for rank in late:
+            job.ranks[rank] = job.begin(rank)
+        assert settled(job)
+        assert wait_for(lambda: sorted(parents(job)[rank] == 0 for rank in late) == [False, True])
+        assert len(job.ranks[0].node.children.connections()) == 1 + 2 + 1
+
+
+def test_one_connection_a_host_over_one_tracer_after_another() -> None:
+    """What the channel of the last one left in the store is of another tree."""
+    job = Job(6, hosts="aabbbb")
+    for _ in range(3):
+        with job:
+            assert settled(job)
+            assert len(job.ranks[0].node.children.connections()) == 2
+        job.ranks[:] = [job.begin(rank) for rank in range(6)]
+    with job:
+        assert settled(job)
+        assert len(job.ranks[0].node.children.connections()) == 2
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("hosts", ["hhhh", "aabb"])
+def test_a_new_channel_on_all_ranks_again_and_again_out_of_step(hosts: str) -> None:
+    """Rank 0's may be closed first, others take over for a moment; all find the new one."""
+    chance = random.Random(7)
+    with Job(4, hosts=hosts) as job:
+        for _ in range(6):
+            order = chance.choice(list(itertools.permutations(range(4))))
+            for rank in order:
+                job.ranks[rank].close()
+                job.ranks[rank] = job.begin(rank)
+            assert settled(job), order
+        assert [channel.is_hub for channel in job.ranks] == [True, False, False, False]
+
+
+@pytest.mark.timeout(60)
+def test_a_new_channel_of_rank_0_alone_gets_all_the_others_back() -> None:
+    """They have taken over meanwhile, and found nothing wrong with that."""
+    with Job(4) as job:
+        for _ in range(2):
+            assert wait_for(lambda: job.followers(1) == 2)
+            job.ranks[0].close()
+            assert wait_for(lambda: job.hub() is not None and len(job.hub().node.roster) == 3)
+            job.ranks[0] = job.begin(0)
+            assert settled(job)
+
+
+def test_a_rank_that_comes_late_finds_the_others() -> None:
+    """And is counted from then on."""
+    job = Job(2)
+    for channel in job.ranks:
+        channel.node.world_size = 3
+    with job:
+        job.size = 3
+        job.hosts, job.clocks[2] = "hhh", []
+        job.ranks.append(job.begin(2))
+        assert settled(job)
+
+
+def test_rank_0_is_found_once_the_store_answers_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training had it while it waited for a late rank."""
+    monkeypatch.setattr("hooktrace.ranks.channel.meeting._ANSWER_S", 0.1)
+    job, held = Job(0), threading.Event()
+    job.size, job.hosts, job.clocks = 2, "hh", {0: [], 1: []}
+    store = job.store
+    asked: list[str] = []
+
+    class Held:
+        def __getattr__(self, name: str) -> Callable[..., object]:
+            if name in ("host", "underlying_store"):
+                raise AttributeError(name)
+            asked.append(name)
+            return lambda *arguments: held.wait(20) and getattr(store, name)(*arguments)
+
+    job.store = Held()
+    job.ranks = [job.begin(rank) for rank in range(2)]
+    hub = job.ranks[0]
+    assert wait_for(lambda: asked.count("set") > 1)
+    held.set()
+    with job:
+        assert settled(job)
+        assert hub.is_hub

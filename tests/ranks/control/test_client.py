@@ -1,0 +1,123 @@
+"""A client and the hub, over real connections: what it is told, and what it is refused."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+
+import pytest
+from msgspec.structs import replace
+
+from hooktrace.ranks.channel.messages import Report
+from hooktrace.ranks.control.address import HubAddress
+from hooktrace.ranks.control.client import Client
+from hooktrace.ranks.control.hub import ControlHub
+from hooktrace.ranks.control.messages import QUESTION, Command, Done, encode
+from hooktrace.records.errors import UsageError
+from tests.ranks.channel.jobs import Job
+
+
+def address_of(job: Job, rank: int = 0) -> HubAddress:
+    """Return where a rank listens."""
+    channel = job.ranks[rank]
+    return HubAddress(places=channel.places, token=channel.token.hex(), host="", pid=0)
+
+
+@pytest.fixture
+def job() -> Iterator[Job]:
+    """Three ranks that say which one they are."""
+    with Job(3) as made:
+        for rank, channel in enumerate(made.ranks):
+            channel.answer(QUESTION, lambda _, rank=rank: encode(Done(text=f"I am {rank}")))
+        hub = made.ranks[0]
+        hub.on_control(QUESTION, ControlHub(hub.node).carry_out)
+        yield made
+
+
+def test_each_rank_is_asked_and_one_that_is_gone_is_named(job: Job) -> None:
+    """One question after another over one connection."""
+    with Client(address_of(job)) as client:
+        first = client.command(Command(verb="status"))
+        job.ranks[2].close()
+        second = client.command(Command(verb="status"))
+    assert {rank: done.text for rank, done in first.ranks.items()} == {
+        rank: f"I am {rank}" for rank in range(3)
+    }
+    assert sorted(second.ranks) == [0, 1]
+    assert [(one.rank, one.state) for one in second.silent] == [(2, "ended")]
+
+
+def test_what_cannot_be_done_is_said(job: Job) -> None:
+    """A command that is none; the connection goes on."""
+    with Client(address_of(job)) as client:
+        with pytest.raises(UsageError, match="Invalid enum value"):
+            client.ask(QUESTION, b"\x81\xa4verb\xa4boom")
+        assert len(client.command(Command(verb="status")).ranks) == 3
+
+
+def test_a_question_that_nobody_answers_ends_the_connection(job: Job) -> None:
+    """It is of another version."""
+    with (
+        Client(address_of(job)) as client,
+        pytest.raises(UsageError, match="another version of hooktrace"),
+    ):
+        client.ask("weather", b"")
+
+
+def test_a_wrong_token_gets_no_answer(job: Job) -> None:
+    """Nor does a port where nobody listens."""
+    address = address_of(job)
+    with pytest.raises(UsageError, match="wrong token"):
+        Client(replace(address, token="00" * 16))
+    with pytest.raises(UsageError, match=r"nobody answers at 127\.0\.0\.1 port 1 "):
+        Client(replace(address, places=(("127.0.0.1", 1),)))
+
+
+@pytest.mark.parametrize("reads", [True, False], ids=["once read", "unread"])
+@pytest.mark.parametrize("reset", [False, True], ids=["closed", "reset"])
+def test_an_end_is_no_hang_however_it_comes(reset: bool, reads: bool) -> None:
+    """A hub that ends a connection before it has read all of it resets it.
+
+    Where it has read nothing yet, the client may still be connecting.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def end() -> None:
+            theirs, _ = server.accept()
+            if reset:
+                theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            if reads:
+                while theirs.recv(1000).count(b"hello") == 0:
+                    pass
+            theirs.close()
+
+        thread = threading.Thread(target=end)
+        thread.start()
+        address = HubAddress(places=(server.getsockname(),), token="00" * 16, host="", pid=0)
+        with pytest.raises(UsageError, match="ended the connection: a wrong token, or the job"):
+            Client(address)
+        thread.join(10)
+
+
+def test_a_reset_while_it_connects_is_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connecting waits with poll: a reset right behind the handshake is told there."""
+
+    def connect(*_: object, **__: object) -> socket.socket:
+        raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+
+    monkeypatch.setattr(socket, "create_connection", connect)
+    address = HubAddress(places=(("127.0.0.1", 1),), token="00" * 16, host="", pid=0)
+    with pytest.raises(UsageError, match="ended the connection: a wrong token, or the job"):
+        Client(address)
+
+
+def test_a_client_may_not_speak_as_a_rank(job: Job) -> None:
+    """Reports and members come from ranks."""
+    with Client(address_of(job)) as client:
+        client._send(Report("status", 1, b""))
+        with pytest.raises(UsageError):
+            client.command(Command(verb="status"))
+    assert job.gathered()

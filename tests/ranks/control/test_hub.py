@@ -1,0 +1,54 @@
+"""From which step on a command holds on all ranks."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import get_args
+
+import pytest
+
+from hooktrace.ranks.channel.node import Answers
+from hooktrace.ranks.control.hub import ControlHub, first_steps
+from hooktrace.ranks.control.messages import Command, Done, Outcome, Verb, encode
+
+
+def outcome(**steps: tuple[int, ...]) -> Outcome:
+    """Return what ranks say of the steps of models, rank by rank."""
+    size = max(len(of_ranks) for of_ranks in steps.values())
+    return Outcome(
+        ranks={
+            rank: Done(steps={m: of_ranks[rank] for m, of_ranks in steps.items()})
+            for rank in range(size)
+        }
+    )
+
+
+def test_it_is_ahead_of_the_foremost_rank_by_what_it_makes_meanwhile() -> None:
+    """Twice as many steps as it made while it was asked, and some."""
+    before, after = outcome(a=(100, 104), b=(3, 2)), outcome(a=(110, 124), b=(3, 3))
+    assert first_steps(before, after) == {"a": 124 + 2 * 20 + 8, "b": 3 + 8}
+
+
+def test_a_model_that_begins_meanwhile_is_counted_from_there() -> None:
+    """There is nothing to know of its pace."""
+    assert first_steps(Outcome(ranks={}), outcome(a=(5,))) == {"a": 13}
+
+
+class Asked:
+    """A node whose ranks never answer; ``waited``: for how long each question, s."""
+
+    def __init__(self) -> None:
+        self.waited: list[float] = []
+
+    async def gather(self, name: str, argument: bytes, timeout_s: float) -> Answers:
+        """Wait in vain."""
+        self.waited.append(timeout_s)
+        return Answers()
+
+
+@pytest.mark.parametrize("verb", [verb for verb in get_args(Verb) if verb != "flush"])
+def test_ranks_that_do_not_answer_hold_a_command_up_for_less_than_two_seconds(verb: Verb) -> None:
+    """Also where they are asked for their steps before."""
+    node = Asked()
+    asyncio.run(ControlHub(node).carry_out(encode(Command(verb=verb, number=1))))
+    assert sum(node.waited) < 2

@@ -1,0 +1,229 @@
+"""The hub's part with ranks that are only answers: what is told, once, and that it is over."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from hooktrace.ranks.hang import hub as module
+from hooktrace.ranks.hang.hub import HangHub
+from hooktrace.ranks.hang.messages import STACKS, STATUS, HangNotice, StacksAnswer, StatusQuestion
+from hooktrace.ranks.hang.status import RankStatus
+from hooktrace.ranks.hang.watchdog import Suspicion
+from hooktrace.records.hang import RankStacks
+from tests.ranks.hang.answers import STEP, S, late, waiting
+
+SUSPICION = Suspicion(model="model0", step=STEP, bucket=5, age_ns=11 * S, threshold_ns=10 * S)
+OVER = msgspec.structs.replace(SUSPICION, over=True)
+
+
+class Ranks:
+    """A channel to ranks that say what the test wants."""
+
+    def __init__(self) -> None:
+        self.statuses: list[RankStatus] = []
+        self.silent: dict[int, Any] = {}
+        self.asked: list[tuple[str, bytes]] = []
+        self.notices: list[HangNotice] = []
+        self.told = threading.Condition()
+        self.hub = HangHub(self, 2)
+
+    def ask(self, name: str, argument: bytes, timeout_s: float) -> Any:
+        self.asked.append((name, argument))
+        answers: dict[int, Any] = {one.rank: one for one in self.statuses}
+        if name == STACKS:
+            answers = {
+                rank: StacksAnswer(
+                    RankStacks(rank=rank, pid=1, host="node1", state="running", text="a stack"),
+                    ((1, "written by rank 1"),),
+                )
+                for rank in answers
+            }
+        encoded = {rank: msgspec.msgpack.encode(one) for rank, one in answers.items()}
+        return SimpleNamespace(answers=encoded, silent=self.silent)
+
+    def tell(self, name: str, payload: bytes) -> None:
+        notice = msgspec.msgpack.decode(payload, type=HangNotice)
+        self.hub.note(notice)
+        with self.told:
+            self.notices.append(notice)
+            self.told.notify_all()
+
+    def wait(self, count: int) -> list[HangNotice]:
+        """Return what was told, once it is so much."""
+        with self.told:
+            assert self.told.wait_for(lambda: len(self.notices) >= count, 10)
+        return self.notices
+
+    def wait_for(self, true: Callable[[], bool]) -> None:
+        end = time.monotonic() + 10
+        while not true():
+            assert time.monotonic() < end
+            time.sleep(0.01)
+
+
+@pytest.fixture
+def ranks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ranks]:
+    """Two ranks, of which one is late; rounds follow at once."""
+    monkeypatch.setattr(module, "_BETWEEN_S", 0.0)
+    monkeypatch.setattr(module, "_AGAIN_S", (0.02,))
+    made = Ranks()
+    made.statuses = [waiting(0), late(1)]
+    yield made
+    made.hub.close()
+
+
+def test_told_once_and_over(ranks: Ranks) -> None:
+    """However many suspect it, and however long it lasts."""
+    for rank in range(2):
+        ranks.hub.hear(rank, SUSPICION)
+    (begun,) = ranks.wait(1)
+    assert (begun.hang, begun.finding.kind, begun.finding.ranks) == (0, "busy", (1,))
+    assert [stack.rank for stack in begun.stacks] == [1, 0]
+    questions = len(ranks.asked)
+    ranks.wait_for(lambda: len(ranks.asked) > questions + 4)
+    assert len(ranks.notices) == 1
+    ranks.hub.hear(0, OVER)
+    assert len(ranks.notices) == 1
+    ranks.hub.hear(1, OVER)
+    _, ended = ranks.wait(2)
+    assert (ended.hang, ended.stacks) == (0, ())
+    assert ended.ended_after_ns is not None
+    assert ended.ended_after_ns >= 31 * S
+    assert ended.finding.message == (
+        "it went on after 31 s: bucket 5 of step 120, which had waited for rank 1 (busy)"
+    )
+
+
+def test_it_failed(ranks: Ranks) -> None:
+    """What the call raised is told instead."""
+    ranks.hub.hear(0, SUSPICION)
+    ranks.wait(1)
+    ranks.hub.hear(0, msgspec.structs.replace(OVER, error="RuntimeError: timed out"))
+    _, ended = ranks.wait(2)
+    assert ended.finding.message == (
+        "bucket 5 of step 120, which had waited for rank 1, failed after 31 s: RuntimeError: "
+        "timed out"
+    )
+
+
+def test_another_kind(ranks: Ranks) -> None:
+    """It is told again, under its number."""
+    ranks.hub.hear(0, SUSPICION)
+    ranks.wait(1)
+    ranks.statuses = [waiting(0), late(1, thread={"exception": "E: x at a.py:1"})]
+    _, again = ranks.wait(2)
+    assert (again.hang, again.finding.kind, again.ended_after_ns) == (0, "raised", None)
+
+
+def test_the_next_one(ranks: Ranks) -> None:
+    """Another step: the first one is over, and the next has the next number."""
+    ranks.hub.hear(0, SUSPICION)
+    ranks.wait(1)
+    ranks.hub.hear(0, OVER)
+    ranks.wait(2)
+    ranks.hub.hear(0, SUSPICION)
+    assert ranks.wait(3)[2].hang == 1
+
+
+def test_nothing_is_told_of_what_moves(ranks: Ranks) -> None:
+    """It is asked, and then it is over."""
+    ranks.statuses = []
+    ranks.hub.hear(0, SUSPICION)
+    ranks.wait_for(lambda: len(ranks.asked) > 4)
+    ranks.hub.hear(0, OVER)
+    ranks.wait_for(lambda: ranks.hub._thread is None)
+    assert ranks.notices == []
+
+
+def test_it_is_asked_again_until_it_is_told(ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What moved at first may stand still later, and is then told soon."""
+    monkeypatch.setattr(module, "_AGAIN_S", (0.02, 1000.0))
+    statuses, ranks.statuses = ranks.statuses, []
+    ranks.hub.hear(0, SUSPICION)
+    ranks.wait_for(lambda: len(ranks.asked) > 8)
+    ranks.statuses = statuses
+    ranks.wait(1)
+
+
+def test_nothing_is_told_of_a_call_that_is_young(ranks: Ranks) -> None:
+    """A suspicion of an earlier one is not over yet when all ranks are in the next one."""
+    young = [msgspec.structs.replace(c, age_ns=S // 10) for c in waiting(0).models[0].in_flight]
+    model = msgspec.structs.replace(waiting(0).models[0], in_flight=tuple(young))
+    ranks.statuses = [msgspec.structs.replace(waiting(0), models=(model,)), late(1)]
+    ranks.hub.hear(0, SUSPICION)
+    ranks.wait_for(lambda: len(ranks.asked) > 6)
+    assert ranks.notices == []
+
+
+def test_two_rounds_at_once_say_nothing(ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank that goes on between them does not hurry the second one."""
+    monkeypatch.setattr(module, "_BETWEEN_S", 5.0)
+    ranks.hub.hear(0, SUSPICION)
+    ranks.hub.hear(1, SUSPICION)
+    ranks.wait_for(lambda: len(ranks.asked) == 1)
+    ranks.hub.hear(1, OVER)
+    ranks.wait_for(lambda: len(ranks.asked) > 1)
+    assert ranks.notices == []
+
+
+def test_what_may_take_long(ranks: Ranks) -> None:
+    """Ten times as long, and then it is told."""
+    ranks.statuses = [waiting(0), late(1, paused=True)]
+    ranks.hub.hear(0, SUSPICION)
+    ranks.wait_for(lambda: len(ranks.asked) > 4)
+    assert ranks.notices == []
+    ranks.hub.hear(0, msgspec.structs.replace(SUSPICION, threshold_ns=3 * S))
+    assert ranks.wait(1)[0].finding.excused
+
+
+def test_a_hub_that_takes_over(ranks: Ranks) -> None:
+    """It goes on with the hang that another one told, and its number."""
+    ranks.hub.hear(0, SUSPICION)
+    (begun,) = ranks.wait(1)
+    other = Ranks()
+    other.statuses = ranks.statuses
+    other.hub.note(msgspec.structs.replace(begun, hang=7))
+    other.hub.hear(0, SUSPICION)
+    other.wait_for(lambda: len(other.asked) > 4)
+    other.hub.hear(0, OVER)
+    (ended,) = other.wait(1)
+    assert ended.hang == 7
+    assert ended.ended_after_ns is not None
+    other.hub.close()
+
+
+def test_silent_ranks_are_asked_by_their_host(ranks: Ranks) -> None:
+    """One that runs is signalled by a rank that answers, and what it writes is shown."""
+    member = SimpleNamespace(host="node1", pid=77)
+    ranks.silent = {1: SimpleNamespace(member=member, state="running", why="")}
+    ranks.statuses = [waiting(0)]
+    ranks.hub.hear(0, SUSPICION)
+    (begun,) = ranks.wait(1)
+    assert begun.finding.kind == "interpreter_held"
+    questions = [
+        msgspec.msgpack.decode(argument, type=StatusQuestion)
+        for name, argument in ranks.asked
+        if name == STATUS
+    ]
+    assert questions[0].signalled == ()
+    (signalled,) = questions[1].signalled
+    assert (signalled.rank, signalled.pid, signalled.helper) == (1, 77, 0)
+    assert (begun.stacks[0].rank, begun.stacks[0].text) == (1, "written by rank 1")
+
+
+def test_records_of_a_notice(ranks: Ranks) -> None:
+    """Each rank has it in its own clock."""
+    ranks.hub.hear(0, SUSPICION)
+    (begun,) = ranks.wait(1)
+    assert 0 < begun.late_ns < 10 * S
+    begun = msgspec.structs.replace(begun, late_ns=2 * S)
+    record = begun.record(1, 102 * S, 1002 * S)
+    assert (record.rank, record.since_ns, record.since_wall_ns) == (1, 69 * S, 969 * S)
+    assert (record.kind, record.step, record.bucket, record.waiting) == ("busy", STEP, 5, (0,))

@@ -1,0 +1,148 @@
+"""Ranks that ask, tell and report over real connections, and go on when one of them is gone."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+import pytest
+
+from hooktrace.ranks.channel.channel import THREAD_NAME
+from tests.ranks.channel.jobs import Job, S, wait_for
+
+
+def test_a_question_is_answered_by_all_ranks() -> None:
+    """In one round, the hub's own answer with the others'."""
+    with Job(4) as job:
+        found = job.ranks[0].ask("who", b"asks", 5.0)
+    assert found.answers == {rank: b"%d asks" % rank for rank in range(4)}
+    assert found.silent == {}
+
+
+def test_news_go_up_and_notices_down() -> None:
+    """A rank's report reaches the hub, which tells all, itself too."""
+    with Job(3) as job:
+        heard: dict[int, list[bytes]] = {rank: [] for rank in range(3)}
+        for rank, channel in enumerate(job.ranks):
+            channel.on_notice("said", heard[rank].append)
+        job.ranks[0].on_report("seen", job.tell_all)
+        job.ranks[2].report("seen", b"smoke")
+        assert wait_for(lambda: all(heard.values()))
+    assert heard == {rank: [b"2 saw smoke"] for rank in range(3)}
+
+
+def test_a_rank_that_raises_or_has_no_answer_is_silent_and_says_why() -> None:
+    """Others' answers come all the same."""
+
+    def fail(_: bytes) -> bytes:
+        raise ValueError("no idea")
+
+    with Job(3) as job:
+        job.ranks[1].answer("who", fail)
+        del job.ranks[2].node.handlers["who"]
+        found = job.ranks[0].ask("who", b"", 5.0)
+    assert found.answers == {0: b"0 "}
+    assert {rank: silent.why for rank, silent in found.silent.items()} == {
+        1: "ValueError: no idea",
+        2: "KeyError: 'who'",
+    }
+
+
+def test_a_rank_that_never_came_is_named() -> None:
+    """The world's size says that it belongs there."""
+    job = Job(2)
+    job.ranks[0].node.world_size = 3
+    with job:
+        found = job.ranks[0].ask("who", b"", 5.0)
+    assert [(r, s.state, s.why) for r, s in found.silent.items()] == [
+        (2, "unknown", "it has not joined the channel")
+    ]
+
+
+def test_one_that_left_in_order_has_ended_and_one_that_broke_off_is_lost() -> None:
+    """What its host says of the process stands beside."""
+    with Job(3) as job:
+        job.ranks[0].node.look = lambda member: "gone"
+        job.ranks[1].close()
+        job.abort(2)
+        assert wait_for(lambda: len(job.ranks[0].node.roster) == 1)
+        found = job.ranks[0].ask("who", b"", 5.0)
+    assert {rank: silent.state for rank, silent in found.silent.items()} == {1: "ended", 2: "gone"}
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+def test_another_rank_takes_over_when_the_hub_is_gone(in_order: bool) -> None:
+    """All that are left gather below one of them, and it knows how the hub went."""
+    with Job(4) as job:
+        assert wait_for(lambda: all(job.followers(r) == 2 and job.clocks[r] for r in (1, 2, 3)))
+        if in_order:
+            job.ranks[0].close()
+        else:
+            job.abort(0, entirely=True)
+        assert wait_for(lambda: job.hub() is not None and len(job.hub().node.roster) == 3)
+        hub = job.hub()
+        assert hub is not None
+        found = hub.ask("who", b"", 5.0)
+        assert hub.offset_at(time.perf_counter_ns()) is not None
+    assert sorted(found.answers) == [1, 2, 3]
+    assert found.silent[0].state == ("ended" if in_order else "unknown")
+
+
+def test_a_hub_that_was_only_silent_is_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread is held for longer than the others wait; then it has all of them back."""
+    monkeypatch.setattr("hooktrace.ranks.channel.upward.SILENCE_S", 0.5)
+    monkeypatch.setattr("hooktrace.ranks.channel.upward._CONNECT_S", 0.5)
+    monkeypatch.setattr("hooktrace.ranks.channel.membership._HEAL_S", 0.3)
+    go_on = threading.Event()
+    with Job(3) as job:
+        for rank in (1, 2):
+            job.ranks[rank].node.interval_s = 0.1
+        assert wait_for(lambda: job.followers(1) == 2)
+        job.ranks[0].run(lambda: go_on.wait(30))
+        assert wait_for(lambda: any(rank.is_hub for rank in job.ranks[1:]))
+        assert wait_for(lambda: max(len(r.node.roster) for r in job.ranks[1:]) == 2)
+        go_on.set()
+        assert wait_for(lambda: not any(rank.is_hub for rank in job.ranks[1:]))
+        hub = job.ranks[0]
+        assert wait_for(lambda: sorted(hub.ask("who", b"", 5.0).answers) == [0, 1, 2])
+
+
+def test_clocks_are_compared_within_their_uncertainty() -> None:
+    """Three clocks 7 s apart each, over the tree."""
+    with Job(3, ahead_ns=7 * S) as job:
+        assert wait_for(lambda: job.clocks[1] and job.clocks[2])
+    for rank in (1, 2):
+        record = job.clocks[rank][0]
+        assert abs(record.offset_ns + rank * 7 * S) <= record.uncertainty_ns < S
+        assert record.pings == 32
+    assert job.clocks[0] == []
+
+
+def test_a_channel_without_a_job_asks_itself() -> None:
+    """And ends at once."""
+    with Job(1) as job:
+        assert job.ranks[0].ask("who", b"", 1.0).answers == {0: b"0 "}
+
+
+def test_nothing_is_left_at_the_end() -> None:
+    """No thread, and no descriptor."""
+    before = len(os.listdir("/proc/self/fd"))
+    with Job(3) as job:
+        job.ranks[0].ask("who", b"", 5.0)
+    assert wait_for(lambda: THREAD_NAME not in [t.name for t in threading.enumerate()])
+    assert wait_for(lambda: len(os.listdir("/proc/self/fd")) <= before)
+    for channel in job.ranks:
+        channel.close()
+
+
+def test_in_a_forked_child_nothing_of_the_parents_is_held_or_ended() -> None:
+    """The parent's connections go on, and end for the others when the parent's process does."""
+    with Job(2) as job:
+        child = os.fork()
+        if child == 0:
+            for channel in job.ranks:
+                channel.close_in_child()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        assert sorted(job.ranks[0].ask("who", b"", 5.0).answers) == [0, 1]

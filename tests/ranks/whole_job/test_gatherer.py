@@ -1,0 +1,52 @@
+"""A node's message holds its own part and those of its children, once."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from hooktrace.ranks.whole_job.gatherer import Gatherer
+from hooktrace.ranks.whole_job.messages import decode_lines, decode_part
+
+from .parts import MODEL, line_of, message_of, part_of
+
+
+def test_parts_of_children_and_its_own_are_one() -> None:
+    """As if one node had told of all ranks; nothing is told twice."""
+    leader = Gatherer()
+    leader.add([(MODEL, part_of(0, 4))], [line_of(0, [part_of(0, 4)])])
+    leader.take(1, message_of([1], [4], late=1))
+    leader.take(2, message_of([2], [4]))
+    assert leader.message() == message_of([0, 1, 2], [4], late=1)
+    assert leader.message() is None
+
+
+def test_lines_are_kept_of_ranks_that_have_no_news() -> None:
+    """The hub keeps a host's last message, and with it where all of its ranks are."""
+    leader = Gatherer()
+    leader.take(1, message_of([1], [4]))
+    leader.message()
+    leader.take(2, message_of([2], [5]))
+    message = leader.message()
+    assert message is not None
+    part = decode_part(message)
+    assert [(line.rank, line.step) for line in decode_lines(part.lines)] == [(1, 4), (2, 5)]
+    assert [(m.model, m.hook, [s.step for s in m.steps]) for m in part.models] == [(*MODEL, [5])]
+
+
+def test_what_had_no_room_is_counted_below_too() -> None:
+    """Steps between two messages are bounded."""
+    child, leader = Gatherer(), Gatherer()
+    child.add([(MODEL, part_of(1, step)) for step in range(300)], [])
+    message = child.message()
+    assert message is not None
+    leader.take(1, message)
+    told = leader.message()
+    assert told is not None
+    assert decode_part(told).lost == 300 - 256
+
+
+def test_what_is_no_message_is_said() -> None:
+    """The channel drops it."""
+    with pytest.raises(msgspec.DecodeError):
+        Gatherer().take(1, b"\x93garbage")

@@ -1,0 +1,94 @@
+"""What a rank tells of itself is what its records say, and nothing of what does not count."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from hooktrace.ranks.whole_job.messages import Plan
+from hooktrace.ranks.whole_job.rank_steps import RankSteps
+from hooktrace.records import Batch, StepSpread
+from hooktrace.records.job import Range
+from tests.exporters.records_sample import HOOK, MODEL, STEP_NS, make_anomaly, make_run, make_step
+
+OFFSET = (1_000, 20)
+
+
+def batch(*steps: int, **changes: object) -> Batch:
+    """Return steps of rank 1, changed."""
+    made = [make_step(step) for step in steps]
+    return Batch(
+        run=make_run(1),
+        steps=tuple((replace(step, **changes), buckets) for step, buckets in made),
+        records=(make_anomaly(max(steps)),),
+    )
+
+
+def test_a_step_is_told_once_in_the_clock_of_rank_0() -> None:
+    """With the period that it ended, its exposed time and when its last bucket was ready."""
+    steps = RankSteps(lambda _: OFFSET, print)
+    steps.plan = Plan(0.0)
+    steps.add(batch(1, 2))
+    told, (line,) = steps.take()
+    record, _ = make_step(2)
+    assert record.exposed_ns is not None
+    arrival_ns = record.last_ready_ns + 1_000
+    assert told[1] == (
+        (MODEL, HOOK),
+        StepSpread(
+            2, 1, 0, Range(1, STEP_NS, 1, STEP_NS, 1), STEP_NS,
+            Range(1, record.exposed_ns, 1, record.exposed_ns, 1), record.exposed_ns,
+            Range(1, arrival_ns, 1, arrival_ns, 1), 20,
+        ),
+    )  # fmt: skip
+    assert (line.rank, line.host, line.step, line.period_ns) == (1, "host-a", 2, STEP_NS)
+    assert line.arrivals[-1] == (2, arrival_ns)
+    assert (line.anomalies, line.anomaly) == (1, "hook_exception step 2 bucket 0")
+    assert steps.take() == ([], [line])
+
+
+def test_times_of_steps_that_do_not_count_are_not_told() -> None:
+    """Of a probed step that it was there."""
+    steps = RankSteps(lambda _: OFFSET, print)
+    steps.add(batch(1, probed=True, previous_period_ns=None))
+    steps.add(batch(2, complete=False, previous_period_ns=None))
+    told, (line,) = steps.take()
+    assert [part for _, part in told] == [StepSpread(1), StepSpread(2, incomplete=1)]
+    assert (line.period_ns, line.exposed_ns, line.arrivals) == (None, None, ())
+
+
+def test_an_arrival_needs_a_clock_that_is_known() -> None:
+    """Without one the rest is told."""
+    steps = RankSteps(lambda _: None, print)
+    steps.add(batch(1))
+    ((_, part),), _ = steps.take()
+    assert part.arrival is None
+    assert part.exposed is not None
+
+
+def test_the_plan_says_which_steps() -> None:
+    """By number, so that all ranks tell of the same."""
+    steps = RankSteps(lambda _: OFFSET, print)
+    steps.plan = Plan(0.0, 4)
+    steps.add(batch(*range(1, 11)))
+    told, (line,) = steps.take()
+    assert [part.step for _, part in told] == [step for step, _ in line.arrivals] == [4, 8]
+    assert line.step == 10
+
+
+def test_arrivals_reach_back_to_what_other_ranks_have_told() -> None:
+    """However short the steps are, those of the last seconds are among them."""
+    steps = RankSteps(lambda _: OFFSET, print)
+    steps.add(batch(*range(1, 501)))  # 5 s
+    _, (line,) = steps.take()
+    first, last = line.arrivals[0], line.arrivals[-1]
+    assert len(line.arrivals) == 8
+    assert 1_500_000_000 <= last[1] - first[1] <= 2_000_000_000
+
+
+def test_memory_is_bounded_while_nobody_takes() -> None:
+    """A channel that is gone costs nothing."""
+    steps = RankSteps(lambda _: OFFSET, print)
+    for first in range(0, 1000, 50):
+        steps.add(batch(*range(first, first + 50)))
+    told, _ = steps.take()
+    assert [part.step for _, part in told] == list(range(744, 1000))

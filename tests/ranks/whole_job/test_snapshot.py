@@ -1,0 +1,37 @@
+"""Rows of ranks: one each, of its newest line, with lags of steps in which others are known."""
+
+from __future__ import annotations
+
+from hooktrace.ranks.whole_job.snapshot import ALL_RANKS, LATEST_RANKS, rows_of
+from hooktrace.records.job import merged
+
+from .parts import MS, line_of, part_of
+
+
+def test_the_newest_line_of_a_rank_counts() -> None:
+    """Where another node has taken over for its host, the hub has two of it."""
+    old, new = line_of(1, [part_of(1, 3)]), line_of(1, [part_of(1, 5)])
+    for (row,), count in (
+        rows_of(lambda: [(9.0, old), (1.0, new)], {}),
+        rows_of(lambda: [(1.0, new), (9.0, old)], {}),
+    ):
+        assert (row.step, row.age_s, count) == (5, 1.0, 1)
+
+
+def test_a_lag_needs_another_rank() -> None:
+    """Of the same step; otherwise it is not known, and not 0."""
+    parts = [part_of(1, 3, lag_ms=4), part_of(1, 4, lag_ms=6), part_of(1, 5)]
+    alone = {4: parts[1]}
+    (row,), _ = rows_of(lambda: [(0.0, line_of(1, parts))], alone)
+    assert (row.lag_ns, row.lag_steps) == (None, 0)
+    both = {p.step: merged(p, part_of(0, p.step)) for p in parts[:2]}
+    (row,), _ = rows_of(lambda: [(0.0, line_of(1, parts))], both)
+    assert (row.lag_ns, row.lag_steps, row.uncertainty_ns) == (5 * MS, 2, MS // 10)
+
+
+def test_all_ranks_of_a_small_job_are_shown() -> None:
+    """Of a larger one the latest."""
+    lines = [(0.0, line_of(rank, [part_of(rank, 1)])) for rank in range(ALL_RANKS)]
+    assert len(rows_of(lambda: lines, {})[0]) == ALL_RANKS
+    more = [*lines, (0.0, line_of(ALL_RANKS, [part_of(ALL_RANKS, 1)]))]
+    assert len(rows_of(lambda: more, {})[0]) == LATEST_RANKS

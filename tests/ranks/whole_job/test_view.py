@@ -1,0 +1,154 @@
+"""Ranks, hosts and the hub as one tree: what goes up comes to the hub once, and its plan goes down.
+
+The channel is a stand-in without threads; the real one is tried in ``tests/distributed``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import msgspec
+import pytest
+
+from hooktrace.ranks.whole_job import messages
+from hooktrace.ranks.whole_job.snapshot import JobSnapshot
+from hooktrace.ranks.whole_job.view import JobView
+from hooktrace.records import Batch, JobStepRecord
+from tests.exporters.records_sample import MODEL, make_run, make_step
+
+from .parts import Seconds
+
+
+class Tree:
+    """Nodes by rank, each with its parent; ``sent``: reports by who sent them."""
+
+    def __init__(self, parents: dict[int, int | None]) -> None:
+        self.clock = Seconds()
+        self.parents = parents
+        self.sent: list[int] = []
+        self.pushed: list[JobStepRecord] = []
+        self.nodes = {rank: Node(self, rank) for rank in parents}
+        self.views = {
+            rank: JobView(node, rank, len(parents), self.clock) for rank, node in self.nodes.items()
+        }
+        self.steps = {
+            rank: v.rank_steps(lambda _: (0, 0), self.pushed.append)
+            for rank, v in self.views.items()
+        }
+
+    def make(self, *steps: int) -> None:
+        """Let all ranks make steps."""
+        for rank, part in self.steps.items():
+            run = make_run(rank, len(self.parents))
+            part.add(Batch(run=run, steps=tuple(map(make_step, steps))))
+
+    def pass_s(self, seconds: float) -> None:
+        """Let time pass; leaves come before their parents."""
+        for _ in range(int(seconds * 2)):
+            self.clock.now += 0.5
+            for rank in sorted(self.nodes, reverse=True):
+                self.nodes[rank].work()
+
+    def look(self, hub: int = 0) -> JobSnapshot:
+        """Return what the hub shows."""
+        return msgspec.msgpack.decode(asyncio.run(self.views[hub].look(b"")), type=JobSnapshot)
+
+
+class Node:
+    """A channel that delivers at once."""
+
+    def __init__(self, tree: Tree, rank: int) -> None:
+        self._tree = tree
+        self._rank = rank
+        self.take: Callable[[int, bytes], bool]
+        self.follow: Callable[[bytes], None]
+        self.work: Callable[[], None]
+
+    @property
+    def is_hub(self) -> bool:
+        return self._tree.parents[self._rank] is None
+
+    def on_report(self, name: str, handler: Callable[[int, bytes], bool]) -> None:
+        self.take = handler
+
+    def on_notice(self, name: str, handler: Callable[[bytes], None]) -> None:
+        self.follow = handler
+
+    def on_control(self, name: str, handler: Callable[[bytes], Awaitable[bytes]]) -> None:
+        """Look asks the view itself."""
+
+    def report(self, name: str, payload: bytes) -> None:
+        self._tree.sent.append(self._rank)
+        at: int | None = self._rank
+        while at is not None and not self._tree.nodes[at].take(self._rank, payload):
+            at = self._tree.parents[at]
+
+    def tell(self, name: str, payload: bytes) -> None:
+        for node in self._tree.nodes.values():
+            node.follow(payload)
+
+    def every(self, period_s: float, work: Callable[[], None]) -> None:
+        self.work = work
+
+
+HOSTS = {0: None, 1: 0, 2: 0, 3: 2, 4: 2}
+"""Two hosts: ranks 0 and 1 on the hub's, 2 to 4 on the other."""
+
+
+def test_a_step_of_all_ranks_comes_to_the_hub_once() -> None:
+    """Ranks of another host by way of one of them."""
+    tree = Tree(HOSTS)
+    tree.make(1, 2)
+    tree.pass_s(3)
+    shown = tree.look()
+    assert [(s.step, s.ranks) for s in shown.steps] == [(1, 5), (2, 5)]
+    assert sorted(r.rank for r in shown.ranks) == [0, 1, 2, 3, 4]
+    assert (shown.late, shown.lost) == (0, 0)
+    assert [(r.spread.step, r.spread.ranks) for r in tree.pushed] == [(2, 5)]
+    assert tree.sent.count(2) <= 2
+    sent = len(tree.sent)
+    tree.pass_s(3)
+    assert len(tree.sent) == sent, "without news nothing is sent"
+
+
+def test_the_hubs_plan_reaches_all_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They then tell of the steps that it says, and all of the same."""
+    monkeypatch.setattr(messages, "_MERGES_A_SECOND", 10)  # of 3 senders
+    tree = Tree(HOSTS)
+    for second in range(12):
+        tree.make(*range(6 * second, 6 * second + 6))
+        tree.pass_s(1)
+    tree.make(*range(72, 78))
+    tree.pass_s(3)
+    shown = tree.look()
+    assert shown.every == 2
+    assert [(s.step, s.ranks) for s in shown.steps][-3:] == [(72, 5), (74, 5), (76, 5)]
+
+
+def test_another_hub_begins_with_what_comes_then() -> None:
+    """Where the first is gone."""
+    tree = Tree(HOSTS)
+    tree.make(1)
+    tree.pass_s(3)
+    tree.parents |= {0: 2, 2: None}
+    tree.make(2)
+    tree.pass_s(3)
+    assert [(s.step, s.ranks) for s in tree.look(2).steps] == [(2, 5)]
+
+
+def test_tracers_of_one_process_are_told_apart() -> None:
+    """Their models may have the same names; a number that is free again is used again."""
+    of_second: list[JobStepRecord] = []
+    tree = Tree({0: None, 1: 0})
+    more = tree.views[0].rank_steps(lambda _: None, of_second.append)
+    more.add(Batch(run=make_run(), steps=(make_step(5),)))
+    tree.make(1)
+    tree.pass_s(16)  # nobody else has the second one's model, which is waited for
+    assert sorted(tree.look().models) == [MODEL, f"{MODEL} (tracer 2)"]
+    assert ([r.model for r in tree.pushed], len(of_second)) == ([MODEL], 1)
+    tree.views[0].forget(more)
+    again = tree.views[0].rank_steps(lambda _: None, of_second.append)
+    again.add(Batch(run=make_run(), steps=(make_step(6),)))
+    tree.pass_s(3)
+    assert len(tree.look().models) == 2

@@ -1,0 +1,47 @@
+"""What a rank says of itself under command."""
+
+from __future__ import annotations
+
+from hooktrace import Tracer
+from hooktrace.ranks.control.messages import Command
+from hooktrace.ranks.hang.status import CallInFlight, ModelStatus
+from hooktrace.tracing.control import TracerControl, _where
+from tests.fakes import Job
+
+S = 1_000_000_000
+
+
+def waiting(*ages_ns: int) -> ModelStatus:
+    """Return a model with calls in flight for so long."""
+    calls = tuple(
+        CallInFlight(model="net", hook="fp16", step=7, bucket=b, stage="wire", age_ns=age,
+                     collective="all_reduce")
+        for b, age in enumerate(ages_ns)
+    )  # fmt: skip
+    return ModelStatus(model="net", hook="fp16", step=7, bucket=1, bucket_count=2, in_flight=calls)
+
+
+def test_only_a_long_wait_is_worth_a_word() -> None:
+    """A collective is in flight most of the time."""
+    assert _where(waiting()) == _where(waiting(S - 1)) == "net (fp16) at step 7"
+
+
+def test_of_several_calls_the_oldest_is_told() -> None:
+    """With its stage and collective."""
+    assert _where(waiting(2 * S, 31 * S)) == (
+        "net (fp16) at step 7, bucket 1 in wire all_reduce for 31 s"
+    )
+
+
+def test_a_rank_that_is_paused_knows_its_step() -> None:
+    """By which all ranks begin what they are asked for at the same one."""
+    with Tracer(error_every=0, align_clocks=False) as tracer:
+        job, control = Job(tracer, 2), TracerControl(lambda: [tracer], 0)
+        for _ in range(4):
+            job.step()
+        assert control.do(Command(verb="pause")).steps == {"model0": 3}
+        for _ in range(10):
+            job.step()
+        done = control.do(Command(verb="status"))
+        assert (done.text, done.steps) == ("paused, model0 (local) at step 13", {"model0": 13})
+        assert control.do(Command(verb="debug", number=5)).text == "model0: steps 14 to 18"
