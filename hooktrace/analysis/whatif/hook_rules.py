@@ -23,10 +23,14 @@ Values = Mapping[str, Any]
 
 
 class Sent(NamedTuple):
-    """One collective of a bucket, and one rank's payload in bytes."""
+    """One collective of a bucket, and one rank's payload in bytes.
+
+    ``halves``: elements of an all-reduce that are float16, which gloo adds one by one.
+    """
 
     collective: str
     wire_bytes: int
+    halves: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +93,16 @@ def _plain(parameters: Parameters, options: Values) -> list[float]:
     return [1.0, float(nbytes(parameters))]
 
 
-def _reduced(share: int) -> Callable[[Parameters, Values], list[Sent]]:
-    """Return an all-reduce of elements of ``share`` bytes; 0: of their own."""
-    return lambda parameters, _: [
-        Sent("all_reduce", share * numel(parameters) if share else nbytes(parameters))
-    ]
+def _reduced(parameters: Parameters, options: Values) -> list[Sent]:
+    return [Sent("all_reduce", nbytes(parameters))]
+
+
+def _reduced_as_fp16(parameters: Parameters, options: Values) -> list[Sent]:
+    return [Sent("all_reduce", 2 * numel(parameters), halves=numel(parameters))]
+
+
+def _reduced_as_bf16(parameters: Parameters, options: Values) -> list[Sent]:
+    return [Sent("all_reduce", 2 * numel(parameters))]
 
 
 def _gathered(parameters: Parameters, options: Values) -> list[Sent]:
@@ -168,9 +177,9 @@ _CHANNEL = 512
 _HEADER_BYTES = 5
 _POWER_SGD = Rule("low-rank", _power_sgd, _power_sgd_work, serial=True)
 _RULES = {
-    "allreduce": Rule("lossless", _reduced(0), _plain),
-    "fp16": Rule("cast", _reduced(2), _plain),
-    "bf16": Rule("cast", _reduced(2), _plain),
+    "allreduce": Rule("lossless", _reduced, _plain),
+    "fp16": Rule("cast", _reduced_as_fp16, _plain),
+    "bf16": Rule("cast", _reduced_as_bf16, _plain),
     "quantize-per-tensor": Rule("quantised", _per_tensor, _plain),
     "quantize-per-channel": Rule("quantised", _per_channel, _plain),
     "allgather": Rule("lossless", _gathered, _plain),

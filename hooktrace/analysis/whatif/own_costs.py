@@ -16,10 +16,6 @@ from .costs import HookCosts, Piece, fit_piece, plain_costs
 from .own_run import OwnRun, parameters_in
 from .work import Floats
 
-_LEAST_NS = 20_000.0
-"""Of work on a bucket: less tells nothing of what other hooks take."""
-_MOST = 4.0
-
 
 def own_costs(own: OwnRun, tried: HookCosts | None) -> HookCosts:
     """Return the costs of the run's own hook; ``tried``: of its trials, ``None`` without any."""
@@ -39,22 +35,8 @@ def own_costs(own: OwnRun, tried: HookCosts | None) -> HookCosts:
 
 
 def as_in_steps(costs: Mapping[str, HookCosts], own: OwnRun) -> dict[str, HookCosts]:
-    """Return the costs of all tried hooks as they are in steps, the run's own from its stages."""
-    tried = costs.get(own.label)
-    longer = 1.0 if tried is None else _longer(own, tried)
-    found = {label: one.scaled(longer, longer) for label, one in costs.items()}
-    return {**found, own.label: own_costs(own, tried)}
-
-
-def _longer(own: OwnRun, tried: HookCosts) -> float:
-    """Return how many times as long as in trials the own hook's work is in steps."""
-    buckets = [b for b in own.layout.buckets if b.bucket in own.arrays.buckets]
-    features = np.array([own.rule.features(parameters_in(b), own.options) for b in buckets])
-    told = sum(_told(tried, features))
-    took = sum(float(_per_bucket(own.arrays, name).sum()) for name in ("compress", "decompress"))
-    if told < _LEAST_NS * len(buckets):
-        return 1.0
-    return min(max(1.0, took / told), _MOST)
+    """Return the costs of all tried hooks, the run's own as it is in steps, from its stages."""
+    return {**costs, own.label: own_costs(own, costs.get(own.label))}
 
 
 def _told(tried: HookCosts, features: Floats) -> tuple[float, float]:

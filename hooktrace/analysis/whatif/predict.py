@@ -30,6 +30,8 @@ MODEL_ERROR = 0.1
 (docs/what-if.md has the table that it comes from)."""
 OTHER_HOOK = 0.25
 """Of the work of a hook that the run did not have: what trials of it have wrong, likewise."""
+TURN = 0.35
+"""Of what threads of a collective wait for cores that are busy, likewise."""
 OTHER_RUN = 0.015
 """Of a step: what another run differs by whatever its hook, one standard deviation, at least."""
 _BLOCKS = 4
@@ -39,11 +41,15 @@ _MISFIT_TOLD = 0.02
 
 @dataclass(frozen=True, slots=True)
 class _Draw:
-    """One resampled run; ``cost``: in standard deviations of each hook's costs."""
+    """One resampled run; ``cost``: in standard deviations of each hook's costs.
+
+    ``turn``: by what ``Machine.turn_ns`` is multiplied.
+    """
 
     compute: Compute
     network: Network
     cost: float
+    turn: float
 
 
 def predict(
@@ -117,7 +123,7 @@ def _cases(
         *(
             case_of(
                 calibration, choice, draw.network, compute=draw.compute,
-                scale=float(np.exp(spread * draw.cost)),
+                scale=float(np.exp(spread * draw.cost)), turn=draw.turn,
             )
             for draw in draws
         ),
@@ -184,6 +190,7 @@ def _draws(calibration: Calibration, fit: NetworkFit) -> list[_Draw]:
             _resampled(calibration.compute, ready, rests, generator),
             networks[int(generator.integers(len(networks)))],
             float(generator.standard_normal()),
+            float(np.exp(TURN * generator.standard_normal())),
         )
         for _ in range(DRAWS)
     ]

@@ -12,11 +12,12 @@ goes on to its own next event:
                         +-- compressing the bucket whose turn it is <----------------------+
 
 A step's time passes as in a fluid: transfers that are on the link share it equally, threads that
-want more than the rank's cores all get the same share of what they want, and nothing else shares
-anything.  The state is arrays (steps, ranks, 1 + workers), so that a turn of the loop costs little
-more for some hundred steps than for one.  simpy, the discrete-event library that is kept best, goes
-through one step at a time: 1.3 us for a bare timeout, and each change of a share interrupts all
-that is running and begins it again, which for a thousand steps takes half a minute.
+want more than the rank's cores all get the same share of what they want (those that wake up want
+little then, and wait for their turn), and nothing else shares anything.  The state is arrays
+(steps, ranks, 1 + workers), so that a turn of the loop costs little more for some hundred steps
+than for one.  simpy, the discrete-event library that is kept best, goes through one step at a time:
+1.3 us for a bare timeout, and each change of a share interrupts all that is running and begins it
+again, which for a thousand steps takes half a minute.
 """
 
 from __future__ import annotations
@@ -33,9 +34,11 @@ WAITING, WAKING_UP, LATENCY, ON_LINK, OVER = range(5, 10)
 _NEEDS_CORE = np.zeros(10, np.bool_)
 _NEEDS_CORE[[COMPUTING, CALLING, COMPRESSING, IN_CALLBACK, WAKING_UP]] = True
 _WANTS = _NEEDS_CORE.astype(np.float64)
-_WANTS[WAKING_UP] = 1.6
-"""Cores.  Two of gloo's threads wake up on each rank: measured, an all-reduce of 4 bytes to 64 KB
-takes 0.35 to 0.4 ms, and 0.5 to 0.65 ms of processor time beside its caller's.
+_WANTS[WAKING_UP] = 0.0
+"""Cores; of threads that wake up see ``_WAKING_CORES``."""
+_WAKING_CORES = 1.6
+"""Two of gloo's threads wake up on each rank: measured, an all-reduce of 4 bytes to 64 KB takes
+0.35 to 0.4 ms, and 0.5 to 0.65 ms of processor time beside its caller's.
 """
 _TRAINING = 0
 """The training thread's place among a rank's threads; workers follow."""
@@ -158,12 +161,18 @@ class Replay:
         tables = self._tables
         needs_core, on_link = _NEEDS_CORE[self._phase], self._phase == ON_LINK
         transfers = on_link[:, 0].sum(axis=1)  # the same ones on all ranks
+        waking = self._phase == WAKING_UP
+        wakes = _WAKING_CORES * waking.sum(axis=2)
         wanted = _WANTS[self._phase].sum(axis=2) + (tables.wire_cores * (transfers > 0))[:, None]
-        share = np.minimum(1.0, tables.cores[:, None] / np.maximum(wanted, 1e-12))
+        cores = tables.cores[:, None]
+        # Where cores are busy, waking up is mostly waiting for one.
+        waits = (wanted + wakes > cores).any(axis=1)
+        wake = np.where(waits, tables.wake_share, 1.0)[:, None]
+        share = np.minimum(1.0, cores / np.maximum(wanted + wakes * wake, 1e-12))
         rates = np.where(needs_core, share[:, :, None], 1.0)
         # What all ranks do together is as fast as the busiest of them.
         together = share.min(axis=1)[:, None, None]
-        rates = np.where(self._phase == WAKING_UP, together, rates)
+        rates = np.where(waking, together * wake[:, :, None], rates)
         of_link = together / np.maximum(transfers, 1)[:, None, None]
         shared: Floats = np.where(on_link, of_link, rates)
         return shared

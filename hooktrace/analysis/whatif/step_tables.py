@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .network import fixed_ns, link_ns, waking_ns
-from .work import BucketWork, Floats, Machine, Network, StepWork
+from .work import BucketWork, Floats, Machine, Network, RoundWork, StepWork
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
@@ -29,7 +29,8 @@ class StepTables:
     """Steps as arrays; times in ns at speed 1.
 
     (steps,): ``buckets`` and ``rounds`` how many, ``serial``, ``workers``, ``cores``,
-    ``wire_cores``, ``call_ns``, ``waking_ns`` of a collective, ``rest_ns``.  (steps, buckets):
+    ``wire_cores``, ``call_ns``, ``waking_ns`` of a collective, ``wake_share`` of the time that this
+    takes where cores are busy, ``rest_ns``.  (steps, buckets):
     ``compute_ns`` on the training thread before each bucket's hook is called, with one more for the
     end of backward; ``compress_ns``; ``has_rounds``.  (steps, rounds): ``bucket``; ``is_last`` of
     its bucket; ``latency_ns``; ``link_ns`` alone on the link; ``callback_ns``, on the worker after
@@ -45,6 +46,7 @@ class StepTables:
     wire_cores: Floats
     call_ns: Floats
     waking_ns: Floats
+    wake_share: Floats
     rest_ns: Floats
     compute_ns: Floats
     compress_ns: Floats
@@ -89,6 +91,7 @@ def _tables(cases: Sequence[Case]) -> dict[str, Any]:
         "waking_ns": np.array(
             [waking_ns(work.ranks, network) for work, _, network in cases], np.float64
         ),
+        "wake_share": np.array([_wake_share(*case) for case in cases], np.float64),
         "rest_ns": np.array([work.compute.rest_ns for work in works], np.float64),
         "compute_ns": _padded([_compute_ns(work) for work in works], least=2),
         "compress_ns": _padded([[_compress_ns(one) for one in of] for of in buckets]),
@@ -101,7 +104,15 @@ def _tables(cases: Sequence[Case]) -> dict[str, Any]:
     }
 
 
-def _alone_ns(work: StepWork, _: Machine, network: Network) -> tuple[list[float], list[float]]:
+def _wake_share(work: StepWork, machine: Machine, network: Network) -> float:
+    """Return what waking up alone is of waking up and waiting for busy cores."""
+    alone = waking_ns(work.ranks, network)
+    return alone / (alone + machine.turn_ns) if alone > 0 else 1.0
+
+
+def _alone_ns(
+    work: StepWork, machine: Machine, network: Network
+) -> tuple[list[float], list[float]]:
     """Return what each round takes beside the link, and on the link if nothing else is there."""
     rounds = [one for bucket in work.buckets for one in bucket.rounds]
     kinds = {one.collective for one in rounds}
@@ -112,8 +123,18 @@ def _alone_ns(work: StepWork, _: Machine, network: Network) -> tuple[list[float]
         link[kind] = link_ns(kind, 1.0, work.ranks, network)
     return (
         [beside[one.collective][0] + beside[one.collective][1] * one.wire_bytes for one in rounds],
-        [link[one.collective] * one.wire_bytes for one in rounds],
+        [_on_link_ns(link[one.collective], one, work.ranks, machine) for one in rounds],
     )
+
+
+def _on_link_ns(ns_of_byte: float, one: RoundWork, ranks: int, machine: Machine) -> float:
+    """Return what a round has the link for: its bytes, or what they take of a core if that is more.
+
+    Each element is added on one rank, while others of the same collective are on the link.
+    """
+    moving = ns_of_byte * one.wire_bytes
+    adding = one.adding_ns * (ranks - 1) / ranks
+    return max(moving, (moving * machine.wire_cores + adding) * (adding > 0))
 
 
 def _is_serial(work: StepWork) -> bool:

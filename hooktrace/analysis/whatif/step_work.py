@@ -44,11 +44,12 @@ def case_of(
     *,
     compute: Compute | None = None,
     scale: float = 1.0,
+    turn: float = 1.0,
 ) -> Case:
     """Return what to simulate.
 
     ``fitted``: the run's network, or a draw of it; ``compute``: likewise.  ``scale``: of the hook's
-    costs.
+    costs; ``turn``: of ``Machine.turn_ns``.
     """
     compute = compute or calibration.compute
     ranks = choice.ranks or calibration.ranks
@@ -59,6 +60,7 @@ def case_of(
     )
     network = network_for(choice, fitted)
     machine = _machine(calibration.machine, fitted, network)
+    machine = replace(machine, turn_ns=machine.turn_ns * turn)
     return StepWork(compute, buckets, ranks, costs.serial), machine, network
 
 

@@ -47,12 +47,14 @@ class RoundWork:
     """One collective of a bucket.
 
     ``before_ns``: work between the round before (or the hook's call) and this one's start.
-    ``wire_bytes``: one rank's payload.
+    ``wire_bytes``: one rank's payload.  ``adding_ns``: what its elements take to be added beyond
+    what float32 ones do, each of them once.
     """
 
     before_ns: float
     collective: str
     wire_bytes: float
+    adding_ns: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +77,15 @@ class Machine:
     ``workers``: collectives that the backend executes at once, first in first out; each also runs
     the callback of its own.  ``cores``: that a rank has to itself.  ``wire_cores``: of one core,
     what a transfer at full rate takes (copies, sums), 0 where nobody knows.  ``call_ns``: what a
-    call of the hook costs the training thread whatever the bucket.
+    call of the hook costs the training thread whatever the bucket.  ``turn_ns``: what the threads
+    of a collective wait for cores, where others want more than there are.
     """
 
     workers: int = 2
     cores: float = 1.0
     wire_cores: float = 0.0
     call_ns: float = 0.0
+    turn_ns: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

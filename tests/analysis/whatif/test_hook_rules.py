@@ -23,7 +23,8 @@ ELEMENTS = 4000 + 100 + 1 + 6
     [
         ("allreduce", {}, [Sent("all_reduce", 4 * ELEMENTS)]),
         ("allgather", {}, [Sent("all_gather", 4 * ELEMENTS)]),
-        ("fp16", {}, [Sent("all_reduce", 2 * ELEMENTS)]),
+        ("fp16", {}, [Sent("all_reduce", 2 * ELEMENTS, halves=ELEMENTS)]),
+        ("bf16", {}, [Sent("all_reduce", 2 * ELEMENTS)]),
         ("quantize-per-tensor", {}, [Sent("all_gather", ELEMENTS + 5)]),
         ("quantize-per-channel", {}, [Sent("all_gather", ELEMENTS + 5 * 9)]),
         ("quantize-per-channel", {"bucket_size": 128}, [Sent("all_gather", ELEMENTS + 5 * 33)]),

@@ -25,11 +25,11 @@ def test_its_stages_and_not_its_trials(truth: Truth, calibrated: Timeline) -> No
         assert after == pytest.approx(0, abs=100)
 
 
-def test_other_hooks_take_as_many_times_as_long_in_steps(calibrated: Timeline) -> None:
-    """Half as long a trial of the own hook says that others' work is twice as long as tried."""
+def test_other_hooks_take_what_their_trials_say(calibrated: Timeline) -> None:
+    """However far the own hook's trials are off."""
     own, known = own_run(calibrated, MODEL), read_calibration(calibrated, MODEL).costs
     found = as_in_steps({**known, "allreduce": known["allreduce"].scaled(0.5, 0.5)}, own)
-    for label, times in (("allreduce", 1.0), ("fp16", 2.0), ("powersgd", 2.0)):
-        rounds, _ = found[label].bucket_work(parameters(5))
-        before, _ = known[label].bucket_work(parameters(5))
-        assert rounds[0].before_ns == pytest.approx(times * before[0].before_ns, rel=0.02)
+    assert found["fp16"] is known["fp16"]
+    rounds, _ = found["allreduce"].bucket_work(parameters(5))
+    before, _ = known["allreduce"].bucket_work(parameters(5))
+    assert rounds[0].before_ns == pytest.approx(before[0].before_ns, rel=0.02)

@@ -179,6 +179,18 @@ def test_threads_that_wake_up_need_cores() -> None:
     expect(simulate(alone, Machine(cores=1), network), arrived_ns=[0])
 
 
+def test_threads_that_wake_up_wait_for_busy_cores() -> None:
+    # On one core: of 400 of waking up and 600 of waiting a share of 0.4 wants the 1.6 cores, which
+    # is 0.64, and backward 1. So all goes on at 1 / 1.64, and waking up at 0.4 of that, until 1640,
+    # when backward has done 1000 of 2000. With cores to spare nobody waits.
+    network, step = replace(WIRE, overhead_ns=400), work([0], [bucket(0, 100)], end=2000)
+    one = simulate(step, Machine(cores=1, turn_ns=600), network)
+    assert [*one.arrived_ns, one.backward_ns] == pytest.approx([1740, 2640])
+    expect(simulate(step, replace(PLENTY, turn_ns=600), network), arrived_ns=[500])
+    # Nor does who has nothing to wake up for.
+    expect(simulate(step, Machine(cores=1, turn_ns=600), WIRE), arrived_ns=[100])
+
+
 def test_nothing_to_send() -> None:
     # Of one rank no message goes; the hook's own work stays.
     step = simulate(work([0], [bucket(0, 100, before=3, after=4)], ranks=1), PLENTY, WIRE)

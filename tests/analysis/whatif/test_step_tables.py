@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hooktrace.analysis.whatif.step_tables import tables_of
-from hooktrace.analysis.whatif.work import Machine, Network
+from hooktrace.analysis.whatif.work import BucketWork, Machine, Network, RoundWork
 
 from .steps import bucket, work
 
@@ -34,3 +34,17 @@ def test_two_steps_side_by_side() -> None:
     assert np.array_equal(tables.slowness, [[1, 1], [1, 1.5]])
     # Slower by half in the 40 before the first gradient.
     assert tables.begin_ns.tolist() == [[0, 0], [0, 20]]
+
+
+def test_halves_are_added_while_others_are_on_the_link() -> None:
+    """A rank adds half of the elements; what takes longer counts: the link, or the core."""
+
+    def on_link(adding_ns: float, wire_cores: float) -> float:
+        one = BucketWork(0, 0, (RoundWork(0, "all_reduce", 100, adding_ns),), 0)
+        case = work([5], [one]), Machine(wire_cores=wire_cores), NETWORK
+        found: float = tables_of([case], [[[1.0, 1.0]]]).link_ns[0, 0]
+        return found
+
+    assert on_link(120, 0.5) == 110  # 50 of moving, 60 of adding
+    assert on_link(90, 0.5) == 100
+    assert on_link(0, 1.5) == 100  # what the wire takes of cores slows others down, not itself
