@@ -13,7 +13,7 @@ from ...records import RunInfo
 from ...records.errors import UsageError
 from ...records.reader import RecordReader, read_blocks
 from ..report.fetched import is_url
-from ..report.run_files import files_of, progress_bar
+from ..report.run_files import check_measured, files_of, progress_bar
 from ..report.run_report import report_json
 from ..report.terminal import print_report
 from .engines import Files, merged_on, pool_of
@@ -73,6 +73,7 @@ def read_on(run: Path, on: str, summarize: Callable[[Sequence[Files], Job], M]) 
     files = [traces[rank] for rank in sorted(traces)]
     try:
         job = _job(traces)
+        check_measured(job.run, run)
         with progress_bar() as bar:
             size = sum(path.stat().st_size for paths in files for path in paths)
             task = bar.add_task(f"reading {len(files)} ranks", total=size)

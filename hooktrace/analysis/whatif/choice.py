@@ -15,7 +15,8 @@ class Choice:
 
     ``hook``: a label as in ``Calibration.costs``: a catalogue name, or one with its options, such
     as "powersgd-rank4".  ``bucket_cap_mb``: as DDP takes it, in MiB.
-    ``per_host``: ranks of a host.
+    ``per_host``: ranks of a host.  ``has_own_latency``: ``network`` was named without a latency, so
+    its one is the run's.
     """
 
     hook: str | None = None
@@ -23,6 +24,7 @@ class Choice:
     ranks: int | None = None
     network: Network | None = None
     per_host: int | None = None
+    has_own_latency: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,15 +42,15 @@ _PART = re.compile(r"(\d+\.?\d*|\.\d+) *([a-zA-Zµμ]+)")
 _REMEDY = "pass bandwidth and latency, as 25gbit,30us"
 
 
-def parse_network(text: str) -> Network:
-    """Return the network that ``text`` names, as ``25gbit,30us``; without a latency it is 0.
+def parse_network(text: str) -> tuple[Network, bool]:
+    """Return the network that ``text`` names, as ``25gbit,30us``, and whether it names a latency.
 
     Bandwidth in kbit, mbit, gbit or tbit (a second, powers of 1000), latency of one message in ns,
-    us, ms or s.  Raises ``UsageError`` for anything else.
+    us, ms or s; where none is named ``latency_ns`` is 0.  Raises ``UsageError`` for anything else.
 
-    >>> network = parse_network("25gbit,30us")
-    >>> network.bandwidth, network.latency_ns
-    (3125000000.0, 30000.0)
+    >>> network, has_latency = parse_network("25gbit,30us")
+    >>> network.bandwidth, network.latency_ns, has_latency
+    (3125000000.0, 30000.0, True)
     """
     found: dict[str, float] = {}
     for part in text.split(","):
@@ -60,7 +60,8 @@ def parse_network(text: str) -> Network:
         found[what] = value
     if not found.get("bandwidth"):
         raise UsageError(f"network {text!r} has no bandwidth above 0; {_REMEDY}")
-    return Network(latency_ns=found.get("latency", 0.0), bandwidth=found["bandwidth"])
+    network = Network(latency_ns=found.get("latency", 0.0), bandwidth=found["bandwidth"])
+    return network, "latency" in found
 
 
 def _parsed(part: str, text: str) -> tuple[str, float]:

@@ -22,6 +22,7 @@ from .fit_network import NetworkFit
 from .simulate import simulate_many
 from .step_tables import Case
 from .step_work import buckets_for, case_of, costs_for
+from .words import latency
 from .work import Compute, Floats, Network, SimulatedStep
 
 DRAWS = 40
@@ -169,8 +170,13 @@ def _doubts(calibration: Calibration, fit: NetworkFit, choice: Choice, misfit: f
             f"Replayed, the run's own step is {abs(misfit):.0%} "
             f"{'longer' if misfit > 0 else 'shorter'} than measured."
         )
-    if not fit.latency_known and choice.network is None:
-        found.append(f"The network is {fit.why}.")
+    if choice.network is not None and choice.has_own_latency:
+        found.append(
+            f"--network names no latency, so a message takes {latency(choice.network.latency_ns)}, "
+            "as in this run; name another, as 25gbit,30us."
+        )
+    if not fit.latency_known and (choice.network is None or choice.has_own_latency):
+        found.append(f"The run's network is {fit.why}.")
     if calibration.backend != "gloo":
         found.append(
             f"The run's backend is {calibration.backend}; what is modelled of its order and its "

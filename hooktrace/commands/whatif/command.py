@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ from ...analysis.whatif.choice import Choice
 from ...analysis.whatif.network import parse_network
 from ...analysis.whatif.predicted_run import write_predicted
 from ...analysis.whatif.terminal import print_advised, print_answer
+from ...analysis.whatif.work import Network
 from ...records.errors import UsageError
 from .paste import code_of
 from .verify import print_verified, verify
@@ -39,14 +40,21 @@ class WhatIf:
     per_host: int | None = None
     model: str | None = None
 
-    @property
-    def place(self) -> Choice:
-        """Ranks and network, checked; raises ``UsageError``."""
+    def place(self, own: Network | None = None) -> Choice:
+        """Return ranks and network, checked; raises ``UsageError``.
+
+        ``own``: the run's network, whose latency is taken where none is named.
+        """
         for name, value in (("ranks", self.ranks), ("per-host", self.per_host)):
             if value is not None and value < 1:
                 raise UsageError(f"{value} is no number of ranks; pass --{name} 1 or more")
-        network = None if self.network is None else parse_network(self.network)
-        return Choice(ranks=self.ranks, network=network, per_host=self.per_host)
+        place = Choice(ranks=self.ranks, per_host=self.per_host)
+        if self.network is None:
+            return place
+        network, has_latency = parse_network(self.network)
+        if not has_latency and own is not None:
+            network = replace(network, latency_ns=own.latency_ns)
+        return replace(place, network=network, has_own_latency=not has_latency)
 
 
 def run_whatif(
@@ -59,11 +67,12 @@ def run_whatif(
 ) -> None:
     """Predict what was asked, print it, and write page and predicted runs."""
     console = Console(highlight=False, markup=False)
-    place = asked.place
+    asked.place()  # what cannot be asked is said before files are read
     if html is not None:
         check_writable(html)
     timeline = read_run(run)
     source = read_source(timeline, asked.model)
+    place = asked.place(source.fit.network)
     answer = ask(source, grid(source, asked.hooks, asked.caps_mb), place)
     if as_json:
         console.file.write(_json(answer_fields(answer)))

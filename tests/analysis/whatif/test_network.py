@@ -35,7 +35,8 @@ from hooktrace.records.errors import UsageError
     ],
 )
 def test_reads_a_network(text: str, latency_ns: float, bandwidth: float) -> None:
-    assert parse_network(text) == Network(pytest.approx(latency_ns), pytest.approx(bandwidth))
+    expected = Network(pytest.approx(latency_ns), pytest.approx(bandwidth))
+    assert parse_network(text) == (expected, "," in text)
 
 
 @pytest.mark.parametrize(

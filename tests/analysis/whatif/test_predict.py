@@ -67,7 +67,7 @@ def test_a_named_network_and_more_ranks(calibrated: Timeline) -> None:
     calibration, fit = read_calibration(calibrated, MODEL), fit_network(calibrated, MODEL)
     asked = [
         Choice(),
-        Choice(network=parse_network("10gbit,30us")),
+        Choice(network=parse_network("10gbit,30us")[0]),
         Choice(ranks=64),
         Choice(ranks=64, per_host=8),
     ]

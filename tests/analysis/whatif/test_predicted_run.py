@@ -12,6 +12,7 @@ from hooktrace.analysis.whatif.predicted_run import MOST_STEPS, write_predicted
 from hooktrace.records.errors import UsageError
 from hooktrace.records.files import find_records
 from hooktrace.records.reader import read_parts
+from tests.analysis.report.test_command import call
 
 from .answers import predicted
 from .predicted import RUN, two_buckets
@@ -52,6 +53,16 @@ def test_nothing_else_takes_it_for_a_measurement(tmp_path: Path) -> None:
     assert load(find_records(tmp_path)).models == ["net"]
     with pytest.raises(UsageError, match="predicted, not measured"):
         read_run(tmp_path)
+
+
+@pytest.mark.parametrize("command", ["report", "compare"])
+def test_nor_do_summaries(tmp_path: Path, command: str) -> None:
+    """Those of ``--on``, which read ranks by themselves."""
+    write(tmp_path, range(3))
+    runs = [tmp_path] if command == "report" else [tmp_path, tmp_path]
+    shown = call(command, *runs, "--on", "local:1")
+    assert shown.exit_code == 2
+    assert "predicted, not measured" in shown.output
 
 
 def test_a_run_is_never_overwritten_and_long_ones_are_cut(tmp_path: Path) -> None:

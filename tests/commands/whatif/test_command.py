@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from hooktrace.analysis.whatif.answer import LIMITS
+from hooktrace.analysis.whatif.words import latency
 from hooktrace.records.files import find_records
 from hooktrace.records.reader import read_parts
 from hooktrace.testing.synthetic import SyntheticJob, write_job
@@ -52,6 +53,19 @@ def test_another_network_and_more_ranks(run: Path) -> None:
     assert found["baseline"]["network"] == network
     assert found["baseline"]["ranks"] == 16
     assert found["baseline"]["step_ms"] < found["replayed"]["step_ms"] / 2
+
+
+def test_a_network_without_a_latency_has_the_runs_own(run: Path) -> None:
+    """Which is said; with one it is that one, and nothing is."""
+    bare = msgspec.json.decode(call("whatif", run, "--network", "25gbit", "--json").output)
+    own = bare["replayed"]["network"]["latency_ns"]
+    assert own > 0
+    assert bare["baseline"]["network"]["latency_ns"] == own
+    said = f"--network names no latency, so a message takes {latency(own)}, as in this run; name "
+    assert said in " ".join(bare["baseline"]["doubts"])
+    named = msgspec.json.decode(call("whatif", run, "--network", "25gbit,0us", "--json").output)
+    assert named["baseline"]["network"]["latency_ns"] == 0
+    assert "--network" not in " ".join(named["baseline"]["doubts"])
 
 
 def test_advice_is_ranked_and_has_its_code(run: Path) -> None:
