@@ -64,9 +64,7 @@ GROUPS = {
     "summaries": Group(
         summaries, "summaries of 1,024 ranks, by one worker and by two", is_default=False
     ),
-    "whatif": Group(
-        whatif, "predicted beside measured steps, 2 ranks on shaped links", is_default=False
-    ),
+    "whatif": Group(whatif, "predicted beside measured steps, on shaped links", is_default=False),
     "report": Group(large_report, "a report on a large job's files", is_default=False),
 }
 """By the name that ``hooktrace bench --only`` takes, in the order of the table."""

@@ -60,6 +60,7 @@ class Sweep:
 
 
 QUICK = Sweep((200.0, 1000.0, None), (1.0, 25.0), seconds=4.0)
+FOUR_RANKS = Sweep((200.0,), (1.0, 25.0), ranks=4)
 
 
 def whatif(*, quick: bool) -> Iterator[Row]:
@@ -67,7 +68,8 @@ def whatif(*, quick: bool) -> Iterator[Row]:
 
     Raises ``UsageError`` where there can be no shaped links.
     """
-    yield from rows_of(QUICK if quick else Sweep())
+    for sweep in (QUICK,) if quick else (Sweep(), FOUR_RANKS):
+        yield from rows_of(sweep)
 
 
 def rows_of(sweep: Sweep) -> Iterator[Row]:
@@ -78,13 +80,14 @@ def rows_of(sweep: Sweep) -> Iterator[Row]:
             found = places_of(sweep, mbit_s, root)
         yield from (case.row for place in found for case in place.cases)
         places += found
-    yield from scores(places)
+    yield from scores(places, f"{sweep.ranks} ranks")
 
 
 def places_of(sweep: Sweep, mbit_s: float | None, root: str) -> list[Place]:
     """Run and predict all settings on one network; record files go below ``root``."""
     step_ms = measure(sweep, mbit_s, root)
     network = "loopback" if mbit_s is None else f"{mbit_s:g} Mbit/s"
+    network = f"{sweep.ranks} ranks, {network}"
     return [_place(sweep, model, network, step_ms, root) for model in sweep.models]
 
 

@@ -87,17 +87,17 @@ class Place:
         return max(0.0, worst / self.measured_ms(self.today) - 1)
 
 
-def scores(places: Sequence[Place]) -> Iterator[Row]:
-    """Yield how good the predictions are, and what they advise."""
+def scores(places: Sequence[Place], of: str) -> Iterator[Row]:
+    """Yield how good the predictions are, and what they advise; ``of``: which ones these are."""
     cases = [case for place in places for case in place.cases]
     errors = [100 * abs(case.error) for case in cases]
     count = f"{len(cases)} cases"
-    yield Row("error of the step time: median of all cases", errors, "%", budget=5.0, note=count)
-    yield Row("the same, 90th percentile", [percentile(errors, 0.9)], "%", budget=12.0)
+    yield Row(f"{of}: error of the step time, median of all", errors, "%", budget=5.0, note=count)
+    yield Row(f"{of}: the same, 90th percentile", [percentile(errors, 0.9)], "%", budget=12.0)
     outside = 100 * sum(not case.is_inside for case in cases) / len(cases)
-    yield Row("cases that were measured outside their 95 % interval", [outside], "%", budget=10.0)
+    yield Row(f"{of}: measured outside of the 95 % interval", [outside], "%", budget=10.0)
     missed = 100 * sum(not place.is_best_in_front for place in places) / len(places)
     note = f"{len(places)} networks and models; within {NOISE:.0%} of the best is as good"
-    yield Row("the best is not among the first two advised", [missed], "%", budget=10.0, note=note)
+    yield Row(f"{of}: best not among the first two advised", [missed], "%", budget=10.0, note=note)
     harm = 100 * max(place.harm for place in places)
-    yield Row("largest loss by a change that was advised", [harm], "%", budget=100 * NOISE)
+    yield Row(f"{of}: largest loss by an advised change", [harm], "%", budget=100 * NOISE)

@@ -42,7 +42,7 @@ def test_scores_of_two_networks() -> None:
         case("fp16", 90, 85, net="b"),
         case("powersgd", 50, 99, net="b"),
     )
-    values = [row.value for row in scores([right, wrong])]
+    values = [row.value for row in scores([right, wrong], "2 ranks")]
     # Errors: 0, 5, 20, 5.6 and 98 %.
     assert values == pytest.approx([5.556, 66.8, 40.0, 50.0, 0.0], abs=0.01)
 
