@@ -4,8 +4,9 @@
 
 What is advised gains 3 % of the step or more, and more than the prediction may be off by, over what
 is, and over all that loses less of the gradients: what is left is time against error.  Hooks whose
-results are not the average of all ranks (``local``) are not advised at all.  Where the replay of
-the run itself is far from what was measured, nothing is.
+results are not the average of all ranks (``local``) are not advised at all, nor lossy ones of
+which nobody knows what they lose.  Where the replay of the run itself is far from what was
+measured, nothing is.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ class Advised:
     def is_compression_no_help(self) -> bool:
         """Whether a run without compression was tried with it, and that is not worth it."""
         answer = self.answer
-        tried = [p for p in answer.predictions if p.lossy and answer.hook(p.choice) != _today(self)]
+        lossy = [p for p in answer.predictions if p.lossy and not is_loss_unknown(p)]
+        tried = [p for p in lossy if answer.hook(p.choice) != _today(self)]
         is_plain = not answer.baseline.lossy
         return is_plain and bool(tried) and not any(one.prediction.lossy for one in self.lines)
 
@@ -80,11 +82,16 @@ def space(hooks: Iterable[str], today: str, cap_mb: float | None) -> list[Choice
 
 def advise(answer: Answer) -> Advised:
     """Return what of an answer is worth doing."""
-    averaging = [p for p in answer.predictions if _averages(answer, p)]
-    found = sorted((_gain(answer.baseline, p) for p in averaging), key=_step)
+    usable = [p for p in answer.predictions if _averages(answer, p) and not is_loss_unknown(p)]
+    found = sorted((_gain(answer.baseline, p) for p in usable), key=_step)
     best = found[0] if found and found[0].gain_ms > 0 else None
     worth = [one for one in found if one.is_worth_it and answer.misfit <= MOST_MISFIT]
     return Advised(answer, tuple(_in_front(_one_a_hook(answer, worth))[:MOST]), best)
+
+
+def is_loss_unknown(one: Prediction) -> bool:
+    """Return whether a hook loses nobody knows how much."""
+    return one.lossy and one.error is None
 
 
 def _averages(answer: Answer, one: Prediction) -> bool:
@@ -144,7 +151,5 @@ def _is_behind(one: Advice, other: Advice) -> bool:
 
 
 def loss(one: Prediction) -> float:
-    """Return how much is lost, to compare: 0 for nothing, a large number where nobody knows."""
-    if not one.lossy:
-        return 0.0
-    return 1e9 if one.error is None else max(one.error, 1e-12)
+    """Return how much is lost, to compare: 0 for nothing."""
+    return max(one.error or 0.0, 1e-12) if one.lossy else 0.0

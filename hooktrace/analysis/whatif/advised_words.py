@@ -65,8 +65,6 @@ def loss_text(answer: Answer, one: Prediction) -> str:
     if not one.lossy:
         return "loses nothing"
     kind = answer.kinds.get(answer.hook(one.choice), "lossy")
-    if one.error is None:
-        return f"lossy ({kind}): its error on this model's gradients is unknown"
     return (
         f"lossy ({kind}): in one step {error_text(one)} of the gradients' norm; what that does to "
         "the loss is not predicted"

@@ -35,6 +35,10 @@ TURN = 0.35
 """Of what threads of a collective wait for cores that are busy, likewise."""
 OTHER_RUN = 0.015
 """Of a step: what another run differs by whatever its hook, one standard deviation, at least."""
+_LOSS_UNKNOWN = (
+    "What lossy hooks lose is unknown, so none is advised of which it is: the gradients that they "
+    "were tried on, or what came back of them, held NaN or inf, or nothing but zeros."
+)
 _BLOCKS = 4
 _NORMAL = 1.96
 _MISFIT_TOLD = 0.02
@@ -170,6 +174,9 @@ def _doubts(calibration: Calibration, fit: NetworkFit, choice: Choice, misfit: f
             f"Replayed, the run's own step is {abs(misfit):.0%} "
             f"{'longer' if misfit > 0 else 'shorter'} than measured."
         )
+    costs = costs_for(calibration, choice)
+    if costs.lossy and costs.error is None:
+        found.append(_LOSS_UNKNOWN)
     if choice.network is not None and choice.has_own_latency:
         found.append(
             f"--network names no latency, so a message takes {latency(choice.network.latency_ns)}, "

@@ -58,8 +58,8 @@ def _print_end(console: Console, answer: Answer) -> None:
 
 
 def _predictions(answer: Answer) -> Table:
-    table = Table(box=None, padding=(0, 1, 0, 0), header_style="bold", title_justify="left",
-                  title_style="bold", caption_justify="left")  # fmt: skip
+    table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold",
+                  title_justify="left", title_style="bold", caption_justify="left")  # fmt: skip
     table.title = "Predicted, none of it was run: times in ms, sizes in MB"
     table.caption = (
         "cap: limit of bucket sizes; sent: by a rank in a step; error: relative L2 of its own "

@@ -41,7 +41,8 @@ class Stack:
     def build(self) -> torch.nn.Module:
         """Return the model, the same on all ranks."""
         torch.manual_seed(0)
-        return torch.nn.Sequential(*(_Residual(self.width) for _ in range(self.layers)))
+        layers = [_Residual(self.width, 1 / self.layers) for _ in range(self.layers)]
+        return torch.nn.Sequential(*layers)
 
 
 STACKS = (Stack("many small layers", 64, 256), Stack("few large layers", 4, 1024))
@@ -49,11 +50,13 @@ STACKS = (Stack("many small layers", 64, 256), Stack("few large layers", 4, 1024
 
 
 class _Residual(torch.nn.Module):
-    """Adds to its input, so that gradients of deep layers are numbers like the others'."""
+    """Adds to its input, little at first: neither values nor gradients grow with depth."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, scale: float) -> None:
         super().__init__()
         self.linear = torch.nn.Linear(width, width)
+        with torch.no_grad():
+            self.linear.weight.mul_(scale)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x + torch.relu(self.linear(x))

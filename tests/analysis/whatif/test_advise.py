@@ -67,13 +67,22 @@ def test_nothing_lossy_for_a_small_gain_over_what_loses_less() -> None:
 
 
 def test_what_loses_more_and_is_slower_is_left_out() -> None:
-    """An unknown error counts as the largest."""
+    """So time against error is all that is left."""
     found = advised(
         predicted(200.0, "fp16", error=3e-4),
         predicted(220.0, CHANNELS, error=0.01),
-        predicted(210.0, "powersgd-rank4", error=None),
+        predicted(210.0, "powersgd-rank4", error=0.3),
     )
     assert found == [("fp16", None)]
+
+
+def test_what_loses_nobody_knows_how_much_is_not_advised() -> None:
+    """However fast it is; nor is it said that compression does not help."""
+    only = advise(answer(predicted(110.0, "powersgd-rank4", error=None)))
+    assert only.lines == ()
+    assert not only.is_compression_no_help
+    lossless = predicted(300.0, None, 5.0)
+    assert advised(lossless, predicted(110.0, "fp16", error=None)) == [(None, 5.0)]
 
 
 def test_one_line_a_hook_with_the_runs_own_buckets_unless_others_are_faster() -> None:

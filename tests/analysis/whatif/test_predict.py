@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,16 @@ def test_other_runs(truth: Truth, calibrated: Timeline) -> None:
         assert found.step_ms == pytest.approx(known, rel=0.005)
         assert found.low_ms <= known <= found.high_ms
         assert found.lossy == (found.choice.hook != "allreduce")
+
+
+def test_an_unknown_loss_is_doubted(calibrated: Timeline) -> None:
+    """Where gradients held NaN; what loses nothing is not."""
+    calibration, fit = read_calibration(calibrated, MODEL), fit_network(calibrated, MODEL)
+    costs = {label: replace(one, error=None) for label, one in calibration.costs.items()}
+    known = predict(calibration, fit, [Choice("fp16")])
+    lossy, plain = predict(replace(calibration, costs=costs), fit, [Choice("fp16"), Choice()])
+    assert any("held NaN" in doubt for doubt in lossy.doubts)
+    assert not any("held NaN" in doubt for one in (plain, *known) for doubt in one.doubts)
 
 
 def test_intervals_hold_the_truth(tmp_path: Path) -> None:
