@@ -15,6 +15,7 @@ from hooktrace.tracing.hang_options import HangOptions
 from hooktrace.tracing.hangs import TracerHangs
 from hooktrace.tracing.models import TracedModels
 from tests.exporters.records_sample import make_run, make_step
+from tests.ranks.channel.jobs import wait_for
 
 CLOCK = ClockRecord(time_ns=1, offset_ns=2, uncertainty_ns=3, round_trip_ns=6, pings=1)
 
@@ -52,9 +53,9 @@ def test_it_lasts_from_the_first_tracer_to_the_last() -> None:
     assert process_channel.join(second) is channel
     process_channel.leave(first)
     process_channel.leave(first)
-    assert channel.ask("nobody", b"", 1.0).answers == {}
+    assert channel.ask("nobody", b"", 20.0).answers == {}
     process_channel.leave(second)
-    assert not channel._thread.is_alive()
+    assert wait_for(lambda: not channel._thread.is_alive())
     another = process_channel.join(first)
     assert another is not channel
     process_channel.leave(first)

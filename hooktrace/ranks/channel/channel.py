@@ -66,6 +66,7 @@ class Channel:
         """Returns the offset to rank 0's clock and its uncertainty, ns; ``None`` if unknown."""
         self._loop = asyncio.SelectorEventLoop(GivingWay())
         self._ended = asyncio.Event()
+        self._is_closed = False
         self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
 
     def start(self) -> None:
@@ -119,6 +120,8 @@ class Channel:
         """
         asked = self.node.gather(name, argument, timeout_s)
         try:
+            if self._is_closed:  # its thread may not have seen it yet
+                raise RuntimeError
             answers = asyncio.run_coroutine_threadsafe(asked, self._loop)
         except RuntimeError:
             asked.close()
@@ -149,6 +152,7 @@ class Channel:
 
     def close(self) -> None:
         """Say goodbye, end the thread, and close all connections."""
+        self._is_closed = True
         self.run(self._ended.set)
         if self._thread.ident is not None and threading.current_thread() is not self._thread:
             self._thread.join(_END_S)

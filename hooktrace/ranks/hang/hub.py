@@ -120,7 +120,6 @@ class HangHub:
         try:
             pauses = iter(_AGAIN_S)
             while self._is_suspected():
-                self._changed.clear()
                 self._guarded(self._find_out)
                 is_told = self._open is not None
                 self._changed.wait(next(pauses, _AGAIN_S[-1]) if is_told else _AGAIN_S[0])
@@ -131,6 +130,7 @@ class HangHub:
 
     def _is_suspected(self) -> bool:
         """Return whether there is anything to find out; where not, say that it is over."""
+        self._changed.clear()  # before the look: what comes after it must be seen
         with self._lock:
             if self._closed:
                 return False

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from io import StringIO
+from types import SimpleNamespace
 
 import msgspec
+import pytest
 from rich.console import Console
 
+from hooktrace.commands.top import live
 from hooktrace.commands.top.keys import Keys
 from hooktrace.commands.top.live import Top, watch
 from hooktrace.commands.top.picture import Picture
@@ -86,12 +90,14 @@ def test_what_came_of_a_command_is_said() -> None:
     assert run(hub, "d").view.said == "detail 20: the hub is gone"
 
 
-def test_a_job_that_does_not_answer_is_shown_as_it_was() -> None:
+def test_a_job_that_does_not_answer_is_shown_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     """With its age, until it answers again."""
+    readings = itertools.count(100)
+    monkeypatch.setattr(live, "time", SimpleNamespace(monotonic=lambda: next(readings)))
     hub = FakeHub()
     hub.error = UsageError("no answer within 2 s")
     top = run(hub, None)
-    assert top.view.trouble == ("this is 0 s old, the job does not answer: no answer within 2 s")
+    assert top.view.trouble == ("this is 3 s old, the job does not answer: no answer within 2 s")
     hub.error = None
     assert run(hub, None).view.trouble == ""
 

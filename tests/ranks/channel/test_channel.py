@@ -9,8 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -51,11 +50,18 @@ def said(running: subprocess.Popen[str]) -> dict[str, Any]:
     return facts
 
 
-def seconds(work: Callable[[], object]) -> float:
-    """Return how long something takes."""
-    began = time.monotonic()
-    work()
-    return time.monotonic() - began
+def close(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> float:
+    """Close a channel; returns for how long at most that waited for its thread, s."""
+    waited_s: list[float] = []
+    join = channel._thread.join
+
+    def joined(timeout: float) -> None:
+        waited_s.append(timeout)
+        join(timeout)
+
+    monkeypatch.setattr(channel._thread, "join", joined)
+    channel.close()
+    return sum(waited_s)
 
 
 def descriptors() -> int:
@@ -68,13 +74,13 @@ def channels() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == THREAD_NAME]
 
 
-def test_it_ends_where_the_store_hangs() -> None:
+def test_it_ends_where_the_store_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     """At once; the thread that asked the store is lost, and there are never more than a few."""
     before = descriptors()
     for rank in (0, 1):
         channel = channel_in(HangingStore(), rank, 2)
-        assert seconds(channel.close) < CLOSE_S
-        assert not channel._thread.is_alive()
+        assert close(channel, monkeypatch) < CLOSE_S
+        assert wait_for(lambda: not channel._thread.is_alive())  # noqa: B023  # called at once
     assert descriptors() <= before
 
 
@@ -85,20 +91,25 @@ def test_a_process_ends_where_the_store_hangs(tmp_path: Path) -> None:
         assert (running.returncode, error) == (0, "")
 
 
-def test_it_ends_where_the_loop_is_busy() -> None:
+def test_it_ends_where_the_loop_is_busy(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one who closes waits for a moment; the thread ends when it can."""
     before = descriptors()
     job = Job(2)
     go_on = threading.Event()
     with job:
         job.ranks[1].run(lambda: go_on.wait(20))
-        assert seconds(job.ranks[1].close) < CLOSE_S
+        assert close(job.ranks[1], monkeypatch) < CLOSE_S
+        assert job.ranks[1]._thread.is_alive()
+        with pytest.raises(TimeoutError, match="ended"):
+            job.ranks[1].ask("who", b"", 1.0)
         go_on.set()
     assert wait_for(lambda: channels() == [])
     assert wait_for(lambda: descriptors() <= before)
 
 
-def test_it_ends_where_the_hub_is_stopped_and_reads_nothing(tmp_path: Path) -> None:
+def test_it_ends_where_the_hub_is_stopped_and_reads_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What was still to be sent is dropped."""
     before = descriptors()
     with process("stay", tmp_path / "store", 0) as hub:
@@ -108,7 +119,7 @@ def test_it_ends_where_the_hub_is_stopped_and_reads_nothing(tmp_path: Path) -> N
         os.kill(hub.pid, signal.SIGSTOP)
         for _ in range(5):
             channel.report("much", bytes(4 << 20))
-        assert seconds(channel.close) < CLOSE_S
+        assert close(channel, monkeypatch) < CLOSE_S
         assert wait_for(lambda: not channel._thread.is_alive())
         os.kill(hub.pid, signal.SIGCONT)
     assert wait_for(lambda: descriptors() <= before)
@@ -162,7 +173,7 @@ def test_where_there_is_no_thread_no_descriptor_is_left(monkeypatch: pytest.Monk
 
 @pytest.mark.timeout(90)
 def test_workers_of_a_killed_rank_keep_none_of_its_connections(tmp_path: Path) -> None:
-    """The hub sees within 2 s that it is gone, and nobody listens in its place."""
+    """The hub sees while they live on that it is gone, and nobody listens in its place."""
     store = tmp_path / "store"
     hub: Channel = channel_in(FileStore(str(store), 2), 0, 2)
     try:
@@ -170,7 +181,8 @@ def test_workers_of_a_killed_rank_keep_none_of_its_connections(tmp_path: Path) -
             facts = said(parent)
             assert hub.ask("who", b"", 5.0).answers == {0: b"0", 1: b"1"}
             parent.kill()
-            assert wait_for(lambda: 1 in hub.node.lost, 2)
+            parent.wait()  # its connection may be closed before where it listens
+            assert wait_for(lambda: 1 in hub.node.lost)
             for pid in facts["workers"]:
                 os.kill(pid, 0)  # they live on, for a while
             for place in facts["places"]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from typing import Any
 
@@ -14,7 +15,7 @@ from hooktrace.ranks.channel import clock
 from hooktrace.ranks.channel.channel import Channel
 from hooktrace.ranks.channel.clock import PINGS, ClockOffset
 from hooktrace.ranks.channel.meeting import HubPlaces, Meeting
-from hooktrace.ranks.channel.messages import MayPing, Ping, Pinged, Pong, Up
+from hooktrace.ranks.channel.messages import Beat, MayPing, Ping, Pinged, Pong, Up
 from hooktrace.records import CLOCK_DRIFT, ClockRecord
 from tests.ranks.channel.jobs import Job, S, wait_for
 from tests.ranks.channel.strangers import Stranger, framed
@@ -213,9 +214,9 @@ def test_a_delay_one_way_stays_within_the_uncertainty() -> None:
         thread.start()
         job.ranks.append(job.begin(1, 2 * S))
         with job:
-            assert wait_for(lambda: job.clocks[1])
+            assert wait_for(lambda: job.bursts(1))
         thread.join(5)
-    record = job.clocks[1][0]
+    record = job.bursts(1)[0]
     assert record.round_trip_ns >= DELAY_S * 1e9
     assert DELAY_S * 1e9 / 4 < abs(record.offset_ns + 2 * S) <= record.uncertainty_ns
 
@@ -224,13 +225,13 @@ def test_a_delay_one_way_stays_within_the_uncertainty() -> None:
 def test_offsets_add_up_over_two_levels() -> None:
     """From a rank by the first one of its host to the hub, and so do the uncertainties."""
     with Job(4, ahead_ns=7 * S, hosts="aabb") as job:
-        assert wait_for(lambda: all(job.clocks[rank] for rank in (1, 2, 3)), 30)
+        assert wait_for(lambda: all(job.bursts(rank) for rank in (1, 2, 3)), 30)
         below = [rank for rank in (2, 3) if parent_of(job.ranks[rank]) != 0]
         assert len(below) == 1
         for rank in (1, 2, 3):
-            record = job.clocks[rank][0]
+            record = job.bursts(rank)[0]
             assert abs(record.offset_ns + rank * 7 * S) <= record.uncertainty_ns < S
-        deep = job.clocks[below[0]][0]
+        deep = job.bursts(below[0])[0]
         assert deep.uncertainty_ns > -(-deep.round_trip_ns // 2)
 
 
@@ -241,32 +242,50 @@ def parent_of(channel: Channel) -> int:
     return member.rank
 
 
-def turns(child: Stranger, within_s: float) -> int:
-    """Return how many turns a child is given within a time."""
-    child.socket.settimeout(within_s)
-    with suppress(TimeoutError):
-        return child.socket.recv(1 << 16).count(framed(MayPing()))
-    return 0
+TURN, ANSWERED = framed(MayPing()), framed(Beat())
 
 
-def test_one_burst_at_a_time_and_one_that_never_ends_is_cut(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A child that does not use its turn costs the others a second, and not more."""
-    monkeypatch.setattr("hooktrace.ranks.channel.turns._TURN_S", 0.5)
+def turns(child: Stranger) -> int:
+    """Return how many turns a child was given since it was asked last: before this beat's answer.
+
+    The hub takes what a child says in its order, and says what follows at once.
+    """
+    child.say(Beat())
+    heard = b""
+    while ANSWERED not in heard:
+        piece = child.socket.recv(1 << 16)
+        assert piece
+        heard += piece
+    return heard.count(TURN)
+
+
+@pytest.fixture
+def children() -> Iterator[list[Stranger]]:
+    """Three children of a hub."""
     with Job(1) as job, ExitStack() as stack:
         hub = job.ranks[0]
         assert wait_for(lambda: hub.places)
         hub.node.world_size = 4
-        children = [stack.enter_context(Stranger(hub)).hello(rank) for rank in (1, 2, 3)]
-        for rank, child in enumerate(children, 1):
-            assert wait_for(lambda: rank in hub.node.roster)  # noqa: B023  # called at once
-            child.socket.recv(1 << 16)  # the welcome
-        for child in children:
-            child.say(MayPing())
-            assert turns(child, 0.1) == (child is children[0])
-        children[2].say(Pinged())  # out of turn: not the end of another's
-        assert turns(children[1], 0.1) == 0
-        assert turns(children[1], 2) == 1
-        children[1].say(Pinged())
-        assert turns(children[2], 0.3) == 1
+        yield [stack.enter_context(Stranger(hub)).hello(rank) for rank in (1, 2, 3)]
+
+
+def test_one_burst_at_a_time(children: list[Stranger], monkeypatch: pytest.MonkeyPatch) -> None:
+    """And the next one's when that is over."""
+    monkeypatch.setattr("hooktrace.ranks.channel.turns._TURN_S", 1000.0)
+    for child in children:
+        child.say(MayPing())
+        assert turns(child) == (child is children[0])
+    children[2].say(Pinged())  # out of turn: not the end of another's
+    assert [turns(child) for child in (children[2], *children)] == [0, 0, 0, 0]
+    children[0].say(Pinged())
+    assert [turns(child) for child in children] == [0, 1, 0]
+
+
+def test_one_that_never_ends_is_cut(
+    children: list[Stranger], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child that does not use its turn costs the others a second, and not more."""
+    monkeypatch.setattr("hooktrace.ranks.channel.turns._TURN_S", 0.05)
+    for child in children:
+        child.say(MayPing())
+        assert wait_for(lambda: turns(child))  # noqa: B023  # called at once

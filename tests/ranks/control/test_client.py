@@ -17,7 +17,7 @@ from hooktrace.ranks.control.client import Client
 from hooktrace.ranks.control.hub import ControlHub
 from hooktrace.ranks.control.messages import QUESTION, Command, Done, encode
 from hooktrace.records.errors import UsageError
-from tests.ranks.channel.jobs import Job
+from tests.ranks.channel.jobs import Job, wait_for
 
 
 def address_of(job: Job, rank: int = 0) -> HubAddress:
@@ -27,8 +27,9 @@ def address_of(job: Job, rank: int = 0) -> HubAddress:
 
 
 @pytest.fixture
-def job() -> Iterator[Job]:
-    """Three ranks that say which one they are."""
+def job(monkeypatch: pytest.MonkeyPatch) -> Iterator[Job]:
+    """Three ranks that say which one they are, however long that takes on a busy machine."""
+    monkeypatch.setattr("hooktrace.ranks.control.hub._TIMEOUT_S", 20.0)
     with Job(3) as made:
         for rank, channel in enumerate(made.ranks):
             channel.answer(QUESTION, lambda _, rank=rank: encode(Done(text=f"I am {rank}")))
@@ -42,6 +43,7 @@ def test_each_rank_is_asked_and_one_that_is_gone_is_named(job: Job) -> None:
     with Client(address_of(job)) as client:
         first = client.command(Command(verb="status"))
         job.ranks[2].close()
+        assert wait_for(lambda: 2 not in job.ranks[0].node.roster)
         second = client.command(Command(verb="status"))
     assert {rank: done.text for rank, done in first.ranks.items()} == {
         rank: f"I am {rank}" for rank in range(3)

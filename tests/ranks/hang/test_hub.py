@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -73,6 +74,9 @@ def ranks(monkeypatch: pytest.MonkeyPatch) -> Iterator[Ranks]:
     """Two ranks, of which one is late; rounds follow at once."""
     monkeypatch.setattr(module, "_BETWEEN_S", 0.0)
     monkeypatch.setattr(module, "_AGAIN_S", (0.02,))
+    readings = itertools.count()  # a test that takes a second has no hang last a second longer
+    clock = SimpleNamespace(monotonic=lambda: next(readings) / 1e6)
+    monkeypatch.setattr(module, "time", clock)
     made = Ranks()
     made.statuses = [waiting(0), late(1)]
     yield made
@@ -99,6 +103,24 @@ def test_told_once_and_over(ranks: Ranks) -> None:
     assert ended.finding.message == (
         "it went on after 31 s: bucket 5 of step 120, which had waited for rank 1 (busy)"
     )
+
+
+def test_an_end_that_is_heard_right_after_a_look_is_told_at_once(
+    ranks: Ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not after the pause before the next look, of a minute."""
+    monkeypatch.setattr(module, "_AGAIN_S", (0.02, 1000.0))
+    is_suspected = ranks.hub._is_suspected
+
+    def look() -> bool:
+        found = is_suspected()
+        if ranks.notices:
+            ranks.hub.hear(0, OVER)
+        return found
+
+    monkeypatch.setattr(ranks.hub, "_is_suspected", look)
+    ranks.hub.hear(0, SUSPICION)
+    assert ranks.wait(2)[1].ended_after_ns is not None
 
 
 def test_it_failed(ranks: Ranks) -> None:
@@ -164,7 +186,7 @@ def test_nothing_is_told_of_a_call_that_is_young(ranks: Ranks) -> None:
 
 def test_two_rounds_at_once_say_nothing(ranks: Ranks, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank that goes on between them does not hurry the second one."""
-    monkeypatch.setattr(module, "_BETWEEN_S", 5.0)
+    monkeypatch.setattr(module, "_BETWEEN_S", 1000.0)
     ranks.hub.hear(0, SUSPICION)
     ranks.hub.hear(1, SUSPICION)
     ranks.wait_for(lambda: len(ranks.asked) == 1)
