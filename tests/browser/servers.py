@@ -18,7 +18,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ..distributed.harness import REPOSITORY
-from ..exporters.processes import free_port, get, running, until
+from ..exporters.processes import get, running, until
+from ..ports import free_port
 
 __all__ = ["RANKS", "STEPS", "build_site", "real_run", "tensorboard"]
 

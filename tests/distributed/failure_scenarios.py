@@ -17,8 +17,9 @@ from torch.nn.parallel import DistributedDataParallel
 import hooktrace
 from hooktrace import AllReduce, ReduceScatter, Tracer, hooks, trace
 from hooktrace.exporters import OpenTelemetryExporter, RecordFileExporter
-from tests.distributed.harness import free_port, scenario
+from tests.distributed.harness import scenario
 from tests.distributed.models import backward, make_ddp, train
+from tests.ports import free_port
 
 
 @hooktrace.staged

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tests.distributed.forks import Fork
+from tests.ports import free_port
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 WORKER = Path(__file__).with_name("worker.py")
@@ -319,10 +320,3 @@ def environment(**more: object) -> dict[str, str]:
         "TORCH_FR_BUFFER_SIZE": "500",  # more than a scenario needs; reading 2000 takes 40 ms
         **{name: str(value) for name, value in more.items()},
     }
-
-
-def free_port() -> int:
-    """Return a loopback port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

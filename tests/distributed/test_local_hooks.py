@@ -14,6 +14,7 @@ import pytest
 from tests.distributed import harness, local_scenarios
 from tests.distributed.harness import Ranks
 from tests.distributed.local_scenarios import START, STEPS
+from tests.ports import free_port
 
 pytestmark = pytest.mark.slow
 
@@ -125,7 +126,7 @@ def test_the_example_averages_to_equal_replicas() -> None:
     }
     process = subprocess.Popen(
         [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4",
-         "--master-addr", "127.0.0.1", "--master-port", str(harness.free_port()),
+         "--master-addr", "127.0.0.1", "--master-port", str(free_port()),
          "examples/local_sgd.py"],
         cwd=harness.REPOSITORY, env=environment, text=True, start_new_session=True,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT,

@@ -18,8 +18,9 @@ from opentelemetry.sdk.trace import TracerProvider
 
 from hooktrace.exporters import OpenTelemetryExporter
 from hooktrace.exporters.otel_spans import StepIds
-from tests.exporters.processes import free_port, get_json, running, until
+from tests.exporters.processes import get_json, running, until
 from tests.exporters.records_sample import MODEL, WALL_ANCHOR_NS, make_batch
+from tests.ports import free_port
 
 MS = 1_000_000
 

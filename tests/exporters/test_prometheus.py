@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from hooktrace.records.metrics import TARGET_LABELS
 from tests.exporters.conftest import Make
-from tests.exporters.processes import free_port, get, prometheus, until
+from tests.exporters.processes import get, prometheus, until
 from tests.exporters.records_sample import (
     HOOK,
     MODEL,
@@ -24,6 +24,7 @@ from tests.exporters.records_sample import (
     make_run,
     make_step,
 )
+from tests.ports import free_port
 
 NET = (("hook", HOOK), ("model", MODEL))
 

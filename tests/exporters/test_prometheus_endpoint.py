@@ -14,9 +14,10 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.exporters.conftest import Make
-from tests.exporters.processes import free_port, get
+from tests.exporters.processes import get
 from tests.exporters.records_sample import make_batch, make_layout
 from tests.exporters.test_prometheus import NET, samples
+from tests.ports import free_port
 
 STEPS = "hooktrace_steps_total"
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.exporters.processes import free_port
+from tests.ports import free_port
 
 
 @contextmanager
@@ -48,6 +48,8 @@ def ray() -> Iterator[str]:
             for line in head.stdout or ():
                 if "Ray runtime started" in line:
                     break
+            else:
+                raise RuntimeError("Ray did not start")
             yield f"ray://127.0.0.1:{client}"
         finally:
             head.terminate()  # with --block it ends all of its processes
