@@ -25,6 +25,7 @@ import hooktrace
 from hooktrace import AllGather, AllReduce, Tracer, hooks, trace
 from hooktrace.exporters import RecordFileExporter
 from hooktrace.ranks.job import job_store
+from hooktrace.tracing.open_tracers import open_tracers
 from tests.distributed.models import backward, make_ddp
 
 HANGS_AT = 3
@@ -34,6 +35,8 @@ HANG_AFTER_S = 1.5
 
 LATE = 1
 """The rank that does something else."""
+
+DEADLINE_S = 60.0
 
 
 def observed(rank: int, **options: Any) -> Tracer:
@@ -68,15 +71,35 @@ def steps_until(rank: int, ddp: Any, count: int = HANGS_AT) -> None:
     """Make some steps that come to an end, and let the ranks meet on the channel."""
     for step in range(count):
         backward(ddp, rank, step)
+    meet(rank)
     time.sleep(0.5)
 
 
+def meet(rank: int) -> None:
+    """Wait until the channel's hub, at rank 0, knows all ranks.
+
+    Of one that stands still before it has come nobody could tell what it is at.
+    """
+    store, end = job_store("hangs"), time.monotonic() + DEADLINE_S
+    (tracer,) = open_tracers
+    while rank == 0 and len(tracer._channel.node.roster) < dist.get_world_size():
+        assert time.monotonic() < end, "the ranks do not meet"
+        time.sleep(0.01)
+    if rank == 0:
+        store.set("together", "")
+    while not store.check(["together"]):
+        assert time.monotonic() < end, "rank 0 does not say that all are there"
+        time.sleep(0.01)
+
+
 def slow(rank: int) -> None:
-    """Rank 1 is late by some seconds, and then comes."""
+    """Rank 1 is late until it is told of it, and then comes."""
     ddp = registered(rank)
     steps_until(rank, ddp)
-    if rank == LATE:
-        time.sleep(3 * HANG_AFTER_S)
+    (tracer,) = open_tracers
+    end = time.monotonic() + DEADLINE_S
+    while rank == LATE and not tracer.hangs() and time.monotonic() < end:
+        time.sleep(0.05)
     backward(ddp, rank, HANGS_AT)
     for_ever()
 
@@ -87,7 +110,7 @@ def closes(rank: int) -> list[tuple[str, bool]]:
     ddp = make_ddp()
     ddp.register_comm_hook(None, trace(hooks.allreduce_hook, tracer=tracer))
     steps_until(rank, ddp)
-    end = time.monotonic() + 30
+    end = time.monotonic() + DEADLINE_S
     while rank == LATE and not tracer.hangs() and time.monotonic() < end:
         time.sleep(0.05)
     backward(ddp, rank, HANGS_AT)
@@ -188,6 +211,8 @@ def died(rank: int) -> None:
     """Rank 1 is killed, as by the kernel when memory is out; gloo is not asked to notice."""
     ddp = registered(rank, met_elsewhere, Meetings())
     for step in range(20):
+        if step == 1:
+            meet(rank)
         if rank == LATE and step > 8:
             os.kill(os.getpid(), signal.SIGKILL)
         backward(ddp, rank, step)
@@ -244,6 +269,8 @@ def missing_bucket(rank: int) -> None:
     ddp.register_comm_hook(None, trace(hooks.allreduce_hook, tracer=observed(rank)))
     for step in range(HANGS_AT + 1):
         leaves_out = rank == LATE and step == HANGS_AT
+        if step == HANGS_AT:
+            meet(rank)
         ddp(torch.randn(4, 32), with_extra=not leaves_out).sum().backward()
     for_ever()
 
@@ -268,7 +295,8 @@ class Calls:
 def some_ranks_only(rank: int) -> None:
     """Rank 1 leaves out a bucket's collective, and its next one pairs up with the others'."""
     ddp = registered(rank, on_some_ranks, Calls())
-    for step in range(20):
+    steps_until(rank, ddp, 1)
+    for step in range(1, 20):
         backward(ddp, rank, step)
     for_ever()
 
@@ -288,7 +316,8 @@ def other_collective(state: Any, bucket: Any) -> Iterator[Any]:
 def different_collectives(rank: int) -> None:
     """The hook gathers on rank 1 and reduces on the others."""
     ddp = registered(rank, other_collective, Calls())
-    for step in range(20):
+    steps_until(rank, ddp, 1)
+    for step in range(1, 20):
         backward(ddp, rank, step)
     for_ever()
 
@@ -331,7 +360,8 @@ def waits_in_callback(rank: int) -> None:
         None, matrix_approximation_rank=1, start_powerSGD_iter=2, min_compression_rate=0.5
     )
     ddp = registered(rank, powerSGD_hook.powerSGD_hook, state)
-    for step in range(200):
+    steps_until(rank, ddp, 1)
+    for step in range(1, 200):
         backward(ddp, rank, step)
     for_ever()
 
@@ -348,7 +378,8 @@ def never_ends(state: Any, bucket: Any) -> Any:
 def never_completed(rank: int) -> None:
     """The hook's future has no result."""
     ddp = registered(rank, never_ends, Calls())
-    for step in range(20):
+    steps_until(rank, ddp, 1)
+    for step in range(1, 20):
         backward(ddp, rank, step)
 
 
