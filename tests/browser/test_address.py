@@ -216,6 +216,22 @@ def test_bars_are_reached_by_keyboard_and_spoken(page: Any, address: str) -> Non
     assert timeline.state()["pinned"] is None
 
 
+def test_what_is_not_drawn_yet_is_not_settled(page: Any, address: str) -> None:
+    """Dark mode is known at once and seen in the next frame; no test looks at the one before."""
+    timeline = opened(page, address, "&p.hooktrace.run=a/late&p.hooktrace.step=10")
+    before = timeline.settle("a/late")
+    state = timeline.frame.evaluate(
+        """async () => {
+          parent.document.body.classList.add("dark-mode");
+          await null;  // whoever observes the class comes first
+          return window.hooktraceTimeline.state();
+        }"""
+    )
+    assert (before["theme"], state["theme"]) == ("light", "dark")
+    assert (before["isBusy"], state["isBusy"]) == (False, True)
+    assert timeline.settle()["frames"] > state["frames"] == before["frames"]
+
+
 def test_legend_entries_filter(page: Any, address: str) -> None:
     """A click hides a stage, a click with Alt shows nothing else, a reload has it as it was."""
     wire = "#0072b2"

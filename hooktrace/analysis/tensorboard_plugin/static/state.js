@@ -21,8 +21,9 @@ function stateOf(app) {
     hovered: app.hovered && { ...app.hovered }, pinned: app.pinned && { ...app.pinned },
     hangs: (canvas.hangsAt ?? []).map(({ hang, ...box }) => ({ ...box, ...hang })),
     theme: canvas.theme.name, isWhole: data.isWhole,
-    isBusy: data.isBusy || view.isMoving || app.restore.isWanting || app.viewState.isWriting
-      || app.ranks.isBusy || app.path.isBusy || app.second.isBusy,
+    // `drawn` is of the last frame: not of one that is asked for.
+    isBusy: app.isWaiting || data.isBusy || view.isMoving || app.restore.isWanting
+      || app.viewState.isWriting || app.ranks.isBusy || app.path.isBusy || app.second.isBusy,
     heat: app.ranks.heat.state(), lanes: canvas.lanes.state(), path: app.path.state(),
     selection: app.ranks.selection.state(), lateOutOfSight: canvas.edges,
     second: app.second.state(),
