@@ -32,7 +32,8 @@ def test_alerts_find_their_rank(tmp_path: Path) -> None:
         until(lambda: asked("hooktrace_run_info"), lambda found: len(found) == 2, log)
         find = expressions(asked)
         quick = ("HooktraceAnomaly", "HooktraceRecordsLost", "HooktraceTargetGone")
-        assert [asked(find[name]) for name in quick] == [[], [], []]
+        # A scrape that this machine holds up for longer than it may take is a target that is gone.
+        until(lambda: [asked(find[name]) for name in quick], [[], [], []].__eq__, log)
         trouble = replace(make_batch(1), records=(make_anomaly(),), losses={"late": 2})
         ranks[1].export(trouble)
         for name, label in (("HooktraceAnomaly", "kind"), ("HooktraceRecordsLost", "reason")):
@@ -41,6 +42,10 @@ def test_alerts_find_their_rank(tmp_path: Path) -> None:
             assert found["metric"][label]
         ranks[1]._endpoint.target_files.clear()  # a killed process leaves its file
         ranks[1].close()
-        (found,) = until(lambda: asked(find["HooktraceTargetGone"]), bool, log)
-        assert found["metric"]["instance"] == f"127.0.0.1:{ranks[1].port}"
+        gone = [f"127.0.0.1:{ranks[1].port}"]
+        until(
+            lambda: [one["metric"]["instance"] for one in asked(find["HooktraceTargetGone"])],
+            gone.__eq__,
+            log,
+        )
         ranks[0].close()

@@ -97,10 +97,15 @@ def stopped_after_launching(rank: int) -> dict[str, Any]:
         for now in range(STEPS):
             backward(ddp, rank, now, width=1000)
         marks = [(a.kind, a.step, a.rank) for a in tracer.anomalies()]
+        exposed = [s.exposed_ns for s in tracer.steps() if s.step == STOPPED_STEP]
     dist.barrier()
     (model,) = build_report(load(find_records(Path(folder[0])))).models
     dist.barrier()
     if rank == 0:
         shutil.rmtree(folder[0])
     said = [f for f in model.findings if f.rule == "steps_stalled"]
-    return {"marks": marks, "said": [(f.sentence, f.rank, *f.evidence) for f in said]}
+    return {
+        "marks": marks,
+        "exposed": exposed,
+        "said": [(f.sentence, f.rank, *f.evidence) for f in said],
+    }

@@ -37,7 +37,7 @@ def test_a_tracer_closes_where_the_store_hangs() -> None:
             for rank in range(2)
         ]
         try:
-            said = [rank.communicate(timeout=60)[0].decode().split() for rank in ranks]
+            said = [rank.communicate(timeout=240)[0].decode().split() for rank in ranks]
         finally:
             for process in (*ranks, server):
                 process.kill()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from hooktrace.records.units import ms
 from tests.distributed import stage_scenarios
 from tests.distributed.harness import Ranks
 from tests.distributed.stage_scenarios import EVERY, STEPS, STOPPED_STEP
@@ -57,9 +58,12 @@ def test_stages_follow_each_other_from_ready_to_done(two: Ranks, hook: str) -> N
 
 def test_a_rank_that_is_stopped_after_it_launched_its_buckets(two: Ranks) -> None:
     """The step is named on both ranks; who was stopped no record tells, and none is blamed."""
-    for rank, facts in enumerate(two.run(stage_scenarios.stopped_after_launching)):
+    ranks = two.run(stage_scenarios.stopped_after_launching)
+    longest = max(ns for facts in ranks for ns in facts["exposed"])
+    for rank, facts in enumerate(ranks):
         assert facts["marks"] == [("stall", STOPPED_STEP, rank)]
         ((sentence, blamed, *evidence),) = facts["said"]
-        assert sentence.startswith(f"Step {STOPPED_STEP} stalled: 2,")
+        # Not how long it was meant to be: on a busy machine it is stopped for longer.
+        assert sentence.startswith(f"Step {STOPPED_STEP} stalled: {ms(longest)} of exposed ")
         assert blamed is None
         assert any("who held it up after that is not known" in line for line in evidence)
