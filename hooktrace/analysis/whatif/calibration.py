@@ -3,6 +3,7 @@
     ComputeRecords, settled steps --compute_samples--> Compute, samples
     TrialRecords --costs--> HookCosts by label; of the run's own hook, scaled to its own stages
     launched - ready, processor time, cores --machine--> Machine
+    what of its core the training thread got --machine--> all of these as if it had had the core
 
 Medians over ranks and steps: ranks do the same work; what they differ by is jitter.
 """
@@ -10,7 +11,7 @@ Medians over ranks and steps: ranks do the same work; what they differ by is jit
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from ..timeline import Timeline
 from .compute_samples import Around, GradientTimes, around, gradient_times, jitter_of, scaled
 from .costs import HookCosts, PartOf, costs_of
 from .hook_rules import Parameters
-from .machine import machine_of
+from .machine import core_share, machine_of
 from .own_costs import as_in_steps
 from .own_run import OwnRun, layouts_of, own_run, parameters_in
 from .work import Compute, Floats, Machine, Parameter
@@ -72,6 +73,7 @@ def read_calibration(timeline: Timeline, model: str) -> Calibration:
     times = scaled(times, first, last, steps)
     first_bucket = float(times.medians[first])
     compute, samples, rests = _compute(parameters, times, steps, first_bucket)
+    share = core_share(timeline, own)
     costs = costs_of(_trials(timeline, model), _parts(timeline, model), own.ranks)
     row = {name: i for i, name in enumerate(times.names)}
     own_steps = medians(steps.step_ns, 0)
@@ -81,10 +83,10 @@ def read_calibration(timeline: Timeline, model: str) -> Calibration:
         ranks=own.ranks,
         backend=own.run.backend,
         per_host=own.per_host,
-        compute=compute,
-        samples=samples,
-        machine=machine_of(timeline, own),
-        costs=as_in_steps(costs, own),
+        compute=_on_a_whole_core(compute, share),
+        samples=tuple(_on_a_whole_core(one, share) for one in samples),
+        machine=machine_of(timeline, own, share),
+        costs=as_in_steps(costs, own, share),
         buckets=tuple(
             tuple(sorted(row[p.name] for p in parameters_in(bucket) if p.name in row))
             for bucket in sorted(own.layout.buckets, key=lambda bucket: bucket.bucket)
@@ -93,6 +95,11 @@ def read_calibration(timeline: Timeline, model: str) -> Calibration:
         steps_ns=own_steps[~np.isnan(own_steps)],
         rests_ns=rests,
     )
+
+
+def _on_a_whole_core(compute: Compute, share: float) -> Compute:
+    """Return the backward pass as long as it is where its thread has a core to itself."""
+    return replace(compute, ready_ns=compute.ready_ns * share, end_ns=compute.end_ns * share)
 
 
 def _parameters(own: OwnRun) -> dict[str, Parameter]:

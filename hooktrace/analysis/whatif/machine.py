@@ -2,12 +2,16 @@
 
 RunInfo --> cores that a rank has          settled steps --> what a call of the hook costs
 processor time of calibrated steps - training thread - callbacks --> what transfers take
+processor time of the training thread over the clock's --> what it gets of a core beside others
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
+from ...records import ComputeRecord
 from ..report.step_arrays import StepArrays
 from ..timeline import STAGE_NAMES, UNKNOWN, RankTrack, Timeline
 from .own_run import OwnRun
@@ -23,27 +27,44 @@ once and again.  Measured on Linux 6.18, two cores and two ranks that compute: a
 _CALL_NS = 50_000.0
 """Where no call of the run tells."""
 _MOST_WIRE_CORES = 2.0
+_WHOLE_CORE = 0.85
+"""A thread that gets more has a core to itself: what is missing is that of clocks and wake-ups."""
 
 
-def machine_of(timeline: Timeline, own: OwnRun) -> Machine:
-    """Return where the ranks of a run are."""
+def machine_of(timeline: Timeline, own: OwnRun, share: float = 1.0) -> Machine:
+    """Return where the ranks of a run are; ``share``: of ``core_share``."""
     return Machine(
         workers=_GLOO_WORKERS if own.run.backend == "gloo" else 1,
-        cores=_cores(timeline, own),
+        cores=max(1.0, _cores_of_a_rank(timeline, own)) if share == 1.0 else share,
         wire_cores=_wire_cores(timeline, own),
-        call_ns=_call_ns(own.arrays, own.rule.serial),
+        call_ns=_call_ns(own.arrays, own.rule.serial) * share,
         turn_ns=_TURN_NS,
     )
 
 
-def _cores(timeline: Timeline, own: OwnRun) -> float:
-    """Return the cores of a host over its ranks.
+def core_share(timeline: Timeline, own: OwnRun) -> float:
+    """Return what a rank's training thread gets of a core while it computes, 1 for all of it.
 
-    Ranks that are bound to a core each say that they may run on one.
+    Less where a host has more ranks than cores: then what the clock says of the thread's work is
+    that much longer than the work.  Ranks that are bound to a core each get all of it.
     """
+    if _cores_of_a_rank(timeline, own) >= 1:
+        return 1.0  # a thread that also waits, for data say, gets less of the clock, not of a core
+    found = [
+        record.thread_ns / working
+        for track in timeline.tracks
+        for record, _, working in _computing(track, own)
+        if record.thread_ns is not None
+    ]
+    share = float(np.median(found)) if found else 1.0
+    return share if 0 < share < _WHOLE_CORE else 1.0
+
+
+def _cores_of_a_rank(timeline: Timeline, own: OwnRun) -> float:
+    """Return the cores of a host over its ranks; of one that is bound to a core, less than that."""
     said = [t.records.run.cores for t in timeline.tracks if t.records.run is not None]
     known = [cores for cores in said if cores]
-    return max(1.0, min(known) / own.ranks_of_a_host) if known else 1.0
+    return min(known) / own.ranks_of_a_host if known else 1.0
 
 
 def _call_ns(arrays: StepArrays, serial: bool) -> float:
@@ -74,26 +95,33 @@ def _wire_cores(timeline: Timeline, own: OwnRun) -> float:
 
 
 def _shares(track: RankTrack, own: OwnRun) -> list[float]:
-    model, steps = own.arrays.model, track.steps
-    ids = {name: i for i, (name, _) in enumerate(track.models)}
     found = []
-    for record in track.records.computes:
-        wanted = np.array([record.step, record.step + 1])
-        rows = steps.rows_of(np.full(2, ids.get(model, UNKNOWN)), wanted)
-        if record.model != model or record.processor_ns is None or UNKNOWN in rows:
+    for record, row, working in _computing(track, own):
+        busy = float(track.steps.wire_busy[row])
+        if record.processor_ns is None or busy <= 0:
             continue
-        if steps.wire_busy[rows[0]] <= 0 or steps.exposed[rows[0]] == UNKNOWN:
-            continue
-        period = float(steps.first_ready[rows[1]] - steps.first_ready[rows[0]])
-        working = period - float(steps.exposed[rows[0]])
-        callbacks = _callbacks_ns(track, record.step, model)
+        callbacks, thread = _callbacks_ns(track, record.step, own.arrays.model), working
         if record.thread_ns is not None:
             # On the clock others' work is in it too, wherever cores are shared.
             callbacks *= min(1.0, record.thread_ns / working)
-            working = record.thread_ns
-        left = record.processor_ns - working - callbacks
-        found.append(left / float(steps.wire_busy[rows[0]]))
+            thread = record.thread_ns
+        found.append((record.processor_ns - thread - callbacks) / busy)
     return found
+
+
+def _computing(track: RankTrack, own: OwnRun) -> Iterator[tuple[ComputeRecord, int, float]]:
+    """Yield calibrated steps, their rows in ``steps``, and how long their threads computed, ns."""
+    model, steps = own.arrays.model, track.steps
+    ids = {name: i for i, (name, _) in enumerate(track.models)}
+    for record in track.records.computes:
+        wanted = np.array([record.step, record.step + 1])
+        rows = steps.rows_of(np.full(2, ids.get(model, UNKNOWN)), wanted)
+        if record.model != model or UNKNOWN in rows or steps.exposed[rows[0]] == UNKNOWN:
+            continue
+        period = float(steps.first_ready[rows[1]] - steps.first_ready[rows[0]])
+        working = period - float(steps.exposed[rows[0]])
+        if working > 0:
+            yield record, int(rows[0]), working
 
 
 def _callbacks_ns(track: RankTrack, step: int, model: str) -> float:

@@ -17,11 +17,14 @@ from .own_run import OwnRun, parameters_in
 from .work import Floats
 
 
-def own_costs(own: OwnRun, tried: HookCosts | None) -> HookCosts:
-    """Return the costs of the run's own hook; ``tried``: of its trials, ``None`` without any."""
+def own_costs(own: OwnRun, tried: HookCosts | None, share: float = 1.0) -> HookCosts:
+    """Return the costs of the run's own hook; ``tried``: of its trials, ``None`` without any.
+
+    ``share``: of a core, that its threads had (``machine.core_share``).
+    """
     buckets = sorted(own.layout.buckets, key=lambda bucket: bucket.bucket)
     features = np.array([own.rule.features(parameters_in(b), own.options) for b in buckets])
-    before, after = (_per_bucket(own.arrays, name) for name in ("compress", "decompress"))
+    before, after = (share * _per_bucket(own.arrays, name) for name in ("compress", "decompress"))
     there = np.isin([b.bucket for b in buckets], own.arrays.buckets)
     features, before, after = features[there], before[: there.sum()], after[: there.sum()]
     if tried is None:
@@ -34,9 +37,11 @@ def own_costs(own: OwnRun, tried: HookCosts | None) -> HookCosts:
     return tried.scaled(_ratio(before, told_before), _ratio(after, told_after))
 
 
-def as_in_steps(costs: Mapping[str, HookCosts], own: OwnRun) -> dict[str, HookCosts]:
+def as_in_steps(
+    costs: Mapping[str, HookCosts], own: OwnRun, share: float = 1.0
+) -> dict[str, HookCosts]:
     """Return the costs of all tried hooks, the run's own as it is in steps, from its stages."""
-    return {**costs, own.label: own_costs(own, costs.get(own.label))}
+    return {**costs, own.label: own_costs(own, costs.get(own.label), share)}
 
 
 def _told(tried: HookCosts, features: Floats) -> tuple[float, float]:
