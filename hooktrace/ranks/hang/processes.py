@@ -27,7 +27,7 @@ _MOST_BYTES = 1 << 16
 _PREFIX = "stacks"
 _STALE_S = 86_400.0
 """So long files of processes that are gone are kept: they tell why a rank does not answer."""
-
+_TRIES = 100
 
 State = Literal["running", "stopped", "zombie", "gone", "unknown"]
 """Of a process; ``stopped``: by a signal."""
@@ -92,13 +92,9 @@ class StackWriter:
         if own is None:
             self.why_not = "the system has no /proc"
             return
-        _make_private(self._folder)
-        _remove_stale(self._folder)
         path = self._folder / f"{_PREFIX}-{rank}-{own.pid}-{own.began}-{number or 0}"
-        with suppress(FileNotFoundError):
-            path.unlink()  # of a tracer before this one
-        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND, 0o600)
-        self._file = os.fdopen(descriptor, "wb", buffering=0)
+        self._file = os.fdopen(_open_new(path), "wb", buffering=0)
+        _remove_stale(self._folder)
         self._path = path
         if number is None:
             self.why_not = "the system has no signal that nobody uses"
@@ -181,6 +177,21 @@ def folder_of_user() -> Path:
     return Path(tempfile.gettempdir(), f"hooktrace-{os.getuid()}-{numbers}")
 
 
+def _open_new(path: Path) -> int:
+    """Make a file in the private folder, which goes with its last file: perhaps at this moment."""
+    for _ in range(_TRIES - 1):
+        with suppress(FileNotFoundError):
+            return _open_in_private(path)
+    return _open_in_private(path)
+
+
+def _open_in_private(path: Path) -> int:
+    _make_private(path.parent)
+    with suppress(FileNotFoundError):
+        path.unlink()  # of a tracer before this one
+    return os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND, 0o600)
+
+
 def _make_private(folder: Path) -> None:
     """Make the folder; raises ``PermissionError`` where it is somebody else's, or open to others.
 
@@ -188,15 +199,18 @@ def _make_private(folder: Path) -> None:
     """
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
-    if not _is_private(folder):
+    if not _is_this_users(folder.lstat()):
         raise PermissionError(f"{folder} is not this user's alone; remove it")
 
 
 def _is_private(folder: Path) -> bool:
     try:
-        found = folder.lstat()
+        return _is_this_users(folder.lstat())
     except OSError:
         return False
+
+
+def _is_this_users(found: os.stat_result) -> bool:
     return (
         stat.S_ISDIR(found.st_mode)
         and found.st_uid == os.getuid()

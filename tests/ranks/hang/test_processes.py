@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -141,6 +142,28 @@ def test_a_folder_that_is_not_private(tmp_path: Path) -> None:
     assert "not this user's alone" in writer.why_not
     assert neighbour(0, os.getpid(), folder) is None
     writer.close()
+
+
+@pytest.mark.parametrize(("where", "name"), [(Path, "lstat"), (os, "open")])
+def test_a_folder_that_its_last_process_removes_meanwhile(
+    where: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is made again: else nobody would know of this one's state."""
+    folder, call = tmp_path / "private", getattr(where, name)
+    removed: list[None] = []
+
+    def after_it_has_gone(*arguments: Any) -> Any:
+        if not removed:
+            removed.append(folder.rmdir())
+        return call(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(where, name, after_it_has_gone)
+        writer = StackWriter(0, folder)
+    assert (removed, writer.why_not) == ([None], "")
+    assert neighbour(0, os.getpid(), folder) is not None
+    writer.close()
+    assert not folder.exists()
 
 
 def test_without_such_signals(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
