@@ -92,17 +92,21 @@ class Connection(asyncio.Protocol):
         """Tell the receiver."""
         if self._gate is not None:
             self._gate.leave(self)
-        if self.known:
-            if exc is not None and self.goodbye is None:
-                self._hear_goodbye()
+        if not self.known:
+            return
+        try:
+            if isinstance(exc, OSError) and self.goodbye is None and not self.ending:
+                self._hear_rest()
+        finally:
             self._receiver.disconnected(self)
 
-    def _hear_goodbye(self) -> None:
-        """Look for a goodbye in what nobody has read.
+    def _hear_rest(self) -> None:
+        """Hand on what nobody has read: what all are told of a hang, a goodbye.
 
         Whoever leaves while this side sends resets the connection, and to send to it fails before
         its last words were read.
         """
+        arrived = self._clock()
         raw = self.transport.get_extra_info("socket")
         with suppress(OSError):  # all was read
             while len(self._buffer) < _MOST_UNREAD and (data := os.read(raw.fileno(), MOST_BYTES)):
@@ -112,8 +116,7 @@ class Connection(asyncio.Protocol):
             while self.goodbye is None:
                 (length,) = _LENGTH.unpack_from(self._buffer, start)
                 start += _LENGTH.size + length
-                message = self._decode(bytes(self._buffer[start - length : start]))
-                self.goodbye = message.why if isinstance(message, Goodbye) else None
+                self._hand_on(self._decode(bytes(self._buffer[start - length : start])), arrived)
 
     def data_received(self, data: bytes) -> None:
         """Take the token, and whole messages."""
@@ -176,10 +179,13 @@ class Connection(asyncio.Protocol):
         except (msgspec.DecodeError, RecursionError) as error:
             self.end(f"no message: {error}")
             return False
+        self._hand_on(message, arrived)
+        return not self.transport.is_closing()
+
+    def _hand_on(self, message: Any, arrived: int) -> None:
         if isinstance(message, Goodbye):
             self.goodbye = message.why
         self._receiver.received(self, message, arrived)
-        return not self.transport.is_closing()
 
     def send(self, message: Message) -> None:
         """Send a message, or let go of an other side that does not read."""
