@@ -7,6 +7,7 @@
     the script imports torch --> its DDP is patched --> models.py: a Dispatcher for each model
       --> its traced hook, as the script registers it, or else DDP's own average
       remedy.py: torch's hooks that fail on gloo, and HOOKTRACE_FIX
+      chosen.py: another hook and bucket_cap_mb in their place, for hooktrace advise --verify
     the process ends --> ending.py: a summary on rank 0, or why there is none
 
     frameworks, each a module that only its users import:

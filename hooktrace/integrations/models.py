@@ -28,6 +28,7 @@ from ..tracing.ddp_average import DDPAverage, ddp_allreduce
 from ..tracing.trace import listed_hooks, trace
 from ..tracing.traced_hook import Hook, TracedHook
 from . import ending
+from .chosen import hook_for
 from .remedy import failure, remedied
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ _register: Any = dist._register_comm_hook  # type: ignore[attr-defined]  # priva
 class Dispatcher:
     """The hook of one model's reducer: passes each bucket to the hook that the model has now.
 
-    ``chosen``: the script registered it; without one it is DDP's average.
+    ``chosen``: the script registered it; without one it is DDP's average.  In a verification
+    another hook may run in the place of either, with a state that is made once (``chosen.py``).
     """
 
     def __init__(self, ddp: DistributedDataParallel) -> None:
@@ -49,6 +51,7 @@ class Dispatcher:
         self._hook: Hook | None = None
         self._state: Any = None
         self._is_foreign = False
+        self._is_other = False
         self.chosen = False
 
     def __call__(self, state: object, bucket: Any) -> Any:
@@ -63,6 +66,10 @@ class Dispatcher:
 
     def take(self, reducer: Any, hook: Hook, state: Any, chosen: bool) -> None:
         """Let a hook take this model's buckets; raises where the reducer has one by other ways."""
+        if self._is_other:
+            self.chosen = chosen
+            return
+        hook, state = self._other(hook, state)
         if self._hook is None:
             _register(reducer, None, self)
         elif isinstance(self._hook, TracedHook):
@@ -70,6 +77,20 @@ class Dispatcher:
         ending.model_seen()
         self._is_foreign = not isinstance(hook, StagedHook | TracedHook)
         self._hook, self._state, self.chosen = self._traced(hook), state, chosen
+
+    def _other(self, hook: Hook, state: Any) -> tuple[Hook, Any]:
+        """Return what runs in a hook's place: the same, but where another one was chosen."""
+        ddp = self._ddp()
+        other = None if ddp is None else hook_for(ddp.module)
+        if ddp is None or other is None:
+            return hook, state
+        self._is_other = True
+        # As a calibration tries it: PowerSGD at work from its second step on.
+        state = other.make_state(ddp.process_group, **other.entry.check_options)
+        if isinstance(hook, TracedHook):  # the script's: its tracer, and the name it gave the model
+            hook.become(other.hook)
+            return hook, state
+        return other.hook, state
 
     def note(self, how: str | None) -> None:
         """Take note of how the hook fails, if that is known."""

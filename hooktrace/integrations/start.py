@@ -19,12 +19,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from . import ending
+from . import chosen, ending
 
 logger = logging.getLogger("hooktrace")
 
 _DDP = "torch.nn.parallel.distributed"
-_FOLDER = str(Path(__file__).with_name("python_path"))
+FOLDER = str(Path(__file__).with_name("python_path"))
+"""For PYTHONPATH: its ``sitecustomize`` sets a process up."""
 _EXPORTERS = ("PROMETHEUS_PORT", "TENSORBOARD_DIR", "RECORD_DIR", "OPENTELEMETRY")
 
 _undo: list[Callable[[], object]] = []
@@ -60,13 +61,13 @@ def end() -> None:
 
 def _reach_children() -> None:
     paths = os.environ.get("PYTHONPATH")
-    if _FOLDER not in (paths or "").split(os.pathsep):
-        os.environ["PYTHONPATH"] = _FOLDER if not paths else f"{_FOLDER}{os.pathsep}{paths}"
+    if FOLDER not in (paths or "").split(os.pathsep):
+        os.environ["PYTHONPATH"] = FOLDER if not paths else f"{FOLDER}{os.pathsep}{paths}"
     _undo.append(_leave_children)
 
 
 def _leave_children() -> None:
-    left = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p != _FOLDER]
+    left = [p for p in os.environ.get("PYTHONPATH", "").split(os.pathsep) if p != FOLDER]
     os.environ["PYTHONPATH"] = os.pathsep.join(left)
     if not left:
         del os.environ["PYTHONPATH"]
@@ -119,5 +120,7 @@ def _patch(module: ModuleType) -> None:
             logger.exception("a DDP model is not traced; training goes on")
         return result
 
+    if chosen.VARIABLE in os.environ:
+        chosen.make_with_cap(ddp)
     ddp._ddp_init_helper = _ddp_init_helper
     _undo.append(lambda: setattr(ddp, "_ddp_init_helper", make_reducer))

@@ -32,6 +32,7 @@ from .models import TracedModels
 from .open_tracers import open_tracers
 from .pipeline import Pipeline
 from .recent import Queries, RecentRecords
+from .redirected import is_redirected, redirected
 from .state import Alarm, OnAnomaly, State
 
 if TYPE_CHECKING:
@@ -117,12 +118,12 @@ class Tracer(Queries, InJob):
         self.error_all_buckets = error_all_buckets
         self.error: Scope = error
         self.debug = debug
-        self.calibrate = calibrate
+        self.calibrate = calibrate and not is_redirected()
         self.models = TracedModels()
         """The models whose hooks report here."""
         self.align_clocks = align_clocks
         self._wants_channel = channel
-        self._exporters: Sequence[Exporter] = tuple(exporters)
+        self._exporters: Sequence[Exporter] = redirected(exporters)
         self._run_id = run_id
         self._anchor = clock_anchor(clock)
         self._keep = (keep_steps, keep_buckets)

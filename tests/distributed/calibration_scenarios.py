@@ -31,7 +31,13 @@ HOOKS: dict[str, dict[str, Any]] = {
 
 
 def train(
-    rank: int, label: str, tracer: Tracer, *, micro_steps: int = 1, **options: Any
+    rank: int,
+    label: str,
+    tracer: Tracer,
+    *,
+    micro_steps: int = 1,
+    compiled: bool = False,
+    **options: Any,
 ) -> tuple[DistributedDataParallel, torch.Tensor]:
     """Train a model with one candidate; return it, and its parameters after each step."""
     (one,) = [one for one in candidates() if one.label == label]
@@ -40,6 +46,7 @@ def train(
     state = one.make_state(None, **HOOKS.get(label, {}))
     hooktrace.instrument(ddp, one.hook, state, tracer=tracer, model="net")
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05, momentum=0.9)
+    step = torch.compile(optimizer.step, backend="eager") if compiled else optimizer.step
     dropout, seen = nn.Dropout(0.1), []  # which draws from the global generator
     torch.default_generator.manual_seed(1000 + rank)
     for _ in range(STEPS):
@@ -48,7 +55,7 @@ def train(
             with nullcontext() if last else ddp.no_sync():
                 inputs = torch.randn(4, WIDTH)
                 (dropout(ddp(inputs)) - inputs).square().mean().backward()
-        optimizer.step()
+        step()
         optimizer.zero_grad()
         seen.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
     return ddp, torch.stack(seen)
@@ -97,6 +104,11 @@ def in_micro_steps(rank: int) -> dict[str, Any]:
 def with_a_static_graph(rank: int) -> dict[str, Any]:
     """Return what was recorded where DDP does not look at its graph again."""
     return recorded(rank, static_graph=True)
+
+
+def with_a_compiled_optimizer(rank: int) -> dict[str, Any]:
+    """Return what was recorded where the optimizer's hooks may be in a graph, or left out of it."""
+    return recorded(rank, compiled=True)
 
 
 def sent_for_real(rank: int) -> dict[str, list[tuple[str, int]]]:

@@ -26,8 +26,12 @@ def test_training_is_bit_identical(two: Ranks, hook: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "scenario", [scenarios.recorded, scenarios.in_micro_steps, scenarios.with_a_static_graph]
-)
+    "scenario",
+    [
+        scenarios.recorded, scenarios.in_micro_steps, scenarios.with_a_static_graph,
+        scenarios.with_a_compiled_optimizer,
+    ],
+)  # fmt: skip
 def test_a_gradient_s_time_is_before_ddp_knows_of_it(two: Ranks, scenario: object) -> None:
     """The bucket's hook is called right after its last one; computing waits while it is."""
     for facts in two.run(scenario):  # type: ignore[arg-type]

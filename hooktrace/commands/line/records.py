@@ -159,15 +159,32 @@ def whatif(
 
 def advise(
     run: _Calibrated,
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[-- COMMAND...]",
+            help="What --verify runs in place of hooktrace demo: the command that started the run, "
+            "as -- torchrun --nproc-per-node 2 train.py. It trains for real, whatever it writes.",
+            show_default=False,
+        ),
+    ] = None,
     *,
     model: _Model = None,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Run the best two, and what is, on hooktrace demo.")
+        bool, typer.Option("--verify", help="Run the best two, and what is: COMMAND, or the demo.")
     ] = False,
-    verify_steps: Annotated[int, typer.Option(help="Of each of these runs.")] = 300,
+    verify_steps: Annotated[
+        int, typer.Option(help="Of each of these runs, which is ended then.")
+    ] = 300,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")] = False,
 ) -> None:
     """Say which hook and buckets would be faster, by how much, and what they lose; or none."""
     from ..whatif.command import run_advise
 
-    run_advise(run, model=model, as_json=as_json, verify_steps=verify_steps if verify else None)
+    run_advise(
+        run,
+        model=model,
+        as_json=as_json,
+        verify_steps=verify_steps if verify else None,
+        command=command or (),
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +25,8 @@ from ...analysis.whatif.terminal import print_advised, print_answer
 from ...analysis.whatif.work import Network
 from ...records.errors import UsageError
 from .paste import code_of
-from .verify import print_verified, verify
+from .script import Script, shapes_of
+from .verify import Demo, check_subject, print_announced, print_verified, verify
 
 SCHEMA = 1
 """Of the JSON: changes when a field changes its name or meaning; new fields may come without."""
@@ -115,23 +118,43 @@ def _write_page(html: Path, source: Source, answer: Answer, place: Choice) -> No
 
 
 def run_advise(
-    run: str, *, model: str | None = None, as_json: bool = False, verify_steps: int | None = None
+    run: str,
+    *,
+    model: str | None = None,
+    as_json: bool = False,
+    verify_steps: int | None = None,
+    command: Sequence[str] = (),
 ) -> None:
-    """Search all that could be changed; ``verify_steps``: and run the best two on the demo."""
+    """Search all that could be changed; ``verify_steps``: and run the best two.
+
+    ``command``: what trains then; ``hooktrace demo`` where it is empty.
+    """
+    if command and verify_steps is None:
+        raise UsageError(
+            f"{shlex.join(command)} is run with --verify only; pass --verify -- before it, or "
+            "leave it out"
+        )
     console = Console(highlight=False, markup=False)
-    source = read_source(read_run(run), model)
+    timeline = read_run(run)
+    source = read_source(timeline, model)
     advised = advise(ask(source, everything(source)))
+    shapes = shapes_of(timeline, advised.answer.today.model)
+    subject = Script(command, shapes) if command else Demo()
+    if verify_steps is not None:
+        check_subject(advised.answer, subject, verify_steps)
     if as_json:
-        checked = None if verify_steps is None else verify(advised, verify_steps)
         content = _advised_fields(advised)
-        if checked is not None:
+        if verify_steps is not None:
+            checked = verify(advised, subject, verify_steps)
             content["verified"] = [one.fields(advised.answer) for one in checked]
+            content["verified_on"] = subject.name
         console.file.write(_json(content))
         return
     print_advised(console, advised, code_of)
     if verify_steps is not None:
         console.print()
-        print_verified(console, advised.answer, verify(advised, verify_steps))
+        print_announced(console, advised, subject, verify_steps)
+        print_verified(console, advised.answer, subject, verify(advised, subject, verify_steps))
 
 
 def _advised_fields(advised: Advised) -> dict[str, Any]:

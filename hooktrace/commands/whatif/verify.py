@@ -1,25 +1,27 @@
-"""Predictions held beside runs: the demo with today's configuration and the best two, measured.
+"""Predictions held beside runs: today's configuration and the best two, measured.
 
-Advised --choices--> hooktrace demo, one after another --> record files --> Verified, by how much
+Advised --choices--> Demo, or the user's script (script.py) --> record files --> Verified
 
-The demo's PowerSGD compresses from its second step on, as a calibration tries it.
+PowerSGD compresses from its third step on, on either; a calibration tries it at that work.
 """
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import Any
+from tempfile import mkdtemp
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.text import Text
 
 from ...analysis.report.run_files import read_run
 from ...analysis.report.run_report import build_report
+from ...analysis.timeline import Timeline
 from ...analysis.whatif.advise import Advised
 from ...analysis.whatif.answer import Answer, prediction_fields
 from ...analysis.whatif.choice import Choice, Prediction
@@ -29,6 +31,34 @@ from ...records.errors import UsageError
 MODEL = "char_transformer"
 """The demo's."""
 _DEADLINE_S = 1800
+
+
+class Subject(Protocol):
+    """What is run."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+
+    def run(self, answer: Answer, choice: Choice, steps: int, folder: Path) -> Timeline:
+        """Run a choice for so many steps; raises ``UsageError``."""
+
+
+class Demo:
+    """``hooktrace demo``."""
+
+    name = "hooktrace demo"
+
+    def run(self, answer: Answer, choice: Choice, steps: int, folder: Path) -> Timeline:
+        """Run it on as many ranks as the run had."""
+        command = demo_command(answer, choice, steps, folder)
+        ended = subprocess.run(
+            command, capture_output=True, text=True, timeout=_DEADLINE_S, check=False
+        )
+        if ended.returncode:
+            why = (ended.stderr.strip().splitlines() or ["it said nothing"])[-1]
+            raise UsageError(f"{' '.join(command[1:])} failed: {why}")
+        return read_run(folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,33 +85,49 @@ class Verified:
         return {**found, "measured_ms": self.measured_ms, "measured_steps": self.steps}
 
 
-def verify(advised: Advised, steps: int) -> list[Verified]:
-    """Run today's configuration and the best two; raises ``UsageError`` where that cannot be."""
-    answer = advised.answer
-    if answer.today.model != MODEL:
+def check_subject(answer: Answer, subject: Subject, steps: int) -> None:
+    """Raise ``UsageError`` for what cannot be verified, before anything is run."""
+    if isinstance(subject, Demo) and answer.today.model != MODEL:
         raise UsageError(
-            f"--verify runs hooktrace demo, and this run is of {answer.today.model}; run the "
-            "advised code yourself, and hold it beside this run with hooktrace compare"
+            f"--verify alone runs hooktrace demo, and this run is of {answer.today.model}; pass "
+            "the command that started it too, as --verify -- torchrun --nproc-per-node 2 train.py"
         )
+    if steps < 1:
+        raise UsageError(f"{steps} steps are no training; pass --verify-steps 100 or more")
+
+
+def verify(advised: Advised, subject: Subject, steps: int) -> Iterator[Verified]:
+    """Run today's configuration and the best two, and yield each once it has been measured.
+
+    Raises ``UsageError`` where that cannot be.  The records go, but for those of a run that cannot
+    be measured.
+    """
+    answer = advised.answer
+    check_subject(answer, subject, steps)
+    folder = Path(mkdtemp(prefix="hooktrace-verify-"))
+    for i, one in enumerate([answer.baseline, *to_run(advised)]):
+        yield _verified(answer, one, subject, steps, folder / str(i))
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def to_run(advised: Advised) -> list[Prediction]:
+    """Return what is run beside today's configuration: the best two, or what came nearest."""
     best = [one.prediction for one in advised.lines[:2]]
     if not best and advised.best is not None:
         best = [advised.best.prediction]
-    with TemporaryDirectory() as folder:
-        runs = enumerate([answer.baseline, *best])
-        return [_verified(answer, one, steps, Path(folder) / str(i)) for i, one in runs]
+    return best
 
 
-def _verified(answer: Answer, one: Prediction, steps: int, out: Path) -> Verified:
-    command = demo_command(answer, one.choice, steps, out)
-    ended = subprocess.run(
-        command, capture_output=True, text=True, timeout=_DEADLINE_S, check=False
-    )
-    if ended.returncode:
-        why = (ended.stderr.strip().splitlines() or ["it said nothing"])[-1]
-        raise UsageError(f"{' '.join(command[1:])} failed: {why}")
-    facts = next(m.facts for m in build_report(read_run(out)).models)
+def _verified(
+    answer: Answer, one: Prediction, subject: Subject, steps: int, folder: Path
+) -> Verified:
+    report = build_report(subject.run(answer, one.choice, steps, folder))
+    facts = next(m.facts for m in report.models if m.facts.model == answer.today.model)
     if facts.period is None:
-        raise UsageError(f"no step of {steps} has settled; pass --verify-steps 100 or more")
+        raise UsageError(
+            f"no step of {steps} has settled; pass --verify-steps 100 or more, and a command that "
+            "trains for as many"
+        )
     return Verified(one, facts.period.p50 / 1e6, facts.steps)
 
 
@@ -96,14 +142,26 @@ def demo_command(answer: Answer, choice: Choice, steps: int, out: Path) -> list[
     ]
 
 
-def print_verified(console: Console, answer: Answer, found: Sequence[Verified]) -> None:
-    """Print how far each prediction was off."""
-    console.print(Text("Verified on hooktrace demo, here and now:", style="bold"))
+def print_announced(console: Console, advised: Advised, subject: Subject, steps: int) -> None:
+    """Print what is about to be run, for real."""
+    answer = advised.answer
+    runs = "; ".join(
+        f"{answer.hook(one.choice)}, cap {cap_text(answer.cap(one.choice))}"
+        for one in [answer.baseline, *to_run(advised)]
+    )
+    console.print(Text(f"Running {subject.name}, {steps:,} steps each: {runs}"), soft_wrap=True)
+
+
+def print_verified(
+    console: Console, answer: Answer, subject: Subject, found: Iterable[Verified]
+) -> None:
+    """Print how far each prediction was off, as soon as that is known."""
+    console.print(Text(f"Verified on {subject.name}, here and now:", style="bold"), soft_wrap=True)
     for line in verified_lines(answer, found):
         console.print(Text(f" {line}"), soft_wrap=True)
 
 
-def verified_lines(answer: Answer, found: Sequence[Verified]) -> Iterator[str]:
+def verified_lines(answer: Answer, found: Iterable[Verified]) -> Iterator[str]:
     """Yield a line a run."""
     for one in found:
         choice = one.prediction.choice

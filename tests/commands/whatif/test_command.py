@@ -82,6 +82,17 @@ def test_advice_is_ranked_and_has_its_code(run: Path) -> None:
     assert all(0 < one["gain_low_ms"] <= one["gain_ms"] for one in found["advice"])
 
 
+def test_a_command_is_run_for_a_verification_only(run: Path) -> None:
+    """And the demo is none of this run's model."""
+    shown = call("advise", run, "--", "torchrun", "train.py", "--lr", 1)
+    assert shown.exit_code == 2
+    assert "torchrun train.py --lr 1 is run with --verify only; pass --verify --" in shown.output
+    shown = call("advise", run, "--verify")
+    assert shown.exit_code == 2
+    assert "this run is of net; pass the command that started it too" in shown.output
+    assert "Measured" not in shown.output
+
+
 def test_page_and_predicted_runs(run: Path, tmp_path: Path) -> None:
     """The page has advice, sweep and table and loads nothing; a run for each prediction."""
     html, logs = tmp_path / "whatif.html", tmp_path / "predicted"

@@ -5,11 +5,25 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from hooktrace.analysis.report.run_files import read_run
+from hooktrace.analysis.timeline import Timeline
 from hooktrace.analysis.whatif.advise import advise
+from hooktrace.analysis.whatif.answer import Answer
 from hooktrace.analysis.whatif.choice import Choice
-from hooktrace.commands.whatif.verify import Verified, demo_command, verified_lines, verify
+from hooktrace.commands.whatif.script import Script
+from hooktrace.commands.whatif.verify import (
+    Demo,
+    Verified,
+    check_subject,
+    demo_command,
+    print_announced,
+    verified_lines,
+    verify,
+)
 from hooktrace.records.errors import UsageError
+from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.whatif.answers import answer, predicted
 
 
@@ -40,5 +54,53 @@ def test_how_far_off_each_was() -> None:
 
 def test_only_the_demo_can_be_verified() -> None:
     """Another model's predictions are none of the demo's."""
-    with pytest.raises(UsageError, match="this run is of net"):
-        verify(advise(answer(predicted(210.0, "fp16", error=3e-4))), 100)
+    with pytest.raises(UsageError, match=r"this run is of net; pass .* --verify -- torchrun"):
+        check_subject(answer(), Demo(), 100)
+    with pytest.raises(UsageError, match="pass --verify-steps 100 or more"):
+        check_subject(answer(), Script(["torchrun"], ""), 0)
+
+
+def test_a_run_without_a_settled_step_is_no_measurement() -> None:
+    """Of one step nobody knows how long it took."""
+    found = verify(advise(answer(predicted(210.0, "fp16", error=3e-4))), Written(), 1)
+    with pytest.raises(UsageError, match="no step of 1 has settled; pass --verify-steps 100"):
+        next(found)
+
+
+class Written:
+    """Stands for a job: writes what its ranks would have written."""
+
+    name = "torchrun train.py"
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[Choice, Path]] = []
+
+    def run(self, answer: Answer, choice: Choice, steps: int, folder: Path) -> Timeline:
+        """Write a run of a made-up job."""
+        self.seen.append((choice, folder))
+        write_job(SyntheticJob(ranks=2, steps=steps, model=answer.today.model), folder)
+        return read_run(folder)
+
+
+def test_todays_configuration_and_the_best_two_are_run() -> None:
+    """Each in a folder of its own, which goes; what is about to be run is said before."""
+    lossy = [
+        predicted(100.0, "powersgd-rank4", 5.0, error=0.3),
+        predicted(200.0, "fp16", error=3e-4),
+    ]
+    advised, subject = advise(answer(*lossy)), Written()
+    assert len(advised.lines) == 2
+    found = list(verify(advised, subject, 40))
+    chosen = [choice for choice, _ in subject.seen]
+    assert chosen == [Choice(), Choice("powersgd-rank4", 5.0), Choice("fp16")]
+    assert [one.prediction.choice for one in found] == chosen
+    assert all(one.steps > 30 for one in found)
+    assert len({folder for _, folder in subject.seen}) == 3
+    assert not any(folder.parent.exists() for _, folder in subject.seen)
+    console = Console(width=200)
+    with console.capture() as said:
+        print_announced(console, advised, subject, 40)
+    assert said.get() == (
+        "Running torchrun train.py, 40 steps each: allreduce, cap 25; powersgd-rank4, cap 5; fp16, "
+        "cap 25\n"
+    )
