@@ -5,6 +5,7 @@ Timeline --read_calibration, fit_network--> Source --ask(Question)--> Answer
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -61,10 +62,13 @@ def grid(source: Source, hooks: Sequence[str], caps_mb: Sequence[float]) -> list
     known = list(calibration.costs)
     if wrong := [hook for hook in hooks if hook not in known]:
         raise UsageError(
-            f"no hook {wrong[0]!r} was tried in this run; pass --hook one of {', '.join(known)}"
+            f"no hook {wrong[0]!r} was tried in this run (those that do not average over all ranks "
+            f"never are); pass --hook one of {', '.join(known)}"
         )
-    if small := [cap for cap in caps_mb if not cap > 0]:
-        raise UsageError(f"a bucket cannot hold {small[0]:g} MB; pass --bucket-cap-mb above 0")
+    if wrong_caps := [cap for cap in caps_mb if not 0 < cap < math.inf]:
+        raise UsageError(
+            f"a bucket cannot hold {wrong_caps[0]:g} MB; pass --bucket-cap-mb above 0, as 25"
+        )
     named = list(hooks) or ([calibration.hook] if caps_mb else known)
     limits: list[float | None] = [_unlike(cap, source.cap_mb) for cap in caps_mb] or [None]
     every = [Choice(_unlike(hook, calibration.hook), cap) for hook in named for cap in limits]

@@ -76,6 +76,12 @@ def run_whatif(
     timeline = read_run(run)
     source = read_source(timeline, asked.model)
     place = asked.place(source.fit.network)
+    ranks = place.ranks or source.calibration.ranks
+    if place.per_host is not None and place.per_host > ranks:
+        raise UsageError(
+            f"a host cannot have {place.per_host} of {ranks} ranks; pass --per-host {ranks} or "
+            "less, or more --ranks"
+        )
     answer = ask(source, grid(source, asked.hooks, asked.caps_mb), place)
     if as_json:
         console.file.write(_json(answer_fields(answer)))
@@ -103,7 +109,13 @@ def _write(folder: Path, timeline: Timeline, answer: Answer) -> list[str]:
         hook, cap = answer.hook(one.choice), answer.cap(one.choice)
         name = hook if cap is None else f"{hook}-{cap:g}mb"
         logdir = folder / name if several else folder
-        write_predicted(logdir, run, one, model=model, hook=hook, steps=steps)
+        try:
+            write_predicted(logdir, run, one, model=model, hook=hook, steps=steps)
+        except OSError as error:
+            raise UsageError(
+                f"cannot write in {logdir}: {error.strerror}; pass --write a directory that you "
+                "may write"
+            ) from error
     return [f"predicted steps for TensorBoard's Comm Timeline: {folder}; serve a folder that holds "
             "it and the run, and choose it under \"compare with\""]  # fmt: skip
 

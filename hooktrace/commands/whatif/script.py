@@ -29,7 +29,9 @@ from .job import StepCount, run_job
 _DEADLINE_S = 1800.0
 _MIB = 1 << 20
 _OURS = ("PROMETHEUS_PORT", "TENSORBOARD_DIR", "OPENTELEMETRY", "CALIBRATE")
-_SAID = re.compile(r"(\[rank\d+\]: ?)?((\w+\.)*\w*(Error|Exception|Exit)\b.*|\S+: error: .*)")
+_SAID = re.compile(
+    r"(\[rank\d+\]: ?)?((\w+\.)*\w*(Error|Exception|Exit)\b.*|\S+: (error:|can't open file) .*)"
+)
 """How Python, and a parser of arguments, say why they end."""
 _LAUNCHERS = ("ChildFailedError", "SignalException")
 

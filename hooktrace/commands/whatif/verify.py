@@ -156,8 +156,10 @@ def print_verified(
     console: Console, answer: Answer, subject: Subject, found: Iterable[Verified]
 ) -> None:
     """Print how far each prediction was off, as soon as that is known."""
-    console.print(Text(f"Verified on {subject.name}, here and now:", style="bold"), soft_wrap=True)
-    for line in verified_lines(answer, found):
+    for number, line in enumerate(verified_lines(answer, found)):
+        if number == 0:
+            said = f"Verified on {subject.name}, here and now:"
+            console.print(Text(said, style="bold"), soft_wrap=True)
         console.print(Text(f" {line}"), soft_wrap=True)
 
 

@@ -115,7 +115,11 @@ def test_page_and_predicted_runs(run: Path, tmp_path: Path) -> None:
     ("arguments", "why"),
     [
         (("--hook", "fp17"), "pass --hook one of allreduce"),
+        (("--hook", "noop"), "(those that do not average over all ranks never are); pass --ho"),
         (("--bucket-cap-mb", "0"), "pass --bucket-cap-mb above 0"),
+        (("--bucket-cap-mb", "inf"), "pass --bucket-cap-mb above 0, as 25"),
+        (("--per-host", "8"), "a host cannot have 8 of 2 ranks; pass --per-host 2 or less"),
+        (("--write", "/proc/none", "--hook", "fp16"), "pass --write a directory that you may wri"),
         (("--ranks", "0"), "pass --ranks 1 or more"),
         (("--model", "other"), "pass --model one of net"),
         (("--network", "fast"), "25gbit"),

@@ -70,6 +70,8 @@ def test_what_does_not_train(tmp_path: Path) -> None:
     [
         ("step 1\nstep 2\n====\n", "step 2"),
         ("", "it said nothing"),
+        ("/bin/python: can't open file 't.py': [Errno 2] No such file\n===\n  traceback : see\n",
+         "/bin/python: can't open file 't.py': [Errno 2] No such file"),
         ("usage: t.py\nt.py: error: unrecognized arguments: --lr\n", "t.py: error: unrecognized "
          "arguments: --lr"),
         ("[rank1]: ValueError: no data\n[rank0]: RuntimeError: Connection closed\n"
