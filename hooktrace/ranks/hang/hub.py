@@ -99,8 +99,10 @@ class HangHub:
         """Take note of what was told, by this rank or by another hub."""
         with self._lock:
             self._number = max(self._number, notice.hang + 1)
-            is_over = notice.ended_after_ns is not None
-            self._open = None if is_over else (notice, time.monotonic())
+            if notice.ended_after_ns is None:
+                self._open = notice, time.monotonic()
+            elif self._open is not None and self._open[0].hang <= notice.hang:
+                self._open = None
 
     def close(self) -> None:
         """End the thread soon."""
@@ -174,7 +176,9 @@ class HangHub:
         self, number: int, found: Finding, stacks: tuple[RankStacks, ...], asked: float
     ) -> None:
         late_ns = int((time.monotonic() - asked) * 1e9)
-        self._channel.tell(NOTICE, _encode(HangNotice(number, found, stacks, late_ns=late_ns)))
+        notice = HangNotice(number, found, stacks, late_ns=late_ns)
+        self.note(notice)  # its end may be heard before the channel's thread has told it
+        self._channel.tell(NOTICE, _encode(notice))
 
     def _end(self, error: str) -> None:
         """Tell that the hang is over which was told last."""

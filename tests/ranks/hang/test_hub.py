@@ -33,6 +33,8 @@ class Ranks:
         self.asked: list[tuple[str, bytes]] = []
         self.notices: list[HangNotice] = []
         self.told = threading.Condition()
+        self.notes = True
+        """Whether the channel's thread tells this rank's own hub, too, at once."""
         self.hub = HangHub(self, 2)
 
     def ask(self, name: str, argument: bytes, timeout_s: float) -> Any:
@@ -51,7 +53,8 @@ class Ranks:
 
     def tell(self, name: str, payload: bytes) -> None:
         notice = msgspec.msgpack.decode(payload, type=HangNotice)
-        self.hub.note(notice)
+        if self.notes:
+            self.hub.note(notice)
         with self.told:
             self.notices.append(notice)
             self.told.notify_all()
@@ -123,6 +126,24 @@ def test_an_end_that_is_heard_right_after_a_look_is_told_at_once(
     assert ranks.wait(2)[1].ended_after_ns is not None
 
 
+def test_an_end_that_is_heard_while_the_hang_is_told_is_told_too(
+    ranks: Ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stacks take half a second, and the channel's thread has not come to telling this rank."""
+    ask, ranks.notes = ranks.ask, False
+
+    def asked(name: str, argument: bytes, timeout_s: float) -> Any:
+        if name == STACKS:
+            ranks.hub.hear(0, OVER)
+        return ask(name, argument, timeout_s)
+
+    monkeypatch.setattr(ranks, "ask", asked)
+    ranks.hub.hear(0, SUSPICION)
+    begun, ended = ranks.wait(2)
+    assert (begun.ended_after_ns, ended.hang) == (None, begun.hang)
+    assert ended.ended_after_ns is not None
+
+
 def test_it_failed(ranks: Ranks) -> None:
     """What the call raised is told instead."""
     ranks.hub.hear(0, SUSPICION)
@@ -152,6 +173,19 @@ def test_the_next_one(ranks: Ranks) -> None:
     ranks.wait(2)
     ranks.hub.hear(0, SUSPICION)
     assert ranks.wait(3)[2].hang == 1
+
+
+def test_an_end_that_comes_late_ends_no_later_hang(ranks: Ranks) -> None:
+    """The channel's thread tells this rank when it comes to it."""
+    ranks.hub.hear(0, SUSPICION)
+    ranks.wait(1)
+    ranks.hub.hear(0, OVER)
+    first_is_over = ranks.wait(2)[1]
+    ranks.hub.hear(0, SUSPICION)
+    ranks.wait(3)
+    ranks.hub.note(first_is_over)
+    ranks.hub.hear(0, OVER)
+    assert ranks.wait(4)[3].hang == 1
 
 
 def test_nothing_is_told_of_what_moves(ranks: Ranks) -> None:
