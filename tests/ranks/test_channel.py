@@ -141,8 +141,11 @@ def test_in_a_forked_child_nothing_of_the_parents_is_held_or_ended() -> None:
     with Job(2) as job:
         child = os.fork()
         if child == 0:
-            for channel in job.ranks:
-                channel.close_in_child()
-            os._exit(0)
+            try:
+                for channel in job.ranks:
+                    channel.close_in_child()
+                os._exit(0)
+            finally:
+                os._exit(1)
         assert os.waitpid(child, 0)[1] == 0
         assert sorted(job.ranks[0].ask("who", b"", 5.0).answers) == [0, 1]
