@@ -13,6 +13,7 @@ import os
 import threading
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Protocol
 
 from ..capture.clocks import Clock
@@ -57,6 +58,8 @@ class _Shared:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()  # a signal handler may close a tracer meanwhile
+        self.files = threading.RLock()
+        """For who writes or removes the files that say where the hub is."""
         self.channel: Channel | None = None
         self.view: JobView | None = None
         self.hangs: HangService | None = None
@@ -81,7 +84,14 @@ class _Shared:
             places=channel.places, token=channel.token.hex(), host=me.host, pid=me.pid
         )
         for logdir in {logdir for user in list(self.users) for logdir in user.logdirs}:
-            await aside(partial(write_address, logdir, address))
+            await aside(partial(self._write_where_used, channel, logdir, address))
+
+    def _write_where_used(self, channel: Channel, logdir: Path, address: HubAddress) -> None:
+        """Write it, unless whoever writes records there has closed meanwhile."""
+        with self.files:
+            used = {logdir for user in list(self.users) for logdir in user.logdirs}
+            if self.channel is channel and logdir in used:
+                write_address(logdir, address)
 
     def take(self, record: ClockRecord) -> None:
         """Hand a measurement on."""
@@ -124,9 +134,10 @@ def leave(user: User) -> None:
     with _shared.lock:
         if user not in _shared.users:
             return
-        for logdir in user.logdirs:
-            remove_address(logdir)
         part = _shared.users.pop(user)
+        with _shared.files:
+            for logdir in user.logdirs:
+                remove_address(logdir)
         if _shared.view is not None and part is not None:
             _shared.view.forget(part)
         if _shared.hangs is not None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hooktrace.ranks.channel.channel import Channel
+from hooktrace.ranks.control.address import address_path
 from hooktrace.records import Batch, ClockRecord
 from hooktrace.tracing import process_channel
 from hooktrace.tracing.hang_options import HangOptions
@@ -87,6 +88,29 @@ def test_measurements_go_to_tracers_with_that_clock() -> None:
     for one in (first, other, unaligned):
         process_channel.leave(one)
     assert (first.records, other.records, unaligned.records) == ([CLOCK], [], [])
+
+
+def test_where_the_hub_is_is_not_written_once_it_has_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writing is on a thread of its own, which may be late; the file would stay for ever."""
+    late: list[Callable[[], None]] = []
+
+    async def aside(work: Callable[[], None]) -> None:
+        late.append(work)
+
+    monkeypatch.setattr(process_channel, "aside", aside)
+    user = Tracing()
+    user.logdirs = [tmp_path]
+    for is_there in (True, False):
+        process_channel.join(user)
+        assert wait_for(lambda: late)
+        if not is_there:
+            process_channel.leave(user)
+        late.pop()()
+        assert address_path(tmp_path).exists() == is_there
+        process_channel.leave(user)
+        late.clear()
 
 
 def test_one_that_cannot_begin_is_said_and_training_goes_on(
