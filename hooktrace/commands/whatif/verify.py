@@ -105,9 +105,16 @@ def verify(advised: Advised, subject: Subject, steps: int) -> Iterator[Verified]
     answer = advised.answer
     check_subject(answer, subject, steps)
     folder = Path(mkdtemp(prefix="hooktrace-verify-"))
-    for i, one in enumerate([answer.baseline, *to_run(advised)]):
-        yield _verified(answer, one, subject, steps, folder / str(i))
-    shutil.rmtree(folder, ignore_errors=True)
+    is_kept = False
+    try:
+        for i, one in enumerate([answer.baseline, *to_run(advised)]):
+            yield _verified(answer, one, subject, steps, folder / str(i))
+    except UsageError:
+        is_kept = True
+        raise
+    finally:
+        if not is_kept:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def to_run(advised: Advised) -> list[Prediction]:

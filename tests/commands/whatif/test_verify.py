@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -60,11 +61,34 @@ def test_only_the_demo_can_be_verified() -> None:
         check_subject(answer(), Script(["torchrun"], ""), 0)
 
 
-def test_a_run_without_a_settled_step_is_no_measurement() -> None:
-    """Of one step nobody knows how long it took."""
+def test_a_run_without_a_settled_step_is_no_measurement(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one step nobody knows how long it took; what it left is kept, to be looked at."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     found = verify(advise(answer(predicted(210.0, "fp16", error=3e-4))), Written(), 1)
     with pytest.raises(UsageError, match="no step of 1 has settled; pass --verify-steps 100"):
         next(found)
+    assert len(list(tmp_path.glob("hooktrace-verify-*/0"))) == 1
+
+
+def test_nothing_is_kept_of_a_verification_that_was_interrupted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As by Ctrl-C, between two runs or in one."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    subject = Written()
+    found = verify(advise(answer(predicted(210.0, "fp16", error=3e-4))), subject, 40)
+    next(found)
+    monkeypatch.setattr(subject, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        next(found)
+    assert list(tmp_path.iterdir()) == []
+
+
+def interrupted(*_: object) -> Timeline:
+    """Stand for a run in which the user presses Ctrl-C."""
+    raise KeyboardInterrupt
 
 
 class Written:
