@@ -106,7 +106,7 @@ def test_receiver_gets_one_trace_of_two_ranks(
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", protocol)
     run_id = f"run-{protocol}"
     for rank in (0, 1):
-        exporter = OpenTelemetryExporter()
+        exporter = OpenTelemetryExporter(close_seconds=60)  # the receiver may be slow
         batch = make_batch(rank, steps=3, first_step=5)
         exporter.export(replace(batch, run=replace(batch.run, run_id=run_id)))
         exporter.close()

@@ -35,8 +35,8 @@ def test_tls_serves_past_a_silent_client(make: Make, certificate: tuple[Path, Pa
     opener = urllib.request.build_opener(
         urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context)
     )
-    with socket.create_connection(("127.0.0.1", exporter.port), timeout=5):
-        with opener.open(exporter.url, timeout=10) as response:
+    with socket.create_connection(("127.0.0.1", exporter.port), timeout=60):
+        with opener.open(exporter.url, timeout=60) as response:
             text = response.read().decode()
         exporter.close()
     assert samples(text)["hooktrace_steps_total", NET] == 2

@@ -290,7 +290,7 @@ def server(logdir: Path) -> Iterator[str]:
 def fetch(url: str) -> Any:
     """Return the JSON at ``url``; ``None`` while TensorBoard has not loaded it."""
     try:
-        with urllib.request.urlopen(url, timeout=10) as response:
+        with urllib.request.urlopen(url, timeout=60) as response:
             return json.load(response)
     except urllib.error.HTTPError:
         return None
@@ -305,17 +305,16 @@ def test_tensorboard_serves_both_ranks(tmp_path: Path) -> None:
         exporter.close()
     tag = f"{GROUP}/exposed_ms"
     query = urllib.parse.urlencode({"tag": tag, "run": "rank1"})
-    deadline = time.monotonic() + 60
+    text = urllib.parse.urlencode({"tag": f"{GROUP}/layout", "run": "rank0"})
     with server(tmp_path) as url:
+        deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
-            tags = fetch(f"{url}/data/plugin/scalars/tags") or {}
             points = fetch(f"{url}/data/plugin/scalars/scalars?{query}")
-            if len(tags) == 2 and points and len(points) == 3:
+            layout = fetch(f"{url}/data/plugin/text/text?{text}")
+            tags = fetch(f"{url}/data/plugin/scalars/tags") or {}
+            if len(tags) == 2 and points and len(points) == 3 and layout:
                 break
             time.sleep(0.1)
-        layout = fetch(
-            f"{url}/data/plugin/text/text?run=rank0&tag={urllib.parse.quote(GROUP)}%2Flayout"
-        )
     assert set(tags) == {"rank0", "rank1"}
     assert tag in tags["rank0"]
     assert [(step, value) for _, step, value in points] == [(0, 2.0), (1, 2.0), (2, 2.0)]
