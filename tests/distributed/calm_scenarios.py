@@ -34,7 +34,7 @@ _BELOW_S = 0.5 * HANG_AFTER_S
 _ABOVE_S = 1.5 * HANG_AFTER_S
 _CYCLE = 5000
 _NOISE_S = 0.02
-DEADLINE_S = 60 + STEPS / 40
+DEADLINE_S = 180 + STEPS / 40
 
 
 class Seen(NamedTuple):
@@ -67,9 +67,9 @@ def calm(rank: int) -> Seen:
         time.sleep(1)  # what was suspected last
         hangs = tracer.hangs()
         if rank == 1:
-            time.sleep(2 * _ABOVE_S)
+            _until(lambda: len(tracer.hangs()) > len(hangs))
         _step(ddp)
-        _until_over(tracer, len(hangs))
+        _until(lambda: any(h.ended_after_ns is not None for h in tracer.hangs()[len(hangs) :]))
         held_up = tracer.hangs()[len(hangs) :]
         _step(ddp)
     return Seen(STEPS, done, hangs, held_up, time.monotonic() - start)
@@ -83,11 +83,9 @@ def _step(ddp: nn.Module) -> None:
     ddp(torch.ones(2, 8)).sum().backward()
 
 
-def _until_over(tracer: Tracer, before: int) -> None:
-    end = time.monotonic() + 20
-    while time.monotonic() < end:
-        if any(hang.ended_after_ns is not None for hang in tracer.hangs()[before:]):
-            return
+def _until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while time.monotonic() < end and not true():
         time.sleep(0.05)
 
 

@@ -125,6 +125,7 @@ def _exchange(state: Any, bucket: Any) -> Any:
     return _own(state, bucket)
 
 
+@mock.patch("hooktrace.probes.wire._LONG_NS", NEVER_LONG_NS)
 def overlapping(rank: int) -> Any:
     """Return what a hook sent that issues from a thread while two buckets are under way.
 
