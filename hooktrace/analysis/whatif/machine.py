@@ -38,7 +38,7 @@ def machine_of(timeline: Timeline, own: OwnRun, share: float = 1.0) -> Machine:
         cores=max(1.0, _cores_of_a_rank(timeline, own)) if share == 1.0 else share,
         wire_cores=_wire_cores(timeline, own),
         call_ns=_call_ns(own.arrays, own.rule.serial) * share,
-        turn_ns=_TURN_NS,
+        turn_ns=_TURN_NS / share,  # of a core that several ranks share each takes its slice
     )
 
 

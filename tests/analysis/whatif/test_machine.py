@@ -51,6 +51,7 @@ def test_more_ranks_than_cores_share_them(tmp_path: Path) -> None:
     assert share == pytest.approx(0.6, abs=0.02)
     assert shared.compute.end_ns == pytest.approx(alone.compute.end_ns * share)
     assert shared.compute.rest_ns == alone.compute.rest_ns
+    assert shared.machine.turn_ns == pytest.approx(alone.machine.turn_ns / share)
     assert shared.machine.call_ns == pytest.approx(alone.machine.call_ns * share)
     work = alone.costs["allreduce"].bucket_work(parameters(5))[0][0].before_ns
     took = shared.costs["allreduce"].bucket_work(parameters(5))[0][0].before_ns
