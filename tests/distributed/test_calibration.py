@@ -86,7 +86,8 @@ def test_bytes_follow_from_shapes(two: Ranks) -> None:
         for trial in facts["trials"]:
             part = whole[trial.bucket][trial.first : trial.first + trial.count]
             sent = rule_of(trial.hook).sends(part, dict(trial.options))  # type: ignore[union-attr]
-            assert sent == [(r.collective, r.wire_bytes) for r in trial.rounds], trial.hook
+            told = [(one.collective, one.wire_bytes) for one in sent]
+            assert told == [(r.collective, r.wire_bytes) for r in trial.rounds], trial.hook
 
 
 def test_the_local_error_is_of_the_order_that_each_hook_has(two: Ranks) -> None:
