@@ -34,6 +34,12 @@ of 0.35 to 0.65 ms between two ranks of one machine; taken where neither sizes n
 """
 _LEAST_RATIO = 4.0
 """Largest over smallest size, below which a line's slope says nothing of its intercept."""
+_SMALL = 256_000.0
+"""Bytes that 1 Gbit/s carries in 2 ms: so long do threads of a collective wait for busy cores."""
+_MOSTLY_WAITING = (
+    ", and so small that most of their time may be threads that wait for each other: the bandwidth "
+    "may be many times as high, and what sends more be predicted as many times too long"
+)
 _MOST_STEPS = 256
 """As many steps, evenly chosen, say all that more would."""
 _LEAST_SHARE = 0.05
@@ -174,4 +180,5 @@ def _why(points: _Points, by_size: bool, ping_ns: float | None) -> str:
     return (
         f"from {points.ns.size} transfers of {sizes}, which differ too little in size to tell "
         f"latency from bandwidth: latency is {latency}"
+        f"{_MOSTLY_WAITING if points.size.max() < _SMALL else ''}"
     )

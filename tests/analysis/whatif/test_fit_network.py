@@ -12,7 +12,7 @@ from hooktrace.analysis.whatif.fit_network import fit_network
 from hooktrace.analysis.whatif.work import Network
 
 from .calibrated_run import MODEL, written
-from .truth import Truth
+from .truth import Truth, parameters
 
 
 def test_collectives_that_share_the_link_do_not_make_it_slower(
@@ -23,7 +23,16 @@ def test_collectives_that_share_the_link_do_not_make_it_slower(
     assert fit.network.bandwidth == pytest.approx(truth.network.bandwidth, rel=0.005)
     assert not fit.latency_known
     assert "too little in size" in fit.why
+    assert "so small" not in fit.why
     assert fit.network.latency_ns == pytest.approx(truth.network.latency_ns)
+
+
+def test_small_transfers_tell_little_of_the_bandwidth(tmp_path: Path) -> None:
+    """They may be nearly all waiting, and it is said what that makes of predictions."""
+    small = Truth(parameters=parameters(24, side=32), buckets_of=0)
+    fit = fit_network(written(small, tmp_path), MODEL)
+    assert not fit.latency_known
+    assert "may be many times as high" in fit.why
 
 
 def test_sizes_tell_latency_from_bandwidth(tmp_path: Path) -> None:
