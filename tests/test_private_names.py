@@ -26,6 +26,8 @@ from tests.probes.test_debug_checks import Sink, slot_of
 PACKAGE = Path(__file__).parents[1] / "hooktrace"
 
 HOMES = {
+    "_all_gather_comm": "fsdp/torch_groups.py",
+    "_all_reduce_hook": "fsdp/torch_groups.py",
     "_comm_hooks": "tracing/trace.py",
     "_composable": "tracing/ddp_of.py",
     "_current_autograd_node": "capture/first_pass.py",
@@ -36,11 +38,14 @@ HOMES = {
     "_dump_nccl_trace_json": "ranks/hang/collectives.py",
     "_dynamo_marked_constant": "tracing/hook_notices.py",
     "_execution_engine": "capture/backward.py",
+    "_fsdp_param_groups": "fsdp/torch_groups.py",
     "_functional_collectives": "staging/collectives.py",
     "_get_backend": "staging/groups.py",
     "_get_default_store": "ranks/job.py",
+    "_get_fsdp_state": "fsdp/torch_groups.py",
     "_get_sequence_number_for_group": "staging/groups.py",
     "_overlap_with_ddp": "hooks/zero.py",
+    "_reduce_scatter_comm": "fsdp/torch_groups.py",
     "_register_backend": "staging/round_groups.py",
     "_register_builtin_comm_hook": "integrations/models.py",
     "_register_comm_hook": "integrations/models.py",

@@ -12,12 +12,12 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
 
-from ..records import BucketLayout, BucketRecord
+from ..records import BucketLayout, BucketRecord, Unit
 from .backward import graph_task_id
 from .device_events import has_events
 from .passed import PassedCalls
@@ -42,6 +42,16 @@ class GradBucketLike(Protocol):
 
     def is_last(self) -> bool:
         """Whether this is the last bucket of the backward pass."""
+
+
+class Flat(Protocol):
+    """What a slot takes of a bucket: its buffer, and the parameters that share it."""
+
+    def buffer(self) -> torch.Tensor:
+        """The flat numbers, shape (numel,)."""
+
+    def parameters(self) -> Sequence[Any]:
+        """The parameters, or what has their shapes."""
 
 
 class Sampler(Protocol):
@@ -83,7 +93,7 @@ class BucketSlot:
 
     ``is_last`` is set when the bucket says so, which one of a static graph's first backward pass
     does not do before the second.  ``blank``: what the records of all its calls have in common.
-    ``thread``: the one that its first call was on.
+    ``thread``: the one that its first call was on.  ``unit``: of a sharded model.
     """
 
     __slots__ = (
@@ -105,10 +115,16 @@ class BucketSlot:
         "parameters",
         "thread",
         "torch_dtype",
+        "unit",
     )
 
     def __init__(
-        self, model: ModelState, bucket: GradBucketLike, index: int, ids: tuple[int, ...]
+        self,
+        model: ModelState,
+        bucket: Flat,
+        index: int,
+        ids: tuple[int, ...],
+        unit: Unit | None = None,
     ) -> None:
         buffer = bucket.buffer()
         self.buffer = weakref.ref(buffer)
@@ -130,6 +146,7 @@ class BucketSlot:
             (model.names.get(parameter, f"{self.index}.{position}"), tuple(parameter.shape))
             for position, parameter in enumerate(bucket.parameters())
         )
+        self.unit = unit
         self.last_call: LastCall | None = None
         self.blank = BucketRecord(
             model=model.name,
@@ -147,6 +164,7 @@ class BucketSlot:
             launched_ns=0,
             done_ns=0,
             stages=(),
+            unit=unit,
         )
 
     def layout(self) -> BucketLayout:
@@ -158,6 +176,7 @@ class BucketSlot:
             numel=self.numel,
             gradient_bytes=self.gradient_bytes,
             parameters=self.parameters,
+            unit=self.unit,
         )
 
 
@@ -187,7 +206,7 @@ class ModelState:
         self,
         name: str,
         hook: str,
-        names: Mapping[torch.Tensor, str],
+        names: Mapping[Any, str],
         rank: int,
         first_step: int = 0,
     ) -> None:

@@ -135,6 +135,10 @@ class BucketCall:
     """On a device (``DeviceCall``) one event for each of ready, the rounds' stamps, and done."""
     device_over = False
     """There: the drain has read the events, or given them up; others may record them again."""
+    bare = False
+    """There: all of the call is one collective, as torch runs it; nothing is before or after it."""
+    exposed: int | None = None
+    """There, of a unit: how long training waited for it, ns."""
     around_backward: tuple[DeviceEvent, ...] = ()
     """There, of a call that watches backward: its hook has returned, backward has ended."""
 

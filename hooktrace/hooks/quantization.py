@@ -63,18 +63,28 @@ def _quantized(state: Any, bucket: GradBucketLike, channel: int | None) -> Steps
     numel = buffer.numel()
     if numel == 0:
         return buffer
-    channels = 1 if channel is None else -(-numel // channel)
-    payload = buffer.new_empty(numel + _HEADER_BYTES * channels, dtype=torch.uint8)
-    _encode(buffer, channel, payload, channels)
+    payload = buffer.new_empty(encoded_bytes(numel, channel), dtype=torch.uint8)
+    encode(buffer, channel, payload)
     gathered = yield AllGather(payload, group)
-    _decode(gathered, channel, buffer, channels)
+    decode_sum(gathered, channel, buffer, group.size())
     return buffer
 
 
-def _encode(
-    values: torch.Tensor, channel: int | None, payload: torch.Tensor, channels: int
-) -> None:
-    """Write scales, zero points and bytes of ``values`` (numel,) to ``payload``."""
+def _channels(numel: int, channel: int | None) -> int:
+    return 1 if channel is None else -(-numel // channel)
+
+
+def encoded_bytes(numel: int, channel: int | None) -> int:
+    """Return how many bytes ``numel`` elements take; ``channel``: elements that share a scale."""
+    return numel + _HEADER_BYTES * _channels(numel, channel)
+
+
+def encode(values: torch.Tensor, channel: int | None, payload: torch.Tensor) -> None:
+    """Write scales, zero points and bytes of ``values`` (numel,) to ``payload``.
+
+    ``payload``: uint8 of shape (``encoded_bytes(numel, channel)``,).
+    """
+    channels = _channels(values.numel(), channel)
     scales = torch.empty(channels, device=values.device)
     zeros = torch.empty_like(scales)
     if channel is None:
@@ -96,9 +106,11 @@ def _encode(
     payload[4 * channels : _HEADER_BYTES * channels] = zeros
 
 
-def _decode(gathered: torch.Tensor, channel: int | None, out: torch.Tensor, channels: int) -> None:
-    """Write the mean over ranks of ``gathered`` (ranks, bytes) to ``out`` (numel,)."""
-    ranks = gathered.shape[0]
+def decode_sum(
+    gathered: torch.Tensor, channel: int | None, out: torch.Tensor, divisor: float
+) -> None:
+    """Write the sum of ``gathered`` (rows, bytes), over ``divisor``, to ``out`` (numel,)."""
+    channels = _channels(out.numel(), channel)
     # A copy even of a single row: one that is not a multiple of 4 bytes long has no float32 view.
     scales = gathered[:, : 4 * channels].clone(memory_format=torch.contiguous_format)
     scales = scales.view(torch.float32)
@@ -111,7 +123,7 @@ def _decode(gathered: torch.Tensor, channel: int | None, out: torch.Tensor, chan
             part = block.float().sub_(zero).mul_(scale)
             total = part if total is None else total.add_(part)
         assert total is not None
-        target.copy_(total.div_(ranks))
+        target.copy_(total.div_(divisor))
 
 
 def _parameters(

@@ -37,6 +37,7 @@ from .bucket import Scope as Scope
 from .bucket import Stage as Stage
 from .bucket import StageName as StageName
 from .bucket import Transfer as Transfer
+from .bucket import Unit as Unit
 from .calibration import ComputeRecord as ComputeRecord
 from .calibration import TrialRecord as TrialRecord
 from .calibration import TrialRound as TrialRound

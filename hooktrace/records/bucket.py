@@ -54,6 +54,29 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False
         return self.end_ns - self.start_ns
 
 
+UnitCollective = Literal["all_gather", "reduce_scatter", "all_reduce"]
+"""What FSDP does with a unit: it gathers its parameters, reduces its gradients and scatters them,
+and, of hybrid sharding, reduces what is left over the replicas."""
+
+
+class Unit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Which collective of which unit of a sharded model (FSDP2) takes a bucket's place.
+
+    ``name``: of the module whose parameters are communicated together, ``<root>`` for the model
+    itself.  ``phase``: whether a backward pass was under way.  ``turn``: the how-manieth such
+    call of a step it is, from 0: under gradient accumulation a unit is gathered several times.
+    """
+
+    name: str
+    collective: UnitCollective
+    phase: Literal["forward", "backward"]
+    turn: Count = 0
+
+    def __str__(self) -> str:
+        again = f" #{self.turn + 1}" if self.turn else ""
+        return f"{self.name} {self.collective.replace('_', '-')} ({self.phase}){again}"
+
+
 class Transfer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What went to collectives of one kind and dtype: the bytes of this rank's payloads."""
 
@@ -127,6 +150,8 @@ class BucketCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     ``warmup`` marks steps before DDP settled its buckets: they stay out of statistics.
     ``probed`` marks a call in which hooktrace did work of its own that takes time (stage probe).
     ``exception`` is what the hook raised, if it did.  ``error`` is there for probed calls only.
+    ``exposed_ns``: of a sharded model's unit, how long training waited for it; ``None`` where that
+    is not known, and for buckets, which do not wait one by one.
     """
 
     model: str
@@ -146,6 +171,7 @@ class BucketCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     exception: str | None = None
     error: ErrorRecord | None = None
     sent: tuple[Transfer, ...] | None = None
+    exposed_ns: Ns | None = None
 
 
 class BucketRecord(
@@ -155,7 +181,9 @@ class BucketRecord(
 
     What it adds to ``BucketCall`` is the same in all steps of a generation: files say it once, in
     the generation's ``LayoutRecord``.  ``is_last``: the bucket whose gradients come last.
-    ``numel``: elements; ``parameter_count``: parameters that share the bucket.
+    ``numel``: elements; ``parameter_count``: parameters that share the bucket.  ``unit``: there, of
+    a sharded model; then ``numel`` and ``gradient_bytes`` are of the payload that FSDP gives the
+    collective, which for an all-gather are this rank's parameters.
     """
 
     hook: str
@@ -165,6 +193,7 @@ class BucketRecord(
     numel: Count
     gradient_bytes: Count
     parameter_count: Count
+    unit: Unit | None = None
 
     @property
     def transfers(self) -> tuple[Transfer, ...]:
@@ -243,6 +272,7 @@ class BucketLayout(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     numel: Count
     gradient_bytes: Count
     parameters: tuple[tuple[str, tuple[Count, ...]], ...]
+    unit: Unit | None = None
 
 
 Options = tuple[tuple[str, bool | int | float | str], ...]

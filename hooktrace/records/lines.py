@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from .base import Count, Ns, Record
-from .bucket import BucketCall, BucketRecord, LayoutRecord, Stage
+from .bucket import BucketCall, BucketRecord, LayoutRecord, Stage, Unit
 from .run import SCHEMA_VERSION, RunInfo
 
 _FARTHEST_NS = 1 << 61
@@ -64,6 +64,7 @@ class BucketFacts(NamedTuple):
     numel: int
     gradient_bytes: int
     parameter_count: int
+    unit: Unit | None = None
 
 
 UNKNOWN_FACTS = BucketFacts("unknown", False, "unknown", "cpu", 0, 0, 0)
@@ -81,6 +82,7 @@ def layout_facts(layout: LayoutRecord) -> dict[int, BucketFacts]:
             numel=b.numel,
             gradient_bytes=b.gradient_bytes,
             parameter_count=len(b.parameters),
+            unit=b.unit,
         )
         for b in layout.buckets
     }
@@ -112,6 +114,7 @@ class BucketLine(
     numel: Count | None = None
     gradient_bytes: Count | None = None
     parameter_count: Count | None = None
+    unit: Unit | None = None
 
     @classmethod
     def of(cls, record: BucketRecord, layout: BucketFacts | None) -> BucketLine:
@@ -140,6 +143,7 @@ class BucketLine(
             exception=record.exception,
             error=record.error,
             sent=record.sent,
+            exposed_ns=record.exposed_ns,
             **(BucketFacts(*own)._asdict() if own != layout else {}),
         )
 
@@ -151,7 +155,7 @@ class BucketLine(
         if self.hook is None:
             return layout or UNKNOWN_FACTS
         own = BucketFacts(*_FACTS(self))
-        if None in own:
+        if None in own[:-1]:  # of the last, the unit, it means that there is none
             raise ValueError(f"the field {own._fields[own.index(None)]!r} is missing")
         return own
 
@@ -171,8 +175,10 @@ class BucketLine(
 
 
 _FACTS = attrgetter(*BucketFacts._fields)
-_RARE = attrgetter("device", "shadow", "warmup", "probed", "exception", "error", "sent")
-_NONE_OF_THEM = (None, False, False, False, None, None, None)
+_RARE = attrgetter(
+    "device", "shadow", "warmup", "probed", "exception", "error", "sent", "exposed_ns"
+)
+_NONE_OF_THEM = (None, False, False, False, None, None, None, None)
 
 
 def _shortened(stages: Iterable[Stage], zero_ns: int) -> tuple[Stage, ...]:

@@ -27,8 +27,10 @@ class StepRecord(Record, frozen=True, kw_only=True, tag="step"):
     lost.  ``probed`` is true when hooktrace itself looked at a bucket of the step, or asked the
     other ranks about that, or began with the model: its times hold that.  ``sent``: what an opaque
     hook sent in a sampled step, also where its callbacks do not let one see which bucket sent what;
-    ``sent_unknown``: why that is not known.  ``detail_kept`` is false of a step that a file's
-    retention left without its buckets.
+    ``sent_unknown``: why that is not known.  ``sharded``: of a model under FSDP2, whose step is all
+    that was communicated up to the end of a backward pass that reduced gradients; ``exposed_ns`` is
+    then how long training waited for its units, one by one.  ``detail_kept`` is false of a step
+    that a file's retention left without its buckets.
     """
 
     model: str
@@ -53,6 +55,7 @@ class StepRecord(Record, frozen=True, kw_only=True, tag="step"):
     probed: bool = False
     sent: tuple[Transfer, ...] | None = None
     sent_unknown: str | None = None
+    sharded: bool = False
     detail_kept: bool = True
 
     @property

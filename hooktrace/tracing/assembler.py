@@ -19,6 +19,7 @@ from typing import Any
 from ..capture.calls import NOT_YET, BucketCall, StampFailure
 from ..capture.device_call import DeviceCall
 from ..capture.device_events import EventPool
+from ..capture.units import UnitStep
 from ..probes.anomalies import anomaly_of
 from ..probes.check_result import CheckResult
 from ..probes.diagnosis import Diagnosis
@@ -41,7 +42,7 @@ from .stage_times import (
     is_backward_over,
 )
 from .stall_watch import StallWatch
-from .steps import StepCalls, StepGatherer, is_complete
+from .steps import StepCalls, StepGatherer, generation_of, is_complete
 
 _WARMUP_STEPS = 2
 """Generation 0 is left after one step, or two under ``static_graph``.  Where it is never left
@@ -70,6 +71,7 @@ class Assembler:
         self._adders: dict[type, Callable[[Any], None]] = {
             BucketCall: self._add_call,
             DeviceCall: self._add_call,
+            UnitStep: self._add_units,
             ProbeResult: self._add_result,
             ProbeFailure: self._add_probe_failure,
             CheckResult: self._add_result,
@@ -143,6 +145,21 @@ class Assembler:
             self._waiting.extend(ended)
             self._complete_passed()
 
+    def _add_units(self, calls: UnitStep) -> None:
+        """Take a step of a sharded model, which comes as a whole."""
+        for call in calls:
+            if call.unknown is not None:
+                self._losses.add("stamp_failed", why=call.unknown)
+            if call.error is not None:
+                self._add_anomaly(_hook_exception(call))
+        known = [call for call in calls if call.done != NOT_YET]
+        if len(known) < len(calls):  # nothing says when, or whether, they ended
+            self._losses.add("unfinished", len(calls) - len(known))
+        if known:
+            complete = calls.complete and len(known) == len(calls)
+            self._waiting.append(UnitStep(known, calls.generation, complete=complete))
+            self._complete_passed()
+
     def _add_result(self, result: Result) -> None:
         self._losses.add("device_unresolved", self._awaited.add(result))
         self._read_arrived()
@@ -198,7 +215,7 @@ class Assembler:
         """Make the records of a step."""
         host, device = self._times(calls)
         model, number = calls[0].slot.model.name, calls[0].step
-        generation = max([call.slot.generation for call in calls])
+        generation = generation_of(calls)
         first = calls[0].slot.model.first_step
         warmup = generation == 0 and number - first < _WARMUP_STEPS
         sent, errors = self._sent.of_step(calls), self._errors
@@ -243,7 +260,8 @@ class Assembler:
             [
                 one
                 for times, call in zip(host, calls, strict=True)
-                if call.events is None
+                # Training waits for each of a unit's collectives: none is queued.
+                if call.events is None and call.slot.unit is None
                 for one in times.collectives
             ]
         )

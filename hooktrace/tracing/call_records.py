@@ -27,7 +27,7 @@ Sent = tuple[Transfer, ...] | None
 
 
 def _stages(call: BucketCall, times: CallTimes) -> tuple[Stage, ...]:
-    stages = _staged(times) if call.staged else _opaque(times)
+    stages = _bare(times) if call.bare else _staged(times) if call.staged else _opaque(times)
     if times.entered > times.ready:
         stages = (Stage(name="probe", start_ns=times.ready, end_ns=times.entered), *stages)
     if times.released > times.done:
@@ -42,6 +42,21 @@ def _opaque(times: CallTimes) -> tuple[Stage, ...]:
     return (
         Stage(name="hook", start_ns=times.entered, end_ns=returned),
         Stage(name="pending", start_ns=returned, end_ns=times.done),
+    )
+
+
+def _bare(times: CallTimes) -> tuple[Stage, ...]:
+    """Return the one stage of a collective that is all of its call."""
+    return tuple(
+        Stage(
+            name="wire",
+            start_ns=times.ready,
+            end_ns=times.done,
+            collective=one.what.kind,
+            wire_bytes=one.what.wire_bytes,
+            dtype=str(one.what.dtype).removeprefix("torch."),
+        )
+        for one in times.collectives
     )
 
 
@@ -113,7 +128,8 @@ def bucket_record(
         is_last=slot.is_last,
     )
     probed = call.entered is not None
-    if not (device or call.shadow or warmup or probed or call.error or error or sent is not None):
+    rare = device or call.shadow or warmup or probed or call.error or error or slot.unit
+    if not (rare or sent is not None):
         return usual  # each further field costs as much as all of these
     span = None
     if device is not None:
@@ -127,6 +143,7 @@ def bucket_record(
         exception=call.error,
         error=error,
         sent=sent,
+        exposed_ns=call.exposed,
     )
 
 
@@ -156,6 +173,10 @@ def step_record(
     wire = [(s.start_ns, s.end_ns) for b in buckets for s in b.timed_stages if s.name == "wire"]
     wire_bytes = _total([b.wire_bytes for b in buckets])
     first_ready = min(ready)
+    sharded = first.unit is not None
+    exposed = _exposed(hidden_to, [done for _, done in known]) if resolved and not sharded else None
+    if sharded:
+        exposed = _total([b.exposed_ns for b in buckets])
     period = None
     # It runs between the first buckets of neighbouring steps, and both must be there.
     if complete and previous and previous.counts and previous.step == first.step - 1:
@@ -170,7 +191,7 @@ def step_record(
         last_ready_ns=max(ready),
         done_ns=max([b.done_ns for b in buckets]),
         busy_ns=union_ns(known) if resolved else None,
-        exposed_ns=_exposed(hidden_to, [done for _, done in known]) if resolved else None,
+        exposed_ns=exposed,
         wire_busy_ns=union_ns(wire) if resolved and wire else None,
         previous_period_ns=period,
         gradient_bytes=sum([b.gradient_bytes for b in buckets]),
@@ -183,4 +204,5 @@ def step_record(
         probed=any(b.probed for b in buckets),
         sent=sent,
         sent_unknown=sent_unknown,
+        sharded=sharded,
     )

@@ -5,10 +5,22 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
+from typing import Protocol
 
 from ..capture.buckets import ModelState
-from ..capture.layout import LayoutTracker
 from ..records.last_used import LastUsed
+
+
+class Layout(Protocol):
+    """What finds the slots of some models' calls: of a traced hook, or of a sharded model."""
+
+    @property
+    def models(self) -> list[ModelState]:
+        """The models so far."""
+
+    def recheck(self) -> None:
+        """Identify everything anew."""
+
 
 _REMEMBERED = 4096
 """Names; a job may make models for as long as it runs."""
@@ -22,7 +34,7 @@ class TracedModels:
         self._names: set[str] = set()
         self._said: LastUsed[str, None] = LastUsed(lambda: None)
         self._number = 0
-        self._layouts: weakref.WeakSet[LayoutTracker] = weakref.WeakSet()
+        self._layouts: weakref.WeakSet[Layout] = weakref.WeakSet()
         self._lock = threading.Lock()
 
     def name(self, wanted: str | None) -> str:
@@ -48,7 +60,7 @@ class TracedModels:
             self._said.of(what)
         return is_new
 
-    def register_layout(self, layout: LayoutTracker) -> None:
+    def register_layout(self, layout: Layout) -> None:
         """Take note of a traced hook's layout."""
         with self._lock:
             self._layouts.add(layout)

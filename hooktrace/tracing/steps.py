@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from ..capture.calls import BucketCall
+from ..capture.units import UnitStep
 from ..records.last_used import MOST_MODELS
 
 _OPEN_STEPS = 2
@@ -92,7 +93,16 @@ class StepGatherer:
             yield from model.close_to(sys.maxsize)
 
 
+def generation_of(calls: StepCalls) -> int:
+    """Return the generation of a step's buckets, or of a sharded model's units."""
+    if isinstance(calls, UnitStep):
+        return calls.generation
+    return max([call.slot.generation for call in calls])
+
+
 def is_complete(calls: StepCalls) -> bool:
     """Whether no call of a step is missing."""
+    if isinstance(calls, UnitStep):
+        return calls.complete
     last = next((call.slot for call in calls if call.slot.is_last), None)
     return last is not None and len(calls) == last.index + 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import given
@@ -30,7 +30,9 @@ from hooktrace.records import (
     Transfer,
     TrialRecord,
     TrialRound,
+    Unit,
 )
+from hooktrace.records.bucket import UnitCollective
 from hooktrace.records.codec import RecordEncoder, decode_line
 from hooktrace.records.content import RankRecords
 from hooktrace.records.lines import BucketLine, Losses
@@ -65,6 +67,13 @@ def records(cls: type, **given_fields: st.SearchStrategy[Any]) -> st.SearchStrat
     kinds["Scope"] = st.sampled_from(["global", "local"])
     transfer = st.builds(Transfer, collective=TEXTS, dtype=TEXTS, wire_bytes=COUNTS)
     kinds["tuple[Transfer, ...]"] = st.lists(transfer, max_size=2).map(tuple)
+    kinds["Unit"] = st.builds(
+        Unit,
+        name=TEXTS,
+        collective=st.sampled_from(get_args(UnitCollective)),
+        phase=st.sampled_from(["forward", "backward"]),
+        turn=COUNTS,
+    )
     values = st.booleans() | st.integers(-(2**60), 2**60) | FLOATS | TEXTS
     kinds["tuple[str, ...]"] = st.lists(TEXTS, max_size=2).map(tuple)
     kinds["tuple[Ns, ...]"] = st.lists(NS, max_size=2).map(tuple)

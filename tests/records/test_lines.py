@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import fields, replace
 
-from hooktrace.records import DeviceSpan, Transfer
+from hooktrace.records import DeviceSpan, Transfer, Unit
 from hooktrace.records.codec import RecordEncoder, decode_line
 from hooktrace.records.content import SkippedLine
 from hooktrace.records.lines import BucketLine
@@ -39,6 +39,8 @@ def test_a_line_leaves_no_field_out() -> None:
         warmup=True,
         probed=True,
         exception="ValueError: no",
+        exposed_ns=7,
+        unit=Unit(name="block", collective="all_gather", phase="forward", turn=1),
         sent=(Transfer(collective="all_reduce", dtype="float16", wire_bytes=3),),
     )
     assert not [f.name for f in fields(full) if getattr(full, f.name) == f.default]

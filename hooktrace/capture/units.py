@@ -1,0 +1,254 @@
+"""The steps of a sharded model (FSDP2): what is a bucket of DDP's is a unit's collective here.
+
+    FSDP --all-gather, reduce-scatter--> fsdp/comms.py --begin--> slot, BucketCall   stamped there
+    autograd's engine, at the end of a pass in which gradients were reduced --> UnitStep --> ring
+
+FSDP has no fixed list of buckets: which unit is gathered how often in a step depends on what is
+kept after forward, on prefetching, on micro-steps.  So slots are made as calls are met, one for
+each unit, collective, phase and turn within a step, and a step that adds some begins a generation.
+
+A *step* is all that was communicated up to the end of a backward pass that reduced gradients: of
+micro-steps without a reduction the gathers belong to the step that ends them.  Evaluation is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple, Protocol
+
+import torch
+
+from ..records import LayoutRecord, Options, Unit
+from ..records.bucket import UnitCollective
+from .backward import graph_task_id, watch
+from .buckets import BucketSlot, ModelState
+from .calls import BucketCall, Collective, Recorder
+from .clocks import Clock
+from .device_call import DeviceCall
+from .device_events import EventPool
+
+MOST_CALLS = 1 << 16
+"""Of one step; in a loop that never reduces gradients more would fill the memory."""
+
+Phase = Literal["forward", "backward"]
+
+
+class UnitInfo(NamedTuple):
+    """A unit: what its records call it, and the names and whole shapes of its parameters."""
+
+    name: str
+    parameters: tuple[tuple[str, tuple[int, ...]], ...]
+
+
+class _Shape:
+    """Stands for a parameter, which nothing here may hold."""
+
+    __slots__ = ("shape",)
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+
+
+class _Payload(NamedTuple):
+    """What a slot takes for a bucket."""
+
+    tensor: torch.Tensor
+    shapes: Sequence[_Shape]
+
+    def buffer(self) -> torch.Tensor:
+        return self.tensor
+
+    def parameters(self) -> Sequence[_Shape]:
+        return self.shapes
+
+
+class Known(NamedTuple):
+    """A collective that torch itself runs as it is: what it would say of itself."""
+
+    collective: Collective
+
+    def describe(self) -> Collective:
+        """Return it."""
+        return self.collective
+
+
+class UnitStep(list[BucketCall]):
+    """The calls of one step of a sharded model, in the order in which they began.
+
+    ``complete``: the backward pass came to its end, and all of its calls are here.
+    """
+
+    def __init__(self, calls: Sequence[BucketCall], generation: int, *, complete: bool) -> None:
+        super().__init__(calls)
+        self.generation = generation
+        self.complete = complete
+
+
+class Sink(Protocol):
+    """What a sharded model's steps need of a tracer."""
+
+    clock: Clock
+    event_pool: EventPool
+
+    @property
+    def push(self) -> Callable[[object], None]:
+        """Takes a layout, or a whole step; never blocks."""
+
+
+class _Collecting(Recorder):
+    """The recorder of calls that their step keeps until it is over."""
+
+    def __init__(self, sink: Sink) -> None:
+        self.clock = sink.clock
+        self.event_pool = sink.event_pool
+
+    @staticmethod
+    def push(call: BucketCall) -> None:
+        """Leave the call where it is."""
+
+
+class ShardedModel:
+    """Counts the steps of one sharded model and keeps the calls of the one that is under way.
+
+    ``state``: what the rest of hooktrace knows of a model.  ``options``: for its layouts.
+    Calls come from one thread at a time, as FSDP's do.
+    """
+
+    def __init__(self, state: ModelState, sink: Sink, options: Options = ()) -> None:
+        self.state = state
+        self.models = [state]
+        self._sink = sink
+        self._options = options
+        self._recorder = _Collecting(sink)
+        self._slots: dict[tuple[object, ...], BucketSlot] = {}
+        self._turns: dict[tuple[str, str, Phase], int] = {}
+        self._calls: list[BucketCall] = []
+        self._passes: list[int] = []
+        self._under_way = self._reduces = self._lacks = self._grows = self._announced = False
+        self._evaluations = 0
+
+    def recheck(self) -> None:
+        """Begin anew in a forked child: the calls so far are the parent's."""
+        self._calls, self._turns, self._passes = [], {}, []
+        self._under_way = self._reduces = self._lacks = False
+
+    def forward_begins(self) -> None:
+        """Take note that the model is called; without gradients it is evaluated."""
+        if self._evaluations or not torch.is_grad_enabled():
+            self._evaluations += 1
+
+    def forward_ended(self) -> None:
+        """Take note that the call is over."""
+        self._evaluations = max(0, self._evaluations - 1)
+
+    def takes(self, collective: UnitCollective) -> bool:
+        """Count a call of a step that is not recorded, if it is one; return whether it is.
+
+        What is gathered while the model is evaluated is of no step.
+        """
+        task = graph_task_id() if graph_task_id is not None else -1
+        if task == -1 and self._evaluations:
+            return False
+        if not self._under_way:
+            self._under_way = True
+            self.state.step += 1
+        if task != -1 and task not in self._passes and watch(_PassEnd(self, task)):
+            self._passes.append(task)
+        self._reduces |= collective != "all_gather"
+        return True
+
+    def miss(self) -> None:
+        """Take note that a call of the step under way is not recorded."""
+        self._lacks = True
+
+    def begin(
+        self, unit: UnitInfo, collective: UnitCollective, payload: torch.Tensor, ready: int
+    ) -> BucketCall:
+        """Return a call that begins, of the step under way; ``takes`` was asked before.
+
+        Raises what a device raises.
+        """
+        in_backward = graph_task_id is not None and graph_task_id() != -1
+        phase: Phase = "backward" if in_backward else "forward"
+        at = unit.name, collective, phase
+        turn = self._turns.get(at, 0)
+        self._turns[at] = turn + 1
+        key = (*at, turn, payload.numel(), payload.dtype)
+        slot = self._slots.get(key)
+        if slot is None:
+            kind = Unit(name=unit.name, collective=collective, phase=phase, turn=turn)
+            slot = self._slots[key] = self._new_slot(unit, kind, payload)
+        self.state.last_index = slot.index
+        new_call = DeviceCall if slot.has_events else BucketCall
+        call = new_call(slot, self.state.step, ready, self._recorder)
+        slot.last_call = call
+        if len(self._calls) < MOST_CALLS:
+            self._calls.append(call)
+        else:
+            self._lacks = True
+        return call
+
+    def _new_slot(self, info: UnitInfo, unit: Unit, payload: torch.Tensor) -> BucketSlot:
+        state = self.state
+        if not self._grows:
+            self._grows = True
+            state.generation += self._announced
+        index = len(state.slots)
+        shapes = [_Shape(shape) for _, shape in info.parameters]
+        state.names = dict(zip(shapes, (name for name, _ in info.parameters), strict=True))
+        flat = _Payload(payload, shapes)
+        slot = state.slots[index] = BucketSlot(state, flat, index, (), unit)
+        return slot
+
+    def end_pass(self, task: int, *, failed: bool) -> None:
+        """Take note that a backward pass is over; the step is, if gradients were reduced in it."""
+        if task in self._passes:
+            self._passes.remove(task)
+        if failed:
+            self._lacks = True
+        if failed or (self._reduces and not self._passes):
+            self.end_step()
+
+    def end_step(self) -> None:
+        """End the step under way: its layout, where that is new, and its calls go to the ring."""
+        calls, self._calls, self._turns, self._passes = self._calls, [], {}, []
+        complete = not self._lacks
+        self._under_way = self._reduces = self._lacks = False
+        if self._grows:
+            self._announce()
+        if calls:
+            self._sink.push(UnitStep(calls, self.state.generation, complete=complete))
+
+    def _announce(self) -> None:
+        self._grows, self._announced = False, True
+        state = self.state
+        slots = [slot for _, slot in sorted(state.slots.items())]
+        for slot in slots:
+            slot.is_last = slot is slots[-1]
+        self._sink.push(
+            LayoutRecord(
+                model=state.name,
+                hook=state.hook,
+                generation=state.generation,
+                step=state.step,
+                time_ns=self._sink.clock(),
+                buckets=tuple(slot.layout() for slot in slots),
+                hook_options=self._options,
+            )
+        )
+
+
+class _PassEnd:
+    """Watches one backward pass for a model."""
+
+    def __init__(self, model: ShardedModel, task: int) -> None:
+        self._model = model
+        self._task = task
+
+    def backward_ended(self) -> None:
+        """The pass has nothing left to compute, and FSDP has reduced its last gradients."""
+        self._model.end_pass(self._task, failed=False)
+
+    def backward_failed(self) -> None:
+        """The pass raised before its end."""
+        self._model.end_pass(self._task, failed=True)

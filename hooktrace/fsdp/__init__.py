@@ -1,0 +1,16 @@
+"""FSDP2: the collectives of a sharded model, recorded by unit.
+
+    fully_shard(model) --trace--> every FSDPModule's all-gather, reduce-scatter, all-reduce
+       torch_groups.py   the one place that reads what torch calls private
+       comms.py          what FSDP calls in the place of its own collectives
+       hooks.py          reduce-scatters and all-gathers that send less
+
+What is recorded goes the way of every other record: ``capture/units.py`` has the steps.
+"""
+
+from __future__ import annotations
+
+from .trace import TracedModel as TracedModel
+from .trace import trace as trace
+
+__all__ = ["TracedModel", "trace"]

@@ -1,0 +1,324 @@
+"""What FSDP calls in the place of its collectives: the same collective, stamped.
+
+    FSDP --__call__(output, input, group)--> call = steps.begin(unit, ...) --> the inner collective
+                                             call.finished, exposed  <--+-- its Work, waited for
+
+On gloo every collective is synchronous: training stands still from the call to its end, and all of
+that time is exposed.  One that was asked for asynchronously (``unshard(async_op=True)``) exposes
+what it takes to issue it, and what its ``wait`` takes.  On a device the collective runs on FSDP's
+own stream, and so do the events that are recorded here; what the computing stream waited for is not
+known yet.
+
+What is recorded changes nothing: buffers come from what FSDP had before (``allocate``), and what
+fails in a stamp is counted, while the collective goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+from ..capture.calls import NOT_YET, BucketCall, Collective, StampFailure
+from ..capture.units import Known, ShardedModel, UnitInfo
+from ..records.bucket import UnitCollective
+from ..staging.driver import Steps
+from ..staging.groups import group_info
+from ..staging.synchronous import run_synchronously
+from ..tracing.state import ALARMED, RECORDING
+from .hooks import GatherHook, Gathering, Reduction, ScatterHook, divisor_of
+from .torch_groups import AllReduceHook, is_own
+
+if TYPE_CHECKING:
+    from ..tracing.tracer import Tracer
+
+
+class Stamps:
+    """Begins the calls of one unit."""
+
+    def __init__(self, model: ShardedModel, unit: UnitInfo, tracer: Tracer) -> None:
+        self._model = model
+        self.unit = unit
+        self._tracer = tracer
+        self.clock = tracer.clock
+
+    def begin(
+        self, collective: UnitCollective, payload: torch.Tensor, ready: int | None = None
+    ) -> BucketCall | None:
+        """Return a call that begins now, or began at ``ready``; ``None`` where none is recorded.
+
+        Raises ``AnomalyError`` where one was seen and is to end training.
+        """
+        tracer = self._tracer
+        if tracer.state is ALARMED:
+            tracer.raise_alarm()
+        try:
+            ready = self.clock() if ready is None else ready
+            if not self._model.takes(collective):
+                return None
+            if tracer.state is not RECORDING:
+                self._model.miss()
+                return None
+            if not tracer.started:
+                tracer.start()
+            return self._model.begin(self.unit, collective, payload, ready)
+        except Exception as error:  # of a clock, a device: this collective goes on untraced
+            self._model.miss()
+            tracer.push(StampFailure.of(error))
+            return None
+
+    def run(
+        self, name: str, steps: Steps, asked: Any, call: BucketCall | None, expected: int
+    ) -> torch.Tensor:
+        """Run a hook, stamped on ``call``; ``end`` is to follow.  Raises ``HookError``."""
+        try:
+            return run_synchronously(name, steps, asked, call, expected)
+        except BaseException:
+            self._model.miss()
+            self._model.end_step()
+            raise
+
+    @staticmethod
+    def end(call: BucketCall | None) -> None:
+        """Stamp that a hook's result is where FSDP wants it."""
+        if call is not None:
+            call.finished()
+            call.launched = call.done
+            if call.events is None:
+                call.exposed = call.done - call.ready
+
+    def fail(self, call: BucketCall | None, stage: str, error: BaseException) -> None:
+        """Take note that a collective raised: the step ends here, for whatever caught it."""
+        if call is not None:
+            call.failed(stage, error)
+        self._model.miss()
+        self._model.end_step()
+
+
+def plainly(call: BucketCall, kind: str, payload: torch.Tensor, group: dist.ProcessGroup) -> None:
+    """Stamp that a collective of torch's own begins, which is all of the call."""
+    call.bare = True
+    info = group_info(group, payload.device.type)
+    call.issued(Known(Collective(kind, payload.nbytes, payload.dtype, info)))
+
+
+def ended(call: BucketCall) -> None:
+    """Stamp that a synchronous call is over: training has waited for all of it."""
+    call.arrived()
+    Stamps.end(call)
+
+
+class TracedAllGather:
+    """Gathers a unit's parameters with ``inner``, or with a hook, and records that."""
+
+    def __init__(self, inner: Any, stamps: Stamps, hook: GatherHook | None = None) -> None:
+        self.inner = inner
+        self._stamps = stamps
+        self._hook = hook
+        self._is_known = is_own(inner)
+
+    def allocate(
+        self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device
+    ) -> torch.Tensor:
+        """Return what ``inner`` allocates."""
+        return self.inner.allocate(size, dtype=dtype, device=device)  # type: ignore[no-any-return]
+
+    def __call__(
+        self,
+        output_tensor: torch.Tensor,
+        input_tensor: torch.Tensor,
+        group: dist.ProcessGroup,
+        async_op: bool = False,
+    ) -> Any:
+        """Gather the parameters, as FSDP asks for it."""
+        call = self._stamps.begin("all_gather", input_tensor)
+        if self._hook is not None and input_tensor.is_floating_point():
+            unit = self._stamps.unit.name
+            asked = Gathering(input_tensor, output_tensor, group, unit)
+            steps = self._hook.steps(asked)
+            whole = self._stamps.run(self._hook.name, steps, asked, call, output_tensor.numel())
+            if whole is not output_tensor:
+                output_tensor.copy_(whole)
+            self._stamps.end(call)
+            return None
+        if call is not None:
+            if self._is_known:
+                plainly(call, "all_gather", input_tensor, group)
+            else:
+                call.staged = False
+        try:
+            work = self.inner(
+                output_tensor=output_tensor,
+                input_tensor=input_tensor,
+                group=group,
+                async_op=async_op,
+            )
+        except BaseException as error:
+            self._stamps.fail(call, "wire" if self._is_known else "hook", error)
+            raise
+        if call is None:
+            return work
+        if work is None:
+            ended(call)
+            return None
+        return TracedWork(work, call, self._stamps)
+
+
+class TracedReduceScatter:
+    """Reduces and scatters a unit's gradients with ``inner``, or with a hook, and records that.
+
+    ``over``: of replicas, called with the time when the collective was over.
+    """
+
+    def __init__(
+        self,
+        inner: Any,
+        stamps: Stamps,
+        over: Callable[[int], None] | None = None,
+        hook: ScatterHook | None = None,
+    ) -> None:
+        self.inner = inner
+        self._stamps = stamps
+        self._hook = hook
+        self._is_known = is_own(inner)
+        self._over = over
+
+    def allocate(
+        self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device
+    ) -> torch.Tensor:
+        """Return what ``inner`` allocates."""
+        return self.inner.allocate(size, dtype=dtype, device=device)  # type: ignore[no-any-return]
+
+    def __call__(
+        self,
+        output_tensor: torch.Tensor,
+        input_tensor: torch.Tensor,
+        group: dist.ProcessGroup,
+        op: Any,
+        async_op: bool = False,
+    ) -> Any:
+        """Reduce and scatter the gradients, as FSDP asks for it."""
+        call = self._stamps.begin("reduce_scatter", input_tensor)
+        if self._hook is not None:
+            divisor = divisor_of(op, group.size())
+            asked = Reduction(input_tensor, output_tensor, group, divisor, self._stamps.unit.name)
+            steps = self._hook.steps(asked)
+            part = self._stamps.run(self._hook.name, steps, asked, call, output_tensor.numel())
+            output_tensor.copy_(part)
+            self._stamps.end(call)
+            self._end_of_scatter()
+            return None
+        if call is not None:
+            if self._is_known:
+                plainly(call, "reduce_scatter", input_tensor, group)
+            else:
+                call.staged = False
+        try:
+            work = self.inner(
+                output_tensor=output_tensor,
+                input_tensor=input_tensor,
+                group=group,
+                op=op,
+                async_op=async_op,
+            )
+        except BaseException as error:
+            self._stamps.fail(call, "wire" if self._is_known else "hook", error)
+            raise
+        if call is not None:
+            ended(call)
+        self._end_of_scatter()
+        return work
+
+    def _end_of_scatter(self) -> None:
+        if self._over is not None:
+            self._over(self._stamps.clock())
+
+
+class ReplicaReduction:
+    """The all-reduce over replicas, which FSDP runs itself: seen from both of its sides.
+
+    It begins when the unit's reduce-scatter is over, and has ended when FSDP calls the hook that
+    this is; what is between them is at most a few additions more.
+    """
+
+    def __init__(self, theirs: AllReduceHook | None, stamps: Stamps, group: Any) -> None:
+        self.theirs = theirs
+        self._stamps = stamps
+        self._group = group
+        self._began: int | None = None
+
+    def begins(self, at: int) -> None:
+        """Take note of when the reduce-scatter was over."""
+        self._began = at
+
+    def __call__(self, reduced: torch.Tensor) -> None:
+        """Record the all-reduce, and call the hook that was there before."""
+        began, self._began = self._began, None
+        call = self._stamps.begin("all_reduce", reduced, began) if began is not None else None
+        if call is not None:
+            plainly(call, "all_reduce", reduced, self._group)
+            ended(call)
+        if self.theirs is not None:
+            self.theirs(reduced)
+
+
+class TracedWork(dist.distributed_c10d.Work):
+    """A collective under way: whoever waits for it exposes what is left."""
+
+    def __init__(self, work: Any, call: BucketCall, stamps: Stamps) -> None:
+        super().__init__()
+        self._work = work
+        self._call = call
+        self._stamps = stamps
+        clock = stamps.clock
+        call.launched = clock()
+        if call.events is None:
+            call.exposed = call.launched - call.ready
+            # Its end may come long before anybody waits for it.
+            work.get_future().add_done_callback(self._arrived)
+
+    def _arrived(self, _: Any) -> None:
+        if self._call.done == NOT_YET:
+            self._call.arrived()
+            self._call.finished()
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Wait, and take the time."""
+        call, clock = self._call, self._stamps.clock
+        began = clock()
+        try:
+            done = self._work.wait() if timeout is None else self._work.wait(timeout)
+        except BaseException as error:
+            self._stamps.fail(call, "wire", error)
+            raise
+        self._arrived(None)
+        if call.exposed is not None:
+            call.exposed += clock() - began
+        return bool(done)
+
+    def is_completed(self) -> bool:
+        """Return whether the collective has ended."""
+        return bool(self._work.is_completed())
+
+    def is_success(self) -> bool:
+        """Return whether it ended well."""
+        return bool(self._work.is_success())
+
+    def exception(self) -> Any:
+        """Return what it raised."""
+        return self._work.exception()
+
+    def result(self) -> Any:
+        """Return its tensors."""
+        return self._work.result()
+
+    def synchronize(self) -> None:
+        """Have the current stream wait for it."""
+        self._work.synchronize()
+
+    def get_future(self) -> Any:
+        """Return its future."""
+        return self._work.get_future()

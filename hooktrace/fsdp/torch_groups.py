@@ -1,0 +1,117 @@
+"""The parameter groups of a sharded model: what torch has no public way to ask.
+
+    fully_shard(model) --groups_of--> ParameterGroup: its unit, what it communicates with
+
+Each of torch's private names that hooktrace needs of FSDP2 stands here and nowhere else.  torch's
+own setters (``set_custom_all_gather`` and the like) refuse modules of several groups and cannot be
+asked what was set, so the groups' attributes are read and set, as those setters do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..capture.units import UnitInfo
+
+AllReduceHook = Callable[[torch.Tensor], None]
+
+_ATTRIBUTES = ("_all_gather_comm", "_reduce_scatter_comm", "_all_reduce_hook", "fsdp_params")
+
+
+class ParameterGroup:
+    """One of torch's parameter groups, which it communicates together."""
+
+    def __init__(self, group: Any, unit: UnitInfo) -> None:
+        self._group = group
+        self.unit = unit
+
+    @property
+    def all_gather(self) -> Any:
+        """What gathers its parameters."""
+        return self._group._all_gather_comm
+
+    @all_gather.setter
+    def all_gather(self, comm: Any) -> None:
+        self._group._all_gather_comm = comm
+
+    @property
+    def reduce_scatter(self) -> Any:
+        """What reduces and scatters its gradients."""
+        return self._group._reduce_scatter_comm
+
+    @reduce_scatter.setter
+    def reduce_scatter(self, comm: Any) -> None:
+        self._group._reduce_scatter_comm = comm
+
+    @property
+    def all_reduce_hook(self) -> AllReduceHook | None:
+        """What is called with its reduced gradients, after an all-reduce over replicas."""
+        hook: AllReduceHook | None = self._group._all_reduce_hook
+        return hook
+
+    @all_reduce_hook.setter
+    def all_reduce_hook(self, hook: AllReduceHook | None) -> None:
+        self._group._all_reduce_hook = hook
+
+    @property
+    def replicas(self) -> Any:
+        """The process group that its gradients are all-reduced over; ``None`` without replicas."""
+        return getattr(self._group.mesh_info, "replicate_process_group", None)
+
+    @property
+    def ranks(self) -> int:
+        """The number of ranks that its parameters are sharded over."""
+        return int(getattr(self._group.mesh_info, "shard_mesh_size", 1))
+
+
+def fsdp_module() -> type[nn.Module] | None:
+    """Return the class of modules that ``fully_shard`` was called for; ``None``: torch has none."""
+    try:
+        from torch.distributed.fsdp import FSDPModule
+    except ImportError:
+        return None
+    kind: Any = FSDPModule  # a mixin, which is no module to type checkers
+    return kind if hasattr(kind, "set_custom_all_gather") else None
+
+
+def groups_of(root: nn.Module) -> Iterator[ParameterGroup]:
+    """Yield the parameter groups of all modules in ``root``, each once, outer modules first.
+
+    Raises ``RuntimeError`` where this version of torch has other names for them.
+    """
+    kind = fsdp_module()
+    names = {id(parameter): name for name, parameter in root.named_parameters()}
+    seen: set[int] = set()
+    for name, module in root.named_modules():
+        if kind is None or not isinstance(module, kind):
+            continue
+        state: Any = module._get_fsdp_state()  # type: ignore[operator]
+        found = getattr(state, "_fsdp_param_groups", None)
+        if found is None or any(not hasattr(g, a) for g in found for a in _ATTRIBUTES):
+            raise RuntimeError(
+                f"torch {torch.__version__} keeps FSDP's parameter groups elsewhere than the "
+                "versions that hooktrace knows; use torch 2.13"
+            )
+        if id(state) in seen:
+            continue  # fully_shard([a, b]) makes one unit of two modules
+        seen.add(id(state))
+        for position, group in enumerate(found):
+            label = (name or "<root>") + (f"[{position}]" if len(found) > 1 else "")
+            yield ParameterGroup(group, UnitInfo(label, _parameters(group, names)))
+
+
+def _parameters(group: Any, names: dict[int, str]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    sharded = [one.sharded_param for one in group.fsdp_params]
+    return tuple(
+        (names.get(id(parameter), f"parameter {position}"), tuple(parameter.shape))
+        for position, parameter in enumerate(sharded)
+    )
+
+
+def is_own(comm: Any) -> bool:
+    """Return whether torch itself made what communicates, so that what it sends is known."""
+    return type(comm).__module__.startswith("torch.distributed.")

@@ -1,0 +1,55 @@
+"""Hooks that are waited for where they are called, as FSDP's collectives are.
+
+    run_synchronously(generator, call) --advance--> Operation --start, wait--> result --> generator
+
+The same driver and the same stages as DDP's hooks; what differs is that nobody gets a future: the
+thread (or, on a device, its current stream) waits for each collective.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..capture.calls import BucketCall
+from .driver import _ENDED, HookRun, Steps
+
+
+class _WaitingRun(HookRun):
+    """A call whose operations are waited for one by one; its result is as long as ``expected``."""
+
+    __slots__ = ("_expected",)
+
+    def __init__(
+        self, name: str, generator: Steps, place: Any, call: BucketCall | None, expected: int
+    ) -> None:
+        super().__init__(name, generator, place, call, False)
+        self._expected = expected
+
+    def _returned(self, result: Any) -> Any:
+        if not isinstance(result, torch.Tensor) or result.numel() != self._expected:
+            got = f"{tuple(result.shape)}" if isinstance(result, torch.Tensor) else repr(result)
+            wrong = TypeError(
+                f"the hook returned {got}; return a tensor of {self._expected} elements"
+            )
+            self._fail(self._own_stage, wrong)
+        self.result = result
+        return _ENDED
+
+
+def run_synchronously(
+    name: str, generator: Steps, place: Any, call: BucketCall | None, expected: int
+) -> torch.Tensor:
+    """Run a hook to its end and return its result, a tensor of ``expected`` elements.
+
+    ``place``: what the hook is called for; its ``index()`` names it in errors.  ``call``: takes the
+    stamps, but for the last one, which is the caller's.  Raises ``HookError`` for what the hook or
+    a collective raised.
+    """
+    run = _WaitingRun(name, generator, place, call, expected)
+    value: Any = None
+    while (issued := run.advance(value)) is not _ENDED:
+        issued.wait()
+        value = run.arrive(issued)
+    return run.result

@@ -1,0 +1,172 @@
+"""The steps of a sharded model, from the calls that FSDP makes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from hooktrace.capture.buckets import ModelState
+from hooktrace.capture.device_events import EventPool
+from hooktrace.capture.units import ShardedModel, UnitInfo, UnitStep
+from hooktrace.records import LayoutRecord
+from hooktrace.records.bucket import UnitCollective
+
+UNIT = UnitInfo("block", (("block.weight", (2, 2)),))
+
+
+class Sink:
+    """Keeps what is pushed."""
+
+    def __init__(self) -> None:
+        self.pushed: list[Any] = []
+        self.push = self.pushed.append
+        self.event_pool = EventPool()
+        self.now = 0
+
+    def clock(self) -> int:
+        """Return one more than before."""
+        self.now += 1
+        return self.now
+
+    def steps(self) -> list[UnitStep]:
+        """Return the steps so far."""
+        return [entry for entry in self.pushed if isinstance(entry, UnitStep)]
+
+    def layouts(self) -> list[LayoutRecord]:
+        """Return the layouts so far."""
+        return [entry for entry in self.pushed if isinstance(entry, LayoutRecord)]
+
+
+@pytest.fixture
+def sink() -> Sink:
+    """A ring that is a list."""
+    return Sink()
+
+
+@pytest.fixture
+def model(sink: Sink) -> ShardedModel:
+    """A model that has made no step."""
+    return ShardedModel(ModelState("net", "fully_shard", {}, 0), sink)
+
+
+def call(model: ShardedModel, collective: UnitCollective, numel: int = 4) -> bool:
+    """Make a call as FSDP does; returns whether it was of a step."""
+    if not model.takes(collective):
+        return False
+    model.begin(UNIT, collective, torch.zeros(numel), 0).finished()
+    return True
+
+
+class Reduces(torch.autograd.Function):
+    """Calls something in the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, then: Any) -> torch.Tensor:
+        """Keep it."""
+        ctx.then = then
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        """Call it."""
+        ctx.then()
+        return gradients[0], None
+
+
+def backward(then: Any) -> None:
+    """Run a backward pass that calls something."""
+    Reduces.apply(torch.zeros(1, requires_grad=True), then).sum().backward()
+
+
+def test_a_step_ends_with_the_pass_that_reduced(model: ShardedModel, sink: Sink) -> None:
+    """Its calls come as one entry, after the layout of the first."""
+    for _ in range(2):
+        call(model, "all_gather")
+        backward(lambda: call(model, "reduce_scatter"))
+    assert [[c.slot.unit.collective for c in step] for step in sink.steps()] == [
+        ["all_gather", "reduce_scatter"]
+    ] * 2
+    assert [c.step for step in sink.steps() for c in step] == [0, 0, 1, 1]
+    assert all(step.complete for step in sink.steps())
+    assert isinstance(sink.pushed[0], LayoutRecord)
+    assert len(sink.layouts()) == 1
+    assert [b.unit.phase for b in sink.layouts()[0].buckets] == ["forward", "backward"]
+    assert sink.layouts()[0].buckets[0].parameters == (("block.weight", (2, 2)),)
+
+
+def test_passes_that_reduce_nothing_belong_to_the_next_one_that_does(
+    model: ShardedModel, sink: Sink
+) -> None:
+    """Their turns are told apart."""
+    for _ in range(2):
+        call(model, "all_gather")
+        backward(lambda: call(model, "all_gather"))
+    assert sink.pushed == []
+    backward(lambda: call(model, "reduce_scatter"))
+    (step,) = sink.steps()
+    assert [(c.slot.unit.phase, c.slot.unit.turn) for c in step] == [
+        ("forward", 0),
+        ("backward", 0),
+        ("forward", 1),
+        ("backward", 1),
+        ("backward", 0),
+    ]
+
+
+def test_a_step_with_new_calls_begins_a_generation(model: ShardedModel, sink: Sink) -> None:
+    """What was there keeps its number, and a payload of another size is another call."""
+    for numel in (4, 4, 8):
+        call(model, "all_gather", numel)
+        backward(lambda: call(model, "reduce_scatter"))
+    assert [layout.generation for layout in sink.layouts()] == [0, 1]
+    assert [len(layout.buckets) for layout in sink.layouts()] == [2, 3]
+    assert [step.generation for step in sink.steps()] == [0, 0, 1]
+    assert [c.slot.index for c in sink.steps()[-1]] == [2, 1]
+
+
+def test_evaluation_is_no_step(model: ShardedModel, sink: Sink) -> None:
+    """Nor what is gathered by a model inside of it."""
+    with torch.no_grad():
+        model.forward_begins()
+        model.forward_begins()
+        assert not call(model, "all_gather")
+        model.forward_ended()
+        assert not call(model, "all_gather")
+        model.forward_ended()
+    model.forward_begins()
+    assert call(model, "all_gather")
+    model.forward_ended()
+    assert model.state.step == 0
+    assert sink.pushed == []
+
+
+def test_a_pass_that_raises_ends_an_incomplete_step(model: ShardedModel, sink: Sink) -> None:
+    """The next one is complete again."""
+
+    def fails() -> None:
+        call(model, "reduce_scatter")
+        raise ValueError("of the loss")
+
+    call(model, "all_gather")
+    with pytest.raises(ValueError, match="of the loss"):
+        backward(fails)
+    call(model, "all_gather")
+    backward(lambda: call(model, "reduce_scatter"))
+    assert [step.complete for step in sink.steps()] == [False, True]
+    assert [len(step) for step in sink.steps()] == [2, 2]
+
+
+def test_a_call_that_is_not_recorded_makes_its_step_incomplete(
+    model: ShardedModel, sink: Sink
+) -> None:
+    """Steps are counted meanwhile."""
+    assert model.takes("all_gather")
+    model.miss()
+    backward(lambda: call(model, "reduce_scatter"))
+    assert [step.complete for step in sink.steps()] == [False]
+    assert model.state.step == 0
+    backward(lambda: model.takes("reduce_scatter"))
+    assert model.state.step == 1
+    assert len(sink.steps()) == 1
