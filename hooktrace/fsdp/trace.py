@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import weakref
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import nn
 
@@ -57,7 +57,7 @@ def trace(
             "torch.distributed.fsdp.fully_shard on it first, or for DDP use hooktrace.instrument"
         )
     tracer = default_tracer() if tracer is None else tracer
-    return TracedModel(model, groups, tracer, name, reduce_scatter, all_gather)
+    return TracedModel(model, groups, tracer, name=name, hooks=Hooks(reduce_scatter, all_gather))
 
 
 def _refuse_others(model: nn.Module) -> None:
@@ -78,6 +78,18 @@ def _refuse_others(model: nn.Module) -> None:
         )
 
 
+class Hooks(NamedTuple):
+    """What takes the place of FSDP's own collectives; ``None``: nothing."""
+
+    reduce_scatter: ScatterHook | None
+    all_gather: GatherHook | None
+
+    @property
+    def name(self) -> str:
+        """What records call them."""
+        return ", ".join(hook.name for hook in self if hook is not None) or PLAIN
+
+
 class TracedModel:
     """A sharded model whose collectives are recorded; made by ``trace``.
 
@@ -89,21 +101,19 @@ class TracedModel:
         model: nn.Module,
         groups: list[ParameterGroup],
         tracer: Tracer,
+        *,
         name: str | None,
-        reduce_scatter: ScatterHook | None,
-        all_gather: GatherHook | None,
+        hooks: Hooks,
     ) -> None:
         for group in groups:
             _untrace(group)
         self.name = tracer.models.name(name)
-        state = ModelState(
-            self.name, _called(reduce_scatter, all_gather), {}, current_rank(), tracer.first_step
-        )
+        state = ModelState(self.name, hooks.name, {}, current_rank(), tracer.first_step)
         self._steps = ShardedModel(state, tracer)
         tracer.models.register_layout(self._steps)
         self._groups = groups
         for group in groups:
-            _trace(group, Stamps(self._steps, group.unit, tracer), reduce_scatter, all_gather)
+            _trace(group, Stamps(self._steps, group.unit, tracer), hooks)
         watching = _Forward(self._steps)
         self._handles = [
             model.register_forward_pre_hook(watching.begins, prepend=True),
@@ -123,23 +133,16 @@ class TracedModel:
             _untrace(group)
 
 
-def _called(reduce_scatter: ScatterHook | None, all_gather: GatherHook | None) -> str:
-    return ", ".join(hook.name for hook in (reduce_scatter, all_gather) if hook) or PLAIN
-
-
-def _trace(
-    group: ParameterGroup,
-    stamps: Stamps,
-    reduce_scatter: ScatterHook | None,
-    all_gather: GatherHook | None,
-) -> None:
+def _trace(group: ParameterGroup, stamps: Stamps, hooks: Hooks) -> None:
     replicas = group.replicas
     over = None
     if replicas is not None:
         reduction = ReplicaReduction(group.all_reduce_hook, stamps, replicas)
         group.all_reduce_hook, over = reduction, reduction.begins
-    group.all_gather = TracedAllGather(group.all_gather, stamps, all_gather)
-    group.reduce_scatter = TracedReduceScatter(group.reduce_scatter, stamps, over, reduce_scatter)
+    group.all_gather = TracedAllGather(group.all_gather, stamps, hooks.all_gather)
+    group.reduce_scatter = TracedReduceScatter(
+        group.reduce_scatter, stamps, over, hooks.reduce_scatter
+    )
 
 
 def _untrace(group: ParameterGroup) -> None:
