@@ -3,7 +3,8 @@
     Calibration.costs --space--> choices --predict--> Answer --advise--> at most five, ranked
 
 What is advised gains 3 % of the step or more, and more than the prediction may be off by, over what
-is, and over all that loses less of the gradients: what is left is time against error.  Hooks whose
+is.  Among the changes that are worth it, the expected step decides: what loses more of the gradients
+has to be 3 % faster than what loses less.  What is left is time against error.  Hooks whose
 results are not the average of all ranks (``local``) are not advised at all, nor lossy ones of
 which nobody knows what they lose.  Where the replay of the run itself is far from what was
 measured, nothing is.
@@ -42,9 +43,14 @@ class Advice:
     share: float
 
     @property
+    def is_enough(self) -> bool:
+        """Whether it is expected to gain enough."""
+        return self.share >= LEAST_SHARE
+
+    @property
     def is_worth_it(self) -> bool:
         """Whether it gains enough, and certainly something."""
-        return self.share >= LEAST_SHARE and self.low_ms > 0.0
+        return self.is_enough and self.low_ms > 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +136,7 @@ def _one_a_hook(answer: Answer, found: Sequence[Advice]) -> list[Advice]:
         hook = answer.hook(one.prediction.choice)
         first = best.setdefault(hook, one)
         as_it_is = one.prediction.choice.bucket_cap_mb is None
-        if as_it_is and not _gain(one.prediction, first.prediction).is_worth_it:
+        if as_it_is and not _gain(one.prediction, first.prediction).is_enough:
             best[hook] = one
     return sorted(best.values(), key=_step)
 
@@ -138,7 +144,9 @@ def _one_a_hook(answer: Answer, found: Sequence[Advice]) -> list[Advice]:
 def _in_front(found: Sequence[Advice]) -> list[Advice]:
     """Return those that are in front: faster than all that lose as much, and well than all others.
 
-    So nothing that loses more is advised for a small gain over what loses less.
+    So nothing that loses more is advised for a small gain over what loses less.  Here the expected
+    step decides alone: each of them is worth it, and most of what two predictions may be off by
+    they share with what is.
     """
     return [one for one in found if not any(_is_behind(one, other) for other in found)]
 
@@ -146,7 +154,7 @@ def _in_front(found: Sequence[Advice]) -> list[Advice]:
 def _is_behind(one: Advice, other: Advice) -> bool:
     ours, theirs = loss(one.prediction), loss(other.prediction)
     if theirs < ours:
-        return not _gain(other.prediction, one.prediction).is_worth_it
+        return not _gain(other.prediction, one.prediction).is_enough
     return theirs == ours and _step(other) < _step(one)
 
 

@@ -66,6 +66,15 @@ def test_nothing_lossy_for_a_small_gain_over_what_loses_less() -> None:
     ) == [("fp16", None)]
 
 
+def test_among_what_is_worth_it_the_expected_step_decides() -> None:
+    """Though the two may change places: both are far better than what is."""
+    unsure = predicted(120.0, CHANNELS, error=0.01, own_ms=30.0)
+    sure = predicted(140.0, "fp16", error=3e-4)
+    assert advised(sure, unsure) == [(CHANNELS, None), ("fp16", None)]
+    smaller = predicted(120.0, "fp16", 5.0, error=3e-4, own_ms=30.0)
+    assert advised(sure, smaller) == [("fp16", 5.0)]
+
+
 def test_what_loses_more_and_is_slower_is_left_out() -> None:
     """So time against error is all that is left."""
     found = advised(
