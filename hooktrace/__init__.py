@@ -9,6 +9,7 @@
       --> Prometheus, OpenTelemetry, TensorBoard, record files          exporters
     record files of all ranks --> columns                               analysis
       --> report, Perfetto file, TensorBoard's Comm Timeline
+    fsdp.trace(model): the collectives of a sharded model, unit by unit fsdp
     every DDP model of a script that does not name it: hooktrace run    integrations
     the command line: hooktrace demo, report, export, check, bench      __main__, commands
     fakes, made-up runs, the check of a hook                            testing

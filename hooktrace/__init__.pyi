@@ -1,5 +1,6 @@
 """The public names, in the one place where they are listed."""
 
+from . import fsdp as fsdp
 from . import hooks as hooks
 from .analysis.frames.run import Run as Run
 from .analysis.frames.run import load as load

@@ -31,7 +31,7 @@ MAY_IMPORT = {
         *("analysis", "testing", "integrations", "fsdp"),
     },
     "__main__": {"commands", "integrations"},
-    "__init__": {"records", "ranks", "staging", "hooks", "tracing", "analysis"},
+    "__init__": {"records", "ranks", "staging", "hooks", "tracing", "analysis", "fsdp"},
 }
 """Which packages each entry of ``hooktrace/`` imports from, type-only imports included.
 
