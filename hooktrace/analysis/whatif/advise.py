@@ -2,10 +2,10 @@
 
     Calibration.costs --space--> choices --predict--> Answer --advise--> at most five, ranked
 
-What is advised gains 3 % of the step or more, and more than the prediction may be off by, over what
-is.  Among the changes that are worth it, the expected step decides: what loses more of the gradients
-has to be 3 % faster than what loses less.  What is left is time against error.  Hooks whose
-results are not the average of all ranks (``local``) are not advised at all, nor lossy ones of
+What is advised gains 3 % of the step or more over what is, and more than the prediction may be off
+by.  Among the changes that are worth it, the expected step decides: what loses more of the
+gradients has to be 3 % faster than what loses less.  What is left is time against error.  Hooks
+whose results are not the average of all ranks (``local``) are not advised at all, nor lossy ones of
 which nobody knows what they lose.  Where the replay of the run itself is far from what was
 measured, nothing is.
 """
