@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from .bucket import STAGES, BucketRecord, Clock
+from .bucket import STAGES, BucketRecord, Clock, Unit
 from .step import StepRecord
 from .units import megabytes, milliseconds, ms
 
@@ -19,7 +19,7 @@ class BucketSummary:
 
     ``stage_p50_ns`` has one entry for each stage that occurred, in the order in which they begin.
     ``wire_bytes``: of the last call of which it is known.  ``error_p50`` is the median relative L2
-    error of ``error_count`` probed calls.
+    error of ``error_count`` probed calls.  ``unit``: of a sharded model, which collective of it.
     """
 
     bucket: int
@@ -33,12 +33,14 @@ class BucketSummary:
     busbw_p50_bytes_per_second: float | None
     error_p50: float | None
     error_count: int
+    unit: Unit | None = None
 
     def __str__(self) -> str:
+        name = f"bucket {self.bucket}" if self.unit is None else f"unit {self.unit}"
         wire = "?" if self.wire_bytes is None else megabytes(self.wire_bytes)
         stages = ", ".join(f"{name} {milliseconds(ns)}" for name, ns in self.stage_p50_ns.items())
         return (
-            f"bucket {self.bucket}: {megabytes(self.gradient_bytes)} MB, {wire} on the wire, "
+            f"{name}: {megabytes(self.gradient_bytes)} MB, {wire} on the wire, "
             f"{ms(self.duration_p50_ns)}: {stages}"
             + ("" if self.error_p50 is None else f"; error {self.error_p50:.2g}")
         )
@@ -160,6 +162,7 @@ def _summarize_bucket(records: list[BucketRecord], every: list[BucketRecord]) ->
         busbw_p50_bytes_per_second=_median([r.busbw_bytes_per_second for r in records]),
         error_p50=_median(errors),
         error_count=len(errors),
+        unit=last.unit,
     )
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from hooktrace.records import Transfer
+from hooktrace.records import Transfer, Unit
 from hooktrace.records.summary import percentile, summarize
 from tests.exporters.records_sample import looked_at, make_step, opaque
 
@@ -46,6 +46,15 @@ def test_stages_stand_in_the_order_in_which_they_begin() -> None:
     )
     (summary,) = summarize([(step, first), make_step(1)])
     assert list(summary.buckets[0].stage_p50_ns) == ["compress", "queue", "wire", "decompress"]
+
+
+def test_of_a_sharded_model_a_line_names_a_unit_s_collective() -> None:
+    """A bucket's number says nothing there."""
+    step, buckets = make_step(0)
+    unit = Unit(name="layers.1", collective="reduce_scatter", phase="backward")
+    (summary,) = summarize([(step, (replace(buckets[0], unit=unit), *buckets[1:]))])
+    lines = [line.partition(":")[0] for line in str(summary).splitlines()[1:]]
+    assert lines == ["  unit layers.1 reduce-scatter (backward)", "  bucket 1"]
 
 
 @given(st.lists(st.integers(-(10**12), 10**12), min_size=1), st.floats(0, 1))
