@@ -39,10 +39,14 @@ FLAGS = {
     "incomplete": 64,
     "detail_left_out": 128,
     "probed": 256,
+    "sharded": 512,
 }
 """Bits of the ``flags`` of buckets and steps.  ``untimed``: a bucket on a device whose events did
 not resolve.  ``detail_left_out``: a step whose buckets are not there because the writer's retention
-left them out; they are not missing."""
+left them out; they are not missing.  ``sharded``: of a step, as ``StepRecord`` says it, and of each
+bucket that is a unit's collective."""
+
+_IN_STATISTICS = FLAGS["detail_left_out"] | FLAGS["probed"] | FLAGS["sharded"]
 
 
 def packed(values: npt.NDArray[Any]) -> Ints:
@@ -79,7 +83,7 @@ class BucketColumns(_Columns):
 
     ``called``: the host's time when the hook was called, also of a device bucket; ``..._after``
     count from it.  ``facts``: index into ``RankTrack.facts``.  ``stages``: how many rows of
-    ``StageColumns`` are the bucket's.
+    ``StageColumns`` are the bucket's.  ``exposed``: of a unit's collective, as ``BucketCall``.
     """
 
     bucket: Ints
@@ -87,6 +91,7 @@ class BucketColumns(_Columns):
     launched_after: Ints
     ready_after: Ints
     done_after: Ints
+    exposed: Ints
     facts: Ints
     stages: Ints
 
@@ -137,7 +142,7 @@ class StepColumns(_Columns):
     @property
     def settled(self) -> Bools:
         """Of which steps bytes and errors enter statistics, as ``StepRecord.settled``."""
-        found: Bools = (self.flags & ~(FLAGS["detail_left_out"] | FLAGS["probed"])) == 0
+        found: Bools = (self.flags & ~_IN_STATISTICS) == 0
         return found
 
     @property

@@ -107,6 +107,7 @@ class ColumnBuilder:
         buckets = {
             **{column: _whole(field, lines) for column, field in _OF_LINES.items()},
             **{column: _known(column, lines) for column in ("wire_bytes", "bus_bytes")},
+            "exposed": _known("exposed_ns", lines),
             "ready": _whole("ready_ns", timed),
             "done": _whole("done_ns", timed),
             "on_device": np.array([d is not None for d in devices], np.int64)
@@ -185,6 +186,7 @@ class ColumnBuilder:
             | (found["complete"] == 0) * FLAGS["incomplete"]
             | (found["detail_kept"] == 0) * FLAGS["detail_left_out"]
             | found["probed"] * FLAGS["probed"]
+            | found["sharded"] * FLAGS["sharded"]
         )
         names = {"model", *_OF_STEPS, *_KNOWN_OF_STEPS} & set(StepColumns.__dataclass_fields__)
         return StepColumns(**{name: found[name] for name in names}, flags=flags)
@@ -207,6 +209,7 @@ class ColumnBuilder:
             | np.array([f.is_last for _, f in every], bool)[facts] * FLAGS["is_last"]
             | (np.array([f.device_type != "cpu" for _, f in every], bool)[facts] & ~on_device)
             * FLAGS["untimed"]
+            | np.array([f.unit is not None for _, f in every], bool)[facts] * FLAGS["sharded"]
         )
         flags[list(self._exceptions)] |= FLAGS["exception"]
         return BucketColumns(
@@ -222,6 +225,7 @@ class ColumnBuilder:
             wire_bytes=packed(found["wire_bytes"]),
             bus_bytes=packed(found["bus_bytes"]),
             flags=packed(flags),
+            exposed=packed(found["exposed"]),
             facts=packed(facts),
             stages=packed(found["stages"]),
         )
@@ -235,7 +239,7 @@ _OF_LINES = {
 _OF_STAGES = {"start": "start_ns", "end": "end_ns", "derived": "derived"}
 _OF_STEPS = {
     **{name: name for name in ("step", "generation", "gradient_bytes", "bucket_count")},
-    **{name: name for name in ("shadow", "warmup", "complete", "probed", "detail_kept")},
+    **{name: name for name in ("shadow", "warmup", "complete", "probed", "sharded", "detail_kept")},
     **{name: f"{name}_ns" for name in ("first_ready", "last_ready", "done")},
 }
 _KNOWN_OF_STEPS = {

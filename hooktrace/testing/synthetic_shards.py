@@ -1,0 +1,200 @@
+"""Records of a made-up sharded job (FSDP2) on gloo; no torch, always the same.
+
+    ShardedJob --sharded_steps--> records by step and rank --write_sharded_job--> files
+
+Every collective is synchronous: a rank stands still from its own call to the end, which comes some
+time after the last rank of the collective's *group* has called.  With ``replicas`` a unit's
+parameters are gathered and its gradients scattered within a replica, and reduced over the replicas.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..records import (
+    BucketLayout,
+    BucketRecord,
+    ClockRecord,
+    CompletedStep,
+    LayoutRecord,
+    RunInfo,
+    Stage,
+    StepRecord,
+    Unit,
+)
+from ..records.codec import RecordEncoder
+from ..records.files import record_path
+from ..records.intervals import bus_bytes
+from ..records.lines import Losses
+
+_MS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardedJob:
+    """What the job is like; steps count from 1, at ``start_ns`` of every rank's clock.
+
+    ``units``: the root first, whose parameters are kept from forward to backward.  ``bytes``: of
+    a unit's whole parameters.  ``gather_ms``, ``scatter_ms``, ``reduce_ms``: what a collective
+    takes once all ranks are there; ``compute_ms`` a unit, forward or backward.  ``micro_steps``:
+    passes of a step, of which the last one reduces gradients.  ``late_ms``: by rank, how much
+    longer its first computation of a step takes.  ``clocks``: whether the ranks measured theirs.
+    """
+
+    ranks: int = 2
+    replicas: int = 1
+    steps: int = 10
+    model: str = "sharded"
+    hook: str = "fully_shard"
+    units: tuple[str, ...] = ("<root>", "blocks.0", "blocks.1", "blocks.2")
+    bytes: int = 4_000_000
+    gather_ms: float = 1.0
+    scatter_ms: float = 2.0
+    reduce_ms: float = 1.5
+    compute_ms: float = 3.0
+    optimizer_ms: float = 5.0
+    micro_steps: int = 1
+    late_ms: dict[int, float] = field(default_factory=dict)
+    clocks: bool = True
+    start_ns: int = 10 * _MS
+    wall_ns: int = 1_795_000_000_000 * _MS
+
+    @property
+    def shards(self) -> int:
+        """How many ranks share a unit's parameters."""
+        return self.ranks // self.replicas
+
+    def run(self, rank: int) -> RunInfo:
+        """Return the run as a rank sees it, eight of them on a host."""
+        return RunInfo(
+            run_id="sharded", rank=rank, local_rank=rank % 8, world_size=self.ranks,
+            host=f"host-{rank // 8}", pid=1000 + rank, torch_version="2.13.0", backend="gloo",
+            host_anchor_ns=0, wall_anchor_ns=self.wall_ns,
+        )  # fmt: skip
+
+    def slots(self) -> list[Unit]:
+        """Return the collectives of a step in the order in which they begin: the layout."""
+        return [unit for _, unit in self.schedule()]
+
+    def layout(self) -> LayoutRecord:
+        """Return the layout of the units, a weight in each."""
+        return LayoutRecord(
+            model=self.model, hook=self.hook, generation=0, step=1, time_ns=self.start_ns,
+            buckets=tuple(self._entry(i, unit) for i, unit in enumerate(self.slots())),
+        )  # fmt: skip
+
+    def _entry(self, index: int, unit: Unit) -> BucketLayout:
+        size = self._payload(unit)
+        name = "weight" if unit.name == "<root>" else f"{unit.name}.weight"
+        return BucketLayout(
+            bucket=index, dtype="float32", device_type="cpu", numel=size // 4, gradient_bytes=size,
+            parameters=((name, (self.bytes // 4,)),), unit=unit,
+        )  # fmt: skip
+
+    def _payload(self, unit: Unit) -> int:
+        return self.bytes if unit.collective == "reduce_scatter" else self.bytes // self.shards
+
+    def schedule(self) -> list[tuple[float, Unit]]:
+        """Return the collectives of a step, each with the ms that are computed before it."""
+        found: list[tuple[float, Unit]] = []
+        root, *others = self.units
+        for turn in range(self.micro_steps):
+            ahead = self.optimizer_ms if not turn else self.compute_ms
+            for name in self.units:
+                unit = Unit(name=name, collective="all_gather", phase="forward", turn=turn)
+                found.append((ahead, unit))
+                ahead = self.compute_ms
+            for name in [*reversed(others), root]:
+                if name != root:
+                    unit = Unit(name=name, collective="all_gather", phase="backward", turn=turn)
+                    found.append((ahead, unit))
+                    ahead = self.compute_ms
+                if turn == self.micro_steps - 1:
+                    unit = Unit(name=name, collective="reduce_scatter", phase="backward")
+                    found.append((ahead, unit))
+                    if self.replicas > 1:
+                        unit = Unit(name=name, collective="all_reduce", phase="backward")
+                        found.append((0.0, unit))
+        return found
+
+    def group(self, unit: Unit, rank: int) -> list[int]:
+        """Return the ranks with which a rank is in a unit's collective."""
+        if unit.collective == "all_reduce":
+            return [r for r in range(self.ranks) if r % self.shards == rank % self.shards]
+        return [r for r in range(self.ranks) if r // self.shards == rank // self.shards]
+
+    def takes_ns(self, unit: Unit) -> int:
+        """Return how long a collective takes once all of its ranks are there."""
+        ms = {"all_gather": self.gather_ms, "reduce_scatter": self.scatter_ms}
+        return int(ms.get(unit.collective, self.reduce_ms) * _MS)
+
+    def bucket(self, step: int, index: int, unit: Unit, start: int, end: int) -> BucketRecord:
+        """Return the record of a collective that a rank called at ``start``, over at ``end``."""
+        size, group = self._payload(unit), len(self.group(unit, 0))
+        wire = Stage(
+            name="wire", start_ns=start, end_ns=end, collective=unit.collective, wire_bytes=size,
+            dtype="float32",
+        )  # fmt: skip
+        return BucketRecord(
+            model=self.model, hook=self.hook, generation=0, step=step, bucket=index,
+            is_last=index == len(self.slots()) - 1, dtype="float32", device_type="cpu",
+            numel=size // 4, gradient_bytes=size, parameter_count=1, ready_ns=start,
+            launched_ns=end, done_ns=end, stages=(wire,), wire_bytes=size,
+            bus_bytes=bus_bytes(unit.collective, size, group), unit=unit, exposed_ns=end - start,
+        )  # fmt: skip
+
+    def step(self, calls: list[BucketRecord], previous_period_ns: int | None) -> CompletedStep:
+        """Return the step of these calls."""
+        waited = sum(call.exposed_ns or 0 for call in calls)
+        record = StepRecord(
+            model=self.model, hook=self.hook, generation=0, step=calls[0].step, clock="host",
+            first_ready_ns=calls[0].ready_ns, last_ready_ns=calls[-1].ready_ns,
+            done_ns=calls[-1].done_ns, busy_ns=waited, exposed_ns=waited, wire_busy_ns=waited,
+            previous_period_ns=previous_period_ns,
+            gradient_bytes=sum(call.gradient_bytes for call in calls),
+            wire_bytes=sum(call.gradient_bytes for call in calls),
+            bus_bytes=sum(call.bus_bytes or 0 for call in calls), bucket_count=len(calls),
+            sharded=True,
+        )  # fmt: skip
+        return record, tuple(calls)
+
+
+def sharded_steps(job: ShardedJob) -> Iterator[list[CompletedStep]]:
+    """Yield each step as its ranks recorded it, in their order."""
+    now = [job.start_ns] * job.ranks
+    before: list[int | None] = [None] * job.ranks
+    for step in range(1, job.steps + 1):
+        calls: list[list[BucketRecord]] = [[] for _ in now]
+        for index, (compute_ms, unit) in enumerate(job.schedule()):
+            more = [job.late_ms.get(rank, 0.0) if not index else 0.0 for rank in range(job.ranks)]
+            began = [at + int((compute_ms + ms) * _MS) for at, ms in zip(now, more, strict=True)]
+            for rank, start in enumerate(began):
+                group = job.group(unit, rank)
+                now[rank] = max(began[other] for other in group) + job.takes_ns(unit)
+                calls[rank].append(job.bucket(step, index, unit, start, now[rank]))
+        firsts = [own[0].ready_ns for own in calls]
+        periods = [None if b is None else at - b for at, b in zip(firsts, before, strict=True)]
+        before = [*firsts]
+        yield [job.step(own, period) for own, period in zip(calls, periods, strict=True)]
+
+
+def write_sharded_job(job: ShardedJob, logdir: Path) -> None:
+    """Write each rank's record file where an exporter would."""
+    record_path(logdir, 0).parent.mkdir(parents=True, exist_ok=True)
+    steps = list(sharded_steps(job))
+    for rank in range(job.ranks):
+        encoder = RecordEncoder()
+        lines = [encoder.record(job.run(rank)), encoder.record(job.layout())]
+        if job.clocks and rank:
+            clock = ClockRecord(
+                time_ns=job.start_ns, offset_ns=0, uncertainty_ns=20_000, round_trip_ns=40_000,
+                pings=32,
+            )  # fmt: skip
+            lines.append(encoder.record(clock))
+        for ranks in steps:
+            step, buckets = ranks[rank]
+            lines += [encoder.buckets(buckets), encoder.record(step)]
+        lines.append(encoder.record(Losses(closed=True)))
+        record_path(logdir, rank).write_bytes(b"".join(lines))
