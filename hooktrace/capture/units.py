@@ -8,29 +8,35 @@ kept after forward, on prefetching, on micro-steps.  So slots are made as calls 
 each unit, collective, phase and turn within a step, and a step that adds some begins a generation.
 
 A *step* is all that was communicated up to the end of a backward pass that reduced gradients: of
-micro-steps without a reduction the gathers belong to the step that ends them.  Evaluation is none.
+micro-steps without a reduction the gathers belong to the step that ends them, and so do those of a
+forward pass that raised.  Evaluation is none.  A pass inside another one, as of a re-entrant
+checkpoint, ends no step: the outer one does.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Literal, NamedTuple, Protocol
 
 import torch
+from torch.utils.checkpoint import CheckpointFunction
 
 from ..records import LayoutRecord, Options, Unit
 from ..records.bucket import UnitCollective
-from .backward import graph_task_id, watch
+from .backward import graph_task_id, queue_callback, watch
 from .buckets import BucketSlot, ModelState
 from .calls import BucketCall, Collective, Recorder
 from .clocks import Clock
 from .device_call import DeviceCall
 from .device_events import EventPool
 
-MOST_CALLS = 1 << 16
+MOST_CALLS = 1 << 14
 """Of one step; in a loop that never reduces gradients more would fill the memory."""
 
 Phase = Literal["forward", "backward"]
+_Place = tuple[str, UnitCollective, Phase]
 
 
 class UnitInfo(NamedTuple):
@@ -72,6 +78,12 @@ class Known(NamedTuple):
         return self.collective
 
 
+class SurplusCall(NamedTuple):
+    """In the ring, stands for a call of a step that has ``MOST_CALLS`` already."""
+
+    model: str
+
+
 class UnitStep(list[BucketCall]):
     """The calls of one step of a sharded model, in the order in which they began.
 
@@ -110,70 +122,102 @@ class _Collecting(Recorder):
 class ShardedModel:
     """Counts the steps of one sharded model and keeps the calls of the one that is under way.
 
-    ``state``: what the rest of hooktrace knows of a model.  ``options``: for its layouts.
+    ``state``: what the rest of hooktrace knows of a model.  ``is_whole``: returns whether all units
+    are still recorded.  ``options``: for its layouts.
     Calls come from one thread at a time, as FSDP's do.
     """
 
-    def __init__(self, state: ModelState, sink: Sink, options: Options = ()) -> None:
+    def __init__(
+        self,
+        state: ModelState,
+        sink: Sink,
+        is_whole: Callable[[], bool] = lambda: True,
+        options: Options = (),
+    ) -> None:
         self.state = state
         self.models = [state]
         self._sink = sink
+        self._is_whole = is_whole
         self._options = options
         self._recorder = _Collecting(sink)
         self._slots: dict[tuple[object, ...], BucketSlot] = {}
-        self._turns: dict[tuple[str, str, Phase], int] = {}
+        self._turns: dict[_Place, int] = {}
         self._calls: list[BucketCall] = []
         self._passes: list[int] = []
+        self._called: list[int] = []
         self._under_way = self._reduces = self._lacks = self._grows = self._announced = False
-        self._evaluations = 0
+        self._evaluates = False
+        self._place: _Place = "", "all_gather", "forward"
 
     def recheck(self) -> None:
         """Begin anew in a forked child: the calls so far are the parent's."""
-        self._calls, self._turns, self._passes = [], {}, []
+        self._calls, self._turns, self._passes, self._called = [], {}, [], []
         self._under_way = self._reduces = self._lacks = False
 
-    def forward_begins(self) -> None:
-        """Take note that the model is called; without gradients it is evaluated."""
-        if self._evaluations or not torch.is_grad_enabled():
-            self._evaluations += 1
+    def forward_begins(self, module: int, *, training: bool = True) -> None:
+        """Take note that the model is called, or a part of it; ``module``: which one.
 
-    def forward_ended(self) -> None:
+        Without gradients it is evaluated, but for what a re-entrant checkpoint calls: that is
+        called again, with gradients, in the backward pass.
+        """
+        if module in self._called:  # an interrupt ended that call, and nobody was told
+            self.forward_ended(module)
+        task = _task()
+        if not self._called:
+            without = not torch.is_grad_enabled()
+            self._evaluates = without and not (training and _is_checkpointed())
+            if task == -1:
+                self._passes.clear()  # what is left there failed
+            self._lacks |= not self._is_whole()
+        self._called.append(module)
+        if task != -1 and self._under_way:
+            self._watch(task)
+
+    def forward_ended(self, module: int) -> None:
         """Take note that the call is over."""
-        self._evaluations = max(0, self._evaluations - 1)
+        if module in self._called:
+            del self._called[self._called.index(module) :]
 
-    def takes(self, collective: UnitCollective) -> bool:
-        """Count a call of a step that is not recorded, if it is one; return whether it is.
+    def takes(self, unit: UnitInfo, collective: UnitCollective) -> bool:
+        """Count a call of a step, if it is one; return whether it is.
 
         What is gathered while the model is evaluated is of no step.
         """
-        task = graph_task_id() if graph_task_id is not None else -1
-        if task == -1 and self._evaluations:
+        task = _task()
+        evaluates = self._called and self._evaluates
+        if task == -1 and (evaluates or torch.is_inference_mode_enabled()):
             return False
         if not self._under_way:
             self._under_way = True
             self.state.step += 1
-        if task != -1 and task not in self._passes and watch(_PassEnd(self, task)):
-            self._passes.append(task)
+        if task != -1:
+            self._watch(task)
         self._reduces |= collective != "all_gather"
+        place: _Place = unit.name, collective, "forward" if task == -1 else "backward"
+        self._turns[place] = self._turns.get(place, -1) + 1
+        self._place = place
         return True
+
+    def _watch(self, task: int) -> None:
+        if task not in self._passes and watch(_PassEnd(self, task)):
+            self._passes.append(task)
 
     def miss(self) -> None:
         """Take note that a call of the step under way is not recorded."""
         self._lacks = True
 
-    def begin(
-        self, unit: UnitInfo, collective: UnitCollective, payload: torch.Tensor, ready: int
-    ) -> BucketCall:
-        """Return a call that begins, of the step under way; ``takes`` was asked before.
+    def begin(self, unit: UnitInfo, payload: torch.Tensor, ready: int) -> BucketCall | None:
+        """Return the call that ``takes`` has counted last, which begins; ``None``: one too many.
 
         Raises what a device raises.
         """
-        in_backward = graph_task_id is not None and graph_task_id() != -1
-        phase: Phase = "backward" if in_backward else "forward"
-        at = unit.name, collective, phase
-        turn = self._turns.get(at, 0)
-        self._turns[at] = turn + 1
-        key = (*at, turn, payload.numel(), payload.dtype)
+        if len(self._calls) >= MOST_CALLS:
+            self._lacks = True
+            self._sink.push(SurplusCall(self.state.name))
+            return None
+        _, collective, phase = place = self._place
+        turn = self._turns[place]
+        key = (*place, turn, payload.numel(), payload.dtype)
         slot = self._slots.get(key)
         if slot is None:
             kind = Unit(name=unit.name, collective=collective, phase=phase, turn=turn)
@@ -182,10 +226,7 @@ class ShardedModel:
         new_call = DeviceCall if slot.has_events else BucketCall
         call = new_call(slot, self.state.step, ready, self._recorder)
         slot.last_call = call
-        if len(self._calls) < MOST_CALLS:
-            self._calls.append(call)
-        else:
-            self._lacks = True
+        self._calls.append(call)
         return call
 
     def _new_slot(self, info: UnitInfo, unit: Unit, payload: torch.Tensor) -> BucketSlot:
@@ -204,15 +245,16 @@ class ShardedModel:
         """Take note that a backward pass is over; the step is, if gradients were reduced in it."""
         if task in self._passes:
             self._passes.remove(task)
-        if failed:
-            self._lacks = True
-        if failed or (self._reduces and not self._passes):
+            if failed:
+                self._lacks = True
+                self.end_step()
+        if self._reduces and not self._passes and not failed:
             self.end_step()
 
     def end_step(self) -> None:
         """End the step under way: its layout, where that is new, and its calls go to the ring."""
         calls, self._calls, self._turns, self._passes = self._calls, [], {}, []
-        complete = not self._lacks
+        complete = self._is_whole() and not self._lacks
         self._under_way = self._reduces = self._lacks = False
         if self._grows:
             self._announce()
@@ -246,9 +288,33 @@ class _PassEnd:
         self._task = task
 
     def backward_ended(self) -> None:
-        """The pass has nothing left to compute, and FSDP has reduced its last gradients."""
+        """The pass has nothing left to compute.
+
+        FSDP reduces its last gradients in callbacks like this one, one of each root, some of which
+        may have been queued later; what is queued now comes after all of them.
+        """
+        if queue_callback is not None:
+            queue_callback(self._all_is_reduced)
+
+    def _all_is_reduced(self) -> None:
         self._model.end_pass(self._task, failed=False)
 
     def backward_failed(self) -> None:
         """The pass raised before its end."""
         self._model.end_pass(self._task, failed=True)
+
+
+def _task() -> int:
+    """Return which backward pass runs on this thread, -1 where none does."""
+    return -1 if graph_task_id is None else graph_task_id()
+
+
+_CHECKPOINTED = CheckpointFunction.forward.__code__
+
+
+def _is_checkpointed() -> bool:
+    """Return whether a re-entrant checkpoint has made this call; it does so without gradients."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code is not _CHECKPOINTED:
+        frame = frame.f_back
+    return frame is not None

@@ -16,6 +16,7 @@ fails in a stamp is counted, while the collective goes on.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -57,14 +58,14 @@ class Stamps:
             tracer.raise_alarm()
         try:
             ready = self.clock() if ready is None else ready
-            if not self._model.takes(collective):
+            if not self._model.takes(self.unit, collective):
                 return None
             if tracer.state is not RECORDING:
                 self._model.miss()
                 return None
             if not tracer.started:
                 tracer.start()
-            return self._model.begin(self.unit, collective, payload, ready)
+            return self._model.begin(self.unit, payload, ready)
         except Exception as error:  # of a clock, a device: this collective goes on untraced
             self._model.miss()
             tracer.push(StampFailure.of(error))
@@ -89,6 +90,11 @@ class Stamps:
             call.launched = call.done
             if call.events is None:
                 call.exposed = call.done - call.ready
+
+    def leave(self) -> None:
+        """End the step under way: the unit is not recorded from here any more."""
+        self._model.miss()
+        self._model.end_step()
 
     def fail(self, call: BucketCall | None, stage: str, error: BaseException) -> None:
         """Take note that a collective raised: the step ends here, for whatever caught it."""
@@ -119,6 +125,10 @@ class TracedAllGather:
         self._stamps = stamps
         self._hook = hook
         self._is_known = is_own(inner)
+
+    def leave(self) -> None:
+        """Take note that the unit is traced from here no more."""
+        self._stamps.leave()
 
     def allocate(
         self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device
@@ -161,9 +171,9 @@ class TracedAllGather:
             raise
         if call is None:
             return work
-        if work is None:
+        if not isinstance(work, dist.distributed_c10d.Work):  # FSDP waits for nothing else
             ended(call)
-            return None
+            return work
         return TracedWork(work, call, self._stamps)
 
 
@@ -189,7 +199,8 @@ class TracedReduceScatter:
     def allocate(
         self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device
     ) -> torch.Tensor:
-        """Return what ``inner`` allocates."""
+        """Return what ``inner`` allocates; over one rank nothing is scattered after that."""
+        self._end_of_scatter()
         return self.inner.allocate(size, dtype=dtype, device=device)  # type: ignore[no-any-return]
 
     def __call__(
@@ -234,14 +245,16 @@ class TracedReduceScatter:
 
     def _end_of_scatter(self) -> None:
         if self._over is not None:
-            self._over(self._stamps.clock())
+            with suppress(Exception):  # of a clock, which then fails where calls are counted, too
+                self._over(self._stamps.clock())
 
 
 class ReplicaReduction:
     """The all-reduce over replicas, which FSDP runs itself: seen from both of its sides.
 
     It begins when the unit's reduce-scatter is over, and has ended when FSDP calls the hook that
-    this is; what is between them is at most a few additions more.
+    this is; what is between them is at most a few additions more.  Over one rank there is no
+    reduce-scatter: it then begins where FSDP has the memory for it, and a copy is between them.
     """
 
     def __init__(self, theirs: AllReduceHook | None, stamps: Stamps, group: Any) -> None:

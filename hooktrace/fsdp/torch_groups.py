@@ -78,38 +78,46 @@ def fsdp_module() -> type[nn.Module] | None:
     return kind if hasattr(kind, "set_custom_all_gather") else None
 
 
+def sharded_modules(root: nn.Module) -> dict[nn.Module, str]:
+    """Return the modules in ``root`` that ``fully_shard`` was called for, outer ones first.
+
+    With their names, ``<root>`` of the root itself.
+    """
+    kind = fsdp_module()
+    named = root.named_modules()
+    return {one: name or "<root>" for name, one in named if kind and isinstance(one, kind)}
+
+
 def groups_of(root: nn.Module) -> Iterator[ParameterGroup]:
     """Yield the parameter groups of all modules in ``root``, each once, outer modules first.
 
-    Raises ``RuntimeError`` where this version of torch has other names for them.
+    ``fully_shard([a, b])`` makes one unit of two modules, named after both.  Raises
+    ``RuntimeError`` where this version of torch has other names for them.
     """
-    kind = fsdp_module()
-    names = {id(parameter): name for name, parameter in root.named_parameters()}
-    seen: set[int] = set()
-    for name, module in root.named_modules():
-        if kind is None or not isinstance(module, kind):
-            continue
-        state: Any = module._get_fsdp_state()  # type: ignore[operator]
+    names: dict[Any, list[str]] = {}
+    for module, name in sharded_modules(root).items():
+        names.setdefault(module._get_fsdp_state(), []).append(name)  # type: ignore[operator]
+    prefixes = {id(module): name for name, module in root.named_modules()}
+    for state, of_modules in names.items():
         found = getattr(state, "_fsdp_param_groups", None)
         if found is None or any(not hasattr(g, a) for g in found for a in _ATTRIBUTES):
             raise RuntimeError(
                 f"torch {torch.__version__} keeps FSDP's parameter groups elsewhere than the "
                 "versions that hooktrace knows; use torch 2.13"
             )
-        if id(state) in seen:
-            continue  # fully_shard([a, b]) makes one unit of two modules
-        seen.add(id(state))
         for position, group in enumerate(found):
-            label = (name or "<root>") + (f"[{position}]" if len(found) > 1 else "")
-            yield ParameterGroup(group, UnitInfo(label, _parameters(group, names)))
+            label = ", ".join(of_modules) + (f"[{position}]" if len(found) > 1 else "")
+            yield ParameterGroup(group, UnitInfo(label, _parameters(group, prefixes)))
 
 
-def _parameters(group: Any, names: dict[int, str]) -> tuple[tuple[str, tuple[int, ...]], ...]:
-    sharded = [one.sharded_param for one in group.fsdp_params]
-    return tuple(
-        (names.get(id(parameter), f"parameter {position}"), tuple(parameter.shape))
-        for position, parameter in enumerate(sharded)
-    )
+def _parameters(group: Any, prefixes: dict[int, str]) -> tuple[tuple[str, tuple[int, ...]], ...]:
+    found = []
+    for one in group.fsdp_params:
+        owner = one._module_info  # whatever is registered there now, sharded or whole
+        prefix = prefixes.get(id(owner.module), "")
+        name = f"{prefix}.{owner.param_name}" if prefix else owner.param_name
+        found.append((name, tuple(one.sharded_param.shape)))
+    return tuple(found)
 
 
 def is_own(comm: Any) -> bool:

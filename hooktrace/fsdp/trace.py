@@ -1,7 +1,7 @@
 """``hooktrace.fsdp.trace``: a sharded model's collectives, recorded unit by unit.
 
 trace(model) --> groups_of(model) --each--> Stamps --> TracedAllGather, TracedReduceScatter
-             --> the model's forward hooks: what is evaluation is no step
+             --> forward hooks of its sharded modules: what is evaluation is no step
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import weakref
 from typing import Any, NamedTuple
 
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 from ..capture.buckets import ModelState
 from ..capture.units import ShardedModel
@@ -19,7 +20,7 @@ from ..tracing.settings import default_tracer
 from ..tracing.tracer import Tracer
 from .comms import ReplicaReduction, Stamps, TracedAllGather, TracedReduceScatter
 from .hooks import GatherHook, ScatterHook
-from .torch_groups import ParameterGroup, fsdp_module, groups_of
+from .torch_groups import ParameterGroup, fsdp_module, groups_of, sharded_modules
 
 logger = logging.getLogger("hooktrace")
 
@@ -71,7 +72,8 @@ def _refuse_others(model: nn.Module) -> None:
             "this version of torch has no hook points for FSDP2 (set_custom_all_gather); use "
             "torch 2.13, or DDP with hooktrace.instrument"
         )
-    if any(type(module).__name__ == "FullyShardedDataParallel" for module in model.modules()):
+    kinds = {kind.__name__ for module in model.modules() for kind in type(module).__mro__}
+    if "FullyShardedDataParallel" in kinds:
         raise TypeError(
             "FSDP1 (FullyShardedDataParallel) shows its collectives to nobody: its communication "
             "hook sees the root's gradients only; shard the model with fully_shard to trace it"
@@ -109,44 +111,105 @@ class TracedModel:
             _untrace(group)
         self.name = tracer.models.name(name)
         state = ModelState(self.name, hooks.name, {}, current_rank(), tracer.first_step)
-        self._steps = ShardedModel(state, tracer)
+        self._steps = ShardedModel(state, tracer, self._is_whole)
         tracer.models.register_layout(self._steps)
-        self._groups = groups
-        for group in groups:
-            _trace(group, Stamps(self._steps, group.unit, tracer), hooks)
-        watching = _Forward(self._steps)
-        self._handles = [
-            model.register_forward_pre_hook(watching.begins, prepend=True),
-            model.register_forward_hook(watching.ended, always_call=True),
+        self._units = [
+            _TracedUnit(group, Stamps(self._steps, group.unit, tracer), hooks) for group in groups
         ]
-        if all(group.ranks == 1 and group.replicas is None for group in groups):
+        self._misses = False
+        self._watching = _Forward(self._steps)
+        self._watching.watch(model, *sharded_modules(model))
+        self._say_what_is_not_called(groups, hooks)
+
+    def in_forward(self, model: nn.Module) -> None:
+        """Take note that the model is being called now, where it is traced from inside of that."""
+        self._watching.begins(model)
+
+    def remove(self) -> None:
+        """Give the model back the collectives that it had before; the step under way ends here."""
+        self._watching.leave()
+        for unit in self._units:
+            unit.undo()
+        self._steps.miss()
+        self._steps.end_step()
+
+    def _is_whole(self) -> bool:
+        """Return whether all units are recorded still; of the first one that is not it is said."""
+        lost = [unit for unit in self._units if not unit.in_place]
+        if lost and not self._misses and not lost[0].is_anothers:
+            logger.warning(
+                "the collectives of %s in %s were set anew after hooktrace.fsdp.trace, so its "
+                "steps are not complete from now on; set them before, or trace the model again",
+                lost[0].name,
+                self.name,
+            )
+        self._misses = bool(lost)
+        return not lost
+
+    def _say_what_is_not_called(self, groups: list[ParameterGroup], hooks: Hooks) -> None:
+        if any(group.ranks > 1 for group in groups):
+            return
+        if all(group.replicas is None for group in groups):
             logger.warning(
                 "%s is sharded over one rank: FSDP communicates nothing, so nothing is recorded",
                 self.name,
             )
+        elif any(hooks):
+            logger.warning(
+                "%s is sharded over one rank, and replicated: FSDP only reduces over the replicas, "
+                "and %s does not run",
+                self.name,
+                hooks.name,
+            )
 
-    def remove(self) -> None:
-        """Give the model back the collectives that it had before."""
-        for handle in self._handles:
-            handle.remove()
-        for group in self._groups:
-            _untrace(group)
 
+class _TracedUnit:
+    """A parameter group and what it communicates with while it is traced."""
 
-def _trace(group: ParameterGroup, stamps: Stamps, hooks: Hooks) -> None:
-    replicas = group.replicas
-    over = None
-    if replicas is not None:
-        reduction = ReplicaReduction(group.all_reduce_hook, stamps, replicas)
-        group.all_reduce_hook, over = reduction, reduction.begins
-    group.all_gather = TracedAllGather(group.all_gather, stamps, hooks.all_gather)
-    group.reduce_scatter = TracedReduceScatter(
-        group.reduce_scatter, stamps, over, hooks.reduce_scatter
-    )
+    def __init__(self, group: ParameterGroup, stamps: Stamps, hooks: Hooks) -> None:
+        self._group = group
+        self.name = group.unit.name
+        self._reduction: ReplicaReduction | None = None
+        over = None
+        if group.replicas is not None:
+            self._reduction = ReplicaReduction(group.all_reduce_hook, stamps, group.replicas)
+            group.all_reduce_hook, over = self._reduction, self._reduction.begins
+        self._gather = TracedAllGather(group.all_gather, stamps, hooks.all_gather)
+        self._scatter = TracedReduceScatter(
+            group.reduce_scatter, stamps, over, hooks.reduce_scatter
+        )
+        group.all_gather, group.reduce_scatter = self._gather, self._scatter
+
+    @property
+    def in_place(self) -> bool:
+        """Whether all of it is still what the group communicates with."""
+        group, reduction = self._group, self._reduction
+        return (
+            group.all_gather is self._gather
+            and group.reduce_scatter is self._scatter
+            and (reduction is None or group.all_reduce_hook is reduction)
+        )
+
+    @property
+    def is_anothers(self) -> bool:
+        """Whether the group was traced again, which takes it from here."""
+        return not self.in_place and isinstance(self._group.all_gather, TracedAllGather)
+
+    def undo(self) -> None:
+        """Give the group back what it had, but for what somebody else has set since."""
+        group = self._group
+        if group.all_gather is self._gather:
+            group.all_gather = self._gather.inner
+        if group.reduce_scatter is self._scatter:
+            group.reduce_scatter = self._scatter.inner
+        if self._reduction is not None and group.all_reduce_hook is self._reduction:
+            group.all_reduce_hook = self._reduction.theirs
 
 
 def _untrace(group: ParameterGroup) -> None:
+    """Give a group back what it had before any tracing."""
     if isinstance(group.all_gather, TracedAllGather):
+        group.all_gather.leave()
         group.all_gather = group.all_gather.inner
     if isinstance(group.reduce_scatter, TracedReduceScatter):
         group.reduce_scatter = group.reduce_scatter.inner
@@ -155,20 +218,38 @@ def _untrace(group: ParameterGroup) -> None:
 
 
 class _Forward:
-    """Tells a model's steps when it is called; holds neither."""
+    """Tells a model's steps when it or a part of it is called; leaves when they are gone."""
 
     def __init__(self, steps: ShardedModel) -> None:
         self._steps = weakref.ref(steps)
+        self._handles: list[RemovableHandle] = []
 
-    def begins(self, *_: Any) -> None:
+    def watch(self, *modules: nn.Module) -> None:
+        """Hear of the calls of modules."""
+        for module in dict.fromkeys(modules):
+            self._handles += (
+                module.register_forward_pre_hook(self.begins, prepend=True),
+                module.register_forward_hook(self.ended, always_call=True),
+            )
+
+    def leave(self) -> None:
+        """Hear of none any more."""
+        for handle in self._handles:
+            handle.remove()
+
+    def begins(self, module: nn.Module, *_: Any) -> None:
+        """Tell that a module is called."""
+        steps = self._steps()
+        if steps is None:
+            self.leave()
+        else:
+            steps.forward_begins(id(module), training=module.training)
+
+    def ended(self, module: nn.Module, *_: Any) -> None:
+        """Tell that the call is over, however it ended."""
         steps = self._steps()
         if steps is not None:
-            steps.forward_begins()
-
-    def ended(self, *_: Any) -> None:
-        steps = self._steps()
-        if steps is not None:
-            steps.forward_ended()
+            steps.forward_ended(id(module))
 
     # As FSDP's own hooks: a compiled model runs them, and is not compiled into them.
     begins._torchdynamo_disable = True  # type: ignore[attr-defined]

@@ -28,7 +28,7 @@ MAX_MODELS = 64
 
 LOSS_REASONS = (
     "ring_full", "late", "unfinished", "not_exported", "stamp_failed", "device_unresolved",
-    "probe_failed", "internal_error",
+    "probe_failed", "step_too_long", "internal_error",
 )  # fmt: skip
 """Why records are lost; these and the exporters' own below are counted from 0 on."""
 

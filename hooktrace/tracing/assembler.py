@@ -19,7 +19,7 @@ from typing import Any
 from ..capture.calls import NOT_YET, BucketCall, StampFailure
 from ..capture.device_call import DeviceCall
 from ..capture.device_events import EventPool
-from ..capture.units import UnitStep
+from ..capture.units import MOST_CALLS, SurplusCall, UnitStep
 from ..probes.anomalies import anomaly_of
 from ..probes.check_result import CheckResult
 from ..probes.diagnosis import Diagnosis
@@ -78,6 +78,7 @@ class Assembler:
             WireSample: self._sent.add,
             AnomalyRecord: self._add_anomaly,
             StampFailure: self._add_stamp_failure,
+            SurplusCall: self._add_surplus_call,
         }
         """What to do with an entry, by its type; of another type it is a record as it is."""
         self._steps = StepGatherer()
@@ -124,6 +125,10 @@ class Assembler:
 
     def _add_stamp_failure(self, failure: StampFailure) -> None:
         self._losses.add("stamp_failed", why=failure.why)
+
+    def _add_surplus_call(self, call: SurplusCall) -> None:
+        why = f"{call.model} has made {MOST_CALLS} collectives in one step"
+        self._losses.add("step_too_long", why=why)
 
     def _add_probe_failure(self, failure: ProbeFailure) -> None:
         self._losses.add("probe_failed", why=failure.why)

@@ -24,6 +24,8 @@ _REMEDIES = {
     "operation's describe()",
     "probe_failed": "an error was not measured, as where a rank came too late; the ranks meet "
     "again some steps later",
+    "step_too_long": "a sharded model's step ends with a backward pass that reduces gradients; put "
+    "torch.no_grad() around passes that are no training",
     "device_unresolved": "the device had not passed their events; synchronise it before close()",
 }
 """A reason that is missing here is told, with its remedy, by whoever counts it."""

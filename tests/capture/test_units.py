@@ -6,10 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
+from hooktrace.capture import units
+from hooktrace.capture.backward import queue_callback
 from hooktrace.capture.buckets import ModelState
 from hooktrace.capture.device_events import EventPool
-from hooktrace.capture.units import ShardedModel, UnitInfo, UnitStep
+from hooktrace.capture.units import ShardedModel, SurplusCall, UnitInfo, UnitStep
 from hooktrace.records import LayoutRecord
 from hooktrace.records.bucket import UnitCollective
 
@@ -53,9 +56,11 @@ def model(sink: Sink) -> ShardedModel:
 
 def call(model: ShardedModel, collective: UnitCollective, numel: int = 4) -> bool:
     """Make a call as FSDP does; returns whether it was of a step."""
-    if not model.takes(collective):
+    if not model.takes(UNIT, collective):
         return False
-    model.begin(UNIT, collective, torch.zeros(numel), 0).finished()
+    begun = model.begin(UNIT, torch.zeros(numel), 0)
+    if begun is not None:
+        begun.finished()
     return True
 
 
@@ -129,15 +134,15 @@ def test_a_step_with_new_calls_begins_a_generation(model: ShardedModel, sink: Si
 def test_evaluation_is_no_step(model: ShardedModel, sink: Sink) -> None:
     """Nor what is gathered by a model inside of it."""
     with torch.no_grad():
-        model.forward_begins()
-        model.forward_begins()
+        model.forward_begins(1)
+        model.forward_begins(2)
         assert not call(model, "all_gather")
-        model.forward_ended()
+        model.forward_ended(2)
         assert not call(model, "all_gather")
-        model.forward_ended()
-    model.forward_begins()
+        model.forward_ended(1)
+    model.forward_begins(1)
     assert call(model, "all_gather")
-    model.forward_ended()
+    model.forward_ended(1)
     assert model.state.step == 0
     assert sink.pushed == []
 
@@ -162,11 +167,120 @@ def test_a_call_that_is_not_recorded_makes_its_step_incomplete(
     model: ShardedModel, sink: Sink
 ) -> None:
     """Steps are counted meanwhile."""
-    assert model.takes("all_gather")
+    assert model.takes(UNIT, "all_gather")
     model.miss()
     backward(lambda: call(model, "reduce_scatter"))
     assert [step.complete for step in sink.steps()] == [False]
     assert model.state.step == 0
-    backward(lambda: model.takes("reduce_scatter"))
+    backward(lambda: model.takes(UNIT, "reduce_scatter"))
     assert model.state.step == 1
     assert len(sink.steps()) == 1
+
+
+def test_a_pass_inside_another_one_ends_no_step(model: ShardedModel, sink: Sink) -> None:
+    """As of a re-entrant checkpoint, whose outer pass has communicated nothing by then."""
+
+    def recomputes() -> None:
+        model.forward_begins(2)
+        call(model, "all_gather")
+        model.forward_ended(2)
+        with torch.enable_grad():
+            backward(lambda: call(model, "reduce_scatter"))
+
+    call(model, "all_gather")
+    x = torch.zeros(1, requires_grad=True)
+    Reduces.apply(Reduces.apply(x, recomputes), recomputes).sum().backward()
+    (step,) = sink.steps()
+    assert [c.slot.unit.turn for c in step] == [0, 0, 0, 1, 1]
+    assert step.complete
+
+
+def test_what_is_reduced_in_a_later_callback_is_of_the_step(
+    model: ShardedModel, sink: Sink
+) -> None:
+    """FSDP reduces in one of each root, which may be queued after the one that ends the step."""
+
+    def queues() -> None:
+        call(model, "reduce_scatter")
+        assert queue_callback is not None
+        queue_callback(lambda: call(model, "reduce_scatter") and None)
+
+    backward(queues)
+    assert [len(step) for step in sink.steps()] == [2]
+
+
+def test_a_pass_that_was_left_keeps_no_step_open(model: ShardedModel, sink: Sink) -> None:
+    """One that raised after all was computed tells nobody of its end."""
+
+    def raises() -> None:
+        raise ValueError("in a callback")
+
+    def queues() -> None:
+        call(model, "all_gather")
+        assert queue_callback is not None
+        queue_callback(raises)
+
+    with pytest.raises(ValueError, match="in a callback"):
+        backward(queues)
+    model.forward_begins(1)
+    model.forward_ended(1)
+    backward(lambda: call(model, "reduce_scatter"))
+    assert [len(step) for step in sink.steps()] == [2]
+
+
+def test_what_a_checkpoint_calls_without_gradients_is_training(model: ShardedModel) -> None:
+    """But not of a model that is in evaluation."""
+
+    def forward(x: torch.Tensor, training: bool) -> torch.Tensor:
+        model.forward_begins(1, training=training)
+        found.append(call(model, "all_gather"))
+        model.forward_ended(1)
+        return x.clone()
+
+    found: list[bool] = []
+    for training in (True, False):
+        checkpoint(forward, torch.zeros(1, requires_grad=True), training, use_reentrant=True)
+    assert found == [True, False]
+
+
+def test_a_call_that_an_interrupt_ended_is_over_with_the_next_one(model: ShardedModel) -> None:
+    """Python's own exceptions reach no hook of a module."""
+    with torch.no_grad():
+        model.forward_begins(1)
+        model.forward_begins(2)
+    model.forward_begins(1)
+    assert call(model, "all_gather")
+    model.forward_ended(1)
+
+
+def test_a_step_that_does_not_end_is_bounded(
+    model: ShardedModel, sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls after the most of them are counted, and take no memory."""
+    monkeypatch.setattr(units, "MOST_CALLS", 3)
+    for _ in range(5):
+        call(model, "all_gather")
+    assert sink.pushed == [SurplusCall("net")] * 2
+    backward(lambda: call(model, "reduce_scatter"))
+    (step,) = sink.steps()
+    assert len(step) == 3
+    assert not step.complete
+    assert len(sink.layouts()[0].buckets) == 3
+
+
+def test_turns_count_what_was_not_recorded(model: ShardedModel, sink: Sink) -> None:
+    """The second gather of a unit is its second one."""
+    assert model.takes(UNIT, "all_gather")
+    model.miss()
+    call(model, "all_gather")
+    backward(lambda: call(model, "reduce_scatter"))
+    assert [c.slot.unit.turn for c in sink.steps()[0]] == [1, 0]
+
+
+def test_a_model_that_lost_a_unit_has_no_complete_steps(sink: Sink) -> None:
+    """Whoever set something else there since."""
+    whole = [True]
+    model = ShardedModel(ModelState("net", "fully_shard", {}, 0), sink, lambda: whole[0])
+    for whole[0] in (True, False):
+        backward(lambda: call(model, "reduce_scatter"))
+    assert [step.complete for step in sink.steps()] == [True, False]
