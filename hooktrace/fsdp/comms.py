@@ -16,7 +16,6 @@ fails in a stamp is counted, while the collective goes on.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ import torch
 import torch.distributed as dist
 
 from ..capture.calls import NOT_YET, BucketCall, Collective, StampFailure
+from ..capture.device_events import DeviceEvent, has_events
 from ..capture.units import Known, ShardedModel, UnitInfo
 from ..records.bucket import UnitCollective
 from ..staging.driver import Steps
@@ -45,6 +45,12 @@ class Stamps:
         self.unit = unit
         self._tracer = tracer
         self.clock = tracer.clock
+        self.pool = tracer.event_pool
+
+    @property
+    def records(self) -> bool:
+        """Whether the tracer records."""
+        return self._tracer.state is RECORDING
 
     def begin(
         self, collective: UnitCollective, payload: torch.Tensor, ready: int | None = None
@@ -180,14 +186,14 @@ class TracedAllGather:
 class TracedReduceScatter:
     """Reduces and scatters a unit's gradients with ``inner``, or with a hook, and records that.
 
-    ``over``: of replicas, called with the time when the collective was over.
+    ``over``: of replicas, called with this rank's part when the collective is over.
     """
 
     def __init__(
         self,
         inner: Any,
         stamps: Stamps,
-        over: Callable[[int], None] | None = None,
+        over: Callable[[torch.Tensor], None] | None = None,
         hook: ScatterHook | None = None,
     ) -> None:
         self.inner = inner
@@ -220,7 +226,8 @@ class TracedReduceScatter:
             part = self._stamps.run(self._hook.name, steps, asked, call, output_tensor.numel())
             output_tensor.copy_(part)
             self._stamps.end(call)
-            self._end_of_scatter()
+            if self._over is not None:
+                self._over(output_tensor)
             return None
         if call is not None:
             if self._is_known:
@@ -240,13 +247,9 @@ class TracedReduceScatter:
             raise
         if call is not None:
             ended(call)
-        self._end_of_scatter()
-        return work
-
-    def _end_of_scatter(self) -> None:
         if self._over is not None:
-            with suppress(Exception):  # of a clock, which then fails where calls are counted, too
-                self._over(self._stamps.clock())
+            self._over(output_tensor)
+        return work
 
 
 class ReplicaReduction:
@@ -262,16 +265,35 @@ class ReplicaReduction:
         self._stamps = stamps
         self._group = group
         self._began: int | None = None
+        self._event: DeviceEvent | None = None
 
-    def begins(self, at: int) -> None:
-        """Take note of when the reduce-scatter was over."""
-        self._began = at
+    def begins(self, part: torch.Tensor) -> None:
+        """Take note that the reduce-scatter is over, on its stream.
+
+        Where gradients are accumulated no all-reduce follows.
+        """
+        self._began, unused = None, self._event
+        self._event = None
+        if unused is not None:
+            self._stamps.pool.give(part.device, unused)
+        if not self._stamps.records:
+            return
+        try:
+            if has_events(part.device):
+                self._event = self._stamps.pool.record(part.device)
+            self._began = self._stamps.clock()
+        except Exception:  # of a clock, a device: this all-reduce is not recorded
+            self._began = None
 
     def __call__(self, reduced: torch.Tensor) -> None:
         """Record the all-reduce, and call the hook that was there before."""
-        began, self._began = self._began, None
+        (began, self._began), (event, self._event) = (self._began, None), (self._event, None)
         call = self._stamps.begin("all_reduce", reduced, began) if began is not None else None
         if call is not None:
+            if event is not None and call.events:
+                # This stream has the all-reduce before it: it was not ready just now, but then.
+                (now, *_), call.events[0] = call.events, event
+                self._stamps.pool.give(reduced.device, now)
             plainly(call, "all_reduce", reduced, self._group)
             ended(call)
         if self.theirs is not None:

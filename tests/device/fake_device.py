@@ -23,6 +23,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.overrides import TorchFunctionMode
 
 from hooktrace.capture import buckets, device_events, host_copy
+from hooktrace.fsdp import comms
 from hooktrace.probes import debug_checks, device_group, local, model, probe, schedule, step_sampler
 from hooktrace.ranks.hang import status
 from hooktrace.staging import driver, streams
@@ -177,7 +178,8 @@ class FakeDevice(StreamOracle):
         patch.setattr(torch.Tensor, "pin_memory", self._pinner())
         for owner in (driver, probe):
             patch.setattr(owner, "new_future", lambda tensor: torch.futures.Future())
-        patch.setattr(buckets, "has_events", lambda device: device.type == "cuda")
+        for module in (buckets, comms):
+            patch.setattr(module, "has_events", lambda device: device.type == "cuda")
         patch.setattr(device_events, "current_stream", lambda device: (device, self.stream))
         patch.setattr(device_events, "new_event", self._new_event)
         patch.setattr(host_copy, "new_pinned", self._new_pinned)

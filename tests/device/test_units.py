@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import torch
@@ -13,8 +14,14 @@ from torch.distributed.fsdp._fully_shard._fsdp_collectives import (
 
 from hooktrace import Tracer
 from hooktrace.capture.buckets import ModelState
+from hooktrace.capture.device_events import EventPool
 from hooktrace.capture.units import ShardedModel, UnitInfo
-from hooktrace.fsdp.comms import Stamps, TracedAllGather, TracedReduceScatter
+from hooktrace.fsdp.comms import (
+    ReplicaReduction,
+    Stamps,
+    TracedAllGather,
+    TracedReduceScatter,
+)
 
 from .fake_device import FakeDevice
 
@@ -71,3 +78,59 @@ def test_units_are_timed_by_their_device_and_nothing_is_claimed_of_waits() -> No
         ] * 3
     assert device.synchronising == []
     assert device.strict_queries == []
+
+
+class Numbered:
+    """An event that is one ms later than the one that was recorded before it."""
+
+    count = itertools.count()
+
+    def record(self, stream: Any) -> None:
+        """Take the next number."""
+        self.at = next(self.count)
+
+    def query(self) -> bool:
+        """It has passed."""
+        return True
+
+    def elapsed_time(self, end_event: Numbered) -> float:
+        """Return how many events were recorded since."""
+        return float(end_event.at - self.at)
+
+
+def test_replicas_are_reduced_from_the_scatter_s_end() -> None:
+    """Its event is of then; one that no all-reduce followed goes back to the pool."""
+    with (
+        FakeDevice(),
+        Tracer(error_every=0, align_clocks=False, channel=False, run_id="fake") as tracer,
+    ):
+        pool = EventPool(lambda device: Numbered())
+        tracer.event_pool = tracer._pipeline._assembler._pool = pool
+        steps = ShardedModel(ModelState("net", "fully_shard", {}, 0), tracer)
+        tracer.models.register_layout(steps)
+        stamps = Stamps(steps, UnitInfo("block", (("weight", (8, 8)),)), tracer)
+        group = dist.group.WORLD
+        assert group is not None
+        reduction = ReplicaReduction(None, stamps, group)
+        scatter = TracedReduceScatter(DefaultReduceScatter(), stamps, reduction.begins)
+        part, whole = torch.empty(16, device="cuda"), torch.empty(64, device="cuda")
+
+        def reduce() -> None:
+            scatter(part, whole, group, dist.ReduceOp.AVG)
+            scatter(part, whole, group, dist.ReduceOp.AVG)
+            reduction(part)
+
+        for _ in range(3):
+            Reduces.apply(torch.zeros(1, requires_grad=True), reduce).sum().backward()
+            tracer.flush()
+        assert tracer.losses() == {}
+        first, again, reduced = (bucket.device for bucket in tracer.buckets()[-3:])
+        assert first is not None
+        assert again is not None
+        assert reduced is not None
+        # Events of a step: 0 to 3 of the first scatter, 4 at its end, 5 to 8 of the second, 9 at
+        # its end; 10, which 9 takes the place of, to 13 of the all-reduce.
+        assert (first.ready_ns, first.done_ns) == (0, 3_000_000)
+        assert (again.ready_ns, again.done_ns) == (5_000_000, 8_000_000)
+        assert (reduced.ready_ns, reduced.done_ns) == (9_000_000, 13_000_000)
+        assert pool.created == 12  # what was not needed is used again: two of those fourteen
