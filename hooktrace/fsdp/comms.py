@@ -186,14 +186,14 @@ class TracedAllGather:
 class TracedReduceScatter:
     """Reduces and scatters a unit's gradients with ``inner``, or with a hook, and records that.
 
-    ``over``: of replicas, called with this rank's part when the collective is over.
+    ``over``: of replicas, called with the device when the collective is over, if there is one.
     """
 
     def __init__(
         self,
         inner: Any,
         stamps: Stamps,
-        over: Callable[[torch.Tensor], None] | None = None,
+        over: Callable[[torch.device], None] | None = None,
         hook: ScatterHook | None = None,
     ) -> None:
         self.inner = inner
@@ -206,7 +206,8 @@ class TracedReduceScatter:
         self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device
     ) -> torch.Tensor:
         """Return what ``inner`` allocates; over one rank nothing is scattered after that."""
-        self._end_of_scatter()
+        if self._over is not None:
+            self._over(device)
         return self.inner.allocate(size, dtype=dtype, device=device)  # type: ignore[no-any-return]
 
     def __call__(
@@ -227,7 +228,7 @@ class TracedReduceScatter:
             output_tensor.copy_(part)
             self._stamps.end(call)
             if self._over is not None:
-                self._over(output_tensor)
+                self._over(output_tensor.device)
             return None
         if call is not None:
             if self._is_known:
@@ -248,7 +249,7 @@ class TracedReduceScatter:
         if call is not None:
             ended(call)
         if self._over is not None:
-            self._over(output_tensor)
+            self._over(output_tensor.device)
         return work
 
 
@@ -267,7 +268,7 @@ class ReplicaReduction:
         self._began: int | None = None
         self._event: DeviceEvent | None = None
 
-    def begins(self, part: torch.Tensor) -> None:
+    def begins(self, device: torch.device) -> None:
         """Take note that the reduce-scatter is over, on its stream.
 
         Where gradients are accumulated no all-reduce follows.
@@ -275,12 +276,12 @@ class ReplicaReduction:
         self._began, unused = None, self._event
         self._event = None
         if unused is not None:
-            self._stamps.pool.give(part.device, unused)
+            self._stamps.pool.give(device, unused)
         if not self._stamps.records:
             return
         try:
-            if has_events(part.device):
-                self._event = self._stamps.pool.record(part.device)
+            if has_events(device):
+                self._event = self._stamps.pool.record(device)
             self._began = self._stamps.clock()
         except Exception:  # of a clock, a device: this all-reduce is not recorded
             self._began = None
