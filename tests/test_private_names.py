@@ -44,6 +44,7 @@ HOMES = {
     "_get_default_store": "ranks/job.py",
     "_get_fsdp_state": "fsdp/torch_groups.py",
     "_get_sequence_number_for_group": "staging/groups.py",
+    "_is_root": "integrations/sharded.py",
     "_module_info": "fsdp/torch_groups.py",
     "_overlap_with_ddp": "hooks/zero.py",
     "_reduce_scatter_comm": "fsdp/torch_groups.py",

@@ -61,6 +61,11 @@ def trace(
     return TracedModel(model, groups, tracer, name=name, hooks=Hooks(reduce_scatter, all_gather))
 
 
+def is_traced(model: nn.Module) -> bool:
+    """Return whether a unit of a model is traced.  Raises ``RuntimeError`` as ``trace`` does."""
+    return any(isinstance(group.all_gather, TracedAllGather) for group in groups_of(model))
+
+
 def _refuse_others(model: nn.Module) -> None:
     if not isinstance(model, nn.Module):
         raise TypeError(

@@ -30,6 +30,7 @@ _MARK = "_HOOKTRACE_MARK"
 class _Ending:
     """Of this process: ``pid``, since a fork inherits it; what it saw; what it is to say.
 
+    ``has_fsdp1``: a model of FSDP1 was made, which is not traced.
     ``first``: the process that named the mark, if it is one of this and those that it forked from.
     """
 
@@ -37,6 +38,7 @@ class _Ending:
     tracer: Tracer | None = None
     rank = 0
     failed = False
+    has_fsdp1 = False
     first = 0
     is_helper = False
 
@@ -81,6 +83,11 @@ def failed() -> None:
 def silence() -> None:
     """Say nothing at the end; whoever calls it closes the tracer."""
     _here.tracer = None
+
+
+def fsdp1_seen() -> None:
+    """Take note of a model that cannot be traced."""
+    _here.has_fsdp1 = True
 
 
 def model_seen() -> None:
@@ -162,8 +169,10 @@ def _is_asked() -> bool:
 def _why() -> str:
     if "torch" not in sys.modules:
         return "the script did not import torch"
-    if _has_fsdp():
-        return "the model is sharded (FSDP), which is not traced"
+    if _here.has_fsdp1:
+        return "a model is sharded by FSDP1, which is not traced; fully_shard's models are"
+    if _has("FSDPModule"):
+        return "a model is sharded by fully_shard, but was not called, or could not be traced"
     if os.environ.get("WORLD_SIZE", "1") in ("", "1") and not _had_children():
         return (
             "it ran as one process, in which frameworks make none; start several, as with "
@@ -181,11 +190,10 @@ def _had_children() -> bool:
     return times.children_user + times.children_system > 0
 
 
-def _has_fsdp() -> bool:
-    """Return whether a model of this process is sharded, as far as such a model is still there."""
-    names = {"FSDPModule", "FullyShardedDataParallel"}
+def _has(name: str) -> bool:
+    """Return whether an object of a class is there still; ``name``: its own or a base's."""
     kinds = {type(thing) for thing in gc.get_objects()}
-    return any(names & {base.__name__ for base in kind.__mro__[:-1]} for kind in kinds)
+    return any(name in {base.__name__ for base in kind.__mro__[:-1]} for kind in kinds)
 
 
 def _say(*lines: str) -> None:

@@ -1,7 +1,7 @@
 """Sets a process up before it imports torch, and those that it starts.
 
-begin() --> torch is there: DDP is patched now
-        --> else a finder waits for DDP's module and patches it when it has been imported
+begin() --> torch is there: DDP and FSDP2 are patched now
+        --> else a finder waits for each one's module and patches it when it has been imported
         --> PYTHONPATH: a folder whose sitecustomize.py does the same in child processes
 """
 
@@ -19,11 +19,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from . import chosen, ending
+from . import chosen, ending, sharded
 
 logger = logging.getLogger("hooktrace")
 
 _DDP = "torch.nn.parallel.distributed"
+_FSDP = "torch.distributed.fsdp"
 FOLDER = str(Path(__file__).with_name("python_path"))
 """For PYTHONPATH: its ``sitecustomize`` sets a process up."""
 _EXPORTERS = ("PROMETHEUS_PORT", "TENSORBOARD_DIR", "RECORD_DIR", "OPENTELEMETRY")
@@ -32,7 +33,9 @@ _undo: list[Callable[[], object]] = []
 
 
 def begin(name: str = "hooktrace", *, telemetry: bool = False) -> None:
-    """Have all DDP models of this process and of its children traced; a second call does nothing.
+    """Have all DDP models of this process and of its children traced, and all sharded ones.
+
+    A second call does nothing.
 
     ``name``: of the run's folder, where no exporter is asked for.  ``telemetry``: export to
     OpenTelemetry too then.
@@ -45,10 +48,14 @@ def begin(name: str = "hooktrace", *, telemetry: bool = False) -> None:
             os.environ["HOOKTRACE_OPENTELEMETRY"] = "1"
     _reach_children()
     ending.watch()
-    if _DDP in sys.modules:
-        _patch(sys.modules[_DDP])
-    else:
-        finder = _Finder()
+    waited: dict[str, Callable[[ModuleType], None]] = {}
+    for module, patch in {_DDP: _patch, _FSDP: _patch_fsdp}.items():
+        if module in sys.modules:
+            patch(sys.modules[module])
+        else:
+            waited[module] = patch
+    if waited:
+        finder = _Finder(waited)
         sys.meta_path.insert(0, finder)
         _undo.append(finder.leave)
 
@@ -74,19 +81,24 @@ def _leave_children() -> None:
 
 
 class _Finder:
-    """Finds DDP's module, as the others do, and has it patched; for all else it knows nothing."""
+    """Finds modules, as the others do, and has them patched; for all else it knows nothing."""
+
+    def __init__(self, waited: dict[str, Callable[[ModuleType], None]]) -> None:
+        self._waited = waited
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of DDP's module once."""
-        if name != _DDP:
+        """Return the spec of a module that is waited for, once."""
+        patch = self._waited.pop(name, None)
+        if patch is None:
             return None
-        self.leave()
+        if not self._waited:
+            self.leave()
         spec = importlib.util.find_spec(name)
         loader: Any = None if spec is None else spec.loader
         if loader is not None:
-            loader.exec_module = functools.partial(_execute, loader.exec_module)
+            loader.exec_module = functools.partial(_execute, loader.exec_module, patch)
         return spec
 
     def leave(self) -> None:
@@ -95,9 +107,21 @@ class _Finder:
             sys.meta_path.remove(self)
 
 
-def _execute(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
+def _execute(
+    execute: Callable[[ModuleType], None],
+    patch: Callable[[ModuleType], None],
+    module: ModuleType,
+) -> None:
     execute(module)
-    _patch(module)
+    patch(module)
+
+
+def _patch_fsdp(module: ModuleType) -> None:
+    """Have sharded models known when they are called first."""
+    try:
+        _undo.append(sharded.watch(module))
+    except Exception:  # whatever it is, the script goes on
+        logger.exception("sharded models are not traced; training goes on")
 
 
 def _patch(module: ModuleType) -> None:

@@ -46,7 +46,7 @@ def test_the_reason_follows_the_job(
     """Of a job with several processes nobody says that it had one."""
     monkeypatch.setenv("WORLD_SIZE", world_size)
     monkeypatch.setattr(ending, "_had_children", lambda: children)
-    monkeypatch.setattr(ending, "_has_fsdp", lambda: False)
+    monkeypatch.setattr(ending, "_has", lambda name: False)
     assert reason in ending._why()
 
 
@@ -59,9 +59,9 @@ def test_a_sharded_model_is_found() -> None:
     class Sharded(FSDPModule, torch.nn.Linear):
         pass
 
-    code = "from hooktrace.integrations import ending; print(ending._has_fsdp())"
+    code = "from hooktrace.integrations import ending; print(ending._has('FSDPModule'))"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout == "False\n"
     model = Sharded(1, 1)
-    assert ending._has_fsdp()
+    assert ending._has("FSDPModule")
     del model

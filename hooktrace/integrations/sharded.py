@@ -1,0 +1,138 @@
+"""Every model that ``fully_shard`` has sharded, from when FSDP settles which is its root.
+
+    torch.distributed.fsdp is there --watch--> FSDPState's lazy initialisation, once for each root
+      in its first forward pass, before its first collective --> trace_from --> hooktrace.fsdp.trace
+
+The first module that runs becomes the root.  Where the model as such is not sharded, each of its
+units is a root: the module that was called is then traced, with all of them as one model.  FSDP1
+shows its collectives to nobody, which is said when a model of it is made.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from types import FrameType, ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from torch import nn
+
+logger = logging.getLogger("hooktrace")
+
+_FSDP1 = (
+    "a model is sharded by FSDP1 (FullyShardedDataParallel), which shows its collectives to "
+    "nobody: it is not traced; shard it with torch.distributed.fsdp.fully_shard to trace it"
+)
+_said: list[str] = []
+
+
+def watch(fsdp: ModuleType) -> Callable[[], None]:
+    """Have sharded models traced; returns what ends that.
+
+    ``fsdp``: torch.distributed.fsdp, which has been imported.
+    """
+    warn_of_fsdp1 = _replace(fsdp, "FullyShardedDataParallel", "__init__", _warning)
+    states = sys.modules.get(f"{fsdp.__name__}._fully_shard._fsdp_state")
+    trace_roots = _replace(states, "FSDPState", "_lazy_init", _tracing)
+    if trace_roots is None:
+        logger.warning(
+            "this version of torch settles the root of a sharded model in a way that hooktrace "
+            "cannot see"
+        )
+    undo = [one for one in (warn_of_fsdp1, trace_roots) if one is not None]
+
+    def end() -> None:
+        for one in undo:
+            one()
+
+    return end
+
+
+def _replace(
+    module: ModuleType | None, kind: str, name: str, make: Callable[[Any], Any]
+) -> Callable[[], None] | None:
+    owner = getattr(module, kind, None)
+    original = getattr(owner, name, None)
+    if owner is None or original is None:
+        return None
+    setattr(owner, name, functools.wraps(original)(make(original)))
+    return lambda: setattr(owner, name, original)
+
+
+def _warning(original: Any) -> Any:
+    def __init__(self: Any, *args: Any, **options: Any) -> None:  # noqa: N807  # FSDP1's own
+        original(self, *args, **options)
+        from ..ranks.job import current_rank
+        from . import ending
+
+        ending.fsdp1_seen()
+        if current_rank() == 0:
+            _warn_once(_FSDP1)
+
+    return __init__
+
+
+def _tracing(original: Any) -> Any:
+    def _lazy_init(self: Any) -> None:
+        is_settled = self._is_root is not None
+        original(self)
+        if not is_settled:
+            trace_from(self._modules[0])
+
+    return _lazy_init
+
+
+def trace_from(root: nn.Module) -> None:
+    """Trace the model of a root that is being called, unless the script does; never raises."""
+    try:
+        from ..fsdp.trace import is_traced, trace
+        from . import ending
+
+        ending.model_seen()
+        if is_traced(root):
+            return
+        model = _called(root)
+        trace(model, name=_name(model)).in_forward(model)
+    except Exception as error:  # whatever it is, the script goes on
+        _warn_once(f"a sharded model is not traced: {error}; training goes on")
+
+
+def _called(root: nn.Module) -> nn.Module:
+    """Return the outermost module under way that has sharded modules which ``root`` has not."""
+    from ..fsdp.torch_groups import sharded_modules
+
+    found, count = root, len(sharded_modules(root))
+    for module in _under_way():
+        of_module = sharded_modules(module)
+        if root in of_module and len(of_module) > count:
+            found, count = module, len(of_module)
+    return found
+
+
+def _under_way() -> Iterator[nn.Module]:
+    """Yield the modules that are being called on this thread, inner ones first."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        if frame.f_code.co_name == "_call_impl":
+            module: Any = frame.f_locals.get("self")
+            if hasattr(module, "named_modules"):
+                yield module
+        frame = frame.f_back
+
+
+def _name(model: nn.Module) -> str:
+    """Return the name of a model's class, as it was before it was sharded or compiled."""
+    from ..fsdp.torch_groups import fsdp_module
+
+    inner: Any = getattr(model, "_orig_mod", model)
+    mixin: Any = fsdp_module()
+    return next(kind for kind in type(inner).__mro__ if not issubclass(kind, mixin)).__name__
+
+
+def _warn_once(what: str) -> None:
+    if what not in _said:
+        _said.append(what)
+        logger.warning(what)

@@ -1,0 +1,136 @@
+"""Training scripts of sharded models that know nothing of hooktrace: ``sharded_script.py OUT HOW``.
+
+Under torchrun it is one rank.  Rank 0 writes the bits of its last parameters into OUT.  HOW is the
+name of a function here, which yields the models that it trains; ``exit`` ends with code 7.
+"""
+
+import gc
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+
+OUT, HOW = Path(sys.argv[1]).resolve(), sys.argv[2]
+WIDTH = 40
+
+
+class Net(nn.Module):
+    """A few layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(WIDTH, WIDTH) for _ in range(3))
+        self.head = nn.Linear(WIDTH, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return three numbers a row."""
+        for layer in self.layers:
+            x = layer(x).relu()
+        return self.head(x)
+
+
+class Loss(nn.Module):
+    """A model and what it is trained for, as trainers wrap models."""
+
+    def __init__(self, net: nn.Module) -> None:
+        super().__init__()
+        self.net = net
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the loss."""
+        return self.net(x).square().mean()
+
+
+def sharded(*, root: bool = True) -> Any:
+    """Return a model whose layers are sharded, and it too."""
+    net = Net()
+    for layer in net.layers:
+        fully_shard(layer)
+    return fully_shard(net) if root else net
+
+
+def train(model: nn.Module, loss: Callable[[torch.Tensor], torch.Tensor], steps: int = 6) -> None:
+    """Evaluate first, as trainers do, and then train."""
+    with torch.no_grad():
+        loss(torch.randn(4, WIDTH))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss(torch.randn(4, WIDTH)).backward()
+        optimizer.step()
+
+
+def exits() -> Iterator[nn.Module]:
+    """Train one model."""
+    net = sharded()
+    yield net
+    train(net, Loss(net))
+
+
+def several() -> Iterator[nn.Module]:
+    """Train two models by turns, one inside a wrapper, then one whose root is not sharded."""
+    first, second = sharded(), Loss(sharded())
+    yield first
+    yield second
+    for _ in range(3):
+        train(first, lambda x: first(x).square().mean(), 2)
+        train(second, second, 2)
+    bare = sharded(root=False)
+    yield bare
+    train(bare, lambda x: bare(x).square().mean())
+
+
+def traces_itself() -> Iterator[nn.Module]:
+    """Train a model that the script traces, and another one."""
+    import hooktrace
+
+    own, other = sharded(), sharded()
+    yield own
+    yield other
+    hooktrace.fsdp.trace(own, name="own")
+    train(own, Loss(own))
+    train(other, Loss(other))
+
+
+def of_fsdp1() -> Iterator[nn.Module]:
+    """Train models of the older kind."""
+    for _ in range(2):
+        net = FullyShardedDataParallel(Net(), device_id=torch.device("cpu"))
+        yield net
+        train(net, Loss(net), 2)
+
+
+def breaks() -> Iterator[nn.Module]:
+    """Train a model that hooktrace cannot trace."""
+    if "hooktrace" in sys.modules:
+        import hooktrace.fsdp.trace  # noqa: F401
+
+        sys.modules["hooktrace.fsdp.trace"].groups_of = None  # type: ignore[attr-defined]
+    yield from exits()
+
+
+def main() -> None:
+    """Train, and write what came of it."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    torch.manual_seed(0)
+    models = list(globals()[HOW]())
+    if dist.get_rank() == 0:
+        found = [p.detach() for model in models for p in model.parameters()]
+        local = [p.to_local() if hasattr(p, "to_local") else p for p in found]
+        OUT.write_bytes(torch.cat([p.flatten() for p in local]).numpy().tobytes())
+    dist.barrier()
+    del models
+    gc.collect()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
+    if HOW == "exits":
+        sys.exit(7)
