@@ -13,7 +13,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -180,6 +180,18 @@ class BucketSlot:
         )
 
 
+class Departure(NamedTuple):
+    """As the ``order``-th collective of ``step``, from 0, a rank made ``now``, not ``before``.
+
+    ``before`` is ``None`` where the step before had no more.
+    """
+
+    step: int
+    order: int
+    now: Unit
+    before: Unit | None
+
+
 class ModelState:
     """Where one model stands: its step, its generation and the slots of that generation.
 
@@ -187,7 +199,10 @@ class ModelState:
     """
 
     __slots__ = (
+        "beside",
         "ddp",
+        "departure",
+        "ended",
         "first_step",
         "generation",
         "hook",
@@ -226,6 +241,12 @@ class ModelState:
         self.sampling: Sampler | None = None
         self.sample_step = sys.maxsize
         """The next step at which ``sampling`` has anything to do."""
+        self.ended = (first_step - 1, 0)
+        """Of a sharded model: the last step that has ended, and how many collectives it had."""
+        self.beside: LastCall | None = None
+        """Of a sharded model: a collective that is under way and recorded when it is over."""
+        self.departure: Departure | None = None
+        """Of a sharded model: where it last made another collective than the step before had."""
 
     def enter(self, index: int) -> int:
         """Count the call of bucket ``index`` and return its step.
@@ -239,7 +260,10 @@ class ModelState:
 
     @property
     def position(self) -> tuple[int, int]:
-        """The step and the bucket of the last call that was counted.  Any thread may ask."""
+        """The step and the bucket of the last call that was counted.  Any thread may ask.
+
+        Of a sharded model a collective is known by how many of its step began before.
+        """
         passed = self.passed
         return (self.step, self.last_index) if passed is None else passed.position
 

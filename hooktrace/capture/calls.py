@@ -43,6 +43,10 @@ class GroupFacts(Protocol):
         """Names the group within the process."""
 
     @property
+    def members(self) -> tuple[int, int, int] | None:
+        """The ranks of the job that are in it, as first, end and stride; ``None``: not so."""
+
+    @property
     def workers(self) -> int:
         """How many collectives it executes at once, first in first out; 0 where unknown."""
 
@@ -139,6 +143,8 @@ class BucketCall:
     """There: all of the call is one collective, as torch runs it; nothing is before or after it."""
     exposed: int | None = None
     """There, of a unit: how long training waited for it, ns."""
+    order = 0
+    """There, of a unit: how many collectives of its step began before."""
     around_backward: tuple[DeviceEvent, ...] = ()
     """There, of a call that watches backward: its hook has returned, backward has ended."""
 

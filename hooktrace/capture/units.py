@@ -26,7 +26,7 @@ from torch.utils.checkpoint import CheckpointFunction
 from ..records import LayoutRecord, Options, Unit
 from ..records.bucket import UnitCollective
 from .backward import graph_task_id, queue_callback, watch
-from .buckets import BucketSlot, ModelState
+from .buckets import BucketSlot, Departure, ModelState
 from .calls import BucketCall, Collective, Recorder
 from .clocks import Clock
 from .device_call import DeviceCall
@@ -143,6 +143,9 @@ class ShardedModel:
         self._slots: dict[tuple[object, ...], BucketSlot] = {}
         self._turns: dict[_Place, int] = {}
         self._calls: list[BucketCall] = []
+        self._before: list[BucketCall] = []
+        """The calls of the step before, where all of them are known."""
+        self._departed = False
         self._passes: list[int] = []
         self._called: list[int] = []
         self._under_way = self._reduces = self._lacks = self._grows = self._announced = False
@@ -187,9 +190,13 @@ class ShardedModel:
         evaluates = self._called and self._evaluates
         if task == -1 and (evaluates or torch.is_inference_mode_enabled()):
             return False
+        state = self.state
+        state.beside = None
         if not self._under_way:
             self._under_way = True
-            self.state.step += 1
+            state.last_index = -1  # before the step: whoever reads both sees none that is not there
+            state.step += 1
+        state.last_index += 1
         if task != -1:
             self._watch(task)
         self._reduces |= collective != "all_gather"
@@ -222,11 +229,30 @@ class ShardedModel:
         if slot is None:
             kind = Unit(name=unit.name, collective=collective, phase=phase, turn=turn)
             slot = self._slots[key] = self._new_slot(unit, kind, payload)
-        self.state.last_index = slot.index
         new_call = DeviceCall if slot.has_events else BucketCall
         call = new_call(slot, self.state.step, ready, self._recorder)
+        call.order = self.state.last_index
         slot.last_call = call
         self._calls.append(call)
+        if not self._departed and self._before:
+            self._compare(slot, call.order)
+        return call
+
+    def _compare(self, slot: BucketSlot, order: int) -> None:
+        """Take note of the first collective of a step that is not the one of the step before."""
+        known = self._before
+        before = known[order].slot if order < len(known) else None
+        if before is not slot and slot.unit is not None:
+            self._departed = True
+            was = None if before is None else before.unit
+            if was != slot.unit:
+                self.state.departure = Departure(self.state.step, order, slot.unit, was)
+
+    def expect(self, slot: BucketSlot, ready: int) -> BucketCall:
+        """Return what stands for a collective while FSDP is in it, which is recorded afterwards."""
+        call = BucketCall(slot, self.state.step, ready, self._recorder)
+        call.order = self.state.last_index + 1
+        self.state.beside = call
         return call
 
     def _new_slot(self, info: UnitInfo, unit: Unit, payload: torch.Tensor) -> BucketSlot:
@@ -255,6 +281,10 @@ class ShardedModel:
         """End the step under way: its layout, where that is new, and its calls go to the ring."""
         calls, self._calls, self._turns, self._passes = self._calls, [], {}, []
         complete = self._is_whole() and not self._lacks
+        if self._under_way:
+            self.state.ended = self.state.step, self.state.last_index + 1
+            self._before = calls if complete else []
+        self.state.beside, self._departed = None, False
         self._under_way = self._reduces = self._lacks = False
         if self._grows:
             self._announce()

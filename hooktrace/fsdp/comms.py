@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
+from ..capture.buckets import BucketSlot
 from ..capture.calls import NOT_YET, BucketCall, Collective, StampFailure
 from ..capture.device_events import DeviceEvent, has_events
 from ..capture.units import Known, ShardedModel, UnitInfo
@@ -87,6 +88,12 @@ class Stamps:
             self._model.miss()
             self._model.end_step()
             raise
+
+    def expect(self, slot: BucketSlot, ready: int, group: dist.ProcessGroup) -> None:
+        """Have it known that FSDP is in a collective of its own, as in the last one of a slot."""
+        call = self._model.expect(slot, ready)
+        info = group_info(group, slot.device_type)
+        call.issued(Known(Collective("all_reduce", slot.gradient_bytes, slot.torch_dtype, info)))
 
     @staticmethod
     def end(call: BucketCall | None) -> None:
@@ -259,12 +266,21 @@ class ReplicaReduction:
     It begins when the unit's reduce-scatter is over, and has ended when FSDP calls the hook that
     this is; what is between them is at most a few additions more.  Over one rank there is no
     reduce-scatter: it then begins where FSDP has the memory for it, and a copy is between them.
+    ``is_due``: whether FSDP will reduce now, and call this then.
     """
 
-    def __init__(self, theirs: AllReduceHook | None, stamps: Stamps, group: Any) -> None:
+    def __init__(
+        self,
+        theirs: AllReduceHook | None,
+        stamps: Stamps,
+        group: Any,
+        is_due: Callable[[Any], bool],
+    ) -> None:
         self.theirs = theirs
         self._stamps = stamps
         self._group = group
+        self._is_due = is_due
+        self._slot: BucketSlot | None = None
         self._began: int | None = None
         self._event: DeviceEvent | None = None
 
@@ -283,6 +299,8 @@ class ReplicaReduction:
             if has_events(device):
                 self._event = self._stamps.pool.record(device)
             self._began = self._stamps.clock()
+            if self._slot is not None and self._is_due(self):
+                self._stamps.expect(self._slot, self._began, self._group)
         except Exception:  # of a clock, a device: this all-reduce is not recorded
             self._began = None
 
@@ -297,6 +315,7 @@ class ReplicaReduction:
                 self._stamps.pool.give(reduced.device, now)
             plainly(call, "all_reduce", reduced, self._group)
             ended(call)
+            self._slot = call.slot
         if self.theirs is not None:
             self.theirs(reduced)
 

@@ -57,6 +57,15 @@ class ParameterGroup:
     def all_reduce_hook(self, hook: AllReduceHook | None) -> None:
         self._group._all_reduce_hook = hook
 
+    def will_call(self, hook: AllReduceHook) -> bool:
+        """Return whether the next gradients are reduced over replicas, and given to ``hook`` then.
+
+        ``set_requires_all_reduce(False)`` keeps them, and another hook may have been set.
+        """
+        return bool(getattr(self._group, "all_reduce_grads", False)) and (
+            self._group._all_reduce_hook is hook
+        )
+
     @property
     def replicas(self) -> Any:
         """The process group that its gradients are all-reduced over; ``None`` without replicas."""

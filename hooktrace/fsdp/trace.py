@@ -177,7 +177,9 @@ class _TracedUnit:
         self._reduction: ReplicaReduction | None = None
         over = None
         if group.replicas is not None:
-            self._reduction = ReplicaReduction(group.all_reduce_hook, stamps, group.replicas)
+            self._reduction = ReplicaReduction(
+                group.all_reduce_hook, stamps, group.replicas, group.will_call
+            )
             group.all_reduce_hook, over = self._reduction, self._reduction.begins
         self._gather = TracedAllGather(group.all_gather, stamps, hooks.all_gather)
         self._scatter = TracedReduceScatter(

@@ -35,6 +35,8 @@ class HangRecord(Record, frozen=True, kw_only=True, tag="hang", rename={"kind": 
     ``kind``: one of ``HANGS``, called ``name`` in files.  ``hang``: numbers the hangs of a run;
     a record with ``ended_after_ns`` says of an earlier one of that number that it is over.
     ``model``, ``step``, ``bucket``: of the call that waits longest; bucket -1 where none does.
+    ``unit``: of a sharded model, which collective of which unit that is, as people read it; its
+    bucket is numbered as in the layout of one of the ranks that wait.
     ``ranks``: those that are waited for; empty where that is not known.  ``waiting``: those that
     wait.  ``since_ns``: when that call began, in the clock of the rank that recorded this,
     and ``since_wall_ns`` since the Unix epoch.  ``rank``: who recorded it.
@@ -54,14 +56,32 @@ class HangRecord(Record, frozen=True, kw_only=True, tag="hang", rename={"kind": 
     rank: Count
     stacks: tuple[RankStacks, ...] = ()
     ended_after_ns: Ns | None = None
+    unit: str = ""
+
+
+def called(bucket: int, unit: str) -> str:
+    """Return what people call a bucket, or a sharded model's collective.
+
+    >>> called(3, ""), called(3, "blocks.2 all-gather (forward)")
+    ('bucket 3', 'blocks.2 all-gather (forward)')
+    """
+    return unit or f"bucket {bucket}"
 
 
 class HangKind(NamedTuple):
-    """One kind: ``sentence`` says what is the case, ``remedy`` what to do."""
+    """One kind: ``sentence`` says what is the case, ``remedy`` what to do.
+
+    ``sharded``: what to do where the model is sharded by FSDP2, if that is something else.
+    """
 
     name: str
     sentence: str
     remedy: str
+    sharded: str = ""
+
+    def remedy_of(self, unit: str) -> str:
+        """Return what to do about a hang in a bucket, or in a sharded model's ``unit``."""
+        return self.sharded if unit and self.sharded else self.remedy
 
 
 _KINDS = (
@@ -100,6 +120,8 @@ _KINDS = (
         "different_collectives",
         "The ranks are in different collectives",
         "issue the same collectives in the same order on all ranks",
+        "have all ranks run the same modules in the same order, as many micro-steps, and the same "
+        "set_requires_gradient_sync and set_requires_all_reduce",
     ),
     HangKind(
         "different_order",
@@ -110,6 +132,7 @@ _KINDS = (
         "uneven_inputs",
         "A rank has no more inputs, and the others wait for its gradients",
         "wrap the loop in ddp.join(), or give all ranks as many batches",
+        "give all ranks as many batches",
     ),
     HangKind(
         "waits_in_callback",

@@ -116,3 +116,13 @@ def _told(runs: list[list[int]], parts: int) -> int:
     """Return how many ranks the first ``parts`` of a list tell."""
     sizes = [size for run in runs for size in ([len(run)] if len(run) > 2 else [1] * len(run))]
     return sum(sizes[:parts])
+
+
+def ordinal(number: int) -> str:
+    """Return a place in a row: "1st", "12th".
+
+    >>> ordinal(1), ordinal(12), ordinal(23)
+    ('1st', '12th', '23rd')
+    """
+    teens = number % 100 in {11, 12, 13}
+    return f"{number}{'th' if teens else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"

@@ -27,6 +27,23 @@ class GroupInfo:
 
     __slots__ = ("_ref", "backend", "device_type", "key", "size", "workers")
 
+    @property
+    def members(self) -> tuple[int, int, int] | None:
+        """The group's ranks in the job, as ``range`` takes them; ``None`` where they are no range.
+
+        Those of a device mesh always are one.
+        """
+        group = self._ref()
+        try:
+            ranks = [] if group is None else dist.get_process_group_ranks(group)
+        except Exception:  # of a group that was destroyed
+            ranks = []
+        if not ranks:
+            return None
+        stride = ranks[1] - ranks[0] if len(ranks) > 1 else 1
+        found = (ranks[0], ranks[-1] + 1, stride)
+        return found if stride > 0 and ranks == list(range(*found)) else None
+
     _keys = itertools.count()
 
     def __init__(self, group: dist.ProcessGroup, device_type: str) -> None:

@@ -163,7 +163,7 @@ def _where(status: ModelStatus) -> str:
     if oldest is None or oldest.age_ns < _LONG_NS:
         return text
     what = f"{oldest.stage} {oldest.collective}".rstrip()
-    return f"{text}, bucket {oldest.bucket} in {what} for {seconds(oldest.age_ns)}"
+    return f"{text}, {oldest.name} in {what} for {seconds(oldest.age_ns)}"
 
 
 def _sampler_of(model: ModelState) -> StepSampler:

@@ -138,9 +138,9 @@ def dump_text(record: HangRecord, models: list[ModelState], now_ns: int) -> str:
     """Return what this rank knows: the sentence, its calls, torch's collectives, its stacks."""
     lines = [record.message, ""]
     for model in look(models, now_ns):
-        lines.append(f"{model.model}: step {model.step}, bucket {model.bucket}")
+        lines.append(f"{model.model}: step {model.step}, {model.name}")
         lines += [
-            f"  bucket {call.bucket} of step {call.step} for {call.age_ns / 1e9:.1f} s: "
+            f"  {call.name} of step {call.step} for {call.age_ns / 1e9:.1f} s: "
             f"{call.stage} {call.collective}".rstrip()
             for call in model.in_flight
         ]

@@ -11,6 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from hooktrace.capture import units
 from hooktrace.capture.backward import queue_callback
 from hooktrace.capture.buckets import ModelState
+from hooktrace.capture.calls import BucketCall
 from hooktrace.capture.device_events import EventPool
 from hooktrace.capture.units import ShardedModel, SurplusCall, UnitInfo, UnitStep
 from hooktrace.records import LayoutRecord
@@ -284,3 +285,55 @@ def test_a_model_that_lost_a_unit_has_no_complete_steps(sink: Sink) -> None:
     for whole[0] in (True, False):
         backward(lambda: call(model, "reduce_scatter"))
     assert [step.complete for step in sink.steps()] == [True, False]
+
+
+def test_positions_count_the_collectives_of_a_step(model: ShardedModel) -> None:
+    """Whether they are recorded or not; a slot's index tells no order."""
+    call(model, "all_gather")
+    assert model.takes(UNIT, "all_gather")
+    backward(lambda: call(model, "reduce_scatter"))
+    assert (model.state.position, model.state.ended) == ((0, 2), (0, 3))
+    last = [slot.last_call for slot in model.state.slots.values()]
+    assert [one.order for one in last if isinstance(one, BucketCall)] == [0, 2]
+    call(model, "all_gather")
+    assert (model.state.position, model.state.ended) == ((1, 0), (0, 3))
+
+
+def test_where_a_step_leaves_the_way_of_the_one_before(model: ShardedModel) -> None:
+    """The first collective that is another one."""
+
+    def step(*gathers: int) -> None:
+        for numel in gathers:
+            call(model, "all_gather", numel)
+        backward(lambda: call(model, "reduce_scatter"))
+
+    step(4, 4)
+    step(4, 4)
+    assert model.state.departure is None
+    step(4)
+    found = model.state.departure
+    assert found is not None
+    assert (found.step, found.order) == (2, 1)
+    assert str(found.now) == "block reduce-scatter (backward)"
+    assert str(found.before) == "block all-gather (forward) #2"
+    step(8)  # of another size, and the same one
+    assert model.state.departure is found
+
+
+def test_what_is_recorded_afterwards_is_known_while_it_lasts(model: ShardedModel) -> None:
+    """As an all-reduce that FSDP itself issues, until it or another one is recorded."""
+    backward(lambda: call(model, "reduce_scatter"))
+    (slot,) = model.state.slots.values()
+    expected = []
+
+    def reduces() -> None:
+        call(model, "reduce_scatter")
+        expected.append(model.expect(slot, 5))
+        assert model.state.beside is expected[0]
+        call(model, "all_reduce")
+        assert model.state.beside is None
+        model.expect(slot, 5)
+
+    backward(reduces)
+    assert (expected[0].step, expected[0].order) == (1, 1)
+    assert model.state.beside is None

@@ -111,7 +111,7 @@ def test_replicas_are_reduced_from_the_scatter_s_end() -> None:
         stamps = Stamps(steps, UnitInfo("block", (("weight", (8, 8)),)), tracer)
         group = dist.group.WORLD
         assert group is not None
-        reduction = ReplicaReduction(None, stamps, group)
+        reduction = ReplicaReduction(None, stamps, group, lambda _: False)
         scatter = TracedReduceScatter(DefaultReduceScatter(), stamps, reduction.begins)
         part, whole = torch.empty(16, device="cuda"), torch.empty(64, device="cuda")
 

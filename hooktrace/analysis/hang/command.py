@@ -91,7 +91,7 @@ def _content(hang: Hang) -> dict[str, object]:
     return {
         **record,
         "sentence": hang.sentence,
-        "remedy": hang_kind(hang.record.kind).remedy,
+        "remedy": hang_kind(hang.record.kind).remedy_of(hang.record.unit),
         "ended": hang.end is not None,
         "ended_after_ns": hang.took_ns,
         "went_on": hang.went_on,

@@ -49,7 +49,7 @@ def _last_of(paths: list[Path]) -> EarlierHang | None:
     path, last = records[-1]
     over = last.ended_after_ns is not None
     said = next((r for _, r in reversed(records) if r.ended_after_ns is None), last)
-    remedy = hang_kind(said.kind).remedy
+    remedy = hang_kind(said.kind).remedy_of(said.unit)
     sentence = said.message.partition("\n")[0].removesuffix(f"; {remedy}")
     return EarlierHang(path.name, sentence, said.since_wall_ns, over)
 

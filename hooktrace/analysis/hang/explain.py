@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ...records.hang import hang_kind
+from ...records.hang import called, hang_kind
 from ...records.units import named_ranks
 from ..timeline import Hang
 from .earlier import EarlierHang
@@ -24,15 +24,15 @@ def hang_lines(hang: Hang, ends: Sequence[RankEnd], *, stacks: bool = False) -> 
     record, kind = hang.record, hang_kind(hang.record.kind)
     yield hang.sentence
     where = [record.model, record.hook, f"step {record.step}"]
-    where += [f"bucket {record.bucket}"] if record.bucket >= 0 else []
+    where += [called(record.bucket, record.unit)] if record.bucket >= 0 else []
     yield _row("what", f"{kind.sentence} ({record.kind})")
     yield _row("where", ", ".join(filter(None, where)))
     yield _row("waits", named_ranks(record.waiting) if record.waiting else "nobody known")
     yield _row("for", named_ranks(record.ranks) if record.ranks else "not known")
     yield _row("since", _time(record.since_wall_ns))
     yield _row("ended", hang.outcome)
-    if kind.remedy:
-        yield _row("remedy", kind.remedy)
+    if remedy := kind.remedy_of(record.unit):
+        yield _row("remedy", remedy)
     yield _row("recorded", f"in the {_files(hang.ranks)}")
     for end in ends:
         if end.rank not in hang.ranks:

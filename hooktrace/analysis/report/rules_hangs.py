@@ -29,6 +29,7 @@ def hang_facts(hangs: Sequence[Hang], models: Collection[str]) -> tuple[HangFact
             went_on=one.went_on,
             outcome=one.outcome,
             recorded_by=one.ranks,
+            unit=one.record.unit,
         )
         for one in hangs
         if one.record.model in models
@@ -55,7 +56,7 @@ def hang_findings(hangs: Sequence[HangFacts], steps: int) -> Iterator[Finding]:
             steps=(one.step,),
             gain_ns=None if took is None else took / steps,
             evidence=tuple(_evidence(one)),
-            remedy=_closed(kind.remedy),
+            remedy=_closed(kind.remedy_of(one.unit)),
             is_wrong=not one.went_on,
             is_kept=True,
             severity="warn" if one.went_on else "fail",

@@ -45,7 +45,7 @@ class Hang:
     @property
     def sentence(self) -> str:
         """What was the case, in one line, without the remedy that holds for all of its kind."""
-        remedy = hang_kind(self.record.kind).remedy
+        remedy = hang_kind(self.record.kind).remedy_of(self.record.unit)
         return _first_line(self.record.message).removesuffix(f"; {remedy}")
 
     @property

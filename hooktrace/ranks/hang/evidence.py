@@ -213,7 +213,8 @@ _DOING = (
 """What a frame of a library says of what its thread does: file, or folder, and functions."""
 
 _COLLECTIVES = {
-    *("all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_to_all"),
+    *("all_gather", "all_gather_into_tensor", "all_gather_object", "all_gather_single"),
+    *("all_reduce", "all_to_all", "reduce_scatter_single"),
     *("all_to_all_single", "barrier", "broadcast", "broadcast_object_list", "gather"),
     *("gather_object", "monitored_barrier", "new_group", "recv", "recv_object_list", "reduce"),
     *("reduce_scatter", "reduce_scatter_tensor", "scatter", "scatter_object_list", "send"),

@@ -34,6 +34,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     age_ns: int
     message: str
     excused: bool = False
+    unit: str = ""
+    order: int = -1
+    """Of a sharded model, as ``CallInFlight`` has them."""
 
     def is_due(self, threshold_ns: int) -> bool:
         """Return whether it is to be told; what may take long, only after ten times as long.
@@ -48,7 +51,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     @property
     def what(self) -> tuple[str, int, int]:
         """The call: a hang is the same one as long as this is."""
-        return self.model, self.step, self.bucket
+        return self.model, self.step, self.order if self.unit else self.bucket
 
 
 def conclude(
@@ -59,8 +62,9 @@ def conclude(
     models = {model.model for status in view.everyone.values() for model in status.models}
     ages = [view.call(rank).age_ns for rank in view.waiting]
     waited = msgspec.structs.replace(front, age_ns=max([front.age_ns, *ages]))
-    sentence = opening(waited, view.waiting, len(models) > 1) + text
-    remedy = hang_kind(kind).remedy
+    there = [rank for rank in view.waiting if rank not in view.mismatched]
+    sentence = opening(waited, there, len(models) > 1) + text
+    remedy = hang_kind(kind).remedy_of(front.unit)
     return Finding(
         kind=kind,
         model=front.model,
@@ -72,4 +76,6 @@ def conclude(
         age_ns=waited.age_ns,
         message=f"{sentence}; {remedy}",
         excused=excused,
+        unit=front.unit,
+        order=front.order,
     )

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from ...records.hang import RankStacks
+from ...records.hang import RankStacks, called
 from ...records.units import named_ranks
 from .diagnosis import diagnose
 from .finding import Finding
@@ -254,7 +254,9 @@ def over(notice: HangNotice, told: float, error: str = "") -> HangNotice:
 def _ended(notice: HangNotice, after_ns: int, error: str) -> str:
     """Return what is said of a hang that is over."""
     found = notice.finding
-    what = f"bucket {found.bucket} of step {found.step}" if found.bucket >= 0 else "a collective"
+    what = "a collective"
+    if found.bucket >= 0:
+        what = f"{called(found.bucket, found.unit)} of step {found.step}"
     whom = f", which had waited for {named_ranks(found.ranks)}" if found.ranks else ""
     if error:
         return f"{what}{whom + ',' if whom else ''} failed after {seconds(after_ns)}: {error}"

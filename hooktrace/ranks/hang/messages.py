@@ -82,4 +82,5 @@ class HangNotice(msgspec.Struct, frozen=True, gc=False):
             rank=rank,
             stacks=self.stacks,
             ended_after_ns=self.ended_after_ns,
+            unit=found.unit,
         )

@@ -11,14 +11,17 @@ from typing import NamedTuple
 from ...records.units import named_ranks
 from .evidence import ThreadStack
 from .finding import Finding, conclude
-from .sentences import at, each, lag
-from .status import RankStatus
+from .sentences import at, each, ended_step, lag
+from .status import ModelStatus, RankStatus
 from .view import View
 
 _UNFINISHED = "Expected to have finished reduction in the prior iteration"
 """How torch's DDP says, in the forward pass, that a bucket never came."""
 
-_ORDER = ("missing_bucket", "raised", "lock", "uneven_inputs", "busy", "elsewhere", "other_model")
+_ORDER = (
+    *("missing_bucket", "different_collectives", "raised", "lock", "uneven_inputs", "busy"),
+    *("elsewhere", "other_model"),
+)
 """Reasons, the one that tells most first: who waits itself is not what others wait for in the end.
 """
 
@@ -89,6 +92,8 @@ def _went_on(one: _Missing) -> Reason | None:
     model = one.now.model(one.view.front.model)
     if model is None:
         return None
+    if model.unit:
+        return _ended_step(one, model)
     was = None if one.before is None else one.before.main
     in_backward = "backward" in one.main.doing or was is None or "backward" in was.doing
     partial = model.step == one.view.front.step and 0 <= model.bucket < one.view.front.bucket
@@ -97,6 +102,14 @@ def _went_on(one: _Missing) -> Reason | None:
         text = f"has had {had} in step {model.step} and went on: it is {one.place}"
         return Reason("missing_bucket", text)
     return None
+
+
+def _ended_step(one: _Missing, model: ModelStatus) -> Reason | None:
+    """Its step of a sharded model has ended, with fewer collectives."""
+    front = one.view.front
+    if model.ended_step != front.step or model.ended_calls > front.order:
+        return None
+    return Reason("different_collectives", f"{ended_step(model)} and went on: it is {one.place}")
 
 
 def _raised(one: _Missing) -> Reason | None:
@@ -130,7 +143,7 @@ def _in_other_model(one: _Missing) -> Reason | None:
     if not others or "backward" not in one.main.doing:
         return None
     call = others[0]
-    text = f"waits in bucket {call.bucket} of step {call.step} of {call.model}"
+    text = f"waits in {call.name} of step {call.step} of {call.model}"
     return Reason("other_model", text)
 
 

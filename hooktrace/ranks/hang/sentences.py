@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from ...records.units import named_ranks
-from .status import CallInFlight, RankStatus, SilentRank
+from .status import CallInFlight, ModelStatus, RankStatus, SilentRank
 
 _MOST_LISTED = 4
 """Ranks of which each is told where it is; of more, how many."""
@@ -30,7 +30,7 @@ def opening(front: CallInFlight, waiting: Iterable[int], names_model: bool) -> s
     """Return what waits, for how long and where."""
     model = f" of {front.model}" if names_model else ""
     return (
-        f"bucket {front.bucket} of step {front.step}{model} has waited {seconds(front.age_ns)} "
+        f"{front.name} of step {front.step}{model} has waited {seconds(front.age_ns)} "
         f"on {named_ranks(waiting)}"
     )
 
@@ -72,9 +72,24 @@ def lag(status: RankStatus, front: CallInFlight) -> str:
     model = status.model(front.model)
     if model is None or model.step < 0:
         return ""
-    steps, buckets = front.step - model.step, front.bucket - model.bucket
-    count, what = (steps, "step") if steps else (buckets, "bucket")
+    (step, at), (own_step, own) = front.position, model.position
+    what = "collective" if front.unit else "bucket"
+    count, what = (step - own_step, "step") if step != own_step else (at - own, what)
     return f", {count} {what}{'' if count == 1 else 's'} behind"
+
+
+def ended_step(model: ModelStatus) -> str:
+    """Return with how many collectives a rank has ended its last step of a sharded model.
+
+    Which ones it had not, that it had in the step before: the first two by name.
+    """
+    count, missing = model.ended_calls, model.left_out
+    named = " and ".join(missing[:2]) + (" and others" if len(missing) > 2 else "")
+    without = f", without {named}, which its step before had," if missing else ""
+    return (
+        f"has ended step {model.ended_step} with {count} "
+        f"collective{'' if count == 1 else 's'}{without}"
+    )
 
 
 def process(silent: SilentRank) -> str:

@@ -120,7 +120,9 @@ class HangService:
         if news is not None:
             self._channel.report(SUSPICION, _encode(news))
         # What the hub tells of it from now on comes too late for this tracer.
-        if told is not None and went_on(user.model_states(), *told[0].finding.what):
+        found = None if told is None else told[0].finding
+        what = None if found is None else (found.model, found.step, found.bucket, found.unit)
+        if told is not None and what is not None and went_on(user.model_states(), *what):
             self._hear_of(user, over(*told))
 
     def close(self) -> None:

@@ -16,9 +16,11 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from ...capture.buckets import ModelState
+from ...capture.buckets import Departure, ModelState
 from ...capture.calls import NOT_YET, BucketCall
 from ...capture.device_events import relax_capture_mode
+from ...records.hang import called
+from ...records.units import ordinal
 from .collectives import PendingCollective, collectives
 from .evidence import ThreadStack, main_stack, stacks
 
@@ -27,6 +29,7 @@ _MOST_CALLS = 16
 """Of a model: the lowest buckets that are in flight, of which the first one tells most."""
 _MOST_BUCKETS = 256
 _MOST_CALLBACKS = 8
+_MOST_LEFT_OUT = 8
 
 
 class CallInFlight(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -39,6 +42,10 @@ class CallInFlight(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     looks at the result; ``device`` where the host has issued all of it.
     ``collective``, ``wire_bytes``, ``group_size``: of the one on the wire; "" and 0 where none is
     known.  ``rounds``: collectives that have arrived.  ``age_ns``: since DDP called the hook.
+
+    Of a sharded model ``unit`` says which collective it is, ``order`` how many of its step began
+    before, and ``members`` which ranks of the job are in its group, as ``range`` takes them.  Its
+    buckets are numbered as each rank met them, which tells no order.
     """
 
     model: str
@@ -51,16 +58,24 @@ class CallInFlight(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     collective: str = ""
     wire_bytes: int = 0
     group_size: int = 0
+    unit: str = ""
+    order: int = -1
+    members: tuple[int, int, int] | None = None
 
     @property
     def place(self) -> tuple[str, int, int]:
-        """The model, step and bucket: the same on all ranks that are in this call."""
-        return self.model, self.step, self.bucket
+        """The model, and the position: the same on all ranks that are in this call."""
+        return self.model, *self.position
 
     @property
     def position(self) -> tuple[int, int]:
-        """The step and the bucket."""
-        return self.step, self.bucket
+        """The step, and the bucket or how many collectives of the step began before."""
+        return self.step, self.order if self.unit else self.bucket
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return called(self.bucket, self.unit)
 
 
 class ModelStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -70,6 +85,11 @@ class ModelStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     current generation, as far as it was seen.  ``finished``: buckets of that step whose results are
     there, with how many collectives were seen of each; -1 for an opaque hook.
     ``last_call_age_ns``: since the last call; ``None`` before the first.
+
+    Of a sharded model ``unit`` is the last call's, and ``order`` how many collectives of the step
+    began before it; ``ended_step`` is the last step that has ended, ``ended_calls`` how many it
+    had, and ``left_out`` which ones, of those that the step before it had, it had not.
+    ``departure``: the first collective of the step that is not the one of the step before, as text.
     """
 
     model: str
@@ -80,11 +100,22 @@ class ModelStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     in_flight: tuple[CallInFlight, ...] = ()
     finished: tuple[tuple[int, int], ...] = ()
     last_call_age_ns: int | None = None
+    unit: str = ""
+    order: int = -1
+    ended_step: int = -1
+    ended_calls: int = 0
+    left_out: tuple[str, ...] = ()
+    departure: str = ""
 
     @property
     def position(self) -> tuple[int, int]:
-        """The step and the bucket of the last call."""
-        return self.step, self.bucket
+        """The step of the last call, and its bucket or how many of the step began before."""
+        return self.step, self.order if self.unit else self.bucket
+
+    @property
+    def name(self) -> str:
+        """What people call the last call."""
+        return called(self.bucket, self.unit)
 
 
 class RankStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -189,7 +220,7 @@ def training_threads(models: Iterable[ModelState]) -> list[int]:
 
 def _calls(model: ModelState) -> list[BucketCall]:
     slots = [slot.last_call for slot in list(model.slots.values())]
-    return [call for call in slots if isinstance(call, BucketCall)]
+    return [call for call in (*slots, model.beside) if isinstance(call, BucketCall)]
 
 
 def _is_awaited(call: BucketCall) -> bool:
@@ -213,10 +244,12 @@ def _is_on_device(call: BucketCall) -> bool:
 
 
 def _of_model(model: ModelState, now_ns: int) -> ModelStatus:
-    calls = sorted(_calls(model), key=lambda call: (call.step, call.slot.index))
+    calls = sorted(_calls(model), key=_place_of)
     waiting = [call for call in calls if _is_awaited(call)]
     has_turn = any(call.started is not None for call in waiting)
-    last = max(calls, key=lambda call: (call.step, call.slot.index), default=None)
+    last = calls[-1] if calls else None
+    if last is not None and last.slot.unit is not None:
+        return _of_sharded(model, calls, waiting, now_ns)
     step, bucket = _position(model, last)
     finished = [call for call in calls if call not in waiting and call.step == step]
     return ModelStatus(
@@ -232,6 +265,41 @@ def _of_model(model: ModelState, now_ns: int) -> ModelStatus:
         ),
         last_call_age_ns=None if last is None else now_ns - last.ready,
     )
+
+
+def _place_of(call: BucketCall) -> tuple[int, int]:
+    slot = call.slot
+    return call.step, slot.index if slot.unit is None else call.order
+
+
+def _of_sharded(
+    model: ModelState, calls: list[BucketCall], waiting: list[BucketCall], now_ns: int
+) -> ModelStatus:
+    """Return where a sharded model stands; its last call may not have been recorded."""
+    last, (step, order), (ended, count) = calls[-1], model.position, model.ended
+    left_out = [call for call in calls if call.step == ended - 1]
+    return ModelStatus(
+        model=model.name,
+        hook=model.hook,
+        step=step,
+        bucket=last.slot.index,
+        bucket_count=len(model.slots),
+        in_flight=tuple(_in_flight(call, False, now_ns) for call in waiting[:_MOST_CALLS]),
+        last_call_age_ns=now_ns - last.ready,
+        unit=str(last.slot.unit),
+        order=order,
+        ended_step=ended,
+        ended_calls=count,
+        left_out=tuple(str(call.slot.unit) for call in left_out[:_MOST_LEFT_OUT]),
+        departure=_departed(model.departure, step),
+    )
+
+
+def _departed(found: Departure | None, step: int) -> str:
+    if found is None or found.step != step:
+        return ""
+    before = "nothing more" if found.before is None else f"{found.before}"
+    return f"as the {ordinal(found.order + 1)} {found.now}, where step {step - 1} had {before}"
 
 
 def _position(model: ModelState, last: BucketCall | None) -> tuple[int, int]:
@@ -264,6 +332,9 @@ def _in_flight(call: BucketCall, has_turn: bool, now_ns: int) -> CallInFlight:
         collective="" if known is None else known.kind,
         wire_bytes=0 if known is None else known.wire_bytes,
         group_size=0 if known is None else known.group.size,
+        unit="" if call.slot.unit is None else str(call.slot.unit),
+        order=call.order,
+        members=None if known is None or call.slot.unit is None else known.group.members,
     )
 
 

@@ -11,12 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...records.units import named_ranks
+from ...records.units import named_ranks, ordinal
 from .finding import Finding, conclude
 from .issued import Comparison, compare
-from .sentences import at, each
-from .status import CallInFlight, RankStatus
+from .sentences import at, each, ended_step
+from .status import CallInFlight, ModelStatus, RankStatus
 from .view import View
+
+_PAST = {False: "had its result", True: "went past that place of the step"}
+"""Said of ranks that are past a bucket, or past a sharded model's collective: what these met there
+may have been another one."""
+
+_MOST_TOLD = 2
+"""Ranks of which it is said where their step is another one than the step before."""
 
 _OWN_CODE = ("hook", "compress", "decompress")
 """Stages in which the hook's own code runs."""
@@ -72,6 +79,66 @@ def _counts_differ(view: View) -> Finding | None:
 
 def _count(number: int) -> str:
     return f"{number or 'no'} collective{'' if number == 1 else 's'}"
+
+
+def _other_units(view: View) -> Finding | None:
+    """Of a sharded model, at the same place of the step some ranks are in another collective."""
+    others: dict[str, list[int]] = {}
+    for rank, call in view.mismatched.items():
+        others.setdefault(call.name, []).append(rank)
+    if not others:
+        return None
+    number = ordinal(view.front.order + 1)
+    said = ", ".join(
+        f"{named_ranks(who)} {'is' if len(who) == 1 else 'are'} in {name}"
+        for name, who in others.items()
+    )
+    text = f", while {said}: as the {number} collective of the step these do not match"
+    return conclude(view, "different_collectives", _fewest(view, others), text + _departures(view))
+
+
+def _departures(view: View) -> str:
+    """Return which ranks do not make the collectives of their step before; "" where all do that."""
+    model = view.front.model
+    made = {rank: s.model(model) for rank, s in view.everyone.items()}
+    found = {
+        rank: m.departure
+        for rank, m in made.items()
+        if m is not None and m.departure and m.step == view.front.step
+    }
+    if not 0 < len(found) < len(made):
+        return ""
+    return "".join(f"; rank {rank} made {text}" for rank, text in list(found.items())[:_MOST_TOLD])
+
+
+def _fewest(view: View, others: dict[str, list[int]]) -> list[int]:
+    """Return who is in a collective that the fewest are in; nobody where there are two of these."""
+    there = [rank for rank in view.waiting if rank not in view.mismatched]
+    first, second, *_ = sorted([there, *others.values()], key=len)
+    return first if len(first) < len(second) else []
+
+
+def _ended_without(view: View) -> Finding | None:
+    """Of a sharded model, some ranks are past the step, which they ended with fewer collectives."""
+    front = view.front
+    models = {rank: status.model(front.model) for rank, status in view.past.items()}
+    fewer = {
+        rank: model
+        for rank, model in models.items()
+        if model is not None
+        and model.unit
+        and model.ended_step == front.step
+        and model.ended_calls <= front.order
+    }
+    if not fewer:
+        return None
+    text = each(list(fewer), lambda rank: _went_on(fewer[rank]))
+    return conclude(view, "different_collectives", list(fewer), text)
+
+
+def _went_on(model: ModelStatus) -> str:
+    now = f"{'in' if model.in_flight else 'past'} {model.name} of step {model.step}"
+    return f"{ended_step(model)} and is {now}"
 
 
 def _other_collectives(view: View) -> Finding | None:
@@ -141,6 +208,9 @@ def _told_by_torch(view: View) -> Finding | None:
     kind = {"different": "different_collectives", "not_issued": "some_ranks_only"}
     if found.verdict not in kind:
         return None
+    if view.front.unit:  # a hook of which some ranks leave a part out is a matter of DDP's
+        text = f": {found.text}{_departures(view)}"
+        return conclude(view, "different_collectives", found.ranks, text)
     return conclude(view, kind[found.verdict], found.ranks, f": {found.text}")
 
 
@@ -170,7 +240,7 @@ def _why(view: View, found: Comparison | None) -> str:
             return f"{found.text}, completed on {named_ranks(found.ranks)} and does not here"
         return f"all have issued the same, {found.text}, and it does not complete"
     if front.stage == "wire":
-        more = f", {named_ranks(view.past)} had its result" if view.past else ""
+        more = f", {named_ranks(view.past)} {_PAST[bool(front.unit)]}" if view.past else ""
         return f"all have issued {front.collective or 'a collective'}, it does not complete{more}"
     if found is None:
         return "the hook is opaque, and torch does not tell which collectives it waits for"
@@ -180,6 +250,8 @@ def _why(view: View, found: Comparison | None) -> str:
 _RULES: tuple[Callable[[View], Finding | None], ...] = (
     _looked_at,
     _counts_differ,
+    _other_units,
+    _ended_without,
     _other_collectives,
     _in_own_code,
     _told_by_torch,

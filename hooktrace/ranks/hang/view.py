@@ -29,7 +29,8 @@ class View:
 
     ``waiting``: are in it.  ``past``: had its result and went on.  ``behind``: have not come to it,
     among them those that know nothing of the model.  ``silent``: did not answer.  A rank that has
-    no such model where all ranks of the call's group are known has no part in it.
+    no such model where all ranks of the call's group are known has no part in it, and neither has
+    one that is known not to be in that group.
     """
 
     def __init__(self, front: CallInFlight, first: Round, last: Round, world_size: int) -> None:
@@ -40,13 +41,15 @@ class View:
         self.waiting: dict[int, RankStatus] = {}
         self.past: dict[int, RankStatus] = {}
         self.behind: dict[int, RankStatus] = {}
-        knowing = sum(s.model(front.model) is not None for s in last.statuses.values())
+        members = range(world_size) if front.members is None else range(*front.members)
+        answered = {rank: last.statuses[rank] for rank in members if rank in last.statuses}
+        knowing = sum(s.model(front.model) is not None for s in answered.values())
         self._is_whole = 0 < front.group_size <= knowing
-        for rank, status in sorted(last.statuses.items()):
+        for rank, status in answered.items():
             self._place(rank, status)
-        missing = set(range(world_size)) - set(last.statuses)
-        unheard = {rank: SilentRank(rank=rank) for rank in sorted(missing)}
-        self.silent = {} if self._is_whole else {**unheard, **last.silent}
+        missing = [rank for rank in members if rank not in last.statuses]
+        unheard = {rank: last.silent.get(rank, SilentRank(rank=rank)) for rank in missing}
+        self.silent = {} if self._is_whole else unheard
 
     def _place(self, rank: int, status: RankStatus) -> None:
         model = status.model(self.front.model)
@@ -64,6 +67,12 @@ class View:
         """Return a waiting rank's part of the front."""
         calls = self.waiting[rank].in_flight
         return next(call for call in calls if call.place == self.front.place)
+
+    @property
+    def mismatched(self) -> dict[int, CallInFlight]:
+        """The waiting ranks whose call, at the same place of a sharded step, is another one."""
+        calls = {rank: self.call(rank) for rank in self.waiting}
+        return {rank: call for rank, call in calls.items() if call.unit != self.front.unit}
 
     def before(self, rank: int) -> RankStatus | None:
         """Return what a rank said first, ``None`` where it said nothing."""

@@ -192,10 +192,14 @@ def _place(one: Suspicion) -> tuple[str, int, int]:
     return one.model, one.step, one.bucket
 
 
-def went_on(models: list[ModelState], model: str, step: int, bucket: int) -> bool:
-    """Return whether this rank's call of a bucket is known to have come to a good end."""
-    slots = [one.slots.get(bucket) for one in models if one.name == model]
-    for call in [slot.last_call for slot in slots if slot is not None]:
+def went_on(models: list[ModelState], model: str, step: int, bucket: int, unit: str = "") -> bool:
+    """Return whether this rank's call of a bucket is known to have come to a good end.
+
+    ``unit``: of a sharded model, whose buckets other ranks may number otherwise.
+    """
+    slots = [slot for one in models if one.name == model for slot in list(one.slots.values())]
+    named = [s for s in slots if (str(s.unit) == unit if unit else s.index == bucket)]
+    for call in [slot.last_call for slot in named]:
         if isinstance(call, BucketCall) and call.error is None and call.step >= step:
             return call.step > step or not call.in_flight
     return False

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 import pytest
 
 from hooktrace.ranks.hang.diagnosis import diagnose
 from hooktrace.ranks.hang.finding import Finding
-from hooktrace.ranks.hang.status import RankStatus, SilentRank
+from hooktrace.ranks.hang.status import CallInFlight, RankStatus, SilentRank
 from hooktrace.ranks.hang.view import Round
 from tests.ranks.hang.answers import (
     BACKWARD,
@@ -402,3 +403,90 @@ def test_answers_travel() -> None:
     whole = waiting(0, callbacks=(callback("a.py:1 f"),), **pending(3))
     encoded = msgspec.msgpack.encode(whole)
     assert msgspec.msgpack.decode(encoded, type=RankStatus) == whole
+
+
+GATHER = "blocks.2 all-gather (forward)"
+SCATTER = "blocks.2 reduce-scatter (backward)"
+
+
+def unit(order: int = 9, name: str = GATHER, **more: Any) -> CallInFlight:
+    """A collective of a sharded model; its bucket is numbered as the rank met it."""
+    known = {"bucket": 3, "order": order, "unit": name, "collective": "all_gather"}
+    return call(**{**known, **more})
+
+
+def in_unit(rank: int, one: CallInFlight | None = None, **more: Any) -> RankStatus:
+    """A rank that waits in one."""
+    one = unit() if one is None else one
+    return status(
+        rank, model(one, unit=one.unit, order=one.order, **more), main=thread(doing=BACKWARD)
+    )
+
+
+def past_units(rank: int, step: int = STEP, order: int = 9, **more: Any) -> RankStatus:
+    """A rank whose last collective has ended."""
+    where = thread("train.py:70 evaluate")
+    return status(rank, model(step=step, bucket=40, unit=SCATTER, order=order, **more), main=where)
+
+
+def test_positions_of_units_are_counted_in_the_step() -> None:
+    """Buckets of a sharded model are numbered as each rank met them: 40 is not past 3."""
+    found = of(in_unit(0), past_units(1, order=8), size=2)
+    assert (found.kind, found.ranks, found.waiting) == ("busy", (1,), (0,))
+    assert found.message.startswith(
+        f"{GATHER} of step 120 has waited 31 s on rank 0 for rank 1, which is in "
+        "`train.py:70 evaluate`, 1 collective behind; "
+    )
+    assert found.what == ("model0", STEP, 9)
+
+
+def test_a_unit_that_others_number_otherwise_is_the_same_one() -> None:
+    """All are in it, so none is behind."""
+    found = of(in_unit(0), in_unit(1, unit(bucket=17)), size=2)
+    assert (found.kind, found.waiting) == ("unknown", (0, 1))
+
+
+def test_units_at_one_place_of_the_step() -> None:
+    """Ranks that run other modules: who is in what, and whose step is not as the one before."""
+    other = unit(name=SCATTER, collective="reduce_scatter")
+    left = "as the 5th blocks.2 all-gather (forward), where step 119 had blocks.1 ..."
+    found = of(in_unit(0), in_unit(1, other, departure=left), in_unit(2), size=3)
+    assert (found.kind, found.ranks, found.waiting) == ("different_collectives", (1,), (0, 1, 2))
+    assert found.message.startswith(
+        f"{GATHER} of step 120 has waited 31 s on ranks 0, 2, while rank 1 is in {SCATTER}: as the "
+        f"10th collective of the step these do not match; rank 1 made {left}; have all ranks run "
+    )
+    both = of(in_unit(0), in_unit(1, other), size=2)
+    assert both.ranks == ()  # which of two is right nobody knows
+    assert "made" not in both.message
+
+
+def test_a_step_that_ended_with_fewer_collectives() -> None:
+    """Whether that rank stands elsewhere or waits in its next step."""
+    more = {"ended_step": STEP, "ended_calls": 8, "left_out": ("a", "b", "c")}
+    left = "has ended step 120 with 8 collectives, without a and b and others, which its step"
+    behind = of(in_unit(0), past_units(1, order=7, **more), size=2)
+    assert (behind.kind, behind.ranks) == ("different_collectives", (1,))
+    assert f"for rank 1, which {left} before had, and went on: it is in" in behind.message
+    following = in_unit(1, unit(0, step=STEP + 1), **more)
+    ahead = of(in_unit(0), following, size=2)
+    assert (ahead.kind, ahead.ranks, ahead.step) == ("different_collectives", (1,), STEP)
+    assert f"which {left} before had, and is in {GATHER} of step 121" in ahead.message
+
+
+def test_ranks_outside_of_a_unit_s_group_have_no_part_in_it() -> None:
+    """Hybrid sharding: each replica gathers in a group of its own."""
+    own = unit(members=(2, 4, 1), group_size=2)
+    silent = [SilentRank(rank=3, state="stopped", pid=7, host="node1")]
+    there = [in_unit(0, unit(12)), past_units(1, order=4), in_unit(2, own)]
+    found = of(*there, silent=silent)
+    assert (found.kind, found.ranks, found.waiting) == ("stopped", (3,), (2,))
+    assert of(*there, past_units(3, order=8)).ranks == (3,)
+
+
+def test_a_sharded_model_s_remedies() -> None:
+    """There is no ``join`` of DDP's there."""
+    ends = status(1, *past_units(1, STEP - 1).models, main=thread(doing=("ending",)))
+    found = of(in_unit(0), ends, size=2)
+    assert found.kind == "uneven_inputs"
+    assert found.message.endswith(", 1 step behind; give all ranks as many batches")

@@ -10,8 +10,9 @@ import torch
 from hooktrace.capture.buckets import BucketSlot, ModelState
 from hooktrace.capture.calls import BucketCall
 from hooktrace.ranks.hang.status import look, oldest_call, rank_status, training_threads
+from hooktrace.records import Unit
 from hooktrace.testing import FakeBucket, FakeClock
-from tests.fakes import FakeOperation
+from tests.fakes import FakeGroup, FakeOperation
 
 
 class Recorder:
@@ -164,3 +165,27 @@ def test_a_call_waits_until_its_device_has_passed_it(model: ModelState) -> None:
     call.device_over = True
     (status,) = look([model], 5)
     assert (status.in_flight, status.finished) == ((), ((0, 1),))
+
+
+def test_a_sharded_model_s_place_is_counted_in_its_step() -> None:
+    """Its buckets are numbered in the order in which they were met first, of any step."""
+    made = ModelState("net", "fully_shard", {}, 0)
+    for index, name in enumerate(("a", "b", "c")):
+        unit = Unit(name=name, collective="all_gather", phase="forward")
+        bucket = FakeBucket([torch.zeros(1)], index, is_last=False)
+        made.slots[index] = BucketSlot(made, bucket, index, (), unit)
+    made.step, made.last_index, made.ended = 4, 1, (3, 3)
+    for index, (step, order) in enumerate([(4, 1), (2, 2), (4, 0)]):
+        slot = made.slots[index]
+        slot.last_call = call = BucketCall(slot, step, 0, Recorder())
+        call.order = order
+        if index:
+            call.finished()
+    group = FakeGroup(members=(0, 4, 2))
+    made.slots[0].last_call.issued(FakeOperation(64, kind="all_gather", info=group))  # type: ignore[union-attr]
+    (status,) = look([made], 5)
+    assert (status.position, status.name) == ((4, 1), "a all-gather (forward)")
+    assert (status.ended_step, status.ended_calls) == (3, 3)
+    assert status.left_out == ("b all-gather (forward)",)
+    (waits,) = status.in_flight
+    assert (waits.position, waits.name, waits.members) == ((4, 1), status.name, (0, 4, 2))
