@@ -133,10 +133,10 @@ class TracedModel:
     def remove(self) -> None:
         """Give the model back the collectives that it had before; the step under way ends here."""
         self._watching.leave()
+        self._steps.miss()
+        self._steps.end_step()  # before: it looks whether all units are recorded
         for unit in self._units:
             unit.undo()
-        self._steps.miss()
-        self._steps.end_step()
 
     def _is_whole(self) -> bool:
         """Return whether all units are recorded still; of the first one that is not it is said."""
