@@ -5,6 +5,7 @@ from __future__ import annotations
 from hooktrace.records import metrics as m
 
 from .queries import OF_JOB, OF_MODEL, Dashboard, Panel, Query, last, mean, quantile, rate
+from .unit_panels import UNITS
 
 __all__ = ["DASHBOARDS"]
 
@@ -236,7 +237,8 @@ _RANKS = Dashboard(
 _BUCKETS = Dashboard(
     "hooktrace-buckets",
     "hooktrace: buckets and hook",
-    "Where the time of a bucket goes, what the hook sends, and what it loses.",
+    "Where the time of a bucket goes, what the hook sends, and what it loses. By bucket there is "
+    "nothing of a sharded model: see its own dashboard.",
     (
         Panel(
             "Where a bucket's time goes",
@@ -290,8 +292,9 @@ _BUCKETS = Dashboard(
         Panel(
             "Compression",
             "Gradient bytes over sent bytes of the last step of which both are known, mean over "
-            "ranks. Above 1 is no gain by itself: what compressing takes is in the stages, what it "
-            "loses in the error.",
+            "ranks; of a sharded model's step all that it communicates over what was sent. Above "
+            "1 is no gain by itself: what compressing takes is in the stages, what it loses in "
+            "the error.",
             "none",
             (Query(last("avg", m.COMPRESSION_RATIO, "job, model, hook"), "{{model}} {{hook}}"),),
         ),
@@ -340,4 +343,4 @@ _BUCKETS = Dashboard(
     ),
 )  # fmt: skip
 
-DASHBOARDS = (_JOB, _RANKS, _BUCKETS)
+DASHBOARDS = (_JOB, _RANKS, _BUCKETS, UNITS)

@@ -31,6 +31,8 @@ from ..records import metrics as m
 from ..records.anomalies import ANOMALIES
 from .hang_metrics import from_zero, of_hang
 from .observed_waits import PendingSkews
+from .unit_observations import UnitLabels, observe_units
+from .unit_observations import observe_layout as observe_unit_layout
 
 Labels = tuple[str, ...]
 
@@ -65,6 +67,7 @@ class _Last(threading.local):
 
     def __init__(self) -> None:
         self.skews = PendingSkews()
+        self.units = UnitLabels()
 
 
 _last = _Last()
@@ -82,7 +85,12 @@ def _observe(batch: Batch) -> Iterator[Group]:
         model = step.model, step.hook
         yield model, _columns(_observe_step(step, model))
         yield model, _columns(_observe_sent(step, buckets, model))
-        yield model, list(_observe_buckets(buckets, model, timed=step.counts))
+        if step.sharded:
+            yield model, list(observe_units(_last.units, buckets, model, timed=step.counts))
+        else:
+            yield model, list(_observe_buckets(buckets, model, timed=step.counts))
+        if step.counts:
+            yield model, [_observe_stages(buckets, model)]
         if step.settled and (waits := _last.skews.waits_ns(buckets)):
             of_stage = [(*model, "wait")] * len(waits)
             yield model, [(m.STAGE_DURATION, of_stage, [ns / 1e9 for ns in waits])]
@@ -118,13 +126,16 @@ def _observe_process(batch: Batch) -> Iterator[Observation]:
 
 
 def _observe_layout(layout: LayoutRecord, model: Labels) -> Iterator[Observation]:
-    yield (m.GENERATION, model, layout.generation)
+    sharded = any(entry.unit is not None for entry in layout.buckets)
+    if not sharded:
+        yield (m.GENERATION, model, layout.generation)
     for kind in ANOMALIES:
         yield (m.ANOMALIES, (*model, kind), 0)
     yield from from_zero(model)
     for counter in (m.STEPS, m.WARMUP_STEPS, m.SHADOW_STEPS, m.INCOMPLETE_STEPS):
         yield (counter, model, 0)
-    for entry in layout.buckets:
+    yield from observe_unit_layout(_last.units, layout, model)
+    for entry in layout.buckets if not sharded else ():
         labels = (*model, m.bucket_label(entry.bucket))
         yield (m.GRADIENT_BYTES, labels, 0)
         if entry.bucket < m.MAX_BUCKET_LABELS:
@@ -175,15 +186,18 @@ def _observe_buckets(
     if timed:
         took = [b.duration_ns if b.exception is None else None for b in buckets]
         yield _known(m.BUCKET_DURATION, labels, [None if ns is None else ns / 1e9 for ns in took])
-        in_stages = [
-            b.stage_totals_ns() for b, ns in zip(buckets, took, strict=True) if ns is not None
-        ]
-        of_stage = {name: (*model, name) for totals in in_stages for name in totals}
-        yield (
-            m.STAGE_DURATION,
-            [of_stage[name] for totals in in_stages for name in totals],
-            [ns / 1e9 for totals in in_stages for ns in totals.values()],
-        )
+
+
+def _observe_stages(buckets: Iterable[BucketRecord], model: Labels) -> Column:
+    in_stages = [
+        b.stage_totals_ns() for b in buckets if b.exception is None and b.duration_ns is not None
+    ]
+    of_stage = {name: (*model, name) for totals in in_stages for name in totals}
+    return (
+        m.STAGE_DURATION,
+        [of_stage[name] for totals in in_stages for name in totals],
+        [ns / 1e9 for totals in in_stages for ns in totals.values()],
+    )
 
 
 def _known(metric: m.Metric, labels: list[Labels], values: list[float | None]) -> Column:

@@ -12,9 +12,8 @@ opentelemetry.
 from __future__ import annotations
 
 import copy
-import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -24,11 +23,19 @@ from opentelemetry.sdk.trace import Tracer as SdkTracer
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 
 from ..records import AnomalyRecord, BucketRecord, CompletedStep, HangRecord, RunInfo
-from ..records.bucket import Stage, Transfer
+from ..records.bucket import Stage
+from .otel_attributes import (
+    ANOMALY,
+    RUN,
+    STAGE,
+    Attributes,
+    known,
+    of_bucket,
+    of_exception,
+    of_step,
+)
 from .otel_exemplars import Exemplars
 from .otel_hangs import hang_attributes
-
-Attributes = dict[str, str | bool | int | float]
 
 _SAMPLED_RANDOM = 0x03
 """W3C trace flags: sampled, and a trace id whose low 56 bits are uniform, as a hash's are."""
@@ -75,10 +82,11 @@ class StepTraces:
         self.written = 0
         self.exemplars = Exemplars()
         self._run = run
-        self._where = {} if is_ours else _known(run, _RUN)
+        self._where = {} if is_ours else known(run, RUN)
         self._rank: Attributes = {} if is_ours else {"hooktrace.rank": run.rank}
         self._tracer = tracer
         self._ids = _RootIds()
+        self._sharded: set[str] = set()
         self._sdk = copy.copy(tracer) if isinstance(tracer, SdkTracer) else None
         if self._sdk is not None:
             self._sdk.id_generator = self._ids
@@ -90,10 +98,13 @@ class StepTraces:
         """Write a step with its buckets and stages; ``left_out`` steps had no spans so far."""
         step, buckets = completed
         ids = StepIds.of(self._run.run_id, step.model, step.step)
-        attributes = self._where | _known(step, _STEP) | _sent(step.sent)
+        if step.sharded:
+            self._sharded.add(step.model)
+        attributes = self._where | of_step(step)
         attributes["hooktrace.left_out.steps"] = left_out
-        parent = self._root_context(ids) if self._run.rank == 0 else self._below_root(ids)
-        span = self._start("ddp step", parent, step.first_ready_ns, attributes)
+        is_root = self._run.rank == 0
+        parent = self._root_context(ids) if is_root else self._below_root(ids, step.model)
+        span = self._start(self._step_name(step.model), parent, step.first_ready_ns, attributes)
         if span.is_recording():
             spans = self._write_inside(span, buckets, anomalies)
             for bucket, context in zip(buckets, spans, strict=True):
@@ -104,15 +115,17 @@ class StepTraces:
     def write_anomaly(self, anomaly: AnomalyRecord) -> None:
         """Write a span of no length below the root: for an anomaly whose step is not at hand."""
         ids = StepIds.of(self._run.run_id, anomaly.model, anomaly.step)
-        attributes = self._where | _known(anomaly, _ANOMALY)
+        attributes = self._where | known(anomaly, ANOMALY)
         name = f"anomaly {anomaly.kind}"
-        span = self._start(name, self._below_root(ids), anomaly.time_ns, attributes)
+        root = self._below_root(ids, anomaly.model)
+        span = self._start(name, root, anomaly.time_ns, attributes)
         _fail(span, (), [anomaly])
         self._end(span, anomaly.time_ns)
 
     def write_hang(self, hang: HangRecord) -> None:
         """Write a span below the root as long as a hang took; of no length while it lasts."""
-        root = self._below_root(StepIds.of(self._run.run_id, hang.model, hang.step))
+        ids = StepIds.of(self._run.run_id, hang.model, hang.step)
+        root = self._below_root(ids, hang.model)
         name, start_ns = f"hang {hang.kind}", hang.since_wall_ns - self._run.wall_ns(0)
         span = self._start(name, root, start_ns, self._where | hang_attributes(hang))
         if hang.ended_after_ns is None:
@@ -141,12 +154,13 @@ class StepTraces:
     def _write_bucket(
         self, bucket: BucketRecord, parent: Context, anomalies: Sequence[AnomalyRecord]
     ) -> trace.SpanContext:
-        attributes = self._rank | _of_bucket(bucket)
-        span = self._start(f"bucket {bucket.bucket}", parent, bucket.ready_ns, attributes)
+        attributes = self._rank | of_bucket(bucket)
+        name = f"bucket {bucket.bucket}" if bucket.unit is None else str(bucket.unit)
+        span = self._start(name, parent, bucket.ready_ns, attributes)
         self._add_events(span, anomalies)
         if bucket.exception is not None:
             at_ns = self._run.wall_ns(bucket.done_ns)
-            span.add_event("exception", _of_exception(bucket.exception), at_ns)
+            span.add_event("exception", of_exception(bucket.exception), at_ns)
         _fail(span, [bucket], anomalies)
         if bucket.clock != "device":
             self._write_stages(bucket.stages, trace.set_span_in_context(span, Context()))
@@ -155,7 +169,7 @@ class StepTraces:
 
     def _write_stages(self, stages: Iterable[Stage], parent: Context) -> None:
         for stage in stages:
-            attributes = self._rank | _known(stage, _STAGE)
+            attributes = self._rank | known(stage, STAGE)
             if stage.derived:
                 attributes["hooktrace.stage.derived"] = True
             self._end(self._start(stage.name, parent, stage.start_ns, attributes), stage.end_ns)
@@ -174,7 +188,7 @@ class StepTraces:
     def _add_events(self, span: trace.Span, anomalies: Iterable[AnomalyRecord]) -> None:
         for anomaly in anomalies:
             at_ns = self._run.wall_ns(anomaly.time_ns)
-            span.add_event("hooktrace.anomaly", _known(anomaly, _ANOMALY), at_ns)
+            span.add_event("hooktrace.anomaly", known(anomaly, ANOMALY), at_ns)
 
     def _root_context(self, ids: StepIds) -> Context:
         """Return a context in which the next span is the root of the step's trace."""
@@ -183,14 +197,19 @@ class StepTraces:
         self._ids.root = ids
         return Context()
 
-    def _below_root(self, ids: StepIds) -> Context:
+    def _step_name(self, model: str) -> str:
+        return "sharded step" if model in self._sharded else "ddp step"
+
+    def _below_root(self, ids: StepIds, model: str = "") -> Context:
         """Return a context in which rank 0's step span is the remote parent.
 
         A sampler follows its parent's decision, so the flag must be what rank 0's is.
         """
         flags, state = _SAMPLED_RANDOM, None
         if self._sdk is not None:
-            result = self._sdk.sampler.should_sample(Context(), ids.trace_id, "ddp step")
+            result = self._sdk.sampler.should_sample(
+                Context(), ids.trace_id, self._step_name(model)
+            )
             flags = _SAMPLED_RANDOM if result.decision.is_sampled() else _SAMPLED_RANDOM - 1
             state = result.trace_state
         root = trace.SpanContext(
@@ -207,94 +226,3 @@ def _fail(
     reasons += [anomaly.message for anomaly in anomalies]
     if reasons:
         span.set_status(trace.Status(trace.StatusCode.ERROR, reasons[0]))
-
-
-_Table = Mapping[str, str]
-"""Attribute names with the fields that they show."""
-
-
-def _named(prefix: str, *fields: str) -> _Table:
-    return {prefix + field: field for field in fields}
-
-
-_WHERE = _named("hooktrace.", "model", "hook", "step", "generation")
-_BOTH: _Table = {
-    **_named("hooktrace.", "clock", "shadow", "warmup", "gradient_bytes", "wire_bytes"),
-    **_named("hooktrace.", "compression_ratio", "busbw_bytes_per_second"),
-    **_WHERE,
-}
-_STEP: _Table = {
-    **_named("hooktrace.", "busy_ns", "exposed_ns", "overlap_ratio", "complete"),
-    "hooktrace.bucket.count": "bucket_count",
-    "hooktrace.previous_period_ns": "previous_period_ns",
-    **_BOTH,
-}
-_BUCKET: _Table = {
-    **_named("hooktrace.bucket.", "is_last", "dtype", "device_type", "parameter_count"),
-    "hooktrace.bucket.index": "bucket",
-    **_BOTH,
-}
-_ERROR: _Table = {
-    **_named("hooktrace.error.", "relative_l2", "cosine", "max_absolute", "flipped_share"),
-    **_named("hooktrace.error.", "residual_l2", "scope"),
-}
-_STAGE: _Table = {
-    **_named("hooktrace.", "collective", "wire_bytes"),
-    "hooktrace.stage": "name",
-    "hooktrace.wire.dtype": "dtype",
-}
-_ANOMALY: _Table = {
-    **_named("hooktrace.anomaly.", "kind", "message"),
-    **_named("hooktrace.", "stage", "rank", "parameter"),
-    "hooktrace.bucket.index": "bucket",
-    **_WHERE,
-}
-_RUN: _Table = {
-    **_named("hooktrace.", "run_id", "rank", "local_rank", "world_size"),
-    "host.name": "host",
-}
-
-
-def _of_bucket(bucket: BucketRecord) -> Attributes:
-    """Say what is known of a bucket, its error where it was probed, its times on a device."""
-    attributes = _known(bucket, _BUCKET) | _sent(bucket.sent)
-    if bucket.error is not None:
-        attributes |= _known(bucket.error, _ERROR)
-        if bucket.error.worst:
-            attributes["hooktrace.error.worst"] = ", ".join(w.name for w in bucket.error.worst)
-    if bucket.clock == "device":
-        attributes |= _device(bucket)
-    return attributes
-
-
-def _of_exception(text: str) -> Attributes:
-    """Say what a hook raised, by OpenTelemetry's conventions for the event ``exception``."""
-    attributes: Attributes = {"exception.message": text}
-    if match := re.match(r"[A-Za-z_][\w.]*(?=:|$)", text):
-        attributes["exception.type"] = match[0]
-    return attributes
-
-
-def _known(record: object, table: _Table) -> Attributes:
-    values = ((name, getattr(record, field)) for name, field in table.items())
-    return {name: value for name, value in values if value is not None}
-
-
-def _sent(transfers: tuple[Transfer, ...] | None) -> Attributes:
-    """Say what an opaque hook sent, to read: ``all_reduce float16 1048576``."""
-    if transfers is None:
-        return {}
-    text = ", ".join(f"{t.collective} {t.dtype} {t.wire_bytes}" for t in transfers)
-    return {"hooktrace.sent": text or "nothing"}
-
-
-def _device(bucket: BucketRecord) -> Attributes:
-    """Device times as numbers; only ``resolved=False`` where the device events never came back."""
-    if bucket.device is None:
-        return {"hooktrace.device.resolved": False}
-    return {
-        "hooktrace.device.resolved": True,
-        "hooktrace.device.ready_ns": bucket.device.ready_ns,
-        "hooktrace.device.duration_ns": bucket.device.done_ns - bucket.device.ready_ns,
-        **{f"hooktrace.device.{name}_ns": ns for name, ns in bucket.stage_totals_ns().items()},
-    }

@@ -15,7 +15,8 @@ from ..records import AnomalyRecord, Batch, HangRecord, LayoutRecord, RunInfo, S
 from .append_file import writable_directory
 from .base import needing
 from .model_labels import ModelLabels
-from .tensorboard_model import ModelSeries, meaning_table
+from .tensorboard_model import ModelSeries
+from .tensorboard_tables import meaning_table
 from .tensorboard_tags import meaning_of
 
 if TYPE_CHECKING:
@@ -29,9 +30,12 @@ class TensorBoardExporter:
 
     - scalars on every ``scalar_every``-th step: ``exposed_ms``, ``overlap_ratio``,
       ``step_period_ms``, ``busbw_GBps``, ``gradient_bytes``, and where the hook's bytes are known
-      ``wire_bytes``, ``compression_ratio`` (about 400 bytes a step);
+      ``wire_bytes``, ``compression_ratio`` (about 400 bytes a step); of a sharded model
+      ``payload_bytes`` in place of ``gradient_bytes``, and ``exposed_<kind>_ms`` by kind of
+      collective;
     - on probed steps ``error_bucket<i>`` (relative L2), ``cosine_bucket<i>`` and, with error
-      feedback, ``residual_bucket<i>``; where the ranks' clocks are known, ``arrival_lag_ms``, how
+      feedback, ``residual_bucket<i>``, of a sharded model ``error_unit.<name>.<collective>`` and so
+      on; where the ranks' clocks are known, ``arrival_lag_ms``, how
       long after the first rank this one had the probed bucket ready;
     - histograms of bucket durations and of each stage (ms), once every ``histogram_every`` steps
       over all buckets since the last one, and for the rest when the exporter is closed;

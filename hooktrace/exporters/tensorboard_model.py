@@ -1,22 +1,19 @@
 """What TensorBoard shows of one model: scalars, histograms of a window of steps, tables.
 
 StepRecord, buckets, lags, anomalies --ModelSeries--> events of an EventFile
-
-Tables are Markdown in which no name becomes markup.
 """
 
 from __future__ import annotations
 
-import re
+import math
 from array import array
 from collections import defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
 from ..records import (
     AnomalyRecord,
-    BucketLayout,
     BucketRecord,
     HangRecord,
     LayoutRecord,
@@ -25,8 +22,8 @@ from ..records import (
     StepRecord,
     metrics,
 )
-from ..records.units import listed
-from .tensorboard_tags import MEANINGS, group_of, tag_of
+from .tensorboard_tables import anomaly_table, hang_table, layout_table
+from .tensorboard_tags import exposed_tag, group_of, tag_of, unit_tag
 
 if TYPE_CHECKING:
     from .event_file import EventFile
@@ -37,10 +34,6 @@ MAX_ANOMALIES = 50
 """Anomalies in a text; the total stands above them."""
 MAX_HANGS = 20
 """Records of hangs in a text, two of one that went on."""
-MAX_ROWS = 200
-"""Buckets in a layout table."""
-MAX_NAMES = 40
-"""Parameter names in a row of a layout table."""
 
 
 class ModelSeries:
@@ -56,6 +49,7 @@ class ModelSeries:
         self._window_end = (0, 0)
         self._skews: deque[SkewRecord] = deque(maxlen=MAX_WAITING)
         self._anomalies: deque[AnomalyRecord] = deque(maxlen=MAX_ANOMALIES)
+        self._units: set[str] = set()
         self._anomaly_count = 0
         self._anomalies_written = 0
         self._anomaly_step = 0
@@ -80,6 +74,8 @@ class ModelSeries:
         # What an opaque hook sends is known of few steps: none of them is left out.
         if self._timed_steps % scalar_every == 0 or step.sent is not None:
             self._file.scalars(step.step, wall_ns, self._scalars(step))
+            if step.counts:
+                self._file.scalars(step.step, wall_ns, self._exposed(buckets))
             self._due = step.step if step.counts else -1
         if not step.counts:
             return
@@ -99,7 +95,7 @@ class ModelSeries:
             ("busbw_GBps", step.busbw_bytes_per_second, 1e9),
         )
         sizes = (
-            ("gradient_bytes", step.gradient_bytes, 1),
+            ("payload_bytes" if step.sharded else "gradient_bytes", step.gradient_bytes, 1),
             ("wire_bytes", step.wire_bytes, 1),
             ("compression_ratio", step.compression_ratio, 1),
         )
@@ -107,9 +103,22 @@ class ModelSeries:
             if value is not None:
                 yield self._tag(name), value / unit
 
+    def _exposed(self, buckets: tuple[BucketRecord, ...]) -> Iterator[tuple[str, float]]:
+        """Yield how long training waited for the units, by kind, where that is known of all."""
+        sums: dict[str, float] = {}
+        for bucket in buckets:
+            if bucket.unit is not None:
+                ns = math.nan if bucket.exposed_ns is None else bucket.exposed_ns
+                tag = exposed_tag(bucket.unit)
+                sums[tag] = sums.get(tag, 0.0) + ns
+        for name, total in sums.items():
+            if not math.isnan(total):
+                yield self._tag(name), total / 1e6
+
     def _errors(self, buckets: tuple[BucketRecord, ...]) -> Iterator[tuple[str, float]]:
         for bucket in buckets:
-            if bucket.error is None or bucket.shadow or bucket.bucket >= metrics.MAX_BUCKET_LABELS:
+            unit = bucket.unit
+            if bucket.error is None or bucket.shadow or not self._is_told(bucket):
                 continue
             for name, value in (
                 ("error", bucket.error.relative_l2),
@@ -117,7 +126,16 @@ class ModelSeries:
                 ("residual", bucket.error.residual_l2),
             ):
                 if value is not None:
-                    yield self._tag(f"{name}_bucket{bucket.bucket}"), value
+                    of = f"{name}_bucket{bucket.bucket}" if unit is None else unit_tag(name, unit)
+                    yield self._tag(of), value
+
+    def _is_told(self, bucket: BucketRecord) -> bool:
+        """Return whether a bucket has scalars of its own: of the first, or of the first units."""
+        if bucket.unit is None:
+            return bucket.bucket < metrics.MAX_BUCKET_LABELS
+        if len(self._units) < metrics.MAX_UNITS:
+            self._units.add(bucket.unit.name)
+        return bucket.unit.name in self._units
 
     def expect(self, skew: SkewRecord) -> None:
         """Remember a lag: TensorBoard takes a step that goes back for a restart, so it waits."""
@@ -138,7 +156,7 @@ class ModelSeries:
         for bucket in buckets:
             duration = bucket.duration_ns
             if duration is not None and bucket.exception is None:
-                windows["bucket"].append(duration)
+                windows["bucket" if bucket.unit is None else "unit"].append(duration)
                 for name, ns in bucket.stage_totals_ns().items():
                     windows[name].append(ns)
 
@@ -146,7 +164,7 @@ class ModelSeries:
         """Write the window's histograms and begin the next window."""
         step, wall_ns = self._window_end
         for name, values in self._durations_ns.items():
-            tag = self._tag("bucket_ms" if name == "bucket" else f"stage_{name}_ms")
+            tag = self._tag(f"{name}_ms" if name in ("bucket", "unit") else f"stage_{name}_ms")
             self._file.histogram(step, wall_ns, tag, values)
         self._durations_ns.clear()
 
@@ -183,72 +201,3 @@ class ModelSeries:
         self._hangs.append(hang)
         wall_ns = hang.since_wall_ns + (hang.ended_after_ns or 0)
         self._file.text(hang.step, wall_ns, self._tag("hangs"), hang_table(self._hangs))
-
-
-def meaning_table() -> str:
-    """Return what each tag means."""
-    return _table("tag | meaning", [f"{name} | {_escape(text)}" for name, text in MEANINGS])
-
-
-# An underscore inside a word is the only punctuation common in names that Markdown leaves alone.
-_MARKUP = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|[^A-Za-z0-9 ._-]")
-
-
-def _escape(text: str) -> str:
-    """Return ``text`` so that neither Markdown nor HTML reads markup in it."""
-    return _MARKUP.sub(lambda match: f"&#{ord(match[0])};", text)
-
-
-def _table(head: str, rows: list[str]) -> str:
-    columns = head.count("|") + 1
-    return "\n".join([head, "|".join(["---"] * columns), *rows])
-
-
-def _parameters(entry: BucketLayout) -> str:
-    named = [
-        f"{_escape(name)} ({'x'.join(map(str, shape)) or 'scalar'})"
-        for name, shape in entry.parameters[:MAX_NAMES]
-    ]
-    more = len(entry.parameters) - len(named)
-    return ", ".join(named) + (f" and {more} more" if more else "")
-
-
-def layout_table(layout: LayoutRecord) -> str:
-    """Return the buckets of a generation and their parameters, long lists cut."""
-    total = sum(entry.gradient_bytes for entry in layout.buckets)
-    rows = [
-        f"{entry.bucket} | {_escape(entry.dtype)} | {_escape(entry.device_type)} | {entry.numel}"
-        f" | {entry.gradient_bytes} | {len(entry.parameters)} | {_parameters(entry)}"
-        for entry in layout.buckets[:MAX_ROWS]
-    ]
-    more = len(layout.buckets) - len(rows)
-    return (
-        f"**Generation {layout.generation}**: {len(layout.buckets)} buckets, {total} bytes of "
-        f"gradients, hook {_escape(layout.hook)}\n\n"
-        + _table("bucket | dtype | device | elements | bytes | parameters | names (shapes)", rows)
-        + (f"\n\n{more} more buckets are not shown." if more else "")
-    )
-
-
-def anomaly_table(anomalies: Sequence[AnomalyRecord], total: int) -> str:
-    """Return the latest of ``total`` anomalies, the last one first."""
-    rows = [
-        f"{a.step} | {a.generation} | {a.bucket} | {_escape(a.stage)} | {_escape(a.kind)}"
-        f" | {_escape(a.message)}"
-        for a in reversed(anomalies)
-    ]
-    return f"**{total} anomalies**, the latest {len(rows)} first\n\n" + _table(
-        "step | generation | bucket | stage | kind | message", rows
-    )
-
-
-def hang_table(hangs: Sequence[HangRecord]) -> str:
-    """Return the latest records of hangs, the last one first."""
-    rows = [
-        f"{h.step} | {h.bucket} | {_escape(h.kind)} | {listed(h.waiting)} | {listed(h.ranks)}"
-        f" | {'yes' if h.ended_after_ns is not None else 'no'} | {_escape(h.message)}"
-        for h in reversed(hangs)
-    ]
-    return f"**Hangs**, the latest {len(rows)} first\n\n" + _table(
-        "step | bucket | kind | ranks that wait | for rank | over | message", rows
-    )

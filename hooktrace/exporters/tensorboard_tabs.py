@@ -24,9 +24,12 @@ from ..records import LayoutRecord, RunInfo
 from .tensorboard_tags import COMPARED, group_of, tag_of
 
 _CHARTS = (
-    ("relative error of all buckets", r"hooktrace\..*\.error/error_bucket.*"),
-    ("cosine of all buckets", r"hooktrace\..*\.error/cosine_bucket.*"),
-    ("residual of all buckets, with error feedback", r"hooktrace\..*\.error/residual_bucket.*"),
+    ("relative error of all buckets or units", r"hooktrace\..*\.error/error_(bucket|unit).*"),
+    ("cosine of all buckets or units", r"hooktrace\..*\.error/cosine_(bucket|unit).*"),
+    (
+        "residual of all buckets or units, with error feedback",
+        r"hooktrace\..*\.error/residual_(bucket|unit).*",
+    ),
     ("exposed and step period, ms", r"hooktrace\.[^/]*/(exposed_ms|step_period_ms)"),
 )
 _HPARAMS = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from ..records import metrics
+from ..records import Unit, metrics
 
 FIRST = ("exposed_ms", "overlap_ratio", "step_period_ms")
 COMPARED = (*FIRST, "wire_bytes")
@@ -18,21 +18,28 @@ _TEXTS = ("layout", "anomalies", "hangs")
 
 MEANINGS = (
     ("exposed_ms", metrics.EXPOSED.help),
-    ("overlap_ratio", "Share of a step's communication that the backward pass hid."),
+    ("overlap_ratio", "Share of a step's communication that was not exposed."),
     ("step_period_ms", metrics.STEP_PERIOD.help),
     ("busbw_GBps", "Bus bandwidth of a step, as nccl-tests defines it."),
     ("gradient_bytes", "Bytes of gradients that a step gave to the hook."),
+    ("payload_bytes", "Bytes of parameters and gradients that a sharded step communicated."),
+    ("exposed_*_ms", "How long training waited for the units' collectives of one kind in a step."),
     ("wire_bytes", "Bytes of payload that this rank gave to collectives in a step."),
-    ("compression_ratio", "Gradient bytes over wire bytes."),
-    ("anomalies_total", "Things that went wrong in a hook so far; of each bucket the first."),
+    ("compression_ratio", "Gradient bytes, of a sharded step payload bytes, over wire bytes."),
+    ("anomalies_total", "Things that went wrong so far; of each bucket or unit the first."),
     ("error_bucket*", metrics.BUCKET_ERROR.help),
     ("cosine_bucket*", metrics.BUCKET_COSINE.help),
+    ("error_unit.*", metrics.UNIT_ERROR.help),
+    ("cosine_unit.*", metrics.UNIT_COSINE.help),
+    ("residual_unit.*", "Norm of what error feedback keeps for the next step."),
     ("residual_bucket*", "Norm of what error feedback keeps for the next step."),
     ("arrival_lag_ms", metrics.ARRIVAL_LAG.help),
     ("bucket_ms", metrics.BUCKET_DURATION.help),
-    ("stage_*_ms", "Time of a bucket in one stage."),
+    ("unit_ms", "Time of a unit's collective from begun to done."),
+    ("stage_*_ms", "Time of a bucket or unit in one stage."),
 )
 _MEANING = dict(MEANINGS)
+_ERROR = re.compile(r"(error|cosine|residual)_(bucket|unit)")
 
 
 def group_of(model: str) -> str:
@@ -40,13 +47,26 @@ def group_of(model: str) -> str:
     return "hooktrace." + model.replace("%", "%25").replace("/", "%2F")
 
 
+def exposed_tag(unit: Unit) -> str:
+    """Return the name of the exposed time of collectives of a unit's kind."""
+    phase = f"_{unit.phase}" if unit.collective == "all_gather" else ""
+    return f"exposed_{unit.collective}{phase}_ms"
+
+
+def unit_tag(what: str, unit: Unit) -> str:
+    """Return the name of a unit's ``error``, ``cosine`` or ``residual``; a slash would group it."""
+    name = unit.name.replace("%", "%25").replace("/", "%2F")
+    return f"{what}_unit.{name}.{unit.collective}"
+
+
 def tag_of(group: str, name: str) -> str:
     """Return the tag of a name in a model's group."""
     if name in FIRST or name in _TEXTS:
         return f"{group}/{name}"
-    return f"{group}.{'error' if '_bucket' in name else 'more'}/{name}"
+    return f"{group}.{'error' if _ERROR.match(name) else 'more'}/{name}"
 
 
 def meaning_of(tag: str) -> str:
     """Return what a scalar's tag means; empty for one of no model."""
-    return _MEANING.get(re.sub(r"\d+$", "*", tag.rpartition("/")[2]), "")
+    name = re.sub(r"(_unit\.).*|(_bucket)\d+$", r"\1\2*", tag.rpartition("/")[2])
+    return _MEANING.get(re.sub(r"^(exposed)_.+_ms$", r"\1_*_ms", name), "")

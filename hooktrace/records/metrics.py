@@ -3,7 +3,8 @@
 ``METRICS`` is what Prometheus, OpenTelemetry, the dashboards and the docs follow; nothing else
 names a metric.  ``exporters/observations.py`` turns batches of records into values of them.
 
-Labels are model, hook, bucket, stage, collective, dtype, kind, exporter and reason, never the step.
+Labels are model, hook, bucket, stage, collective, dtype, kind, exporter and reason, never the step;
+a sharded model (FSDP2) has series by unit, collective and phase where others have them by bucket.
 ``TARGET_LABELS`` say whose they are, of the Prometheus target or else of each series; OpenTelemetry
 has a resource attribute.  No series is of a run: a job that starts again goes on with the series
 that it had, and ``RUN`` says which run it is.
@@ -25,6 +26,12 @@ MAX_BUCKET_LABELS = 64
 
 MAX_MODELS = 64
 """Models, each with its hook, that one exporter tells apart; later ones share ``other``."""
+
+MAX_UNITS = 128
+"""Units of a sharded model that are told apart; later ones share ``OTHER``."""
+
+OTHER = "other"
+"""What is not told apart, as a label's value."""
 
 LOSS_REASONS = (
     "ring_full", "late", "unfinished", "not_exported", "stamp_failed", "device_unresolved",
@@ -66,6 +73,7 @@ class Metric:
 
 
 _MODEL = ("model", "hook")
+_UNIT = (*_MODEL, "unit", "collective", "phase")
 
 # fmt: off
 # A table is read line by line: names, unit and kind, then help, labels and bounds.
@@ -80,7 +88,7 @@ _RATIOS = (
 
 STEPS = Metric(
     "hooktrace_steps", "hooktrace.steps", "{step}", "counter",
-    "Backward passes that communicated, warm-up and shadow steps included.", _MODEL,
+    "Backward passes that communicated, or sharded models' steps; warm-up and shadow too.", _MODEL,
 )
 WARMUP_STEPS = Metric(
     "hooktrace_warmup_steps", "hooktrace.warmup.steps", "{step}", "counter",
@@ -92,19 +100,20 @@ SHADOW_STEPS = Metric(
 )
 INCOMPLETE_STEPS = Metric(
     "hooktrace_incomplete_steps", "hooktrace.incomplete.steps", "{step}", "counter",
-    "Steps that may miss a bucket: backward failed, or a record was lost.", _MODEL,
+    "Steps that may miss a bucket or unit: backward failed, or a record was lost.", _MODEL,
 )
 STEP_PERIOD = Metric(
     "hooktrace_step_period_seconds", "hooktrace.step.period", "s", "histogram",
-    "Time from one step's first ready bucket to the next one's.", _MODEL, _SECONDS,
+    "Time from one step's first ready bucket, or unit, to the next one's.", _MODEL, _SECONDS,
 )
 EXPOSED = Metric(
     "hooktrace_exposed_seconds", "hooktrace.exposed", "s", "histogram",
-    "Communication of a step that the backward pass did not hide.", _MODEL, _SECONDS,
+    "Communication of a step that the backward pass did not hide; if sharded, that is waited for.",
+    _MODEL, _SECONDS,
 )
 BUSY = Metric(
     "hooktrace_busy_seconds", "hooktrace.busy", "s", "histogram",
-    "Time of a step during which at least one bucket was being communicated.", _MODEL, _SECONDS,
+    "Time of a step in which a bucket or unit was being communicated.", _MODEL, _SECONDS,
 )
 BUS_BYTES = Metric(
     "hooktrace_bus_bytes", "hooktrace.bus.io", "By", "counter",
@@ -118,11 +127,20 @@ BUCKET_DURATION = Metric(
     "hooktrace_bucket_duration_seconds", "hooktrace.bucket.duration", "s", "histogram",
     "Time of a bucket from ready to done.", (*_MODEL, "bucket"), _SECONDS,
 )
+UNIT_DURATION = Metric(
+    "hooktrace_unit_seconds", "hooktrace.unit.time", "s", "counter",
+    "Time of a sharded model's collectives from begun to done, by unit; of timed steps.", _UNIT,
+)
+UNIT_EXPOSED = Metric(
+    "hooktrace_unit_exposed_seconds", "hooktrace.unit.exposed", "s", "counter",
+    "Time for which training waited for a unit's collective, where that is known; of timed steps.",
+    _UNIT,
+)
 STAGE_DURATION = Metric(
     "hooktrace_stage_duration_seconds", "hooktrace.stage.duration", "s", "histogram",
-    "Time of a bucket in one stage: turn, compress, queue, wire, decompress; or hook, pending. "
-    "wait is a part of wire and of probed buckets alone: how long it waited for the last rank, at "
-    "least, from when that rank had the bucket ready, where clocks are known.",
+    "Time of a bucket or unit in one stage: turn, compress, queue, wire, decompress; or hook, "
+    "pending. wait is a part of wire and of probed ones alone: how long it waited for the last "
+    "rank, at least, from when that rank had the bucket ready, where clocks are known.",
     (*_MODEL, "stage"), _SECONDS,
 )
 GRADIENT_BYTES = Metric(
@@ -134,6 +152,14 @@ WIRE_BYTES = Metric(
     "Bytes of payload that this rank gave to collectives; absent for opaque hooks.",
     (*_MODEL, "bucket"),
 )
+UNIT_PAYLOAD = Metric(
+    "hooktrace_unit_payload_bytes", "hooktrace.unit.payload.io", "By", "counter",
+    "Bytes that FSDP has communicated of a unit: this rank's parameters, or gradients.", _UNIT,
+)
+UNIT_WIRE = Metric(
+    "hooktrace_unit_wire_bytes", "hooktrace.unit.wire.io", "By", "counter",
+    "Bytes that this rank gave to collectives for a unit; absent for opaque hooks.", _UNIT,
+)
 STEP_WIRE_BYTES = Metric(
     "hooktrace_step_wire_bytes", "hooktrace.step.wire.size", "By", "gauge",
     "Payload of the last step of which it is known, by collective and dtype.",
@@ -141,7 +167,7 @@ STEP_WIRE_BYTES = Metric(
 )
 COMPRESSION_RATIO = Metric(
     "hooktrace_compression_ratio", "hooktrace.compression.ratio", "1", "gauge",
-    "Gradient bytes over wire bytes of the last step of which both are known.", _MODEL,
+    "Gradient bytes, if sharded all payload, over wire bytes; of the last step known.", _MODEL,
 )
 BUCKET_SIZE = Metric(
     "hooktrace_bucket_size_bytes", "hooktrace.bucket.size", "By", "gauge",
@@ -153,7 +179,8 @@ GENERATION = Metric(
 )
 COMPRESSION_ERROR = Metric(
     "hooktrace_compression_error_ratio", "hooktrace.compression.error", "1", "histogram",
-    "Relative L2 distance of a probed bucket's result from the lossless average.", _MODEL, _RATIOS,
+    "Relative L2 distance of a probed bucket's or unit's result from the lossless one.",
+    _MODEL, _RATIOS,
 )
 BUCKET_ERROR = Metric(
     "hooktrace_bucket_error_ratio", "hooktrace.bucket.error", "1", "gauge",
@@ -164,9 +191,18 @@ BUCKET_COSINE = Metric(
     "Cosine similarity of the last probed result of a bucket with the lossless average.",
     (*_MODEL, "bucket"),
 )
+UNIT_ERROR = Metric(
+    "hooktrace_unit_error_ratio", "hooktrace.unit.error", "1", "gauge",
+    "Relative L2 error of the last probed result of a unit's collective.", _UNIT,
+)
+UNIT_COSINE = Metric(
+    "hooktrace_unit_cosine_ratio", "hooktrace.unit.cosine", "1", "gauge",
+    "Cosine similarity of the last probed result of a unit's collective with the lossless one.",
+    _UNIT,
+)
 ANOMALIES = Metric(
     "hooktrace_anomalies", "hooktrace.anomalies", "{anomaly}", "counter",
-    "Things that went wrong in a hook, by kind; of each bucket the first.", (*_MODEL, "kind"),
+    "What went wrong in a hook, by kind; of each bucket or unit the first.", (*_MODEL, "kind"),
 )
 HANGS = Metric(
     "hooktrace_hangs", "hooktrace.hangs", "{hang}", "counter",
@@ -180,7 +216,7 @@ HANG_START = Metric(
 )
 ARRIVAL_LAG = Metric(
     "hooktrace_arrival_lag_seconds", "hooktrace.arrival.lag", "s", "histogram",
-    "How long after the first rank this one had a probed bucket ready; where clocks are known.",
+    "How long after the first rank this one had a probed bucket or unit; where clocks are known.",
     _MODEL, _SECONDS,
 )
 CLOCK_OFFSET = Metric(
@@ -237,7 +273,7 @@ JOB_EXPOSED_MAX = Metric(
 )
 JOB_LAG = Metric(
     "hooktrace_job_arrival_lag_seconds", "hooktrace.job.arrival.lag", "s", "gauge",
-    "How long after the first rank the last one had its last bucket ready, where clocks are known.",
+    "How long after the first rank the last one had its last bucket, where clocks are known.",
     _MODEL,
 )
 JOB_LAG_UNCERTAINTY = Metric(
@@ -260,4 +296,4 @@ METRICS = tuple(value for value in globals().values() if isinstance(value, Metri
 
 def bucket_label(index: int) -> str:
     """Return the bounded label value of a bucket index."""
-    return _BUCKET_LABELS[index] if index < MAX_BUCKET_LABELS else "other"
+    return _BUCKET_LABELS[index] if index < MAX_BUCKET_LABELS else OTHER

@@ -42,7 +42,7 @@ def test_every_file_that_a_service_is_told_of_is_mounted() -> None:
     (provider,) = yaml.read(PROVISIONED / "dashboards.yaml")["providers"]
     folder = PurePosixPath(provider["options"]["path"])
     shown = {str(folder / path.name) for path in rules.FOLDER.glob("*.json")}
-    assert len(shown) == 3
+    assert len(shown) == 4
     assert shown <= set(mounts("grafana"))
     environment = SERVICES["grafana"]["environment"]
     assert environment["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"] in shown

@@ -145,7 +145,7 @@ def test_names_exist(page: Page) -> None:
     series = {
         metric.name + suffix for metric in METRICS for suffix in _SERIES.get(metric.kind, ("",))
     } | {metric.name for metric in METRICS}
-    beginnings = {"hooktrace_", "hooktrace_job_"}
+    beginnings = {"hooktrace_", "hooktrace_job_", "hooktrace_unit_"}
     assert not set(re.findall(r"\bhooktrace_[a-z_]+\b", text)) - series - beginnings
 
 

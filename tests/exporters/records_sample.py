@@ -34,6 +34,7 @@ from hooktrace.records.content import RankRecords
 from hooktrace.records.job import Range
 from hooktrace.records.reader import RecordReader
 from hooktrace.testing.synthetic import Moments, SyntheticJob
+from hooktrace.testing.synthetic_shards import ShardedJob, sharded_steps
 
 HOST_ANCHOR_NS = 1_000_000_000
 WALL_ANCHOR_NS = 1_700_000_000_000_000_000
@@ -293,6 +294,22 @@ def full_batch(rank: int = 0) -> Batch:
         records=(make_layout(), make_anomaly(4), make_clock(), make_skew(1), make_job_step()),
         losses={"ring_full": 3},
         failures={"record_file": 1},
+    )
+
+
+def sharded_batch(rank: int = 0, *, steps: int = 2) -> Batch:
+    """Return a batch of a sharded model's steps, of which the first has a probed reduce-scatter."""
+    job = ShardedJob(steps=steps, units=("<root>", "block"))
+    made = [ranks[rank] for ranks in sharded_steps(job)]
+    (step, (*others, last)), *later = made
+    error = ErrorRecord(
+        relative_l2=0.25, cosine=0.75, max_absolute=2.0, flipped_share=0.125, reference_l2=8.0
+    )
+    probe = replace(last, error=error)
+    return Batch(
+        run=replace(job.run(rank), run_id="sample"),
+        records=(job.layout(),),
+        steps=((step, (*others, probe)), *later),
     )
 
 

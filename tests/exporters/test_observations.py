@@ -40,6 +40,7 @@ from tests.exporters.records_sample import (
     make_step,
     opaque,
     probed,
+    sharded_batch,
 )
 
 
@@ -64,8 +65,8 @@ def seen(batch: Batch) -> list[Seen]:
 
 
 def test_full_batch_observes_every_metric() -> None:
-    """The sample batch exercises the whole table, with as many labels as the table says."""
-    observations = seen(full_batch())
+    """The sample batches exercise the whole table, with as many labels as the table says."""
+    observations = [*seen(full_batch()), *seen(sharded_batch())]
     assert {observation.metric for observation in observations} == set(METRICS)
     for observation in observations:
         assert len(observation.labels) == len(observation.metric.labels)

@@ -20,7 +20,7 @@ from hooktrace.exporters.aggregates import Aggregates
 from hooktrace.exporters.otel_metrics import ObservedMetrics, give_metrics
 from hooktrace.records import Batch
 from hooktrace.records.metrics import METRICS
-from tests.exporters.records_sample import HOOK, MODEL, full_batch, make_batch
+from tests.exporters.records_sample import HOOK, MODEL, full_batch, make_batch, sharded_batch
 from tests.exporters.test_observations import flat
 
 NET = (HOOK, MODEL)
@@ -53,7 +53,7 @@ def point(found: dict[str, Any], name: str, *values: str) -> Any:
 
 def test_a_reader_gets_what_an_sdk_would_have_made() -> None:
     """Every name, unit, help, kind, attribute, count, bound, sum and extreme is the SDK's own."""
-    batches = [make_batch(steps=3), full_batch()]
+    batches = [make_batch(steps=3), full_batch(), sharded_batch()]
     mine, theirs = InMemoryMetricReader(), InMemoryMetricReader()
     aggregates = own(mine)
     observed = ObservedMetrics(MeterProvider([theirs]), "1.0", rank=0)

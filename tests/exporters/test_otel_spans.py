@@ -22,6 +22,7 @@ from tests.exporters.records_sample import (
     on_device,
     opaque,
     probed,
+    sharded_batch,
 )
 from tests.exporters.spans import Export, attributes, context, named
 
@@ -47,6 +48,20 @@ def test_spans_have_the_records_times(export: Export) -> None:
     assert parents == {"ddp step": None, "bucket 0": step.span_id, **stages}
     assert {context(span).trace_id for span in spans} == {step.trace_id}
     assert len({context(span).span_id for span in spans}) == 6
+
+
+def test_a_sharded_step_has_a_span_for_each_unit_s_collective(export: Export) -> None:
+    """Called by what they are, inside a step that is no step of DDP's, on the same trace."""
+    spans = export(sharded_batch(steps=1), sharded_batch(rank=1, steps=1))
+    first, second = [span for span in spans if span.name == "sharded step"]
+    assert not [span for span in spans if span.name.startswith(("bucket", "ddp"))]
+    assert second.parent is not None
+    assert second.parent.span_id == context(first).span_id
+    own = [s for s in spans if s.parent and s.parent.span_id == context(first).span_id]
+    step, calls = sharded_batch(steps=1).steps[0]
+    assert [s.name for s in own if s is not second] == [str(call.unit) for call in calls]
+    told = [attributes(s)["hooktrace.exposed_ns"] for s in own if s is not second]
+    assert sum(told) == attributes(first)["hooktrace.exposed_ns"] == step.exposed_ns
 
 
 def test_ranks_share_one_trace_a_step(export: Export) -> None:

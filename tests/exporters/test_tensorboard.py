@@ -23,7 +23,7 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 
 from hooktrace.exporters.tensorboard import TensorBoardExporter
 from hooktrace.exporters.tensorboard_model import MAX_ANOMALIES
-from hooktrace.records import Batch, Transfer
+from hooktrace.records import Batch, Transfer, metrics
 from tests.exporters import records_sample as sample
 
 GROUP = f"hooktrace.{sample.MODEL}"
@@ -249,7 +249,7 @@ def test_each_tag_is_described_once(tmp_path: Path) -> None:
             found += [
                 v.metadata.summary_description for v in event.summary.value if v.tag == EXPOSED
             ]
-    assert found == ["Communication of a step that the backward pass did not hide.", "", ""]
+    assert found == [metrics.EXPOSED.help, "", ""]
 
 
 def test_importing_the_exporters_imports_no_tensorboard() -> None:

@@ -1,40 +1,47 @@
-"""Markdown tables for TensorBoard, whose names must not become markup."""
+"""What TensorBoard gets of a sharded model, read back by TensorBoard."""
 
 from __future__ import annotations
 
-from collections import deque
+from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 
-from hooktrace.exporters.tensorboard_model import anomaly_table, layout_table, meaning_table
-from tests.exporters.records_sample import make_anomaly, make_layout
+from hooktrace.exporters.tensorboard_tags import meaning_of
+from hooktrace.records import Batch
+from hooktrace.testing.synthetic_shards import ShardedJob
+from tests.exporters.records_sample import sharded_batch
+from tests.exporters.test_tensorboard import write
+
+GROUP = "hooktrace.sharded"
 
 
-def test_a_layout_table_has_a_row_for_each_bucket_and_cuts_long_lists() -> None:
-    """What is cut is said."""
-    layout = make_layout()
-    wide = replace(layout.buckets[0], parameters=(("w|<b>_x_", (2, 3)), *[("p", ())] * 60))
-    lines = layout_table(replace(layout, buckets=(wide,) * 201)).splitlines()
-    assert lines[0].startswith("**Generation 1**: 201 buckets, 804000 bytes of gradients")
-    assert lines[4].startswith(
-        "0 | float32 | cpu | 1000 | 4000 | 61 | w&#124;&#60;b&#62;&#95;x&#95; (2x3), p (scalar)"
-    )
-    assert lines[4].endswith("and 21 more")
-    assert (len(lines), lines[-1]) == (4 + 200 + 2, "1 more buckets are not shown.")
+def test_a_sharded_step_has_exposed_time_by_kind(tmp_path: Path) -> None:
+    """The kinds add up to the step's; errors are a unit's, and every tag has a meaning."""
+    job, batch = ShardedJob(units=("<root>", "block")), sharded_batch()
+    events = write(tmp_path, batch)
+    values = {t: [e.value for e in events.Scalars(t)] for t in events.Tags()["scalars"]}
+    kinds = {t: v for t, v in values.items() if t.startswith(f"{GROUP}.more/exposed_")}
+    assert kinds == {
+        f"{GROUP}.more/exposed_all_gather_forward_ms": [2 * job.gather_ms] * 2,
+        f"{GROUP}.more/exposed_all_gather_backward_ms": [job.gather_ms] * 2,
+        f"{GROUP}.more/exposed_reduce_scatter_ms": [2 * job.scatter_ms] * 2,
+    }
+    assert values[f"{GROUP}/exposed_ms"] == pytest.approx([sum(v[0] for v in kinds.values())] * 2)
+    assert values[f"{GROUP}/overlap_ratio"] == [0.0, 0.0]
+    assert values[f"{GROUP}.more/payload_bytes"] == [s.gradient_bytes for s, _ in batch.steps]
+    assert values[f"{GROUP}.error/error_unit.<root>.reduce_scatter"] == [0.25]
+    assert not [tag for tag in values if "bucket" in tag or "gradient" in tag]
+    assert [tag for tag in values if not meaning_of(tag)] == []
+    assert f"{GROUP}.more/unit_ms" in events.Tags()["histograms"] + events.Tags()["tensors"]
 
 
-def test_an_anomaly_table_begins_with_the_latest() -> None:
-    """Above it stands how many there were in all."""
-    anomalies = deque(replace(make_anomaly(step), message=f"m{step}|") for step in (1, 2))
-    head, _, columns, _, first, second = anomaly_table(anomalies, 70).splitlines()
-    assert head == "**70 anomalies**, the latest 2 first"
-    assert columns == "step | generation | bucket | stage | kind | message"
-    assert (first[0], second[0]) == ("2", "1")
-    assert first.endswith("m2&#124;")
-
-
-def test_the_meaning_table_explains_every_tag() -> None:
-    """One row each, with a sentence."""
-    _, _, *rows = meaning_table().splitlines()
-    assert all(row.endswith(".") for row in rows)
-    assert rows[0].startswith("exposed_ms | ")
+def test_a_kind_of_which_one_wait_is_not_known_has_no_exposed_time(tmp_path: Path) -> None:
+    """A sum without it would be too small."""
+    (step, (first, *others)), *_ = sharded_batch().steps
+    unknown = replace(step, exposed_ns=None), (replace(first, exposed_ns=None), *others)
+    events = write(tmp_path, Batch(run=sharded_batch().run, steps=(unknown,)))
+    tags = events.Tags()["scalars"]
+    assert f"{GROUP}.more/exposed_all_gather_forward_ms" not in tags
+    assert f"{GROUP}.more/exposed_reduce_scatter_ms" in tags
+    assert f"{GROUP}/exposed_ms" not in tags

@@ -18,17 +18,18 @@ from hooktrace.records.metrics import (
     bucket_label,
 )
 from tests.exporters.processes import get
-from tests.exporters.records_sample import full_batch
+from tests.exporters.records_sample import full_batch, sharded_batch
 
 _UNIT_SUFFIX = {"s": "_seconds", "By": "_bytes", "By/s": "_bytes_per_second"}
 
 
 @pytest.fixture(scope="module")
 def exposition() -> str:
-    """What a Prometheus sees after one full batch."""
+    """What a Prometheus sees after one full batch, and one of a sharded model."""
     exporter = PrometheusExporter(port=0)
     try:
         exporter.export(full_batch())
+        exporter.export(sharded_batch())
         return get(exporter.url)
     finally:
         exporter.close()
@@ -90,6 +91,7 @@ def test_every_metric_reaches_opentelemetry() -> None:
     reader = InMemoryMetricReader()
     exporter = OpenTelemetryExporter(meter_provider=MeterProvider([reader]), spans=False)
     exporter.export(full_batch())
+    exporter.export(sharded_batch())
     data = reader.get_metrics_data()
     assert data is not None
     found = data.resource_metrics[0].scope_metrics[0].metrics

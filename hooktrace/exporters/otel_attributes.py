@@ -1,0 +1,125 @@
+"""What spans say of steps, buckets, units, stages and anomalies: attributes by name.
+
+What is not known of a record has no attribute.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from ..records import BucketRecord, StepRecord
+from ..records.bucket import Transfer
+
+Attributes = dict[str, str | bool | int | float]
+
+_Table = Mapping[str, str]
+"""Attribute names with the fields that they show."""
+
+
+def _named(prefix: str, *fields: str) -> _Table:
+    return {prefix + field: field for field in fields}
+
+
+_WHERE = _named("hooktrace.", "model", "hook", "step", "generation")
+_BOTH: _Table = {
+    **_named("hooktrace.", "clock", "shadow", "warmup", "gradient_bytes", "wire_bytes"),
+    **_named("hooktrace.", "compression_ratio", "busbw_bytes_per_second"),
+    **_WHERE,
+}
+_STEP: _Table = {
+    **_named("hooktrace.", "busy_ns", "exposed_ns", "overlap_ratio", "complete"),
+    "hooktrace.bucket.count": "bucket_count",
+    "hooktrace.previous_period_ns": "previous_period_ns",
+    **_BOTH,
+}
+_SHARDED_STEP: _Table = {
+    **{name: field for name, field in _STEP.items() if field != "gradient_bytes"},
+    "hooktrace.payload_bytes": "gradient_bytes",
+}
+_BUCKET: _Table = {
+    **_named("hooktrace.bucket.", "is_last", "dtype", "device_type", "parameter_count"),
+    "hooktrace.bucket.index": "bucket",
+    **_BOTH,
+}
+_UNIT: _Table = {
+    **_named("hooktrace.unit.", "dtype", "device_type", "parameter_count"),
+    **{name: field for name, field in _BOTH.items() if field != "gradient_bytes"},
+    "hooktrace.exposed_ns": "exposed_ns",
+    "hooktrace.payload_bytes": "gradient_bytes",
+}
+_OF_UNIT = _named("hooktrace.unit.", "name", "collective", "phase", "turn")
+_ERROR: _Table = {
+    **_named("hooktrace.error.", "relative_l2", "cosine", "max_absolute", "flipped_share"),
+    **_named("hooktrace.error.", "residual_l2", "scope"),
+}
+STAGE: _Table = {
+    **_named("hooktrace.", "collective", "wire_bytes"),
+    "hooktrace.stage": "name",
+    "hooktrace.wire.dtype": "dtype",
+}
+ANOMALY: _Table = {
+    **_named("hooktrace.anomaly.", "kind", "message"),
+    **_named("hooktrace.", "stage", "rank", "parameter"),
+    "hooktrace.bucket.index": "bucket",
+    **_WHERE,
+}
+RUN: _Table = {
+    **_named("hooktrace.", "run_id", "rank", "local_rank", "world_size"),
+    "host.name": "host",
+}
+
+
+def of_step(step: StepRecord) -> Attributes:
+    """Say what is known of a step."""
+    return known(step, _SHARDED_STEP if step.sharded else _STEP) | sent(step.sent)
+
+
+def of_bucket(bucket: BucketRecord) -> Attributes:
+    """Say what is known of a bucket, its error where it was probed, its times on a device."""
+    unit = bucket.unit
+    if unit is None:
+        attributes = known(bucket, _BUCKET) | sent(bucket.sent)
+    else:
+        attributes = known(bucket, _UNIT) | known(unit, _OF_UNIT) | sent(bucket.sent)
+    if bucket.error is not None:
+        attributes |= known(bucket.error, _ERROR)
+        if bucket.error.worst:
+            attributes["hooktrace.error.worst"] = ", ".join(w.name for w in bucket.error.worst)
+    if bucket.clock == "device":
+        attributes |= _device(bucket)
+    return attributes
+
+
+def of_exception(text: str) -> Attributes:
+    """Say what a hook raised, by OpenTelemetry's conventions for the event ``exception``."""
+    attributes: Attributes = {"exception.message": text}
+    if match := re.match(r"[A-Za-z_][\w.]*(?=:|$)", text):
+        attributes["exception.type"] = match[0]
+    return attributes
+
+
+def known(record: object, table: _Table) -> Attributes:
+    """Return the attributes of a table of which the record knows the value."""
+    values = ((name, getattr(record, field)) for name, field in table.items())
+    return {name: value for name, value in values if value is not None}
+
+
+def sent(transfers: tuple[Transfer, ...] | None) -> Attributes:
+    """Say what an opaque hook sent, to read: ``all_reduce float16 1048576``."""
+    if transfers is None:
+        return {}
+    text = ", ".join(f"{t.collective} {t.dtype} {t.wire_bytes}" for t in transfers)
+    return {"hooktrace.sent": text or "nothing"}
+
+
+def _device(bucket: BucketRecord) -> Attributes:
+    """Device times as numbers; only ``resolved=False`` where the device events never came back."""
+    if bucket.device is None:
+        return {"hooktrace.device.resolved": False}
+    return {
+        "hooktrace.device.resolved": True,
+        "hooktrace.device.ready_ns": bucket.device.ready_ns,
+        "hooktrace.device.duration_ns": bucket.device.done_ns - bucket.device.ready_ns,
+        **{f"hooktrace.device.{name}_ns": ns for name, ns in bucket.stage_totals_ns().items()},
+    }

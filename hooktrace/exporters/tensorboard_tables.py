@@ -1,0 +1,110 @@
+"""TensorBoard's texts: tables in Markdown in which no name becomes markup.
+
+LayoutRecord, AnomalyRecord, HangRecord --..._table--> text
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ..records import AnomalyRecord, BucketLayout, HangRecord, LayoutRecord
+from ..records.units import listed
+from .tensorboard_tags import MEANINGS
+
+MAX_ROWS = 200
+"""Buckets in a layout table."""
+MAX_NAMES = 40
+"""Parameter names in a row of a layout table."""
+
+
+def meaning_table() -> str:
+    """Return what each tag means."""
+    return _table("tag | meaning", [f"{name} | {_escape(text)}" for name, text in MEANINGS])
+
+
+# An underscore inside a word is the only punctuation common in names that Markdown leaves alone.
+_MARKUP = re.compile(r"(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])|[^A-Za-z0-9 ._-]")
+
+
+def _escape(text: str) -> str:
+    """Return ``text`` so that neither Markdown nor HTML reads markup in it."""
+    return _MARKUP.sub(lambda match: f"&#{ord(match[0])};", text)
+
+
+def _table(head: str, rows: list[str]) -> str:
+    columns = head.count("|") + 1
+    return "\n".join([head, "|".join(["---"] * columns), *rows])
+
+
+def _parameters(entry: BucketLayout) -> str:
+    named = [
+        f"{_escape(name)} ({'x'.join(map(str, shape)) or 'scalar'})"
+        for name, shape in entry.parameters[:MAX_NAMES]
+    ]
+    more = len(entry.parameters) - len(named)
+    return ", ".join(named) + (f" and {more} more" if more else "")
+
+
+def layout_table(layout: LayoutRecord) -> str:
+    """Return the buckets of a generation and their parameters, long lists cut."""
+    if any(entry.unit is not None for entry in layout.buckets):
+        return _unit_table(layout)
+    total = sum(entry.gradient_bytes for entry in layout.buckets)
+    rows = [
+        f"{entry.bucket} | {_escape(entry.dtype)} | {_escape(entry.device_type)} | {entry.numel}"
+        f" | {entry.gradient_bytes} | {len(entry.parameters)} | {_parameters(entry)}"
+        for entry in layout.buckets[:MAX_ROWS]
+    ]
+    more = len(layout.buckets) - len(rows)
+    return (
+        f"**Generation {layout.generation}**: {len(layout.buckets)} buckets, {total} bytes of "
+        f"gradients, hook {_escape(layout.hook)}\n\n"
+        + _table("bucket | dtype | device | elements | bytes | parameters | names (shapes)", rows)
+        + (f"\n\n{more} more buckets are not shown." if more else "")
+    )
+
+
+def _unit_table(layout: LayoutRecord) -> str:
+    """Return the collectives of a sharded model's units so far, in the order of their first."""
+    rows = [
+        f"{_escape(unit.name)} | {_escape(unit.collective.replace('_', '-'))} | {unit.phase}"
+        f" | {unit.turn + 1} | {_escape(entry.dtype)} | {_escape(entry.device_type)}"
+        f" | {entry.numel} | {entry.gradient_bytes} | {_parameters(entry)}"
+        for entry in layout.buckets[:MAX_ROWS]
+        if (unit := entry.unit) is not None
+    ]
+    names = {entry.unit.name for entry in layout.buckets if entry.unit is not None}
+    more = len(layout.buckets) - len(rows)
+    head = "unit | collective | phase | call of the step | dtype | device | elements | bytes"
+    return (
+        f"**{len(names)} units**, with {len(layout.buckets)} different collectives so far, hook "
+        f"{_escape(layout.hook)}. Of an all-gather elements and bytes are this rank's parameters."
+        "\n\n"
+        + _table(f"{head} | names (shapes)", rows)
+        + (f"\n\n{more} more collectives are not shown." if more else "")
+    )
+
+
+def anomaly_table(anomalies: Sequence[AnomalyRecord], total: int) -> str:
+    """Return the latest of ``total`` anomalies, the last one first."""
+    rows = [
+        f"{a.step} | {a.generation} | {a.bucket} | {_escape(a.stage)} | {_escape(a.kind)}"
+        f" | {_escape(a.message)}"
+        for a in reversed(anomalies)
+    ]
+    return f"**{total} anomalies**, the latest {len(rows)} first\n\n" + _table(
+        "step | generation | bucket | stage | kind | message", rows
+    )
+
+
+def hang_table(hangs: Sequence[HangRecord]) -> str:
+    """Return the latest records of hangs, the last one first."""
+    rows = [
+        f"{h.step} | {h.bucket} | {_escape(h.kind)} | {listed(h.waiting)} | {listed(h.ranks)}"
+        f" | {'yes' if h.ended_after_ns is not None else 'no'} | {_escape(h.message)}"
+        for h in reversed(hangs)
+    ]
+    return f"**Hangs**, the latest {len(rows)} first\n\n" + _table(
+        "step | bucket | kind | ranks that wait | for rank | over | message", rows
+    )
