@@ -234,6 +234,27 @@ class BucketCall:
             except Exception as error:
                 self.lose_stamps(error)
 
+    def is_only(self, operation: Stamped) -> None:
+        """Stamp that all of the call is one collective: it began when the call did."""
+        self.bare = True
+        self._issued = self.ready
+        self._operation = operation
+
+    def over(self) -> None:
+        """Stamp that a unit's call is over, with its one collective: training has waited for it.
+
+        Takes the place of ``arrived`` and ``finished``; its step has the call already.
+        """
+        try:
+            self.done = self.launched = over = self._recorder.clock()
+            self.exposed = over - self.ready
+            operation, self._operation = self._operation, None
+            known = None if operation is None else operation.describe()
+            if known is not None:
+                self.rounds = (_new(Round, (known, self._issued, over)),)
+        except Exception as error:
+            self.lose_stamps(error)
+
     def finished(self) -> None:
         """Stamp that the bucket's result is there, and push the call."""
         try:

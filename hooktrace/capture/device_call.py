@@ -39,6 +39,17 @@ class DeviceCall(BucketCall):
             self._record()
         super().arrived(failed=failed)
 
+    def is_only(self, operation: Stamped) -> None:
+        """Record an event, and stamp."""
+        self.bare = True
+        self.issued(operation)
+
+    def over(self) -> None:
+        """Record events, and stamp; what training waits for is not known here."""
+        self.arrived()
+        self.finished()
+        self.launched = self.done
+
     def finished(self) -> None:
         """Record an event, stamp, and push the call."""
         self._record()

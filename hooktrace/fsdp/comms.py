@@ -117,17 +117,22 @@ class Stamps:
         self._model.end_step()
 
 
-def plainly(call: BucketCall, kind: str, payload: torch.Tensor, group: dist.ProcessGroup) -> None:
-    """Stamp that a collective of torch's own begins, which is all of the call."""
-    call.bare = True
-    info = group_info(group, payload.device.type)
-    call.issued(Known(Collective(kind, payload.nbytes, payload.dtype, info)))
+class Plain:
+    """Stamps collectives that torch runs as they are: a call is one of them and nothing else."""
 
+    def __init__(self, kind: UnitCollective) -> None:
+        self._kind = kind
+        self._known: dict[BucketSlot, tuple[dist.ProcessGroup, Known]] = {}
 
-def ended(call: BucketCall) -> None:
-    """Stamp that a synchronous call is over: training has waited for all of it."""
-    call.arrived()
-    Stamps.end(call)
+    def begins(self, call: BucketCall, group: dist.ProcessGroup) -> None:
+        """Stamp that the collective begins."""
+        slot = call.slot
+        of, known = self._known.get(slot) or (None, None)
+        if of is not group or known is None:
+            info = group_info(group, slot.device_type)
+            known = Known(Collective(self._kind, slot.gradient_bytes, slot.torch_dtype, info))
+            self._known[slot] = group, known
+        call.is_only(known)
 
 
 class TracedAllGather:
@@ -138,6 +143,7 @@ class TracedAllGather:
         self._stamps = stamps
         self._hook = hook
         self._is_known = is_own(inner)
+        self._plain = Plain("all_gather")
 
     def leave(self) -> None:
         """Take note that the unit is traced from here no more."""
@@ -169,7 +175,7 @@ class TracedAllGather:
             return None
         if call is not None:
             if self._is_known:
-                plainly(call, "all_gather", input_tensor, group)
+                self._plain.begins(call, group)
             else:
                 call.staged = False
         try:
@@ -185,7 +191,7 @@ class TracedAllGather:
         if call is None:
             return work
         if not isinstance(work, dist.distributed_c10d.Work):  # FSDP waits for nothing else
-            ended(call)
+            call.over()
             return work
         return TracedWork(work, call, self._stamps)
 
@@ -207,6 +213,7 @@ class TracedReduceScatter:
         self._stamps = stamps
         self._hook = hook
         self._is_known = is_own(inner)
+        self._plain = Plain("reduce_scatter")
         self._over = over
 
     def allocate(
@@ -239,7 +246,7 @@ class TracedReduceScatter:
             return None
         if call is not None:
             if self._is_known:
-                plainly(call, "reduce_scatter", input_tensor, group)
+                self._plain.begins(call, group)
             else:
                 call.staged = False
         try:
@@ -254,7 +261,7 @@ class TracedReduceScatter:
             self._stamps.fail(call, "wire" if self._is_known else "hook", error)
             raise
         if call is not None:
-            ended(call)
+            call.over()
         if self._over is not None:
             self._over(output_tensor.device)
         return work
@@ -283,6 +290,7 @@ class ReplicaReduction:
         self._slot: BucketSlot | None = None
         self._began: int | None = None
         self._event: DeviceEvent | None = None
+        self._plain = Plain("all_reduce")
 
     def begins(self, device: torch.device) -> None:
         """Take note that the reduce-scatter is over, on its stream.
@@ -313,8 +321,8 @@ class ReplicaReduction:
                 # This stream has the all-reduce before it: it was not ready just now, but then.
                 (now, *_), call.events[0] = call.events, event
                 self._stamps.pool.give(reduced.device, now)
-            plainly(call, "all_reduce", reduced, self._group)
-            ended(call)
+            self._plain.begins(call, self._group)
+            call.over()
             self._slot = call.slot
         if self.theirs is not None:
             self.theirs(reduced)

@@ -33,3 +33,22 @@ def test_a_clock_that_fails_leaves_the_stages_unknown(good: int) -> None:
 def _clock(good: int) -> Iterator[int]:
     yield from range(1, good + 1)
     raise RuntimeError("the clock is lost")
+
+
+@pytest.mark.parametrize("good", [True, False])
+def test_one_collective_that_was_waited_for_is_all_of_its_call(good: bool) -> None:
+    """It takes one reading of the clock; its step has the call, so nobody is given it."""
+    recorder: Any = SimpleNamespace(clock=_clock(good).__next__)
+    slot: Any = None
+    call = BucketCall(slot, 1, 0, recorder)
+    call.is_only(operation := FakeOperation(wire_bytes=4))
+    assert call.operation is operation
+    call.over()
+    assert call.operation is None
+    assert not call.in_flight
+    if good:
+        assert call.rounds == ((operation.describe(), 0, 1),)
+        assert (call.bare, call.done, call.launched, call.exposed) == (True, 1, 1, 1)
+    else:
+        assert call.unknown == "RuntimeError: the clock is lost"
+        assert (call.rounds, call.done, call.exposed) == ((), NOT_YET, None)
