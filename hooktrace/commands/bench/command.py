@@ -18,6 +18,7 @@ from .long_run import memory, record_files
 from .per_bucket import per_bucket, training_thread
 from .programs import large_report, start_up
 from .ranks import ranks
+from .sharded import sharded
 from .simulator import simulator
 from .summaries import summaries
 from .table import HEADING, Row, line_of, machine_facts
@@ -49,6 +50,7 @@ GROUPS = {
     "without-a-hook": Group(
         without_a_hook, "the same step, without a hook: hooktrace run, DDP alone, any hook"
     ),
+    "fsdp": Group(sharded, "a model that fully_shard has sharded: a unit's collective, a step"),
     "wire": Group(wire, "all-reduces of 8 MB and hooks that decompress, against torch.profiler"),
     "probes": Group(probes, "a probe of the error, an 8 MB bucket, 2 ranks"),
     "calibration": Group(calibration, "a calibration in a job of 12.6 M parameters, 2 ranks"),

@@ -29,10 +29,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
 from collections.abc import Iterator
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -47,17 +45,13 @@ from ...tracing.settings import default_tracer
 from ...tracing.trace import trace
 from ...tracing.tracer import Tracer
 from .backends import all_exporters, otlp_sink
-from .harness import Hook, in_turns, linear_stack, on_all_ranks, run_ranks, step_s
-from .table import Row, interval_of_median
+from .blocks import Block, block, ratios, train, until_enough
+from .harness import Hook, in_turns, linear_stack, run_ranks, step_s
+from .table import Row
 
 _WIDTH = 1024
 _BATCH = 64
-_LEAD_IN_STEPS = 4
-_TIMED_STEPS = 10
 _WARMUP_STEPS = 8
-_LEAST_PAIRS = 20
-_LOOK_EVERY = 10
-_LIMIT = 1.02
 _PROBE_EVERY = 100
 """Steps, by default."""
 
@@ -69,74 +63,28 @@ def whole_step(*, quick: bool) -> Iterator[Row]:
     """Yield the ratio, by the clock and of processor time, and the step time for scale."""
     with otlp_sink():
         pairs, _ = run_ranks(2, _pairs, 30.0 if quick else 480.0)
-    wall, cpu = _ratios(pairs)
+    wall, cpu = ratios(pairs)
     note = f"{len(pairs)} pairs of blocks"
     yield Row("traced / untraced", wall, "ratio", budget=1.01, note=note)
     yield Row("the same, processor time of all threads", cpu, "ratio")
     yield Row("a step, untraced", [untraced[0] / 1e6 for _, untraced in pairs], "ms")
 
 
-_Block = tuple[float, float]
-"""Mean ns of a step: by the clock, and processor time of the process."""
-
-
-def _ratios(rounds: list[list[_Block]], side: int = 0, other: int = 1) -> list[list[float]]:
-    """Return the ratios of one side to another by the clock, and those of processor time."""
-    sides = np.array(rounds).transpose(1, 2, 0)
-    ratios: list[list[float]] = (sides[side] / sides[other]).tolist()
-    return ratios
-
-
-def _pairs(longest_s: float) -> list[list[_Block]]:
+def _pairs(longest_s: float) -> list[list[Block]]:
     """Return blocks, traced and untraced."""
     with tempfile.TemporaryDirectory() as folder, Tracer(all_exporters(Path(folder))) as tracer:
         model = _model(trace(hooks.allreduce_hook, tracer=tracer))
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
-        train = partial(_train, model, optimizer, torch.randn(_BATCH, _WIDTH))
-        train(_WARMUP_STEPS)
-        blocks = in_turns(
-            [partial(_block, tracer, recording, train) for recording in (True, False)]
-        )
-        pairs = _until_enough(blocks, longest_s)
+        steps = partial(train, model, optimizer, torch.randn(_BATCH, _WIDTH))
+        steps(_WARMUP_STEPS)
+        blocks = in_turns([partial(block, tracer, recording, steps) for recording in (True, False)])
+        pairs = until_enough(blocks, longest_s)
         tracer.recording = True
-    return pairs
-
-
-def _until_enough(blocks: Iterator[list[_Block]], longest_s: float) -> list[list[_Block]]:
-    end = time.monotonic() + longest_s
-    pairs: list[list[_Block]] = []
-    while not on_all_ranks(_is_enough(pairs) or time.monotonic() > end):
-        pairs += islice(blocks, _LOOK_EVERY)
     return pairs
 
 
 def _model(hook: Hook | None) -> DistributedDataParallel:
     return linear_stack(_WIDTH, 12, hook, cap_mb=8)
-
-
-def _train(model: Any, optimizer: Any, data: torch.Tensor, steps: int) -> None:
-    for _ in range(steps):
-        optimizer.zero_grad()
-        model(data).square().mean().backward()
-        optimizer.step()
-
-
-def _block(tracer: Tracer, recording: bool, train: partial[None]) -> _Block:
-    tracer.recording = recording
-    dist.barrier()
-    train(_LEAD_IN_STEPS)
-    cpu, wall = time.process_time_ns(), time.perf_counter_ns()
-    train(_TIMED_STEPS)
-    wall, cpu = time.perf_counter_ns() - wall, time.process_time_ns() - cpu
-    tracer.flush()
-    return wall / _TIMED_STEPS, cpu / _TIMED_STEPS
-
-
-def _is_enough(pairs: list[list[_Block]]) -> bool:
-    if len(pairs) < _LEAST_PAIRS:
-        return False
-    least, most = interval_of_median(_ratios(pairs)[0], 2.58)
-    return most < _LIMIT or least > _LIMIT
 
 
 def without_a_hook(*, quick: bool) -> Iterator[Row]:
@@ -147,7 +95,7 @@ def without_a_hook(*, quick: bool) -> Iterator[Row]:
         ("the same average by an untraced hook / DDP alone", 2, 1, None),
         ("hooktrace run / that untraced hook", 0, 2, None),
     ):
-        wall, cpu = _ratios(rounds, side, other)
+        wall, cpu = ratios(rounds, side, other)
         yield Row(what, wall, "ratio", budget=budget, note=f"{len(rounds)} rounds of blocks")
         yield Row("the same, processor time of all threads", cpu, "ratio")
 
@@ -157,7 +105,7 @@ def _average(bucket: Any) -> Any:
     return sent.get_future().then(lambda future: future.value()[0])
 
 
-def _rounds_without_a_hook(longest_s: float) -> list[list[_Block]]:
+def _rounds_without_a_hook(longest_s: float) -> list[list[Block]]:
     """Return blocks of three models alike, one of them known to what ``hooktrace run`` sets up."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ["HOOKTRACE_RECORD_DIR"] = folder
@@ -167,13 +115,13 @@ def _rounds_without_a_hook(longest_s: float) -> list[list[_Block]]:
         models.know(ours)
         tracer, data = default_tracer(), torch.randn(_BATCH, _WIDTH)
         trains = [
-            partial(_train, model, torch.optim.SGD(model.parameters(), lr=1e-6), data)
+            partial(train, model, torch.optim.SGD(model.parameters(), lr=1e-6), data)
             for model in (ours, plain, hooked)
         ]
-        for train in trains:
-            train(_WARMUP_STEPS)
-        sides = [partial(_block, tracer, train is trains[0], train) for train in trains]
-        pairs = _until_enough(in_turns(sides), longest_s)
+        for steps in trains:
+            steps(_WARMUP_STEPS)
+        sides = [partial(block, tracer, steps is trains[0], steps) for steps in trains]
+        pairs = until_enough(in_turns(sides), longest_s)
         if {step.hook for step in tracer.steps()} != {"ddp_allreduce"}:
             raise RuntimeError("the model without a hook was not traced")
         ending.silence()
