@@ -15,6 +15,7 @@ from ..timeline import FLAGS, STAGE_NAMES, UNKNOWN, Ints, RankTrack
 from .runs import NotThereError
 from .scene import KINDS, RankScene, Scene
 from .spoken import spoken
+from .units import EXPOSED_UNKNOWN, call_name, kind_words, unit_of
 from .wait_words import wait_sentence
 
 MAX_NAMES = 40
@@ -35,17 +36,21 @@ def bucket_detail(scene: Scene, rank: int, row: int) -> dict[str, Any]:
     at = int(places[0])
     columns, track = own.track.buckets, own.track
     facts = track.facts[int(columns.facts[row])]
-    flags = [name for name, bit in FLAGS.items() if columns.flags[row] & bit]
+    unit = unit_of(track, row)
+    hidden = () if unit is None else ("sharded", "is_last")  # all of them, and none of them
+    flags = [n for n, bit in FLAGS.items() if columns.flags[row] & bit and n not in hidden]
     error = track.errors.get(row)
     names = _parameters(own, row)
     return {
         "id": row,
-        "title": f"bucket {columns.bucket[row]}, step {columns.step[row]}, rank {rank}",
+        "call": call_name(track, row),
+        "title": f"{call_name(track, row)}, step {columns.step[row]}, rank {rank}",
         "start": int(own.buckets.start[at]),
         "end": int(own.buckets.end[at]),
         "what": [
             ["model", scene.model],
             ["hook", facts.hook],
+            *([] if unit is None else [["unit", unit.name], ["kind", kind_words(unit)]]),
             ["generation", str(columns.generation[row])],
             ["elements", f"{facts.numel:,} {facts.dtype}"],
             *([["marks", ", ".join(flags).replace("_", " ")]] if flags else []),
@@ -80,9 +85,17 @@ def row_of(scene: Scene, rank: int, step: int, bucket: int) -> int:
 
 def _times(own: RankScene, at: int, row: int) -> list[list[str]]:
     start, end = int(own.buckets.start[at]), int(own.buckets.end[at])
+    columns = own.track.buckets
+    if columns.having("sharded")[row]:
+        exposed = int(columns.exposed[row])
+        return [
+            ["begun to done", exact_ms(end - start)],
+            ["exposed", EXPOSED_UNKNOWN if exposed == UNKNOWN else exact_ms(exposed)],
+            ["begun at", f"{start / 1e9:,.6f} s"],
+        ]
     return [
         ["ready to done", exact_ms(end - start)],
-        ["hook's call", exact_ms(int(own.track.buckets.launched_after[row]))],
+        ["hook's call", exact_ms(int(columns.launched_after[row]))],
         ["ready at", f"{start / 1e9:,.6f} s"],
     ]
 
@@ -119,7 +132,9 @@ def _stage_rows(own: RankScene, row: int) -> list[list[int | str]]:
 def _bytes(track: RankTrack, row: int) -> list[list[str]]:
     columns = track.buckets
     gradient, wire = int(columns.gradient_bytes[row]), int(columns.wire_bytes[row])
-    found = [["gradients", size(gradient)]]
+    unit = unit_of(track, row)
+    gathers = unit is not None and unit.collective == "all_gather"
+    found = [["this rank's parameters" if gathers else "gradients", size(gradient)]]
     if wire == UNKNOWN:
         return [*found, ["on the wire", "unknown"]]
     ratio = f" ({gradient / wire:.3g} times less)" if wire and wire != gradient else ""

@@ -52,7 +52,7 @@ class HangBar:
 
 
 def hang_bars(
-    hangs: Sequence[Hang], rank: int, origin: int, lane_of: Callable[[int, int], int]
+    hangs: Sequence[Hang], rank: int, origin: int, lane_of: Callable[[int, int], int | None]
 ) -> list[HangBar]:
     """Return a rank's bars; ``lane_of``: the row of a step's bucket."""
     found = []
@@ -67,14 +67,19 @@ def hang_bars(
     return found
 
 
-def lane_in(step: Ints, bucket: Ints, lane: Ints, most: int) -> Callable[[int, int], int]:
-    """Return what tells the row of a step's bucket: its own, else the last one that it had."""
+def lane_in(step: Ints, bucket: Ints, lane: Ints, most: int) -> Callable[[int, int], int | None]:
+    """Return what tells the row of a step's bucket: its own, else the last one that it had.
 
-    def lane_of(of_step: int, of_bucket: int) -> int:
+    One that it never had is in the row of its number, below ``most``; without such, in none.
+    """
+
+    def lane_of(of_step: int, of_bucket: int) -> int | None:
         same = np.flatnonzero(bucket == of_bucket)
         at = same[step[same] == of_step]
         at = at if len(at) else same
-        return int(lane[at[-1]]) if len(at) else min(of_bucket, most - 1)
+        if len(at):
+            return int(lane[at[-1]])
+        return min(of_bucket, most - 1) if most else None
 
     return lane_of
 

@@ -19,8 +19,13 @@ def rows_of(step: Ints, bucket: Ints, start: Ints, end: Ints) -> Ints:
     """
     if not len(step):
         return np.zeros(0, np.int64)
-    if bucket.max() < MAX_ROWS:
-        return bucket.copy()
+    return bucket.copy() if bucket.max() < MAX_ROWS else free_rows(step, start, end)
+
+
+def free_rows(step: Ints, start: Ints, end: Ints) -> Ints:
+    """Return for each bar the first row, below ``MAX_ROWS``, that is free in its step."""
+    if not len(step):
+        return np.zeros(0, np.int64)
     order = np.lexsort((start, step))
     sorted_step = step[order]
     firsts = np.flatnonzero(np.concatenate(([True], sorted_step[1:] != sorted_step[:-1])))

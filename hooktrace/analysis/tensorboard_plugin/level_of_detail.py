@@ -16,7 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..timeline import STAGE_NAMES, Ints
-from .scene import KINDS, LATE, RankScene, Scene
+from .run_summary import layout_text
+from .scene import KINDS, LATE, Floats, RankScene, Scene
+from .spans import Spans
 
 MAX_BARS = 2500
 """Single bars in a picture, all ranks together."""
@@ -26,6 +28,8 @@ MAX_STEPS = 2000
 """Steps in a picture; beyond it there is room for none."""
 MAX_MARKS = 300
 """Anomalies, rebuilds and hangs each rank shows at once."""
+_LEAST_SHARE = 0.005
+"""Of a bin that is exposed, to be drawn."""
 _NARROWEST_PX = 3.0
 _BIN_PX = 3.0
 
@@ -53,6 +57,9 @@ def picture(scene: Scene, t0: int, t1: int, width: int) -> dict[str, Any]:
             "bars": _bars(rank, rows[duration >= narrowest_ns], t0),
             "bins": _bins(rank, merged, grid),
             "steps": _steps(rank, steps if with_steps else steps[:0], t0),
+            "exposed": _binned(rank.exposed_at, t0, t1, width)
+            if scene.is_sharded
+            else _at_ends(rank, steps if with_steps else steps[:0], t0),
             "marks": _marks(rank, t0, t1),
             "hangs": _hangs(rank, t0, t1),
         }
@@ -68,6 +75,7 @@ def picture(scene: Scene, t0: int, t1: int, width: int) -> dict[str, Any]:
         "single": sum(map(len, inside)) - sum(map(len, narrow)),
         "wait_unknown": scene.waits.why_unknown,
         "ruler": _ruler(scene, of_steps, t0, width),
+        "units": [{"name": one.name, "call": str(one), "turn": one.turn} for one in scene.units],
         "ranks": ranks,
     }
 
@@ -97,6 +105,7 @@ def _bars(rank: RankScene, at: Ints, t0: int) -> dict[str, Any]:
         "end": (end - t0).tolist(),
         "step": rank.step[at].tolist(),
         "bucket": rank.bucket[at].tolist(),
+        "unit": rank.unit[at].tolist(),
         "flags": rank.flags[at].tolist(),
         "stages": rank.track.buckets.stages[row].tolist(),
         "stage": stages.name[index].tolist(),
@@ -201,6 +210,43 @@ def _hangs(rank: RankScene, t0: int, t1: int) -> list[dict[str, Any]]:
     ][:MAX_MARKS]
 
 
+def _at_ends(rank: RankScene, at: Ints, t0: int) -> dict[str, list[int]]:
+    """Return the exposed ends of steps."""
+    at = at[rank.exposed[at] > 0]
+    end = rank.steps.end[at] - t0
+    start = end - rank.exposed[at]
+    return {"start": start.tolist(), "end": end.tolist(), "share": [100] * len(at)}
+
+
+def _binned(spans: Spans, t0: int, t1: int, width: int) -> dict[str, list[int]]:
+    """Return stretches: those that are wide enough, and of bins which share of them, in percent.
+
+    Many that are narrower than a bin would else look as if they filled it.
+    """
+    bins = max(1, int(width / _BIN_PX))
+    at, bin_ns = spans.inside(t0, t1), (t1 - t0) / bins
+    start, end = np.maximum(spans.start[at], t0) - t0, np.minimum(spans.end[at], t1) - t0
+    wide = end - start >= bin_ns
+    covered = _covered(start[~wide] / bin_ns, end[~wide] / bin_ns, bins)
+    used = np.flatnonzero(covered >= _LEAST_SHARE)
+    share = np.rint(100 * np.minimum(covered[used], 1)).astype(np.int64)
+    return {
+        "start": [*start[wide].tolist(), *(used * bin_ns).astype(np.int64).tolist()],
+        "end": [*end[wide].tolist(), *((used + 1) * bin_ns).astype(np.int64).tolist()],
+        "share": [*[100] * int(wide.sum()), *share.tolist()],
+    }
+
+
+def _covered(start: Floats, end: Floats, bins: int) -> Floats:
+    """Return how much of each bin stretches cover that are no longer than one; all in bins."""
+    first = np.clip(start.astype(np.int64), 0, bins - 1)
+    inside = np.minimum(end, first + 1) - start
+    after = np.clip(first + 1, 0, bins - 1)
+    beyond = np.maximum(end - start - inside, 0)
+    found = np.bincount(first, inside, bins) + np.bincount(after, beyond, bins)
+    return found.astype(np.float64)
+
+
 def _marks(rank: RankScene, t0: int, t1: int) -> list[dict[str, Any]]:
     found = [
         {"at": at - t0, "kind": "anomaly", "title": a.kind, "step": a.step, "text": a.message}
@@ -213,8 +259,7 @@ def _marks(rank: RankScene, t0: int, t1: int) -> list[dict[str, Any]]:
             "kind": "rebuild",
             "title": f"generation {x.generation}",
             "step": x.step,
-            "text": f"DDP made {len(x.buckets)} buckets of "
-            f"{sum(len(b.parameters) for b in x.buckets)} parameters",
+            "text": layout_text(x),
         }
         for at, x in rank.layouts
         if t0 <= at <= t1

@@ -193,7 +193,7 @@ def _roots(context: base_plugin.TBContext) -> dict[str, Path]:
 
 def _model(snapshot: Snapshot, name: str) -> dict[str, Any]:
     scene = snapshot.scene(name)
-    return {"name": name, "extent": scene.extent, "lanes": scene.lanes}
+    return {"name": name, "extent": scene.extent, "lanes": scene.lanes, "titles": scene.titles}
 
 
 def _progress(snapshot: Snapshot) -> dict[str, Any]:

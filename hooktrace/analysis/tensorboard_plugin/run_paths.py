@@ -59,7 +59,10 @@ class RunPaths:
                 }
                 for one in found.segments
             ],
-            "parts": [[p.text, p.ns] for p in parts(sums_of(found.segments))[:_MOST_ROWS]],
+            "parts": [
+                [p.text, p.ns]
+                for p in parts(sums_of(found.segments), self._paths.names)[:_MOST_ROWS]
+            ],
         }
 
     @cached_property
@@ -73,7 +76,9 @@ class RunPaths:
             "sentence": sentence(found),
             "why_unknown": found.why_unknown,
             "length": found.length_ns // max(1, found.steps),
-            "parts": [[p.text, p.ns // found.steps] for p in parts(found.ns)[:_MOST_ROWS]],
+            "parts": [
+                [p.text, p.ns // found.steps] for p in parts(found.ns, found.names)[:_MOST_ROWS]
+            ],
             "waiting": waiting(scene),
         }
 

@@ -10,10 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from ...records import LayoutRecord
 from ...records.units import named_ranks, percent
 from ..timeline import OFTEN, UNKNOWN, Ints
 from .runs import NotThereError
 from .scene import RankScene, Scene
+from .units import call_name
 
 MAX_LISTED = 30
 """Rows in each list."""
@@ -136,9 +138,27 @@ def _rebuilds(ranks: list[RankScene]) -> list[dict[str, Any]]:
     """Return the layouts of the first rank that has any: the others do the same."""
     layouts = next((r.layouts for r in ranks if r.layouts), [])
     return [
-        {"at": at, "generation": x.generation, "step": x.step, "buckets": len(x.buckets)}
+        {
+            "at": at,
+            "generation": x.generation,
+            "step": x.step,
+            "buckets": len(x.buckets),
+            "text": layout_text(x),
+        }
         for at, x in layouts[-MAX_LISTED:]
     ]
+
+
+def layout_text(layout: LayoutRecord) -> str:
+    """Return what a layout says, in a sentence."""
+    units = {entry.unit.name for entry in layout.buckets if entry.unit is not None}
+    if units:
+        return (
+            f"{len(layout.buckets)} different collectives of {len(units)} units have been met "
+            "since the run began"
+        )
+    parameters = sum(len(entry.parameters) for entry in layout.buckets)
+    return f"DDP made {len(layout.buckets)} buckets of {parameters} parameters"
 
 
 def _late(scene: Scene) -> list[dict[str, Any]]:
@@ -156,9 +176,16 @@ def _late(scene: Scene) -> list[dict[str, Any]]:
                 "margin": int(scene.margin[worst]),
                 "step": int(scene.arrivals.step[worst]),
                 "bucket": one.bucket,
+                "name": _name_in(scene.ranks[one.row], one.bucket),
             }
         )
     return found
+
+
+def _name_in(rank: RankScene, bucket: int) -> str:
+    """Return what a rank's bucket is called."""
+    at = np.flatnonzero(rank.bucket == bucket)
+    return call_name(rank.track, int(rank.buckets.row[at[-1]])) if len(at) else f"bucket {bucket}"
 
 
 def _late_note(scene: Scene) -> str:

@@ -16,8 +16,9 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ...records import AnomalyRecord, LayoutRecord
+from ...records import AnomalyRecord, LayoutRecord, Unit
 from ..timeline import (
+    FLAGS,
     STAGE_NAMES,
     UNKNOWN,
     Arrivals,
@@ -36,6 +37,8 @@ from ..timeline import hangs as hangs_of
 from ..timeline import waits as waits_of
 from .hang_bars import HangBar, extent_with, hang_bars, lane_in
 from .lane_rows import MAX_ROWS, rows_of
+from .spans import Spans
+from .units import exposed_at, index_of, rows_by_kind, units_of
 
 LATE = 1 << 10
 """Bit beside ``FLAGS``: this rank was last to have the bucket ready, by more than clocks may
@@ -52,26 +55,6 @@ _Clock = Callable[[Ints], Ints]
 _Record = TypeVar("_Record", AnomalyRecord, LayoutRecord)
 
 
-class Spans:
-    """Stretches of time, ns since the origin, by their ``start``.
-
-    ``row``: of each in the track's columns.
-    """
-
-    def __init__(self, row: Ints, start: Ints, end: Ints) -> None:
-        order = np.argsort(start, kind="stable")
-        self.row, self.start = row[order], start[order]
-        self.end: Ints = np.maximum(end, start)[order]
-        self._until = np.maximum.accumulate(self.end)
-
-    def inside(self, t0: int, t1: int) -> Ints:
-        """Return the places of those that overlap a stretch."""
-        low = int(np.searchsorted(self._until, t0))
-        high = int(np.searchsorted(self.start, t1, side="right"))
-        found: Ints = low + np.flatnonzero(self.end[low:high] >= t0)
-        return found
-
-
 @dataclass(frozen=True, slots=True)
 class RankScene:
     """One rank, with an entry a bucket or step of ``buckets`` and ``steps``.
@@ -79,7 +62,8 @@ class RankScene:
     ``step``, ``bucket``, ``lane``, ``flags`` are of buckets, and ``spent``: ns of each
     of ``KINDS``.  ``waited``, ``waited_for``: of each row of the track's stages, as ``Waits`` has
     them, but ``waited_for`` is a rank's number.  ``number``, ``exposed`` and ``last_ready`` are of
-    steps.
+    steps.  ``exposed_at``: the stretches of time that are exposed.  ``unit``: of each bucket which
+    of the scene's units, ``UNKNOWN`` of DDP's.
     """
 
     track: RankTrack
@@ -94,7 +78,9 @@ class RankScene:
     steps: Spans
     number: Ints
     exposed: Ints
+    exposed_at: Spans
     last_ready: Ints
+    unit: Ints
     anomalies: list[tuple[int, AnomalyRecord]]
     layouts: list[tuple[int, LayoutRecord]]
     hangs: list[HangBar]
@@ -113,7 +99,8 @@ class Scene:
     long, ns.  ``counts``: rows of ``arrivals`` of steps that count on all ranks: probes take each
     rank as long as they do, and one that has run out of data is early.  ``often_last``: the ranks
     that are late in those by more than chance.  ``hangs``: each with when it began.
-    ``origin``: in rank 0's clock.
+    ``origin``: in rank 0's clock.  ``units``: the collectives of a sharded model, whose rows have
+    ``titles``; both are empty of DDP's.
     """
 
     model: str
@@ -128,6 +115,13 @@ class Scene:
     hangs: list[tuple[int, Hang]]
     waits: Waits
     origin: int
+    units: list[Unit]
+    titles: list[str]
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether bars are units' collectives, and not buckets."""
+        return bool(self.titles)
 
 
 def scene_of(timeline: Timeline, model: str) -> Scene:
@@ -151,12 +145,18 @@ def scene_of(timeline: Timeline, model: str) -> Scene:
         if len(times)
     )
     origin = min((*firsts, *(one.start for one in hangs)), default=0)
-    scenes = []
+    scenes, units = [], units_of(timeline, model)
     for index, (track, clock) in enumerate(ranks):
         own, since = keys[named == index], partial(_since, clock, origin)
         waited = waits.ns[index], numbers[waits.last[index]]
-        one = _rank_scene(track, model, since, own, waited)
-        scenes.append(_with_hangs(one, hangs, origin))
+        scenes.append(_rank_scene(track, model, (since, units), own, waited))
+    lanes, titles = rows_by_kind([(r.unit, r.step, r.buckets) for r in scenes], units)
+    if any((r.flags & FLAGS["sharded"]).any() for r in scenes):
+        scenes = [replace(one, lane=lane) for one, lane in zip(scenes, lanes, strict=True)]
+    else:
+        titles = []
+    # What never was done has a row by its number; by kind it is not known which.
+    scenes = [_with_hangs(one, hangs, origin, 0 if titles else MAX_ROWS) for one in scenes]
     ends = (spans.end.max(initial=0) for r in scenes for spans in (r.buckets, r.steps))
     hung = max((bar.lane or 0 for r in scenes for bar in r.hangs), default=0)
     return Scene(
@@ -172,11 +172,13 @@ def scene_of(timeline: Timeline, model: str) -> Scene:
         hangs=[(one.start - origin, one) for one in hangs],
         waits=waits,
         origin=origin,
+        units=units,
+        titles=titles,
     )
 
 
-def _with_hangs(rank: RankScene, hangs: list[Hang], origin: int) -> RankScene:
-    lane_of = lane_in(rank.step, rank.bucket, rank.lane, MAX_ROWS)
+def _with_hangs(rank: RankScene, hangs: list[Hang], origin: int, most: int) -> RankScene:
+    lane_of = lane_in(rank.step, rank.bucket, rank.lane, most)
     return replace(rank, hangs=hang_bars(hangs, rank.rank, origin, lane_of))
 
 
@@ -213,13 +215,18 @@ def _since(clock: RankClock, origin: int, host_ns: Ints) -> Ints:
 
 
 def _rank_scene(
-    track: RankTrack, model: str, since: _Clock, late: Ints, waits: tuple[Ints, Ints]
+    track: RankTrack,
+    model: str,
+    seen: tuple[_Clock, list[Unit]],
+    late: Ints,
+    waits: tuple[Ints, Ints],
 ) -> RankScene:
-    """Return a rank; ``since``: host times to ns since the origin; ``late``: keys of buckets.
+    """Return a rank; ``seen``: host times to ns since the origin, and what units there are.
 
-    ``waits``: of each stage how long, and for which rank.
+    ``late``: keys of buckets.  ``waits``: of each stage how long, and for which rank.
     """
     columns, steps = track.buckets, track.steps
+    since, units = seen
     row, start = _rows(track, model), since(_ready(track, model))
     buckets = Spans(row, start, start + (columns.done_after - columns.ready_after)[row])
     row, step, bucket = buckets.row, columns.step[buckets.row], columns.bucket[buckets.row]
@@ -242,10 +249,12 @@ def _rank_scene(
         steps=of_steps,
         number=steps.step[of_steps.row],
         exposed=exposed,
+        exposed_at=exposed_at(track, buckets, of_steps, exposed),
         last_ready=last_ready[of_steps.row],
         anomalies=_moments(track.records.anomalies, model, since),
         layouts=_moments(track.records.layouts, model, since),
         hangs=[],
+        unit=index_of(track, row, units),
     )
 
 

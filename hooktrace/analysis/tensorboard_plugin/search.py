@@ -1,11 +1,12 @@
-"""What a text in the tab's search box finds: steps, buckets, ranks, parameters, anomalies.
+"""What a text in the tab's search box finds: steps, buckets, units, ranks, parameters, anomalies.
 
     Scene, text --search--> results that the page lists and jumps to, at most MAX_RESULTS
 
 ``12`` is a step, a bucket and a rank; ``step 12``, ``bucket 3`` or ``b3``, and ``rank 2`` are one
 of them.  Any text of two letters or more is looked for in parameters' names, and in anomalies'
 kinds and sentences, in upper or lower case.  DDP makes new buckets in a run: a parameter is in a
-bucket from its layout's step to the next layout.
+bucket from its layout's step to the next layout.  Of a sharded run units are found by their names,
+and there are no buckets; all collectives of a unit are lit together.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ def search(scene: Scene, text: str) -> dict[str, Any]:
     """Return ``results``, the nearest first, and whether there are ``more``.
 
     Each has ``kind``, ``title`` and ``note``, and of ``step``, ``rank``, ``at`` (ns since the
-    origin) and ``bucket`` what is known; a bucket is that of the steps ``first`` to ``last``, which
-    is ``None`` where no later layout is known.
+    origin), ``bucket`` and ``unit`` what is known; a bucket or unit is that of the steps ``first``
+    to ``last``, which is ``None`` where no later layout is known.
     """
     wanted = " ".join(text[:_MAX_TEXT].lower().split())
     found = list(islice(_results(scene, wanted), MAX_RESULTS + 1))
@@ -49,7 +50,7 @@ def _results(scene: Scene, wanted: str) -> Iterator[Result]:
             if what in ("", letter):
                 yield from find(scene, value)
     if len(wanted) >= _SHORTEST and not wanted.isdigit():
-        yield from _parameters(scene, wanted)
+        yield from _units(scene, wanted) if scene.is_sharded else _parameters(scene, wanted)
         yield from _wrong(scene, wanted)
 
 
@@ -61,6 +62,8 @@ def _step(scene: Scene, step: int) -> Iterator[Result]:
 
 
 def _bucket(scene: Scene, bucket: int) -> Iterator[Result]:
+    if scene.is_sharded:
+        return
     steps = [r.step[r.bucket == bucket] for r in scene.ranks]
     every = np.concatenate(steps) if steps else np.zeros(0, np.int64)
     if len(every):
@@ -92,6 +95,29 @@ def _parameters(scene: Scene, wanted: str) -> Iterator[Result]:
                         "note": f"bucket {bucket.bucket} from step {layout.step} {until}; {size}",
                         "first": layout.step, "last": last,
                     }  # fmt: skip
+
+
+def _units(scene: Scene, wanted: str) -> Iterator[Result]:
+    """Give units by their names, then those that have a parameter of such a name."""
+    first = min((int(r.number[0]) for r in scene.ranks if len(r.number)), default=0)
+    parameters: dict[tuple[str, str], str] = {}
+    for rank in scene.ranks:
+        for _, layout in rank.layouts:
+            for entry in layout.buckets:
+                unit = entry.unit.name if entry.unit is not None else ""
+                for name, shape in entry.parameters:
+                    parameters[name, unit] = " by ".join(map(str, shape)) or "scalar"
+    units = dict.fromkeys(unit.name for unit in scene.units)
+    for name in units:
+        if wanted in name.lower():
+            count = sum(own == name for _, own in parameters)
+            note = f"unit of {count} parameter{'' if count == 1 else 's'}"
+            yield {"kind": "unit", "title": name, "unit": name, "note": note,
+                   "first": first, "last": None}  # fmt: skip
+    for (name, unit), size in parameters.items():
+        if wanted in name.lower():
+            yield {"kind": "parameter", "title": name, "unit": unit, "note": f"unit {unit}; {size}",
+                   "first": first, "last": None}  # fmt: skip
 
 
 def _layouts(scene: Scene) -> list[tuple[LayoutRecord, int | None]]:

@@ -54,14 +54,15 @@ def selection(scene: Scene, t0: int, t1: int) -> dict[str, Any]:
     """
     if t1 <= t0:
         raise ValueError("t1 must be after t0")
-    buckets = _joined([_buckets(r, i, t0, t1) for i, r in enumerate(scene.ranks)])
+    is_sharded = scene.is_sharded
+    buckets = _joined([_buckets(r, i, (t0, t1), is_sharded) for i, r in enumerate(scene.ranks)])
     stages = _joined([_stages(r, i, t0, t1) for i, r in enumerate(scene.ranks)])
     exposed = _exposed(scene, t0, t1)
     total = _union(exposed.rank, exposed.start, exposed.end)
     kinds = np.unique(buckets.kind[buckets.counts])
     of_buckets = _rows(buckets, exposed, total, kinds[:MAX_BUCKETS], (t0, t1))
     of_stages = _rows(stages, exposed, total, np.array(_ORDER), (t0, t1))
-    generations = len(np.unique(kinds >> _BITS))
+    names = _names(scene, kinds)
     inside = buckets.counts
     return {
         "t0": t0,
@@ -73,22 +74,28 @@ def selection(scene: Scene, t0: int, t1: int) -> dict[str, Any]:
         "reach_out": int((inside & (buckets.end > t1)).sum()),
         "exposed": total,
         "stages": [{"name": _NAMES[k], **row} for k, row in of_stages if row["count"]],
-        "buckets": [{"name": _name(k, generations), **row} for k, row in of_buckets],
+        "buckets": [{"name": names[k], **row} for k, row in of_buckets],
         "more_buckets": max(0, len(kinds) - MAX_BUCKETS),
         "wire_not_split": scene.waits.why_unknown or "",
     }
 
 
-def _name(kind: int, generations: int) -> str:
-    bucket = f"bucket {kind & ((1 << _BITS) - 1)}"
-    return bucket if generations < 2 else f"{bucket}, generation {kind >> _BITS}"
+def _names(scene: Scene, kinds: Ints) -> dict[int, str]:
+    """Return what each kind of bucket is called: its number, or which collective of which unit."""
+    if scene.is_sharded:
+        return {k: str(scene.units[k]) if k >= 0 else "not known" for k in kinds.tolist()}
+    numbers = {k: f"bucket {k & ((1 << _BITS) - 1)}" for k in kinds.tolist()}
+    if len(np.unique(kinds >> _BITS)) < 2:
+        return numbers
+    return {k: f"{name}, generation {k >> _BITS}" for k, name in numbers.items()}
 
 
-def _buckets(rank: RankScene, place: int, t0: int, t1: int) -> _Pieces:
+def _buckets(rank: RankScene, place: int, ends: tuple[int, int], is_sharded: bool) -> _Pieces:
+    t0, t1 = ends
     at = rank.buckets.inside(t0, t1)
     start, end = rank.buckets.start[at], rank.buckets.end[at]
     generation = rank.track.buckets.generation[rank.buckets.row[at]].astype(np.int64)
-    kind = generation << _BITS | rank.bucket[at]
+    kind = rank.unit[at] if is_sharded else generation << _BITS | rank.bucket[at]
     return _Pieces(kind, np.full(len(at), place), start, end, (start >= t0) & (start < t1))
 
 
@@ -115,12 +122,11 @@ def _stages(rank: RankScene, place: int, t0: int, t1: int) -> _Pieces:
 
 
 def _exposed(scene: Scene, t0: int, t1: int) -> _Pieces:
-    """Return the exposed time of each rank's steps, cut to the stretch."""
+    """Return the exposed time of each rank, cut to the stretch."""
     found = []
     for place, rank in enumerate(scene.ranks):
-        end = rank.steps.end
-        start = np.maximum(end - np.maximum(rank.exposed, 0), t0)
-        end = np.minimum(end, t1)
+        start = np.maximum(rank.exposed_at.start, t0)
+        end = np.minimum(rank.exposed_at.end, t1)
         at = np.flatnonzero(end > start)
         same = np.full(len(at), place)
         found.append(_Pieces(same * 0, same, start[at], end[at], same >= 0))

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from ...records.units import ms, named_ranks
 from ..timeline import UNKNOWN, Ints
 from .scene import RankScene, Scene
+from .units import call_name
 from .wait_words import wait_sentence
 
 _MOST_STAGES = 4
@@ -30,7 +31,11 @@ def spoken(
         if ns > 0
     ]
     total = int(own.buckets.end[at] - own.buckets.start[at])
-    who = f"rank {own.rank}, step {own.step[at]}, bucket {own.bucket[at]}"
+    row = int(own.buckets.row[at])
+    exposed = int(own.track.buckets.exposed[row])
+    if exposed != UNKNOWN:
+        parts.insert(0, "all of it exposed" if exposed >= total else f"{ms(exposed)} exposed")
+    who = f"rank {own.rank}, step {own.step[at]}, {call_name(own.track, row)}"
     return f"{who}: {', '.join([ms(total), *parts])}"
 
 

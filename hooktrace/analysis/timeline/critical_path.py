@@ -8,7 +8,8 @@ collective; from there on the rank that began the collective last, for which all
 that rank's *compute* until the bucket was ready, without the time in which hooks of earlier
 buckets compressed on the same thread.  Compute reaches back to the end of the step before on all
 ranks, so it is forward, backward, optimiser and input alike, and the paths of steps in a row leave
-nothing out.
+nothing out.  Of a sharded model it reaches back to the collective for which training last stood
+still, and the path goes on with that.
 
 Segments lie one behind the other, from ``start`` to ``end``: their sum is the step's length.  A
 rank that the clocks do not tell from others is not named: ``rank`` is ``UNKNOWN`` there, though
@@ -28,7 +29,7 @@ from ...records.units import named_ranks
 from .arrivals import last_rank
 from .columns import UNKNOWN, Ints
 from .merge import Timeline
-from .step_calls import Call, CallStage, StepCalls, StepTimes
+from .step_calls import Call, CallStage, StepCalls, StepTimes, unit_names
 from .waits import Waits, waits
 
 Kind = Literal["compute", "compress", "queue", "transfer", "decompress", "other"]
@@ -88,6 +89,8 @@ class CriticalPaths:
         self._timeline = timeline
         self._waits = waits(timeline, model) if found is None else found
         self._calls = StepCalls(timeline, model)
+        self.names = unit_names(timeline, model)
+        """Of a sharded model what each bucket is called."""
         self.why_unknown = self._why_unknown()
         """Why there is no path of any step; ``None`` where there may be."""
 
@@ -100,7 +103,8 @@ class CriticalPaths:
         if why is not None:
             return CriticalPath(step, 0, 0, (), why)
         start, end = self._start(step, times), max(one.done for one in times)
-        walk = _Walk(self._timeline, self._waits, partial(self._calls.of, step=step), start)
+        ranks = _Ranks([track.rank for track in self._timeline.tracks], self.names)
+        walk = _Walk(ranks, self._waits, partial(self._calls.of, step=step), start)
         try:
             segments = tuple(reversed(list(walk.back(times))))
         except _BrokenError as broken:
@@ -121,11 +125,18 @@ class CriticalPaths:
         return None
 
 
+class _Ranks(NamedTuple):
+    """Numbers of the ranks, by row, and names of a sharded model's collectives, by bucket."""
+
+    numbers: list[int]
+    names: dict[int, str]
+
+
 class _Walk:
     """One step, from its end towards ``start``; segments come last first."""
 
-    def __init__(self, timeline: Timeline, found: Waits, calls: _CallsOf, start: int) -> None:
-        self._ranks = [track.rank for track in timeline.tracks]
+    def __init__(self, ranks: _Ranks, found: Waits, calls: _CallsOf, start: int) -> None:
+        self._ranks, self._names = ranks
         self._waits, self._of, self._start = found, lru_cache(None)(calls), start
 
     def back(self, times: list[StepTimes]) -> Iterator[Segment]:
@@ -141,8 +152,12 @@ class _Walk:
                 raise _BrokenError("its calls wait for each other in a circle, by their times")
             stage = _stage_before(call, self._at)
             if stage is None:
-                yield from self._compute(call)
-                return
+                before = self._stood_still(call)
+                yield from self._compute(call, self._start if before is None else before.done)
+                if before is None:
+                    return
+                call = before
+                continue
             if stage.end < self._at:
                 yield from self._until(stage.end, "other", call.bucket)
             call = yield from self._through(call, stage)
@@ -178,13 +193,14 @@ class _Walk:
     def _transfer(self, call: Call, stage: CallStage) -> _Walking:
         """Yield a collective's transfer, and go on where its last rank began it."""
         if self._waits.ns[self._lane][stage.row] == UNKNOWN:
-            raise _BrokenError(
-                f"nobody knows which rank began the collective of bucket {call.bucket} last"
-            )
+            raise _BrokenError(f"nobody knows which rank began {self._called(call)} last")
         lane, start = self._last_to_begin(call, stage)
         yield from self._until(min(start, self._at), "transfer", call.bucket)
         self._follow(lane, self._waits.last[self._lane][stage.row] != UNKNOWN)
         return self._calls[call.bucket]
+
+    def _called(self, call: Call) -> str:
+        return self._names.get(call.bucket, f"the collective of bucket {call.bucket}")
 
     def _last_to_begin(self, call: Call, stage: CallStage) -> tuple[int, int]:
         """Return the row of the rank that began a collective last, and when; of several, of one."""
@@ -213,14 +229,22 @@ class _Walk:
             yield from self._until(freed, "queue", holder.bucket)
         return holder
 
-    def _compute(self, call: Call) -> Iterator[Segment]:
+    def _stood_still(self, call: Call) -> Call | None:
+        """Return the last call before this one that training waited for, of a sharded model."""
+        before = [one for one in self._calls.values() if one.done <= min(call.ready, self._at)]
+        if any(one.is_awaited is None for one in before):
+            raise _BrokenError("it is not known for which units training waited")
+        awaited = [one for one in before if one.is_awaited and one is not call]
+        return max(awaited, key=lambda one: one.done, default=None)
+
+    def _compute(self, call: Call, begin: int) -> Iterator[Segment]:
         """Yield backward until a bucket was ready, and what earlier hooks did on its thread."""
         yield from self._until(call.ready, "other", call.bucket)
         for other, stage in self._on_thread(call):
-            if stage.end <= self._at:
+            if begin <= stage.start and stage.end <= self._at:
                 yield from self._until(stage.end, "compute", call.bucket)
                 yield from self._until(stage.start, _KINDS.get(stage.name, "other"), other.bucket)
-        yield from self._until(self._start, "compute", call.bucket)
+        yield from self._until(begin, "compute", call.bucket)
 
     def _on_thread(self, call: Call) -> list[tuple[Call, CallStage]]:
         """Return what hooks of this rank's earlier buckets did on the thread, the last first."""

@@ -8,8 +8,9 @@ PathSums --sentence--> ``of 100 ms: 61.0 ms compute of rank 2, 22.5 ms transfer 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +25,9 @@ _MOST_STEPS = 100
 _LEAST_SHARE = 0.05
 """Of a part that a bucket has at least to be named, and of the path that a part has."""
 
+_MOST_NAMES = 3
+"""Of units in a part."""
+
 _OF_RANK = ("compute", "compress", "decompress")
 _BY_BUCKET = ("compress", "transfer", "queue", "decompress", "other")
 
@@ -33,6 +37,7 @@ class PathSums:
     """Paths of ``steps`` steps, a sample of the ``of`` that count; ns of all of them together.
 
     ``ns``: by kind, rank and bucket.  ``why_unknown``: a clause, where no step has a path.
+    ``names``: of a sharded model what its buckets are called.
     """
 
     steps: int
@@ -40,6 +45,7 @@ class PathSums:
     length_ns: int
     ns: Counter[tuple[Kind, int, int]]
     why_unknown: str | None
+    names: Mapping[int, str] = field(default_factory=dict)
 
 
 def sums_of(segments: Iterable[Segment]) -> Counter[tuple[Kind, int, int]]:
@@ -67,7 +73,7 @@ def critical_path_sums(
     why = paths.why_unknown or next((path.why_unknown for path in every), "no step counts")
     sums = sums_of(one for path in known for one in path.segments)
     length = sum(path.end - path.start for path in known)
-    return PathSums(len(known), len(steps), length, sums, None if known else why)
+    return PathSums(len(known), len(steps), length, sums, None if known else why, paths.names)
 
 
 def _counted(timeline: Timeline, model: str) -> Ints:
@@ -86,23 +92,37 @@ class PathPart(NamedTuple):
     rank: int
     buckets: tuple[int, ...]
     ns: int
+    names: Mapping[int, str]
 
     @property
     def text(self) -> str:
         """``compute of rank 2``."""
         ranks = [] if self.kind not in _OF_RANK else [_named(self.rank)]
-        buckets = [] if self.kind not in _BY_BUCKET else [_buckets(self.buckets)]
+        buckets = [] if self.kind not in _BY_BUCKET else [self._of]
         return " of ".join([self.kind, ", ".join([*buckets, *ranks])])
 
+    @property
+    def _of(self) -> str:
+        if not self.names:
+            return _buckets(self.buckets)
+        called = [self.names.get(bucket, "an unknown unit") for bucket in self.buckets]
+        more = len(called) - _MOST_NAMES
+        return ", ".join(called[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
 
-def parts(sums: Counter[tuple[Kind, int, int]]) -> list[PathPart]:
-    """Return the parts, the largest first; of their buckets those that matter."""
+
+def parts(
+    sums: Counter[tuple[Kind, int, int]], names: Mapping[int, str] = MappingProxyType({})
+) -> list[PathPart]:
+    """Return the parts, the largest first; of their buckets those that matter.
+
+    ``names``: of a sharded model what its buckets are called.
+    """
     grouped: dict[tuple[Kind, int], Counter[int]] = {}
     for (kind, rank, bucket), ns in sums.items():
         of = kind, rank if kind in _OF_RANK else UNKNOWN
         grouped.setdefault(of, Counter())[bucket] += ns
     found = [
-        PathPart(kind, rank, _largest(by_bucket), by_bucket.total())
+        PathPart(kind, rank, _largest(by_bucket), by_bucket.total(), names)
         for (kind, rank), by_bucket in grouped.items()
     ]
     return sorted(found, key=lambda part: -part.ns)
@@ -112,7 +132,7 @@ def sentence(found: PathSums, *, most: int = 4) -> str:
     """Return what a usual step's path consists of, at most ``most`` parts; or why none is known."""
     if found.why_unknown is not None:
         return f"the critical path is not known: {found.why_unknown}"
-    every = [p for p in parts(found.ns) if p.ns >= _LEAST_SHARE * found.length_ns]
+    every = [p for p in parts(found.ns, found.names) if p.ns >= _LEAST_SHARE * found.length_ns]
     told = [f"{ms(part.ns / found.steps)} {part.text}" for part in every[:most]]
     left = 1 - sum(part.ns for part in every[:most]) / max(1, found.length_ns)
     rest = [f"the rest ({percent(left)}) elsewhere"] if left >= 0.01 else []

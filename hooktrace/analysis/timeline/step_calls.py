@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .columns import STAGE_NAMES, RankTrack
+from .columns import STAGE_NAMES, UNKNOWN, BucketColumns, Ints, RankTrack
 from .merge import RankClock, Timeline
 
 
@@ -28,7 +28,8 @@ class Call(NamedTuple):
     """A bucket's call on one rank, ns of rank 0's clock; ``stages`` in the order of the file.
 
     ``called`` to ``launched``: when the hook had the thread that runs backward; both ``None`` of
-    times that are a device's.
+    times that are a device's.  ``is_awaited``: of a sharded model's unit whether training stood
+    still until it was done, ``None`` where that is not known; of a bucket no single one is.
     """
 
     bucket: int
@@ -37,6 +38,7 @@ class Call(NamedTuple):
     called: int | None
     launched: int | None
     stages: tuple[CallStage, ...]
+    is_awaited: bool | None
 
     @property
     def wires(self) -> list[CallStage]:
@@ -102,14 +104,15 @@ class _RankRows:
             called.tolist(),
             (called + columns.launched_after[rows]).tolist(),
             columns.having("device")[rows].tolist(),
+            _awaited(columns, rows),
             strict=True,
         )
         return {
             bucket: Call(
                 bucket, at, done, None if device else called, None if device else launched,
-                self._stages(row, at),
+                self._stages(row, at), awaited,
             )
-            for row, bucket, at, done, called, launched, device in facts
+            for row, bucket, at, done, called, launched, device, awaited in facts
         }  # fmt: skip
 
     def _stages(self, row: int, ready: int) -> tuple[CallStage, ...]:
@@ -121,6 +124,27 @@ class _RankRows:
             CallStage(STAGE_NAMES[name], ready + start, ready + end, first + i)
             for i, (name, start, end) in enumerate(zip(*columns, strict=True))
         )
+
+
+def _awaited(columns: BucketColumns, rows: Ints) -> list[bool | None]:
+    """Return ``Call.is_awaited`` of each row: a unit is, where more than its issuing is exposed."""
+    exposed, launched = columns.exposed[rows], columns.launched_after[rows]
+    is_issuing = (launched < columns.done_after[rows]) & ~columns.having("device")[rows]
+    is_awaited = exposed > np.where(is_issuing, launched, 0)
+    unknown = columns.having("sharded")[rows] & (exposed == UNKNOWN)
+    pairs = zip(is_awaited.tolist(), unknown.tolist(), strict=True)
+    return [None if why else awaited for awaited, why in pairs]
+
+
+def unit_names(timeline: Timeline, model: str) -> dict[int, str]:
+    """Return what a sharded model's collectives are called, by bucket; of buckets nothing."""
+    found: dict[int, str] = {}
+    for track in timeline.tracks:
+        rows = np.flatnonzero(track.is_of(track.buckets, model) & track.buckets.having("sharded"))
+        buckets, at = np.unique(track.buckets.bucket[rows], return_index=True)
+        for bucket, row in zip(buckets.tolist(), rows[at].tolist(), strict=True):
+            found.setdefault(bucket, str(track.facts[int(track.buckets.facts[row])].unit))
+    return found
 
 
 class StepCalls:

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from hooktrace.analysis.timeline import UNKNOWN, CriticalPath, CriticalPaths, load
+from hooktrace.analysis.timeline import (
+    UNKNOWN,
+    CriticalPath,
+    CriticalPaths,
+    critical_path_sums,
+    load,
+)
+from hooktrace.analysis.timeline.path_sums import sentence
 from hooktrace.records.codec import RecordEncoder
 from hooktrace.records.files import find_records
 from hooktrace.records.lines import Losses
 from hooktrace.testing.synthetic import Moments, SyntheticJob, write_job
-from tests.analysis.timeline.files import write_ranks
+from hooktrace.testing.synthetic_shards import ShardedJob, sharded_steps, write_sharded_job
+from tests.analysis.timeline.files import text_of, write_ranks
 
 MS = 1_000_000
 Times = tuple[float, float, float, float, float]
@@ -177,3 +187,36 @@ def test_a_made_up_job_of_many_buckets_has_a_path_of_each_step(tmp_path: Path) -
     for step in range(1, 10):
         path = paths.of(step)
         assert sum(one.end - one.start for one in path.segments) == path.end - path.start > 0
+
+
+def test_of_a_sharded_step_every_unit_is_on_the_path(tmp_path: Path) -> None:
+    """Training waits for each: what it transfers is no compute, and the late rank's compute is."""
+    job = ShardedJob(ranks=2, steps=3, units=("<root>", "a"), late_ms={1: 4.0})
+    write_sharded_job(job, tmp_path)
+    timeline = load(find_records(tmp_path))
+    path = CriticalPaths(timeline, job.model).of(2)
+    assert path.why_unknown is None
+    gap = [b.start - a.end for a, b in pairwise(path.segments)]
+    assert (set(gap), path.segments[0].start, path.segments[-1].end) == ({0}, path.start, path.end)
+    moved = [job.takes_ns(unit) for unit in job.slots()]
+    found = [s.end - s.start for s in path.segments if s.kind == "transfer"]
+    assert found == moved
+    first = path.segments[0]
+    assert (first.kind, first.rank, first.end - first.start) == ("compute", 1, 9 * MS)
+    assert sum(s.end - s.start for s in path.segments if s.kind == "compute") == (
+        path.end - path.start - sum(moved)
+    )
+    said = sentence(critical_path_sums(timeline, job.model))
+    assert "7.00 ms transfer of <root> all-gather (forward), a all-gather (forward), " in said
+    assert said.endswith("a all-gather (backward) and 2 more")
+
+
+def test_a_sharded_step_of_unknown_waits_has_no_path(tmp_path: Path) -> None:
+    """Of a device whose events tell nothing: no compute is made up."""
+    job = ShardedJob(ranks=2, steps=1)
+    for rank, (step, buckets) in enumerate(next(sharded_steps(job))):
+        unknown = tuple(replace(bucket, exposed_ns=None) for bucket in buckets)
+        clocks = job.clock_records(rank)
+        write_ranks(tmp_path, {rank: text_of(job.run(rank), [(step, unknown)], clocks=clocks)})
+    path = CriticalPaths(load(find_records(tmp_path)), job.model).of(1)
+    assert path.why_unknown == "it is not known for which units training waited"

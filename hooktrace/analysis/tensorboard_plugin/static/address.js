@@ -22,7 +22,7 @@
 //   lane        how many lanes are scrolled out above             number   none
 //   hidden      stages that are not drawn, with "," between       text     all are drawn
 //   search      what is searched for                              text     nothing
-//   lit         bucket/first step/last step lit on all ranks      text     nothing
+//   lit         bucket or =unit/first step/last step, lit        text     nothing
 //   selection   "t0..t1", ns since the run's origin               text     none
 //   compared: of those who set it                                text
 //   mode        "heat": the heat map                              text     the timeline

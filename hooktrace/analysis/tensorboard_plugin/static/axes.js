@@ -4,7 +4,6 @@ import { formatTick } from "./dom.js";
 import { drawLabels } from "./lane_labels.js";
 import { OVERVIEW, TOP } from "./lanes.js";
 
-export const GUTTER = 132;
 const FONT = "11px system-ui, sans-serif";
 
 // Returns how many steps the ruler names.
@@ -12,16 +11,16 @@ export function drawAxes(canvas, data) {
   const { context: c, theme } = canvas;
   c.fillStyle = theme.background;
   c.fillRect(0, 0, canvas.width, TOP);
-  c.fillRect(0, 0, GUTTER, canvas.height);
+  c.fillRect(0, 0, canvas.left, canvas.height);
   c.textBaseline = "middle";
   c.font = FONT;
   drawOverview(canvas, data.summary);
   drawTimes(canvas);
   const named = data.picture ? drawSteps(canvas, data.picture.ruler) : 0;
-  if (data.picture) drawLabels(canvas, data, GUTTER);
+  if (data.picture) drawLabels(canvas, data, canvas.left);
   c.fillStyle = theme.line;
   c.fillRect(0, TOP - 1, canvas.width, 1);
-  c.fillRect(GUTTER - 1, 0, 1, canvas.height);
+  c.fillRect(canvas.left - 1, 0, 1, canvas.height);
   return named;
 }
 
@@ -32,12 +31,12 @@ function drawOverview(canvas, summary) {
   if (!summary || !view.extent) return;
   c.fillStyle = theme.anomaly;
   for (const { at } of summary.anomalies) {
-    c.fillRect(GUTTER + at / summary.extent * canvas.lanesWidth - 1, 1, 2, 5);
+    c.fillRect(canvas.left + at / summary.extent * canvas.lanesWidth - 1, 1, 2, 5);
   }
-  const left = Math.max(GUTTER, GUTTER + view.t0 / summary.extent * canvas.lanesWidth);
-  const right = Math.min(canvas.width, GUTTER + view.t1 / summary.extent * canvas.lanesWidth);
+  const left = Math.max(canvas.left, canvas.left + view.t0 / summary.extent * canvas.lanesWidth);
+  const right = Math.min(canvas.width, canvas.left + view.t1 / summary.extent * canvas.lanesWidth);
   c.fillStyle = theme.name === "dark" ? "rgba(0,0,0,0.5)" : "rgba(255,255,255,0.65)";
-  c.fillRect(GUTTER, 0, Math.max(0, left - GUTTER), OVERVIEW);
+  c.fillRect(canvas.left, 0, Math.max(0, left - canvas.left), OVERVIEW);
   c.fillRect(right, 0, Math.max(0, canvas.width - right), OVERVIEW);
   c.strokeStyle = theme.text;
   c.lineWidth = 1;
@@ -64,14 +63,14 @@ function drawTimes(canvas) {
     c.fillText(formatTick(t, apart, view.t1), x + 4, OVERVIEW + 10);
   }
   c.textAlign = "right";
-  c.fillText("time", GUTTER - 8, OVERVIEW + 10);
+  c.fillText("time", canvas.left - 8, OVERVIEW + 10);
 }
 
 function drawSteps(canvas, ruler) {
   const { context: c, theme, view } = canvas;
   c.textAlign = "right";
   c.fillStyle = theme.muted;
-  c.fillText("step", GUTTER - 8, OVERVIEW + 28);
+  c.fillText("step", canvas.left - 8, OVERVIEW + 28);
   c.textAlign = "left";
   const visible = [];
   for (let i = 0; i < ruler.step.length; i += 1) {
@@ -79,9 +78,9 @@ function drawSteps(canvas, ruler) {
     if (at <= view.t1 && ends >= view.t0 && (at >= view.t0 || ends < Infinity)) visible.push(i);
   }
   const every = labelDistance(c, ruler, visible, canvas.lanesWidth);
-  let named = 0, free = GUTTER;
+  let named = 0, free = canvas.left;
   for (const i of visible) {
-    const at = ruler.start[i], x = Math.max(canvas.x(at), GUTTER);
+    const at = ruler.start[i], x = Math.max(canvas.x(at), canvas.left);
     const apart = canvas.x(ruler.start[i + 1] ?? Infinity) - canvas.x(at);
     const text = String(ruler.step[i]), width = c.measureText(text).width;
     c.fillStyle = theme.line;

@@ -32,8 +32,9 @@ export class BarCursor {
   say(text) { this.spoken.textContent = text; }
 
   whyNot(pinned) {
-    if (pinned) return "there is no bucket there";
-    return "no bucket is wide enough to be shown: zoom in with w, or go to a step";
+    const noun = this.app.data.isSharded ? "collective" : "bucket";
+    if (pinned) return `there is no ${noun} there`;
+    return `no ${noun} is wide enough to be shown: zoom in with w, or go to a step`;
   }
 
   // The bars of a rank that has a lane, by when they begin.

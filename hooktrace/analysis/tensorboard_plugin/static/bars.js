@@ -78,16 +78,25 @@ export function drawBars(canvas, rank, y, counts) {
   }
 }
 
-// The bucket's number, on a ground of its own: stages may begin anywhere under it.
+// The bucket's number or the unit's name, on a ground of its own: stages may begin anywhere under it.
 function labelBar(canvas, rank, i, x, right, y, height) {
   const { context: c, theme } = canvas;
-  const label = `b${rank.bucket[i]}${rank.isLast[i] ? " last" : ""}`;
-  const width = c.measureText(label).width + 6;
-  if (width > right - x - 4) return;
+  const wide = (text) => c.measureText(text).width + 6;
+  const label = labels(rank, i).find((text) => wide(text) <= right - x - 4);
+  if (!label) return;
+  const width = wide(label);
   c.globalAlpha = 0.82;
   c.fillStyle = theme.background;
   c.fillRect(x + 2, y + 1, width, height - 2);
   c.globalAlpha = 1;
   c.fillStyle = theme.text;
   c.fillText(label, x + 5, y + height / 2 + 0.5);
+}
+
+// What a bar may be labelled, the longest first: of a unit's name the end tells the most.
+function labels(rank, i) {
+  const unit = rank.unit[i];
+  if (unit === null) return [`b${rank.bucket[i]}${rank.isLast[i] ? " last" : ""}`];
+  const parts = unit.split("."), again = rank.turn[i] ? ` #${rank.turn[i] + 1}` : "";
+  return parts.map((_, from) => `${from ? "…" : ""}${parts.slice(from).join(".")}${again}`);
 }

@@ -3,12 +3,12 @@
 // draw() returns counts of what lies in the visible part; hit() and locate() are its two inverses:
 // what is at a point, and where something is.  axes.js draws what is not a lane.
 
-import { drawAxes, GUTTER } from "./axes.js";
+import { drawAxes } from "./axes.js";
 import { drawBars, drawBins } from "./bars.js";
 import { drawHangs, hangAt } from "./hangs.js";
 import { dimOthers } from "./lit.js";
-import { drawLastReady, drawMarks, drawSteps } from "./lane_marks.js";
-import { Lanes, TOP } from "./lanes.js";
+import { drawExposed, drawLastReady, drawMarks, drawSteps } from "./lane_marks.js";
+import { GUTTER, Lanes, TITLES, TOP } from "./lanes.js";
 import { SCROLLBAR } from "./scrollbar.js";
 import { KINDS } from "./theme.js";
 import { drawArrows } from "./waits.js";
@@ -27,7 +27,7 @@ export class Canvas {
     this.width = this.height = 0;
   }
 
-  get lanesWidth() { return Math.max(0, this.width - GUTTER); }
+  get lanesWidth() { return Math.max(0, this.width - this.left); }
 
   resize() {
     const ratio = window.devicePixelRatio || 1;
@@ -62,15 +62,15 @@ export class Canvas {
 
   x(time) {
     const { view } = this;
-    return GUTTER + (time - view.t0) / view.span * this.lanesWidth;
+    return this.left + (time - view.t0) / view.span * this.lanesWidth;
   }
 
   time(x) {
     const { view } = this;
-    return view.t0 + (x - GUTTER) / this.lanesWidth * view.span;
+    return view.t0 + (x - this.left) / this.lanesWidth * view.span;
   }
 
-  get left() { return GUTTER; }
+  get left() { return GUTTER + (this.data.titles.length ? TITLES : 0); }
 
   get right() { return this.width; }
 
@@ -93,7 +93,7 @@ export class Canvas {
     if (picture && picture.isStrip === this.lanes.isStrip) {
       c.save();
       c.beginPath();
-      c.rect(GUTTER, TOP, this.lanesWidth, this.height - TOP);
+      c.rect(this.left, TOP, this.lanesWidth, this.height - TOP);
       c.clip();
       for (const item of this.lanes.visible()) {
         const rank = item.kind === "rank" && picture.byRank.get(item.rank);
@@ -115,18 +115,20 @@ export class Canvas {
     const { context: c, theme } = this;
     if (index % 2 === 0) {
       c.fillStyle = theme.lane;
-      c.fillRect(GUTTER, y, this.lanesWidth, this.laneHeight);
+      c.fillRect(this.left, y, this.lanesWidth, this.laneHeight);
     }
     const before = counts.steps;
     drawSteps(this, rank.steps, y, counts);
+    drawExposed(this, rank.exposed, y, counts);
     drawBins(this, rank.bins, this.rowTop(y, 0), counts);
     drawBars(this, rank, this.rowTop(y, 0), counts);
     dimOthers(this, rank, this.rowTop(y, 0), counts);
     drawHangs(this, rank, y, counts, this.hangsAt);
-    drawLastReady(this, rank.steps, y, counts, before);
+    // Of a sharded step the last unit tells nothing: training waits for each of them.
+    if (!this.data.titles.length) drawLastReady(this, rank.steps, y, counts, before);
     drawMarks(this, rank, y, counts);
     c.fillStyle = theme.line;
-    c.fillRect(GUTTER, y + this.laneHeight - 0.5, this.lanesWidth, 0.5);
+    c.fillRect(this.left, y + this.laneHeight - 0.5, this.lanesWidth, 0.5);
   }
 
   outline(hit, color, width) {
@@ -165,15 +167,15 @@ export class Canvas {
   }
 
   // A bar as hit() gives it.
-  bar({ rank, id, step, bucket, start, end }, i) {
+  bar({ rank, id, step, bucket, start, end, call }, i) {
     return { kind: "bar", key: `bar/${rank}/${id[i]}`, rank, id: id[i], step: step[i],
-      bucket: bucket[i], start: start[i], end: end[i] };
+      bucket: bucket[i], start: start[i], end: end[i], call: call[i] };
   }
 
   // What is under a point: a mark, a bar, a hang, or merged bars; a bar with the hang that it is in.
   hit(x, y) {
     const { picture } = this.data;
-    if (!picture || x < GUTTER || y < TOP) return null;
+    if (!picture || x < this.left || y < TOP) return null;
     for (const { x: at, y: level, mark, rank } of this.marksAt) {
       if (Math.abs(x - at) <= 6 && Math.abs(y - level) <= 7) {
         return { kind: "mark", key: `mark/${rank}/${mark.at}/${mark.title}`, rank, mark };

@@ -25,6 +25,19 @@ export class Data {
     this.settle = null;
   }
 
+  // Of a sharded run the rows of a rank's lane, by kind of collective; [] of one with buckets.
+  get titles() {
+    return this.info?.models.find((m) => m.name === this.model)?.titles ?? [];
+  }
+
+  get isSharded() { return this.titles.length > 0; }
+
+  // What bars are counted as.
+  counted(count) {
+    const noun = this.isSharded ? "collective" : "bucket";
+    return `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
+  }
+
   get isWhole() {
     const { info, picture } = this;
     return Boolean(info && picture && picture.read_bytes === info.total_bytes);
@@ -183,9 +196,9 @@ export class Data {
 
   // A bucket as canvas.hit() gives it, wherever it is; throws where it is not.
   async bar(rank, step, bucket) {
-    const { id, start, end } = await this.get("bucket",
+    const { id, start, end, call } = await this.get("bucket",
       { run: this.run, model: this.model, rank, step, bucket });
-    return { kind: "bar", key: `bar/${rank}/${id}`, rank, id, step, bucket, start, end };
+    return { kind: "bar", key: `bar/${rank}/${id}`, rank, id, step, bucket, start, end, call };
   }
 
   // All numbers of a bucket; asked for once.

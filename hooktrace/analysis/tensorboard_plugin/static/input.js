@@ -4,7 +4,6 @@
 // Drag pans; on the overview it moves the view.  A wheel scrolls the lanes where they are higher than
 // the window and zooms elsewhere; with Ctrl it zooms, with Shift it pans.
 
-import { GUTTER } from "./axes.js";
 import { OVERVIEW, TOP } from "./lanes.js";
 
 const PAN = 0.2;
@@ -19,14 +18,14 @@ export function listen(app) {
     const box = stage.getBoundingClientRect();
     return { x: event.clientX - box.left, y: event.clientY - box.top };
   };
-  const underPointer = () => (pointer && pointer.x > GUTTER ? canvas.time(pointer.x) : undefined);
-  const toOverview = (x) => view.center((x - GUTTER) / canvas.lanesWidth * view.extent);
+  const underPointer = () => (pointer && pointer.x > canvas.left ? canvas.time(pointer.x) : undefined);
+  const toOverview = (x) => view.center((x - canvas.left) / canvas.lanesWidth * view.extent);
 
   stage.addEventListener("pointerdown", (event) => {
     const at = place(event);
     stage.focus();
     stage.setPointerCapture(event.pointerId);
-    drag = { ...at, last: at, isOverview: at.y < OVERVIEW && at.x > GUTTER, moved: false };
+    drag = { ...at, last: at, isOverview: at.y < OVERVIEW && at.x > canvas.left, moved: false };
     if (drag.isOverview) toOverview(at.x);
   });
   stage.addEventListener("pointermove", (event) => {
@@ -45,7 +44,7 @@ export function listen(app) {
     const at = place(event), was = drag;
     drag = null;
     if (!was || was.moved || was.isOverview || app.ranks.click(at.x, at.y)) return;
-    if (at.y < TOP && at.x > GUTTER) {
+    if (at.y < TOP && at.x > canvas.left) {
       const { picture } = app.data;
       const index = picture ? picture.ruler.start.findLastIndex((t) => t <= canvas.time(at.x)) : -1;
       if (index >= 0) app.goToStep(picture.ruler.step[index]);

@@ -3,12 +3,13 @@
 // Whoever is late stays in sight: where its lane is scrolled out or folded away, a button at the edge
 // names it (`canvas.edges`) and leads to it.
 
-import { HEADER, TOP } from "./lanes.js";
+import { GUTTER, HEADER, TOP } from "./lanes.js";
 
 const FONT = "11px system-ui, sans-serif";
 const LINE = 14;
 const EDGE = 18;
 const MOST_EDGES = 3;
+const LEAST_TITLE = 11;
 
 export function drawLabels(canvas, { picture, info, summary }, width) {
   const { context: c, lanes, theme } = canvas;
@@ -61,6 +62,8 @@ function drawRank(canvas, item, { own, lag, hangs }, width) {
   if (lag) lines.push([`last ${percent(lag.times / lag.of)}`, theme.last]);
   if (own && own.skipped) lines.push([`${own.skipped} lines unread`, theme.anomaly]);
   if (own && own.host && item.height > 60) lines.push([clip(own.host, 18), theme.muted]);
+  drawTitles(canvas, y, width);
+  width = GUTTER;
   c.fillStyle = theme.text;
   c.font = `600 ${FONT}`;
   const name = `rank ${item.rank}`, isLow = item.height < LINE + 12;
@@ -80,6 +83,17 @@ function drawRank(canvas, item, { own, lag, hangs }, width) {
     c.fillStyle = color;
     c.fillText(text, 10, at, width - 14);
   }
+}
+
+// What the rows of a lane are, where they have titles and are high enough to be read.
+function drawTitles({ context: c, data, lanes, theme }, y, width) {
+  if (lanes.isStrip || lanes.rowHeight < LEAST_TITLE) return;
+  c.fillStyle = theme.muted;
+  c.font = FONT;
+  c.textAlign = "right";
+  data.titles.forEach((title, row) =>
+    c.fillText(title, width - 6, lanes.rowTop(y, row) + lanes.rowHeight / 2));
+  c.textAlign = "left";
 }
 
 // The late ranks that are not in the window, at the edge that is nearer to each.

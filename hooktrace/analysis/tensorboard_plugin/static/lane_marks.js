@@ -8,12 +8,18 @@ export function drawSteps(canvas, steps, y, counts) {
     const x = canvas.x(steps.start[i]);
     c.fillStyle = theme.step;
     c.fillRect(x, y, canvas.x(steps.end[i]) - x, canvas.laneHeight);
-    if (steps.exposed[i] > 0) {
-      counts.exposed += 1;
-      const from = canvas.x(steps.end[i] - steps.exposed[i]);
-      c.fillStyle = theme.exposed;
-      c.fillRect(from, y, Math.max(1, canvas.x(steps.end[i]) - from), canvas.laneHeight);
-    }
+  }
+}
+
+// Where training waited; where much of it is too narrow to be told apart, as high as its share.
+export function drawExposed(canvas, exposed, y, counts) {
+  const { context: c, theme, view, laneHeight } = canvas;
+  c.fillStyle = theme.exposed;
+  for (let i = 0; i < exposed.start.length; i += 1) {
+    if (exposed.end[i] < view.t0 || exposed.start[i] > view.t1) continue;
+    counts.exposed += 1;
+    const x = canvas.x(exposed.start[i]), height = laneHeight * exposed.share[i] / 100;
+    c.fillRect(x, y + laneHeight - height, Math.max(1, canvas.x(exposed.end[i]) - x), height);
   }
 }
 

@@ -10,6 +10,8 @@
 export const OVERVIEW = 48;
 export const TOP = OVERVIEW + 38;
 export const HEADER = 20;
+export const GUTTER = 132;
+export const TITLES = 88; // more, where the rows of a lane have titles
 const PAD = 6;
 const STRIP_PAD = 1;
 const FLATTEST_ROW = 4;

@@ -21,12 +21,15 @@ export class Legend {
   // `theme`: the colours from now on.
   fill(theme) {
     this.stages = STAGES.map((name) => this.button(name));
-    this.app.page.legend.replaceChildren(...this.stages, ...[
-      [theme.exposed, "exposed"], [theme.last, "last bucket ready"], [theme.text, "late rank"],
-      [theme.hang, "hang"], [theme.path, "critical path"],
-    ].map(([color, text]) => swatch(color, text)));
+    this.lastReady = swatch(theme.last, "last bucket ready");
+    this.app.page.legend.replaceChildren(...this.stages, swatch(theme.exposed, "exposed"),
+      this.lastReady, ...[[theme.text, "late rank"], [theme.hang, "hang"],
+        [theme.path, "critical path"]].map(([color, text]) => swatch(color, text)));
     this.apply();
   }
+
+  // Called with each frame: what is not drawn of a sharded run is not in it.
+  draw() { this.lastReady.hidden = this.app.data.isSharded; }
 
   button(name) {
     const made = element("button", { type: "button", class: "stage",

@@ -2,14 +2,18 @@
 //
 // Whatever is not lit is dimmed; where nothing is lit all is as ever.
 
-// What is lit: [{ bucket, first, last }], by steps.
+// What is lit, as functions of a rank and the place of a bar of its: by steps, and by the number of a
+// bucket, or, after "=", by the name of a unit of a sharded run.
 export function litOf(address, pinned) {
   const found = [], text = address.get("lit");
   if (text !== null) {
-    const [bucket, first, last] = text.split("/");
-    found.push({ bucket: Number(bucket), first: Number(first ?? 0), last: last ? Number(last) : Infinity });
+    const [what, first, last] = text.split("/");
+    const from = Number(first ?? 0), to = last ? Number(last) : Infinity;
+    const isIt = what.startsWith("=") ? (rank, i) => rank.unit[i] === what.slice(1)
+      : (rank, i) => rank.bucket[i] === Number(what);
+    found.push((rank, i) => isIt(rank, i) && from <= rank.step[i] && rank.step[i] <= to);
   }
-  if (pinned) found.push({ bucket: pinned.bucket, first: pinned.step, last: pinned.step });
+  if (pinned) found.push((rank, i) => rank.call[i] === pinned.call && rank.step[i] === pinned.step);
   return found;
 }
 
@@ -21,9 +25,7 @@ export function dimOthers(canvas, rank, y, counts) {
   c.fillStyle = theme.lane;
   for (let i = 0; i < rank.id.length; i += 1) {
     if (rank.end[i] < view.t0 || rank.start[i] > view.t1) continue;
-    const isLit = lit.some(({ bucket, first, last }) => rank.bucket[i] === bucket
-      && first <= rank.step[i] && rank.step[i] <= last);
-    if (isLit) {
+    if (lit.some((isLit) => isLit(rank, i))) {
       counts.lit += 1;
       continue;
     }

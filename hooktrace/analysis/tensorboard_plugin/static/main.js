@@ -237,6 +237,7 @@ class App {
     this.path.need();
     this.drawn = this.canvas.draw(this.hovered, this.pinned, this.path);
     this.ranks.draw();
+    this.legend.draw();
     this.second.draw();
     if (this.hovered) this.hoverAgain();
     this.frames += 1;
@@ -271,7 +272,7 @@ class App {
     this.page.status.textContent = `${what}${span} shown of ${formatTime(extent)}`
       + (share < 1 ? ` · read ${Math.floor(100 * share)} %` : "");
     this.stage.setAttribute("aria-label",
-      `Timeline of ${ranks}: ${this.drawn.bars} buckets and ${this.drawn.bins} merged bars; `
+      `Timeline of ${ranks}: ${this.data.counted(this.drawn.bars)} and ${this.drawn.bins} merged bars; `
       + `${this.drawn.hangs} waits of hangs; `
       + "the lists beside it hold the slowest steps and anomalies.");
   }

@@ -33,6 +33,8 @@ export class Panel {
     box.hidden = !children.length;
   }
 
+  title(id, text) { this.boxes[id].box.firstChild.textContent = text; }
+
   clear() {
     for (const id of Object.keys(this.boxes)) this.fill(id, []);
   }
@@ -66,7 +68,7 @@ export class Panel {
     this.fill("exposed", summary.exposed.slice(0, 12).map((s) => step(s, "exposed")));
     const late = summary.late.map((l) => this.row(`rank ${l.rank}: ${l.times} of ${l.of} steps`,
       `up to ${formatTime(l.margin)}`, () => this.go.step(l.step, l.rank),
-      `last at bucket ${l.bucket}; the most at step ${l.step}`));
+      `last at ${l.name}; the most at step ${l.step}`));
     if (summary.late_note) late.push(element("p", {}, summary.late_note));
     this.fill("late", late);
     const rows = summary.anomalies.map((a) => this.row(
@@ -76,7 +78,10 @@ export class Panel {
     if (more > 0) rows.push(element("p", {}, `and ${more} more`));
     this.fill("anomalies", rows);
     this.fill("rebuilds", summary.rebuilds.map((r) => this.row(`generation ${r.generation}`,
-      `${r.buckets} bucket${r.buckets === 1 ? "" : "s"}, step ${r.step}`, () => this.go.moment(r.at, r.step))));
+      `${this.data.counted(r.buckets)}, step ${r.step}`, () => this.go.moment(r.at, r.step), r.text)));
+    const { isSharded } = this.data;
+    this.title("pinned", isSharded ? "Pinned collective" : "Pinned bucket");
+    this.title("rebuilds", isSharded ? "Units" : "Bucket layouts");
   }
 
   notes(info) {

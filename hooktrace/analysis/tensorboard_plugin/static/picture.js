@@ -7,8 +7,8 @@ const OTHER = KINDS.indexOf("other"), WIRE = KINDS.indexOf("wire"), WAIT = KINDS
 
 // Times become ns since the run's origin.  `px_ns`: the ns a pixel stands for in the picture.
 export function prepare(answer, px_ns) {
-  const { t0, t1, lanes, bin_ns, ruler } = answer;
-  const ranks = answer.ranks.map((r) => prepareRank(r, t0, bin_ns));
+  const { t0, t1, lanes, bin_ns, ruler, units } = answer;
+  const ranks = answer.ranks.map((r) => prepareRank(r, t0, bin_ns, units));
   return {
     t0, t1, px_ns, lanes, extent: answer.extent, read_bytes: answer.read_bytes,
     version: answer.version, waitUnknown: answer.wait_unknown, collectives: collectives(ranks),
@@ -18,9 +18,15 @@ export function prepare(answer, px_ns) {
   };
 }
 
-function prepareRank({ rank, bars, bins, steps, marks, hangs }, t0, bin_ns) {
+// `call`: what a bar is called; `unit`, `turn`: of a sharded run whose it is, and which of several.
+function prepareRank({ rank, bars, bins, steps, exposed, marks, hangs }, t0, bin_ns, units) {
+  const of = bars.unit.map((i) => units[i] ?? null);
   return {
     rank, ...bars,
+    unit: of.map((unit) => unit?.name ?? null),
+    turn: of.map((unit) => unit?.turn ?? 0),
+    call: of.map((unit, i) => unit?.call ?? `bucket ${bars.bucket[i]}`),
+    exposed: { ...exposed, start: exposed.start.map((t) => t + t0), end: exposed.end.map((t) => t + t0) },
     start: Float64Array.from(bars.start, (t) => t + t0),
     end: Float64Array.from(bars.end, (t) => t + t0),
     isLate: bars.flags.map((f) => (f & LATE) !== 0),
@@ -69,7 +75,7 @@ function collectives(ranks) {
   for (const rank of ranks) {
     for (const { bar, turn, start, at, rank: last } of rank.waits) {
       if (last < 0) continue;
-      const step = rank.step[bar], bucket = rank.bucket[bar], key = `${step}/${bucket}/${turn}`;
+      const step = rank.step[bar], bucket = rank.bucket[bar], key = `${step}/${bucket}/${turn}/${last}`;
       if (!found.has(key)) found.set(key, { step, bucket, last, at: null, lane: 0, waiting: [] });
       const one = found.get(key);
       if (rank.rank === last) Object.assign(one, { at: start, lane: rank.lane[bar] });

@@ -25,7 +25,7 @@ export class RankTools {
       "heat map");
     this.button.addEventListener("click", () => this.toggleHeat());
     this.sort = choice("sort", "Order of the ranks", SORTS);
-    this.shape = choice("shape", "How the buckets of a rank are drawn", SHAPES);
+    this.shape = choice("shape", "How the bars of a rank are drawn", SHAPES);
     this.filter = element("input", { id: "filter", type: "search", size: "12",
       title: "Ranks by number or host, for example 0-7, 12, host-3", placeholder: "ranks, hosts" });
     this.hosts = element("input", { id: "hosts", type: "checkbox" });
@@ -105,6 +105,7 @@ export class RankTools {
   draw() {
     const ranks = this.app.data.info?.ranks ?? [];
     this.group.hidden = ranks.length < 2;
+    this.shape.options[1].textContent = this.app.data.isSharded ? "row a kind" : "row a bucket";
     this.label.hidden = new Set(ranks.map((r) => r.host)).size < 2;
     this.button.setAttribute("aria-pressed", String(this.heat.isShown));
     this.scrollbar.draw();

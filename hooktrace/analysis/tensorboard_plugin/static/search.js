@@ -127,8 +127,8 @@ export class Search {
     const { app, address } = this;
     this.close();
     address.set("search", this.box.value.trim());
-    const isBucket = one.bucket !== undefined;
-    address.set("lit", isBucket ? `${one.bucket}/${one.first}/${one.last ?? ""}` : null);
+    const what = one.unit === undefined ? one.bucket : `=${one.unit}`, isBucket = what !== undefined;
+    address.set("lit", isBucket ? `${what}/${one.first}/${one.last ?? ""}` : null);
     if (one.kind === "anomaly") app.steps.goToMoment(one.at, one.step, one.rank);
     else if (one.kind === "rank") app.ranks.showLanes(one.rank);
     else app.goToStep(isBucket ? this.nearStep(one) : one.step);

@@ -199,7 +199,11 @@ export class SecondRun {
     const model = data.model && data.model !== app.data.model ? `, model ${data.model}` : "";
     this.first.textContent = `${app.data.run}${predicted(app.data)}`;
     this.title.textContent = this.failure || `${data.run}${predicted(data)}${model}${at}`
-      + (pair ? ` · aligned at the first gradient of step ${pair.two.step}` : "");
+      + (pair ? ` · aligned at the ${this.begin} of step ${pair.two.step}` : "");
+  }
+
+  get begin() {
+    return this.data.isSharded || this.app.data.isSharded ? "first bar" : "first gradient";
   }
 
   // The differences of this step; of the runs, with their error, `hooktrace compare` tells.
@@ -207,7 +211,7 @@ export class SecondRun {
     const { one, two } = this.pair;
     const lines = [["step time", "period"], ["exposed", "exposed"]].map(([label, name]) =>
       [label, one[name], two[name]]);
-    lines.push(["first gradient to done", one.end - one.start, two.end - two.start]);
+    lines.push([`${this.begin} to done`, one.end - one.start, two.end - two.start]);
     this.app.panel.fill("differences", [
       element("p", {}, `Step ${one.step}: ${this.app.data.run} → ${this.data.run}`
         + (one.step === two.step ? "" : `, step ${two.step}`)),

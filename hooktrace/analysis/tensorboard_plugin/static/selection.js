@@ -161,24 +161,29 @@ export class Selection {
     this.box.replaceChildren(
       element("header", {}, element("b", {}, `${formatTime(answer.t1 - answer.t0)} selected`),
         element("span", {}, this.sentence()), zoom, copy, said, this.closing()),
-      element("p", {}, "busy: at least one is under way, added up over the ranks. sum counts buckets that "
-        + "overlap more than once and is no cost. exposed: share of the exposed time in which it is "
+      element("p", {}, "busy: at least one is under way, added up over the ranks. sum counts "
+        + `${this.app.data.isSharded ? "collectives" : "buckets"} that overlap more than once and is no cost. exposed: share of the exposed time in which it is `
         + "under way; several are at once.", answer.wire_not_split
         ? ` Wire is not told apart into wait and transfer: ${answer.wire_not_split}.` : ""),
       element("div", { class: "tables" }, tableOf("stage", answer.stages),
-        tableOf("bucket", answer.buckets)));
-    if (answer.more_buckets) this.box.append(element("p", {}, `and ${answer.more_buckets} more buckets`));
+        tableOf(this.app.data.isSharded ? "unit" : "bucket", answer.buckets)));
+    const { data } = this.app;
+    if (answer.more_buckets) {
+      const noun = data.isSharded ? "units' collectives" : "buckets";
+      this.box.append(element("p", {}, `and ${answer.more_buckets} more ${noun}`));
+    }
   }
 
   sentence() {
     const { ranks, steps, buckets_counted: n, reach_in: before, reach_out: after, exposed } = this.answer;
     const of = (count, noun) => `${count.toLocaleString("en")} ${noun}${count === 1 ? "" : "s"}`;
-    return `${of(n, "bucket")} ready in it (${of(ranks, "rank")}, ${of(steps, "step")}), counted whole`
+    const { data } = this.app, counted = `${data.counted(n)} ${data.isSharded ? "begun" : "ready"} in it`;
+    return `${counted} (${of(ranks, "rank")}, ${of(steps, "step")}), counted whole`
       + `; ${before.toLocaleString("en")} that reach in from before are not counted, `
       + `${after.toLocaleString("en")} reach out; ${formatTime(exposed)} exposed, all ranks together`;
   }
 
-  csv() { return csvOf(this.answer); }
+  csv() { return csvOf(this.answer, this.app.data.isSharded ? "unit" : "bucket"); }
 
   state() {
     return { isOn: this.isOn, range: this.range, answer: this.answer,

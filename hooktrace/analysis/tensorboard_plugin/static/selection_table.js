@@ -34,12 +34,12 @@ function histogram({ histogram: counts, low, high }) {
 
 const COLUMNS = ["count", "busy", "sum", "median", "p95", "low", "high"];
 
-// Lengths in ns; `exposed_share` is empty where nothing is exposed.
-export function csvOf({ stages, buckets }) {
+// Lengths in ns; `exposed_share` is empty where nothing is exposed.  `noun`: of what is no stage.
+export function csvOf({ stages, buckets }, noun) {
   const head = ["kind", "name", ...COLUMNS.map((c) => (c === "count" ? c : `${c}_ns`)), "exposed_share"];
   const line = (kind) => (row) => [kind, quoted(row.name), ...COLUMNS.map((c) => row[c]),
     row.exposed ?? ""].join(",");
-  return `${[head.join(","), ...stages.map(line("stage")), ...buckets.map(line("bucket"))].join("\n")}\n`;
+  return `${[head.join(","), ...stages.map(line("stage")), ...buckets.map(line(noun))].join("\n")}\n`;
 }
 
 function quoted(text) {

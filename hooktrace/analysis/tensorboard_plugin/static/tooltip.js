@@ -43,14 +43,14 @@ export class Tooltip {
       this.box.replaceChildren(...describeHang(hit.hang));
     } else if (hit.kind === "bin") {
       this.box.replaceChildren(
-        element("b", {}, `${hit.count} bucket${hit.count === 1 ? "" : "s"}, rank ${hit.rank}`),
+        element("b", {}, `${this.data.counted(hit.count)}, rank ${hit.rank}`),
         table(KINDS.map((k, i) => [k, `${hit.shares[i]} %`]).filter((_, i) => hit.shares[i])),
         element("p", {}, hit.late ? `late in ${hit.late} of them. Zoom in (w).`
           : "Too narrow to show each: zoom in (w)."), ...this.waiting(hit));
     } else {
       this.box.replaceChildren(
-        element("b", {}, `bucket ${hit.bucket}, step ${hit.step}, rank ${hit.rank}`),
-        table([["ready to done", formatTime(hit.end - hit.start)]]));
+        element("b", {}, `${hit.call}, step ${hit.step}, rank ${hit.rank}`),
+        table([[this.data.isSharded ? "begun to done" : "ready to done", formatTime(hit.end - hit.start)]]));
       setTimeout(() => this.fillDetail(hit), ASK_AFTER_MS);
     }
   }
