@@ -18,7 +18,7 @@ import typer
 import hooktrace
 from hooktrace import exporters, hooks
 from hooktrace.__main__ import main as command_line
-from hooktrace.analysis.report.findings import RULES
+from hooktrace.analysis.report.findings import RULES, UNIT_RULES
 from hooktrace.exporters.opentelemetry import SPAN_RETENTION
 from hooktrace.records.metrics import METRICS
 
@@ -110,7 +110,7 @@ def test_every_option_is_documented() -> None:
 def test_every_rule_is_documented() -> None:
     """Under the name of its function."""
     page = (REPOSITORY / "docs" / "report.md").read_text("utf-8")
-    assert not [rule.__name__ for rule in RULES if f"`{rule.__name__}`" not in page]
+    assert not [rule.__name__ for rule in (*RULES, *UNIT_RULES) if f"`{rule.__name__}`" not in page]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=repr)

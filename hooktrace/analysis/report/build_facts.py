@@ -11,7 +11,7 @@ from math import isnan, prod
 
 import numpy as np
 
-from ...records import AnomalyRecord, ErrorRecord, LayoutRecord
+from ...records import AnomalyRecord, ErrorRecord, LayoutRecord, Unit
 from ..timeline import Timeline, hangs, often
 from .causes import late_ranks, slow_steps, tail_shares, waited_ns
 from .facts import (
@@ -28,6 +28,7 @@ from .provenance import ModelSource
 from .rules_hangs import hang_facts
 from .stalls import stalls
 from .step_arrays import Floats, StepArrays, medians, middle
+from .units import is_synchronous, kind_facts, step_wait_ns, whole_bytes
 
 
 def model_facts(timeline: Timeline, arrays: StepArrays, source: ModelSource) -> ModelFacts:
@@ -72,6 +73,11 @@ def model_facts(timeline: Timeline, arrays: StepArrays, source: ModelSource) -> 
         stalls=stalls(arrays),
         hangs=hang_facts(hangs(timeline), [arrays.model]),
         anomalies=anomaly_facts(timeline, [arrays.model]),
+        is_sharded=arrays.is_sharded,
+        is_synchronous=is_synchronous(arrays),
+        kinds=kind_facts(arrays),
+        wait_ns=step_wait_ns(arrays),
+        whole_bytes=whole_bytes(arrays, layouts),
     )
 
 
@@ -81,7 +87,7 @@ def _bucket_facts(arrays: StepArrays, layouts: list[LayoutRecord]) -> tuple[Buck
     gradient_bytes = np.fmax.reduce(arrays.column("gradient_bytes"), axis=(0, 1), initial=0)
     wire = arrays.stages.get("wire", np.full_like(ready, np.nan))
     busbw = rate(arrays.column("bus_bytes"), wire)
-    waited = arrays.waited.ns
+    waited, exposed = arrays.waited.ns, arrays.exposed_in
     shares = tail_shares(arrays)
     of_generation = (x for x in reversed(layouts) if x.generation == arrays.generation)
     parameters = {b.bucket: b.parameters for x in of_generation for b in x.buckets if b.parameters}
@@ -108,6 +114,8 @@ def _bucket_facts(arrays: StepArrays, layouts: list[LayoutRecord]) -> tuple[Buck
                 busbw_bytes_per_second=_some(busbw[..., b]),
                 tail_share=float(shares[b]),
                 error=bucket_error(arrays.errors.get(index, [])),
+                unit=arrays.units.get(index),
+                exposed=_spread(exposed[..., b]),
             )
         )
     return tuple(found)
@@ -159,12 +167,19 @@ def rank_facts(timeline: Timeline, arrays: StepArrays) -> tuple[RankFacts, ...]:
             period_ns=_some(arrays.period[i]),
             exposed_ns=_some(arrays.exposed[i]),
             overlap=_some(arrays.overlap[i]),
-            lag_ns=_some(arrays.lags[i, is_last]),
+            lag_ns=_lag(arrays, i),
             compress_ns=_some(compress[i]),
             call_ns=float(np.nansum(call[i, ~is_last])),
         )
         for i, track in enumerate(timeline.tracks)
     )
+
+
+def _lag(arrays: StepArrays, i: int) -> float | None:
+    """Return a rank's lag at the last bucket; of units, all of which are waited for, the most."""
+    if not arrays.is_sharded:
+        return _some(arrays.lags[i, arrays.buckets == arrays.last])
+    return _known(float(np.fmax.reduce(arrays.lags[i], initial=np.nan)))
 
 
 def anomaly_facts(timeline: Timeline, models: Collection[str]) -> tuple[AnomalyFacts, ...]:
@@ -180,10 +195,21 @@ def anomaly_facts(timeline: Timeline, models: Collection[str]) -> tuple[AnomalyF
             first=min(group, key=lambda a: a.step),
             ranks=tuple(sorted({a.rank for a in group if a.rank is not None})),
             buckets=tuple(sorted({a.bucket for a in group if a.bucket >= 0})),
+            unit=_unit_of(timeline, min(group, key=lambda a: a.step)),
         )
         for kind, group in by_kind.items()
     ]
     return tuple(sorted(found, key=lambda one: one.first.step))
+
+
+def _unit_of(timeline: Timeline, anomaly: AnomalyRecord) -> Unit | None:
+    """Return which unit's collective an anomaly's bucket is, of a sharded model."""
+    for layout in (layout for track in timeline.tracks for layout in track.records.layouts):
+        if (layout.model, layout.generation) == (anomaly.model, anomaly.generation):
+            for bucket in layout.buckets:
+                if bucket.bucket == anomaly.bucket:
+                    return bucket.unit
+    return None
 
 
 def rate(count: Floats, ns: Floats) -> Floats:

@@ -9,16 +9,9 @@ import numpy as np
 
 from ..timeline import Ints, last_rank, often
 from .facts import LateRank, SlowSteps
+from .late_units import late_at_units, late_at_units_in
 from .step_arrays import Floats, StepArrays, medians, middle
-
-WORTH = 0.005
-"""Of the median period: the margin from which on a rank that is late is worth a name."""
-
-SURELY = 0.95
-"""Of the steps: in which one that waits for a rank has its result after that rank is ready."""
-
-MOSTLY = 0.75
-"""Of all margins of slow steps: what a rank has to be late by to be named."""
+from .who_waits import MOSTLY, WORTH, waiting_ranks
 
 SLOW = 1.5
 """A step is slow from so many median periods on."""
@@ -30,6 +23,8 @@ def late_ranks(arrays: StepArrays) -> tuple[LateRank, ...]:
     Those whose margin is below ``WORTH`` of the
     period, and those that nobody waits for, are left out.
     """
+    if arrays.is_sharded:
+        return late_at_units(arrays)
     call = arrays.column("launched_after")
     known = ~np.isnan(arrays.called) & ~np.isnan(arrays.uncertainty)
     last, margin, unsure = last_rank(arrays.called, arrays.uncertainty, known)
@@ -42,7 +37,7 @@ def late_ranks(arrays: StepArrays) -> tuple[LateRank, ...]:
         share = float(own[:, worst].sum() / seen[worst])
         if share < often(len(arrays.ranks), int(seen[worst])):
             continue
-        waiting = _waiting(arrays.done[..., worst], arrays.called[..., worst], i)
+        waiting = waiting_ranks(arrays.done[..., worst], arrays.called[..., worst], i)
         if not waiting:
             continue
         after = arrays.called[i, :, worst] - arrays.called[waiting, :, worst].max(axis=0)
@@ -66,17 +61,6 @@ def late_ranks(arrays: StepArrays) -> tuple[LateRank, ...]:
             )
         )
     return tuple(sorted(found, key=lambda one: -one.margin_ns))
-
-
-def _waiting(done: Floats, ready: Floats, i: int) -> list[int]:
-    """Return who has a result only after the i-th rank has it ready, ``SURELY`` always, or may.
-
-    ``done``, ``ready``: (ranks, steps).  Of a hook that sends nothing, or to some ranks only, the
-    others do not wait.
-    """
-    known = np.maximum(np.count_nonzero(np.isfinite(done) & np.isfinite(ready[i]), axis=1), 1)
-    before = np.count_nonzero(done < ready[i], axis=1) / known
-    return [j for j in np.flatnonzero(before <= 1 - SURELY).tolist() if j != i]
 
 
 def _beyond_others(values: Floats, i: int) -> Floats:
@@ -104,14 +88,16 @@ def slow_steps(arrays: StepArrays) -> SlowSteps | None:
     total = float(beyond.sum()) / known
     late_rank, late_ns = None, 0.0
     if exposed >= total / 4:  # else hardly anybody waits
-        late_rank, late_ns = _late_in(arrays, slow, exposed * known / 2)
+        late_in = late_at_units_in if arrays.is_sharded else _late_in
+        late_rank, late_ns = late_in(arrays, slow, exposed * known / 2)
+    in_backward = 0.0 if arrays.is_sharded else excess(arrays.last_ready - arrays.first_ready)
     return SlowSteps(
         steps=tuple(arrays.steps[worst].tolist()),
         periods=known,
         slowest_ns=float(period[worst[0]]),
         excess_ns=total,
         exposed_excess_ns=exposed,
-        backward_excess_ns=excess(arrays.last_ready - arrays.first_ready),
+        backward_excess_ns=in_backward,
         late_rank=late_rank,
         late_ns=late_ns,
     )
@@ -130,7 +116,7 @@ def _late_in(arrays: StepArrays, steps: Ints, least: float) -> tuple[int | None,
     if not sums[i] or sums[i] < max(least, MOSTLY * sum(sums)):
         return None, 0.0
     done: Floats = arrays.done[:, steps].max(axis=2, initial=-np.inf)
-    if len(_waiting(done, ready, i)) < len(ready) - 1:
+    if len(waiting_ranks(done, ready, i)) < len(ready) - 1:
         return None, 0.0
     return arrays.ranks[i], float(margin[last == i].max())
 
@@ -140,8 +126,10 @@ def tails(arrays: StepArrays) -> Floats:
 
     When backward has ended the backend finishes what is left, one bucket after another; the time
     until a bucket is done, since the one before it was, is what that bucket adds.  A step's sum is
-    its exposed time.
+    its exposed time.  Of a sharded model each unit adds what training waited for it.
     """
+    if arrays.is_sharded:
+        return np.nan_to_num(arrays.exposed_in)
     all_done = np.fmax.reduce(arrays.done, axis=2, initial=np.nan)
     left = np.fmax(arrays.done - (all_done - arrays.exposed)[..., None], 0.0)
     order = np.argsort(left, axis=2, kind="stable")

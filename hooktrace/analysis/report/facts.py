@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ...records import AnomalyRecord
+from ...records import AnomalyRecord, Unit
 from ...records.anomalies import Severity
 
 
@@ -56,7 +56,8 @@ class BucketFacts(msgspec.Struct, frozen=True, kw_only=True):
     for whom.
     ``tail_share``: the share of the exposed time that went by until this bucket was done, after the
     others before it.  ``largest``: of the parameter with the most elements its name and its share
-    of the bucket.
+    of the bucket.  ``unit``: of a sharded model, the collective that takes the bucket's place, and
+    ``exposed`` how long training waits for it; ``gradient_bytes`` of a gather are parameters.
     """
 
     bucket: int
@@ -75,10 +76,33 @@ class BucketFacts(msgspec.Struct, frozen=True, kw_only=True):
     busbw_bytes_per_second: float | None
     tail_share: float
     error: BucketError | None
+    unit: Unit | None = None
+    exposed: Spread | None = None
+
+    @property
+    def title(self) -> str:
+        """What sentences call it."""
+        return f"bucket {self.bucket}" if self.unit is None else str(self.unit)
+
+
+class KindFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """All collectives of one kind in a sharded model's step; times are medians of steps' sums.
+
+    ``count``: how many there are; ``payload_bytes``: of all of them, on one rank.
+    """
+
+    name: str
+    count: int
+    payload_bytes: int
+    duration_ns: float | None
+    exposed_ns: float | None
+    wait_ns: float | None
 
 
 class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One rank; of the last bucket, medians: ``lag_ns`` after the first rank, ``compress_ns``.
+
+    Of a sharded model ``lag_ns`` is that of the unit at which it is largest.
 
     ``call_ns``: what the hook's calls for the other buckets take, the sum of the medians.
     """
@@ -105,6 +129,8 @@ class LateRank(msgspec.Struct, frozen=True, kw_only=True):
     ``since``: the bucket at which it falls behind; the first one where it comes late already.
     ``held_ns``: how much longer than others' its hook's calls before ``bucket`` take.
     ``is_of_means``: the last two are of the others' mean, and not their median.
+    Of a sharded model ``margin_ns`` is the sum over the ``units`` collectives that the rank comes
+    to last so often, and ``since`` the collective before ``bucket``.
     """
 
     rank: int
@@ -118,6 +144,7 @@ class LateRank(msgspec.Struct, frozen=True, kw_only=True):
     held_ns: float
     is_late_from_the_start: bool
     is_of_means: bool = False
+    units: int = 0
 
 
 class SlowSteps(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,7 +152,8 @@ class SlowSteps(msgspec.Struct, frozen=True, kw_only=True):
 
     ``excess_ns``: what they take beyond the median, a step of all steps.  ``exposed_excess_ns``:
     as much of it as is exposed communication beyond its median; ``backward_excess_ns``: the same of
-    the time from the first to the last bucket that is ready.  ``periods``: all that are known.
+    the time from the first to the last bucket that is ready, 0 of a sharded model, whose buckets
+    come in the forward pass too.  ``periods``: all that are known.
     ``late_rank``: the one that comes after all others in them, by up to ``late_ns``, where
     that is half of the exposed excess or more.
     """
@@ -169,6 +197,7 @@ class AnomalyFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Anomalies of one kind: since when, where, and the first one's message.
 
     ``count``: of records.  A rank records the first of each bucket only, so it is not how often.
+    ``unit``: of a sharded model, the first one's.
     """
 
     kind: str
@@ -176,6 +205,7 @@ class AnomalyFacts(msgspec.Struct, frozen=True, kw_only=True):
     first: AnomalyRecord
     ranks: tuple[int, ...]
     buckets: tuple[int, ...]
+    unit: Unit | None = None
 
 
 class HangFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -211,6 +241,10 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     median of all steps, and ``least_wire_bytes`` that of the one which sends least.  ``is_whole``:
     whether all ranks of the run have a file.  ``is_order_known``: whether the clocks tell which
     rank came after which.  ``wait_unknown``: why no bucket's wait is known, where that is so.
+    ``is_sharded``: of a model under FSDP2: ``buckets`` are its units' collectives, in the order in
+    which they were first met, ``kinds`` sums of them, ``is_synchronous`` whether training waits for
+    all of each, ``wait_ns`` what a step's wait for the last rank in them, and ``whole_bytes`` what
+    all parameters of units take that are gathered both in forward and in backward.
     """
 
     model: str
@@ -242,6 +276,11 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     stalls: tuple[Stall, ...]
     hangs: tuple[HangFacts, ...]
     anomalies: tuple[AnomalyFacts, ...]
+    is_sharded: bool = False
+    is_synchronous: bool = False
+    kinds: tuple[KindFacts, ...] = ()
+    wait_ns: float | None = None
+    whole_bytes: int | None = None
 
     @property
     def has_wire(self) -> bool:

@@ -33,6 +33,12 @@ from .rules_time import (
     small_buckets,
     workers_are_busy,
 )
+from .rules_units import (
+    parameters_gathered_twice,
+    unit_is_slow,
+    units_are_exposed,
+    units_are_small,
+)
 
 Rule = Callable[[ModelFacts, RunInfo | None], Iterator[Finding]]
 
@@ -53,6 +59,20 @@ RULES: tuple[Rule, ...] = (
     ranks_hung,
 )
 
+UNIT_RULES: tuple[Rule, ...] = (
+    units_are_exposed,
+    parameters_gathered_twice,
+    units_are_small,
+    unit_is_slow,
+    saves_less_than_it_costs,
+    ranks_wait,
+    slow_steps_cost,
+    steps_stalled,
+    error_is_large,
+    ranks_hung,
+)
+"""Of a sharded model, whose units wait neither for a worker nor for the last gradient."""
+
 LEAST = 0.005
 """Share of the step's period below which a gain is not worth a sentence."""
 
@@ -67,7 +87,7 @@ def findings(model: ModelFacts, run: RunInfo | None = None) -> list[Finding]:
     least = LEAST * model.period.p50 if model.period is not None else 0.0
     found = [
         replace(one, rule=rule.__name__)
-        for rule in RULES
+        for rule in (UNIT_RULES if model.is_sharded else RULES)
         for one in rule(model, run)
         if one.gain_ns is None or one.is_kept or one.gain_ns >= least
     ]
@@ -96,11 +116,13 @@ def anomaly_findings(anomalies: tuple[AnomalyFacts, ...]) -> list[Finding]:
         kind = anomaly_kind(one.kind)
         bucket = one.first.bucket if one.first.bucket >= 0 else None
         where = f"step {one.first.step}"
-        where += "" if bucket is None else f", bucket {bucket}"
+        if bucket is not None:
+            where += f", {f'bucket {bucket}' if one.unit is None else one.unit}"
         where += "" if one.first.rank is None else f", rank {one.first.rank}"
         evidence = [f"first at {where}: {one.first.message}"]
         if one.count > 1:
-            buckets = f", in bucket {listed(one.buckets)}" if one.buckets else ""
+            what = "bucket" if one.unit is None else "collectives"
+            buckets = f", in {what} {listed(one.buckets)}" if one.buckets else ""
             seen = f"seen on {named_ranks(one.ranks)}{buckets}"
             evidence.append(f"{seen}; the first of each is recorded")
         found.append(

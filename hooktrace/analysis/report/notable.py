@@ -42,6 +42,7 @@ def split_buckets(model: ModelFacts) -> tuple[list[BucketFacts], list[BucketFact
         lambda b: b.wait_ns or 0.0,
         lambda b: b.transfer_ns or 0.0,
         lambda b: b.error.p50 if b.error else 0.0,
+        lambda b: b.exposed.p50 if b.exposed else 0.0,
     ):
         chosen |= {b.bucket for b in sorted(buckets, key=key, reverse=True)[:_SHOWN] if key(b)}
     return [b for b in buckets if b.bucket in chosen], [
@@ -54,14 +55,14 @@ def red_row(model: ModelFacts, arrays: StepArrays) -> str:
     lags = arrays.lags
     if np.isnan(lags).all():
         return ""
+    noun = "unit" if model.is_sharded else "bucket"
     i, b = np.unravel_index(int(np.nanargmax(lags)), lags.shape)
     rank = model.ranks[int(i)]
     of = f" ({rank.host})" if rank.host else ""
     named = {one.rank for one in model.late}
-    said = (
-        "" if rank.rank in named else "; the others do not wait for it often enough to say so above"
-    )
+    is_told = rank.rank not in named and not (model.is_sharded and model.wait_unknown)
+    said = "; the others do not wait for it often enough to say so above" if is_told else ""
     return (
         f"The reddest is rank {rank.rank}{of}: {ms(float(lags[i, b]))} after the first rank at "
-        f"bucket {int(arrays.buckets[b])}{said}."
+        f"{noun} {int(arrays.buckets[b])}{said}."
     )

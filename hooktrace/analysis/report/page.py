@@ -19,6 +19,8 @@ from .provenance import model_lines, run_lines
 from .run_report import RunReport
 from .step_picture import step_pictures
 from .tables import about_small, about_waits, bucket_columns, rank_columns, stages_of
+from .unit_tables import about_kinds, about_units, kind_columns, unit_columns
+from .units import payload_bytes
 
 _TEMPLATES = Path(__file__).parent / "templates"
 STYLE = (_TEMPLATES / "report.css").read_text(encoding="utf-8")
@@ -40,6 +42,11 @@ _TABLES = (
     rank_columns,
     stages_of,
     step_links,
+    about_kinds,
+    about_units,
+    kind_columns,
+    payload_bytes,
+    unit_columns,
 )
 _ADVICE = (about_advice, advice_text, loss_text, verdict)
 _PAGES.filters.update(bandwidth=bandwidth, mb=mb, ms=ms, percent=percent)

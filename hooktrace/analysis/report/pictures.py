@@ -24,6 +24,9 @@ _LONGEST = 22
 """Letters of a parameter's name beside a bar, of which the last ones tell most."""
 _LEFT, _RIGHT = 76.0, WIDTH - 250
 """Where bars begin, after their names, and end at most, with text beside them."""
+_LEFT_OF_UNITS = 300.0
+_LONGEST_TITLE = 44
+"""Letters of a unit's collective beside a bar, the last of which are its number."""
 
 
 def overlap_picture(arrays: StepArrays) -> Svg | None:
@@ -33,9 +36,10 @@ def overlap_picture(arrays: StepArrays) -> Svg | None:
         return None
     svg = Svg(330, "overlap and exposed time by step")
     left, right = 56.0, WIDTH - 12
+    behind = "computing" if arrays.is_sharded else "backward"
     across = Scale(0, max(1, overlap.shape[1] - 1), left, right)
     for values, top, bottom, high, unit, name in (
-        (overlap, 22.0, 150.0, 100.0, " %", "overlap: share of communication behind backward"),
+        (overlap, 22.0, 150.0, 100.0, " %", f"overlap: share of communication behind {behind}"),
         (exposed, 192.0, 300.0, _ceiling(exposed), " ms", "exposed"),
     ):
         up = Scale(0, high, bottom, top)
@@ -84,17 +88,19 @@ def stages_picture(model: ModelFacts) -> Svg | None:
     if not names:
         return None
     height = 20.0 if len(buckets) <= 40 else 12.0
-    svg = Svg(14 + height * len(buckets) + 26, "stages of each bucket")
+    noun = "unit" if model.is_sharded else "bucket"
+    svg = Svg(14 + height * len(buckets) + 26, f"stages of each {noun}")
     longest = max(sum(ns for name in names for _, ns, _ in _parts(b, name)) for b in buckets)
-    across = Scale(0, longest / 1e6, _LEFT, _RIGHT)
+    begin = _begin(model)
+    across = Scale(0, longest / 1e6, begin, _RIGHT)
     svg.x_axis(across, 10 + height * len(buckets), 8, "ms")
     for i, bucket in enumerate(buckets):
         top = 10 + i * height
         baseline = top + height * 0.7
-        svg.text(_LEFT - 8, baseline, _label(bucket), anchor="end")
-        x = _LEFT
+        svg.text(begin - 8, baseline, _label(bucket), anchor="end")
+        x = begin
         for cls, ns, what in (part for name in names for part in _parts(bucket, name)):
-            width, tip = across(ns / 1e6) - _LEFT, f"{what}: {ms(ns)}"
+            width, tip = across(ns / 1e6) - begin, f"{what}: {ms(ns)}"
             if cls == "wait":
                 svg.hatched([(x, top + 2, width)], height - 4)
             shown = "tip" if cls == "wait" else cls
@@ -109,7 +115,15 @@ def stages_picture(model: ModelFacts) -> Svg | None:
 
 
 def _label(bucket: BucketFacts) -> str:
+    if bucket.unit is not None:
+        title = f"{bucket.title}, {bucket.bucket}"
+        return title if len(title) <= _LONGEST_TITLE else f"\u2026{title[-_LONGEST_TITLE:]}"
     return f"{'last, ' if bucket.is_last else ''}{bucket.bucket}"
+
+
+def _begin(model: ModelFacts) -> float:
+    """Return where bars begin, after their names."""
+    return _LEFT_OF_UNITS if model.is_sharded else _LEFT
 
 
 def _parts(bucket: BucketFacts, name: str) -> list[tuple[str, float, str]]:
@@ -132,18 +146,19 @@ def error_picture(model: ModelFacts) -> Svg | None:
     low = floor(log10(min(values)))
     high = max(ceil(log10(max(values))), low + 1)
     bottom = 12 + 18.0 * len(found)
-    svg = Svg(bottom + 28, "error of each bucket")
-    across = Scale(low, high, _LEFT, _RIGHT)
+    begin = _begin(model)
+    svg = Svg(bottom + 28, f"error of each {'unit' if model.is_sharded else 'bucket'}")
+    across = Scale(low, high, begin, _RIGHT)
     for power in range(low, high + 1):
         svg.line(across(power), 8, across(power), bottom, "grid")
         svg.text(across(power), bottom + 14, f"{10.0**power:g}", anchor="middle")
     for i, (bucket, error) in enumerate(found):
         y = 19 + 18.0 * i
         median, most = (
-            across(min(max(log10(value), low), high)) if value > 0 else _LEFT
+            across(min(max(log10(value), low), high)) if value > 0 else begin
             for value in (error.p50, error.most)
         )
-        svg.text(_LEFT - 8, y + 4, _label(bucket), anchor="end")
+        svg.text(begin - 8, y + 4, _label(bucket), anchor="end")
         svg.line(median, y, most, y, "whisker")
         tip = f"median {error.p50:.3g}, largest {error.most:.3g} of {error.count} probes"
         svg.add("circle", "point", cx=median, cy=y, r=4.5, tip=tip)
@@ -169,7 +184,8 @@ def lag_picture(arrays: StepArrays) -> Svg | None:
     height = 18.0 if ranks <= 24 else max(5.0, 640.0 / ranks)
     width = min(64.0, (WIDTH - _LEFT - 12) / buckets)
     left, top = _LEFT, 24.0
-    svg = Svg(top + ranks * height + 44, "lag of each rank at each bucket")
+    noun = "unit" if arrays.is_sharded else "bucket"
+    svg = Svg(top + ranks * height + 44, f"lag of each rank at each {noun}")
     for b in range(0, buckets, ceil((28 if buckets == len(arrays.buckets) else 56) / width)):
         svg.text(left + (b + 0.5) * width, top - 8, bucket_names[b], anchor="middle")
     for i in range(0, ranks, ceil(13 / height)):
@@ -177,7 +193,7 @@ def lag_picture(arrays: StepArrays) -> Svg | None:
         name = rank_names[i]  # a range of them is wide enough by itself
         svg.text(left - 8, y, name if "-" in name else f"rank {name}", anchor="end")
     for (i, b), lag in np.ndenumerate(lags):
-        where = f"rank {rank_names[i]}, bucket {bucket_names[b]}"
+        where = f"rank {rank_names[i]}, {noun} {bucket_names[b]}"
         cell = {"x": left + b * width, "y": top + i * height,
                 "width": width - 1, "height": height - 1}  # fmt: skip
         if isnan(lag):

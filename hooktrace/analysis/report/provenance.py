@@ -22,6 +22,9 @@ from .step_arrays import StepArrays
 
 _MOST_HOSTS = 8
 
+_OF_UNITS = {"warmup": "of the first two, while a run warms up", "generation": "of earlier units"}
+"""Of a sharded model."""
+
 _WHY = {
     "warmup": "before DDP settled its buckets",
     "shadow": "of join(), without data of their own",
@@ -46,7 +49,8 @@ class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
     ``hook_options``, ``bucket_cap_bytes``: as its layout says.  ``parameters``, ``elements``,
     ``gradient_bytes``: of the last generation.  ``seen``: steps that any file has; of ``counted``
     the times enter statistics, of ``detailed`` those of single buckets too; ``left_out``: how many
-    others, by the reason.
+    others, by the reason.  ``is_sharded``: under FSDP2: each parameter counts once, as a whole, and
+    ``gradient_bytes`` are what a rank reduces in a step.
     """
 
     hook_options: Options
@@ -58,6 +62,7 @@ class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
     counted: int
     detailed: int
     left_out: dict[str, int]
+    is_sharded: bool = False
 
     @property
     def probed(self) -> int:
@@ -78,18 +83,40 @@ def run_source(timeline: Timeline, path: str | None) -> RunSource:
 def model_source(timeline: Timeline, arrays: StepArrays) -> ModelSource:
     """Return what the files say of a model."""
     layout = _last_layout(timeline, arrays)
-    shapes = [s for b in layout.buckets for _, s in b.parameters] if layout else None
+    # A sharded model's parameter is in each of its unit's collectives.
+    shapes = list(_shapes(layout, once=arrays.is_sharded)) if layout else None
     numbers, left_out = _left_out(timeline, arrays)
     return ModelSource(
         hook_options=layout.hook_options if layout else (),
         bucket_cap_bytes=layout.bucket_cap_bytes if layout else None,
         parameters=None if shapes is None else len(shapes),
         elements=None if shapes is None else sum(map(prod, shapes)),
-        gradient_bytes=sum(b.gradient_bytes for b in layout.buckets) if layout else None,
+        gradient_bytes=_gradient_bytes(layout) if layout else None,
         seen=numbers,
         counted=len(arrays.steps),
         detailed=int(np.count_nonzero(~np.isnan(arrays.called).all(axis=(0, 2)))),
         left_out=left_out,
+        is_sharded=arrays.is_sharded,
+    )
+
+
+def _shapes(layout: LayoutRecord, *, once: bool) -> Iterator[tuple[int, ...]]:
+    seen = set()
+    for b in layout.buckets:
+        for name, shape in b.parameters:
+            key = (b.unit.name if b.unit else None, name)
+            if not once or key not in seen:
+                yield shape
+            seen.add(key)
+
+
+def _gradient_bytes(layout: LayoutRecord) -> int:
+    """Return the bytes of a step's gradients: of a sharded model what it gives reduce-scatters."""
+    units = [b.unit for b in layout.buckets]
+    return sum(
+        b.gradient_bytes
+        for b, unit in zip(layout.buckets, units, strict=True)
+        if unit is None or unit.collective == "reduce_scatter"
     )
 
 
@@ -144,20 +171,26 @@ def run_lines(source: RunSource) -> Iterator[tuple[str, str]]:
 def model_lines(source: ModelSource) -> Iterator[tuple[str, str]]:
     """Yield names and texts of what is known of a model."""
     options = ", ".join(f"{name}={value}" for name, value in source.hook_options)
-    yield "hook's options", options or "none recorded"
+    if source.is_sharded:
+        yield "sharded", "by fully_shard (FSDP2): units take the place of buckets"
+    if options or not source.is_sharded:
+        yield "hook's options", options or "none recorded"
     cap = source.bucket_cap_bytes
     # Files of an older hooktrace do not have it either.
     unknown = "not recorded; it is where instrument() registers the hook"
-    yield "bucket_cap_mb", f"{cap / 2**20:g}" if cap is not None else unknown
+    if not source.is_sharded:
+        yield "bucket_cap_mb", f"{cap / 2**20:g}" if cap is not None else unknown
     if source.parameters is not None and source.elements is not None:
         size = f"{source.parameters:,} with {source.elements:,} elements"
-        yield "parameters", f"{size}, {mb(source.gradient_bytes)} of gradients"
+        where = " reduced on each rank" if source.is_sharded else ""
+        yield "parameters", f"{size}, {mb(source.gradient_bytes)} of gradients{where}"
     yield "steps", _of_steps(source)
 
 
 def _of_steps(source: ModelSource) -> str:
     text = f"{source.counted:,} of {source.seen:,} count"
     if source.detailed < source.counted:
-        text += f", {source.detailed:,} with their buckets"
-    why = [f"{count:,} {_WHY[flag]}" for flag, count in source.left_out.items()]
+        text += f", {source.detailed:,} with their {'units' if source.is_sharded else 'buckets'}"
+    words = {**_WHY, **(_OF_UNITS if source.is_sharded else {})}
+    why = [f"{count:,} {words[flag]}" for flag, count in source.left_out.items()]
     return text + (f"; left out: {', '.join(why)}" if why else "")

@@ -54,7 +54,9 @@ def saves_less_than_it_costs(model: ModelFacts, run: RunInfo | None) -> Iterator
             f"it sends {mb(model.wire_bytes)} of {mb(model.gradient_bytes)}, in {ms(spent)}",
             "taken as proportional to the bytes, which is in favour of compression",
         ),
-        remedy="On this network send the gradients as they are, or by a cheaper cast (bf16, fp16).",
+        remedy="On this network send the gradients as they are, or by a cheaper cast (bf16, fp16)."
+        if not model.is_sharded
+        else "On this network leave the hook out, or use a cheaper cast (bf16, fp16).",
     )
 
 
@@ -128,9 +130,15 @@ def error_is_large(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
         return
     p50, bucket, error = max(bad, key=lambda one: one[0])
     what = "this rank's own gradients" if error.is_local else "the lossless average"
+    whose = f"bucket {bucket.bucket}'s gradients"
+    noun = "buckets"
+    if bucket.unit is not None:
+        is_gather = bucket.unit.collective == "all_gather"
+        whose = f"the {'parameters' if is_gather else 'gradients'} of {bucket.title}"
+        what, noun = "FSDP's own result" if is_gather else what, "collectives"
     evidence = [
         f"median of {error.count} probes against {what}; the largest was {error.most:.2g}",
-        f"{len(bad)} of {len(found)} probed buckets have a relative error above {LARGE_ERROR}",
+        f"{len(bad)} of {len(found)} probed {noun} have a relative error above {LARGE_ERROR}",
     ]
     if error.worst is not None:
         evidence.append(f"the worst parameter is {error.worst}")
@@ -146,8 +154,7 @@ def error_is_large(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
             "scale the loss, or send bfloat16."
         )
     yield Finding(
-        sentence=f"What {model.hook} makes of bucket {bucket.bucket}'s gradients has relative "
-        f"error {p50:.3g}{cosine}.",
+        sentence=f"What {model.hook} makes of {whose} has relative error {p50:.3g}{cosine}.",
         bucket=bucket.bucket,
         evidence=tuple(evidence),
         remedy=remedy,

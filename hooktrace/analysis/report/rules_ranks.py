@@ -16,10 +16,14 @@ def ranks_wait(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
 
     Without it all ranks would have waited for the next one instead.  Where no clock tells, it is
     the median waiting at the last bucket, at most the exposed time; a rank is named where it
-    compresses for longer there, by half of that.
+    compresses for longer there, by half of that.  Of a sharded model all waits of a step count,
+    since training waits at one unit after another.
     """
     for late in model.late:
         yield _late_rank(model, late)
+    if model.is_sharded:
+        yield from _units_wait(model)
+        return
     last = model.last
     if model.late or last is None or model.exposed is None or not last.wait_ns:
         return
@@ -53,10 +57,37 @@ def ranks_wait(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
     )
 
 
+def _units_wait(model: ModelFacts) -> Iterator[Finding]:
+    """Yield what ranks wait for each other at all units of a step, where none is named."""
+    if model.late or model.exposed is None or not model.wait_ns:
+        return
+    gain = min(model.wait_ns, model.exposed.p50)
+    if (model.exposed_share or 0) < HIDDEN or gain < 0.2 * model.exposed.p50:
+        return
+    who = "the ranks' clocks are not known to each other, so no rank is named"
+    if model.is_order_known:
+        who = "no rank is last often enough, and by more than the clocks may be off, to be named"
+    most = max(model.buckets, key=lambda b: b.wait_ns or 0.0)
+    yield Finding(
+        sentence=f"Ranks wait for each other: in the collectives of a step {ms(model.wait_ns)} go "
+        "by until the last rank is in them too.",
+        gain_ns=gain,
+        evidence=(f"most of it at {most.title}, {ms(most.wait_ns)}", who),
+        remedy="See in the merged trace who comes last, collective by collective.",
+    )
+
+
 def _late_rank(model: ModelFacts, late: LateRank) -> Finding:
     host = {rank.rank: rank.host for rank in model.ranks}[late.rank]
     who = f"Rank {late.rank} ({host})" if host else f"Rank {late.rank}"
-    if late.is_late_from_the_start:
+    titles = {bucket.bucket: bucket.title for bucket in model.buckets}
+    if model.is_sharded and late.is_late_from_the_start:
+        since = "that is the step's first collective"
+        remedy = "Look before its forward pass: data loading, optimizer, device."
+    elif model.is_sharded:
+        since = f"it falls behind after {titles[late.since]}, the collective before that"
+        remedy = f"Look at what it computes between {titles[late.since]} and {titles[late.bucket]}."
+    elif late.is_late_from_the_start:
         since = "it is late at the first bucket already"
         remedy = "Look before its backward pass: data loading, forward pass, optimizer, device."
     elif late.held_ns >= late.lag_ns / 2:
@@ -71,10 +102,12 @@ def _late_rank(model: ModelFacts, late: LateRank) -> Finding:
     if len(late.waiting) < len(model.ranks) - 1:
         waits = "waits" if len(late.waiting) == 1 else "wait"
         others = f"{named_ranks(late.waiting)} {waits}"
+    for_it = f"for it, {ms(late.margin_ns)} a step in the mean."
+    if late.units > 1:
+        for_it = f"for it; at {late.units} collectives {ms(late.margin_ns)} a step in the mean."
     return Finding(
-        sentence=f"{who} is late: at bucket {late.bucket} it is last in "
-        f"{percent(late.share)} of the steps, and {others} for it, {ms(late.margin_ns)} a "
-        "step in the mean.",
+        sentence=f"{who} is late: at {titles[late.bucket]} it is last in "
+        f"{percent(late.share)} of the steps, and {others} {for_it}",
         bucket=late.bucket,
         rank=late.rank,
         gain_ns=late.margin_ns,
@@ -94,8 +127,9 @@ def slow_steps_cost(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]
         return
     share = slow.exposed_excess_ns / slow.excess_ns
     backward = slow.backward_excess_ns / slow.excess_ns
+    noun = "unit" if model.is_sharded else "bucket"
     most, cause, remedy = max(
-        (share, "in communication", "See in the merged trace which bucket is slow in them."),
+        (share, "in communication", f"See in the merged trace which {noun} is slow in them."),
         (
             backward,
             "in backward",
@@ -103,7 +137,9 @@ def slow_steps_cost(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]
         ),
         (
             1 - share - backward,
-            "outside of backward and communication",
+            "outside of communication"
+            if model.is_sharded
+            else "outside of backward and communication",
             "Look at data loading, evaluation, checkpoints, gradients that are accumulated, and "
             "what else the machine does.",
         ),
@@ -118,6 +154,13 @@ def slow_steps_cost(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]
             "another job on its machine."
         )
     last = f"rank {late} has its last bucket ready after all others, by up to {ms(slow.late_ns)}"
+    of_excess = (
+        f"of the excess {percent(share)} is exposed communication, {percent(backward)} between "
+        f"the first and the last gradient of backward, {rest_of(share + backward)}"
+    )
+    if model.is_sharded:
+        last = f"others wait for rank {late} in them, up to {ms(slow.late_ns)} in a step"
+        of_excess = f"of the excess {percent(min(share, 1.0))} is exposed communication"
     part = "mostly" if most > 0.5 else "the largest part"
     count = len(slow.steps)
     take, noun = ("takes", "step") if count == 1 else ("take", "steps")
@@ -128,8 +171,7 @@ def slow_steps_cost(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]
         gain_ns=slow.excess_ns,
         evidence=(
             f"the slowest takes {ms(slow.slowest_ns)}; {noun} {listed(slow.steps, most=6)}",
-            f"of the excess {percent(share)} is exposed communication, {percent(backward)} between "
-            f"the first and the last gradient of backward, {rest_of(share + backward)}",
+            of_excess,
             *([last] if late is not None else []),
         ),
         rank=rank,
@@ -178,10 +220,13 @@ def _about(model: ModelFacts, stall: Stall) -> Iterator[str]:
         yield f"{of}hooktrace probed the step, and that may be a part of it"
         return
     if stall.bucket is not None:
-        where = f"stage {stall.stage} of bucket {stall.bucket}"
+        titles = {bucket.bucket: bucket.title for bucket in model.buckets}
+        where = f"stage {stall.stage} of {titles.get(stall.bucket, f'bucket {stall.bucket}')}"
         yield f"{of}rank {stall.rank} waited longest, most of it in {where}"
     missing = "" if model.is_whole else ", or a rank without a file"
-    if stall.late_ranks:
+    if model.is_sharded:
+        yield from _about_unit(stall, of, missing)
+    elif stall.late_ranks:
         yield (
             f"{of}it waited for {named_ranks(stall.late_ranks)}, whose last bucket was ready up to "
             f"{ms(stall.spread_ns)} later"
@@ -190,6 +235,23 @@ def _about(model: ModelFacts, stall: Stall) -> Iterator[str]:
         yield (
             f"{of}all ranks had their last bucket ready within {ms(stall.spread_ns)}: who held it "
             f"up after that is not known; it may be a rank that was stopped then{missing}, or the "
+            "network"
+        )
+    else:
+        yield f"{of}who held it up is not known: not all ranks' times and clocks are"
+
+
+def _about_unit(stall: Stall, of: str, missing: str) -> Iterator[str]:
+    """Yield who came late to the collective that a sharded model's step stalled in."""
+    if stall.late_ranks:
+        yield (
+            f"{of}it waited for {named_ranks(stall.late_ranks)}, which came to that collective up "
+            f"to {ms(stall.spread_ns)} later"
+        )
+    elif stall.spread_ns is not None:
+        yield (
+            f"{of}all ranks came to that collective within {ms(stall.spread_ns)}: who held it up "
+            f"after that is not known; it may be a rank that was stopped then{missing}, or the "
             "network"
         )
     else:

@@ -105,7 +105,13 @@ def build_report(
             *hang_findings(hang_facts(hangs(timeline), [*unsettled, *of_none]), 0),
             *anomaly_findings(anomaly_facts(timeline, unsettled)),
         ],
-        missing=[*_missing(timeline), *_missing_of_ranks(timeline), *unsampled, *never_settled],
+        missing=[
+            *_missing(timeline),
+            *_missing_of_ranks(timeline),
+            *unsampled,
+            *never_settled,
+            *(one for m in models for one in _not_of_units(m.facts)),
+        ],
         unaligned=timeline.unaligned,
         source=run_source(timeline, path),
     )
@@ -143,10 +149,24 @@ def _why_unmeasured(timeline: Timeline, model: str) -> str:
             "hooktrace looked at a bucket in every step that ended (as with debug=True, a small "
             "error_every, or few steps), so there are no times of training as it is"
         )
+    if any((t.is_of(t.steps, model) & t.steps.having("sharded")).any() for t in timeline.tracks):
+        return "no step has settled, so there is nothing to measure; the first two steps warm up"
     return (
         "no step has settled, so there is nothing to measure; DDP keeps its buckets from the "
         "second step on"
     )
+
+
+def _not_of_units(model: ModelFacts) -> Iterator[str]:
+    """Yield what a report does not know of a sharded model, whose buckets it would know it of."""
+    if not model.is_sharded:
+        return
+    yield (
+        f"{model.model} is sharded by fully_shard: hooktrace whatif and advise do not take units "
+        "yet, so nothing is predicted for it"
+    )
+    if model.wait_unknown is not None and len(model.ranks) > 1:
+        yield f"who comes late to the units of {model.model}: not known, as {model.wait_unknown}"
 
 
 def _missing(timeline: Timeline) -> Iterator[str]:

@@ -41,7 +41,7 @@ def _stall(arrays: StepArrays, s: int, usual: float) -> Stall:
     exposed = arrays.exposed[:, s]
     i = int(np.nanargmax(exposed))
     bucket, stage = _longest_stage(arrays, i, s)
-    late, spread = _late_ranks(arrays, s, i, float(exposed[i] - usual) / 2)
+    late, spread = _late_ranks(arrays, s, i, float(exposed[i] - usual) / 2, bucket)
     return Stall(
         step=int(arrays.steps[s]),
         exposed_ns=float(exposed[i]),
@@ -56,6 +56,10 @@ def _stall(arrays: StepArrays, s: int, usual: float) -> Stall:
 
 def _longest_stage(arrays: StepArrays, i: int, s: int) -> tuple[int | None, str | None]:
     """Return bucket and stage in which a rank was longest, but for waiting for its own calls."""
+    if arrays.is_sharded and not np.isnan(arrays.exposed_in[i, s]).all():
+        b = int(np.nanargmax(arrays.exposed_in[i, s]))
+        longest = {name: float(values[i, s, b]) for name, values in arrays.stages.items()}
+        return int(arrays.buckets[b]), max(longest, key=longest.__getitem__, default=None)
     spent = {
         name: values[i, s]
         for name, values in arrays.stages.items()
@@ -68,15 +72,19 @@ def _longest_stage(arrays: StepArrays, i: int, s: int) -> tuple[int | None, str 
 
 
 def _late_ranks(
-    arrays: StepArrays, s: int, i: int, least: float
+    arrays: StepArrays, s: int, i: int, least: float, bucket: int | None
 ) -> tuple[tuple[int, ...], float | None]:
     """Return the ranks whose last bucket was ready ``least`` ns after that of the i-th one.
 
     Beyond what the two clocks may be off; and by how much ranks are apart.  Nobody and ``None``
-    where not all ranks' times and clocks are known.
+    where not all ranks' times and clocks are known.  Of a sharded model it is ``bucket`` that they
+    came to, if all of them did.
     """
-    ready: Floats = arrays.called[:, s].max(axis=1, initial=-np.inf)
-    unsure: Floats = arrays.uncertainty[:, s].max(axis=1, initial=-np.inf)
+    at = np.ones(len(arrays.buckets), bool)
+    if arrays.is_sharded:
+        at = (arrays.buckets == bucket) & arrays.whole
+    ready: Floats = arrays.called[:, s, at].max(axis=1, initial=-np.inf)
+    unsure: Floats = arrays.uncertainty[:, s, at].max(axis=1, initial=-np.inf)
     if len(ready) < 2 or not (np.isfinite(ready) & np.isfinite(unsure)).all():
         return (), None
     late = np.flatnonzero(ready - ready[i] - unsure - unsure[i] >= least)

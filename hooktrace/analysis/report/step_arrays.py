@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...records import ErrorRecord
-from ..timeline import STAGE_NAMES, UNKNOWN, Ints, RankClock, RankTrack, Timeline
+from ...records import ErrorRecord, Unit
+from ..timeline import STAGE_NAMES, UNKNOWN, Ints, RankClock, RankTrack, Timeline, is_whole
 from .waited import Waited, waited
 
 Floats = npt.NDArray[np.float64]
@@ -127,6 +127,41 @@ class StepArrays:
     def exposed(self) -> Floats:
         """Communication that backward did not hide, (R, S)."""
         return self.by_step("exposed")
+
+    @cached_property
+    def is_sharded(self) -> bool:
+        """Whether the model is under FSDP2."""
+        return bool(
+            self._joined(lambda own: own.track.steps.having("sharded")[own.all_steps]).any()
+        )
+
+    @cached_property
+    def units(self) -> dict[int, Unit]:
+        """Which collective of which unit a bucket is, of a sharded model."""
+        found: dict[int, Unit] = {}
+        for own in self._rows if self.is_sharded else ():
+            columns, rows = own.track.buckets, np.flatnonzero(own.all_buckets)
+            indices, at = np.unique(columns.bucket[rows], return_index=True)
+            for index, row in zip(indices.tolist(), rows[at].tolist(), strict=True):
+                unit = own.track.facts[int(columns.facts[row])].unit
+                if unit is not None:
+                    found[index] = unit
+        return found
+
+    @cached_property
+    def whole(self) -> Bools:
+        """Whether all ranks of the run are in a unit's collective, (B,)."""
+        run = self._timeline.run
+        size = None if run is None else run.world_size
+        rows = self._joined(lambda own: is_whole(own.track, size)[own.buckets])
+        bucket = self._of_buckets("bucket")
+        found: Bools = ~np.isin(self.buckets, bucket[~rows])
+        return found
+
+    @cached_property
+    def exposed_in(self) -> Floats:
+        """How long training waited for each unit's collective, (R, S, B); NaN of DDP's buckets."""
+        return self.column("exposed")
 
     @cached_property
     def busy(self) -> Floats:

@@ -120,7 +120,9 @@ def _draw(arrays: StepArrays, s: int, end: float) -> Svg:
         if np.isnan(done).all():
             continue
         ended, over = across(np.nanmax(ready)), across(np.nanmax(done))
-        if (exposed := arrays.exposed[i, s]) > 0:
+        # Of a sharded model, what is exposed is all over the step: wherever training waits.
+        exposed = 0.0 if arrays.is_sharded else arrays.exposed[i, s]
+        if exposed > 0:
             hidden = across(np.nanmax(done) - exposed)
             svg.add("rect", "exposed", x=hidden, y=y, width=over - hidden, height=band - gap)
         tops = y + lanes[row] * lane
@@ -129,9 +131,11 @@ def _draw(arrays: StepArrays, s: int, end: float) -> Svg:
                 svg.hatched(boxes, lane * 0.9)
             else:
                 svg.path("".join(box(*one, lane * 0.9) for one in boxes), name)
-        svg.line(ended, y - 1, ended, y + band - gap + 1, "ended")
+        if not arrays.is_sharded:
+            svg.line(ended, y - 1, ended, y + band - gap + 1, "ended")
         for b in np.flatnonzero(~np.isnan(done)) if ranks <= _TIPS_UP_TO else ():
-            tip = f"rank {rank}, bucket {arrays.buckets[b]}: ready at {ms(ready[b])}, "
+            what = arrays.units.get(int(arrays.buckets[b]), f"bucket {arrays.buckets[b]}")
+            tip = f"rank {rank}, {what}: ready at {ms(ready[b])}, "
             tip += f"takes {ms(done[b] - ready[b])}"
             x, width = across(ready[b]), across(done[b]) - across(ready[b])
             svg.add("rect", "tip", x=x, y=tops[b], width=width, height=lane * 0.9, tip=tip)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group, JustifyMethod, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
@@ -14,9 +14,12 @@ from ..whatif.advise import Advised
 from ..whatif.advised_words import advice_text, loss_text, verdict
 from .advice import about_advice
 from .facts import Finding, ModelFacts
+from .notable import split_buckets
 from .provenance import model_lines, run_lines
 from .run_report import ModelReport, RunReport
 from .tables import Columns, about_small, about_waits, bucket_columns, rank_columns
+from .unit_tables import about_kinds, about_units, kind_columns, unit_columns
+from .units import payload_bytes
 
 _MOST_RANKS = 16
 
@@ -57,7 +60,7 @@ def _print_model(console: Console, model: ModelReport) -> None:
         f"{facts.hook}, {facts.steps} steps of {ms(facts.period.p50 if facts.period else None)}",
         f"{ms(facts.exposed.p50 if facts.exposed else None)} exposed",
         f"overlap {percent(facts.overlap)}",
-        f"{mb(facts.wire_bytes)} sent of {mb(facts.gradient_bytes)}",
+        _sent(facts),
         f"busbw {bandwidth(facts.busbw_bytes_per_second)}",
     ]
     console.print()
@@ -65,9 +68,23 @@ def _print_model(console: Console, model: ModelReport) -> None:
     _print_lines(console, model_lines(model.source))
     _print_findings(console, [one for one in model.findings if not one.is_small])
     _print_small(console, model)
-    for table in (_bucket_table(facts), _rank_table(facts)):
+    tables = [_bucket_table(facts), _rank_table(facts)]
+    if facts.is_sharded:
+        tables = [_kind_table(facts), _unit_table(facts), _rank_table(facts)]
+    for table in tables:
         console.print()
         console.print(table)
+
+
+def _sent(facts: ModelFacts) -> str:
+    """Return what a step sends, in words."""
+    if not facts.is_sharded:
+        return f"{mb(facts.wire_bytes)} sent of {mb(facts.gradient_bytes)}"
+    gathered, reduced = (mb(payload_bytes(facts, gathered=of)) for of in (True, False))
+    text = f"a rank gives {gathered} of parameters to gathers, {reduced} of gradients to reductions"
+    if facts.wire_bytes is not None and facts.wire_bytes < 0.99 * facts.gradient_bytes:
+        text += f" in {mb(facts.wire_bytes)}"
+    return text
 
 
 def _print_lines(console: Console, lines: Iterable[tuple[str, str]]) -> None:
@@ -122,17 +139,22 @@ def _item(label: Text | str, body: RenderableType, *, width: int = 1) -> Rendera
 _SHORT = {"gradients": "grad", "compress": "comp", "decompress": "decomp"}
 _LEFT_OUT = {"ready", "waits for"}
 """Columns for which a terminal has no room."""
+_LEFT_OUT_OF_UNITS = {"p95", "waits for", "sent", "error"}
+"""The same of units, but that what a hook does is shown where there is one."""
 
 
-def _table(title: str, caption: str, columns: Columns) -> Table:
+def _table(
+    title: str, caption: str, columns: Columns, left_out: Collection[str] = _LEFT_OUT
+) -> Table:
     table = Table(
         title=title, caption=caption, box=None, padding=(0, 1, 0, 0), header_style="bold",
         title_justify="left", caption_justify="left", title_style="bold",
     )  # fmt: skip
-    shown = [i for i, name in enumerate(columns.names) if name not in _LEFT_OUT]
+    shown = [i for i, name in enumerate(columns.names) if name not in left_out]
     for i in shown:
         name = columns.names[i]
-        table.add_column(_SHORT.get(name, name), justify="right", no_wrap=True)
+        justify: JustifyMethod = "left" if name in ("unit", "collective") else "right"
+        table.add_column(_SHORT.get(name, name), justify=justify, no_wrap=True)
     for row in columns.rows:
         table.add_row(*(Text(row[i]) for i in shown))
     return table
@@ -147,10 +169,31 @@ def _bucket_table(model: ModelFacts) -> Table:
     )
 
 
+def _kind_table(model: ModelFacts) -> Table:
+    return _table("Collectives of a step, by kind", about_kinds(), kind_columns(model))
+
+
+def _unit_table(model: ModelFacts) -> Table:
+    shown, folded = split_buckets(model)
+    caption = about_units(model)
+    if folded:
+        caption += f"; {len(folded)} that cost, wait and err less are left out"
+    sends_less = any((b.wire_bytes or 0) < b.gradient_bytes for b in model.buckets)
+    kept = {"sent"} if sends_less else set()
+    kept |= {"error"} if any(b.error for b in model.buckets) else set()
+    return _table(
+        f"Units: medians over {len(model.ranks)} ranks, {model.clock} times",
+        caption,
+        unit_columns(model, shown),
+        _LEFT_OUT_OF_UNITS - kept,
+    )
+
+
 def _rank_table(model: ModelFacts) -> Table:
     shown = sorted(model.ranks, key=lambda r: -(r.lag_ns or 0.0))[:_MOST_RANKS]
     left = len(model.ranks) - len(shown)
-    caption = "medians; lag: of the last bucket after the first rank, where clocks are known"
+    where = "at the unit where it is largest" if model.is_sharded else "of the last bucket"
+    caption = f"medians; lag: {where} after the first rank, where clocks are known"
     if left:
         caption += f"; the {left} ranks with the least lag are left out"
     columns = rank_columns(sorted(shown, key=lambda r: r.rank))

@@ -7,7 +7,8 @@ A collective cannot end before its last rank has begun it.  So a rank's wire sta
 the last rank begins its own, and *transfer* from then on.  The k-th wire stage of a bucket is the
 same collective on all ranks that have as many of them.  Where clocks do not tell who began first,
 the wait is what a rank's stage is longer than the shortest one of the same collective, since a
-collective ends on all ranks at once; nobody is named then.
+collective ends on all ranks at once; nobody is named then.  Of a sharded model's unit that a part
+of the ranks communicates nothing is known (``whole.py``).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import numpy as np
 from .arrivals import bucket_keys, last_rank
 from .columns import STAGE_NAMES, UNKNOWN, Ints, RankTrack
 from .merge import RankClock, Timeline
+from .whole import is_whole
 
 _ROUND_BITS = 6
 _MAX_ROUNDS = (1 << _ROUND_BITS) - 1
@@ -96,10 +98,11 @@ def wire_waits(timeline: Timeline, model: str) -> WireWaits:
     """Return the same of the collectives' own stages, in a tenth of the memory."""
     ours = [i for i, t in enumerate(timeline.tracks) if t.is_of(t.buckets, model).any()]
     by_clock = not any(timeline.tracks[i].rank in timeline.unaligned for i in ours)
-    why_unknown = _why_unknown(timeline, ours)
+    why_unknown = _why_unknown(timeline, ours) or _why_in_parts(timeline, ours, model)
     rows, ns, last = ([np.zeros(0, np.int64)] * len(timeline.tracks) for _ in range(3))
     if why_unknown is None:
-        wires = [_wires_of(timeline.tracks[i], timeline.clocks[i], model) for i in ours]
+        size = None if timeline.run is None else timeline.run.world_size
+        wires = [_wires_of(timeline.tracks[i], timeline.clocks[i], model, size) for i in ours]
         at = _of_all(wires)
         waited, whom = _waited(wires, at, by_clock=by_clock)
         whom = np.where(whom >= 0, np.asarray(ours)[whom], UNKNOWN)
@@ -150,10 +153,20 @@ def _why_unknown(timeline: Timeline, ours: list[int]) -> str | None:
     return None
 
 
-def _wires_of(track: RankTrack, clock: RankClock, model: str) -> _Wires:
+def _why_in_parts(timeline: Timeline, ours: list[int], model: str) -> str | None:
+    """Return why nothing is known of hybrid sharding, whose collectives have other ranks each."""
+    if timeline.run is None:
+        return None
+    for track in (timeline.tracks[i] for i in ours):
+        if is_whole(track, timeline.run.world_size)[track.is_of(track.buckets, model)].any():
+            return None
+    return "a part of the ranks is in each collective, and the files do not say which part"
+
+
+def _wires_of(track: RankTrack, clock: RankClock, model: str, size: int | None) -> _Wires:
     columns, stages = track.buckets, track.stages
     bucket = track.bucket_of_stages()
-    timed = track.is_of(columns, model) & ~columns.having("untimed")
+    timed = track.is_of(columns, model) & ~columns.having("untimed") & is_whole(track, size)
     rows = np.flatnonzero((stages.name == STAGE_NAMES.index("wire")) & timed[bucket])
     of = bucket[rows]
     first = np.flatnonzero(np.diff(of, prepend=-1))

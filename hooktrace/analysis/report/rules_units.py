@@ -1,0 +1,228 @@
+"""Rules about a sharded model (FSDP2): what training waits for, unit by unit.
+
+Each takes the facts of a model and yields its findings; the docstrings give the arithmetic.  The
+rules of ``rules_time.py`` are DDP's: they speak of buckets that are sent while backward computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil
+
+from ...records import RunInfo, Unit
+from ...records.units import mb, milliseconds, ms, percent, size
+from .facts import BucketFacts, Finding, ModelFacts
+from .rules_time import HIDDEN
+from .units import calls_of, gathered_twice
+
+_CODEC = ("compress", "decompress")
+_NAMED = 4
+"""Units that a sentence names."""
+
+_SLOWEST = 125e6
+"""Bytes a second of the slowest network that a rule thinks of, 1 Gbit/s."""
+
+_SMALL = 16_384
+"""Bytes on the bus until which a collective may be called small: 0.13 ms of that network."""
+
+_MANY = 8
+"""Units from which on it is worth to wrap larger modules."""
+
+
+def units_are_exposed(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
+    """Gain: the median exposed time, all that any other hook, sharding or network could give."""
+    exposed, share = model.exposed, model.exposed_share
+    if model.exposed is None:
+        yield Finding(
+            sentence="How long training waits for its collectives is not known: they run on "
+            "streams of FSDP's own"
+            + (
+                f", and are under way for {ms(model.busy_ns)} of each step."
+                if model.busy_ns
+                else "."
+            ),
+            is_kept=True,
+        )
+    if exposed is None or share is None or model.period is None:
+        return
+    sentence = (
+        f"Training waits for its collectives for {percent(share)} of the step: "
+        f"{milliseconds(exposed.p50)} of {ms(model.period.p50)}."
+    )
+    if share < HIDDEN:
+        sentence = (
+            f"Communication is hidden: training waits for its collectives for {percent(share)} of "
+            f"the step, so a faster network or hook makes it {ms(exposed.p50)} shorter at most."
+        )
+    yield Finding(
+        sentence=sentence,
+        gain_ns=exposed.p50,
+        evidence=tuple(_about_exposed(model, run)),
+        is_kept=True,
+    )
+
+
+def _about_exposed(model: ModelFacts, run: RunInfo | None) -> Iterator[str]:
+    assert model.exposed is not None
+    yield (
+        f"median of {model.steps} steps on {len(model.ranks)} ranks; 95 % of them are below "
+        f"{ms(model.exposed.p95)}"
+        + (f"; {model.probed} probed steps are not among them" if model.probed else "")
+    )
+    codec = sum(b.stages.get(name, 0.0) for b in model.buckets for name in _CODEC)
+    if codec:
+        yield f"{ms(codec)} of it is the hook's: compressing and decompressing"
+    kinds = sorted(model.kinds, key=lambda one: -(one.exposed_ns or 0.0))
+    if kinds:
+        yield "by kind: " + ", ".join(f"{ms(one.exposed_ns)} {one.name}" for one in kinds)
+    most = sorted(model.buckets, key=lambda b: -b.tail_share)[:_NAMED]
+    if len(model.buckets) > _NAMED and most[0].tail_share > 0:
+        yield "most of it for " + ", ".join(
+            f"{b.title} ({percent(b.tail_share)})" for b in most if b.tail_share > 0
+        )
+    if model.is_synchronous:
+        where = "on gloo" if run is not None and run.backend == "gloo" else "here"
+        yield (
+            f"{where} every collective is synchronous: training waits for all of each, nothing is "
+            "behind computing, and nothing is queued"
+        )
+    elif model.overlap is not None:
+        hidden = percent(max(0.0, model.overlap))
+        yield f"collectives are under way for {ms(model.busy_ns)}, {hidden} of it behind computing"
+
+
+def parameters_gathered_twice(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
+    """Gain: the exposed time of the backward gathers of units that forward gathered already.
+
+    Less what they wait for the last rank: whoever keeps the parameters waits for it at the next
+    collective.  What it costs is memory: all of those parameters then stay whole on each rank from
+    forward to backward, where FSDP keeps those of a unit or two.
+    """
+    twice = gathered_twice([b.unit for b in model.buckets if b.unit is not None])
+    again = [
+        b for b in calls_of(model, "all_gather", "backward") if b.unit and b.unit.name in twice
+    ]
+    known = [b for b in again if b.exposed is not None]
+    if not known or (model.exposed_share or 0) < HIDDEN:
+        return
+    gain = sum(max(0.0, b.exposed.p50 - (b.wait_ns or 0.0)) for b in known if b.exposed)
+    memory = "" if model.whole_bytes is None else f" of {mb(model.whole_bytes)}"
+    yield Finding(
+        sentence=f"The parameters of {_counted(len(twice), 'unit')} are gathered in forward and "
+        f"again in backward: keeping them would save {ms(gain)} a step, for memory{memory} on "
+        "each rank.",
+        gain_ns=gain,
+        evidence=(
+            f"{_counted(len(again), 'gather')} in backward"
+            + (
+                ", without what they wait for the last rank"
+                if any(b.wait_ns for b in known)
+                else ""
+            ),
+            "a trade-off and no fault: it is how reshard_after_forward=True saves that memory"
+            + ("" if model.whole_bytes is None else ", of which a unit or two are whole anyway"),
+        ),
+        remedy="Where the memory is there, pass reshard_after_forward=False to fully_shard, for "
+        "some units or for all.",
+    )
+
+
+def units_are_small(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
+    """Gain: the transfers of small collectives, but for as many of them as their bytes would need.
+
+    A collective is small when it moves at most 16 kB over the bus and takes twice as long as a
+    network of 1 Gbit/s would, or more: most of it is then latency on any network as fast as that.
+    Merged until each is larger, there are so many fewer.  What is waited for the last rank is not
+    counted, and nothing is said where that is not known.
+    """
+    small = [b for b in model.buckets if _is_small(b)]
+    names = {b.unit.name for b in small if b.unit is not None}
+    if len(names) < _MANY or not model.has_wire or model.wait_unknown is not None:
+        return
+    time = sum(b.transfer_ns or 0.0 for b in small)
+    on_bus = sum(_on_bus(b) or 0.0 for b in small)
+    kinds = {(b.unit.collective, b.unit.phase) for b in small if b.unit is not None}
+    needed = max(ceil(on_bus / _SMALL), len(kinds))
+    if needed >= len(small) / 2:
+        return
+    each = on_bus / len(small)
+    latency = 1 - each / _SLOWEST * 1e9 / (time / len(small))
+    gain = time * (1 - needed / len(small))
+    if model.exposed is not None:
+        gain = min(gain, model.exposed.p50)
+    yield Finding(
+        sentence=f"{len(names)} units are too small: each of their {len(small)} collectives a step "
+        f"moves {size(round(each))} and takes {ms(time / len(small))}, at least {percent(latency)} "
+        "of it latency.",
+        gain_ns=gain,
+        evidence=(
+            f"a network of 1 Gbit/s would move so much in {ms(each / _SLOWEST * 1e9)}; the "
+            "rest is latency on any as fast",
+            f"smallest is {_title_of_smallest(small)}",
+        ),
+        remedy="Call fully_shard on larger modules, or on several at once: fully_shard([a, b]).",
+    )
+
+
+def _is_small(bucket: BucketFacts) -> bool:
+    on_bus = _on_bus(bucket)
+    if bucket.transfer_ns is None or on_bus is None or on_bus > _SMALL:
+        return False
+    return bucket.transfer_ns >= 2e9 * on_bus / _SLOWEST
+
+
+def _on_bus(bucket: BucketFacts) -> float | None:
+    """Return the bytes that bus bandwidth is made of, from that bandwidth."""
+    rate, wire = bucket.busbw_bytes_per_second, bucket.stages.get("wire")
+    return None if rate is None or not wire else rate * wire / 1e9
+
+
+def _title_of_smallest(small: list[BucketFacts]) -> str:
+    unit: Unit | None = min(small, key=lambda b: _on_bus(b) or 0.0).unit
+    return str(unit)
+
+
+def unit_is_slow(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
+    """Gain: what a unit's transfer takes beyond what it would at the rate of others of its kind.
+
+    A unit is slow when it moves fewer bytes a second than half the median of those of its kind
+    that are as large or down to half as large, at least three: a latency is in theirs too.  The
+    gain is at most its exposed time.
+    """
+    if not model.has_wire or model.wait_unknown is not None:
+        return
+    moved = [
+        (b, b.wire_bytes, b.transfer_ns) for b in model.buckets if b.wire_bytes and b.transfer_ns
+    ]
+    for one, sent, took in moved:
+        peers = sorted(
+            count * 1e9 / ns
+            for b, count, ns in moved
+            if b is not one and _same_kind(b, one) and 0.5 <= count / sent <= 1.05
+        )
+        if len(peers) < 3:
+            continue
+        usual = (peers[(len(peers) - 1) // 2] + peers[len(peers) // 2]) / 2
+        if sent * 1e9 / took >= 0.5 * usual:
+            continue
+        excess = took - sent * 1e9 / usual
+        yield Finding(
+            sentence=f"{one.title} is slow on the wire: {mb(sent)} take {ms(took)}, where others "
+            f"of its kind, no larger, would take {ms(took - excess)}.",
+            bucket=one.bucket,
+            gain_ns=min(excess, one.exposed.p50) if one.exposed is not None else excess,
+            evidence=(f"beside {len(peers)} others",),
+            remedy="See in the merged trace what else is on the wire, or computes, while it is.",
+        )
+
+
+def _same_kind(a: BucketFacts, b: BucketFacts) -> bool:
+    return (
+        a.unit is not None
+        and b.unit is not None
+        and (a.unit.collective, a.unit.phase) == (b.unit.collective, b.unit.phase)
+    )
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"1 {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,0 +1,71 @@
+"""The tables of a sharded model, for the terminal and the page: kinds of collectives, and units."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ...records.units import mb_per_second, megabytes, milliseconds, percent
+from .facts import BucketFacts, ModelFacts
+from .tables import Columns, about_waits, stages_of
+from .units import kind_name
+
+_LONGEST = 26
+"""Letters of a unit's name, of which the last ones tell most."""
+
+
+def kind_columns(model: ModelFacts) -> Columns:
+    """Return a row for each kind of collective: sizes in MB, times in ms, sums of a step."""
+    names = ["collective", "a step", "payload", "time", "wait", "exposed", "share"]
+    period = model.period.p50 if model.period is not None else 0.0
+    rows = []
+    for one in model.kinds:
+        share = one.exposed_ns / period if one.exposed_ns is not None and period else None
+        times = map(milliseconds, (one.duration_ns, one.wait_ns, one.exposed_ns))
+        payload = megabytes(one.payload_bytes)
+        rows.append([one.name, str(one.count), payload, *times, percent(share)])
+    return Columns(names, rows)
+
+
+def about_kinds() -> str:
+    """Return what the columns of kinds are."""
+    return (
+        "sums of a step, medians; payload: parameters that a rank gives to gathers, gradients to "
+        "reductions, in MB; times in ms; share: exposed, of the step"
+    )
+
+
+def unit_columns(model: ModelFacts, buckets: Iterable[BucketFacts] | None = None) -> Columns:
+    """Return a row for each unit's collective, or some: sizes in MB, times in ms."""
+    stages = [name for name in stages_of(model) if name != "wire"]
+    names = ["no.", "unit", "collective", "payload", "sent", "time", "p95", *stages]
+    names += ["wait", "waits for", "exposed", "busbw", "error"]
+    return Columns(names, [_row(b, stages) for b in buckets or model.buckets])
+
+
+def _row(b: BucketFacts, stages: list[str]) -> list[str]:
+    assert b.unit is not None
+    times = [*((b.duration.p50, b.duration.p95) if b.duration else (None, None))]
+    name = b.unit.name
+    again = f" #{b.unit.turn + 1}" if b.unit.turn else ""
+    whom = "-" if b.waits_for is None else f"rank {b.waits_for.rank}, {percent(b.waits_for.share)}"
+    return [
+        str(b.bucket),
+        name if len(name) <= _LONGEST else f"\u2026{name[1 - _LONGEST :]}",
+        kind_name(b.unit) + again,
+        megabytes(b.gradient_bytes),
+        megabytes(b.wire_bytes),
+        *map(milliseconds, [*times, *map(b.stages.get, stages), b.wait_ns]),
+        whom,
+        milliseconds(b.exposed.p50 if b.exposed is not None else None),
+        mb_per_second(b.busbw_bytes_per_second),
+        "-" if b.error is None else f"{b.error.p50:.2g}",
+    ]
+
+
+def about_units(model: ModelFacts) -> str:
+    """Return what the columns of units are."""
+    return (
+        "payload: a rank's parameters of a gather, gradients of a reduction, in MB; times in ms; "
+        f"exposed: what training waits for it; {about_waits(model)}; busbw (nccl-tests) in MB/s; "
+        "error: relative L2"
+    )

@@ -1,0 +1,30 @@
+"""Who waits for a rank, and from when on that is worth a name: of buckets and of units.
+
+Times of a bucket on all ranks --waiting_ranks--> those that have its result only when one is ready
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .step_arrays import Floats
+
+WORTH = 0.005
+"""Of the median period: the margin from which on a rank that is late is worth a name."""
+
+SURELY = 0.95
+"""Of the steps: in which one that waits for a rank has its result after that rank is ready."""
+
+MOSTLY = 0.75
+"""Of all margins of slow steps: what a rank has to be late by to be named."""
+
+
+def waiting_ranks(done: Floats, ready: Floats, i: int) -> list[int]:
+    """Return who has a result only after the i-th rank has it ready, ``SURELY`` always, or may.
+
+    ``done``, ``ready``: (ranks, steps).  Of a hook that sends nothing, or to some ranks only, the
+    others do not wait.
+    """
+    known = np.maximum(np.count_nonzero(np.isfinite(done) & np.isfinite(ready[i]), axis=1), 1)
+    before = np.count_nonzero(done < ready[i], axis=1) / known
+    return [j for j in np.flatnonzero(before <= 1 - SURELY).tolist() if j != i]

@@ -1,0 +1,204 @@
+"""Jobs of a sharded model of which one knows what they are like; all collectives are synchronous.
+
+A collective begins when its last rank has come, and all ranks leave it together: a rank that is
+late to each unit makes the others wait at each.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from msgspec.structs import replace
+
+from hooktrace.records import (
+    BucketLayout,
+    BucketRecord,
+    CompletedStep,
+    ErrorRecord,
+    LayoutRecord,
+    Stage,
+    StepRecord,
+    Unit,
+)
+from hooktrace.records.bucket import UnitCollective
+from hooktrace.records.codec import RecordEncoder
+from hooktrace.records.intervals import bus_bytes, union_ns
+from hooktrace.records.lines import Losses
+from hooktrace.testing.synthetic import SyntheticJob
+from tests.analysis.timeline.files import write_ranks
+
+Phase = Literal["forward", "backward"]
+
+MS = 1_000_000
+ROOT = "<root>"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardedJob:
+    """What the job is like; a unit of ``block_bytes`` whole is gathered, reduced and scattered.
+
+    ``again``: blocks are gathered in backward too.  ``late_ms``: by rank, how much longer than the
+    others it computes before each collective of ``late_at`` (all where that is empty).  ``group``:
+    of how many ranks each collective is.  ``hidden``: the share of each collective that training
+    does not wait for.  ``slow``: by unit, how many times as long its collectives take.
+    ``stall_ms``: by which rank 1 comes later to ``late_at`` in step 20.  ``codec_ms``: compress,
+    and again decompress, around each reduce-scatter, which then sends a quarter.
+    """
+
+    ranks: int = 3
+    steps: int = 30
+    blocks: int = 4
+    block_bytes: int = 12_000_000
+    latency_ms: float = 0.2
+    bytes_per_second: float = 1e9
+    compute_ms: float = 5.0
+    again: bool = True
+    late_ms: dict[int, float] = field(default_factory=dict)
+    late_at: tuple[int, ...] = ()
+    group: int | None = None
+    hidden: float = 0.0
+    slow: dict[str, float] = field(default_factory=dict)
+    stall_ms: float = 0.0
+    slow_every: int = 0
+    codec_ms: float = 0.0
+    error: float | None = None
+    clocks: bool = True
+
+    @property
+    def units(self) -> list[Unit]:
+        """The calls of a step, in order."""
+        blocks = [f"blocks.{i}" for i in range(self.blocks)]
+        found = [_unit(name, "all_gather", "forward") for name in (ROOT, *blocks)]
+        for name in reversed(blocks):
+            found += [_unit(name, "all_gather", "backward")] if self.again else []
+            found.append(_unit(name, "reduce_scatter", "backward"))
+        return [*found, _unit(ROOT, "reduce_scatter", "backward")]
+
+    @property
+    def base(self) -> SyntheticJob:
+        """What a job of buckets has in common with this one: the run, and the ranks' clocks."""
+        return SyntheticJob(ranks=self.ranks, steps=self.steps, clocks=self.clocks, model="net")
+
+    def payload(self, unit: Unit) -> int:
+        """Return what a rank gives to a collective: a shard to gathers, all to reductions."""
+        ranks = self.group or self.ranks
+        return self.block_bytes // ranks if unit.collective == "all_gather" else self.block_bytes
+
+    def layout(self) -> LayoutRecord:
+        """Return the layout of the calls."""
+        buckets = tuple(
+            BucketLayout(
+                bucket=i, dtype="float32", device_type="cpu", numel=self.payload(unit) // 4,
+                gradient_bytes=self.payload(unit), unit=unit,
+                parameters=((f"{unit.name}.weight", (self.block_bytes // 4,)),),
+            )
+            for i, unit in enumerate(self.units)
+        )  # fmt: skip
+        return LayoutRecord(
+            model="net", hook="fully_shard", generation=1, step=0, time_ns=0, buckets=buckets
+        )
+
+    def step(self, number: int, begun: int) -> tuple[list[CompletedStep], int]:
+        """Return a step as each rank has it, and when it ends, in rank 0's clock."""
+        found: list[list[BucketRecord]] = [[] for _ in range(self.ranks)]
+        now = begun
+        for i, unit in enumerate(self.units):
+            ready = [now + self._computes(number, rank, i) for rank in range(self.ranks)]
+            codec = int(self.codec_ms * MS) if unit.collective == "reduce_scatter" else 0
+            begin = max(ready) + codec
+            size = self.payload(unit) // (4 if codec else 1)
+            moved = bus_bytes(unit.collective, size, self.group or self.ranks) or 0.0
+            takes = self.latency_ms * MS + moved / self.bytes_per_second * 1e9
+            takes *= self.slow.get(unit.name, 1.0)
+            if self.slow_every and number % self.slow_every == 0:
+                takes *= 10
+            end = begin + int(takes)
+            now = end + codec
+            for rank in range(self.ranks):
+                times = ready[rank], ready[rank] + codec, end, now
+                found[rank].append(self._call(number, rank, i, times, size))
+        return [self._completed(number, rank, calls) for rank, calls in enumerate(found)], now
+
+    def _computes(self, number: int, rank: int, i: int) -> int:
+        late = self.late_ms.get(rank, 0.0) if i in self.late_at or not self.late_at else 0.0
+        if number == 20 and rank == 1 and i in self.late_at:
+            late += self.stall_ms
+        return int((self.compute_ms + late) * MS)
+
+    def _call(
+        self, number: int, rank: int, i: int, times: tuple[int, int, int, int], size: int
+    ) -> BucketRecord:
+        unit, layout = self.units[i], self.layout().buckets[i]
+        ready, encoded, arrived, done = (at - self.base.offset_ns(rank) for at in times)
+        stages = [
+            Stage(
+                name="wire", start_ns=encoded, end_ns=arrived, collective=unit.collective,
+                wire_bytes=size, dtype="float32",
+            )
+        ]  # fmt: skip
+        if encoded > ready:
+            stages.insert(0, Stage(name="compress", start_ns=ready, end_ns=encoded))
+            stages.append(Stage(name="decompress", start_ns=arrived, end_ns=done))
+        error = None
+        if self.error is not None and number % 10 == 0 and unit.collective == "reduce_scatter":
+            error = ErrorRecord(
+                relative_l2=self.error, cosine=0.9, max_absolute=0.1, flipped_share=0.0,
+                reference_l2=3.0,
+            )  # fmt: skip
+        return BucketRecord(
+            model="net", hook="fully_shard", generation=1, step=number, bucket=i,
+            is_last=i == len(self.units) - 1, dtype="float32", device_type="cpu",
+            numel=layout.numel, gradient_bytes=layout.gradient_bytes, parameter_count=1,
+            ready_ns=ready, launched_ns=done, done_ns=done, stages=tuple(stages),
+            wire_bytes=size, bus_bytes=bus_bytes(unit.collective, size, self.group or self.ranks),
+            exposed_ns=int((done - ready) * (1 - self.hidden)), unit=unit, error=error,
+            probed=error is not None,
+        )  # fmt: skip
+
+    def _completed(self, number: int, rank: int, calls: list[BucketRecord]) -> CompletedStep:
+        wire = [(s.start_ns, s.end_ns) for b in calls for s in b.stages if s.name == "wire"]
+        record = StepRecord(
+            model="net", hook="fully_shard", generation=1, step=number, clock="host",
+            first_ready_ns=calls[0].ready_ns, last_ready_ns=calls[-1].ready_ns,
+            done_ns=calls[-1].done_ns, busy_ns=union_ns((b.ready_ns, b.done_ns) for b in calls),
+            exposed_ns=sum(b.exposed_ns or 0 for b in calls), wire_busy_ns=union_ns(wire),
+            previous_period_ns=None, gradient_bytes=sum(b.gradient_bytes for b in calls),
+            wire_bytes=sum(b.wire_bytes or 0 for b in calls),
+            bus_bytes=sum(b.bus_bytes or 0.0 for b in calls), bucket_count=len(calls),
+            sharded=True, probed=any(b.probed for b in calls),
+        )  # fmt: skip
+        return record, tuple(calls)
+
+    def completed(self) -> list[list[CompletedStep]]:
+        """Return the steps of each rank."""
+        found: list[list[CompletedStep]] = [[] for _ in range(self.ranks)]
+        now = self.base.start_ns
+        for number in range(self.steps):
+            of_ranks, now = self.step(number, now)
+            for steps, (step, buckets) in zip(found, of_ranks, strict=True):
+                period = step.first_ready_ns - steps[-1][0].first_ready_ns if steps else None
+                steps.append((_with_period(step, period), buckets))
+        return found
+
+
+def write_sharded(job: ShardedJob, folder: Path, *, files: int | None = None) -> None:
+    """Write the files of a job's first ranks."""
+    for rank, steps in enumerate(job.completed()[:files]):
+        encoder = RecordEncoder()
+        lines = [encoder.record(job.base.run(rank)), encoder.record(job.layout())]
+        lines += map(encoder.record, job.base.clock_records(rank))
+        for step, buckets in steps:
+            lines += [encoder.buckets(buckets), encoder.record(step)]
+        lines.append(encoder.record(Losses(closed=True)))
+        write_ranks(folder, {rank: b"".join(lines).decode()})
+
+
+def _unit(name: str, collective: UnitCollective, phase: Phase) -> Unit:
+    return Unit(name=name, collective=collective, phase=phase)
+
+
+def _with_period(step: StepRecord, period: int | None) -> StepRecord:
+
+    return replace(step, previous_period_ns=period)

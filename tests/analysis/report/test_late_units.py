@@ -1,0 +1,74 @@
+"""Who comes late to units: waits add up over a step, and nobody is named by guess."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.analysis.report.jobs import facts_of, found_in, one
+from tests.analysis.report.sharded_jobs import MS, ShardedJob, write_sharded
+
+
+def test_a_rank_that_is_late_to_each_unit_costs_the_sum(tmp_path: Path) -> None:
+    """Ten collectives, 2 ms each; DDP's rule would say 2."""
+    write_sharded(ShardedJob(late_ms={1: 2.0}, again=False), tmp_path)
+    (late,) = facts_of(tmp_path).late
+    assert (late.rank, late.units, late.waiting) == (1, 10, (0, 2))
+    assert late.margin_ns == pytest.approx(10 * 2 * MS, rel=0.01)
+    finding = one(found_in(tmp_path), "is late")
+    assert "at 10 collectives 20.0 ms a step" in finding.sentence
+
+
+def test_where_it_falls_behind_is_between_two_collectives(tmp_path: Path) -> None:
+    """Late to the fourth only, the gather of blocks.2."""
+    write_sharded(ShardedJob(late_ms={2: 9.0}, late_at=(3,), again=False), tmp_path)
+    (late,) = facts_of(tmp_path).late
+    assert (late.rank, late.bucket, late.since, late.units) == (2, 3, 2, 1)
+    finding = one(found_in(tmp_path), "is late")
+    assert "at blocks.2 all-gather (forward) it is last in 100 %" in finding.sentence
+    assert (
+        finding.remedy == "Look at what it computes between blocks.1 all-gather (forward) and "
+        "blocks.2 all-gather (forward)."
+    )
+
+
+def test_late_to_the_first_is_before_the_forward_pass(tmp_path: Path) -> None:
+    """Data loading, for one."""
+    write_sharded(ShardedJob(late_ms={1: 9.0}, late_at=(0,), again=False), tmp_path)
+    finding = one(found_in(tmp_path), "is late")
+    assert "before its forward pass" in finding.remedy
+
+
+def test_what_nobody_waited_for_is_no_margin(tmp_path: Path) -> None:
+    """Training waits for a hundredth of each collective, so for no more of the late rank."""
+    write_sharded(ShardedJob(late_ms={1: 9.0}, hidden=0.99, again=False), tmp_path)
+    assert sum(late.margin_ns for late in facts_of(tmp_path).late) < 10 * 0.2 * MS
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        ShardedJob(late_ms={1: 9.0}, clocks=False),
+        ShardedJob(ranks=4, group=2, late_ms={1: 9.0}),
+        ShardedJob(ranks=1, late_ms={0: 9.0}),
+    ],
+    ids=["clocks unknown", "hybrid", "alone"],
+)
+def test_nobody_is_named_where_it_is_not_known(job: ShardedJob, tmp_path: Path) -> None:
+    """Of hybrid sharding a collective has a part of the ranks: the others do not wait."""
+    write_sharded(job, tmp_path)
+    assert facts_of(tmp_path).late == ()
+
+
+def test_slow_steps_name_the_rank_they_wait_for(tmp_path: Path) -> None:
+    """One that comes 10 s late once."""
+    write_sharded(ShardedJob(late_at=(3,), stall_ms=10_000, again=False), tmp_path)
+    slow = facts_of(tmp_path).slow
+    assert slow is not None
+    assert (slow.late_rank, slow.steps, slow.backward_excess_ns) == (1, (20,), 0.0)
+    finding = one(found_in(tmp_path), "times the median")
+    assert "waiting for rank 1" in finding.sentence
+    stalled = one(found_in(tmp_path), "stalled")
+    assert any("stage wire of blocks.2 all-gather (forward)" in text for text in stalled.evidence)
+    assert any("waited for rank 1, which came to that collective" in t for t in stalled.evidence)

@@ -1,0 +1,137 @@
+"""Rules about a sharded model: each speaks where it is true, and is silent elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hooktrace.analysis.report.findings import RULES, UNIT_RULES
+from tests.analysis.report.jobs import facts_of, found_in, gain_ms, one, report_of
+from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
+
+SMALL = ShardedJob(blocks=12, block_bytes=4_800, compute_ms=1.0)
+
+RUNS: dict[str, tuple[ShardedJob, int | None]] = {
+    "plain": (ShardedJob(), None),
+    "kept": (ShardedJob(again=False), None),
+    "hidden": (ShardedJob(hidden=0.999, again=True), None),
+    "small": (SMALL, None),
+    "few of them small": (ShardedJob(blocks=5, block_bytes=4_800, compute_ms=1.0), None),
+    "small on a slow network": (
+        ShardedJob(blocks=12, block_bytes=24_000, bytes_per_second=1e8, latency_ms=0.01),
+        None,
+    ),
+    "small, one file of three": (SMALL, 1),
+    "late": (ShardedJob(late_ms={1: 2.0}, again=False), None),
+    "late, clocks unknown": (ShardedJob(late_ms={1: 10.0}, again=False, clocks=False), None),
+    "late, one file of three": (ShardedJob(late_ms={1: 2.0}, again=False), 1),
+    "hybrid, late": (ShardedJob(ranks=4, group=2, late_ms={1: 2.0}, again=False), None),
+    "one slow unit": (ShardedJob(slow={"blocks.1": 5.0}, again=False), None),
+    "slow steps": (ShardedJob(slow_every=7, again=False), None),
+    "stalled": (ShardedJob(late_at=(3,), stall_ms=10_000, again=False), None),
+    "costly hook": (ShardedJob(codec_ms=8.0, again=False), None),
+    "large error": (ShardedJob(error=0.5, again=False), None),
+}
+"""Each run: its job, and of how many ranks there are files."""
+
+SPEAKS: dict[str, set[str]] = {
+    "units_are_exposed": set(RUNS),
+    "parameters_gathered_twice": {
+        "plain",
+        "small",
+        "few of them small",
+        "small on a slow network",
+        "small, one file of three",
+    },
+    "units_are_small": {"small"},
+    "unit_is_slow": {"one slow unit"},
+    "saves_less_than_it_costs": {"costly hook"},
+    "ranks_wait": {"late", "late, clocks unknown"},
+    "slow_steps_cost": {"slow steps", "stalled"},
+    "steps_stalled": {"stalled"},
+    "error_is_large": {"large error"},
+    "ranks_hung": set(),
+}
+"""The runs in which each rule speaks; ``ranks_hung`` is the same for buckets, and tested there."""
+
+
+@pytest.mark.parametrize("run", RUNS)
+def test_rules_speak_where_they_are_true_and_nowhere_else(run: str, tmp_path: Path) -> None:
+    """What is said of each run, rule by rule; and no sentence speaks of buckets."""
+    job, files = RUNS[run]
+    write_sharded(job, tmp_path, files=files)
+    found = found_in(tmp_path)
+    assert {f.rule for f in found} == {rule for rule, runs in SPEAKS.items() if run in runs}
+    said = [text for f in found for text in (f.sentence, *f.evidence, f.remedy, f.lossy_remedy)]
+    assert [text for text in said if "bucket" in text or "backward pass" in text] == []
+
+
+def test_each_rule_has_its_runs() -> None:
+    """DDP's own rules are none of a sharded model's."""
+    assert [rule.__name__ for rule in UNIT_RULES] == list(SPEAKS)
+    assert {rule.__name__ for rule in RULES} & set(SPEAKS) == {
+        "saves_less_than_it_costs",
+        "ranks_wait",
+        "slow_steps_cost",
+        "steps_stalled",
+        "error_is_large",
+        "ranks_hung",
+    }
+
+
+def test_what_is_exposed_is_said_by_kind_and_unit(tmp_path: Path) -> None:
+    """Of five gathers of 8.2 ms, four again, and five reductions of 8.2 ms: 115 ms."""
+    write_sharded(ShardedJob(slow={"blocks.2": 2.0}), tmp_path)
+    finding = one(found_in(tmp_path), "waits for its collectives")
+    each = 0.2 + 8.0
+    assert gain_ms(finding) == pytest.approx(14 * each + 3 * each, rel=1e-3)
+    by_kind = next(text for text in finding.evidence if text.startswith("by kind"))
+    assert by_kind == (
+        "by kind: 49.2 ms all-gather (forward), 49.2 ms reduce-scatter, "
+        "41.0 ms all-gather (backward)"
+    )
+    most = next(text for text in finding.evidence if text.startswith("most of it"))
+    assert "blocks.2 reduce-scatter (backward) (12 %)" in most
+    assert any("on gloo every collective is synchronous" in text for text in finding.evidence)
+
+
+def test_what_is_hidden_is_not_called_synchronous(tmp_path: Path) -> None:
+    """Half of each collective is behind computing."""
+    write_sharded(ShardedJob(hidden=0.5), tmp_path)
+    finding = one(found_in(tmp_path), "waits for its collectives")
+    assert not any("synchronous" in text for text in finding.evidence)
+    assert any("50 % of it behind computing" in text for text in finding.evidence)
+
+
+def test_gathering_again_has_its_price_in_memory(tmp_path: Path) -> None:
+    """Four blocks of 12 MB; the root is gathered once."""
+    write_sharded(ShardedJob(), tmp_path)
+    finding = one(found_in(tmp_path), "gathered in forward and again in backward")
+    assert "4 units" in finding.sentence
+    assert "48.00 MB" in finding.sentence
+    assert gain_ms(finding) == pytest.approx(4 * 8.2, rel=1e-3)
+
+
+def test_a_gather_s_wait_for_a_late_rank_is_not_saved(tmp_path: Path) -> None:
+    """Whoever keeps the parameters waits at the next collective."""
+    write_sharded(ShardedJob(late_ms={1: 20.0}), tmp_path)
+    finding = one(found_in(tmp_path), "gathered in forward and again in backward")
+    assert gain_ms(finding) == pytest.approx(4 * 8.2, rel=1e-2)
+
+
+def test_small_units_gain_what_fewer_collectives_would_not_take(tmp_path: Path) -> None:
+    """38 collectives a step of 0.2 ms each; three would do, one a kind, but for their bytes."""
+    write_sharded(SMALL, tmp_path)
+    finding = one(found_in(tmp_path), "units are too small")
+    assert "13 units" in finding.sentence
+    assert 0.5 * 38 * 0.2 < gain_ms(finding) < 38 * 0.22
+
+
+def test_a_report_says_what_does_not_take_units(tmp_path: Path) -> None:
+    """What-if, and of hybrid sharding who is late."""
+    write_sharded(ShardedJob(ranks=4, group=2), tmp_path)
+    report = report_of(tmp_path)
+    assert any("whatif and advise do not take units yet" in text for text in report.missing)
+    assert any("who comes late to the units" in text for text in report.missing)
+    assert facts_of(tmp_path).wait_unknown is not None
