@@ -114,24 +114,30 @@ class TracerControl:
         return Done(text=f"probes of {', '.join(texts)} begin once all ranks have met")
 
     def _debug(self, command: Command) -> Done:
-        texts = []
+        texts, sharded = [], []
         for model in self._models():
+            if _is_sharded(model):
+                sharded.append(model.name)
+                continue
             first = command.first.get(model.name, model.position[0] + 1)
             _sampler_of(model).add(DebugChecks(first, command.number))
             _look_soon(model)
             texts.append(_span(model, first, command.number))
-        return Done(text="; ".join(texts)) if texts else Done(trouble="no model yet")
+        return _done(texts, sharded, "debug checks look at buckets")
 
     def _calibrate(self, command: Command) -> Done:
-        texts = []
+        texts, sharded = [], []
         for tracer in self._tracers():
             for model in tracer.models.all():
+                if _is_sharded(model):
+                    sharded.append(model.name)
+                    continue
                 first = command.first.get(model.name, model.position[0] + 1)
                 calibration = calibration_of(tracer, model.name, first)
                 _sampler_of(model).add(calibration)
                 _look_soon(model)
                 texts.append(_span(model, first, calibration.steps))
-        return Done(text="; ".join(texts)) if texts else Done(trouble="no model yet")
+        return _done(texts, sharded, "a calibration is for hooktrace whatif")
 
     def _record(self, on: bool) -> Done:
         for tracer in self._tracers():
@@ -171,6 +177,19 @@ def _sampler_of(model: ModelState) -> StepSampler:
     if not isinstance(model.sampling, StepSampler):
         model.sampling = StepSampler([])
     return model.sampling
+
+
+def _is_sharded(model: ModelState) -> bool:
+    """Return whether a model is under FSDP2, as far as its calls have shown it."""
+    return any(slot.unit is not None for slot in list(model.slots.values()))
+
+
+def _done(texts: list[str], sharded: list[str], what: str) -> Done:
+    """Return what was begun; of sharded models that ``what`` does not take their units yet."""
+    not_yet = f"{', '.join(sharded)}: sharded (FSDP2), and {what}: it does not take units yet"
+    if not texts:
+        return Done(trouble=not_yet if sharded else "no model yet")
+    return Done(text="; ".join([*texts, *([not_yet] if sharded else [])]))
 
 
 def _look_soon(model: ModelState) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hooktrace import Tracer
 from hooktrace.ranks.control.messages import Command
 from hooktrace.ranks.hang.status import CallInFlight, ModelStatus
+from hooktrace.records import Unit
 from hooktrace.tracing.control import TracerControl, _where
 from tests.fakes import Job
 
@@ -45,3 +46,21 @@ def test_a_rank_that_is_paused_knows_its_step() -> None:
         done = control.do(Command(verb="status"))
         assert (done.text, done.steps) == ("paused, model0 (local) at step 13", {"model0": 13})
         assert control.do(Command(verb="debug", number=5)).text == "model0: steps 14 to 18"
+
+
+def test_a_sharded_model_is_neither_checked_nor_calibrated() -> None:
+    """Both look at buckets; it says so, and of which model, and begins nothing."""
+    with Tracer(error_every=0, align_clocks=False) as tracer:
+        job, control = Job(tracer, 2), TracerControl(lambda: [tracer], 0)
+        for _ in range(4):
+            job.step()
+        (model,) = tracer.models.all()
+        for slot in model.slots.values():
+            slot.unit = Unit(name="blocks.0", collective="all_gather", phase="forward")
+        before = model.sampling
+        for verb in ("debug", "calibrate"):
+            done = control.do(Command(verb=verb, number=5))  # type: ignore[arg-type]  # of these
+            assert done.trouble is not None
+            assert done.trouble.startswith("model0: sharded (FSDP2), and ")
+            assert done.trouble.endswith("it does not take units yet")
+        assert model.sampling is before

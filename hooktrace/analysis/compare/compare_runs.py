@@ -159,6 +159,7 @@ def _buckets(
         yield BucketPair(
             a=key.bucket, b=b[0].facts.buckets[pair.b].bucket, by=pair.by,
             gradient_bytes=key.gradient_bytes, largest=_largest(key), exposed=found, stage=most,
+            unit=key.unit,
         )  # fmt: skip
 
 

@@ -17,11 +17,15 @@ Unit = Literal["ns", "bytes", "share", "error", "loss"]
 
 
 class BucketKey(msgspec.Struct, frozen=True):
-    """A bucket: its index, bytes of gradients, and names and shapes of its parameters."""
+    """A bucket: its index, bytes of gradients, and names and shapes of its parameters.
+
+    ``unit``: of a sharded model, which collective of which unit it is, in words.
+    """
 
     bucket: int
     gradient_bytes: int
     parameters: tuple[tuple[str, tuple[int, ...]], ...]
+    unit: str | None = None
 
 
 class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +38,8 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     ``waits_unknown``: why wire cannot be told apart into wait and transfer, a clause, or ``None``.
     ``late``: who comes last, the worst first; not known where ``from_summaries``, of ranks that
     were summed up one by one.  ``every``: of how many steps one was looked at then.  ``closed``:
-    whether all files have their end.
+    whether all files have their end.  ``is_sharded``: a model under FSDP2, whose ``buckets`` are
+    units' collectives.
     """
 
     name: str
@@ -61,6 +66,7 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     closed: bool
     from_summaries: bool = False
     every: int = 1
+    is_sharded: bool = False
 
 
 class Side(msgspec.Struct, frozen=True):
@@ -127,7 +133,8 @@ class BucketPair(msgspec.Struct, frozen=True, kw_only=True):
     """What a bucket adds to the exposed time, in each side's own numbering.
 
     ``by``: why the two are taken for one: their *parameters*, or their *size* at the same index.
-    ``stage``: the part that differs most, and by how many ns.
+    ``stage``: the part that differs most, and by how many ns.  ``unit``: of sharded models, what
+    both are.
     """
 
     a: int
@@ -137,6 +144,14 @@ class BucketPair(msgspec.Struct, frozen=True, kw_only=True):
     largest: str | None
     exposed: Difference
     stage: tuple[str, float] | None
+    unit: str | None = None
+
+    @property
+    def title(self) -> str:
+        """What it is called in tables."""
+        if self.unit is not None:
+            return self.unit
+        return f"{self.a}" if self.a == self.b else f"{self.a} \u2192 {self.b}"
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
@@ -159,6 +174,11 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     step: Difference | None
     parts: tuple[Part, ...]
     buckets: tuple[BucketPair, ...]
+
+    @property
+    def is_of_units(self) -> bool:
+        """Whether both sides are sharded models."""
+        return self.a.runs[0].is_sharded and self.b.runs[0].is_sharded
 
     def quantity(self, key: str) -> Difference | None:
         """Return the difference of one quantity, by its key."""

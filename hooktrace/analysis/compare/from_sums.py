@@ -113,7 +113,8 @@ def _facts(sums: RunSums, job: Job, model: str, name: str, steps: int) -> RunFac
         least_wire_bytes=None if least == np.inf else least,
         most_wire_bytes=None if most == -np.inf else most,
         buckets=tuple(
-            BucketKey(b, m.sizes[b], m.parameters.get(b, nothing)[1]) for b in sorted(m.sizes)
+            BucketKey(b, m.sizes[b], m.parameters.get(b, nothing)[1], m.units.get(b))
+            for b in sorted(m.sizes)
         ),
         unaligned=tuple(sorted(sums.unaligned)) if len(sums.ranks) > 1 else (),
         waits_unknown=_WAITS_UNKNOWN,
@@ -121,6 +122,7 @@ def _facts(sums: RunSums, job: Job, model: str, name: str, steps: int) -> RunFac
         closed=not sums.open,
         from_summaries=True,
         every=job.every,
+        is_sharded=m.is_sharded,
     )
 
 

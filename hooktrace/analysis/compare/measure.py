@@ -182,6 +182,7 @@ def _facts(
         waits_unknown=waits_unknown,
         late=late_ranks(arrays),
         closed=all(track.records.closed for track in timeline.tracks),
+        is_sharded=arrays.is_sharded,
     )
 
 
@@ -199,7 +200,12 @@ def _buckets(layouts: list[LayoutRecord], arrays: StepArrays) -> tuple[BucketKey
     known = {b.bucket: b for layout in layouts for b in layout.buckets}
     sizes = bucket_bytes(arrays)
     return tuple(
-        BucketKey(index, size, known[index].parameters if index in known else ())
+        BucketKey(
+            index,
+            size,
+            known[index].parameters if index in known else (),
+            str(arrays.units[index]) if index in arrays.units else None,
+        )
         for index, size in zip(arrays.buckets.tolist(), sizes, strict=True)
     )
 

@@ -14,6 +14,10 @@ from .comparison import BucketKey, RunFacts
 By = Literal["parameters", "size"]
 
 
+_OF_BUCKETS = ("bucket_cap_mb", "buckets", "gradients")
+"""What a sharded model has not, to differ in from one that is not sharded."""
+
+
 class Pair(NamedTuple):
     """Places of a bucket in ``RunFacts.buckets`` of both."""
 
@@ -39,20 +43,40 @@ def pairs(a: RunFacts, b: RunFacts) -> list[Pair]:
     return []
 
 
-def _parameters(one: BucketKey) -> frozenset[tuple[str, tuple[int, ...]]]:
-    return frozenset(one.parameters)
+def _parameters(one: BucketKey) -> tuple[str | None, frozenset[tuple[str, tuple[int, ...]]]]:
+    """Return what tells a bucket from others; units communicate the same parameters repeatedly."""
+    return one.unit, frozenset(one.parameters)
 
 
 def is_same_model(a: RunFacts, b: RunFacts) -> bool:
-    """Return whether both have as many gradients of the same shapes, as far as the files tell."""
-    shapes = [sorted(s for one in x.buckets for _, s in one.parameters) for x in (a, b)]
+    """Return whether both have as many gradients of the same shapes, as far as the files tell.
+
+    Of sharded models each parameter counts once, however often it is communicated.  One that is
+    sharded and one that is not have nothing in common but their steps.
+    """
+    if a.is_sharded != b.is_sharded:
+        return False
+    shapes = [sorted(_shapes(x)) for x in (a, b)]
     if all(shapes):
         return shapes[0] == shapes[1]
     return a.gradient_bytes == b.gradient_bytes
 
 
+def _shapes(run: RunFacts) -> list[tuple[int, ...]]:
+    every = [p for one in run.buckets for p in one.parameters]
+    return [shape for _, shape in (set(every) if run.is_sharded else every)]
+
+
 def limits(a: RunFacts, b: RunFacts) -> Iterator[str]:
     """Yield how far two runs are compared, where not all of it can be."""
+    if a.is_sharded != b.is_sharded:
+        ours, theirs = (a, b) if a.is_sharded else (b, a)
+        yield (
+            f"{ours.name} is sharded by fully_shard (FSDP2) and {theirs.name} is not: a unit is no "
+            "bucket, and exposed is not the same of both, so step times are compared and nothing "
+            "else"
+        )
+        return
     if not is_same_model(a, b):
         yield (
             f"{a.model} of {mb(a.gradient_bytes)} and {b.model} of {mb(b.gradient_bytes)} of "
@@ -61,7 +85,13 @@ def limits(a: RunFacts, b: RunFacts) -> Iterator[str]:
         return
     count = len(pairs(a, b))
     if not a.buckets or not b.buckets:
-        yield "the files of one run hold no buckets, so buckets and stages are not compared"
+        noun = "units" if a.is_sharded else "buckets"
+        yield f"the files of one run hold no {noun}, so {noun} and stages are not compared"
+    elif count < max(len(a.buckets), len(b.buckets)) and a.is_sharded:
+        yield (
+            f"{count} collectives of units are in both runs, of {len(a.buckets)} in {a.name} and "
+            f"{len(b.buckets)} in {b.name}; all others enter totals only"
+        )
     elif count < max(len(a.buckets), len(b.buckets)):
         yield (
             f"{count} of {len(a.buckets)} buckets of {a.name} hold the same parameters as one of "
@@ -78,18 +108,24 @@ def limits(a: RunFacts, b: RunFacts) -> Iterator[str]:
 
 def unlike(a: RunFacts, b: RunFacts) -> Iterator[str]:
     """Yield in what two set-ups differ, other than the hook."""
+    is_of_units, is_mixed = a.is_sharded and b.is_sharded, a.is_sharded != b.is_sharded
     for what, ours, theirs in (
         ("options of the hook", _options(a), _options(b)),
         ("bucket_cap_mb", _cap(a), _cap(b)),
         ("ranks", str(len(a.ranks)), str(len(b.ranks))),
-        ("buckets", _buckets(a), _buckets(b)),
-        ("gradients", mb(a.gradient_bytes), mb(b.gradient_bytes)),
+        ("sharded by FSDP2", _sharded(a), _sharded(b)),
+        ("collectives of a step" if is_of_units else "buckets", _buckets(a), _buckets(b)),
+        (
+            "what ranks give to collectives" if is_of_units else "gradients",
+            mb(a.gradient_bytes),
+            mb(b.gradient_bytes),
+        ),
         ("hosts", ", ".join(a.hosts), ", ".join(b.hosts)),
         ("torch", a.torch_version, b.torch_version),
         ("backend", a.backend, b.backend),
         ("times of the", a.clock, b.clock),
     ):
-        if ours != theirs:
+        if ours != theirs and not (is_mixed and what in _OF_BUCKETS):
             yield f"{what}: {ours or 'unknown'} in {a.name}, {theirs or 'unknown'} in {b.name}"
 
 
@@ -99,6 +135,10 @@ def _options(one: RunFacts) -> str:
 
 def _cap(one: RunFacts) -> str:
     return "" if one.bucket_cap_bytes is None else f"{one.bucket_cap_bytes / 2**20:g}"
+
+
+def _sharded(one: RunFacts) -> str:
+    return "yes" if one.is_sharded else "no"
 
 
 def _buckets(one: RunFacts) -> str:

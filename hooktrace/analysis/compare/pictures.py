@@ -14,6 +14,8 @@ from .numbers import share, signed, signed_ms, within
 _LEFT, _RIGHT = 290.0, WIDTH - 190
 _ROW = 24.0
 _MOST_BARS = 60
+_LONGEST_TITLE = 42
+"""Letters of a unit's collective, of which the last ones tell most."""
 _MOST_SHARE = 3.0
 """Of A: what is beyond is cut off, so that one tiny stage does not flatten all others."""
 
@@ -92,13 +94,17 @@ def bucket_picture(one: Comparison) -> Svg | None:
         return None
     row = 30.0 if len(pairs) <= 20 else 18.0
     bottom = 10 + row * len(pairs)
-    svg = Svg(bottom + 26, "what each bucket adds to the exposed time")
+    noun = "unit" if one.is_of_units else "bucket"
+    svg = Svg(bottom + 26, f"what each {noun} adds to the exposed time")
     across = Scale(0, most / 1e6, _LEFT, _RIGHT)
     svg.x_axis(across, bottom, 8, "ms")
     for i, pair in enumerate(pairs):
         top = 10 + i * row
-        name = f"bucket {pair.a}" if pair.a == pair.b else f"bucket {pair.a} → {pair.b}"
-        svg.text(_LEFT - 10, top + row / 2 + 4, _named(name, pair.largest), "label", anchor="end")
+        name, label = pair.title, pair.title[-_LONGEST_TITLE:]
+        if pair.unit is None:
+            name = f"bucket {pair.title}"
+            label = _named(name, pair.largest)
+        svg.text(_LEFT - 10, top + row / 2 + 4, label, "label", anchor="end")
         for turn, (cls, ns) in enumerate((("side-a", pair.exposed.a), ("side-b", pair.exposed.b))):
             y, height = top + 2 + turn * (row - 4) / 2, (row - 4) / 2 - 1
             width = across((ns or 0.0) / 1e6) - _LEFT

@@ -57,6 +57,8 @@ def sentence(found: Comparison) -> str:
     outside = " by the median step, not by the mean" if by_median_alone(found) else ""
     outside += ", though mostly where a hook does nothing" if mostly_outside(found) else ""
     other = "; they are not of the same model" if found.step is None else ""
+    if found.a.runs[0].is_sharded != found.b.runs[0].is_sharded:
+        other = "; one is sharded, one is not, so nothing but their steps is compared"
     return f"{among} {_faster(b, a, step)}{outside}{_parts(found, step)}{other}."
 
 

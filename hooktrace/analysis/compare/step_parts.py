@@ -9,6 +9,9 @@ and these are the parts.  So no time is counted twice, though buckets overlap.
 
 Until the last rank has its last gradient, all others wait for it, whatever is on the wire
 meanwhile: their exposed time until then is waiting too, where clocks are known.
+
+Of a sharded model what is exposed is what training waits for each unit's collective, the last so
+many ns of it.
 """
 
 from __future__ import annotations
@@ -101,7 +104,7 @@ def step_parts(arrays: StepArrays, waits: Waits) -> StepParts:
 
 def _calls(arrays: StepArrays) -> Floats:
     """Return what calls take of the training thread before the last gradient, (R, S, B)."""
-    if arrays.is_on_device:
+    if arrays.is_on_device or arrays.is_sharded:  # whose calls are exposed themselves
         return np.zeros_like(arrays.ready)
     before = arrays.ready < arrays.last_ready[..., None]
     return np.nan_to_num(np.where(before, arrays.column("launched_after"), 0.0))
@@ -126,8 +129,11 @@ def _pieces(arrays: StepArrays, waits: Waits, i: int) -> _Pieces:
 
 
 def _until_last_rank(arrays: StepArrays, waits: Waits) -> Floats:
-    """Return until when after its ready each bucket's rank has others to wait for, (R, S, B)."""
-    if waits.why_unknown is not None or not waits.by_clock:
+    """Return until when after its ready each bucket's rank has others to wait for, (R, S, B).
+
+    Of a sharded model the waits of its collectives are all: each is waited for by itself.
+    """
+    if waits.why_unknown is not None or not waits.by_clock or arrays.is_sharded:
         return np.zeros_like(arrays.ready)
     surely = arrays.last_ready - np.nan_to_num(np.fmax.reduce(arrays.uncertainty, axis=2))
     late = np.fmax.reduce(surely, axis=0) - np.where(

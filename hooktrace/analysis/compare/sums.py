@@ -48,12 +48,15 @@ class ModelSums:
     what ``measure.by_rank`` and ``step_parts`` say, and of how many ranks.  ``by_bucket``: exposed
     ns that each bucket adds, by ``bucket_keys``.  ``errors``: of each probed step their sum and
     count.  ``gradient_bytes``: how often a rank's step has so many.  ``sizes``, ``parameters``: by
-    bucket; parameters with the rank that says so.  ``sent``: the least and most bytes of a step.
+    bucket; parameters with the rank that says so.  ``units``: of a sharded model, what each bucket
+    is.  ``sent``: the least and most bytes of a step.
     """
 
     setup: SetUp
     generation: int
     is_on_device: bool
+    units: dict[int, str]
+    is_sharded: bool
     steps: Ints
     probed: Ints
     by_step: Table
@@ -72,6 +75,8 @@ class ModelSums:
             setup=max(self.setup, other.setup, key=lambda one: one[:2]),
             generation=self.generation,
             is_on_device=self.is_on_device or other.is_on_device,
+            units=self.units | other.units,
+            is_sharded=self.is_sharded or other.is_sharded,
             steps=np.union1d(self.steps, other.steps),
             probed=np.union1d(self.probed, other.probed),
             by_step=self.by_step.merged(other.by_step),
@@ -158,6 +163,8 @@ def _model(timeline: Timeline, arrays: StepArrays, job: Job) -> ModelSums:
         setup=_setup(arrays, layouts),
         generation=arrays.generation,
         is_on_device=arrays.is_on_device,
+        units={b: str(unit) for b, unit in arrays.units.items()},
+        is_sharded=arrays.is_sharded,
         steps=arrays.steps,
         probed=np.array(sorted(arrays.probed), dtype=np.int64),
         by_step=by_step,

@@ -83,14 +83,14 @@ def _parts(one: Comparison, step: Difference) -> Table:
 
 def _buckets(one: Comparison) -> Table:
     is_told = any(pair.stage is not None for pair in one.buckets)
-    table = _table(["bucket", "A", "B", _APART, "95 %", "", "most of it" if is_told else ""])
-    table.title = "What each bucket adds to the exposed time, ms"
+    noun = "unit" if one.is_of_units else "bucket"
+    table = _table([noun, "A", "B", _APART, "95 %", "", "most of it" if is_told else ""])
+    table.title = f"What each {noun} adds to the exposed time, ms"
     most = sorted(one.buckets, key=lambda pair: -abs(pair.exposed.difference or 0.0))
     for pair in sorted(most[:_MOST_BUCKETS], key=lambda pair: pair.a):
-        name = f"{pair.a}" if pair.a == pair.b else f"{pair.a} → {pair.b}"
         moved = None if pair.exposed.verdict == "same" else pair.stage
         stage = "" if moved is None else f"{signed(moved[1], 'ns')} {moved[0]}"
-        cells = _row(name, pair.exposed, "ns")
+        cells = _row(pair.title, pair.exposed, "ns")
         table.add_row(*cells[:5], cells[6], Text(stage, style="dim"))
     if len(most) > _MOST_BUCKETS:
         table.caption = f"{len(most) - _MOST_BUCKETS} that differ less are left out"

@@ -71,6 +71,11 @@ def own_run(timeline: Timeline, model: str) -> OwnRun:
             f"no step of model {model!r} counts (all are warm-up, probed or incomplete); "
             "train for more steps"
         )
+    if arrays.is_sharded:
+        raise UsageError(
+            f"model {model!r} is sharded by fully_shard (FSDP2), and what-if does not take units "
+            "yet; hooktrace report says which units and collectives cost time"
+        )
     if arrays.is_on_device:
         raise UsageError(
             "the run's gradients are on a device, whose streams are not modelled yet; record the "

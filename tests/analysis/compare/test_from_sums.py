@@ -17,6 +17,7 @@ from hooktrace.analysis.timeline import load, read_track, timeline_of
 from hooktrace.records import HangRecord
 from hooktrace.records.files import find_records, record_path
 from hooktrace.testing.synthetic import SyntheticJob, write_job
+from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
 
 BASE = SyntheticJob(
     ranks=4, steps=90, late_ms={2: 6.0}, late_every=3, slow_every=31, bytes_per_second=2.5e8
@@ -191,3 +192,21 @@ def test_steps_that_hung_on_any_rank_do_not_count(tmp_path: Path) -> None:
 def test_nothing_settled_is_none() -> None:
     """Of another model."""
     assert measures_of(RunSums(), Job(None, None), "another", "a") is None
+
+
+def test_units_are_summed_as_buckets_are(tmp_path: Path) -> None:
+    """With what each is, and what is exposed of it."""
+    job = ShardedJob(steps=90, late_ms={1: 4.0})
+    write_sharded(job, tmp_path)
+    full = measure(load(find_records(tmp_path)), "net", "net")
+    shared = Job(job.base.run(0), job.base.run(0), 1)
+    sums = RunSums()
+    for _, paths in sorted(find_records(tmp_path).items()):
+        sums = sums.merged(sum_up([paths], shared))
+    summed_up = measures_of(sums, shared, "net", "net")
+    assert full is not None
+    assert summed_up is not None
+    assert summed_up.facts.is_sharded
+    assert summed_up.facts.buckets == full.facts.buckets
+    assert all(one.unit is not None for one in summed_up.facts.buckets)
+    np.testing.assert_allclose(summed_up.parts.exposed, full.parts.exposed)

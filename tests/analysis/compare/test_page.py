@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+import io
+import re
+from pathlib import Path
+
+from rich.console import Console
+
+from hooktrace.analysis.compare import compare_runs, measure
 from hooktrace.analysis.compare.page import page
+from hooktrace.analysis.compare.terminal import print_comparisons
+from hooktrace.analysis.timeline import load
+from hooktrace.records.files import find_records
+from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
 from tests.analysis.report.test_command import Page
 
 from .jobs import compared
@@ -30,3 +41,23 @@ def test_what_is_unknown_is_not_drawn() -> None:
     """Few steps have no interval; bars of buckets are there."""
     made = Page(page([compared(steps=12)]))
     assert "too few to tell how they vary" in made.text
+
+
+def test_a_page_of_units_speaks_of_no_bucket(tmp_path: Path) -> None:
+    """In words, pictures and tables; the terminal neither."""
+    sides = []
+    for name, job in (
+        ("a", ShardedJob(steps=60, blocks=3)),
+        ("b", ShardedJob(steps=60, blocks=3, latency_ms=1.0)),
+    ):
+        write_sharded(job, tmp_path / name)
+        found = measure(load(find_records(tmp_path / name)), "net", name)
+        assert found is not None
+        sides.append(found)
+    found_units = compare_runs([sides[0]], [sides[1]])
+    html = re.sub(r"<style>.*?</style>", "", page([found_units]), flags=re.DOTALL)
+    out = io.StringIO()
+    print_comparisons(Console(file=out, width=200), [found_units])
+    for text in (html, out.getvalue()):
+        assert "bucket" not in text
+        assert "blocks.0 reduce-scatter (backward)" in text

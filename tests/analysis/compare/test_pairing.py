@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from msgspec.structs import replace
 
+from hooktrace.analysis.compare import measure
 from hooktrace.analysis.compare.comparison import BucketKey, RunFacts
 from hooktrace.analysis.compare.pairing import (
     is_same_model,
@@ -12,6 +15,9 @@ from hooktrace.analysis.compare.pairing import (
     pairs,
     unlike,
 )
+from hooktrace.analysis.timeline import load
+from hooktrace.records.files import find_records
+from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
 
 from .jobs import measures
 
@@ -78,3 +84,39 @@ def test_missing_ranks() -> None:
     """Of those that the run says it had."""
     assert missing_ranks(A) == ""
     assert missing_ranks(replace(A, ranks=(0,))) == "ranks 1, 2"
+
+
+def facts_of_shards(job: ShardedJob, folder: Path, name: str) -> RunFacts:
+    """Return the facts of a sharded job."""
+    write_sharded(job, folder)
+    found = measure(load(find_records(folder)), "net", name)
+    assert found is not None
+    return found.facts
+
+
+def test_units_are_paired_by_what_they_do(tmp_path: Path) -> None:
+    """Each communicates the same parameters in several collectives; not all are in both runs."""
+    again = facts_of_shards(ShardedJob(steps=5), tmp_path / "again", "again")
+    kept = facts_of_shards(ShardedJob(steps=5, again=False), tmp_path / "kept", "kept")
+    assert is_same_model(again, kept)
+    found = pairs(again, kept)
+    assert len(found) == 10
+    assert all(again.buckets[p.a].unit == kept.buckets[p.b].unit for p in found)
+    (text,) = limits(again, kept)
+    assert text.startswith(
+        "10 collectives of units are in both runs, of 14 in again and 10 in kept"
+    )
+    assert not any("bucket" in line or "gradients" in line for line in unlike(again, kept))
+    assert any(line.startswith("collectives of a step: 14") for line in unlike(again, kept))
+
+
+def test_sharded_and_not_have_their_steps_in_common(tmp_path: Path) -> None:
+    """One sentence says so; nothing of buckets is held against units."""
+    shards = facts_of_shards(ShardedJob(steps=5), tmp_path, "shards")
+    for a, b in ((A, shards), (shards, A)):
+        assert not is_same_model(a, b)
+        (text,) = limits(a, b)
+        assert text.startswith("shards is sharded by fully_shard (FSDP2) and base is not")
+        found = list(unlike(a, b))
+        assert any(line.startswith("sharded by FSDP2: ") for line in found)
+        assert not any(line.startswith(("buckets", "gradients")) for line in found)

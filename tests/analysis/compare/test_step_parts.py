@@ -13,6 +13,7 @@ from hooktrace.records import CompletedStep
 from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import Moments, SyntheticJob, write_job
 from tests.analysis.report.jobs import write_changed
+from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
 
 MS = 1e6
 
@@ -95,3 +96,31 @@ def test_a_short_stage_within_a_long_one_does_not_end_it(tmp_path: Path) -> None
     parts = step_parts(arrays, waits(timeline, job.model)).of_known()
     assert parts.busy_in[KINDS.index("transfer")].tolist() == [100 * MS] * 3
     assert exposed_in(parts, "transfer") == 70 * MS  # after the last gradient, at 30 ms
+
+
+def test_of_units_all_waits_are_in_their_own_collectives(tmp_path: Path) -> None:
+    """Rank 1 comes 4 ms late to each of ten: 8/3 ms of wait each in the mean, and no hook's calls.
+
+    What backward leaves over is nothing here; a gather in forward counts as any other.
+    """
+    write_sharded(ShardedJob(late_ms={1: 4.0}, again=False), tmp_path)
+    timeline = load(find_records(tmp_path))
+    arrays = settled_steps(timeline, "net")
+    assert arrays is not None
+    parts = step_parts(arrays, waits(timeline, "net")).of_known()
+    np.testing.assert_allclose(parts.exposed_in.sum(axis=(0, 2)), parts.exposed, atol=3)
+    assert abs(exposed_in(parts, "wait") - 10 * 4 * MS * 2 / 3) < 0.1 * MS
+    assert abs(exposed_in(parts, "transfer") - 10 * 8.2 * MS) < 0.1 * MS
+    assert not parts.calls.any()
+    assert not parts.compress.any()
+
+
+def test_a_hook_on_a_unit_is_exposed_by_stage(tmp_path: Path) -> None:
+    """3 ms of compress and of decompress at each of five reduce-scatters."""
+    write_sharded(ShardedJob(codec_ms=3.0, again=False), tmp_path)
+    timeline = load(find_records(tmp_path))
+    arrays = settled_steps(timeline, "net")
+    assert arrays is not None
+    parts = step_parts(arrays, waits(timeline, "net")).of_known()
+    for kind in ("compress", "decompress"):
+        assert abs(exposed_in(parts, kind) - 5 * 3 * MS) < 0.01 * MS

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from msgspec.structs import replace as changed
 
-from hooktrace.analysis.timeline import Timeline
+from hooktrace.analysis.timeline import Timeline, load
 from hooktrace.analysis.whatif.calibration import read_calibration
 from hooktrace.records.errors import UsageError
+from hooktrace.records.files import find_records
+from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
 
 from .calibrated_run import MODEL
 
@@ -50,3 +53,11 @@ def test_runs_that_cannot_serve_are_refused(calibrated: Timeline) -> None:
             read_calibration(timeline, MODEL)
     with pytest.raises(UsageError, match=r"no model 'other'.*pass net"):
         read_calibration(calibrated, "other")
+
+
+def test_a_sharded_run_is_refused_by_name(tmp_path: Path) -> None:
+    """What-if knows buckets, and of units it says so, before anything about calibration."""
+    write_sharded(ShardedJob(steps=5), tmp_path)
+    timeline = load(find_records(tmp_path))
+    with pytest.raises(UsageError, match=r"sharded by fully_shard.*does not take units yet"):
+        read_calibration(timeline, "net")
