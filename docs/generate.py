@@ -26,7 +26,7 @@ from hooktrace.__main__ import main as command_line
 from hooktrace.analysis.frames.columns import FRAMES
 from hooktrace.commands.bench.command import GROUPS
 from hooktrace.records.anomalies import ANOMALIES
-from hooktrace.records.hang import HANGS
+from hooktrace.records.hang import HANGS, HangKind
 from hooktrace.records.metrics import METRICS, Metric
 
 __all__ = ["DOCS", "PARTS", "filled", "promql"]
@@ -69,9 +69,13 @@ def _anomalies() -> str:
 
 
 def _hangs() -> str:
-    rows = (f"| `{k.name}` | {k.sentence} | {k.remedy} |" for k in HANGS.values())
+    rows = (f"| `{k.name}` | {k.sentence} | {_remedies(k)} |" for k in HANGS.values())
     head = "| kind | what is the case | what to do |"
     return "\n".join([head, "| --- | --- | --- |", *rows])
+
+
+def _remedies(kind: HangKind) -> str:
+    return kind.remedy + (f"; of a sharded model: {kind.sharded}" if kind.sharded else "")
 
 
 def _frames() -> str:

@@ -26,6 +26,8 @@ def hang_attributes(hang: HangRecord) -> dict[str, str | bool | int | float]:
     }
     if hang.bucket >= 0:
         found["hooktrace.bucket.index"] = hang.bucket
+    if hang.unit:
+        found["hooktrace.unit"] = hang.unit
     if stacks:
         found["hooktrace.hang.stacks"] = stacks[:_LONGEST]
     return found

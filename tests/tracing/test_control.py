@@ -34,6 +34,19 @@ def test_of_several_calls_the_oldest_is_told() -> None:
     )
 
 
+def test_a_unit_of_a_sharded_model_is_named() -> None:
+    """Its buckets have numbers that nobody knows."""
+    call = CallInFlight(
+        model="net", hook="fully_shard", step=7, bucket=31, stage="wire", age_ns=31 * S,
+        collective="all_gather", unit="blocks.2 all-gather (forward)", order=9,
+    )  # fmt: skip
+    status = ModelStatus(model="net", hook="fully_shard", step=7, bucket=31, bucket_count=40,
+                         in_flight=(call,), unit=call.unit, order=9)  # fmt: skip
+    assert _where(status) == (
+        "net (fully_shard) at step 7, blocks.2 all-gather (forward) in wire all_gather for 31 s"
+    )
+
+
 def test_a_rank_that_is_paused_knows_its_step() -> None:
     """By which all ranks begin what they are asked for at the same one."""
     with Tracer(error_every=0, align_clocks=False) as tracer:

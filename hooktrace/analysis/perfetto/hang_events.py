@@ -42,6 +42,8 @@ def hang_slices(hangs: Sequence[Hang], rank: int) -> Iterator[HangSlice]:
             "message": hang.sentence, "outcome": hang.outcome, "kind": record.kind,
             "model": record.model, "step": record.step, "bucket": record.bucket,
         }  # fmt: skip
+        if record.unit:
+            args["unit"] = record.unit
         yield HangSlice(f"hang: {' and '.join(parts)}", row, hang.start, hang.end, args)
 
 

@@ -50,7 +50,7 @@ def hang_findings(hangs: Sequence[HangFacts], steps: int) -> Iterator[Finding]:
         kind, took = hang_kind(one.kind), one.ended_after_ns if one.went_on and steps else None
         yield Finding(
             rule=ranks_hung.__name__,
-            sentence=_closed(one.sentence),
+            sentence=_closed(one.sentence, begins_with_name=bool(one.unit)),
             bucket=one.bucket if one.bucket >= 0 else None,
             rank=one.ranks[0] if len(one.ranks) == 1 else None,
             steps=(one.step,),
@@ -70,9 +70,10 @@ def _evidence(one: HangFacts) -> Iterator[str]:
     yield f"recorded in the {files} of {named_ranks(one.recorded_by)}; hooktrace hang says more"
 
 
-def _closed(text: str) -> str:
-    """Return a sentence with its first letter and its end."""
-    return text and text[0].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+def _closed(text: str, *, begins_with_name: bool = False) -> str:
+    """Return a sentence with its first letter, which a module's name keeps, and its end."""
+    first = text[:1] if begins_with_name else text[:1].upper()
+    return text and first + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
 
 
 def _lowered(text: str) -> str:

@@ -88,7 +88,10 @@ class RankSteps:
 
     def _part(self, step: StepRecord, rank: int) -> StepSpread:
         exposed_ns = step.exposed_ns if step.counts else None
-        offset = self._clock_offset(step.last_ready_ns) if step.counts else None
+        # Ranks of a sharded model wait for each other at each unit: who came late to one of them
+        # comes to the last one with all others, which would say that nobody was.
+        has_arrival = step.counts and not step.sharded
+        offset = self._clock_offset(step.last_ready_ns) if has_arrival else None
         arrival_ns = None if offset is None else step.last_ready_ns + offset[0]
         return StepSpread(
             step.step,

@@ -45,6 +45,15 @@ def test_what_is_known_stands_in_rows() -> None:
     }
 
 
+def test_a_unit_is_told_by_its_name() -> None:
+    """And what to do is what holds for sharded models."""
+    name = "blocks.2 all-gather (forward)"
+    record = replace(RECORD, kind="uneven_inputs", unit=name)
+    found = rows(dataclasses.replace(HANG, record=record))
+    assert found["where"] == f"synthetic, allreduce_hook, step 120, {name}"
+    assert found["remedy"] == "give all ranks as many batches"
+
+
 def test_what_is_not_known_is_said() -> None:
     """Nobody is named, and a kind of a newer hooktrace has no remedy here."""
     record = replace(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hooktrace.analysis.perfetto import export
 from hooktrace.analysis.perfetto.hang_events import hang_slices
@@ -51,6 +52,13 @@ def test_one_that_went_on_has_its_length(tmp_path: Path) -> None:
 def test_a_hang_in_the_first_step_is_where_the_trace_begins(tmp_path: Path) -> None:
     """There is nothing else."""
     assert [e["ts"] for e in events_of(tmp_path, SyntheticHang(step=1))] == [0.0] * 4
+
+
+def test_a_unit_is_named() -> None:
+    """Of a sharded model."""
+    record = replace(SyntheticHang(step=1).record(JOB, 0), unit="head all-gather (forward)")
+    hang = Hang(record=record, start=0, end=1, last_word="", went_on=True, ranks=(0,))
+    assert [one.args["unit"] for one in hang_slices([hang], 2)] == [record.unit]
 
 
 def test_hangs_that_overlap_have_rows_of_their_own() -> None:

@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from hooktrace.__main__ import main
 from hooktrace.analysis.report import build_report
-from hooktrace.analysis.timeline import load
+from hooktrace.analysis.report.rules_hangs import hang_findings
+from hooktrace.analysis.timeline import Hang, load
 from hooktrace.records.codec import RecordEncoder
 from hooktrace.records.files import find_records, record_path
 from hooktrace.testing.synthetic import SyntheticJob, write_job
@@ -39,6 +40,20 @@ def test_a_hang_without_end_is_on_top(tmp_path: Path) -> None:
     )
     assert first.remedy.startswith("Look at the line it is at; have")
     assert "ranks_hung" not in [one.rule for one in others]
+
+
+def test_a_hang_of_a_sharded_model_is_told_by_its_unit(tmp_path: Path) -> None:
+    """Whose name is written as it is; and there is no DDP to pass anything to."""
+    name = "blocks.2 all-gather (forward)"
+    record = write_hung_job(JOB, SyntheticHang(step=12, kind="uneven_inputs"), tmp_path)
+    message = f"{name} of step 12 has waited 31 s on rank 0 for rank 2, which ends its training"
+    (fact,) = facts_of(tmp_path).hangs
+    remedy = "give all ranks as many batches"
+    told = replace(record, unit=name, message=f"{message}; {remedy}")
+    assert Hang(told, 0, None, None, False, (0,)).sentence == message
+    (found,) = hang_findings([replace(fact, unit=name, sentence=message)], 20)
+    assert found.sentence == f"{message}."
+    assert found.remedy == "Give all ranks as many batches."
 
 
 def test_a_hang_that_went_on_is_milder_and_told_once(tmp_path: Path) -> None:

@@ -65,6 +65,15 @@ def test_an_arrival_needs_a_clock_that_is_known() -> None:
     assert part.exposed is not None
 
 
+def test_ranks_of_a_sharded_model_come_to_its_end_together() -> None:
+    """Which tells nothing of who was late before: no arrival, and no lag of it."""
+    steps = RankSteps(lambda _: OFFSET, print)
+    steps.add(batch(1, sharded=True))
+    ((_, part),), (line,) = steps.take()
+    assert (part.arrival, line.arrivals) == (None, ())
+    assert part.exposed is not None
+
+
 def test_the_plan_says_which_steps() -> None:
     """By number, so that all ranks tell of the same."""
     steps = RankSteps(lambda _: OFFSET, print)
