@@ -27,11 +27,11 @@ from ..capture.calls import NOT_YET, BucketCall, Collective, StampFailure
 from ..capture.device_events import DeviceEvent, has_events
 from ..capture.units import Known, ShardedModel, UnitInfo
 from ..records.bucket import UnitCollective
-from ..staging.driver import Steps
 from ..staging.groups import group_info
 from ..staging.synchronous import run_synchronously
 from ..tracing.state import ALARMED, RECORDING
 from .hooks import GatherHook, Gathering, Reduction, ScatterHook, divisor_of
+from .probe import Look, UnitProbe
 from .torch_groups import AllReduceHook, is_own
 
 if TYPE_CHECKING:
@@ -39,12 +39,19 @@ if TYPE_CHECKING:
 
 
 class Stamps:
-    """Begins the calls of one unit."""
+    """Begins the calls of one unit; ``probe``: of its hooks, on sampled steps."""
 
-    def __init__(self, model: ShardedModel, unit: UnitInfo, tracer: Tracer) -> None:
+    def __init__(
+        self,
+        model: ShardedModel,
+        unit: UnitInfo,
+        tracer: Tracer,
+        probe: UnitProbe | None = None,
+    ) -> None:
         self._model = model
         self.unit = unit
         self._tracer = tracer
+        self.probe = probe
         self.clock = tracer.clock
         self.pool = tracer.event_pool
 
@@ -79,15 +86,33 @@ class Stamps:
             return None
 
     def run(
-        self, name: str, steps: Steps, asked: Any, call: BucketCall | None, expected: int
-    ) -> torch.Tensor:
-        """Run a hook, stamped on ``call``; ``end`` is to follow.  Raises ``HookError``."""
+        self,
+        hook: ScatterHook | GatherHook,
+        asked: Reduction | Gathering,
+        into: torch.Tensor,
+        call: BucketCall | None,
+        look: Look | None,
+    ) -> None:
+        """Run a hook, stamped on ``call``, and ``look`` at its result.  Raises ``HookError``."""
         try:
-            return run_synchronously(name, steps, asked, call, expected)
+            steps = hook.steps(asked)  # type: ignore[arg-type]  # each is asked what it is for
+            result = run_synchronously(hook.name, steps, asked, call, into.numel())
         except BaseException:
+            if look is not None:
+                look.abandon()
             self._model.miss()
             self._model.end_step()
             raise
+        if result is not into:
+            into.copy_(result)
+        self.end(call)
+        if look is not None and call is not None:
+            try:
+                look.compare(into)
+            finally:
+                call.release()
+                if call.events is None and call.released is not None:
+                    call.exposed = call.released - call.ready
 
     def expect(self, slot: BucketSlot, ready: int, group: dist.ProcessGroup) -> None:
         """Have it known that FSDP is in a collective of its own, as in the last one of a slot."""
@@ -165,13 +190,10 @@ class TracedAllGather:
         """Gather the parameters, as FSDP asks for it."""
         call = self._stamps.begin("all_gather", input_tensor)
         if self._hook is not None and input_tensor.is_floating_point():
-            unit = self._stamps.unit.name
-            asked = Gathering(input_tensor, output_tensor, group, unit)
-            steps = self._hook.steps(asked)
-            whole = self._stamps.run(self._hook.name, steps, asked, call, output_tensor.numel())
-            if whole is not output_tensor:
-                output_tensor.copy_(whole)
-            self._stamps.end(call)
+            asked = Gathering(input_tensor, output_tensor, group, self._stamps.unit.name)
+            probe = self._stamps.probe
+            look = None if probe is None else probe.of_gather(call, asked)
+            self._stamps.run(self._hook, asked, output_tensor, call, look)
             return None
         if call is not None:
             if self._is_known:
@@ -237,10 +259,9 @@ class TracedReduceScatter:
         if self._hook is not None:
             divisor = divisor_of(op, group.size())
             asked = Reduction(input_tensor, output_tensor, group, divisor, self._stamps.unit.name)
-            steps = self._hook.steps(asked)
-            part = self._stamps.run(self._hook.name, steps, asked, call, output_tensor.numel())
-            output_tensor.copy_(part)
-            self._stamps.end(call)
+            probe = self._stamps.probe
+            look = None if probe is None else probe.of_scatter(self._hook, call, asked, op)
+            self._stamps.run(self._hook, asked, output_tensor, call, look)
             if self._over is not None:
                 self._over(output_tensor.device)
             return None

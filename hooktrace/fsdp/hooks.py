@@ -78,6 +78,10 @@ class ScatterHook:
         """Yield collectives and return this rank's part."""
         raise NotImplementedError
 
+    def residual(self, unit: str) -> torch.Tensor | None:
+        """Return what error feedback keeps of a unit's gradients on this rank, flat, if it does."""
+        return None
+
 
 class GatherHook:
     """Gathers parameters; ``steps`` returns those of the whole unit, the same on all ranks."""
@@ -127,6 +131,10 @@ class CastReduceScatter(ScatterHook):
             self._lost.keep(gradients, sent.to(gradients.dtype) * reduction.divisor, reduction.unit)
         return (yield ReduceScatter(sent, reduction.group))
 
+    def residual(self, unit: str) -> torch.Tensor | None:
+        """Return what the last cast of a unit's gradients lost, with error feedback."""
+        return None if self._lost is None else self._lost.of(unit)
+
 
 class EightBitReduceScatter(ScatterHook):
     """Sends gradients as bytes, with a scale for each ``channel`` elements, and adds in float32.
@@ -165,6 +173,10 @@ class EightBitReduceScatter(ScatterHook):
         result = torch.empty_like(reduction.part)
         decode_sum(received.view(len(parts), -1), channel, result, reduction.divisor)
         return result
+
+    def residual(self, unit: str) -> torch.Tensor | None:
+        """Return what the last bytes of a unit's gradients lost, with error feedback."""
+        return None if self._lost is None else self._lost.of(unit)
 
 
 class EightBitAllGather(GatherHook):
@@ -224,6 +236,10 @@ class _Lost:
     def __init__(self) -> None:
         self._of: dict[str, torch.Tensor] = {}
 
+    def of(self, unit: str) -> torch.Tensor | None:
+        """Return what was lost of a unit, ``None`` before its first step."""
+        return self._of.get(unit)
+
     def add_to(self, gradients: torch.Tensor, unit: str) -> None:
         """Add what was lost before."""
         lost = self._of.get(unit)
@@ -231,8 +247,8 @@ class _Lost:
             gradients.add_(lost)
 
     def keep(self, gradients: torch.Tensor, sent: torch.Tensor, unit: str) -> None:
-        """Keep what is lost now."""
-        self._of[unit] = gradients - sent
+        """Keep what is lost now; NaN and inf, of a step that is skipped, would stay for ever."""
+        self._of[unit] = (gradients - sent).nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
 
 
 def fp16_reduce_scatter(*, error_feedback: bool = False) -> ScatterHook:

@@ -10,7 +10,7 @@ asked what was set, so the groups' attributes are read and set, as those setters
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -20,6 +20,15 @@ from ..capture.units import UnitInfo
 AllReduceHook = Callable[[torch.Tensor], None]
 
 _ATTRIBUTES = ("_all_gather_comm", "_reduce_scatter_comm", "_all_reduce_hook", "fsdp_params")
+
+
+class Share(NamedTuple):
+    """What this rank has of a parameter: ``numel`` elements, then padding up to ``padded``."""
+
+    name: str
+    numel: int
+    padded: int
+    is_trained: bool
 
 
 class ParameterGroup:
@@ -65,6 +74,20 @@ class ParameterGroup:
         return bool(getattr(self._group, "all_reduce_grads", False)) and (
             self._group._all_reduce_hook is hook
         )
+
+    @property
+    def shares(self) -> list[Share]:
+        """This rank's share of each parameter, in the order in which they lie in its part."""
+        names = [name for name, _ in self.unit.parameters]
+        return [
+            Share(
+                name,
+                one.sharded_size.numel(),
+                one.padded_sharded_param_size.numel(),
+                one.sharded_param.requires_grad,
+            )
+            for name, one in zip(names, self._group.fsdp_params, strict=True)
+        ]
 
     @property
     def replicas(self) -> Any:

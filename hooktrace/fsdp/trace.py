@@ -15,11 +15,14 @@ from torch.utils.hooks import RemovableHandle
 
 from ..capture.buckets import ModelState
 from ..capture.units import ShardedModel
+from ..probes.step_sampler import StepSampler
 from ..ranks.job import current_rank
 from ..tracing.settings import default_tracer
 from ..tracing.tracer import Tracer
 from .comms import ReplicaReduction, Stamps, TracedAllGather, TracedReduceScatter
 from .hooks import GatherHook, ScatterHook
+from .probe import UnitProbe
+from .probe_plan import ProbePlan
 from .torch_groups import ParameterGroup, fsdp_module, groups_of, sharded_modules
 
 logger = logging.getLogger("hooktrace")
@@ -118,8 +121,13 @@ class TracedModel:
         state = ModelState(self.name, hooks.name, {}, current_rank(), tracer.first_step)
         self._steps = ShardedModel(state, tracer, self._is_whole)
         tracer.models.register_layout(self._steps)
+        self._plan: ProbePlan | None = None
+        if tracer.error_every and any(hooks):
+            self._plan = ProbePlan(state, [group.unit for group in groups], tracer)
+            state.sampling = StepSampler([self._plan])
         self._units = [
-            _TracedUnit(group, Stamps(self._steps, group.unit, tracer), hooks) for group in groups
+            _TracedUnit(group, self._stamps(number, group, tracer), hooks)
+            for number, group in enumerate(groups)
         ]
         self._misses = False
         self._watching = _Forward(self._steps)
@@ -140,8 +148,14 @@ class TracedModel:
         self._watching.leave()
         self._steps.miss()
         self._steps.end_step()  # before: it looks whether all units are recorded
+        if self._plan is not None:
+            self._plan.leave()
         for unit in self._units:
             unit.undo()
+
+    def _stamps(self, number: int, group: ParameterGroup, tracer: Tracer) -> Stamps:
+        probe = None if self._plan is None else UnitProbe(self._plan, number, group)
+        return Stamps(self._steps, group.unit, tracer, probe)
 
     def _is_whole(self) -> bool:
         """Return whether all units are recorded still; of the first one that is not it is said."""

@@ -35,7 +35,7 @@ class Consent:
         self._key = key
         self._size = size
         self._cleans = cleans
-        self._over: list[list[str]] = []
+        self._over: list[tuple[str, ...]] = []
 
     def given(
         self, place: str, issued: int, timeout: timedelta, is_over: Callable[[], bool]
@@ -45,15 +45,23 @@ class Consent:
         Waits for them until the ``timeout``, or until ``is_over``: one of them will not come.
         The answer is the same on all ranks.  Raises what the store raises.
         """
-        count, first, word = (f"{self._key}/{place}/{name}" for name in ("count", "first", "word"))
+        count, first, word = self._keys(place)
         same = self._first(first, str(issued)) == str(issued)
         if not same or self._store.add(count, 1) == self._size:
             answer = self._first(word, _GO if same else _STOP)
         else:
             self._wait(word, timeout, is_over)
             answer = self._first(word, _STOP)
-        self._clean([count, first, word])
+        self._clean(self._keys(place))
         return answer == _GO
+
+    def refuse(self, place: str) -> None:
+        """Let those who wait at a place go on: this rank does not come."""
+        _, _, word = self._keys(place)
+        self._first(word, _STOP)
+
+    def _keys(self, place: str) -> tuple[str, ...]:
+        return tuple(f"{self._key}/{place}/{name}" for name in ("count", "first", "word"))
 
     def _first(self, key: str, value: str) -> str:
         """Return the value that a key was given first, by any rank."""
@@ -65,7 +73,7 @@ class Consent:
             with suppress(RuntimeError):  # the word has not come in that time
                 self._store.wait([word], min(_PATIENCE, timeout))
 
-    def _clean(self, keys: list[str]) -> None:
+    def _clean(self, keys: tuple[str, ...]) -> None:
         """Let go of the keys of places that all ranks have passed: they have come to later ones."""
         self._over.append(keys)
         if len(self._over) > _KEPT:

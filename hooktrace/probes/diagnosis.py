@@ -180,9 +180,10 @@ def _missing(probed: ProbeResult, places: set[int]) -> AnomalyRecord:
 
 
 def _not_finite(probed: ProbeResult) -> Iterator[AnomalyRecord]:
-    names = [name for name, _ in probed.slot.parameters]
-    assert probed.finite is not None
-    for name, finite in zip(names, probed.finite.tolist(), strict=True):
+    names = [name for name, _ in probed.parts]
+    # Of parameters that are gathered there is none.
+    all_finite = [True] * len(names) if probed.finite is None else probed.finite.tolist()
+    for name, finite in zip(names, all_finite, strict=True):
         if not finite:
             what = f"the gradient of {name} had NaN or inf before the hook"
             yield probed.anomaly("nonfinite_gradient", what, stage="ready", parameter=name)
@@ -190,6 +191,8 @@ def _not_finite(probed: ProbeResult) -> Iterator[AnomalyRecord]:
     if probed.overflow is not None:
         part, value = probed.overflow
         of = "average" if probed.scope == "global" else "gradient"
+        if probed.slot.unit is not None:  # FSDP asks for a sum as well, or gathers parameters
+            of = "lossless result"
         what = f"the hook made NaN or inf of {names[part]}, where the {of} is {value:.6g}"
         yield probed.anomaly("nonfinite_result", what, parameter=names[part])
 

@@ -85,7 +85,7 @@ class LocalProbes(Part):
         probed = ProbeResult(slot, step, rank=0, local=True, scope="local", ready=ready)
         with random_state_kept(slot.device), torch.no_grad():
             copied = _BucketCopy(bucket)
-            steps = self._steps(_copied(state), copied)
+            steps = self._steps(copy_of_state(state), copied)
             result = run_answered(slot.model.hook, steps, copied, methodcaller("echo")).flatten()
         probed.time_ns = sink.clock()
         sums, residual = measure(result, own, lengths), residual_of(state, slot.index)
@@ -122,7 +122,7 @@ class _BucketCopy:
         return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
-def _copied(state: Any) -> Any:
+def copy_of_state(state: Any) -> Any:
     """Return a copy of a hook's state that has the same process groups."""
     if state is None or isinstance(state, dist.ProcessGroup):
         return state

@@ -41,7 +41,8 @@ class ProbeResult:
     host ns at which the hook was called; ``arrivals``: that time on each rank in rank 0's clock and
     its uncertainty, -1 where that is unknown, (ranks, 2).  ``places``: the step and bucket that
     each rank probed, (ranks, 2).  Without ``sums`` there was nothing to compare.  ``scaled``: a
-    loss scaler leaves a step out that is not finite.
+    loss scaler leaves a step out that is not finite.  ``parts``: names and elements of what was
+    compared, the bucket's parameters by default; of a unit this rank has a part of each.
 
     The tensors are those of the host, and there once ``read`` was called: on the way from a device
     they are a ``HostCopy``.
@@ -66,7 +67,14 @@ class ProbeResult:
     places: torch.Tensor | None = None
     residual_square: torch.Tensor | None = None
     scaled: bool = field(default_factory=is_loss_scaled)
+    parts: tuple[tuple[str, int], ...] = ()
     _copy: HostCopy | None = None
+
+    def __post_init__(self) -> None:
+        parameters = self.slot.parameters
+        if not self.parts:
+            names = [name for name, _ in parameters]
+            self.parts = tuple(zip(names, lengths_of(parameters), strict=True))
 
     def send(self, pool: EventPool, tensors: Mapping[str, torch.Tensor]) -> None:
         """Have the tensors, by the names that they have here, come to the host."""
@@ -90,7 +98,7 @@ class ProbeResult:
         place, value = self.first_overflow.tolist()
         if place == math.inf:
             return None
-        return part_at(int(place), lengths_of(self.slot.parameters)), value
+        return part_at(int(place), [length for _, length in self.parts]), value
 
     def named(self, place: int) -> int:
         """Return the rank in the job of a place in the group."""
@@ -152,18 +160,17 @@ def error_record(probed: ProbeResult) -> ErrorRecord | None:
     """Return the numbers of a probe; ``None`` where it failed or its call did."""
     if probed.sums is None:
         return None
-    slot, rows = probed.slot, probed.sums.tolist()
-    lengths = lengths_of(slot.parameters)
+    rows = probed.sums.tolist()
     parts = [
         (name, numbers([row], length))
-        for (name, _), length, row in zip(slot.parameters, lengths, rows, strict=True)
+        for (name, length), row in zip(probed.parts, rows, strict=True)
     ]
     worst = sorted(
         (p for p in parts if p[1].relative_l2 is not None and p[1].reference_l2),
         key=lambda p: -(p[1].relative_l2 or 0.0),
     )
     return replace(
-        numbers(rows, slot.numel),
+        numbers(rows, sum(length for _, length in probed.parts)),
         residual_l2=None if probed.residual_square is None else math.sqrt(probed.residual_square),
         scope=probed.scope,
         by_design=probed.local and probed.scope == "global",

@@ -18,7 +18,9 @@ from .operation import Future, Operation
 
 # torch 2.13 renamed these two and warns of the old names, the only ones that older versions have.
 all_gather_flat: Any = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-_reduce_scatter: Any = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+reduce_scatter_flat: Any = (
+    getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+)
 
 _SUM = dist.ReduceOp.SUM
 _IDEMPOTENT = (dist.ReduceOp.AVG, dist.ReduceOp.MIN, dist.ReduceOp.MAX)
@@ -232,7 +234,7 @@ class ReduceScatter(Operation):
             return self._parts.start()
         self._parts = None
         self._output = self.tensor.new_empty((rows // ranks, *self.tensor.shape[1:]))
-        work = _reduce_scatter(self._output, self.tensor, group=self.group, async_op=True)
+        work = reduce_scatter_flat(self._output, self.tensor, group=self.group, async_op=True)
         return work.get_future()
 
     def result(self, future: Future) -> torch.Tensor:

@@ -1,0 +1,163 @@
+"""Which units of a sharded model are probed when, and whether all ranks of a group are there.
+
+    takes(unit) --> prepare(group) --> the hook --> all_are_here(place)? --> the reference
+                                                       |
+    the job's store: "I am there, and have issued so many collectives"; why some rank has ended
+
+The reference is a collective that training knows nothing of: every rank of the group issues it, or
+none.  So nothing is left to counting steps (``probes/consent.py``).  A rank that does not come,
+since its tracer is paused or closed, or something of it raised, says so; then the probes end on
+all ranks, with one warning that says why.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+
+from ..capture.buckets import ModelState
+from ..capture.units import UnitInfo
+from ..probes.consent import Consent
+from ..probes.device_group import trouble_with
+from ..probes.identity import alike
+from ..probes.schedule import OFF
+from ..probes.step_sampler import CallStart, Part, Sink
+from ..ranks.job import current_rank, job_store, rendezvous_store, restart_count
+from ..records import Scope
+from ..staging.groups import collectives_issued, group_timeout
+
+logger = logging.getLogger("hooktrace")
+
+_TIMEOUT = timedelta(seconds=10)
+"""For which ranks wait for one that does not say that it is there; at most a quarter of the process
+group's own."""
+
+_WHY = "why"
+"""The key of why the probes have ended on some rank."""
+
+
+class Probed(Sink, Protocol):
+    """What probes of a sharded model need of a tracer."""
+
+    error_every: int
+    error_all_buckets: bool
+    error: Scope
+
+
+class ProbePlan(Part):
+    """What is probed of one sharded model; ``units``: all of it.
+
+    From step ``error_every`` on each such one: a unit in turn, or all of them.
+    """
+
+    next_step = OFF
+
+    def __init__(self, model: ModelState, units: Sequence[UnitInfo], tracer: Probed) -> None:
+        self.model = model
+        self.scope: Scope = tracer.error
+        self.sink: Sink = tracer
+        self._every, self._all = tracer.error_every, tracer.error_all_buckets
+        self._units = len(units)
+        self._over = False
+        options = (self._every, self._all, self.scope, model.first_step)
+        known = zlib.crc32(repr((model.hook, list(units), options)).encode())
+        key = f"hooktrace/units/{restart_count()}/{known:08x}"
+        # Models that are alike in all this are known by their order.
+        self._key = f"{key}/{alike.number(key)}"
+        self._store: Any = None
+        self._consents: dict[str, Consent] = {}
+
+    def enter(self, start: CallStart, sink: Sink) -> None:
+        """Do nothing: a unit's calls come to its ``UnitProbe``."""
+
+    def takes(self, unit: int) -> bool:
+        """Return whether a unit's calls are probed in the step under way."""
+        step, every = self.model.step, self._every
+        if self._over or not every or step <= self.model.first_step or step % every:
+            return False
+        return self._all or step // every % self._units == unit
+
+    def prepare(self, group: dist.ProcessGroup, device: torch.device) -> None:
+        """Make what the ranks of a group agree by.
+
+        Raises ``RuntimeError`` where no reference can go over the group, and what torch raises.
+        """
+        trouble = None if device.type == "cpu" else trouble_with(group, device)
+        if trouble is not None:
+            raise RuntimeError(trouble)
+        collectives_issued(group, device)
+        self._consent(group)
+
+    def all_are_here(self, unit: int, group: dist.ProcessGroup, device: torch.device) -> bool:
+        """Return whether to issue a unit's reference; after ``prepare``.
+
+        Raises what the store raises: this rank cannot know then what the others do, and training
+        must not go on with collectives that may be paired wrongly.
+        """
+        if self._over:
+            return False
+        place, issued = f"{self.model.step}/{unit}", collectives_issued(group, device)
+        timeout = min(_TIMEOUT, group_timeout(group) / 4)
+        if self._consent(group).given(place, issued, timeout, self._has_ended):
+            return True
+        self.end(
+            f"not all ranks came to the same place of step {self.model.step} within "
+            f"{timeout.total_seconds():g} s; trace the same steps on all of them, with the same "
+            "error_every"
+        )
+        return False
+
+    def refuse(self, unit: int, group: dist.ProcessGroup, why: str) -> None:
+        """End the probes at a unit's reference, to which this rank does not come."""
+        self.end(why)
+        with suppress(Exception):  # of the store: the others wait until their timeout
+            self._consent(group).refuse(f"{self.model.step}/{unit}")
+
+    def end(self, why: str) -> None:
+        """Probe no more, and warn; of the job's first rank that has ended them it is said why."""
+        if self._over:
+            return
+        self._over = True
+        with suppress(Exception):  # of the store: the others wait until their timeout
+            why = bytes(self._connection().compare_set(_WHY, "", why)).decode()
+        what = "local" if self.scope == "local" else "compression"
+        logger.warning(
+            "%s error of %s is no longer measured: %s; training goes on", what, self.model.name, why
+        )
+
+    def leave(self) -> None:
+        """Probe no more, and let the other ranks know before their next probe."""
+        if not self._over:
+            self._over = True
+            # Said and not asked, since the store may be what hangs: a set key is not waited for.
+            with suppress(Exception):
+                job_store(self._key).set(_WHY, f"rank {current_rank()} has closed its tracer")
+
+    def begin_in_child(self) -> None:
+        """Probe no more: the store's connection is the parent's."""
+        self._over, self._store = True, None
+        self._consents.clear()
+
+    def _has_ended(self) -> bool:
+        return bool(self._connection().check([_WHY]))
+
+    def _consent(self, group: dist.ProcessGroup) -> Consent:
+        name = "-".join(map(str, dist.get_process_group_ranks(group)))
+        if name not in self._consents:
+            cleans = group.rank() == 0
+            self._consents[name] = Consent(
+                self._connection(), f"at/{name}", group.size(), cleans=cleans
+            )
+        return self._consents[name]
+
+    def _connection(self) -> Any:
+        if self._store is None:
+            self._store = rendezvous_store(self._key)
+        return self._store
