@@ -267,6 +267,12 @@ class ShardedModel:
         slot = state.slots[index] = BucketSlot(state, flat, index, (), unit)
         return slot
 
+    def leave(self) -> None:
+        """End the step under way, which is not over: nobody records the rest of it."""
+        if self._under_way:
+            self._lacks = True
+            self.end_step()
+
     def end_pass(self, task: int, *, failed: bool) -> None:
         """Take note that a backward pass is over; the step is, if gradients were reduced in it."""
         if task in self._passes:

@@ -85,6 +85,11 @@ class Stamps:
             tracer.push(StampFailure.of(error))
             return None
 
+    def pass_over(self, collective: UnitCollective) -> None:
+        """Count a call that is not recorded."""
+        if self._model.takes(self.unit, collective):
+            self._model.miss()
+
     def run(
         self,
         hook: ScatterHook | GatherHook,
@@ -131,8 +136,7 @@ class Stamps:
 
     def leave(self) -> None:
         """End the step under way: the unit is not recorded from here any more."""
-        self._model.miss()
-        self._model.end_step()
+        self._model.leave()
 
     def fail(self, call: BucketCall | None, stage: str, error: BaseException) -> None:
         """Take note that a collective raised: the step ends here, for whatever caught it."""
@@ -169,6 +173,11 @@ class TracedAllGather:
         self._hook = hook
         self._is_known = is_own(inner)
         self._plain = Plain("all_gather")
+
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """What ``inner`` is: FSDP's setters go by that, and set another one only in its place."""
+        return type(self.inner)
 
     def leave(self) -> None:
         """Take note that the unit is traced from here no more."""
@@ -238,6 +247,11 @@ class TracedReduceScatter:
         self._plain = Plain("reduce_scatter")
         self._over = over
 
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
+        """What ``inner`` is: FSDP's setters go by that, and set another one only in its place."""
+        return type(self.inner)
+
     def allocate(
         self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device
     ) -> torch.Tensor:
@@ -276,7 +290,7 @@ class TracedReduceScatter:
                 input_tensor=input_tensor,
                 group=group,
                 op=op,
-                async_op=async_op,
+                **({"async_op": True} if async_op else {}),  # FSDP itself does not pass it
             )
         except BaseException as error:
             self._stamps.fail(call, "wire" if self._is_known else "hook", error)
@@ -289,11 +303,14 @@ class TracedReduceScatter:
 
 
 class ReplicaReduction:
-    """The all-reduce over replicas, which FSDP runs itself: seen from both of its sides.
+    """What is called with a unit's reduced gradients: tells of FSDP's own all-reduce over replicas.
 
-    It begins when the unit's reduce-scatter is over, and has ended when FSDP calls the hook that
-    this is; what is between them is at most a few additions more.  Over one rank there is no
-    reduce-scatter: it then begins where FSDP has the memory for it, and a copy is between them.
+    ``theirs``: the hook that was there before, which is recorded as one call, whatever it does.
+    ``group``: of the replicas; ``None``: there are none.  FSDP runs that all-reduce itself, and it
+    is seen from both of its sides: it begins when the unit's reduce-scatter is over, and has ended
+    when FSDP calls the hook that this is; what is between them is at most a few additions more.
+    Over one rank there is no reduce-scatter: it then begins where FSDP has the memory for it, and a
+    copy is between them.
     ``is_due``: whether FSDP will reduce now, and call this then.
     """
 
@@ -335,8 +352,17 @@ class ReplicaReduction:
 
     def __call__(self, reduced: torch.Tensor) -> None:
         """Record the all-reduce, and call the hook that was there before."""
+        if self._group is not None:
+            self._record(reduced)
+        if self.theirs is not None:
+            self._call_theirs(self.theirs, reduced)
+
+    def _record(self, reduced: torch.Tensor) -> None:
         (began, self._began), (event, self._event) = (self._began, None), (self._event, None)
-        call = self._stamps.begin("all_reduce", reduced, began) if began is not None else None
+        if began is None:
+            self._stamps.pass_over("all_reduce")
+            return
+        call = self._stamps.begin("all_reduce", reduced, began)
         if call is not None:
             if event is not None and call.events:
                 # This stream has the all-reduce before it: it was not ready just now, but then.
@@ -345,8 +371,18 @@ class ReplicaReduction:
             self._plain.begins(call, self._group)
             call.over()
             self._slot = call.slot
-        if self.theirs is not None:
-            self.theirs(reduced)
+
+    def _call_theirs(self, theirs: AllReduceHook, reduced: torch.Tensor) -> None:
+        call = self._stamps.begin("all_reduce", reduced)
+        if call is not None:
+            call.staged = False
+        try:
+            theirs(reduced)
+        except BaseException as error:
+            self._stamps.fail(call, "hook", error)
+            raise
+        if call is not None:
+            call.over()
 
 
 class TracedWork(dist.distributed_c10d.Work):

@@ -116,6 +116,9 @@ class TracedModel:
         hooks: Hooks,
     ) -> None:
         for group in groups:
+            if isinstance(group.all_gather, TracedAllGather):
+                group.all_gather.leave()
+        for group in groups:
             _untrace(group)
         self.name = tracer.models.name(name)
         state = ModelState(self.name, hooks.name, {}, current_rank(), tracer.first_step)
@@ -146,12 +149,12 @@ class TracedModel:
     def remove(self) -> None:
         """Give the model back the collectives that it had before; the step under way ends here."""
         self._watching.leave()
-        self._steps.miss()
-        self._steps.end_step()  # before: it looks whether all units are recorded
+        self._steps.leave()  # before: it looks whether all units are recorded
         if self._plan is not None:
             self._plan.leave()
         for unit in self._units:
             unit.undo()
+        self._units = []
 
     def _stamps(self, number: int, group: ParameterGroup, tracer: Tracer) -> Stamps:
         probe = None if self._plan is None else UnitProbe(self._plan, number, group)
@@ -159,8 +162,10 @@ class TracedModel:
 
     def _is_whole(self) -> bool:
         """Return whether all units are recorded still; of the first one that is not it is said."""
+        if all(unit.is_anothers for unit in self._units):
+            self._units = []  # of a later trace of the whole model
         lost = [unit for unit in self._units if not unit.in_place]
-        if lost and not self._misses and not lost[0].is_anothers:
+        if lost and not self._misses:
             logger.warning(
                 "the collectives of %s in %s were set anew after hooktrace.fsdp.trace, so its "
                 "steps are not complete from now on; set them before, or trace the model again",
@@ -195,11 +200,12 @@ class _TracedUnit:
         self.name = group.unit.name
         self._reduction: ReplicaReduction | None = None
         over = None
-        if group.replicas is not None:
+        if group.replicas is not None or group.all_reduce_hook is not None:
             self._reduction = ReplicaReduction(
                 group.all_reduce_hook, stamps, group.replicas, group.will_call
             )
-            group.all_reduce_hook, over = self._reduction, self._reduction.begins
+            group.all_reduce_hook = self._reduction
+            over = None if group.replicas is None else self._reduction.begins
         self._gather = TracedAllGather(group.all_gather, stamps, hooks.all_gather)
         self._scatter = TracedReduceScatter(
             group.reduce_scatter, stamps, over, hooks.reduce_scatter
@@ -209,17 +215,18 @@ class _TracedUnit:
     @property
     def in_place(self) -> bool:
         """Whether all of it is still what the group communicates with."""
-        group, reduction = self._group, self._reduction
+        group = self._group
         return (
             group.all_gather is self._gather
             and group.reduce_scatter is self._scatter
-            and (reduction is None or group.all_reduce_hook is reduction)
+            and group.all_reduce_hook is self._reduction
         )
 
     @property
     def is_anothers(self) -> bool:
         """Whether the group was traced again, which takes it from here."""
-        return not self.in_place and isinstance(self._group.all_gather, TracedAllGather)
+        now = self._group.all_gather
+        return now is not self._gather and isinstance(now, TracedAllGather)
 
     def undo(self) -> None:
         """Give the group back what it had, but for what somebody else has set since."""
@@ -235,7 +242,6 @@ class _TracedUnit:
 def _untrace(group: ParameterGroup) -> None:
     """Give a group back what it had before any tracing."""
     if isinstance(group.all_gather, TracedAllGather):
-        group.all_gather.leave()
         group.all_gather = group.all_gather.inner
     if isinstance(group.reduce_scatter, TracedReduceScatter):
         group.reduce_scatter = group.reduce_scatter.inner

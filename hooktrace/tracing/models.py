@@ -8,6 +8,7 @@ import weakref
 from typing import Protocol
 
 from ..capture.buckets import ModelState
+from ..capture.units import ShardedModel
 from ..records.last_used import LastUsed
 
 
@@ -74,6 +75,13 @@ class TracedModels:
         for model in self.all():
             if model.sampling is not None:
                 model.sampling.leave()
+
+    def end_steps(self) -> None:
+        """End the steps of sharded models that are under way."""
+        with self._lock:
+            sharded = [one for one in self._layouts if isinstance(one, ShardedModel)]
+        for model in sharded:
+            model.leave()
 
     def begin_in_child(self) -> None:
         """Identify every bucket anew in a forked child, which speaks to no other rank."""

@@ -262,6 +262,7 @@ class Tracer(Queries, InJob):
             first, self.state = self.state is not State.CLOSED, State.CLOSED
         open_tracers.discard(self)
         if first:
+            self.models.end_steps()
             self.models.leave_sampling()
             if self._leave_channel is not None:
                 self._leave_channel(self)
