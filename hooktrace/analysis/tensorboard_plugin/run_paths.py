@@ -61,7 +61,7 @@ class RunPaths:
             ],
             "parts": [
                 [p.text, p.ns]
-                for p in parts(sums_of(found.segments), self._paths.names)[:_MOST_ROWS]
+                for p in parts(sums_of(found.segments), self._paths.units)[:_MOST_ROWS]
             ],
         }
 
@@ -77,7 +77,7 @@ class RunPaths:
             "why_unknown": found.why_unknown,
             "length": found.length_ns // max(1, found.steps),
             "parts": [
-                [p.text, p.ns // found.steps] for p in parts(found.ns, found.names)[:_MOST_ROWS]
+                [p.text, p.ns // found.steps] for p in parts(found.ns, found.units)[:_MOST_ROWS]
             ],
             "waiting": waiting(scene),
         }

@@ -51,10 +51,8 @@ def kind_words(unit: Unit) -> str:
     """Return what a collective does, in words."""
     again = f", call {unit.turn + 1} of the step" if unit.turn else ""
     if unit.collective == "all_gather":
-        return f"all-gather of parameters, in the {unit.phase} pass{again}"
-    if unit.collective == "reduce_scatter":
-        return f"reduce-scatter of gradients{again}"
-    return f"all-reduce of gradients over the replicas{again}"
+        return f"all-gather, {unit.phase} pass{again}"
+    return f"reduce-scatter{again}" if unit.collective == "reduce_scatter" else f"all-reduce{again}"
 
 
 def index_of(track: RankTrack, rows: Ints, units: list[Unit]) -> Ints:

@@ -25,11 +25,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from ...records import Unit
 from ...records.units import named_ranks
 from .arrivals import last_rank
 from .columns import UNKNOWN, Ints
 from .merge import Timeline
-from .step_calls import Call, CallStage, StepCalls, StepTimes, unit_names
+from .step_calls import Call, CallStage, StepCalls, StepTimes, units_by_bucket
 from .waits import Waits, waits
 
 Kind = Literal["compute", "compress", "queue", "transfer", "decompress", "other"]
@@ -89,8 +90,8 @@ class CriticalPaths:
         self._timeline = timeline
         self._waits = waits(timeline, model) if found is None else found
         self._calls = StepCalls(timeline, model)
-        self.names = unit_names(timeline, model)
-        """Of a sharded model what each bucket is called."""
+        self.units = units_by_bucket(timeline, model)
+        """Of a sharded model what each bucket is."""
         self.why_unknown = self._why_unknown()
         """Why there is no path of any step; ``None`` where there may be."""
 
@@ -103,7 +104,7 @@ class CriticalPaths:
         if why is not None:
             return CriticalPath(step, 0, 0, (), why)
         start, end = self._start(step, times), max(one.done for one in times)
-        ranks = _Ranks([track.rank for track in self._timeline.tracks], self.names)
+        ranks = _Ranks([track.rank for track in self._timeline.tracks], self.units)
         walk = _Walk(ranks, self._waits, partial(self._calls.of, step=step), start)
         try:
             segments = tuple(reversed(list(walk.back(times))))
@@ -126,17 +127,17 @@ class CriticalPaths:
 
 
 class _Ranks(NamedTuple):
-    """Numbers of the ranks, by row, and names of a sharded model's collectives, by bucket."""
+    """Numbers of the ranks, by row, and a sharded model's units, by bucket."""
 
     numbers: list[int]
-    names: dict[int, str]
+    units: dict[int, Unit]
 
 
 class _Walk:
     """One step, from its end towards ``start``; segments come last first."""
 
     def __init__(self, ranks: _Ranks, found: Waits, calls: _CallsOf, start: int) -> None:
-        self._ranks, self._names = ranks
+        self._ranks, self._units = ranks
         self._waits, self._of, self._start = found, lru_cache(None)(calls), start
 
     def back(self, times: list[StepTimes]) -> Iterator[Segment]:
@@ -200,7 +201,8 @@ class _Walk:
         return self._calls[call.bucket]
 
     def _called(self, call: Call) -> str:
-        return self._names.get(call.bucket, f"the collective of bucket {call.bucket}")
+        unit = self._units.get(call.bucket)
+        return f"the collective of bucket {call.bucket}" if unit is None else str(unit)
 
     def _last_to_begin(self, call: Call, stage: CallStage) -> tuple[int, int]:
         """Return the row of the rank that began a collective last, and when; of several, of one."""

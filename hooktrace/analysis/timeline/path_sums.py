@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...records import Unit
 from ...records.units import listed, ms, percent
 from .columns import UNKNOWN, Ints
 from .critical_path import CriticalPaths, Kind, Segment
@@ -37,7 +38,7 @@ class PathSums:
     """Paths of ``steps`` steps, a sample of the ``of`` that count; ns of all of them together.
 
     ``ns``: by kind, rank and bucket.  ``why_unknown``: a clause, where no step has a path.
-    ``names``: of a sharded model what its buckets are called.
+    ``units``: of a sharded model what its buckets are.
     """
 
     steps: int
@@ -45,7 +46,7 @@ class PathSums:
     length_ns: int
     ns: Counter[tuple[Kind, int, int]]
     why_unknown: str | None
-    names: Mapping[int, str] = field(default_factory=dict)
+    units: Mapping[int, Unit] = field(default_factory=dict)
 
 
 def sums_of(segments: Iterable[Segment]) -> Counter[tuple[Kind, int, int]]:
@@ -73,7 +74,7 @@ def critical_path_sums(
     why = paths.why_unknown or next((path.why_unknown for path in every), "no step counts")
     sums = sums_of(one for path in known for one in path.segments)
     length = sum(path.end - path.start for path in known)
-    return PathSums(len(known), len(steps), length, sums, None if known else why, paths.names)
+    return PathSums(len(known), len(steps), length, sums, None if known else why, paths.units)
 
 
 def _counted(timeline: Timeline, model: str) -> Ints:
@@ -86,13 +87,16 @@ def _counted(timeline: Timeline, model: str) -> Ints:
 
 
 class PathPart(NamedTuple):
-    """What of paths is of one kind, and of one rank where that matters; ``ns`` of all of them."""
+    """What of paths is of one kind, and of one rank where that matters; ``ns`` of all of them.
+
+    ``units``: of a sharded model what ``buckets`` are, whose collectives are of one kind.
+    """
 
     kind: Kind
     rank: int
     buckets: tuple[int, ...]
     ns: int
-    names: Mapping[int, str]
+    units: tuple[Unit, ...]
 
     @property
     def text(self) -> str:
@@ -103,28 +107,33 @@ class PathPart(NamedTuple):
 
     @property
     def _of(self) -> str:
-        if not self.names:
+        if not self.units:
             return _buckets(self.buckets)
-        called = [self.names.get(bucket, "an unknown unit") for bucket in self.buckets]
-        more = len(called) - _MOST_NAMES
-        return ", ".join(called[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+        names = list(dict.fromkeys(unit.name for unit in self.units))
+        more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+        return f"{_what(self.units[0])} of {', '.join(names[:_MOST_NAMES])}{more}"
 
 
 def parts(
-    sums: Counter[tuple[Kind, int, int]], names: Mapping[int, str] = MappingProxyType({})
+    sums: Counter[tuple[Kind, int, int]], units: Mapping[int, Unit] = MappingProxyType({})
 ) -> list[PathPart]:
     """Return the parts, the largest first; of their buckets those that matter.
 
-    ``names``: of a sharded model what its buckets are called.
+    ``units``: of a sharded model what its buckets are; each kind of collective is a part.
     """
-    grouped: dict[tuple[Kind, int], Counter[int]] = {}
+    grouped: dict[tuple[Kind, int, str], Counter[int]] = {}
     for (kind, rank, bucket), ns in sums.items():
-        of = kind, rank if kind in _OF_RANK else UNKNOWN
+        what = _what(units[bucket]) if bucket in units and kind in _BY_BUCKET else ""
+        of = kind, rank if kind in _OF_RANK else UNKNOWN, what
         grouped.setdefault(of, Counter())[bucket] += ns
     found = [
-        PathPart(kind, rank, _largest(by_bucket), by_bucket.total(), names)
-        for (kind, rank), by_bucket in grouped.items()
-    ]
+        PathPart(
+            kind, rank, largest, by_bucket.total(),
+            tuple(units[bucket] for bucket in largest if bucket in units),
+        )
+        for (kind, rank, _), by_bucket in grouped.items()
+        for largest in (_largest(by_bucket),)
+    ]  # fmt: skip
     return sorted(found, key=lambda part: -part.ns)
 
 
@@ -132,11 +141,16 @@ def sentence(found: PathSums, *, most: int = 4) -> str:
     """Return what a usual step's path consists of, at most ``most`` parts; or why none is known."""
     if found.why_unknown is not None:
         return f"the critical path is not known: {found.why_unknown}"
-    every = [p for p in parts(found.ns, found.names) if p.ns >= _LEAST_SHARE * found.length_ns]
+    every = [p for p in parts(found.ns, found.units) if p.ns >= _LEAST_SHARE * found.length_ns]
     told = [f"{ms(part.ns / found.steps)} {part.text}" for part in every[:most]]
     left = 1 - sum(part.ns for part in every[:most]) / max(1, found.length_ns)
     rest = [f"the rest ({percent(left)}) elsewhere"] if left >= 0.01 else []
     return f"of {ms(found.length_ns / found.steps)}: " + ", ".join([*told, *rest])
+
+
+def _what(unit: Unit) -> str:
+    phase = f" ({unit.phase})" if unit.collective == "all_gather" else ""
+    return unit.collective.replace("_", "-") + phase
 
 
 def _largest(by_bucket: Counter[int]) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...records import Unit
 from .columns import STAGE_NAMES, UNKNOWN, BucketColumns, Ints, RankTrack
 from .merge import RankClock, Timeline
 
@@ -136,14 +137,16 @@ def _awaited(columns: BucketColumns, rows: Ints) -> list[bool | None]:
     return [None if why else awaited for awaited, why in pairs]
 
 
-def unit_names(timeline: Timeline, model: str) -> dict[int, str]:
-    """Return what a sharded model's collectives are called, by bucket; of buckets nothing."""
-    found: dict[int, str] = {}
+def units_by_bucket(timeline: Timeline, model: str) -> dict[int, Unit]:
+    """Return what a sharded model's collectives are, by bucket; of DDP's buckets nothing."""
+    found: dict[int, Unit] = {}
     for track in timeline.tracks:
         rows = np.flatnonzero(track.is_of(track.buckets, model) & track.buckets.having("sharded"))
         buckets, at = np.unique(track.buckets.bucket[rows], return_index=True)
         for bucket, row in zip(buckets.tolist(), rows[at].tolist(), strict=True):
-            found.setdefault(bucket, str(track.facts[int(track.buckets.facts[row])].unit))
+            unit = track.facts[int(track.buckets.facts[row])].unit
+            if unit is not None:
+                found.setdefault(bucket, unit)
     return found
 
 

@@ -135,7 +135,7 @@ def test_a_collective_says_its_unit_kind_and_exposed_time(hybrid: Scene) -> None
     detail = bucket_detail(hybrid, 1, row_of(hybrid, 1, 2, 1))
     assert detail["title"] == "blocks.0 all-gather (forward), step 2, rank 1"
     assert ["unit", "blocks.0"] in detail["what"]
-    assert ["kind", "all-gather of parameters, in the forward pass"] in detail["what"]
+    assert ["kind", "all-gather, forward pass"] in detail["what"]
     assert dict(detail["times"]) == {
         "begun to done": "1.000 ms", "exposed": "1.000 ms",
         "begun at": dict(detail["times"])["begun at"],
@@ -154,11 +154,11 @@ def test_a_collective_says_its_unit_kind_and_exposed_time(hybrid: Scene) -> None
     ("unit", "words"),
     [
         (Unit(name="a", collective="all_gather", phase="backward", turn=1),
-         "all-gather of parameters, in the backward pass, call 2 of the step"),
+         "all-gather, backward pass, call 2 of the step"),
         (Unit(name="a", collective="reduce_scatter", phase="backward"),
-         "reduce-scatter of gradients"),
+         "reduce-scatter"),
         (Unit(name="a", collective="all_reduce", phase="backward"),
-         "all-reduce of gradients over the replicas"),
+         "all-reduce"),
     ],
 )  # fmt: skip
 def test_kinds_in_words(unit: Unit, words: str) -> None:

@@ -207,8 +207,8 @@ def test_of_a_sharded_step_every_unit_is_on_the_path(tmp_path: Path) -> None:
         path.end - path.start - sum(moved)
     )
     said = sentence(critical_path_sums(timeline, job.model))
-    assert "7.00 ms transfer of <root> all-gather (forward), a all-gather (forward), " in said
-    assert said.endswith("a all-gather (backward) and 2 more")
+    assert "4.00 ms transfer of reduce-scatter of a, <root>" in said
+    assert "2.00 ms transfer of all-gather (forward) of <root>, a" in said
 
 
 def test_a_sharded_step_of_unknown_waits_has_no_path(tmp_path: Path) -> None:

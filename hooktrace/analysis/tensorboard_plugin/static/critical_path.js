@@ -118,7 +118,9 @@ export class CriticalPath {
     this.tell("path-run", why === null
       ? [element("p", {}, `On average ${formatTime(length)} a step, of ${many}:`), ...bars(parts, length)]
       : [element("p", {}, `There is none: ${why}.`)]);
-    this.tell("waiting", waiting.map(([label, value]) => row(label, value)));
+    // A reason is a sentence, and no number beside a label.
+    this.tell("waiting", waiting.map(([label, value]) => (label === "not known"
+      ? element("p", {}, `${label}: ${value}`) : row(label, value))));
   }
 
   draw(canvas, counts) {
