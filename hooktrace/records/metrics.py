@@ -92,7 +92,7 @@ STEPS = Metric(
 )
 WARMUP_STEPS = Metric(
     "hooktrace_warmup_steps", "hooktrace.warmup.steps", "{step}", "counter",
-    "Steps before DDP settled its buckets; they stay out of all timings.", _MODEL,
+    "Steps before DDP settled its buckets, or a sharded model's first; in no timings.", _MODEL,
 )
 SHADOW_STEPS = Metric(
     "hooktrace_shadow_steps", "hooktrace.shadow.steps", "{step}", "counter",
