@@ -94,11 +94,11 @@ def late_ranks(rank: int) -> dict[str, Any]:
     with Tracer([exporter], error_every=1, error_all_buckets=True) as tracer:
         hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
         first, end = 0, time.monotonic() + KNOWN_S
-        while first < 20 or not _all_know(tracer):
+        while first < 20 or not all_know(tracer):
             step_of(ddp)
             first += 1
             assert time.monotonic() < end, "the clocks are not known"
-        late_s = max(LATE_S, 8 * _uncertainty_s(tracer))
+        late_s = max(LATE_S, 8 * uncertainty_s(tracer))
         places = Places(Path(directory[0]), rank)
         for step in range(LAYER.stop):
             if step in FORWARD:
@@ -167,7 +167,7 @@ def late_in_a_layer(
         step_of(ddp, {0: lambda: places.reach(done)})
 
 
-def _uncertainty_s(tracer: Tracer) -> float:
+def uncertainty_s(tracer: Tracer) -> float:
     """Return what the clock that is known worst may be off by."""
     known = tracer.clock_offset(time.perf_counter_ns())
     assert known is not None
@@ -176,7 +176,7 @@ def _uncertainty_s(tracer: Tracer) -> float:
     return worst.item() / 1e9
 
 
-def _all_know(tracer: Tracer) -> bool:
+def all_know(tracer: Tracer) -> bool:
     """Return whether every rank knows its clock."""
     known = torch.tensor([tracer.clock_offset(time.perf_counter_ns()) is not None])
     dist.all_reduce(known, op=dist.ReduceOp.MIN)

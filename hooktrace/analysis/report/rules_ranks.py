@@ -68,11 +68,12 @@ def _units_wait(model: ModelFacts) -> Iterator[Finding]:
     if model.is_order_known:
         who = "no rank is last often enough, and by more than the clocks may be off, to be named"
     most = max(model.buckets, key=lambda b: b.wait_ns or 0.0)
+    mostly = (most.wait_ns or 0.0) > model.wait_ns / 2
     yield Finding(
         sentence=f"Ranks wait for each other: in the collectives of a step {ms(model.wait_ns)} go "
         "by until the last rank is in them too.",
         gain_ns=gain,
-        evidence=(f"most of it at {most.title}, {ms(most.wait_ns)}", who),
+        evidence=(*([f"most of it at {most.title}, {ms(most.wait_ns)}"] if mostly else []), who),
         remedy="See in the merged trace who comes last, collective by collective.",
     )
 

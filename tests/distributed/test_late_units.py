@@ -1,0 +1,61 @@
+"""The late rank of a sharded model on real gloo ranks, as the report tells it from their files."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hooktrace.analysis.report.facts import LateRank
+from tests.analysis.report.jobs import facts_of
+from tests.distributed import sharded_skew_scenarios
+from tests.distributed.harness import Ranks
+from tests.distributed.sharded_skew_scenarios import LATE
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def seen(four: Ranks) -> Iterator[dict[str, tuple[str, int]]]:
+    """Where the files of each run are, and how late the rank was in it."""
+    found: list[Any] = four.run(sharded_skew_scenarios.late_ranks)
+    yield found[0]
+    for directory, _ in found[0].values():
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def late_in(seen: dict[str, tuple[str, int]], run: str) -> list[tuple[LateRank, str, str]]:
+    """Return who is late in a run by half of what the late rank is, where, and after what."""
+    directory, late_ns = seen[run]
+    facts = facts_of(Path(directory))
+    names = {bucket.bucket: str(bucket.unit) for bucket in facts.buckets}
+    return [
+        (late, names[late.bucket], names[late.since])
+        for late in facts.late
+        if late.margin_ns > late_ns / 2
+    ]
+
+
+@pytest.mark.parametrize(
+    ("run", "bucket", "since"),
+    [
+        ("in_forward", "blocks.2 all-gather (forward)", "blocks.1 all-gather (forward)"),
+        ("in_backward", "blocks.1 reduce-scatter (backward)", "blocks.0 all-gather (backward)"),
+    ],
+)
+def test_who_is_late_between_two_units(
+    seen: dict[str, tuple[str, int]], run: str, bucket: str, since: str
+) -> None:
+    """One rank, at the collective that comes next, and all others wait for it there."""
+    ((late, at, after),) = late_in(seen, run)
+    assert (late.rank, at, after) == (LATE, bucket, since)
+    assert late.waiting == (0, 2, 3)
+    assert late.uncertainty_ns < seen[run][1]
+
+
+def test_nobody_is_late_by_what_a_busy_machine_adds(seen: dict[str, tuple[str, int]]) -> None:
+    """Of the same model, trained by ranks that do the same."""
+    assert late_in(seen, "nowhere") == []
