@@ -72,6 +72,12 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     phase: Literal["forward", "backward"]
     turn: Count = 0
 
+    @property
+    def kind(self) -> str:
+        """What the collective is called: of all-gathers there are two, in forward and backward."""
+        name = self.collective.replace("_", "-")
+        return f"{name} ({self.phase})" if self.collective == "all_gather" else name
+
     def __str__(self) -> str:
         again = f" #{self.turn + 1}" if self.turn else ""
         return f"{self.name} {self.collective.replace('_', '-')} ({self.phase}){again}"

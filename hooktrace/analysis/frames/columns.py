@@ -28,7 +28,12 @@ _WHOSE = (
     Column("generation", "int64", "DDP's bucket layout; 0 is the one before the first step's end"),
 )
 _BYTES = (
-    Column("gradient_bytes", "Int64", "bytes of gradients"),
+    Column(
+        "gradient_bytes",
+        "Int64",
+        "bytes of gradients; of a unit what the rank gave to its collective, of a gather "
+        "parameters",
+    ),
     Column("wire_bytes", "Int64", "bytes that the rank sent"),
     Column("bus_bytes", "Int64", "those bytes times the bus factor of nccl-tests"),
 )
@@ -53,12 +58,18 @@ STEPS = (
     Column("done_ns", "Int64", "when all results were there"),
     _UNSURE,
     Column("period_ns", "Int64", "from the step's first bucket to the next step's"),
-    Column("exposed_ns", "Int64", "communication after the last gradient, not hidden by backward"),
+    Column(
+        "exposed_ns",
+        "Int64",
+        "communication after the last gradient, not hidden by backward; of a sharded model what "
+        "training waited for all units",
+    ),
     Column("busy_ns", "Int64", "time with at least one bucket under way"),
     Column("wire_busy_ns", "Int64", "time with at least one collective on the wire"),
     *_BYTES,
     Column("bucket_count", "int64", "buckets of the step"),
     *_KINDS,
+    Column("sharded", "bool", "whether the model is under FSDP2: units have the rows of buckets"),
     Column("complete", "bool", "whether all its buckets ended"),
     Column("counts", "bool", "whether its times enter the report's statistics"),
 )
@@ -67,6 +78,11 @@ BUCKETS = (
     *_WHOSE,
     Column("bucket", "int64", "index in its generation, in the order of the gradients"),
     Column("is_last", "bool", "whether its gradients come last"),
+    Column("unit", "string", "of a sharded model the unit that is communicated; NA of a bucket"),
+    Column("collective", "string", "what is done with the unit: all_gather, reduce_scatter, ..."),
+    Column("phase", "string", "forward or backward; of a unit"),
+    Column("turn", "Int64", "the how-manieth such call of the step, from 0; of a unit"),
+    Column("exposed_ns", "Int64", "how long training waited for the unit's collective"),
     Column("dtype", "category", "torch's name of the gradients' type"),
     Column("time", WALL, "wall-clock time of called_ns"),
     Column("called_ns", "Int64", "when DDP called the hook, on the host"),

@@ -141,6 +141,7 @@ def _steps(own: _Rank) -> Table:
         **_known({**durations, "wire_busy_ns": steps.wire_busy, **sizes}),
         "bucket_count": Values(steps.bucket_count.astype(np.int64)),
         **{flag: Values(steps.having(flag)) for flag in ("warmup", "shadow", "probed")},
+        "sharded": Values(steps.having("sharded")),
         "complete": Values(~steps.having("incomplete")),
         "counts": Values(steps.counts),
     }
@@ -156,6 +157,8 @@ def _buckets(own: _Rank) -> Table:
             buckets.model, step=buckets.step, generation=buckets.generation, bucket=buckets.bucket
         ),
         "is_last": Values(buckets.having("is_last")),
+        **_units(track),
+        **_known({"exposed_ns": buckets.exposed}),
         "dtype": own.category("dtype", [fact.dtype for fact in track.facts], buckets.facts),
         **own.wall(buckets.called),
         **own.times("called_ns", buckets.called),
@@ -221,6 +224,22 @@ def _of_errors(track: RankTrack, field: str) -> Values:
         value = getattr(error, field)
         found[row] = np.nan if value is None else value
     return Values(found)
+
+
+def _units(track: RankTrack) -> Table:
+    """Return which collective of which unit each bucket is; nothing of DDP's."""
+    facts, of = [fact.unit for fact in track.facts], track.buckets.facts
+
+    def text(field: str) -> Values:
+        return Values(np.array([getattr(unit, field, None) for unit in facts], object)[of])
+
+    turns = np.array([UNKNOWN if unit is None else unit.turn for unit in facts], np.int64)[of]
+    return {
+        "unit": text("name"),
+        "collective": text("collective"),
+        "phase": text("phase"),
+        **_known({"turn": turns}),
+    }
 
 
 def _exceptions(track: RankTrack) -> Values:

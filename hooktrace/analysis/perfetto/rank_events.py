@@ -1,9 +1,12 @@
 """Events of one rank: rows, slices, arrows, counters, marks and hangs.
 
 Each bucket index has a row of its own, its stages nested in it, and the steps have a row with the
-exposed time nested at the end.  Perfetto drops a slice that overlaps another one of its row without
-nesting; such a slice goes to a second row.  A device bucket is drawn where its step's first bucket
-became ready on the host plus its device times, since no clock ties the two.
+exposed time nested at the end.  Of a sharded model each kind of collective has a row, with a slice
+a unit; what is exposed is among the slices' arguments, since training waits at each.
+
+Perfetto drops a slice that overlaps another one of its row without nesting; such a slice goes to a
+second row.  A device bucket is drawn where its step's first bucket became ready on the host plus
+its device times, since no clock ties the two.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ...records import LayoutRecord, SkewRecord
+from ...records import LayoutRecord, SkewRecord, Unit
 from ..timeline import STAGE_NAMES, UNKNOWN, Hang, Ints
 from .arrows import PlacedRank
 from .hang_events import hang_slices
@@ -24,6 +27,7 @@ Event = dict[str, Any]
 _ROWS_PER_MODEL = 10_000
 _ROWS_PER_OVERLAP = 1_000_000
 _SAME_BUCKET = {"cat": "ranks", "name": "same bucket"}
+_SAME_UNIT = {"cat": "ranks", "name": "same unit"}
 
 
 @dataclass(slots=True)
@@ -67,7 +71,9 @@ class RankEvents:
         title = f"{self.placed.track.models[model][0]} {name}"
         return self._at(common_ns, "C", cat="counter", name=title, args=value)
 
-    def _row(self, model: int, row: int, start: int, end: int) -> tuple[int, list[Event]]:
+    def _row(
+        self, model: int, row: int, title: str, start: int, end: int
+    ) -> tuple[int, list[Event]]:
         """Return the tid for a slice, one more where it would overlap, and events that name it."""
         tid = self._first_row(model) + row
         overlap = 0
@@ -76,8 +82,7 @@ class RankEvents:
             overlap += 1
         names = []
         if tid not in self._ends:
-            title = f"{self.placed.track.models[model][0]}: "
-            title += "steps" if row == 0 else f"bucket {row - 1}"
+            title = f"{self.placed.track.models[model][0]}: {title}"
             title += f" (overlap {overlap})" if overlap else ""
             names = [
                 self._meta("thread_name", tid, name=title),
@@ -92,19 +97,21 @@ class RankEvents:
         columns = (
             *(steps.model, steps.step, starts, self._ends_of_steps(starts), steps.exposed),
             *(steps.wire_bytes, steps.gradient_bytes, steps.last_ready - steps.first_ready),
-            *(steps.bus_bytes, steps.wire_busy),
+            *(steps.bus_bytes, steps.wire_busy, steps.having("sharded")),
         )
         for values in zip(*(column.tolist() for column in columns), strict=True):
-            model, step, start, end, exposed, sent, gradients, last_ready, on_bus, busy = values
-            tid, names = self._row(model, 0, start, end)
+            model, step, start, end, exposed, sent, payload, last_ready, on_bus, *more = values
+            busy, sharded = more
+            tid, names = self._row(model, 0, "steps", start, end)
             yield from names
-            sizes = {"gradient_bytes": gradients, "wire_bytes": sent, "exposed_ns": exposed}
+            name = "payload_bytes" if sharded else "gradient_bytes"
+            sizes = {name: payload, "wire_bytes": sent, "exposed_ns": exposed}
             args = {name: value for name, value in sizes.items() if value != UNKNOWN}
             yield self._slice(start, end, cat="step", name=f"step {step}", tid=tid, args=args)
-            if exposed > 0:
+            if exposed > 0 and not sharded:
                 begin = max(start, end - exposed)
                 yield self._slice(begin, end, cat="exposed", name="exposed", tid=tid)
-            if 0 <= last_ready <= end - start:
+            if 0 <= last_ready <= end - start and not sharded:
                 at = start + last_ready
                 yield self._instant(at, tid, cat="mark", name="last bucket ready")
             if exposed != UNKNOWN:
@@ -128,25 +135,34 @@ class RankEvents:
         buckets, of_stages = track.buckets, track.stages
         fields = (of_stages.name, of_stages.start, of_stages.end, of_stages.derived)
         stages = list(zip(*(one.tolist() for one in fields), strict=True))
-        order = np.lexsort((placed.start, buckets.bucket, buckets.model))
+        units = track.units()
+        # Slices of a row by their start: a row is a bucket's, or of a sharded model a kind's.
+        rows = np.array(
+            [row_of(*one)[0] for one in zip(units, buckets.bucket.tolist(), strict=True)], np.int64
+        )
+        order = np.lexsort((placed.start, rows, buckets.model))
         columns = (
             *(np.arange(len(order)), buckets.model, buckets.step, buckets.bucket),
             *(buckets.gradient_bytes, buckets.wire_bytes, buckets.having("untimed")),
             *(buckets.first_stage, buckets.stages),
-            *(placed.start, placed.end, placed.phase, placed.flow),
+            *(placed.start, placed.end, placed.phase, placed.flow, buckets.exposed),
         )
         for values in zip(*(column[order].tolist() for column in columns), strict=True):
             row, model, step, bucket, gradients, sent, untimed, first, count, *times = values
-            start, end, phase, flow = times
-            tid, names = self._row(model, 1 + bucket, start, end)
+            start, end, phase, flow, exposed = times
+            unit = units[row]
+            tid, names = self._row(model, *row_of(unit, bucket), start, end)
             yield from names
-            args = {"step": step, "gradient_bytes": gradients}
+            args = {"step": step, **_payload(unit, gradients)}
             args |= {"wire_bytes": sent} if sent != UNKNOWN else {}
+            args |= {"exposed_ns": exposed} if exposed != UNKNOWN else {}
             args |= {"times": "of the host; the device's are unknown"} if untimed else {}
-            yield self._slice(start, end, cat="bucket", name=f"bucket {bucket}", tid=tid, args=args)
+            named = _named(unit, bucket)
+            yield self._slice(start, end, **named, tid=tid, args=args)
             if phase:
                 bind = {} if phase == 1 else {"bp": "e"}
-                yield self._at(start, "?stf"[phase], id=flow, tid=tid, **_SAME_BUCKET, **bind)
+                same = _SAME_BUCKET if unit is None else _SAME_UNIT
+                yield self._at(start, "?stf"[phase], id=flow, tid=tid, **same, **bind)
             yield from self._stages_of(stages[first : first + count], start, end, tid)
             error = track.errors[row].relative_l2 if row in track.errors else None
             if error is not None:
@@ -172,11 +188,11 @@ class RankEvents:
             at = self._common(anomaly.time_ns)
             yield self._instant(at, 0, cat="anomaly", name=anomaly.kind, args=args)
         marks: list[tuple[str, str, LayoutRecord | SkewRecord]] = [
-            ("layout", f"bucket layout, generation {layout.generation}", layout)
+            ("layout", f"{_laid_out(layout)}, generation {layout.generation}", layout)
             for layout in records.layouts
         ]
         for skew in records.skews:
-            name = f"bucket {skew.bucket}: ready {skew.lag_ns / 1e6:.3f} ms after the first rank"
+            name = f"{self._what(skew)}: ready {skew.lag_ns / 1e6:.3f} ms after the first rank"
             marks.append(("skew", name, skew))
         rows = {model: self._first_row(i) for i, model in enumerate(self.placed.track.models)}
         for cat, name, record in marks:
@@ -185,6 +201,15 @@ class RankEvents:
                 # The layout of a removed part may be older than all that is drawn.
                 at = max(self._common(record.time_ns), self.origin_ns)
                 yield self._instant(at, tid, cat=cat, name=name)
+
+    def _what(self, skew: SkewRecord) -> str:
+        """Return what a skew is of: a bucket, or a unit's collective."""
+        for layout in self.placed.track.records.layouts:
+            if (layout.model, layout.generation) == (skew.model, skew.generation):
+                for bucket in layout.buckets:
+                    if bucket.bucket == skew.bucket and bucket.unit is not None:
+                        return str(bucket.unit)
+        return f"bucket {skew.bucket}"
 
     def _hangs(self) -> Iterator[Event]:
         after = self._first_row(len(self.placed.track.models))
@@ -208,3 +233,29 @@ class RankEvents:
         # Perfetto shows threads in the order of their tids.  They start above the pid: a thread
         # whose tid is its pid counts as the process's main thread.
         return self.placed.track.rank + 1 + model * _ROWS_PER_MODEL
+
+
+_KINDS = ("all-gather (forward)", "all-gather (backward)", "reduce-scatter", "all-reduce")
+"""Of a sharded model's collectives, in the order of their rows."""
+
+
+def row_of(unit: Unit | None, bucket: int) -> tuple[int, str]:
+    """Return which row of a model's a bucket has, or a unit's collective, and its title."""
+    if unit is None:
+        return 1 + bucket, f"bucket {bucket}"
+    return 1 + _KINDS.index(unit.kind), unit.kind
+
+
+def _named(unit: Unit | None, bucket: int) -> dict[str, str]:
+    if unit is None:
+        return {"cat": "bucket", "name": f"bucket {bucket}"}
+    return {"cat": "unit", "name": unit.name + (f" #{unit.turn + 1}" if unit.turn else "")}
+
+
+def _payload(unit: Unit | None, count: int) -> dict[str, int]:
+    is_gather = unit is not None and unit.collective == "all_gather"
+    return {"parameter_bytes" if is_gather else "gradient_bytes": count}
+
+
+def _laid_out(layout: LayoutRecord) -> str:
+    return "units" if any(bucket.unit for bucket in layout.buckets) else "bucket layout"

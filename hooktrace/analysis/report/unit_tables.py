@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from ...records.units import mb_per_second, megabytes, milliseconds, percent
 from .facts import BucketFacts, ModelFacts
 from .tables import Columns, about_waits, stages_of
-from .units import kind_name
 
 _LONGEST = 26
 """Letters of a unit's name, of which the last ones tell most."""
@@ -51,7 +50,7 @@ def _row(b: BucketFacts, stages: list[str]) -> list[str]:
     return [
         str(b.bucket),
         name if len(name) <= _LONGEST else f"\u2026{name[1 - _LONGEST :]}",
-        kind_name(b.unit) + again,
+        b.unit.kind + again,
         megabytes(b.gradient_bytes),
         megabytes(b.wire_bytes),
         *map(milliseconds, [*times, *map(b.stages.get, stages), b.wait_ns]),

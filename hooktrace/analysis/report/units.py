@@ -22,20 +22,14 @@ KINDS = (
 """In the order in which a step has them."""
 
 
-def kind_name(unit: Unit) -> str:
-    """Return what a unit's collective is called in tables and sentences."""
-    name = unit.collective.replace("_", "-")
-    return f"{name} ({unit.phase})" if unit.collective == "all_gather" else name
-
-
 def kind_facts(arrays: StepArrays) -> tuple[KindFacts, ...]:
     """Return the sums over each kind of collective; nothing of DDP's buckets."""
     indices = arrays.buckets.tolist()
     units = [arrays.units.get(index) for index in indices]
     sizes = np.fmax.reduce(arrays.column("gradient_bytes"), axis=(0, 1), initial=0)
     found = []
-    for name in dict.fromkeys(kind_name(u) for u in sorted(filter(None, units), key=_in_order)):
-        at = np.array([u is not None and kind_name(u) == name for u in units])
+    for name in dict.fromkeys(u.kind for u in sorted(filter(None, units), key=_in_order)):
+        at = np.array([u is not None and u.kind == name for u in units])
         found.append(
             KindFacts(
                 name=name,

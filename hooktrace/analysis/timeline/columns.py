@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ...records import STAGES, ErrorRecord
+from ...records import STAGES, ErrorRecord, Unit
 from ...records.content import RankRecords
 from ...records.lines import BucketFacts
 
@@ -200,6 +200,11 @@ class RankTrack:
         """Return which rows are a model's, whatever hook it had."""
         ids = [i for i, (name, _) in enumerate(self.models) if name == model]
         return np.isin(columns.model, ids)
+
+    def units(self) -> list[Unit | None]:
+        """Return which collective of which unit each row in ``buckets`` is, of a sharded model."""
+        of_facts = [facts.unit for facts in self.facts]
+        return [of_facts[i] for i in self.buckets.facts.tolist()]
 
     def stages_of(self, rows: Ints) -> tuple[Ints, Ints]:
         """Return the rows in ``stages`` of some buckets, and the place in ``rows`` of each."""

@@ -18,6 +18,7 @@ from hooktrace.records.codec import RecordEncoder
 from hooktrace.records.files import find_records, record_path
 from hooktrace.records.lines import Losses
 from hooktrace.testing.synthetic import Moments, SyntheticJob, write_job
+from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
 from tests.analysis.timeline.files import write_ranks
 
 MS = 1_000_000
@@ -144,3 +145,22 @@ def test_an_exception_and_an_error_stand_with_their_bucket(tmp_path: Path) -> No
     known = [one for one in listed(table["error_relative_l2"]) if one == one]  # noqa: PLR0124
     assert known == [0.25 * (1 + 1 / 8)]  # as SyntheticJob makes it of bucket 1
     assert set(listed(table["exception"])) == {None}
+
+
+def test_units_have_names_and_what_training_waited(tmp_path: Path) -> None:
+    """And buckets have none: not known, in each column that is of units alone."""
+    write_sharded(ShardedJob(ranks=2, steps=2, blocks=1, hidden=0.5), tmp_path / "units")
+    found = made(tmp_path / "units", "buckets")
+    assert listed(found["unit"])[:5] == ["<root>", "blocks.0", "blocks.0", "blocks.0", "<root>"]
+    gather, scatter = "all_gather", "reduce_scatter"
+    assert listed(found["collective"])[:5] == [gather, gather, gather, scatter, scatter]
+    assert listed(found["phase"])[:3] == ["forward", "forward", "backward"]
+    assert listed(found["turn"])[:5] == [0] * 5
+    exposed, took = listed(found["exposed_ns"]), listed(found["duration_ns"])
+    assert [2 * x for x in exposed] == pytest.approx(took, abs=2)  # type: ignore[operator]
+    assert all(listed(made(tmp_path / "units", "steps")["sharded"]))
+    write(tmp_path / "buckets", [0, 0])
+    found = made(tmp_path / "buckets", "buckets")
+    for name in ("unit", "collective", "phase", "turn", "exposed_ns"):
+        assert listed(found[name]) == [None, None]
+    assert not any(listed(made(tmp_path / "buckets", "steps")["sharded"]))

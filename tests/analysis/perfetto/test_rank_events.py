@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from hooktrace.records.codec import RecordEncoder
 from tests.analysis.perfetto.test_export import exported
 from tests.analysis.perfetto.trace_events import ns
+from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
 from tests.analysis.timeline.files import moved, run_of, steps_of, text_of, write_ranks
 from tests.exporters.records_sample import (
     STEP_NS,
@@ -74,3 +75,44 @@ def test_marks_and_counters(tmp_path: Path) -> None:
     assert counters == [("net exposed", {"ms": 2.0}), ("net busbw", {"GB/s": 0.002})] * 2
     derived = {e["name"] for e in events if e.get("cat") == "derived"}
     assert derived == {"queue", "wire"}
+
+
+def test_units_have_a_row_for_each_kind(tmp_path: Path) -> None:
+    """Slices are named by unit, know what they carry and expose, and lie on one row of their kind.
+
+    Nothing is at the end of a step, where DDP's exposed time is; and nothing speaks of buckets.
+    """
+    write_sharded(ShardedJob(ranks=2, steps=3), tmp_path)
+    _, events, _ = exported(tmp_path)
+    named = [e for e in events if e["name"] == "thread_name" and e["pid"] == 0]
+    rows = {e["tid"]: e["args"]["name"] for e in named}
+    assert set(rows.values()) == {
+        "net: steps", "net: all-gather (forward)", "net: all-gather (backward)",
+        "net: reduce-scatter",
+    }  # fmt: skip
+    first = [
+        e for e in events if e.get("cat") == "unit" and e["pid"] == 0 and e["args"]["step"] == 0
+    ]
+    at = {(rows[e["tid"]], e["name"]): e for e in first}
+    assert len(at) == len(first) == 14
+    gather = at["net: all-gather (forward)", "blocks.2"]
+    assert gather["args"] == {
+        "step": 0, "parameter_bytes": 6_000_000, "wire_bytes": 6_000_000,
+        "exposed_ns": round(gather["dur"] * 1000),
+    }  # fmt: skip
+    assert "gradient_bytes" in at["net: reduce-scatter", "<root>"]["args"]
+    assert not [e for e in events if e.get("cat") == "exposed"]
+    assert "bucket" not in str(events)
+
+
+def test_units_of_a_row_that_overlap_go_to_a_second_one(tmp_path: Path) -> None:
+    """As asynchronous gathers do: slices of a row come by their start, whatever their number."""
+    first, second = (steps[0] for steps in ShardedJob(ranks=2, steps=1).completed())
+    step, calls = first
+    early = tuple(
+        replace(b, done_ns=b.done_ns + 4_000_000_000) if b.bucket == 0 else b for b in calls
+    )
+    write_ranks(tmp_path, {0: text_of(run_of(0), [(step, early)]), 1: text_of(run_of(1), [second])})
+    _, events, _ = exported(tmp_path)
+    rows = {e["args"]["name"] for e in events if e["name"] == "thread_name" and e["pid"] == 0}
+    assert "net: all-gather (forward) (overlap 1)" in rows

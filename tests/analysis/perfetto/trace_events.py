@@ -99,7 +99,7 @@ def _validate_flows(flows: list[Event], rows: dict[tuple[int, int], list[Event]]
     for key, row in rows.items():
         for e in row:
             start, end = ns(e["ts"]), ns(e["ts"] + e["dur"])
-            if e["cat"] == "bucket":
+            if e["cat"] in ("bucket", "unit"):
                 spans[key][start] = max(end, spans[key].get(start, end))
     within = {key: {ns(e["ts"]) for e in row if e["cat"] in _STAGES} for key, row in rows.items()}
     by_id: dict[int, list[tuple[int, int, Event]]] = defaultdict(list)
