@@ -91,7 +91,9 @@ def demo_lines(tmp_path_factory: pytest.TempPathFactory) -> DemoLines:
 
 
 @pytest.mark.parametrize(
-    "path", [README, DOCS / "quickstart.md", DOCS / "without-a-line.md"], ids=lambda path: path.name
+    "path",
+    [README, DOCS / "quickstart.md", DOCS / "without-a-line.md", DOCS / "fsdp.md"],
+    ids=lambda path: path.name,
 )
 def test_page_runs_from_the_top(
     path: Path, programs: Path, demo_lines: DemoLines, tmp_path: Path
