@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hooktrace.records import metrics as m
 
-from .queries import Dashboard, Panel, Query, rate
+from .queries import OF_MODEL, Dashboard, Panel, Query, last, rate
 
 __all__ = ["UNITS"]
 
@@ -72,6 +72,20 @@ UNITS = Dashboard(
             (
                 Query(_a_step(m.UNIT_PAYLOAD, _KIND, _ALL_STEPS), _BY_KIND + " payload"),
                 Query(_a_step(m.UNIT_WIRE, _KIND, _ALL_STEPS), _BY_KIND + " sent"),
+            ),
+        ),
+        Panel(
+            "What each unit loses",
+            "The last probed error of each unit's collective, of the rank with the largest: of one "
+            "step, which may be some thousand steps old where units are probed in turn. Of an "
+            f"all-gather it is what the parameters lose on their way. {_OTHER}",
+            "none",
+            (
+                Query(last("max", m.UNIT_ERROR, _UNIT), _BY_UNIT),
+                Query(
+                    f"1 - min by ({_UNIT}) ({m.UNIT_COSINE.prometheus_name}{{{OF_MODEL}}})",
+                    _BY_UNIT + ", 1 - cosine",
+                ),
             ),
         ),
     ),

@@ -115,7 +115,9 @@ class ModelSeries:
             if not math.isnan(total):
                 yield self._tag(name), total / 1e6
 
-    def _errors(self, buckets: tuple[BucketRecord, ...]) -> Iterator[tuple[str, float]]:
+    def _errors(self, buckets: tuple[BucketRecord, ...]) -> list[tuple[str, float]]:
+        """Return errors; of a unit's calls in several micro-steps the worst."""
+        found: dict[str, float] = {}
         for bucket in buckets:
             unit = bucket.unit
             if bucket.error is None or bucket.shadow or not self._is_told(bucket):
@@ -127,7 +129,10 @@ class ModelSeries:
             ):
                 if value is not None:
                     of = f"{name}_bucket{bucket.bucket}" if unit is None else unit_tag(name, unit)
-                    yield self._tag(of), value
+                    tag = self._tag(of)
+                    worse = min if name == "cosine" else max
+                    found[tag] = worse(found.get(tag, value), value)
+        return list(found.items())
 
     def _is_told(self, bucket: BucketRecord) -> bool:
         """Return whether a bucket has scalars of its own: of the first, or of the first units."""

@@ -38,7 +38,7 @@ _HPARAMS = (
     ("bucket_cap_mb", "DATA_TYPE_STRING"),
     ("ranks", "DATA_TYPE_FLOAT64"),
 )
-"""``bucket_cap_mb`` is a word where it is not known."""
+"""``bucket_cap_mb`` is a word where it is not known, and of a sharded model, which has none."""
 
 
 def charts() -> Summary.Value:
@@ -85,10 +85,12 @@ def session(run: RunInfo, layout: LayoutRecord) -> list[Summary.Value]:
     )
     start = plugin_data_pb2.SessionStartInfo(start_time_secs=run.wall_anchor_ns / 1e9)
     cap = layout.bucket_cap_bytes
+    sharded = any(entry.unit is not None for entry in layout.buckets)
+    unknown = "none" if sharded else "unknown"
     values: dict[str, str | float] = {
         "hook": layout.hook,
         "hook_options": ", ".join(f"{name}={value}" for name, value in layout.hook_options),
-        "bucket_cap_mb": "unknown" if cap is None else f"{cap / 2**20:g}",
+        "bucket_cap_mb": unknown if cap is None else f"{cap / 2**20:g}",
         "ranks": run.world_size,
     }
     for name, value in values.items():

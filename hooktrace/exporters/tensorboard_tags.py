@@ -49,14 +49,17 @@ def group_of(model: str) -> str:
 
 def exposed_tag(unit: Unit) -> str:
     """Return the name of the exposed time of collectives of a unit's kind."""
-    phase = f"_{unit.phase}" if unit.collective == "all_gather" else ""
-    return f"exposed_{unit.collective}{phase}_ms"
+    return f"exposed_{_kind(unit)}_ms"
 
 
 def unit_tag(what: str, unit: Unit) -> str:
     """Return the name of a unit's ``error``, ``cosine`` or ``residual``; a slash would group it."""
     name = unit.name.replace("%", "%25").replace("/", "%2F")
-    return f"{what}_unit.{name}.{unit.collective}"
+    return f"{what}_unit.{name}.{_kind(unit)}"
+
+
+def _kind(unit: Unit) -> str:
+    return f"all_gather_{unit.phase}" if unit.collective == "all_gather" else unit.collective
 
 
 def tag_of(group: str, name: str) -> str:

@@ -30,7 +30,9 @@ _SERIES = {"counter": ("_total",), "info": ("_info",), "histogram": ("_bucket", 
 _PATH = re.compile(r"(?<![\w./])(?:hooktrace|tests|examples|docs|dashboards)/[\w/]*(?:\w\.\w+|/)")
 _FRAMEWORKS = {"accelerate", "lightning", "transformers"}
 _PLACEHOLDERS = {"hooktrace/a/b.py", "tests/a/test_b.py"}
-_OTHER_NAMES = {"hooktrace.rank", "hooktrace.left_out.steps"}
+_OTHER_NAMES = {
+    "hooktrace.rank", "hooktrace.left_out.steps", "hooktrace.unit.name", "hooktrace.exposed_ns",
+}  # fmt: skip
 """What look like names of the package and are attributes in OpenTelemetry."""
 
 COMMANDS: dict[str, Any] = typer.main.get_command(command_line).commands  # type: ignore[attr-defined]

@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from hooktrace.exporters.tensorboard_tags import meaning_of
-from hooktrace.records import Batch
-from hooktrace.testing.synthetic_shards import ShardedJob
+from hooktrace.records import Batch, ErrorRecord
+from hooktrace.testing.synthetic_shards import ShardedJob, sharded_steps
 from tests.exporters.records_sample import sharded_batch
 from tests.exporters.test_tensorboard import write
 
@@ -34,6 +34,25 @@ def test_a_sharded_step_has_exposed_time_by_kind(tmp_path: Path) -> None:
     assert not [tag for tag in values if "bucket" in tag or "gradient" in tag]
     assert [tag for tag in values if not meaning_of(tag)] == []
     assert f"{GROUP}.more/unit_ms" in events.Tags()["histograms"] + events.Tags()["tensors"]
+
+
+def test_of_micro_steps_the_worst_error_is_shown(tmp_path: Path) -> None:
+    """One value a step: TensorBoard takes a second one for another run's."""
+    job = ShardedJob(steps=1, micro_steps=2, units=("<root>",))
+    step, calls = next(sharded_steps(job))[0]
+    errors = [ErrorRecord(relative_l2=e, cosine=1 - e, max_absolute=0.0, flipped_share=0.0,
+                          reference_l2=1.0) for e in (0.5, 0.25, 0.125)]  # fmt: skip
+    probed = tuple(replace(c, error=e) for c, e in zip(calls, errors, strict=True))
+    events = write(tmp_path, Batch(run=job.run(0), steps=((step, probed),)))
+    group = f"{GROUP}.error"
+    found = {t: [e.value for e in events.Scalars(t)] for t in events.Tags()["scalars"]
+             if t.startswith(group)}  # fmt: skip
+    assert found == {
+        f"{group}/error_unit.<root>.all_gather_forward": [0.5],
+        f"{group}/cosine_unit.<root>.all_gather_forward": [0.5],
+        f"{group}/error_unit.<root>.reduce_scatter": [0.125],
+        f"{group}/cosine_unit.<root>.reduce_scatter": [0.875],
+    }
 
 
 def test_a_kind_of_which_one_wait_is_not_known_has_no_exposed_time(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from tensorboard.plugins.custom_scalar import layout_pb2
 from tensorboard.plugins.hparams import metadata
 
 from hooktrace.exporters.tensorboard_tabs import charts, session
+from hooktrace.testing.synthetic_shards import ShardedJob
 from tests.exporters import records_sample as sample
 
 
@@ -45,6 +46,13 @@ def test_a_cap_that_is_not_known_is_said_to_be() -> None:
     _, start = session(sample.make_run(), sample.make_layout())
     told = metadata.parse_session_start_info_plugin_data(start.metadata.plugin_data.content)
     assert told.hparams["bucket_cap_mb"].string_value == "unknown"
+
+
+def test_a_sharded_model_has_no_cap() -> None:
+    """Its units are what ``fully_shard`` was called for."""
+    _, start = session(sample.make_run(), ShardedJob().layout())
+    told = metadata.parse_session_start_info_plugin_data(start.metadata.plugin_data.content)
+    assert told.hparams["bucket_cap_mb"].string_value == "none"
 
 
 def test_neither_torch_nor_tensorflow_is_imported() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ...records import ErrorRecord
+from ...records import ErrorRecord, Unit
 from ...records.units import exact_ms, size
 from ..timeline import FLAGS, STAGE_NAMES, UNKNOWN, Ints, RankTrack
 from .runs import NotThereError
@@ -64,7 +64,7 @@ def bucket_detail(scene: Scene, rank: int, row: int) -> dict[str, Any]:
         "waiting": wait_sentence(scene, own, _wires(track, row)),
         "bytes": _bytes(track, row),
         "late": _lateness(scene, own, at),
-        "error": [] if error is None else _error(error),
+        "error": [] if error is None else _error(error, unit),
         "worst": [] if error is None else [
             [w.name, _number(w.relative_l2)] for w in error.worst
         ],
@@ -172,8 +172,11 @@ def _lateness(scene: Scene, own: RankScene, at: int) -> list[list[str]]:
     return rows
 
 
-def _error(error: ErrorRecord) -> list[list[str]]:
+def _error(error: ErrorRecord, unit: Unit | None) -> list[list[str]]:
     against = "the rank's own gradients" if error.scope == "local" else "the lossless average"
+    if unit is not None:
+        lossless = {"all_gather": "the parameters", "reduce_scatter": "a lossless reduce-scatter"}
+        against = lossless.get(unit.collective, "a lossless all-reduce")
     return [
         ["relative L2", _number(error.relative_l2)],
         ["cosine", _number(error.cosine)],

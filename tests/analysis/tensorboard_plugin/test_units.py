@@ -17,7 +17,7 @@ from hooktrace.analysis.tensorboard_plugin.search import search
 from hooktrace.analysis.tensorboard_plugin.selection import selection
 from hooktrace.analysis.tensorboard_plugin.units import kind_words
 from hooktrace.analysis.timeline import load
-from hooktrace.records import CompletedStep, Unit
+from hooktrace.records import CompletedStep, ErrorRecord, Unit
 from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from hooktrace.testing.synthetic_shards import ShardedJob, sharded_steps, write_sharded_job
@@ -164,6 +164,20 @@ def test_a_collective_says_its_unit_kind_and_exposed_time(hybrid: Scene) -> None
 def test_kinds_in_words(unit: Unit, words: str) -> None:
     """What is moved, and where in the step."""
     assert kind_words(unit) == words
+
+
+def test_an_error_says_what_it_is_against(tmp_path: Path) -> None:
+    """Of parameters that are gathered there is no average."""
+    job = ShardedJob(ranks=1, steps=1, units=("<root>",))
+    error = ErrorRecord(
+        relative_l2=0.1, cosine=1.0, max_absolute=0.1, flipped_share=0.0, reference_l2=1.0
+    )
+    step, calls = next(sharded_steps(job))[0]
+    probed = step, tuple(replace(call, error=error) for call in calls)
+    write_ranks(tmp_path, {0: text_of(job.run(0), [probed])})
+    scene = scene_of(load(find_records(tmp_path)), job.model)
+    told = [dict(bucket_detail(scene, 0, row)["error"])["against"] for row in range(2)]
+    assert told == ["the parameters", "a lossless reduce-scatter"]
 
 
 def test_search_finds_units_and_their_parameters(hybrid: Scene) -> None:
