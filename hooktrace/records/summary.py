@@ -19,7 +19,9 @@ class BucketSummary:
 
     ``stage_p50_ns`` has one entry for each stage that occurred, in the order in which they begin.
     ``wire_bytes``: of the last call of which it is known.  ``error_p50`` is the median relative L2
-    error of ``error_count`` probed calls.  ``unit``: of a sharded model, which collective of it.
+    error of ``error_count`` probed calls.  ``unit``: of a sharded model, which collective of it,
+    and ``exposed_p50_ns`` how long training waited for that; ``str()`` says it where that is not
+    all of the call.
     """
 
     bucket: int
@@ -34,14 +36,17 @@ class BucketSummary:
     error_p50: float | None
     error_count: int
     unit: Unit | None = None
+    exposed_p50_ns: int | None = None
 
     def __str__(self) -> str:
         name = f"bucket {self.bucket}" if self.unit is None else f"unit {self.unit}"
         wire = "?" if self.wire_bytes is None else megabytes(self.wire_bytes)
+        is_all = self.exposed_p50_ns in (None, self.duration_p50_ns)
         stages = ", ".join(f"{name} {milliseconds(ns)}" for name, ns in self.stage_p50_ns.items())
         return (
             f"{name}: {megabytes(self.gradient_bytes)} MB, {wire} on the wire, "
             f"{ms(self.duration_p50_ns)}: {stages}"
+            + ("" if is_all else f"; {ms(self.exposed_p50_ns)} exposed")
             + ("" if self.error_p50 is None else f"; error {self.error_p50:.2g}")
         )
 
@@ -163,6 +168,7 @@ def _summarize_bucket(records: list[BucketRecord], every: list[BucketRecord]) ->
         error_p50=_median(errors),
         error_count=len(errors),
         unit=last.unit,
+        exposed_p50_ns=_p(0.5, [r.exposed_ns for r in records if r.exposed_ns is not None]),
     )
 
 

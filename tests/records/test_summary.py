@@ -57,6 +57,20 @@ def test_of_a_sharded_model_a_line_names_a_unit_s_collective() -> None:
     assert lines == ["  unit layers.1 reduce-scatter (backward)", "  bucket 1"]
 
 
+def test_what_training_waits_for_a_unit_is_said() -> None:
+    """Of a bucket nobody waits alone, and of a unit on a device it is not known."""
+    unit = Unit(name="layers.1", collective="all_gather", phase="forward")
+    steps = []
+    for number, exposed_ns in enumerate((1_000_000, 3_000_000, 1_500_000)):
+        step, (first, *others) = make_step(number)
+        steps.append((step, (replace(first, unit=unit, exposed_ns=exposed_ns), *others)))
+    (summary,) = summarize(steps)
+    assert [b.exposed_p50_ns for b in summary.buckets] == [1_500_000, None]
+    first_line, second_line = str(summary).splitlines()[1:]
+    assert "; 1.50 ms exposed" in first_line
+    assert "exposed" not in second_line
+
+
 @given(st.lists(st.integers(-(10**12), 10**12), min_size=1), st.floats(0, 1))
 def test_percentiles_are_the_report_s(values: list[int], share: float) -> None:
     """The demo's table and the report show the same run."""

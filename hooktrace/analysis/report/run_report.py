@@ -110,7 +110,7 @@ def build_report(
             *_missing_of_ranks(timeline),
             *unsampled,
             *never_settled,
-            *(one for m in models for one in _not_of_units(m.facts)),
+            *(one for m in models for one in not_of_units(m.facts)),
         ],
         unaligned=timeline.unaligned,
         source=run_source(timeline, path),
@@ -157,7 +157,7 @@ def _why_unmeasured(timeline: Timeline, model: str) -> str:
     )
 
 
-def _not_of_units(model: ModelFacts) -> Iterator[str]:
+def not_of_units(model: ModelFacts) -> Iterator[str]:
     """Yield what a report does not know of a sharded model, whose buckets it would know it of."""
     if not model.is_sharded:
         return

@@ -28,7 +28,7 @@ def kind_facts(arrays: StepArrays) -> tuple[KindFacts, ...]:
     units = [arrays.units.get(index) for index in indices]
     sizes = np.fmax.reduce(arrays.column("gradient_bytes"), axis=(0, 1), initial=0)
     found = []
-    for name in dict.fromkeys(u.kind for u in sorted(filter(None, units), key=_in_order)):
+    for name in dict.fromkeys(u.kind for u in sorted(filter(None, units), key=in_order)):
         at = np.array([u is not None and u.kind == name for u in units])
         found.append(
             KindFacts(
@@ -43,7 +43,8 @@ def kind_facts(arrays: StepArrays) -> tuple[KindFacts, ...]:
     return tuple(found)
 
 
-def _in_order(unit: Unit) -> int:
+def in_order(unit: Unit) -> int:
+    """Return the place of a unit's kind of collective in a step."""
     at = unit.collective, unit.phase
     return KINDS.index(at) if at in KINDS else len(KINDS)
 
@@ -60,10 +61,16 @@ def step_wait_ns(arrays: StepArrays) -> float | None:
     return _sum(arrays.waited.ns) if arrays.is_sharded else None
 
 
+def step_sums(values: Floats) -> Floats:
+    """Return the sums of what is known over the buckets of (R, S, B); NaN where nothing is."""
+    known = ~np.isnan(values)
+    found: Floats = np.where(known.any(axis=2), np.nansum(values, axis=2), np.nan)
+    return found
+
+
 def _sum(values: Floats) -> float | None:
     """Return the median over ranks and steps of the sum of what is known, (R, S, B)."""
-    known = ~np.isnan(values)
-    found = middle(np.where(known.any(axis=2), np.nansum(values, axis=2), np.nan))
+    found = middle(step_sums(values))
     return None if np.isnan(found) else found
 
 

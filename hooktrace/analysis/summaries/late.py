@@ -64,6 +64,12 @@ def lateness(m: ModelSummary, origin: int) -> Late:
     whole = columns["known"] == len(m.ranks)
     if len(m.ranks) < 2 or not whole.any():
         return found
+    if m.shards is not None:
+        found.unknown.append(
+            "who comes late to its units is not known from summaries: what ranks wait for each "
+            "other adds up over them"
+        )
+        return found
     told = whole & (columns["last"] - columns["last_unsure"] > columns["others_latest"])
     is_comparable = bool(whole.all()) and _same_steps(m)
     if is_comparable:
@@ -191,5 +197,5 @@ def slow_steps(m: ModelSummary) -> SlowSteps | None:
         slowest_ns=float(period[worst[0]]),
         excess_ns=float(beyond.sum()) / total,
         exposed_excess_ns=excess("exposed_sum"),
-        backward_excess_ns=excess("backward_sum"),
+        backward_excess_ns=0.0 if m.shards is not None else excess("backward_sum"),
     )

@@ -13,17 +13,18 @@ from pathlib import Path
 
 import numpy as np
 
-from ...records import ErrorRecord
+from ...records import ErrorRecord, LayoutRecord
 from ..report.build_facts import anomaly_facts, bucket_error, largest, rank_facts, rate
 from ..report.causes import tail_sums, waits_at_end
 from ..report.provenance import model_source, run_source
 from ..report.run_report import missing_of
 from ..report.settled import settled_steps
 from ..report.step_arrays import Bools, Floats, StepArrays
+from ..report.units import is_synchronous, step_sums, whole_bytes
 from ..timeline import Ints, RankClock, RankTrack, Timeline, bucket_keys, read_track
 from .race import Table, entered
 from .sketch import Sketch
-from .summary import Errors, Job, M, ModelSummary, RankRow, Summary
+from .summary import Errors, Job, M, ModelSummary, RankRow, Shards, Summary
 
 _Names = dict[str | tuple[str, int], Sketch]
 
@@ -101,13 +102,23 @@ def _model(timeline: Timeline, arrays: StepArrays, job: Job) -> ModelSummary:
         widths=frozenset(b.gradient_bytes / b.numel for x in layouts for b in x.buckets if b.numel),
         parameters={b: (len(found), largest(found)) for b, found in sizes.items()},
         gradient_bytes={b: int(count) for b, count in zip(buckets, bytes_of, strict=True)},
-        sketches={**_of_steps(arrays), **_of_buckets(arrays)},
+        sketches={**_of_steps(arrays), **_of_buckets(arrays), **_of_kinds(arrays)},
         by_bucket=_by_bucket(arrays, kept, origin),
         by_step=_by_step(arrays, kept),
         tails=dict(zip(buckets, tail_sums(arrays).tolist(), strict=True)),
         errors=_errors(arrays),
         ranks={track.rank: _row(timeline, arrays, kept, origin)},
         source=model_source(timeline, arrays),
+        shards=_shards(arrays, layouts) if arrays.is_sharded else None,
+    )
+
+
+def _shards(arrays: StepArrays, layouts: list[LayoutRecord]) -> Shards:
+    return Shards(
+        units=arrays.units,
+        is_synchronous=is_synchronous(arrays),
+        is_whole=bool(arrays.whole.all()),
+        whole_bytes=whole_bytes(arrays, layouts),
     )
 
 
@@ -134,12 +145,23 @@ def _of_buckets(arrays: StepArrays) -> _Names:
         "duration": arrays.done - arrays.ready,
         "call": arrays.column("launched_after"),
         "busbw": rate(arrays.column("bus_bytes"), wire),
+        "exposed": arrays.exposed_in,
         **{f"stage {name}": values for name, values in arrays.stages.items()},
     }
     found: _Names = {}
     for b, bucket in enumerate(arrays.buckets.tolist()):
         found |= {(name, bucket): Sketch(values[..., b]) for name, values in columns.items()}
         found["wire_bytes", bucket] = Sketch(arrays.sent(bucket))
+    return found
+
+
+def _of_kinds(arrays: StepArrays) -> _Names:
+    """Return what a sharded model's collectives of each kind take, and expose, in a step."""
+    found: _Names = {}
+    for kind in dict.fromkeys(unit.kind for unit in arrays.units.values()):
+        at = [i for i, b in enumerate(arrays.buckets.tolist()) if arrays.units[b].kind == kind]
+        found[f"time of {kind}"] = Sketch(step_sums((arrays.done - arrays.ready)[..., at]))
+        found[f"exposed of {kind}"] = Sketch(step_sums(arrays.exposed_in[..., at]))
     return found
 
 

@@ -14,11 +14,20 @@ from msgspec.structs import replace
 
 from ...records.units import named_ranks
 from ..report import RunReport
-from ..report.facts import BucketError, BucketFacts, ModelFacts, RankFacts, Spread, WaitsFor
+from ..report.facts import (
+    BucketError,
+    BucketFacts,
+    KindFacts,
+    ModelFacts,
+    RankFacts,
+    Spread,
+    WaitsFor,
+)
 from ..report.findings import anomaly_findings, findings
 from ..report.noise import noise_ns
 from ..report.provenance import RunSource
-from ..report.run_report import ModelReport
+from ..report.run_report import ModelReport, not_of_units
+from ..report.units import in_order
 from .late import Late, lateness, periods, slow_steps
 from .sketch import RANK_ERROR
 from .summary import Errors, Job, ModelSummary, Summary
@@ -44,6 +53,7 @@ def report_of(
         models.append(
             ModelReport(facts, findings(facts, job.run), None, summary.models[name].source)
         )
+        notes += not_of_units(facts)
         notes += [f"model {name}: {text}" for text in late.unknown]
     unsettled = [
         facts for (name, _), facts in summary.anomalies.items() if name not in summary.models
@@ -141,6 +151,28 @@ def model_of(summary: Summary, m: ModelSummary, job: Job, late: Late) -> ModelFa
                 key=lambda one: one.first.step,
             )
         ),
+        is_sharded=m.shards is not None,
+        is_synchronous=m.shards is not None and m.shards.is_synchronous,
+        kinds=_kinds(m),
+        whole_bytes=None if m.shards is None else m.shards.whole_bytes,
+    )
+
+
+def _kinds(m: ModelSummary) -> tuple[KindFacts, ...]:
+    units = {} if m.shards is None else m.shards.units
+    calls: dict[str, list[int]] = {}
+    for b, unit in sorted(units.items(), key=lambda one: in_order(one[1])):
+        calls.setdefault(unit.kind, []).append(b)
+    return tuple(
+        KindFacts(
+            name=kind,
+            count=len(buckets),
+            payload_bytes=sum(m.gradient_bytes.get(b, 0) for b in buckets),
+            duration_ns=_at(m, f"time of {kind}"),
+            exposed_ns=_at(m, f"exposed of {kind}"),
+            wait_ns=None,
+        )
+        for kind, buckets in calls.items()
     )
 
 
@@ -150,6 +182,8 @@ def _wait_unknown(m: ModelSummary, job: Job) -> str | None:
         return f"{count} have steps here, and the last one may be among the others"
     if len(m.ranks) < 2:
         return "there is one rank"
+    if m.shards is not None and not m.shards.is_whole:
+        return "a part of the ranks is in some collectives, and summaries do not tell which part"
     if not (m.by_bucket.columns["count"] == len(m.ranks)).any():
         return "of an opaque hook nobody sees its collectives"
     return None
@@ -178,6 +212,8 @@ def _bucket(m: ModelSummary, b: int, late: Late, tail: float, why: str | None) -
         busbw_bytes_per_second=_at(m, ("busbw", b)),
         tail_share=tail,
         error=_error(m.errors.get(b)),
+        unit=None if m.shards is None else m.shards.units.get(b),
+        exposed=_spread(m, ("exposed", b)),
     )
 
 

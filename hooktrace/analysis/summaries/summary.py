@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol, TypeVar
 
-from ...records import RunInfo
+from ...records import RunInfo, Unit
 from ..report.facts import AnomalyFacts, BucketError, RankFacts
 from ..report.provenance import ModelSource
 from .race import Table
@@ -91,12 +91,36 @@ class Errors:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Shards:
+    """What a sharded model has beside: which collective of which unit each bucket is.
+
+    ``is_synchronous``: training waits for all of each.  ``is_whole``: all ranks are in each.
+    ``whole_bytes``: as ``ModelFacts`` has it.
+    """
+
+    units: dict[int, Unit]
+    is_synchronous: bool
+    is_whole: bool
+    whole_bytes: int | None
+
+    def merged(self, other: Shards) -> Shards:
+        """Return the same of both's ranks."""
+        return Shards(
+            units=self.units | other.units,
+            is_synchronous=self.is_synchronous and other.is_synchronous,
+            is_whole=self.is_whole and other.is_whole,
+            whole_bytes=self.whole_bytes or other.whole_bytes,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSummary:
     """One model's settled steps, of its last generation alone.
 
     ``sketches``: by what they are of, those of a bucket by ``(name, bucket)``.  ``by_bucket`` and
     ``by_step``: tables over all ranks (``race.py``).  ``tails``: exposed ns that each bucket adds
-    in each rank's ordinary steps.  ``steps``, ``source``: on the rank that has most.
+    in each rank's ordinary steps.  ``steps``, ``source``: on the rank that has most.  ``shards``:
+    of a sharded model.
     """
 
     model: str
@@ -115,6 +139,7 @@ class ModelSummary:
     errors: dict[int, Errors]
     ranks: dict[int, RankRow]
     source: ModelSource
+    shards: Shards | None = None
 
     def merged(self, other: ModelSummary) -> ModelSummary:
         """Return the summary of both's ranks; of an older generation nothing is left."""
@@ -137,6 +162,9 @@ class ModelSummary:
             errors=both(self.errors, other.errors, Errors.merged),
             ranks=self.ranks | other.ranks,
             source=max(self.source, other.source, key=lambda one: one.seen),
+            shards=self.shards.merged(other.shards)
+            if self.shards and other.shards
+            else self.shards or other.shards,
         )
 
 
@@ -193,4 +221,5 @@ def _anomalies(one: AnomalyFacts, two: AnomalyFacts) -> AnomalyFacts:
         first=min(one.first, two.first, key=lambda a: (a.step, a.rank or 0)),
         ranks=tuple(sorted({*one.ranks, *two.ranks})),
         buckets=tuple(sorted({*one.buckets, *two.buckets})),
+        unit=min((one, two), key=lambda f: (f.first.step, f.first.rank or 0)).unit,
     )

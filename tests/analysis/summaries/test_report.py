@@ -12,6 +12,7 @@ from hooktrace.analysis.summaries import Summary, report_of
 from hooktrace.records.files import record_path
 from hooktrace.testing.synthetic import SyntheticJob
 from tests.analysis.report.jobs import report_of as full_report
+from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
 from tests.analysis.summaries.runs import read, report_on, summaries_of
 
 pytest.importorskip("datasketches")
@@ -80,3 +81,49 @@ def test_an_anomaly_of_any_rank(tmp_path: Path) -> None:
     report = report_on(SyntheticJob(ranks=3, steps=12, anomaly_rank=2), tmp_path)
     (wrong,) = [one for one in report.models[0].findings if one.is_wrong]
     assert (wrong.rule, wrong.rank) == ("nonfinite_gradient", 2)
+
+
+def both_of_shards(job: ShardedJob, folder: Path) -> tuple[RunReport, RunReport]:
+    """Return the report of summaries of a sharded job, and the one of all ranks side by side."""
+    write_sharded(job, folder)
+    parts, shared = read(job.base, folder)
+    return report_of(reduce(Summary.merged, parts), shared), full_report(folder)
+
+
+def test_units_are_what_they_are_side_by_side(tmp_path: Path) -> None:
+    """Kinds, units and what they expose; nothing is said by DDP's rules."""
+    mine, full = both_of_shards(ShardedJob(steps=60, slow={"blocks.2": 3.0}), tmp_path)
+    one, other = mine.models[0].facts, full.models[0].facts
+    assert one.is_sharded
+    assert one.is_synchronous
+    assert one.whole_bytes == other.whole_bytes
+    for ours, theirs in zip(one.kinds, other.kinds, strict=True):
+        assert (ours.name, ours.count, ours.payload_bytes, ours.wait_ns) == (
+            theirs.name, theirs.count, theirs.payload_bytes, None,
+        )  # fmt: skip
+        assert ours.exposed_ns == pytest.approx(theirs.exposed_ns, rel=0.02)
+    for ours, theirs in zip(one.buckets, other.buckets, strict=True):
+        assert (ours.unit, ours.title) == (theirs.unit, theirs.title)
+        assert ours.exposed is not None
+        assert theirs.exposed is not None
+        assert ours.exposed.p50 == pytest.approx(theirs.exposed.p50, rel=0.02)
+    told = {finding.rule for finding in mine.models[0].findings}
+    assert told == {finding.rule for finding in full.models[0].findings}
+    assert "units_are_exposed" in told
+
+
+def test_nobody_is_late_to_units_in_summaries(tmp_path: Path) -> None:
+    """It is said that this is not known, rather than what one bucket would tell."""
+    mine, full = both_of_shards(ShardedJob(steps=60, late_ms={1: 5.0}), tmp_path)
+    assert [late.rank for late in full.models[0].facts.late] == [1]
+    assert mine.models[0].facts.late == ()
+    assert any("who comes late to its units is not known" in text for text in mine.missing)
+    assert any("do not take units yet" in text for text in mine.missing)
+
+
+def test_of_hybrid_sharding_no_wait_is_known_in_summaries(tmp_path: Path) -> None:
+    """The shortest time in a collective may be of another group's."""
+    mine, _ = both_of_shards(ShardedJob(ranks=4, group=2, late_ms={1: 5.0}), tmp_path)
+    facts = mine.models[0].facts
+    assert facts.wait_unknown is not None
+    assert all(b.wait_ns is None and b.transfer_ns is None for b in facts.buckets)
