@@ -292,12 +292,12 @@ class ShardedModel:
             self._before = calls if complete else []
         self.state.beside, self._departed = None, False
         self._under_way = self._reduces = self._lacks = False
-        if self._grows:
-            self._announce()
         if calls:
+            if self._grows:
+                self._announce(calls[-1].ready)
             self._sink.push(UnitStep(calls, self.state.generation, complete=complete))
 
-    def _announce(self) -> None:
+    def _announce(self, at: int) -> None:
         self._grows, self._announced = False, True
         state = self.state
         slots = [slot for _, slot in sorted(state.slots.items())]
@@ -309,7 +309,7 @@ class ShardedModel:
                 hook=state.hook,
                 generation=state.generation,
                 step=state.step,
-                time_ns=self._sink.clock(),
+                time_ns=at,
                 buckets=tuple(slot.layout() for slot in slots),
                 hook_options=self._options,
             )

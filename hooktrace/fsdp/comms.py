@@ -393,12 +393,18 @@ class TracedWork(dist.distributed_c10d.Work):
         self._work = work
         self._call = call
         self._stamps = stamps
-        clock = stamps.clock
-        call.launched = clock()
+        call.launched = now = self._now()
         if call.events is None:
-            call.exposed = call.launched - call.ready
+            call.exposed = None if now is None else now - call.ready
             # Its end may come long before anybody waits for it.
             work.get_future().add_done_callback(self._arrived)
+
+    def _now(self) -> int | None:
+        try:
+            return self._stamps.clock()
+        except Exception as error:  # of a clock: what is waited for here is not known
+            self._call.lose_stamps(error)
+            return None
 
     def _arrived(self, _: Any) -> None:
         if self._call.done == NOT_YET:
@@ -407,16 +413,16 @@ class TracedWork(dist.distributed_c10d.Work):
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait, and take the time."""
-        call, clock = self._call, self._stamps.clock
-        began = clock()
+        call, began = self._call, self._now()
         try:
             done = self._work.wait() if timeout is None else self._work.wait(timeout)
         except BaseException as error:
             self._stamps.fail(call, "wire", error)
             raise
         self._arrived(None)
-        if call.exposed is not None:
-            call.exposed += clock() - began
+        over = self._now()
+        known = call.exposed is not None and began is not None and over is not None
+        call.exposed = call.exposed + over - began if known else None  # type: ignore[operator]
         return bool(done)
 
     def is_completed(self) -> bool:

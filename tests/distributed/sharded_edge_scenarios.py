@@ -7,6 +7,8 @@ import gc
 import logging
 import os
 import pickle
+import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -660,3 +662,45 @@ def hooks_over_one(rank: int) -> list[str]:
     with heard() as said, traced(model, reduce_scatter=hooks.bf16_reduce_scatter()):
         pass
     return said
+
+
+class FailingClock:
+    """Raises every third time on the training thread while it is told to."""
+
+    def __init__(self) -> None:
+        self.fails = False
+        self._calls = 0
+        self._thread = threading.get_ident()
+
+    def __call__(self) -> int:
+        """Return the time."""
+        if self.fails and threading.get_ident() == self._thread:
+            self._calls += 1
+            if self._calls % 3 == 0:
+                raise OSError("no time")
+        return time.perf_counter_ns()
+
+
+def without_time(rank: int) -> Facts:
+    """Train with a clock that fails, with synchronous collectives and asynchronous ones."""
+    found: Facts = {"equal": []}
+    for build in (plain, prefetched, shard_of_one):
+        expected = train(Edge(build), rank, built(Edge(build)))
+        model, clock = built(Edge(build)), FailingClock()
+        with Tracer(error_every=0, channel=False, clock=clock) as tracer:
+            handle = fsdp.trace(model, tracer=tracer)
+            clock.fails = True
+            got = train(Edge(build), rank, model)
+            clock.fails = False
+            assert tracer.flush()
+            handle.remove()
+            found["equal"].append(equal(expected, got))
+            found[build.__name__] = tracer.losses()
+    return found
+
+
+def prefetched() -> Any:
+    """Gather asynchronously."""
+    net = plain()
+    net._set_unshard_async_op(True)
+    return net
