@@ -169,6 +169,8 @@ class HangHub:
                 self._tell(known[0].hang, found, self._stacks(found, last, signalled), asked)
             return
         if known is not None:
+            if _lasts(known[0].finding, last):
+                return  # of two that wait for each other, which waited longest may be a toss-up
             self._end("")
         self._tell(self._number, found, self._stacks(found, last, signalled), asked)
 
@@ -229,6 +231,12 @@ def _round(answers: Any) -> Round:
         host, pid = one.member.host, one.member.pid
         silent.append(SilentRank(rank=rank, host=host, pid=pid, state=one.state, why=one.why))
     return Round.of(statuses, silent)
+
+
+def _lasts(told: Finding, now: Round) -> bool:
+    """Return whether a rank is still in the call that was told of."""
+    calls = (call for status in now.statuses.values() for call in status.in_flight)
+    return any(call.place == told.what for call in calls)
 
 
 def _helped(found: Round) -> tuple[SignalledRank, ...]:

@@ -84,9 +84,12 @@ def _finding(
     status, one = last.statuses[rank], waiting[rank]
     model = max(status.models, key=lambda model: model.position, default=None)
     step = -1 if model is None else model.step
+    # A sharded model may be within its step, in what is recorded afterwards, if at all.
+    is_within = model is not None and model.unit and model.ended_step < step
     message = (
         f"{named_ranks(waiting)} {'waits' if len(waiting) == 1 else 'wait'} in {one.kind} "
-        f"{at(status)}, after step {step},{text}; {hang_kind(kind).remedy}"
+        f"{at(status)}, {'in' if is_within else 'after'} step {step},{text}; "
+        f"{hang_kind(kind).remedy}"
     )
     return Finding(
         kind=kind,

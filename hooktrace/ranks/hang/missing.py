@@ -135,12 +135,14 @@ def _in_collective(one: _Missing) -> Reason | None:
     doing = one.main.doing[-1] if one.main.doing else ""
     if not doing.startswith("in ") or not one.stands_still:
         return None
+    if any(call.unit for call in one.now.in_flight):  # it is that unit's
+        return None
     return Reason("elsewhere", f"is {doing}() {one.place}{one.lag}")
 
 
 def _in_other_model(one: _Missing) -> Reason | None:
     others = [call for call in one.now.in_flight if call.model != one.view.front.model]
-    if not others or "backward" not in one.main.doing:
+    if not others or not (others[0].unit or "backward" in one.main.doing):
         return None
     call = others[0]
     text = f"waits in {call.name} of step {call.step} of {call.model}"

@@ -490,3 +490,30 @@ def test_a_sharded_model_s_remedies() -> None:
     found = of(in_unit(0), ends, size=2)
     assert found.kind == "uneven_inputs"
     assert found.message.endswith(", 1 step behind; give all ranks as many batches")
+
+
+def test_sharded_models_in_different_order() -> None:
+    """Each rank stands in a unit of the model that the other has not come to."""
+
+    def stands(rank: int, name: str, other: str) -> RankStatus:
+        here = unit(0, model=name)
+        there = model(model=other, step=STEP - 1, bucket=40, unit=SCATTER, order=10)
+        at = thread("train.py:9 step", doing=("in all_gather_single",))
+        return status(rank, model(here, unit=here.unit, order=0), there, main=at)
+
+    found = of(stands(0, "a", "b"), stands(1, "b", "a"), size=2)
+    assert (found.kind, found.model) == ("different_order", "a")
+    assert f"which waits in {GATHER} of step 120 of b, which rank 0 has not come to" in (
+        found.message
+    )
+
+
+@pytest.mark.parametrize(
+    ("ended", "said"), [(STEP - 1, ", in step 120,"), (STEP, ", after step 120,")]
+)
+def test_a_sharded_model_may_be_within_its_step(ended: int, said: str) -> None:
+    """Where FSDP is in a collective of its own, or in an evaluation that follows."""
+    known = model(step=STEP, bucket=3, unit=SCATTER, order=9, ended_step=ended)
+    waits = status(0, known, main=thread(doing=("in all_reduce",)), **pending(7))
+    late = status(1, known, main=thread("x.py:1 f"), pending=(), issued={"0": 6})
+    assert said in of(waits, late, size=2).message

@@ -13,12 +13,13 @@ import msgspec
 import pytest
 
 from hooktrace.ranks.hang import hub as module
-from hooktrace.ranks.hang.hub import HangHub
+from hooktrace.ranks.hang.finding import Finding
+from hooktrace.ranks.hang.hub import HangHub, over
 from hooktrace.ranks.hang.messages import STACKS, STATUS, HangNotice, StacksAnswer, StatusQuestion
 from hooktrace.ranks.hang.status import RankStatus
 from hooktrace.ranks.hang.watchdog import Suspicion
 from hooktrace.records.hang import RankStacks
-from tests.ranks.hang.answers import STEP, S, late, waiting
+from tests.ranks.hang.answers import BACKWARD, STEP, S, call, late, model, status, thread, waiting
 
 SUSPICION = Suspicion(model="model0", step=STEP, bucket=5, age_ns=11 * S, threshold_ns=10 * S)
 OVER = msgspec.structs.replace(SUSPICION, over=True)
@@ -175,6 +176,24 @@ def test_the_next_one(ranks: Ranks) -> None:
     assert ranks.wait(3)[2].hang == 1
 
 
+def test_of_two_that_wait_for_each_other_none_has_ended(ranks: Ranks) -> None:
+    """Two models in different order: whose call is found to be the oldest may change."""
+
+    def stands(rank: int, own: str, other: str, age_s: int) -> RankStatus:
+        at = call(model=own, age_ns=age_s * S)
+        behind = model(model=other, step=STEP - 1, bucket=7)
+        return status(rank, model(at), behind, main=thread(doing=BACKWARD))
+
+    for age_s in (31, 29):
+        ranks.statuses = [stands(0, "a", "b", age_s), stands(1, "b", "a", 30)]
+        ranks.hub.hear(0, SUSPICION)
+        ranks.wait(1)
+        questions = len(ranks.asked)
+        ranks.wait_for(lambda asked=questions: len(ranks.asked) > asked + 4)
+    ((begun),) = ranks.notices
+    assert (begun.finding.kind, begun.finding.model) == ("different_order", "a")
+
+
 def test_an_end_that_comes_late_ends_no_later_hang(ranks: Ranks) -> None:
     """The channel's thread tells this rank when it comes to it."""
     ranks.hub.hear(0, SUSPICION)
@@ -283,3 +302,13 @@ def test_records_of_a_notice(ranks: Ranks) -> None:
     record = begun.record(1, 102 * S, 1002 * S)
     assert (record.rank, record.since_ns, record.since_wall_ns) == (1, 69 * S, 969 * S)
     assert (record.kind, record.step, record.bucket, record.waiting) == ("busy", STEP, 5, (0,))
+
+
+def test_the_end_of_a_hang_of_a_sharded_model_names_the_unit() -> None:
+    """As its beginning did."""
+    found = Finding(
+        kind="busy", model="net", hook="fully_shard", step=3, bucket=31, ranks=(1,), waiting=(0,),
+        age_ns=0, message="", unit="blocks.2 all-gather (forward)", order=9,
+    )  # fmt: skip
+    said = over(HangNotice(0, found), time.monotonic()).finding.message
+    assert said.startswith("it went on after 0.0 s: blocks.2 all-gather (forward) of step 3, which")
