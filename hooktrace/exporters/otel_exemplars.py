@@ -28,7 +28,8 @@ class Exemplars:
     def note(self, bucket: BucketRecord, span: SpanContext, wall_ns: int) -> None:
         """Keep where a bucket that the histogram counts is shown, if a backend gets that span."""
         if (
-            bucket.duration_ns is None
+            bucket.unit is not None
+            or bucket.duration_ns is None
             or bucket.exception is not None
             or not span.trace_flags.sampled
         ):

@@ -16,7 +16,15 @@ from hooktrace.exporters.otel_exemplars import Exemplars
 from hooktrace.exporters.otel_metrics import give_metrics
 from hooktrace.exporters.otel_spans import StepTraces
 from hooktrace.records import CompletedStep
-from tests.exporters.records_sample import HOOK, MODEL, looked_at, make_batch, make_run, make_step
+from tests.exporters.records_sample import (
+    HOOK,
+    MODEL,
+    looked_at,
+    make_batch,
+    make_run,
+    make_step,
+    sharded_batch,
+)
 
 LABELS = MODEL, HOOK, "0"
 
@@ -56,11 +64,14 @@ def test_a_slow_bucket_is_not_displaced_by_fast_ones() -> None:
 
 
 def test_only_what_the_histogram_counts_and_a_backend_gets() -> None:
-    """No probed step, no failed call, no span that the sampler drops."""
+    """No probed step, no failed call, no unit, no span that the sampler drops."""
     record, (first, *others) = make_step(2)
     failed = (record, (replace(first, exception="ValueError: boom"), *others))
     assert traced(looked_at(make_step(1)), failed)[0].since(LABELS, 0) == []
     assert traced(make_step(1), sampler=ALWAYS_OFF)[0].since(LABELS, 0) == []
+    unit = sharded_batch().steps[1]
+    labels = unit[0].model, unit[0].hook, "0"
+    assert traced(unit)[0].since(labels, 0) == []
 
 
 def test_a_reader_gets_each_once() -> None:

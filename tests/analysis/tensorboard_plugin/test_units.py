@@ -17,7 +17,7 @@ from hooktrace.analysis.tensorboard_plugin.search import search
 from hooktrace.analysis.tensorboard_plugin.selection import selection
 from hooktrace.analysis.tensorboard_plugin.units import kind_words
 from hooktrace.analysis.timeline import load
-from hooktrace.records import CompletedStep, ErrorRecord, Unit
+from hooktrace.records import CompletedStep, DeviceSpan, ErrorRecord, Unit
 from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from hooktrace.testing.synthetic_shards import ShardedJob, sharded_steps, write_sharded_job
@@ -101,6 +101,34 @@ def test_of_an_asynchronous_collective_issuing_and_waiting_are_exposed(tmp_path:
     said = dict(bucket_detail(scene, 0, 1)["times"])["exposed"]
     assert said == "not known: its record does not say what training waited for it"
     assert dict(bucket_detail(scene, 0, 0)["times"])["exposed"] == "0.500 ms"
+
+
+def test_on_a_device_the_end_of_a_collective_is_exposed(tmp_path: Path) -> None:
+    """To issue it keeps nothing; until the computing stream waits it is hidden."""
+    job = ShardedJob(ranks=1, steps=1)
+    record, (first, *others) = next(sharded_steps(job))[0]
+    on_device = replace(
+        first, device_type="cuda", device=DeviceSpan(ready_ns=0, done_ns=MS, stages=()),
+        launched_ns=first.ready_ns + MS // 10, exposed_ns=MS * 4 // 10,
+    )  # fmt: skip
+    write_ranks(tmp_path, {0: text_of(job.run(0), [(record, (on_device, *others))])})
+    spans = scene_of(load(find_records(tmp_path)), job.model).ranks[0].exposed_at
+    assert (spans.start[0], spans.end[0]) == (MS * 6 // 10, MS)
+
+
+def test_units_are_the_same_on_ranks_that_number_them_otherwise(tmp_path: Path) -> None:
+    """A rank numbers collectives as it meets them."""
+    job = ShardedJob(ranks=2, steps=2)
+    for rank in range(2):
+        steps = [
+            (step, tuple(replace(call, bucket=call.bucket + 3 * rank) for call in calls))
+            for step, calls in (ranks[rank] for ranks in sharded_steps(job))
+        ]
+        write_ranks(tmp_path, {rank: text_of(job.run(rank), steps)})
+    scene = scene_of(load(find_records(tmp_path)), job.model)
+    rows = selection(scene, 0, scene.extent)["buckets"]
+    assert [(row["name"], row["count"]) for row in rows] == [(str(u), 4) for u in job.slots()]
+    assert [r.lane.tolist() for r in scene.ranks] == [scene.ranks[0].lane.tolist()] * 2
 
 
 def test_a_wide_picture_does_not_look_as_if_all_were_exposed(plain: Scene) -> None:
