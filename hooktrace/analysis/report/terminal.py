@@ -18,7 +18,7 @@ from .notable import split_buckets
 from .provenance import model_lines, run_lines
 from .run_report import ModelReport, RunReport
 from .tables import Columns, about_small, about_waits, bucket_columns, rank_columns
-from .unit_tables import about_kinds, about_units, kind_columns, unit_columns
+from .unit_tables import LONGEST, about_kinds, about_units, kind_columns, unit_columns
 from .units import payload_bytes
 
 _MOST_RANKS = 16
@@ -136,7 +136,15 @@ def _item(label: Text | str, body: RenderableType, *, width: int = 1) -> Rendera
     return Padding(grid, (0, 0, 0, 1))
 
 
-_SHORT = {"gradients": "grad", "compress": "comp", "decompress": "decomp"}
+_SHORT = {
+    "gradients": "grad",
+    "compress": "comp",
+    "decompress": "decomp",
+    "all-gather (forward)": "gather fwd",
+    "all-gather (backward)": "gather bwd",
+}
+_SHORT_NAME = 14
+"""Letters of a unit's name beside what a hook does."""
 _LEFT_OUT = {"ready", "waits for"}
 """Columns for which a terminal has no room."""
 _LEFT_OUT_OF_UNITS = {"p95", "waits for", "sent", "error"}
@@ -154,10 +162,15 @@ def _table(
     for i in shown:
         name = columns.names[i]
         justify: JustifyMethod = "left" if name in ("unit", "collective") else "right"
-        table.add_column(_SHORT.get(name, name), justify=justify, no_wrap=True)
+        table.add_column(_short(name), justify=justify, no_wrap=True)
     for row in columns.rows:
-        table.add_row(*(Text(row[i]) for i in shown))
+        table.add_row(*(Text(_short(row[i])) for i in shown))
     return table
+
+
+def _short(text: str) -> str:
+    what, again, turn = text.partition(" #")
+    return _SHORT.get(what, what) + again + turn
 
 
 def _bucket_table(model: ModelFacts) -> Table:
@@ -175,17 +188,21 @@ def _kind_table(model: ModelFacts) -> Table:
 
 def _unit_table(model: ModelFacts) -> Table:
     shown, folded = split_buckets(model)
-    caption = about_units(model)
-    if folded:
-        caption += f"; {len(folded)} that cost, wait and err less are left out"
     sends_less = any((b.wire_bytes or 0) < b.gradient_bytes for b in model.buckets)
     kept = {"sent"} if sends_less else set()
     kept |= {"error"} if any(b.error for b in model.buckets) else set()
+    # Of a hook the line says what it sends, takes and loses; the page has all columns.
+    left_out = _LEFT_OUT_OF_UNITS - kept | ({"busbw", "no."} if sends_less else set())
+    if all(b.exposed and b.duration and b.exposed.p50 == b.duration.p50 for b in model.buckets):
+        left_out |= {"time"}
+    caption = about_units(model, left_out)
+    if folded:
+        caption += f"; {len(folded)} that cost, wait and err less are left out"
     return _table(
         f"Units: medians over {len(model.ranks)} ranks, {model.clock} times",
         caption,
-        unit_columns(model, shown),
-        _LEFT_OUT_OF_UNITS - kept,
+        unit_columns(model, shown, _SHORT_NAME if sends_less else LONGEST),
+        left_out,
     )
 
 

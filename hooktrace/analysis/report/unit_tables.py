@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from ...records.units import mb_per_second, megabytes, milliseconds, percent
 from .facts import BucketFacts, ModelFacts
 from .tables import Columns, about_waits, stages_of
 
-_LONGEST = 26
+LONGEST = 26
 """Letters of a unit's name, of which the last ones tell most."""
 
 
@@ -33,15 +33,17 @@ def about_kinds() -> str:
     )
 
 
-def unit_columns(model: ModelFacts, buckets: Iterable[BucketFacts] | None = None) -> Columns:
+def unit_columns(
+    model: ModelFacts, buckets: Iterable[BucketFacts] | None = None, longest: int = LONGEST
+) -> Columns:
     """Return a row for each unit's collective, or some: sizes in MB, times in ms."""
     stages = [name for name in stages_of(model) if name != "wire"]
     names = ["no.", "unit", "collective", "payload", "sent", "time", "p95", *stages]
     names += ["wait", "waits for", "exposed", "busbw", "error"]
-    return Columns(names, [_row(b, stages) for b in buckets or model.buckets])
+    return Columns(names, [_row(b, stages, longest) for b in buckets or model.buckets])
 
 
-def _row(b: BucketFacts, stages: list[str]) -> list[str]:
+def _row(b: BucketFacts, stages: list[str], longest: int) -> list[str]:
     assert b.unit is not None
     times = [*((b.duration.p50, b.duration.p95) if b.duration else (None, None))]
     name = b.unit.name
@@ -49,7 +51,7 @@ def _row(b: BucketFacts, stages: list[str]) -> list[str]:
     whom = "-" if b.waits_for is None else f"rank {b.waits_for.rank}, {percent(b.waits_for.share)}"
     return [
         str(b.bucket),
-        name if len(name) <= _LONGEST else f"\u2026{name[1 - _LONGEST :]}",
+        name if len(name) <= longest else f"\u2026{name[1 - longest :]}",
         b.unit.kind + again,
         megabytes(b.gradient_bytes),
         megabytes(b.wire_bytes),
@@ -61,10 +63,14 @@ def _row(b: BucketFacts, stages: list[str]) -> list[str]:
     ]
 
 
-def about_units(model: ModelFacts) -> str:
-    """Return what the columns of units are."""
-    return (
-        "payload: a rank's parameters of a gather, gradients of a reduction, in MB; times in ms; "
-        f"exposed: what training waits for it; {about_waits(model)}; busbw (nccl-tests) in MB/s; "
-        "error: relative L2"
-    )
+def about_units(model: ModelFacts, left_out: Collection[str] = ()) -> str:
+    """Return what the columns of units are, without some that are not shown."""
+    said = {
+        "payload": "payload: a rank's parameters of a gather, gradients of a reduction, in MB",
+        "unit": "times in ms",
+        "exposed": "exposed: what training waits for it",
+        "wait": about_waits(model),
+        "busbw": "busbw (nccl-tests) in MB/s",
+        "error": "error: relative L2",
+    }
+    return "; ".join(what for name, what in said.items() if name not in left_out)

@@ -45,6 +45,7 @@ class ShardedJob:
     does not wait for.  ``slow``: by unit, how many times as long its collectives take.
     ``stall_ms``: by which rank 1 comes later to ``late_at`` in step 20.  ``codec_ms``: compress,
     and again decompress, around each reduce-scatter, which then sends a quarter.
+    ``prefix``: of the blocks' names.
     """
 
     ranks: int = 3
@@ -65,11 +66,12 @@ class ShardedJob:
     codec_ms: float = 0.0
     error: float | None = None
     clocks: bool = True
+    prefix: str = "blocks"
 
     @property
     def units(self) -> list[Unit]:
         """The calls of a step, in order."""
-        blocks = [f"blocks.{i}" for i in range(self.blocks)]
+        blocks = [f"{self.prefix}.{i}" for i in range(self.blocks)]
         found = [_unit(name, "all_gather", "forward") for name in (ROOT, *blocks)]
         for name in reversed(blocks):
             found += [_unit(name, "all_gather", "backward")] if self.again else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hooktrace.testing.synthetic import write_job
+from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
 from tests.analysis.report.test_command import JOB, Page, call
 
 
@@ -25,3 +26,16 @@ def test_a_report_in_the_terminal_and_as_a_page(tmp_path: Path) -> None:
         assert words in " ".join(page.text.split())
     assert "What is missing" not in printed
     assert printed.endswith(f"with pictures: {out}")
+
+
+def test_a_unit_s_numbers_are_whole_on_a_short_line(tmp_path: Path) -> None:
+    """Of a hook there are more columns than fit: names give way, and no number does."""
+    job = ShardedJob(codec_ms=1.5, error=0.01, prefix="model.transformer.encoder.layers")
+    write_sharded(job, tmp_path)
+    lines = call("report", tmp_path).output.splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith("Units:"))
+    header, *rows = lines[first + 1 : first + 2 + len(job.units)]
+    names = "unit collective payload sent comp decomp wait exposed error"
+    assert header.split() == names.split()
+    for row in rows:
+        assert "\u2026" not in row[row.index("gather " if "gather " in row else "reduce") :], row
