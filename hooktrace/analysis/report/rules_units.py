@@ -96,7 +96,7 @@ def parameters_gathered_twice(model: ModelFacts, run: RunInfo | None) -> Iterato
 
     Less what they wait for the last rank: whoever keeps the parameters waits for it at the next
     collective.  What it costs is memory: all of those parameters then stay whole on each rank from
-    forward to backward, where FSDP keeps those of a unit or two.
+    forward to backward, where FSDP keeps those of a unit or two, or a part of each.
     """
     twice = gathered_twice([b.unit for b in model.buckets if b.unit is not None])
     again = [
@@ -106,20 +106,20 @@ def parameters_gathered_twice(model: ModelFacts, run: RunInfo | None) -> Iterato
     if not known or (model.exposed_share or 0) < HIDDEN:
         return
     gain = sum(max(0.0, b.exposed.p50 - (b.wait_ns or 0.0)) for b in known if b.exposed)
-    memory = "" if model.whole_bytes is None else f" of {mb(model.whole_bytes)}"
+    memory = "" if model.whole_bytes is None else f" of at most {mb(model.whole_bytes)}"
+    waits = ""
+    if any(b.wait_ns is None for b in known) and len(model.ranks) > 1:
+        waits = "; what they wait for the last rank is in that, where it is not known"
+    elif any(b.wait_ns for b in known):
+        waits = ", without what they wait for the last rank"
     yield Finding(
         sentence=f"The parameters of {_counted(len(twice), 'unit')} are gathered in forward and "
         f"again in backward: keeping them would save {ms(gain)} a step, for memory{memory} on "
         "each rank.",
         gain_ns=gain,
         evidence=(
-            f"{_counted(len(again), 'gather')} in backward"
-            + (
-                ", without what they wait for the last rank"
-                if any(b.wait_ns for b in known)
-                else ""
-            ),
-            "a trade-off and no fault: it is how reshard_after_forward=True saves that memory"
+            f"{_counted(len(again), 'gather')} in backward{waits}",
+            "a trade-off and no fault: to reshard after forward is what saves that memory"
             + ("" if model.whole_bytes is None else ", of which a unit or two are whole anyway"),
         ),
         remedy="Where the memory is there, pass reshard_after_forward=False to fully_shard, for "

@@ -167,6 +167,12 @@ def not_of_units(model: ModelFacts) -> Iterator[str]:
     )
     if model.wait_unknown is not None and len(model.ranks) > 1:
         yield f"who comes late to the units of {model.model}: not known, as {model.wait_unknown}"
+    unknown = sum(b.wait_ns is None for b in model.buckets)
+    if model.wait_unknown is None and unknown:
+        yield (
+            f"what {unknown} of {len(model.buckets)} collectives of {model.model} wait for their "
+            "last rank: not known, as not all ranks are in them, or not in all steps"
+        )
 
 
 def _missing(timeline: Timeline) -> Iterator[str]:

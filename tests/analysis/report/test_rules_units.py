@@ -19,7 +19,9 @@ RUNS: dict[str, tuple[ShardedJob, int | None]] = {
     "small": (SMALL, None),
     "few of them small": (ShardedJob(blocks=5, block_bytes=4_800, compute_ms=1.0), None),
     "small on a slow network": (
-        ShardedJob(blocks=12, block_bytes=24_000, bytes_per_second=1e8, latency_ms=0.01),
+        ShardedJob(
+            blocks=12, block_bytes=4_800, bytes_per_second=1e8, latency_ms=0.01, compute_ms=0.2
+        ),
         None,
     ),
     "small, one file of three": (SMALL, 1),
@@ -135,3 +137,13 @@ def test_a_report_says_what_does_not_take_units(tmp_path: Path) -> None:
     assert any("whatif and advise do not take units yet" in text for text in report.missing)
     assert any("who comes late to the units" in text for text in report.missing)
     assert facts_of(tmp_path).wait_unknown is not None
+
+
+def test_a_wait_that_is_not_known_is_in_the_gain_and_said(tmp_path: Path) -> None:
+    """Of hybrid sharding; where it is known it is taken out, and that is said."""
+    write_sharded(ShardedJob(ranks=4, group=2), tmp_path / "hybrid")
+    finding = one(found_in(tmp_path / "hybrid"), "gathered in forward and again")
+    assert "where it is not known" in finding.evidence[0]
+    write_sharded(ShardedJob(late_ms={1: 3.0}), tmp_path / "late")
+    finding = one(found_in(tmp_path / "late"), "gathered in forward and again")
+    assert finding.evidence[0].endswith("without what they wait for the last rank")
