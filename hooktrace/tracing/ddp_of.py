@@ -20,7 +20,7 @@ _INNER = ("_orig_mod", "_forward_module")
 _FSDP = "a sharded model calls no DDP hook; hooktrace traces DistributedDataParallel"
 _REMEDIES = {
     "FullyShardedDataParallel": _FSDP,
-    "FSDPModule": _FSDP,
+    "FSDPModule": "a sharded model calls no DDP hook; use hooktrace.fsdp.trace(model)",
     "DataParallel": "it sends no gradients between processes; use DistributedDataParallel",
     "Accelerator": (
         "pass it kwargs_handlers=[hooktrace.integrations.accelerate.DDPKwargs(...)], or instrument "

@@ -76,7 +76,7 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: nn.Linear(1, 1), r"a Linear: wrap it first: instrument\(DistributedData"),
     (lambda: nn.DataParallel(nn.Linear(1, 1)), "a DataParallel: it sends no gradients between"),
     (lambda: made("FullyShardedDataParallel", nn.Module), "a sharded model calls no DDP hook"),
-    (lambda: made("Sharded", type("FSDPModule", (), {}), nn.Identity), "a sharded model"),
+    (lambda: made("Sharded", type("FSDPModule", (), {}), nn.Identity), r"fsdp.trace\(model\)"),
     (lambda: made("Net", type("LightningModule", (nn.Module,), {})), "lightning.Trace"),
     (lambda: made("Trainer"), r"transformers.trace\(trainer, hook\)"),
     (lambda: Holder("_orig_mod", nn.Linear(1, 1)), "a Holder, which holds a Linear: wrap it first"),

@@ -1,0 +1,81 @@
+"""Where sharded models are seen, in one process; on real ranks: distributed/test_run_sharded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed.fsdp
+from torch import nn
+from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel
+from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
+
+from hooktrace.integrations import ending, sharded
+
+
+@pytest.fixture(autouse=True)
+def _nothing_said(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each test hears everything."""
+    monkeypatch.setattr(sharded, "_said", [])
+    return
+
+
+def test_fsdp_is_patched_and_given_back() -> None:
+    """Whenever it was imported, since classes are changed and no function is replaced."""
+    before = FSDPState._lazy_init, FullyShardedDataParallel.__init__
+    end = sharded.watch(torch.distributed.fsdp)
+    assert FSDPState._lazy_init is not before[0]
+    assert FullyShardedDataParallel.__init__ is not before[1]
+    end()
+    assert before == (FSDPState._lazy_init, FullyShardedDataParallel.__init__)
+
+
+def test_a_torch_that_settles_roots_elsewhere(caplog: pytest.LogCaptureFixture) -> None:
+    """It is said, and left alone."""
+    sharded.watch(ModuleType("torch.elsewhere"))()
+    (said,) = caplog.messages
+    assert said.startswith("this version of torch settles the root of a sharded model")
+
+
+def test_a_root_is_settled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inner modules, and later calls, are none of it."""
+    traced: list[nn.Module] = []
+    monkeypatch.setattr(sharded, "trace_from", traced.append)
+
+    class State:
+        _is_root: bool | None = None
+        _modules = (nn.Linear(1, 1),)
+
+    def original(self: Any) -> None:
+        self._is_root = True
+
+    settle, state = sharded._tracing(original), State()
+    settle(state)
+    settle(state)
+    assert traced == [state._modules[0]]
+
+
+def test_what_fails_is_said_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A root that is none, as hooktrace sees it."""
+    monkeypatch.setattr(ending, "model_seen", lambda: None)
+    for _ in range(2):
+        sharded.trace_from(3)  # type: ignore[arg-type]
+    (said,) = caplog.messages
+    assert said.startswith("a sharded model is not traced: ")
+
+
+def test_a_model_is_named_as_before_it_was_sharded() -> None:
+    """And before it was compiled."""
+
+    class Net(nn.Linear):
+        pass
+
+    model = Net(1, 1)
+    model.__class__ = type("FSDPNet", (FSDPModule, Net), {})
+    assert sharded._name(model) == "Net"
+    assert sharded._name(torch.compile(Net(1, 1))) == "Net"  # type: ignore[arg-type]
