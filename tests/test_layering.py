@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "analysis": {"records"},
     "tracing": {"records", "capture", "ranks", "staging", "probes", "exporters"},
     "hooks": {"records", "capture", "ranks", "staging", "tracing"},
-    "testing": {"records", "capture", "ranks", "staging", "hooks", "probes", "tracing"},
+    "testing": {"records", "capture", "ranks", "staging", "hooks", "probes", "tracing", "fsdp"},
     "fsdp": {"records", "capture", "ranks", "staging", "probes", "hooks", "tracing"},
     "integrations": {"records", "capture", "ranks", "staging", "tracing", "hooks", "fsdp"},
     "commands": {

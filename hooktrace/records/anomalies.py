@@ -207,6 +207,12 @@ _KINDS = (
         "compare one bucket's result with the mean of the gradients",
         "by check_hook",
     ),
+    _wrong(
+        "wrong_parameters",
+        "What a sharded model gathers is not the ranks' parameters, nor near them",
+        "compare each row of the whole with what its rank has given",
+        "by check_hook",
+    ),
     _right(
         "registration",
         "DDP refuses the hook even when it is traced",

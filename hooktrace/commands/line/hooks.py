@@ -15,14 +15,24 @@ def hooks() -> None:
     from rich.table import Table
 
     from ...hooks import catalogue
+    from ...hooks.sharded import SHARDED_HOOKS
 
+    console = Console(highlight=False)
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for column in ("name", "hooktrace.hooks.", "kind", "rounds", "what it does"):
         table.add_column(column, no_wrap=column != "what it does")
     for entry in catalogue():
         rounds = "1" if entry.is_single_round else "several"
         table.add_row(entry.name, entry.hook_name, entry.kind, rounds, entry.what)
-    Console(highlight=False).print(table)
+    console.print(table)
+    sharded = Table(
+        title="for FSDP2, of n ranks with parts of p elements", box=SIMPLE_HEAD, pad_edge=False
+    )
+    for column in ("hooktrace.fsdp.hooks.", "in the place of", "sends", "what it does"):
+        sharded.add_column(column, no_wrap=column not in {"sends", "what it does"})
+    for one in SHARDED_HOOKS:
+        sharded.add_row(one.call, one.takes_place_of.replace("_", "-"), one.sends, one.what)
+    console.print(sharded)
 
 
 def check(

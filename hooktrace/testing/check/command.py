@@ -172,7 +172,7 @@ def _summary(result: CheckResult) -> str:
     facts = [f"{result.hook} on {ranks}: {result.verdict}", ", ".join(counts)]
     error, of_sum, ratio = _numbers(result)
     if error:
-        facts.append(f"relative error of a step {error}, of their sum {of_sum}")
+        facts.append(f"relative error of a step {error}" + (of_sum and f", of their sum {of_sum}"))
     if ratio:
         facts.append(f"compression {ratio}")
     return "; ".join(facts)

@@ -36,6 +36,7 @@ from .judge import RankEnd, judge
 from .rank import OUTPUT, RESULT, STACKS, Context, Known, run_rank
 from .results import CaseResult, RankResult
 from .spec import Job, Loaded
+from .units import GATHER_CASES, SCATTER_CASES, cases_of
 
 _GRACE_S = 3.0
 _HANGS = 3
@@ -56,10 +57,10 @@ class Host:
     def run(self) -> None:
         """Send each case's result with its hook's number, then ``None``; or why there is none."""
         try:
-            cases = _chosen(self.job.cases)
             loaded = [spec.load() for spec in self.job.hooks]
+            chosen = [_chosen(self.job.cases, hook) for hook in loaded]
             faulthandler.cancel_dump_traceback_later()
-            for index, hook in enumerate(loaded):
+            for index, (hook, cases) in enumerate(zip(loaded, chosen, strict=True)):
                 for result in self._results(hook, cases):
                     self.asker.send((index, result))
             self.asker.send(None)
@@ -126,12 +127,17 @@ class Host:
         return ends
 
 
-def _chosen(keys: tuple[str, ...]) -> list[Case]:
-    known = [case.key for case in CASES]
-    for key in keys:
-        if key not in known:
-            raise UsageError(f"no case is called {key!r}; the cases are {', '.join(known)}")
-    return [case for case in CASES if case.key in (keys or known)]
+def _chosen(keys: tuple[str, ...], hook: Loaded) -> list[Case]:
+    """Return the cases of a hook that were asked for; raises ``UsageError`` where there is none."""
+    cases = cases_of(hook.hook) if hook.is_sharded else CASES
+    known = [case.key for case in cases]
+    others = {case.key for case in (*CASES, *SCATTER_CASES, *GATHER_CASES)}
+    unknown = next((key for key in keys if key not in others), None)
+    chosen = [case for case in cases if case.key in (keys or known)]
+    if unknown is not None or not chosen:
+        key = keys[0] if unknown is None else unknown
+        raise UsageError(f"no case is called {key!r}; the cases are {', '.join(known)}")
+    return chosen
 
 
 def _stop(processes: Sequence[ForkProcess]) -> None:

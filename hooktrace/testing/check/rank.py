@@ -35,7 +35,7 @@ import torch.distributed as dist
 from ...probes.compare import digest
 from ...ranks.private_group import PrivateGroup
 from ...records.anomalies import anomaly_kind
-from ...records.errors import UsageError
+from ...records.errors import HookError, UsageError
 from ...tracing.tracer import Tracer
 from .judge import is_consequence
 from .results import Problem, RankResult
@@ -195,7 +195,9 @@ def _result(run: Callable[[Context], None], context: Context) -> RankResult | Us
 def _find_exception(context: Context, error: Exception) -> None:
     """Put what a hook raised on record, in the tracer's words where it has any."""
     kind, message = "exception", f"{type(error).__name__}: {error}"
-    if context.tracers:
+    if context.loaded.is_sharded and isinstance(error, HookError):
+        kind, message = "hook_exception", f"{error}"
+    elif context.tracers:
         context.find_anomalies(ignore=["hook_exception"])
         for anomaly in context.tracers[-1].anomalies():
             if anomaly.kind == "hook_exception":
@@ -210,7 +212,8 @@ def _find_exception(context: Context, error: Exception) -> None:
     elif context.case.startswith("NaN") and context.known.error is not None:
         context.find("hook_exception", f"NaN is refused: {message}", remedy="", only_warns=True)
     else:
-        if "'NoneType'" in message and context.loaded.make_state is None:
+        stateless = context.loaded.make_state is None and not context.loaded.is_sharded
+        if "'NoneType'" in message and stateless:
             message += "; it may need a state: pass --state package.module:make_state"
         context.find(kind, message, remedy="")
 

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from ...fsdp.hooks import GatherHook, ScatterHook
 from ...records.errors import UsageError
 from .results import CaseResult
 
@@ -26,12 +27,20 @@ Source: TypeAlias = str | bytes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loaded:
-    """A hook that can be run.  ``local``: its results differ between ranks by design."""
+    """A hook that can be run.  ``local``: its results differ between ranks by design.
+
+    ``hook``: a hook of DDP's, or a ``ScatterHook`` or ``GatherHook`` for FSDP's collectives.
+    """
 
     name: str
-    hook: Callable[..., Any]
+    hook: Any
     make_state: Callable[..., Any] | None
     local: bool
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether it takes the place of one of FSDP's collectives, and is no hook of DDP's."""
+        return _is_sharded(self.hook)
 
     def new_state(self, group: Any) -> Any:
         """Return a new state; a state belongs to one model.
@@ -63,8 +72,11 @@ class HookSpec:
     @classmethod
     def of(cls, hook: object, make_state: object = None, *, local: bool = False) -> HookSpec:
         """Return a hook and its state as given, by name or as objects; raises as ``source_of``."""
+        name = getattr(hook, "__qualname__", repr(hook))
+        if _is_sharded(hook):
+            name = hook.name  # type: ignore[attr-defined]
         return cls(
-            name=hook if isinstance(hook, str) else getattr(hook, "__qualname__", repr(hook)),
+            name=hook if isinstance(hook, str) else name,
             hook=source_of(hook, "hook"),
             make_state=None if make_state is None else source_of(make_state, "state"),
             local=local,
@@ -72,7 +84,14 @@ class HookSpec:
 
     def load(self) -> Loaded:
         """Import hook and state; raises ``UsageError`` with the reason where that fails."""
-        hook = _load(self.hook, "hook")
+        hook = _made(_load(self.hook, "hook"))
+        if _is_sharded(hook):
+            if self.make_state is not None or self.local:
+                raise UsageError(
+                    f"{self.name} takes the place of one of FSDP's collectives and keeps its own "
+                    "state; leave --state and --local out"
+                )
+            return Loaded(name=self.name, hook=hook, make_state=None, local=False)
         if not callable(hook):
             raise UsageError(
                 f"hook {self.name} is a {type(hook).__name__} and cannot be called; "
@@ -115,7 +134,7 @@ def source_of(given: object, what: str) -> Source:
                 "my_package.hooks:my_hook"
             )
         return given
-    if not callable(given):
+    if not callable(given) and not _is_sharded(given):
         raise TypeError(
             f"the {what} is a {type(given).__name__} and cannot be called; pass a callable, or its "
             "name as 'package.module:attribute'"
@@ -160,6 +179,30 @@ def _load(source: Source, what: str) -> Any:
     except AttributeError as error:
         raise UsageError(
             f"{name} has no {attribute!r} ({error}); name a {what} that is in it"
+        ) from error
+
+
+def _is_sharded(hook: object) -> bool:
+    return isinstance(hook, ScatterHook | GatherHook)
+
+
+def _made(hook: Any) -> Any:
+    """Return the hook for FSDP's collectives that a class or a function makes; others as it is.
+
+    A function says by its annotation that it makes one: a hook of DDP's is not called here.
+    """
+    returns = hook if isinstance(hook, type) else getattr(hook, "__annotations__", {}).get("return")
+    named = str(getattr(returns, "__name__", returns)).rpartition(".")[2]
+    is_kind = isinstance(returns, type) and issubclass(returns, ScatterHook | GatherHook)
+    if not is_kind and named not in {"ScatterHook", "GatherHook"}:
+        return hook
+    try:
+        return hook()
+    except Exception as error:
+        raise UsageError(
+            f"{getattr(hook, '__qualname__', hook)} makes no hook without arguments "
+            f"({type(error).__name__}: {error}); name a hook that was made, or a function that "
+            "makes one"
         ) from error
 
 

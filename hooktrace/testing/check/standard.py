@@ -19,7 +19,8 @@ from torch.distributed.algorithms.ddp_comm_hooks import (
 
 from ... import hooks
 from ...hooks import catalogue
-from .spec import HookSpec
+from ...hooks.sharded import SHARDED_HOOKS
+from .spec import HookSpec, source_of
 
 _HERE = "hooktrace.testing.check.standard"
 _THEIRS = "torch.distributed.algorithms.ddp_comm_hooks"
@@ -41,7 +42,7 @@ def torch_local_sgd(group: Any) -> Any:
 
 
 def standard_hooks() -> list[HookSpec]:
-    """Return all of them: hooktrace's, then torch's."""
+    """Return all of them: hooktrace's, those for FSDP too, then torch's."""
     ours = [
         HookSpec(
             name=entry.name,
@@ -50,8 +51,12 @@ def standard_hooks() -> list[HookSpec]:
         )
         for entry in catalogue()
     ]
+    sharded = [
+        HookSpec(name=entry.call, hook=source_of(entry.make(), "hook")) for entry in SHARDED_HOOKS
+    ]
     return [
         *ours,
+        *sharded,
         HookSpec(name="fp16 wrapper(allreduce)", hook=f"{_HERE}:fp16_wrapped"),
         HookSpec(name="bf16 wrapper(allreduce)", hook=f"{_HERE}:bf16_wrapped"),
         _torchs("default_hooks:allreduce_hook"),

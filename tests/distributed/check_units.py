@@ -1,0 +1,211 @@
+"""Hooks of FSDP's collectives: some that are right, and others that are wrong in one way each."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+
+from hooktrace.fsdp import hooks
+from hooktrace.fsdp.hooks import GatherHook, Gathering, Reduction, ScatterHook
+from hooktrace.staging.collectives import AllGather, AllToAll, ReduceScatter
+from hooktrace.staging.driver import Steps
+
+made = hooks.EightBitReduceScatter(channel=64, error_feedback=True)
+
+
+def maker() -> ScatterHook:
+    """Make one that is right."""
+    return hooks.bf16_reduce_scatter()
+
+
+class Adds(ScatterHook):
+    """Is right, and sends everything; others differ from it in one method."""
+
+    name = "adds"
+
+    def steps(self, reduction: Reduction) -> Steps:
+        """Exchange the parts, and add them."""
+        received = yield AllToAll(self.given(reduction), reduction.group)
+        parts = received.view(reduction.group.size(), -1)
+        return self.result(parts, reduction)
+
+    def given(self, reduction: Reduction) -> torch.Tensor:
+        """Return what is sent."""
+        return reduction.gradients
+
+    def result(self, parts: torch.Tensor, reduction: Reduction) -> torch.Tensor:
+        """Return this rank's part."""
+        return parts.sum(0) / reduction.divisor
+
+
+class DividesTwice(Adds):
+    """Divides before it sends and after."""
+
+    def given(self, reduction: Reduction) -> torch.Tensor:
+        return reduction.gradients / reduction.divisor
+
+
+class Sums(Adds):
+    """Does not divide."""
+
+    def result(self, parts: torch.Tensor, reduction: Reduction) -> torch.Tensor:
+        return parts.sum(0)
+
+
+class Averages(Adds):
+    """Averages, whatever is asked for."""
+
+    def result(self, parts: torch.Tensor, reduction: Reduction) -> torch.Tensor:
+        return parts.mean(0)
+
+
+class Subtracts(Adds):
+    """Has a minus sign too many."""
+
+    def result(self, parts: torch.Tensor, reduction: Reduction) -> torch.Tensor:
+        return -parts.sum(0) / reduction.divisor
+
+
+class ForgetsARank(Adds):
+    """Adds all parts but the last one, and scales for it."""
+
+    def result(self, parts: torch.Tensor, reduction: Reduction) -> torch.Tensor:
+        return parts[:-1].sum(0) * len(parts) / (len(parts) - 1) / reduction.divisor
+
+
+class DropsTheTail(Adds):
+    """Leaves out what does not fill a channel of eight."""
+
+    def result(self, parts: torch.Tensor, reduction: Reduction) -> torch.Tensor:
+        total = parts.sum(0) / reduction.divisor
+        total[len(total) // 8 * 8 :] = 0
+        return total
+
+
+class HidesNan(Adds):
+    """Makes zeros of what is not finite."""
+
+    def result(self, parts: torch.Tensor, reduction: Reduction) -> torch.Tensor:
+        return parts.nan_to_num(0.0, 0.0, 0.0).sum(0) / reduction.divisor
+
+
+class Feeds(ScatterHook):
+    """Sends bfloat16, with error feedback that ``keep`` gets wrong."""
+
+    name = "feeds"
+
+    def __init__(self) -> None:
+        self.kept: dict[str, torch.Tensor] = {}
+
+    def steps(self, reduction: Reduction) -> Steps:
+        """Cast what is given and what is owed."""
+        key, gradients = self.key(reduction), reduction.gradients
+        lost = self.kept.get(key)
+        if lost is not None and lost.shape == gradients.shape:
+            gradients = gradients + lost
+        sent = (gradients / reduction.divisor).to(torch.bfloat16)
+        self.kept[key] = self.keep(gradients, sent.to(gradients.dtype) * reduction.divisor)
+        return (yield ReduceScatter(sent, reduction.group))
+
+    def key(self, reduction: Reduction) -> str:
+        """Return what the residual is kept under."""
+        return reduction.unit
+
+    def keep(self, gradients: torch.Tensor, sent: torch.Tensor) -> torch.Tensor:
+        """Return the residual."""
+        return (gradients - sent).nan_to_num(0.0, 0.0, 0.0)
+
+    def residual(self, unit: str) -> torch.Tensor | None:
+        """Return it."""
+        return self.kept.get(unit)
+
+
+class SharesResiduals(Feeds):
+    """Keeps one residual for all units."""
+
+    def key(self, reduction: Reduction) -> str:
+        return "all"
+
+
+class KeepsNan(Feeds):
+    """Keeps NaN for ever."""
+
+    def keep(self, gradients: torch.Tensor, sent: torch.Tensor) -> torch.Tensor:
+        return gradients - sent
+
+
+class OwesTheOtherWay(Feeds):
+    """Takes away what was lost already."""
+
+    def keep(self, gradients: torch.Tensor, sent: torch.Tensor) -> torch.Tensor:
+        return (sent - gradients).nan_to_num(0.0, 0.0, 0.0)
+
+
+class RefusesBfloat16(Adds):
+    """Goes by way of numpy."""
+
+    def given(self, reduction: Reduction) -> torch.Tensor:
+        return torch.from_numpy(reduction.gradients.numpy())
+
+
+class GivesTheWhole(Adds):
+    """Returns more than a part."""
+
+    def result(self, parts: torch.Tensor, reduction: Reduction) -> torch.Tensor:
+        return parts / reduction.divisor
+
+
+class Gathers(GatherHook):
+    """Is right, in bfloat16; others differ from it in one method."""
+
+    name = "gathers"
+
+    def steps(self, gathering: Gathering) -> Steps:
+        """Gather and decode."""
+        own = gathering.own.clone()
+        rows = yield AllGather(own.to(torch.bfloat16), gathering.group)
+        whole = gathering.whole.view(gathering.group.size(), -1)
+        self.write(rows, whole, own)
+        return gathering.whole
+
+    def write(self, rows: torch.Tensor, whole: torch.Tensor, own: torch.Tensor) -> None:
+        """Write all parameters."""
+        whole.copy_(rows)
+
+
+class KeepsItsOwn(Gathers):
+    """Does not decode what it has already."""
+
+    def write(self, rows: torch.Tensor, whole: torch.Tensor, own: torch.Tensor) -> None:
+        whole.copy_(rows)
+        whole[dist.get_rank()] = own
+
+
+class Swaps(Gathers):
+    """Writes rows in another order."""
+
+    def write(self, rows: torch.Tensor, whole: torch.Tensor, own: torch.Tensor) -> None:
+        whole.copy_(rows.flip(0))
+
+
+class LeavesOneOut(Gathers):
+    """Does not write the last row."""
+
+    def write(self, rows: torch.Tensor, whole: torch.Tensor, own: torch.Tensor) -> None:
+        whole[:-1] = rows[:-1]
+
+
+class DropsParameters(Gathers):
+    """Leaves out the last element of an odd number."""
+
+    def write(self, rows: torch.Tensor, whole: torch.Tensor, own: torch.Tensor) -> None:
+        whole.copy_(rows)
+        if whole.shape[1] % 2:
+            whole[:, -1] = 0
+
+
+class Jitters(Gathers):
+    """Rounds at random, on each rank in another way."""
+
+    def write(self, rows: torch.Tensor, whole: torch.Tensor, own: torch.Tensor) -> None:
+        whole.copy_(rows * (1 + 1e-4 * torch.rand(rows.shape)))
