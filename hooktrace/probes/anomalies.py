@@ -21,7 +21,8 @@ def anomaly_of(
 
     ``kind``: of ``records.anomalies``.  ``time_ns``: host ns.
     """
-    where = f"hook {slot.model.hook!r}, bucket {slot.index}, step {step}"
+    place = f"bucket {slot.index}" if slot.unit is None else f"unit {slot.unit}"
+    where = f"hook {slot.model.hook!r}, {place}, step {step}"
     return AnomalyRecord(
         kind=kind,
         model=slot.model.name,

@@ -104,14 +104,17 @@ class TracerControl:
         return Done(text="; ".join(texts))
 
     def _probe(self, request: Request) -> Done:
-        texts = []
+        texts, sharded = [], []
         for model in self._models():
-            if model.sampling is not None and model.sampling.replan(request, model.position[0]):
+            if _is_sharded(model):
+                sharded.append(model.name)
+            elif model.sampling is not None and model.sampling.replan(request, model.position[0]):
                 _look_soon(model)
                 texts.append(model.name)
-        if not texts:
+        if not texts and not sharded:
             return Done(trouble="nothing is probed, by Tracer(error_every=0) or as the log says")
-        return Done(text=f"probes of {', '.join(texts)} begin once all ranks have met")
+        begun = [f"probes of {', '.join(texts)} begin once all ranks have met"] if texts else []
+        return _done(begun, sharded, "a change of probes is for buckets")
 
     def _debug(self, command: Command) -> Done:
         texts, sharded = [], []

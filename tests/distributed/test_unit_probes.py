@@ -134,3 +134,12 @@ def test_what_cannot_be_tried_alone_is_said(two: Ranks) -> None:
         assert facts["errors"] == []
         (said,) = facts["warnings"]
         assert said.startswith("local error of net is no longer measured: TypeError: what a all_to")
+
+
+def test_what_float16_cannot_hold_is_named_by_unit(two: Ranks) -> None:
+    """The parameter, and what a lossless reduce-scatter has there."""
+    for anomalies in two.run(unit_probe_scenarios.overflows):
+        assert anomalies
+        assert any("unit blocks.2 reduce-scatter (backward), step 1" in one for one in anomalies)
+        assert any("the hook made NaN or inf of blocks.2" in one for one in anomalies)
+        assert all("where the lossless result is" in one for one in anomalies)

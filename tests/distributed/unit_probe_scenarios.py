@@ -310,3 +310,11 @@ def stays_local(rank: int) -> dict[str, Any]:
 
     found = run(rank, {"reduce_scatter": Sends()}, error="local")
     return {"warnings": found.warnings, "errors": found.errors, "steps": STEPS}
+
+
+def overflows(rank: int) -> list[str]:
+    """Return what is seen of gradients that float16 cannot hold, on all ranks alike."""
+    sizes = iter((1.0, 1e7, 1.0, 1.0))
+    setup = Setup(step=lambda model, batch: (model(batch()) * next(sizes)).sum().backward())
+    found = run(rank, {"reduce_scatter": hooks.fp16_reduce_scatter()}, setup=setup)
+    return [record for record in found.facts["anomalies"] if "step 1" in record]

@@ -31,6 +31,7 @@ class Slot:
     model = Model()
     generation = 1
     index = 3
+    unit = None
     numel = 6
     torch_dtype = torch.float32
     parameters = (("a.weight", (2, 2)), ("a.bias", (2,)))

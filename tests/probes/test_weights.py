@@ -47,6 +47,7 @@ class Slot:
         self.model = Model()
         self.generation = 1
         self.index = 3
+        self.unit = None
         self.numel = COUNT
         self.torch_dtype = dtype
         self.parameters = (("a.weight", (COUNT,)),)

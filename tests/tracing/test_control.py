@@ -61,8 +61,8 @@ def test_a_rank_that_is_paused_knows_its_step() -> None:
         assert control.do(Command(verb="debug", number=5)).text == "model0: steps 14 to 18"
 
 
-def test_a_sharded_model_is_neither_checked_nor_calibrated() -> None:
-    """Both look at buckets; it says so, and of which model, and begins nothing."""
+def test_a_sharded_model_is_neither_checked_nor_calibrated_nor_probed_anew() -> None:
+    """All look at buckets; it says so, and of which model, and begins nothing."""
     with Tracer(error_every=0, align_clocks=False) as tracer:
         job, control = Job(tracer, 2), TracerControl(lambda: [tracer], 0)
         for _ in range(4):
@@ -71,7 +71,7 @@ def test_a_sharded_model_is_neither_checked_nor_calibrated() -> None:
         for slot in model.slots.values():
             slot.unit = Unit(name="blocks.0", collective="all_gather", phase="forward")
         before = model.sampling
-        for verb in ("debug", "calibrate"):
+        for verb in ("debug", "calibrate", "probe", "error-every"):
             done = control.do(Command(verb=verb, number=5))  # type: ignore[arg-type]  # of these
             assert done.trouble is not None
             assert done.trouble.startswith("model0: sharded (FSDP2), and ")

@@ -24,7 +24,9 @@ _STYLES = {"pass": "green", "warn": "yellow", "fail": "red", "skip": "dim"}
 _WIDTH = 120
 _MANY = 4
 _SHORT = 160
-_PREFIX = re.compile(r"^hook '.*?', bucket \d+, step \d+: (the hook raised in stage \w+: )?")
+_PREFIX = re.compile(
+    r"^hook '.*?', (bucket \d+|unit [^,]+), step \d+: (the hook raised in stage \w+: )?"
+)
 
 
 def run(
