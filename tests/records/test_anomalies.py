@@ -22,6 +22,7 @@ _KIND_AT = {
     "_note": 0,
     "find": 0,
     "_judge_what_follows": 2,
+    "UnitFlaw": 0,
 }
 """Which argument of these calls is the kind."""
 

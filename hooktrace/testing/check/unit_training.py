@@ -64,10 +64,10 @@ def _gradients(context: Context, *, traced: bool) -> list[torch.Tensor]:
     fully_shard(model, mesh=mesh)
     if traced:
         hook = context.loaded.hook
-        kind = "reduce_scatter" if isinstance(hook, ScatterHook) else "all_gather"
+        takes_place_of = "reduce_scatter" if isinstance(hook, ScatterHook) else "all_gather"
         tracer = Tracer(run_id="check", error_every=0, channel=False)
         context.tracers.append(tracer)
-        trace(model, tracer=tracer, **{kind: hook})
+        trace(model, tracer=tracer, **{takes_place_of: hook})
     numbers = torch.Generator().manual_seed(context.rank + 1)
     found = []
     for _ in range(_STEPS):
