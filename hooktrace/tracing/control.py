@@ -16,9 +16,10 @@ from ..probes.schedule import Request
 from ..probes.step_sampler import StepSampler
 from ..ranks.channel.meeting import aside
 from ..ranks.control.messages import Command, Done, decode_command, encode
+from ..ranks.hang.look import look
 from ..ranks.hang.sentences import seconds
 from ..ranks.hang.service import stacks_text
-from ..ranks.hang.status import ModelStatus, look
+from ..ranks.hang.status import ModelStatus
 from .calibrating import calibration_of
 from .models import TracedModels
 

@@ -19,9 +19,9 @@ from ..capture.buckets import ModelState
 from ..capture.clocks import Clock
 from ..ranks.channel.channel import Channel
 from ..ranks.hang.collectives import collectives
+from ..ranks.hang.look import look
 from ..ranks.hang.processes import state_of
 from ..ranks.hang.service import HangService, stacks_text
-from ..ranks.hang.status import look
 from ..ranks.hang.watchdog import Pauses
 from ..records import HangRecord
 from ..records.files import record_path

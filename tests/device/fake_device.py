@@ -25,7 +25,7 @@ from torch.overrides import TorchFunctionMode
 from hooktrace.capture import buckets, device_events, host_copy
 from hooktrace.fsdp import comms
 from hooktrace.probes import debug_checks, device_group, local, model, probe, schedule, step_sampler
-from hooktrace.ranks.hang import status
+from hooktrace.ranks.hang import look
 from hooktrace.staging import driver, streams
 from hooktrace.tracing import assembler, drain
 
@@ -185,7 +185,7 @@ class FakeDevice(StreamOracle):
         patch.setattr(host_copy, "new_pinned", self._new_pinned)
         patch.setattr(torch.cuda, "is_current_stream_capturing", lambda: self.captured)
         patch.setattr(debug_checks, "queue_callback", self._at_the_end.append)
-        for owner in (drain, status):
+        for owner in (drain, look):
             patch.setattr(owner, "relax_capture_mode", self._relax)
         for owner, name in CALLBACKS:
             patch.setattr(owner, name, self._in_callback(getattr(owner, name)))

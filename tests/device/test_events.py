@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hooktrace import Tracer, hooks, trace
-from hooktrace.ranks.hang.status import look
+from hooktrace.ranks.hang.look import look
 from hooktrace.testing import FakeBucket
 
 from .fake_device import FakeDevice

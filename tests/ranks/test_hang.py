@@ -13,7 +13,8 @@ from hooktrace.capture.calls import BucketCall
 from hooktrace.ranks.hang.diagnosis import diagnose
 from hooktrace.ranks.hang.evidence import ThreadStack
 from hooktrace.ranks.hang.finding import Finding
-from hooktrace.ranks.hang.status import RankStatus, look
+from hooktrace.ranks.hang.look import look
+from hooktrace.ranks.hang.status import RankStatus
 from hooktrace.ranks.hang.view import Round
 from hooktrace.ranks.hang.watchdog import Pauses, Suspicion, Watchdog, went_on
 from hooktrace.testing import FakeBucket, FakeClock

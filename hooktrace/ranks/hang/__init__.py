@@ -1,7 +1,7 @@
 """Why ranks wait: what each knows of itself, and what follows from all of it.
 
     watchdog.py      calls in flight --too old--> Suspicion --> the hub
-    status.py        every rank, asked twice --> RankStatus
+    look.py          every rank, asked twice --> RankStatus (status.py)
       evidence.py      stacks, exceptions, locks (innermost.py) of its threads
       collectives.py   what torch has issued and waits for
     processes.py     ranks that do not answer: stopped, gone, or their interpreter is held

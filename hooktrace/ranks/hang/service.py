@@ -23,6 +23,7 @@ from ...records import HangRecord
 from ...records.hang import RankStacks
 from .evidence import LastingExceptions, stacks
 from .hub import HangHub, over
+from .look import rank_status
 from .messages import (
     NOTICE,
     STACKS,
@@ -35,7 +36,7 @@ from .messages import (
     StatusQuestion,
 )
 from .processes import StackWriter, neighbour
-from .status import RankStatus, rank_status
+from .status import RankStatus
 from .watchdog import Suspicion, Watchdog, Watched, went_on
 
 _LOOK_S = 1.0

@@ -22,7 +22,8 @@ from ...capture.calls import BucketCall
 from ...capture.clocks import Clock
 from .collectives import PendingCollective
 from .idle import standing
-from .status import RankStatus, oldest_call
+from .look import oldest_call
+from .status import RankStatus
 
 LEAST_NS = 10_000_000_000
 """A call that is not older is never suspected, unless the user has set another limit."""

@@ -1,0 +1,223 @@
+"""How a rank finds out what it tells of itself.
+
+    ModelState.slots[*].last_call --> CallInFlight, one a bucket --> ModelStatus --+
+    evidence.py: stacks;  collectives.py: what torch has issued -------------------+--> RankStatus
+
+Read from outside, while the training thread goes on: nothing is added to a call for it, and no
+lock is taken.  Numbers of one look may be a few microseconds apart.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from ...capture.buckets import Departure, ModelState
+from ...capture.calls import NOT_YET, BucketCall
+from ...capture.device_events import relax_capture_mode
+from ...records.units import ordinal
+from .collectives import collectives
+from .evidence import main_stack, stacks
+from .status import CallInFlight, ModelStatus, RankStatus
+
+_MOST_MODELS = 16
+_MOST_CALLS = 16
+"""Of a model: the lowest buckets that are in flight, of which the first one tells most."""
+_MOST_BUCKETS = 256
+_MOST_CALLBACKS = 8
+_MOST_LEFT_OUT = 8
+
+
+def rank_status(
+    rank: int,
+    models: Sequence[ModelState],
+    now_ns: int,
+    *,
+    paused: bool,
+    lasting: frozenset[int] = frozenset(),
+) -> RankStatus:
+    """Return what this rank knows of itself; the thread that asks is left out.
+
+    ``lasting``: exceptions that are not told, by ``id``.
+    """
+    threads = stacks(lasting)
+    main = main_stack(threads, training_threads(models))
+    known = collectives()
+    foreign = [thread for thread in threads if thread.foreign][:_MOST_CALLBACKS]
+    return RankStatus(
+        rank=rank,
+        pid=os.getpid(),
+        host=socket.gethostname(),
+        models=look(models, now_ns),
+        main=None if main is None else msgspec.structs.replace(main, frames=()),
+        callbacks=tuple(msgspec.structs.replace(thread, frames=()) for thread in foreign),
+        pending=None if known is None else known.pending,
+        issued={} if known is None else known.issued,
+        paused=paused,
+    )
+
+
+def look(models: Iterable[ModelState], now_ns: int) -> tuple[ModelStatus, ...]:
+    """Return where models stand; of two with one name, of two tracers, where the newer one does."""
+    found: dict[str, ModelStatus] = {}
+    for model in models:
+        if model.slots and len(found) < _MOST_MODELS:
+            status = _of_model(model, now_ns)
+            other = found.get(model.name)
+            if other is None or _age(status) < _age(other):
+                found[model.name] = status
+    return tuple(found.values())
+
+
+def _age(status: ModelStatus) -> float:
+    return math.inf if status.last_call_age_ns is None else status.last_call_age_ns
+
+
+def oldest_call(models: Iterable[ModelState]) -> BucketCall | None:
+    """Return the call in flight that began first, ``None`` where there is none."""
+    calls = [call for model in models for call in _calls(model) if _is_awaited(call)]
+    return min(calls, key=lambda call: call.ready, default=None)
+
+
+def training_threads(models: Iterable[ModelState]) -> list[int]:
+    """Return the threads that hooks were called on, that of the newest model first."""
+    threads = [slot.thread for model in models for slot in list(model.slots.values())]
+    return list(dict.fromkeys(threads[::-1]))
+
+
+def _calls(model: ModelState) -> list[BucketCall]:
+    slots = [slot.last_call for slot in list(model.slots.values())]
+    return [call for call in (*slots, model.beside) if isinstance(call, BucketCall)]
+
+
+def _is_awaited(call: BucketCall) -> bool:
+    """Return whether a call has not ended, or its device has not come to its end."""
+    return call.in_flight or _is_on_device(call)
+
+
+def _is_on_device(call: BucketCall) -> bool:
+    """Return whether a device has still to do what the host has issued.
+
+    An event that the drain gives back meanwhile, and another call records, may answer for that one:
+    whoever asks asks again later.
+    """
+    if call.done == NOT_YET or call.device_over or not call.events:
+        return False
+    try:
+        relax_capture_mode()  # whichever thread asks
+        return not call.events[-1].query()
+    except Exception:  # of a device that is lost: training hears of it itself
+        return False
+
+
+def _of_model(model: ModelState, now_ns: int) -> ModelStatus:
+    calls = sorted(_calls(model), key=_place_of)
+    waiting = [call for call in calls if _is_awaited(call)]
+    has_turn = any(call.started is not None for call in waiting)
+    last = calls[-1] if calls else None
+    if last is not None and last.slot.unit is not None:
+        return _of_sharded(model, calls, waiting, now_ns)
+    step, bucket = _position(model, last)
+    finished = [call for call in calls if call not in waiting and call.step == step]
+    return ModelStatus(
+        model=model.name,
+        hook=model.hook,
+        step=step,
+        bucket=bucket,
+        bucket_count=len(model.slots),
+        in_flight=tuple(_in_flight(call, has_turn, now_ns) for call in waiting[:_MOST_CALLS]),
+        finished=tuple(
+            (call.slot.index, len(call.rounds) if call.staged else -1)
+            for call in finished[:_MOST_BUCKETS]
+        ),
+        last_call_age_ns=None if last is None else now_ns - last.ready,
+    )
+
+
+def _place_of(call: BucketCall) -> tuple[int, int]:
+    slot = call.slot
+    return call.step, slot.index if slot.unit is None else call.order
+
+
+def _of_sharded(
+    model: ModelState, calls: list[BucketCall], waiting: list[BucketCall], now_ns: int
+) -> ModelStatus:
+    """Return where a sharded model stands; its last call may not have been recorded."""
+    last, (step, order), (ended, count) = calls[-1], model.position, model.ended
+    left_out = [call for call in calls if call.step == ended - 1]
+    return ModelStatus(
+        model=model.name,
+        hook=model.hook,
+        step=step,
+        bucket=last.slot.index,
+        bucket_count=len(model.slots),
+        in_flight=tuple(_in_flight(call, False, now_ns) for call in waiting[:_MOST_CALLS]),
+        last_call_age_ns=now_ns - last.ready,
+        unit=str(last.slot.unit),
+        order=order,
+        ended_step=ended,
+        ended_calls=count,
+        left_out=tuple(str(call.slot.unit) for call in left_out[:_MOST_LEFT_OUT]),
+        departure=_departed(model.departure, step),
+    )
+
+
+def _departed(found: Departure | None, step: int) -> str:
+    if found is None or found.step != step:
+        return ""
+    before = "nothing more" if found.before is None else f"{found.before}"
+    return f"as the {ordinal(found.order + 1)} {found.now}, where step {step - 1} had {before}"
+
+
+def _position(model: ModelState, last: BucketCall | None) -> tuple[int, int]:
+    """Return the last call's step and bucket, or those that were counted, but not recorded since.
+
+    A call that hooktrace still looks at has been counted, and has not begun.
+    """
+    if last is None:
+        return model.position[0], -1
+    counted = model.position
+    return counted if counted > (last.step + 1, last.slot.index) else (last.step, last.slot.index)
+
+
+def _in_flight(call: BucketCall, has_turn: bool, now_ns: int) -> CallInFlight:
+    operation = call.operation
+    known = None
+    if operation is not None:
+        try:
+            known = operation.describe()
+        except Exception:  # of an operation of the user's own
+            known = None
+    return CallInFlight(
+        model=call.slot.model.name,
+        hook=call.slot.model.hook,
+        step=call.step,
+        bucket=call.slot.index,
+        stage=_stage(call, operation is not None, has_turn),
+        age_ns=now_ns - call.ready,
+        rounds=len(call.rounds),
+        collective="" if known is None else known.kind,
+        wire_bytes=0 if known is None else known.wire_bytes,
+        group_size=0 if known is None else known.group.size,
+        unit="" if call.slot.unit is None else str(call.slot.unit),
+        order=call.order,
+        members=None if known is None or call.slot.unit is None else known.group.members,
+    )
+
+
+def _stage(call: BucketCall, on_the_wire: bool, has_turn: bool) -> str:
+    if not call.hook_called:
+        return "meeting"
+    if call.done != NOT_YET:
+        return "probe" if call.in_flight else "device"
+    if not call.staged:
+        return "hook" if call.launched is None else "future"
+    if on_the_wire:
+        return "wire"
+    if call.rounds:
+        return "decompress"
+    return "turn" if has_turn and call.started is None else "compress"
