@@ -140,7 +140,8 @@ _JOB = Dashboard(
         Panel(
             "Exposed share of the step",
             "Of the time of all steps, the part in which a rank had nothing left to compute and "
-            "waited for its buckets. A rank that comes late makes all others wait, which is in it: "
+            "waited for its buckets, or at each unit of a sharded model. A rank that comes late "
+            "makes all others wait, which is in it: "
             "the least of all ranks is what lateness does not explain. Pauses between steps "
             f"(evaluation) make the share smaller. {_UNTIMED}",
             "percentunit",
@@ -152,7 +153,9 @@ _JOB = Dashboard(
         ),
         Panel(
             "Communication that backward hides",
-            "1 - exposed / busy, over all ranks and steps of the interval. 100 % is no proof of a "
+            "1 - exposed / busy, over all ranks and steps of the interval; of a sharded model what "
+            "the forward pass hides is in it too. On gloo it is 0 there: its collectives are "
+            "synchronous. 100 % is no proof of a "
             "fast network: a long backward pass hides a slow one. Low, where there is hardly any "
             f"communication, costs nothing: see the exposed share. {_UNTIMED}",
             "percentunit",
@@ -300,10 +303,11 @@ _BUCKETS = Dashboard(
         ),
         Panel(
             "What the hook loses",
-            "Relative L2 distance of probed buckets' results from the lossless average, over one "
-            "hour. It is of single steps: error feedback gives back later what is lost here. A "
-            "hook that is local by design is not meant to be the average. A percentile is "
-            "interpolated between bounds that are up to a factor of 10 apart.",
+            "Relative L2 distance of probed buckets' results from the lossless average, and of "
+            "units' from what FSDP would have had, over one hour. It is of single steps: error "
+            "feedback gives back later what is lost here. A hook that is local by design is "
+            "not meant to be the average. A percentile is interpolated between bounds that "
+            "are up to a factor of 10 apart.",
             "none",
             (
                 Query(quantile(0.5, m.COMPRESSION_ERROR, "job, model, hook", "1h"),
