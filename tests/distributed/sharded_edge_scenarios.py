@@ -240,6 +240,13 @@ def generates(model: Any, batch: Batch) -> None:
         model.generate(batch())
 
 
+def generates_plainly(model: Any, batch: Batch) -> None:
+    """Evaluate by a method, without the mode that tells."""
+    one_pass(model, batch)
+    with torch.no_grad():
+        model.generate(batch())
+
+
 class Accumulates:
     """Reduces after one pass, after two, after three."""
 
@@ -290,6 +297,7 @@ EDGES = {
     "no root": Edge(lambda: blocks_sharded(Net(), root=False, mesh=mesh_of("one"))),
     "evaluation": Edge(plain, lambda: evaluates),
     "generation": Edge(generating, lambda: generates),
+    "generation, plainly": Edge(generating, lambda: generates_plainly),
     "accumulation": Edge(plain, Accumulates),
     "twice": Edge(lambda: fully_shard(Twice(plain()), mesh=mesh_of("one"))),
     "twice, by hand": Edge(lambda: Twice(plain())),

@@ -85,6 +85,18 @@ def several() -> Iterator[nn.Module]:
     train(bare, lambda x: bare(x).square().mean())
 
 
+def compiles() -> Iterator[nn.Module]:
+    """Train a model that is compiled as a whole, and one whose layers are."""
+    whole, parts = sharded(), sharded()
+    yield whole
+    yield parts
+    whole.compile()
+    for layer in parts.layers:
+        layer.compile()
+    for net in (whole, parts):
+        train(net, Loss(net))
+
+
 def traces_itself() -> Iterator[nn.Module]:
     """Train a model that the script traces, and another one."""
     import hooktrace

@@ -73,6 +73,13 @@ def test_models_are_kept_apart_and_units_together(tmp_path: Path) -> None:
     assert all(step.complete for of_model in steps.values() for step in of_model)
 
 
+def test_compiled_models_are_traced(tmp_path: Path) -> None:
+    """As a whole, and layer by layer: traced from inside of a call that compiles."""
+    steps = run("compiles", tmp_path).steps()
+    assert {name: len(of_model) for name, of_model in steps.items()} == {"Net": 6, "Net#2": 6}
+    assert all(step.complete for of_model in steps.values() for step in of_model)
+
+
 def test_a_model_that_the_script_traces_is_left_to_it(tmp_path: Path) -> None:
     """Only the other one is traced besides."""
     first, second, *_ = lines_of_hooktrace(run("traces_itself", tmp_path).said)
