@@ -93,6 +93,8 @@ def _bucket_facts(arrays: StepArrays, layouts: list[LayoutRecord]) -> tuple[Buck
     parameters = {b.bucket: b.parameters for x in of_generation for b in x.buckets if b.parameters}
     found = []
     for b, index in enumerate(arrays.buckets.tolist()):
+        if arrays.is_sharded and index not in arrays.units:
+            continue  # of one unit on one rank, and of another on another
         sizes = [(prod(shape), name) for name, shape in parameters.get(index, ())]
         medians = {name: _some(values[..., b]) for name, values in arrays.stages.items()}
         stages = {name: ns for name, ns in medians.items() if ns is not None}

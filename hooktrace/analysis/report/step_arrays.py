@@ -19,7 +19,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ...records import ErrorRecord, Unit
-from ..timeline import STAGE_NAMES, UNKNOWN, Ints, RankClock, RankTrack, Timeline, is_whole
+from ..timeline import (
+    STAGE_NAMES,
+    UNKNOWN,
+    Ints,
+    RankClock,
+    RankTrack,
+    Timeline,
+    is_whole,
+    units_by_number,
+    unlike_numbers,
+)
 from .waited import Waited, waited
 
 Floats = npt.NDArray[np.float64]
@@ -137,16 +147,15 @@ class StepArrays:
 
     @cached_property
     def units(self) -> dict[int, Unit]:
-        """Which collective of which unit a bucket is, of a sharded model."""
+        """Which collective of which unit a bucket is on all ranks, of a sharded model."""
+        if not self.is_sharded:
+            return {}
+        rows = [(own.track, own.all_buckets) for own in self._rows]
         found: dict[int, Unit] = {}
-        for own in self._rows if self.is_sharded else ():
-            columns, rows = own.track.buckets, np.flatnonzero(own.all_buckets)
-            indices, at = np.unique(columns.bucket[rows], return_index=True)
-            for index, row in zip(indices.tolist(), rows[at].tolist(), strict=True):
-                unit = own.track.facts[int(columns.facts[row])].unit
-                if unit is not None:
-                    found[index] = unit
-        return found
+        for one in rows:
+            found |= units_by_number(*one)
+        unlike = unlike_numbers(rows)
+        return {number: unit for number, unit in found.items() if number not in unlike}
 
     @cached_property
     def whole(self) -> Bools:
@@ -156,7 +165,7 @@ class StepArrays:
         rows = self._joined(lambda own: is_whole(own.track, size)[own.buckets])
         bucket = self._of_buckets("bucket")
         found: Bools = ~np.isin(self.buckets, bucket[~rows])
-        return found
+        return found & np.isin(self.buckets, [*self.units])
 
     @cached_property
     def exposed_in(self) -> Floats:

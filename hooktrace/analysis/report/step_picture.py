@@ -134,7 +134,8 @@ def _draw(arrays: StepArrays, s: int, end: float) -> Svg:
         if not arrays.is_sharded:
             svg.line(ended, y - 1, ended, y + band - gap + 1, "ended")
         for b in np.flatnonzero(~np.isnan(done)) if ranks <= _TIPS_UP_TO else ():
-            what = arrays.units.get(int(arrays.buckets[b]), f"bucket {arrays.buckets[b]}")
+            noun = "call" if arrays.is_sharded else "bucket"
+            what = arrays.units.get(int(arrays.buckets[b]), f"{noun} {arrays.buckets[b]}")
             tip = f"rank {rank}, {what}: ready at {ms(ready[b])}, "
             tip += f"takes {ms(done[b] - ready[b])}"
             x, width = across(ready[b]), across(done[b]) - across(ready[b])

@@ -115,6 +115,8 @@ def model_of(summary: Summary, m: ModelSummary, job: Job, late: Late) -> ModelFa
     is_whole = job.run is not None and job.run.world_size == len(m.ranks)
     why = _wait_unknown(m, job)
     buckets = sorted(m.gradient_bytes)
+    if m.shards is not None:
+        buckets = [b for b in buckets if b in m.shards.units]
     total = sum(m.tails.values()) or 1.0
     return ModelFacts(
         model=m.model,
@@ -183,7 +185,7 @@ def _wait_unknown(m: ModelSummary, job: Job) -> str | None:
     if len(m.ranks) < 2:
         return "there is one rank"
     if m.shards is not None and not m.shards.is_whole:
-        return "a part of the ranks is in some collectives, and summaries do not tell which part"
+        return "some collectives are of a part of the ranks, or are numbered otherwise on some"
     if not (m.by_bucket.columns["count"] == len(m.ranks)).any():
         return "of an opaque hook nobody sees its collectives"
     return None

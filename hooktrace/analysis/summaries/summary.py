@@ -104,11 +104,13 @@ class Shards:
     whole_bytes: int | None
 
     def merged(self, other: Shards) -> Shards:
-        """Return the same of both's ranks."""
+        """Return the same of both's ranks, without numbers that are other units on the other."""
+        units = self.units | other.units
+        unlike = {b for b, unit in self.units.items() if units[b] != unit}
         return Shards(
-            units=self.units | other.units,
+            units={b: unit for b, unit in units.items() if b not in unlike},
             is_synchronous=self.is_synchronous and other.is_synchronous,
-            is_whole=self.is_whole and other.is_whole,
+            is_whole=self.is_whole and other.is_whole and not unlike,
             whole_bytes=self.whole_bytes or other.whole_bytes,
         )
 

@@ -50,3 +50,5 @@ from .waits import WireWaits as WireWaits
 from .waits import waits as waits
 from .waits import wire_waits as wire_waits
 from .whole import is_whole as is_whole
+from .whole import units_by_number as units_by_number
+from .whole import unlike_numbers as unlike_numbers

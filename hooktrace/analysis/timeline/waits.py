@@ -20,7 +20,7 @@ import numpy as np
 from .arrivals import bucket_keys, last_rank
 from .columns import STAGE_NAMES, UNKNOWN, Ints, RankTrack
 from .merge import RankClock, Timeline
-from .whole import is_whole
+from .whole import is_whole, unlike_numbers
 
 _ROUND_BITS = 6
 _MAX_ROUNDS = (1 << _ROUND_BITS) - 1
@@ -154,7 +154,17 @@ def _why_unknown(timeline: Timeline, ours: list[int]) -> str | None:
 
 
 def _why_in_parts(timeline: Timeline, ours: list[int], model: str) -> str | None:
-    """Return why nothing is known of hybrid sharding, whose collectives have other ranks each."""
+    """Return why nothing is known of a sharded model: of hybrid sharding, for one.
+
+    Its collectives have other ranks each; and ranks that number units differently say nothing of
+    each other's.
+    """
+    tracks = [timeline.tracks[i] for i in ours]
+    if unlike_numbers((track, track.is_of(track.buckets, model)) for track in tracks):
+        return (
+            "ranks met its units in different orders, and what has one number on a rank and is "
+            "another unit on the next is left out"
+        )
     if timeline.run is None:
         return None
     for track in (timeline.tracks[i] for i in ours):

@@ -8,8 +8,11 @@ they are: of no two sizes of groups is it the same, for a kind that FSDP uses.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
+from ...records import Unit
 from ...records.intervals import bus_bytes
 from .columns import Bools, RankTrack
 
@@ -35,4 +38,27 @@ def is_whole(track: RankTrack, world_size: int | None) -> Bools:
     fits = [np.abs(on_bus - sent * one) <= 1 + _CLOSE * sent * one for one in factors]
     known = (sent > 0) & (on_bus >= 0)
     found: Bools = ~is_unit | ~known | np.any(fits, axis=0)
+    return found
+
+
+def units_by_number(track: RankTrack, rows: Bools) -> dict[int, Unit]:
+    """Return what the numbers of a rank's buckets stand for in some rows, of a sharded model.
+
+    A rank numbers collectives as it meets them, and keeps a number for as long as it runs.
+    """
+    columns, at = track.buckets, np.flatnonzero(rows & track.buckets.having("sharded"))
+    numbers, first = np.unique(columns.bucket[at], return_index=True)
+    facts = (track.facts[i] for i in columns.facts[at[first]].tolist())
+    pairs = zip(numbers.tolist(), facts, strict=True)
+    return {number: one.unit for number, one in pairs if one.unit is not None}
+
+
+def unlike_numbers(tracks: Iterable[tuple[RankTrack, Bools]]) -> set[int]:
+    """Return the numbers that stand for one collective on a rank, and for another on another."""
+    known: dict[int, Unit] = {}
+    found = set()
+    for track, rows in tracks:
+        for number, unit in units_by_number(track, rows).items():
+            if known.setdefault(number, unit) != unit:
+                found.add(number)
     return found

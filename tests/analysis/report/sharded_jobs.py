@@ -6,6 +6,7 @@ late to each unit makes the others wait at each.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -185,14 +186,23 @@ class ShardedJob:
         return found
 
 
-def write_sharded(job: ShardedJob, folder: Path, *, files: int | None = None) -> None:
-    """Write the files of a job's first ranks."""
+def swapped(buckets: Sequence[BucketRecord]) -> list[BucketRecord]:
+    """Return the calls of a rank that met the second and the third unit the other way around."""
+    numbers = {1: 2, 2: 1}
+    return [replace(b, bucket=numbers.get(b.bucket, b.bucket)) for b in buckets]
+
+
+def write_sharded(
+    job: ShardedJob, folder: Path, *, files: int | None = None, unlike: Collection[int] = ()
+) -> None:
+    """Write the files of a job's first ranks; those of ``unlike`` number two units otherwise."""
     for rank, steps in enumerate(job.completed()[:files]):
         encoder = RecordEncoder()
         lines = [encoder.record(job.base.run(rank)), encoder.record(job.layout())]
         lines += map(encoder.record, job.base.clock_records(rank))
         for step, buckets in steps:
-            lines += [encoder.buckets(buckets), encoder.record(step)]
+            written = swapped(buckets) if rank in unlike else buckets
+            lines += [encoder.buckets(written), encoder.record(step)]
         lines.append(encoder.record(Losses(closed=True)))
         write_ranks(folder, {rank: b"".join(lines).decode()})
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.analysis.report.jobs import facts_of, found_in, one
+from hooktrace.analysis.report.page import page
+from tests.analysis.report.jobs import facts_of, found_in, one, report_of
 from tests.analysis.report.sharded_jobs import MS, ShardedJob, write_sharded
 
 
@@ -72,3 +73,17 @@ def test_slow_steps_name_the_rank_they_wait_for(tmp_path: Path) -> None:
     stalled = one(found_in(tmp_path), "stalled")
     assert any("stage wire of blocks.2 all-gather (forward)" in text for text in stalled.evidence)
     assert any("waited for rank 1, which came to that collective" in t for t in stalled.evidence)
+
+
+def test_ranks_that_number_units_otherwise_are_not_put_beside_each_other(tmp_path: Path) -> None:
+    """What has another unit's number on a rank is left out, and no wait is made up of it."""
+    write_sharded(ShardedJob(late_ms={1: 9.0}), tmp_path, unlike={2})
+    facts = facts_of(tmp_path)
+    assert [b.bucket for b in facts.buckets] == [0, *range(3, 14)]
+    assert facts.wait_unknown is not None
+    assert "met its units in different orders" in facts.wait_unknown
+    assert all(b.wait_ns is None for b in facts.buckets)
+    assert all(late.bucket not in (1, 2) for late in facts.late)
+    report = report_of(tmp_path)
+    assert any("met its units in different orders" in text for text in report.missing)
+    assert "blocks.3 all-gather (backward)" in page(report)

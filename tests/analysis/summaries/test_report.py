@@ -127,3 +127,13 @@ def test_of_hybrid_sharding_no_wait_is_known_in_summaries(tmp_path: Path) -> Non
     facts = mine.models[0].facts
     assert facts.wait_unknown is not None
     assert all(b.wait_ns is None and b.transfer_ns is None for b in facts.buckets)
+
+
+def test_numbers_that_are_other_units_elsewhere_are_left_out(tmp_path: Path) -> None:
+    """Summaries of two ranks that number two units otherwise have the others."""
+    job = ShardedJob(ranks=2, steps=40)
+    write_sharded(job, tmp_path, unlike={1})
+    parts, shared = read(job.base, tmp_path)
+    facts = report_of(reduce(Summary.merged, parts), shared).models[0].facts
+    assert [b.bucket for b in facts.buckets] == [0, *range(3, 14)]
+    assert facts.wait_unknown is not None
