@@ -4,6 +4,7 @@
        torch_groups.py   the one place that reads what torch calls private
        comms.py          what FSDP calls in the place of its own collectives
        hooks.py          reduce-scatters and all-gathers that send less
+       probe.py          what they lose, on sampled steps that all ranks agree on (probe_plan.py)
 
 What is recorded goes the way of every other record: ``capture/units.py`` has the steps.
 """

@@ -96,8 +96,9 @@ class UnitProbe:
 
     def _try_alone(self, hook: ScatterHook, call: BucketCall, asked: Reduction) -> None:
         """Measure what the hook does to this rank's own gradients, without sending them."""
-        found, group = self._found(call, asked.group, asked.part), asked.group
+        group = asked.group
         try:
+            found = self._found(call, group, asked.part)
             with random_state_kept(asked.gradients.device), torch.no_grad():
                 trial = replace(
                     asked, gradients=asked.gradients.clone(), part=torch.empty_like(asked.part)

@@ -1,4 +1,4 @@
-"""``hooktrace check``: what is wrong with a DDP communication hook, found by running it.
+"""``hooktrace check``: what is wrong with a communication hook, found by running it.
 
     spec.py      a hook and its state, by name or by pickle --> HookSpec
     launch.py    starts one host, reads messages, makes a CheckResult a hook
@@ -8,6 +8,8 @@
           training.py  whose gradients are known beforehand
           arithmetic.py  chosen gradients, whose results are judged together by
           verdict.py   against what the wire explains (wire_format.py); causes.py names mistakes
+          units.py     what is tried of a hook for FSDP's collectives, called as FSDP does
+                       (unit_calls.py), judged by unit_causes.py, and in unit_training.py
         judge.py     how the ranks ended --> the first cause; stacks.py reads where they stood
     results.py   what problems mean: pass, warn, fail
     command.py   hooktrace check: options --> results --> tables
@@ -36,9 +38,10 @@ def check_hook(
     timeout_s: float = 20.0,
     cases: Sequence[str] = (),
 ) -> CheckResult:
-    """Run a DDP communication hook through all cases on real gloo ranks; for tests.
+    """Run a communication hook through all cases on real gloo ranks; for tests.
 
-    ``hook``: the hook, importable from its module, or ``"package.module:attribute"``.
+    ``hook``: the hook, importable from its module, or ``"package.module:attribute"``; for FSDP's
+    collectives a ``ScatterHook`` or a ``GatherHook``, which takes no state.
     ``make_state``: a callable, or the name of one, that makes a state on each rank for each model:
     called without arguments, or with the process group where it asks for one; by default the state
     is ``None``.  ``local``: the hook's results differ between ranks by design.  ``timeout_s``: how
