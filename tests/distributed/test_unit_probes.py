@@ -60,7 +60,7 @@ def test_each_group_of_replicas_agrees_by_itself(four: Ranks) -> None:
 
 
 @pytest.mark.parametrize("setup", ["plain", "divided"])
-@pytest.mark.parametrize("name", ["fp16", "8 bit"])
+@pytest.mark.parametrize("name", ["fp16", "8 bit", "8 bit, feedback"])
 def test_errors_are_those_of_the_rank_s_gradients(world: Ranks, name: str, setup: str) -> None:
     """Of its own elements, without padding, beside what FSDP reduces without a hook."""
     for facts in world.run(unit_probe_scenarios.known_errors):
