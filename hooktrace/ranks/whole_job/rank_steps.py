@@ -11,7 +11,16 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from ...records import AnomalyRecord, Batch, HangRecord, JobStepRecord, StepRecord, StepSpread
+from ...records import (
+    AnomalyRecord,
+    Batch,
+    HangRecord,
+    JobStepRecord,
+    LayoutRecord,
+    StepRecord,
+    StepSpread,
+)
+from ...records.hang import called
 from ...records.job import range_of
 from ...records.last_used import LastUsed
 from .messages import MOST_STEPS, Plan, RankLine
@@ -47,6 +56,7 @@ class RankSteps:
         self._lock = threading.Lock()
         self._steps: deque[tuple[Model, StepSpread]] = deque(maxlen=MOST_STEPS)
         self._lines: LastUsed[str, _Line] = LastUsed(_Line, _MODELS)
+        self._units: LastUsed[str, dict[int, str]] = LastUsed(dict, _MODELS)
         self.plan = Plan()
         """The hub's: which steps are told, and how often."""
 
@@ -63,9 +73,14 @@ class RankSteps:
                 if step.step % self.plan.every == 0:
                     line.arrived(part, self.plan)
                     self._steps.append(((model, step.hook), part))
+            for layout in batch.of(LayoutRecord):
+                found = {b.bucket: str(b.unit) for b in layout.buckets if b.unit is not None}
+                if found:
+                    self._units.of(layout.model).update(found)
             for anomaly in batch.of(AnomalyRecord):
                 if anomaly.model + self._suffix in self._lines:
-                    self._lines.of(anomaly.model + self._suffix).saw(anomaly)
+                    unit = self._units.of(anomaly.model).get(anomaly.bucket, "")
+                    self._lines.of(anomaly.model + self._suffix).saw(anomaly, unit)
             for hang in batch.of(HangRecord):
                 self._hangs.of(hang.hang)[:] = [hang.message]
 
@@ -138,9 +153,9 @@ class _Line:
             self._arrivals.append((part.step, at))
             self._uncertainty_ns = part.uncertainty_ns
 
-    def saw(self, anomaly: AnomalyRecord) -> None:
+    def saw(self, anomaly: AnomalyRecord, unit: str) -> None:
         self._anomalies += 1
-        where = "" if anomaly.bucket < 0 else f" bucket {anomaly.bucket}"
+        where = "" if anomaly.bucket < 0 else f" {called(anomaly.bucket, unit)[:64]}"
         self._anomaly = f"{anomaly.kind[:64]} step {anomaly.step}{where}"
 
     def line(self) -> RankLine:

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from hooktrace.ranks.whole_job.messages import Plan
 from hooktrace.ranks.whole_job.rank_steps import RankSteps
-from hooktrace.records import Batch, StepSpread
+from hooktrace.records import Batch, BucketLayout, LayoutRecord, StepSpread, Unit
 from hooktrace.records.job import Range
 from tests.exporters.records_sample import HOOK, MODEL, STEP_NS, make_anomaly, make_run, make_step
 
@@ -72,6 +72,21 @@ def test_ranks_of_a_sharded_model_come_to_its_end_together() -> None:
     ((_, part),), (line,) = steps.take()
     assert (part.arrival, line.arrivals) == (None, ())
     assert part.exposed is not None
+
+
+def test_an_anomaly_of_a_sharded_model_is_told_by_its_unit() -> None:
+    """Which its layout names, whenever that came."""
+    steps = RankSteps(lambda _: OFFSET, print)
+    unit = Unit(name="blocks.2", collective="all_gather", phase="forward")
+    known = BucketLayout(
+        bucket=0, dtype="float32", device_type="cpu", numel=1, gradient_bytes=4, parameters=(),
+        unit=unit,
+    )  # fmt: skip
+    layout = LayoutRecord(model=MODEL, hook=HOOK, generation=0, step=0, time_ns=0, buckets=(known,))
+    steps.add(Batch(run=make_run(1), records=(layout,)))
+    steps.add(batch(2, sharded=True))
+    _, (line,) = steps.take()
+    assert line.anomaly == "hook_exception step 2 blocks.2 all-gather (forward)"
 
 
 def test_the_plan_says_which_steps() -> None:
