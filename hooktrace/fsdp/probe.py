@@ -133,7 +133,7 @@ class _Reference:
         self._finite = found.finite(asked.gradients)
 
     def compare(self, result: torch.Tensor) -> None:
-        """Issue the reference if all ranks do, and compare.  Raises what the job's store raises."""
+        """Issue the reference if all ranks do, and compare; raises as ``all_are_here``."""
         group, plan = self._asked.group, self._plan
         if plan.all_are_here(self._number, group, result.device):
             try:

@@ -98,15 +98,23 @@ class ProbePlan(Part):
     def all_are_here(self, unit: int, group: dist.ProcessGroup, device: torch.device) -> bool:
         """Return whether to issue a unit's reference; after ``prepare``.
 
-        Raises what the store raises: this rank cannot know then what the others do, and training
-        must not go on with collectives that may be paired wrongly.
+        Raises ``RuntimeError`` where the store does not answer: this rank cannot know then what the
+        others do, and training must not go on with collectives that may be paired wrongly.
         """
         if self._over:
             return False
         place, issued = f"{self.model.step}/{unit}", collectives_issued(group, device)
         timeout = min(_TIMEOUT, group_timeout(group) / 4)
-        if self._consent(group).given(place, issued, timeout, self._has_ended):
-            return True
+        try:
+            if self._consent(group).given(place, issued, timeout, self._has_ended):
+                return True
+        except Exception as error:
+            raise RuntimeError(
+                f"the job's store did not answer ({type(error).__name__}: {error}) while the ranks "
+                f"agreed on a probe of {self.model.name}, so that nobody knows whether the others "
+                "issue its collective; look at the process that has the store (rank 0, or its "
+                "launcher), or pass Tracer(error_every=0)"
+            ) from error
         self.end(
             f"not all ranks came to the same place of step {self.model.step} within "
             f"{timeout.total_seconds():g} s; trace the same steps on all of them, with the same "

@@ -143,3 +143,11 @@ def test_what_float16_cannot_hold_is_named_by_unit(two: Ranks) -> None:
         assert any("unit blocks.2 reduce-scatter (backward), step 1" in one for one in anomalies)
         assert any("the hook made NaN or inf of blocks.2" in one for one in anomalies)
         assert all("where the lossless result is" in one for one in anomalies)
+
+
+def test_training_does_not_go_on_where_nobody_knows_what_others_do(two: Ranks) -> None:
+    """The store is gone in the middle of an agreement: a collective may be paired wrongly."""
+    for said in two.run(unit_probe_scenarios.without_a_store):
+        assert "the job's store did not answer (RuntimeError: Connection reset)" in said
+        assert "a probe of net" in said
+        assert said.rstrip().endswith("or pass Tracer(error_every=0)")

@@ -318,3 +318,14 @@ def overflows(rank: int) -> list[str]:
     setup = Setup(step=lambda model, batch: (model(batch()) * next(sizes)).sum().backward())
     found = run(rank, {"reduce_scatter": hooks.fp16_reduce_scatter()}, setup=setup)
     return [record for record in found.facts["anomalies"] if "step 1" in record]
+
+
+def without_a_store(rank: int) -> str:
+    """Return what ends training where the job's store fails while the ranks agree."""
+    gone = mock.Mock(side_effect=RuntimeError("Connection reset"))
+    with mock.patch.object(probe_plan.Consent, "given", gone):
+        try:
+            run(rank, made()["fp16"])
+        except RuntimeError as error:
+            return str(error)
+    return ""
