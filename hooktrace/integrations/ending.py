@@ -91,23 +91,31 @@ def fsdp1_seen() -> None:
 
 
 def model_seen() -> None:
-    """Take note of a model; of the first one, choose where its records go."""
+    """Take note of a model, of the first one more than of others."""
     if _here.tracer is not None and _here.pid == os.getpid():
         return
     from multiprocessing.util import Finalize
 
-    from ..ranks.job import agreed, current_rank
+    from ..ranks.job import current_rank
     from ..tracing.settings import default_tracer
 
-    directory = os.environ.get(DEFAULT_DIR)
-    if directory and "HOOKTRACE_RECORD_DIR" not in os.environ:
-        with suppress(Exception):  # of the store: this rank's files then go where it would put all
-            directory = agreed("hooktrace/record_dir", directory)
-        os.environ["HOOKTRACE_RECORD_DIR"] = os.path.abspath(directory)
+    choose_folder()
     _here.tracer, _here.rank, _here.pid = default_tracer(), current_rank(), os.getpid()
     _leave_mark()
     # multiprocessing ends its children without atexit, but calls these, as it does at any exit.
     Finalize(None, _summarize, exitpriority=100)
+
+
+def choose_folder() -> None:
+    """Choose where records go, where nothing says that: before the default tracer is made."""
+    directory = os.environ.get(DEFAULT_DIR)
+    if not directory or "HOOKTRACE_RECORD_DIR" in os.environ:
+        return
+    from ..ranks.job import agreed
+
+    with suppress(Exception):  # of the store: this rank's files then go where it would put all
+        directory = agreed("hooktrace/record_dir", directory)
+    os.environ["HOOKTRACE_RECORD_DIR"] = os.path.abspath(directory)
 
 
 def _leave_mark() -> None:

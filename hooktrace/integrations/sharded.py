@@ -42,7 +42,9 @@ def watch(fsdp: ModuleType) -> Callable[[], None]:
             "this version of torch settles the root of a sharded model in a way that hooktrace "
             "cannot see"
         )
-    undo = [one for one in (warn_of_fsdp1, trace_roots) if one is not None]
+    # A script may make the default tracer of its own before any model is called.
+    choose = _replace(states, "FSDPState", "init", _choosing)
+    undo = [one for one in (warn_of_fsdp1, trace_roots, choose) if one is not None]
 
     def end() -> None:
         for one in undo:
@@ -73,6 +75,16 @@ def _warning(original: Any) -> Any:
             _warn_once(_FSDP1)
 
     return __init__
+
+
+def _choosing(original: Any) -> Any:
+    def init(self: Any, *args: Any, **options: Any) -> None:
+        original(self, *args, **options)
+        from . import ending
+
+        ending.choose_folder()
+
+    return init
 
 
 def _tracing(original: Any) -> Any:

@@ -34,17 +34,19 @@ class Done(NamedTuple):
         return found
 
 
-def run(how: str, folder: Path) -> Done:
-    """Run the script without hooktrace and with it; its bits and exit code are the same."""
+def run(how: str, folder: Path, *, asks: bool = True) -> Done:
+    """Run the script without hooktrace and with it; its bits and exit code are the same.
+
+    ``asks``: for record files; else they go where ``hooktrace run`` chooses.
+    """
     code, said = call([*RANKS, SCRIPT, "plain", how], folder)
     records = folder / "records"
-    traced_code, traced = call(
-        [*RANKS, *RUN, SCRIPT, "traced", how], folder, HOOKTRACE_RECORD_DIR=str(records)
-    )
+    asked = {"HOOKTRACE_RECORD_DIR": str(records)} if asks else {}
+    traced_code, traced = call([*RANKS, *RUN, SCRIPT, "traced", how], folder, **asked)
     assert traced_code == code, said + traced
     assert ("exitcode  : 7" in traced) == ("exitcode  : 7" in said)
     assert (folder / "traced").read_bytes() == (folder / "plain").read_bytes()
-    return Done(traced, records)
+    return Done(traced, records if asks else next((folder / "runs").iterdir(), folder))
 
 
 def test_a_sharded_model_is_traced(tmp_path: Path) -> None:
@@ -81,10 +83,12 @@ def test_compiled_models_are_traced(tmp_path: Path) -> None:
 
 
 def test_a_model_that_the_script_traces_is_left_to_it(tmp_path: Path) -> None:
-    """Only the other one is traced besides."""
-    first, second, *_ = lines_of_hooktrace(run("traces_itself", tmp_path).said)
+    """Only the other one is traced besides; the tracer that its call makes has a folder too."""
+    done = run("traces_itself", tmp_path, asks=False)
+    first, second, *_ = lines_of_hooktrace(done.said)
     assert first.startswith("hooktrace: own: fully_shard, medians of 5 steps")
     assert second.startswith("hooktrace: Net: fully_shard, medians of 5 steps")
+    assert [set(done.steps(rank)) for rank in range(2)] == [{"own", "Net"}] * 2
 
 
 def test_the_older_fsdp_is_not_traced_and_that_is_said(tmp_path: Path) -> None:
