@@ -103,7 +103,9 @@ MUTANTS: dict[str, Mutant] = {
     "quantised: another rank's scale": Mutant(
         "quantised", "quantization", "_of_rows(scales[rank], start", "_of_rows(scales[0], start"
     ),
-    "quantised: mean forgotten": Mutant("quantised", "quantization", "total.div_(divisor)", "total"),
+    "quantised: mean forgotten": Mutant(
+        "quantised", "quantization", "total.div_(divisor)", "total"
+    ),
     "quantised: zero point forgotten": Mutant("quantised", "quantization", ".sub_(zero)", ""),
     "quantised: truncated, not rounded": Mutant(
         "quantised", "quantization", ".round_()", ".trunc_()"
