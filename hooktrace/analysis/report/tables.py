@@ -58,12 +58,15 @@ def about_small(model: ModelFacts) -> str:
     return f"below 3 % of a step{off}; not worth a lossy change"
 
 
-def about_waits(model: ModelFacts) -> str:
-    """Return what the columns of waits are, or why nothing is in them."""
+def about_waits(model: ModelFacts, *, named: bool = True) -> str:
+    """Return what the columns of waits are, or why nothing is in them.
+
+    ``named``: there is one that names who is waited for.
+    """
     if model.wait_unknown is not None:
         return f"wait: not known, as {model.wait_unknown}"
     whom = "; waits for: who is last more often than by chance, and in which share of the steps"
-    if not any(bucket.waits_for for bucket in model.buckets):
+    if not (named and any(bucket.waits_for for bucket in model.buckets)):
         whom = ""
     return f"wait: the part of wire until the last rank is there{whom}"
 

@@ -176,8 +176,8 @@ def _short(text: str) -> str:
 def _bucket_table(model: ModelFacts) -> Table:
     return _table(
         f"Buckets: medians over {len(model.ranks)} ranks, {model.clock} times",
-        f"sizes in MB, times in ms; {about_waits(model)}; tail: share of what is exposed; "
-        "busbw (nccl-tests) in MB/s; error: relative L2",
+        f"sizes in MB, times in ms; {about_waits(model, named=False)}; tail: share of what is "
+        "exposed; busbw (nccl-tests) in MB/s; error: relative L2",
         bucket_columns(model),
     )
 

@@ -69,7 +69,7 @@ def about_units(model: ModelFacts, left_out: Collection[str] = ()) -> str:
         "payload": "payload: a rank's parameters of a gather, gradients of a reduction, in MB",
         "unit": "times in ms",
         "exposed": "exposed: what training waits for it",
-        "wait": about_waits(model),
+        "wait": about_waits(model, named="waits for" not in left_out),
         "busbw": "busbw (nccl-tests) in MB/s",
         "error": "error: relative L2",
     }

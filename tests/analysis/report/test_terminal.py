@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from hooktrace.testing.synthetic import write_job
@@ -31,7 +32,7 @@ def test_a_report_in_the_terminal_and_as_a_page(tmp_path: Path) -> None:
 def test_a_unit_s_numbers_are_whole_on_a_short_line(tmp_path: Path) -> None:
     """Of a hook there are more columns than fit: names give way, and no number does."""
     job = ShardedJob(codec_ms=1.5, error=0.01, prefix="model.transformer.encoder.layers")
-    write_sharded(job, tmp_path)
+    write_sharded(replace(job, late_ms={1: 20.0}), tmp_path)
     lines = call("report", tmp_path).output.splitlines()
     first = next(i for i, line in enumerate(lines) if line.startswith("Units:"))
     header, *rows = lines[first + 1 : first + 2 + len(job.units)]
@@ -39,3 +40,4 @@ def test_a_unit_s_numbers_are_whole_on_a_short_line(tmp_path: Path) -> None:
     assert header.split() == names.split()
     for row in rows:
         assert "\u2026" not in row[row.index("gather " if "gather " in row else "reduce") :], row
+    assert not any("waits for:" in line for line in lines)  # which is a column of the page
