@@ -122,7 +122,7 @@ class LayoutTracker:
             slot = self._new_slot(model, bucket, index, ids, rebuilt=slot is not None)
         if bucket.is_last() and not slot.is_last:
             slot.is_last = True
-            self._announce(model, state)
+            self._push_layout(model, state)
         if not shadow and not unnumbered:  # else it is asked once more which it is
             buffer = bucket.buffer()
             slot.buffer = weakref.ref(buffer)
@@ -175,7 +175,7 @@ class LayoutTracker:
         slot = model.slots[index] = BucketSlot(model, bucket, index, ids)
         return slot
 
-    def _announce(self, model: ModelState, state: object) -> None:
+    def _push_layout(self, model: ModelState, state: object) -> None:
         """Push the layout of a model whose last bucket is there."""
         if state is not None:  # of a call that is not recorded it is not known
             self._options = options_of(state)

@@ -1,6 +1,6 @@
 """``hooktrace ctl``: a command to all ranks of a job that runs, and what each of them says.
 
-channel.json beside the records, or --connect --> Client --> Outcome --> a line a rank
+channel.json beside the records, or --connect --> Client --> CommandResult --> a line a rank
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 
 from ..ranks.control.address import HubAddress, read_address
 from ..ranks.control.client import Client
-from ..ranks.control.messages import MOST_STEPS, Command, Outcome, Verb
+from ..ranks.control.messages import MOST_STEPS, Command, CommandResult, Verb
 from ..records.errors import UsageError
 
 VERBS = get_args(Verb)
@@ -80,7 +80,7 @@ def _command(verb: str, number: int | None) -> Command:
     return Command(verb=verb, number=number)  # type: ignore[arg-type]
 
 
-def _told(outcome: Outcome) -> str:
+def _told(outcome: CommandResult) -> str:
     lines = [
         f"rank {rank}: {done.trouble or done.text}"
         for rank, done in outcome.ranks.items()

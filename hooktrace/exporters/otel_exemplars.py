@@ -1,6 +1,6 @@
 """From a sample of a histogram to the span that it is from.
 
-    a bucket that got a span --note--> Exemplars --since: asked by a reader--> data points
+    a bucket that got a span --keep--> Exemplars --since: asked by a reader--> data points
 
 Of each series the last one within each bound is kept, so that a slow bucket's stays findable among
 fast ones.  Importing this imports opentelemetry.
@@ -25,7 +25,7 @@ class Exemplars:
     def __init__(self) -> None:
         self._found: dict[Labels, dict[int, tuple[int, Exemplar]]] = {}
 
-    def note(self, bucket: BucketRecord, span: SpanContext, wall_ns: int) -> None:
+    def keep(self, bucket: BucketRecord, span: SpanContext, wall_ns: int) -> None:
         """Keep where a bucket that the histogram counts is shown, if a backend gets that span."""
         if (
             bucket.unit is not None
@@ -41,6 +41,6 @@ class Exemplars:
         self._found.setdefault(labels, {})[bound] = time.time_ns(), exemplar
 
     def since(self, labels: Labels, ns: int) -> list[Exemplar]:
-        """Return those of a series that were noted after a moment of ``time.time_ns``."""
-        noted = list(self._found.get(labels, {}).values())
-        return [exemplar for at_ns, exemplar in noted if at_ns > ns]
+        """Return those of a series that were kept after a moment of ``time.time_ns``."""
+        kept = list(self._found.get(labels, {}).values())
+        return [exemplar for at_ns, exemplar in kept if at_ns > ns]

@@ -109,7 +109,7 @@ class StepTraces:
             spans = self._write_inside(span, buckets, anomalies)
             for bucket, context in zip(buckets, spans, strict=True):
                 if step.counts:
-                    self.exemplars.note(bucket, context, self._run.wall_ns(bucket.done_ns))
+                    self.exemplars.keep(bucket, context, self._run.wall_ns(bucket.done_ns))
         self._end(span, step.done_ns)
 
     def write_anomaly(self, anomaly: AnomalyRecord) -> None:

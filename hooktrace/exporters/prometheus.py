@@ -74,7 +74,7 @@ class PrometheusExporter:
         self._addr = addr
         self._scheme = "https" if certfile else "http"
         self._target = None if file_sd is None else TargetFile(Path(file_sd))
-        self._announced = False
+        self._shows_rank = False
         self._aggregates = Aggregates()
         self._models = ModelLabels(self.name)
         wanted = port + _local_rank(local_rank) if port else 0
@@ -88,9 +88,9 @@ class PrometheusExporter:
 
     def export(self, batch: Batch) -> None:
         """Add a batch to the totals that the next scrape reads."""
-        if not self._announced:
-            self._announced = True
-            self._announce(batch.run)
+        if not self._shows_rank:
+            self._shows_rank = True
+            self._show_rank(batch.run)
         self._aggregates.add(self._models.fold(observe(batch)))
 
     def close(self) -> None:
@@ -102,7 +102,7 @@ class PrometheusExporter:
             self._closed = True
             self._endpoint.leave(self._aggregates)
 
-    def _announce(self, run: RunInfo) -> None:
+    def _show_rank(self, run: RunInfo) -> None:
         """Say which rank it is: in a file for Prometheus, or on each series."""
         self._endpoint.target_labels = tuple((n, str(getattr(run, n))) for n in TARGET_LABELS)
         if self._target is not None:

@@ -80,8 +80,8 @@ def failed() -> None:
     _here.failed = True
 
 
-def silence() -> None:
-    """Say nothing at the end; whoever calls it closes the tracer."""
+def say_nothing() -> None:
+    """Print no summary at the end; whoever calls this closes the tracer."""
     _here.tracer = None
 
 

@@ -92,7 +92,7 @@ class Dispatcher:
             return hook, state
         return other.hook, state
 
-    def note(self, how: str | None) -> None:
+    def expect_failure(self, how: str | None) -> None:
         """Take note of how the hook fails, if that is known."""
         if how is not None and isinstance(self._hook, TracedHook):
             self._hook.fails_on_gloo(how)
@@ -187,7 +187,7 @@ def _remedying(original: Any) -> Any:
         hook = hook if dispatcher is None else remedied(hook, self)
         original(self, state, hook)
         if dispatcher is not None:
-            dispatcher.note(failure(hook, self))
+            dispatcher.expect_failure(failure(hook, self))
 
     return register_comm_hook
 

@@ -107,7 +107,7 @@ class DebugChecks(Part):
         holder = self._memory[slot].holder(bucket)
         if holder is not None:
             what = f"{holder} holds the bucket's memory from step to step, and DDP writes there"
-            call.note("holds_memory", what)
+            call.push_anomaly("holds_memory", what)
 
     def _ask_at_the_end(self) -> None:
         # DDP's own callback, which waits for the results and reads them, is queued after this
@@ -137,7 +137,7 @@ class CheckedCall(Look):
         self._result: torch.Tensor | None = None
         self._digest: torch.Tensor | None = None
 
-    def note(self, kind: str, what: str) -> None:
+    def push_anomaly(self, kind: str, what: str) -> None:
         """Record an anomaly of this call."""
         time_ns = self._sink.clock()
         self._sink.push(anomaly_of(self._slot, kind, what, step=self.step, time_ns=time_ns))

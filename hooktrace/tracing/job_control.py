@@ -1,6 +1,6 @@
 """Commands to all ranks of the job from one of them: what ``hooktrace ctl`` does, as calls.
 
-tracer.job.pause() --Client--> the hub --> all ranks --Outcome-->
+tracer.job.pause() --Client--> the hub --> all ranks --CommandResult-->
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 from ..ranks.control.address import HubAddress
 from ..ranks.control.client import Client
-from ..ranks.control.messages import Command, Outcome
+from ..ranks.control.messages import Command, CommandResult
 
 
 class JobControl:
-    """Each call returns an ``Outcome``: by rank what was done, and which ranks did not answer.
+    """Each call returns a ``CommandResult``: by rank what was done, and which did not answer.
 
     It waits for the ranks for 2 s at most (``flush``: 25), and not for a collective.  Raises
     ``UsageError`` where rank 0 is not reached.  ``address``: asked for the hub's.
@@ -22,46 +22,46 @@ class JobControl:
     def __init__(self, address: Callable[[], HubAddress]) -> None:
         self._address = address
 
-    def status(self) -> Outcome:
+    def status(self) -> CommandResult:
         """Ask where each rank is."""
         return self._command(Command(verb="status"))
 
-    def stacks(self, rank: int = -1) -> Outcome:
+    def stacks(self, rank: int = -1) -> CommandResult:
         """Ask where the threads of a rank are, or of all ranks."""
         return self._command(Command(verb="stacks", rank=rank))
 
-    def detail(self, steps: int) -> Outcome:
+    def detail(self, steps: int) -> CommandResult:
         """Keep the next steps whole in the record files, on all ranks the same ones."""
         return self._command(Command(verb="detail", number=steps))
 
-    def probe(self, steps: int) -> Outcome:
+    def probe(self, steps: int) -> CommandResult:
         """Measure the compression error in the next steps, on all ranks the same ones."""
         return self._command(Command(verb="probe", number=steps))
 
-    def debug(self, steps: int) -> Outcome:
+    def debug(self, steps: int) -> CommandResult:
         """Look at every bucket of the next steps, as ``Tracer(debug=True)`` does."""
         return self._command(Command(verb="debug", number=steps))
 
-    def calibrate(self) -> Outcome:
+    def calibrate(self) -> CommandResult:
         """Calibrate in some 30 of the next steps, as ``Tracer(calibrate=True)`` does."""
         return self._command(Command(verb="calibrate"))
 
-    def error_every(self, steps: int) -> Outcome:
+    def error_every(self, steps: int) -> CommandResult:
         """Measure the compression error at each so many steps from now on; 0 for never."""
         return self._command(Command(verb="error-every", number=steps))
 
-    def pause(self) -> Outcome:
+    def pause(self) -> CommandResult:
         """Stop recording on all ranks, until ``resume``."""
         return self._command(Command(verb="pause"))
 
-    def resume(self) -> Outcome:
+    def resume(self) -> CommandResult:
         """Record again."""
         return self._command(Command(verb="resume"))
 
-    def flush(self) -> Outcome:
+    def flush(self) -> CommandResult:
         """Have all that was recorded so far exported."""
         return self._command(Command(verb="flush"))
 
-    def _command(self, command: Command) -> Outcome:
+    def _command(self, command: Command) -> CommandResult:
         with Client(self._address()) as client:
             return client.command(command)

@@ -54,7 +54,7 @@ class QueueModel:
     def __init__(self) -> None:
         self._seen: LastUsed[int, _Seen] = LastUsed(_Seen)
 
-    def note(self, spans: Iterable[tuple[Collective, Span]]) -> None:
+    def add(self, spans: Iterable[tuple[Collective, Span]]) -> None:
         """Learn of a call's collectives, before the starts of any that they may have held up."""
         for what, span in spans:
             group = what.group
@@ -88,5 +88,5 @@ def derive_device_starts(calls: Sequence[CallTimes]) -> None:
     """Set the starts of one step's collectives on a device, where no others are known."""
     collectives = [one for times in calls for one in times.collectives]
     model = QueueModel()
-    model.note((one.what, (one.issued, one.arrived, one.freed)) for one in collectives)
+    model.add((one.what, (one.issued, one.arrived, one.freed)) for one in collectives)
     model.derive_starts(collectives)

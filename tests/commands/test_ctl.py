@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hooktrace.commands.ctl import TOKEN_VARIABLE, _told, address_of, run_ctl
-from hooktrace.ranks.control.messages import Done, Outcome, Silence
+from hooktrace.ranks.channel.silent_rank import SilentRank
+from hooktrace.ranks.control.messages import CommandResult, Done
 from hooktrace.records.errors import UsageError
 
 
@@ -40,9 +41,9 @@ def test_connect_needs_a_place_and_a_token(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_line_a_rank_and_the_silent_ones_by_process() -> None:
     """What a rank could not do stands in the place of what it did."""
-    outcome = Outcome(
+    outcome = CommandResult(
         ranks={0: Done(text="paused"), 1: Done(text="x", trouble="no records"), 2: Done()},
-        silent=[Silence(rank=3, host="b", pid=7, state="stopped", why="")],
+        silent=[SilentRank(rank=3, host="b", pid=7, state="stopped", why="")],
     )
     assert _told(outcome).splitlines() == [
         "rank 0: paused",

@@ -15,7 +15,7 @@ from hooktrace.testing import FakeBucket
 GOOD, BAD = [True, True], [True, False]
 
 
-def said(**flags: list[bool] | bool) -> list[tuple[str, str | None, int]]:
+def anomalies_of(**flags: list[bool] | bool) -> list[tuple[str, str | None, int]]:
     """Return kind, parameter and time of what is wrong."""
     return [(one.kind, one.parameter, one.time_ns) for one in result_of(**flags).anomalies()]
 
@@ -47,7 +47,7 @@ def test_what_is_said(
     flags: dict[str, list[bool] | bool], expected: list[tuple[str, str | None, int]]
 ) -> None:
     """Of a result only what this rank's gradients do not explain: those were told of before."""
-    assert said(**flags) == expected
+    assert anomalies_of(**flags) == expected
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ import torch
 
 from hooktrace.capture.buckets import BucketSlot, ModelState
 from hooktrace.capture.calls import BucketCall
+from hooktrace.ranks.hang.conclude import HangDiagnosis
 from hooktrace.ranks.hang.diagnosis import diagnose
 from hooktrace.ranks.hang.evidence import ThreadStack
-from hooktrace.ranks.hang.finding import Finding
 from hooktrace.ranks.hang.look import look
 from hooktrace.ranks.hang.status import RankStatus
-from hooktrace.ranks.hang.view import Round
+from hooktrace.ranks.hang.view import Statuses
 from hooktrace.ranks.hang.watchdog import Pauses, Suspicion, Watchdog, went_on
 from hooktrace.testing import FakeBucket, FakeClock
 from tests.fakes import FakeOperation
@@ -80,7 +80,7 @@ class Job:
         self.clock = FakeClock(step_ns=0)
         self.ranks = [Rank(rank, self.clock, **options) for rank in range(ranks)]
         self.suspicions: list[Suspicion] = []
-        self.alarms: list[Finding] = []
+        self.alarms: list[HangDiagnosis] = []
 
     def step(self, arrivals_ns: list[int]) -> None:
         """Let the ranks come to their backward pass so long after the step began."""
@@ -109,8 +109,8 @@ class Job:
             if found is not None and found.is_due(news[0].threshold_ns):
                 self.alarms.append(found)
 
-    def answers(self) -> Round:
-        return Round.of([rank.status() for rank in self.ranks])
+    def answers(self) -> Statuses:
+        return Statuses.of([rank.status() for rank in self.ranks])
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ _KIND_AT = {
     "anomaly": 0,
     "_anomaly": 0,
     "anomaly_of": 1,
-    "note": 0,
+    "push_anomaly": 0,
     "_note": 0,
     "find": 0,
     "_judge_what_follows": 2,

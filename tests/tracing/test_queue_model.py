@@ -84,8 +84,8 @@ def test_one_that_ended_late_is_found_behind_others() -> None:
     """It was noted first, many that ended long ago after it: it still holds the only worker."""
     what = Collective("all_reduce", 4, None, FakeGroup(workers=1))
     model, spans = QueueModel(), [(0, 500, 500), *((i, i + 1, i + 1) for i in range(1, 400))]
-    model.note((what, span) for span in spans)
+    model.add((what, span) for span in spans)
     last = TimedCollective(what, 450, 600, 600)
-    model.note([(what, (450, 600, 600))])
+    model.add([(what, (450, 600, 600))])
     model.derive_starts([last])
     assert last.start == 500

@@ -124,7 +124,7 @@ def _rounds_without_a_hook(longest_s: float) -> list[list[Block]]:
         pairs = until_enough(in_turns(sides), longest_s)
         if {step.hook for step in tracer.steps()} != {"ddp_allreduce"}:
             raise RuntimeError("the model without a hook was not traced")
-        ending.silence()
+        ending.say_nothing()
         tracer.close()
     return pairs
 

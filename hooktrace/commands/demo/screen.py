@@ -48,7 +48,7 @@ class Screen:
         if self._console.is_terminal:
             self._progress.start()
 
-    def note(self, step: int, loss: float) -> None:
+    def step_ended(self, step: int, loss: float) -> None:
         """Take the number of finished steps and the last loss; called by the training thread."""
         self._now = (step, loss)
 

@@ -112,5 +112,5 @@ def _train(
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-        screen.note(len(losses), losses[-1])
+        screen.step_ended(len(losses), losses[-1])
     return losses

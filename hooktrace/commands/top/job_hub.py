@@ -1,6 +1,6 @@
 """The hub of a job, asked over the client of ``hooktrace ctl``; connected anew where it went away.
 
-Question --> Command, carried out by all ranks --Outcome--> lines
+Question --> Command, carried out by all ranks --CommandResult--> lines
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Protocol, TypeVar
 
-from ...ranks.control.messages import Command, Outcome
+from ...ranks.control.messages import Command, CommandResult
 from ...ranks.whole_job.view import LOOK
 from ...records.errors import UsageError
 from .state import Question
@@ -24,7 +24,7 @@ class Client(Protocol):
     def ask(self, name: str, argument: bytes, timeout_s: float) -> bytes:
         """Return the hub's answer."""
 
-    def command(self, command: Command, timeout_s: float) -> Outcome:
+    def command(self, command: Command, timeout_s: float) -> CommandResult:
         """Return what came of a command to all ranks."""
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ def _is_other_thread(stack: str) -> bool:
     return "'MainThread'" not in stack.partition("\n")[0]
 
 
-def _lines(question: Question, outcome: Outcome) -> Iterator[str]:
+def _lines(question: Question, outcome: CommandResult) -> Iterator[str]:
     """Yield what the asked rank says, or how all ranks took it."""
     if question.verb == "stacks":
         done = outcome.ranks.get(question.number)

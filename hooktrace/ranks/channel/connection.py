@@ -227,23 +227,23 @@ class Gate:
 
     def __init__(self, most: int = 64) -> None:
         self._most = most
-        self._strangers: dict[Connection, None] = {}
+        self._waiting: dict[Connection, None] = {}
 
     def enter(self, connection: Connection) -> None:
         """Take note of a new connection."""
-        self._strangers[connection] = None
-        while len(self._strangers) > self._most:
-            oldest = next(iter(self._strangers))
-            del self._strangers[oldest]
+        self._waiting[connection] = None
+        while len(self._waiting) > self._most:
+            oldest = next(iter(self._waiting))
+            del self._waiting[oldest]
             oldest.transport.abort()
 
     def leave(self, connection: Connection) -> None:
         """Take note that it may stay, or is over."""
-        self._strangers.pop(connection, None)
+        self._waiting.pop(connection, None)
 
-    def strangers(self) -> list[Connection]:
+    def unauthenticated(self) -> list[Connection]:
         """Return those who have not said who they are."""
-        return list(self._strangers)
+        return list(self._waiting)
 
 
 def close_descriptor(descriptor: int) -> None:

@@ -15,7 +15,8 @@ from .connection import Connection, Gate, close_descriptor
 from .messages import Place, decode_up
 
 _AT_ONCE = 16
-"""Connections taken in one go of the loop: strangers by the thousand do not hold it up."""
+"""Connections taken in one go of the loop: unauthenticated ones by the thousand do not
+hold it up."""
 _WAITING = 1024
 """Connections that the kernel holds meanwhile: all hosts of a large job come at once."""
 
@@ -55,15 +56,15 @@ class Doors:
         """Listen nowhere, and let go of whoever has not said who it is."""
         for host in self.hosts:
             self.shut(host)
-        for stranger in self._gate.strangers():
-            stranger.transport.abort()
+        for connection in self._gate.unauthenticated():
+            connection.transport.abort()
 
     def close_in_child(self) -> None:
         """In a forked child: let go of the descriptors."""
         for listener in [one for server in self._servers.values() for one in server.sockets]:
             close_descriptor(listener.fileno())
-        for stranger in self._gate.strangers():
-            stranger.close_in_child()
+        for connection in self._gate.unauthenticated():
+            connection.close_in_child()
 
     async def _listen(self, host: str) -> asyncio.Server:
         loop = asyncio.get_running_loop()

@@ -220,7 +220,7 @@ class Membership:
         await self.doors.open([own])
         self._offset.is_reference = True
         self._node.is_hub = True
-        self.succession.announce()
+        self.succession.name_successors()
         self._on_hub()
         self._node.spawn(self._publish_at_last())
         if self._meeting is not None and is_loopback(own):
@@ -245,7 +245,7 @@ class Membership:
         assert self.succession.known is not None
         self._before = self.succession.before_this()
         self._node.is_hub = True
-        self.succession.announce()
+        self.succession.name_successors()
         self._on_hub()
         self._node.spawn(self._publish_later())
 

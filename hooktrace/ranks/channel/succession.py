@@ -60,7 +60,7 @@ class Succession:
             self.known = successors
             self._node.children.send(successors)
 
-    def announce(self) -> None:
+    def name_successors(self) -> None:
         """At the hub: let everybody know of it and its successors, those of its own host first."""
         following = tuple(
             Spot(child.member.rank, child.member.host_id, child.places)
@@ -74,7 +74,7 @@ class Succession:
         for child in self._followers:
             if not self._is_elsewhere(child):
                 child.send(Listen(self._doors.hosts))
-        self.announce()
+        self.name_successors()
 
     def _greet(self, child: Child) -> None:
         if self.known is not None:
@@ -83,7 +83,7 @@ class Succession:
     def _child(self, child: Child) -> None:
         if self._node.is_hub:
             self._choose(child)
-            self.announce()
+            self.name_successors()
 
     def _parted(self, child: Child) -> None:
         """Choose others in place of a successor that is gone."""
@@ -93,7 +93,7 @@ class Succession:
         if self._node.is_hub and not child.connection.ending:
             for other in self._node.children:
                 self._choose(other)
-            self.announce()
+            self.name_successors()
 
     def _choose(self, child: Child) -> None:
         """Let a child follow, where there are not enough of its kind: here, or elsewhere."""

@@ -31,7 +31,7 @@ from ..channel.messages import (
     encode,
 )
 from .address import HubAddress
-from .messages import QUESTION, Command, Outcome, decode_outcome
+from .messages import QUESTION, Command, CommandResult, decode_result
 from .messages import encode as encode_command
 
 _CONNECT_S = 5.0
@@ -64,9 +64,9 @@ class Client:
                 raise UsageError(f"the job's hub did not answer ({error}); is it hung?") from None
             raise
 
-    def command(self, command: Command, timeout_s: float = 30.0) -> Outcome:
+    def command(self, command: Command, timeout_s: float = 30.0) -> CommandResult:
         """Return what came of a command.  Raises ``UsageError`` as ``ask`` does."""
-        return decode_outcome(self.ask(QUESTION, encode_command(command), timeout_s))
+        return decode_result(self.ask(QUESTION, encode_command(command), timeout_s))
 
     def ask(self, name: str, argument: bytes, timeout_s: float = 30.0) -> bytes:
         """Return the hub's answer.

@@ -1,6 +1,6 @@
 """The hub's part in a command: to all ranks, from the same step on where steps count.
 
-client's Command --> which step is each rank at? --> Command with ``first`` --> Outcome
+client's Command --> which step is each rank at? --> with ``first`` --> CommandResult
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from typing import Protocol
 import msgspec
 
 from ..channel.node import Answers
+from ..channel.silent_rank import SilentRank
 from .messages import (
     QUESTION,
     Command,
+    CommandResult,
     Done,
-    Outcome,
-    Silence,
     decode_command,
     decode_done,
     encode,
@@ -48,7 +48,7 @@ class ControlHub:
         self._node = node
 
     async def carry_out(self, argument: bytes) -> bytes:
-        """Return the ``Outcome`` of a ``Command``, both encoded.
+        """Return the ``CommandResult`` of a ``Command``, both encoded.
 
         Raises ``msgspec.DecodeError`` for what is none.
         """
@@ -61,24 +61,15 @@ class ControlHub:
         timeout_s = _FLUSH_S if command.verb == "flush" else _TIMEOUT_S
         return encode(await self._ask(command, timeout_s))
 
-    async def _ask(self, command: Command, timeout_s: float) -> Outcome:
+    async def _ask(self, command: Command, timeout_s: float) -> CommandResult:
         found = await self._node.gather(QUESTION, encode(command), timeout_s)
-        return Outcome(
+        return CommandResult(
             ranks={rank: decode_done(answer) for rank, answer in sorted(found.answers.items())},
-            silent=[
-                Silence(
-                    rank=rank,
-                    host=silent.member.host,
-                    pid=silent.member.pid,
-                    state=silent.state,
-                    why=silent.why,
-                )
-                for rank, silent in sorted(found.silent.items())
-            ],
+            silent=[SilentRank.of(silent) for _, silent in sorted(found.silent.items())],
         )
 
 
-def first_steps(before: Outcome, after: Outcome) -> dict[str, int]:
+def first_steps(before: CommandResult, after: CommandResult) -> dict[str, int]:
     """Return by model the step from which on a command can hold on all ranks.
 
     As far ahead as ranks get while they are asked twice: the command takes as long.

@@ -1,6 +1,6 @@
 """The commands there are, and what a rank says of one.
 
-Command --> Done of each rank --> Outcome
+Command --> Done of each rank --> CommandResult
 """
 
 from __future__ import annotations
@@ -9,6 +9,8 @@ from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
+
+from ..channel.silent_rank import SilentRank
 
 Verb = Literal[
     "status", "stacks", "detail", "probe", "debug", "calibrate", "error-every", "pause", "resume",
@@ -45,24 +47,14 @@ class Done(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     trouble: str = ""
 
 
-class Silence(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A rank that did not answer: ``state`` of its process, and what else is known."""
-
-    rank: int
-    host: str
-    pid: int
-    state: str
-    why: str
-
-
-class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class CommandResult(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What came of a command: by rank what was done, and who did not answer."""
 
     ranks: dict[int, Done]
-    silent: list[Silence] = []
+    silent: list[SilentRank] = []
 
 
 encode = msgspec.msgpack.Encoder().encode
 decode_command = msgspec.msgpack.Decoder(Command).decode
 decode_done = msgspec.msgpack.Decoder(Done).decode
-decode_outcome = msgspec.msgpack.Decoder(Outcome).decode
+decode_result = msgspec.msgpack.Decoder(CommandResult).decode

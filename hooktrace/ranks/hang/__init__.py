@@ -5,7 +5,7 @@
       evidence.py      stacks, exceptions, locks (innermost.py) of its threads
       collectives.py   what torch has issued and waits for
     processes.py     ranks that do not answer: stopped, gone, or their interpreter is held
-    diagnosis.py     two rounds of answers --view.py--> Finding, a pure function
+    diagnosis.py     two rounds of answers --view.py--> HangDiagnosis, a pure function
       missing.py       some ranks have not come to the call that the others wait in
       together.py      all have; issued.py: torch's lists of their collectives side by side
       idle.py          no call waits, but a collective that is no hook's

@@ -1,6 +1,6 @@
 """Why ranks wait, from what all of them said twice: a pure function of two rounds of answers.
 
-    Round, Round --view.py--> View --first rule that can tell--> Finding: kind, ranks, message
+    two Statuses --view.py--> View --first rule that can tell--> HangDiagnosis: kind, ranks, message
 
 The rules, in their order; each speaks only where its evidence is there:
 
@@ -20,15 +20,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..channel.silent_rank import SilentRank
 from . import idle, missing, together
+from .conclude import HangDiagnosis, conclude
 from .evidence import ThreadStack
-from .finding import Finding, conclude
 from .sentences import each, process
-from .status import SilentRank
-from .view import Round, View, front_of
+from .view import Statuses, View, front_of
 
 
-def diagnose(first: Round, last: Round, world_size: int) -> Finding | None:
+def diagnose(first: Statuses, last: Statuses, world_size: int) -> HangDiagnosis | None:
     """Return why ranks wait; ``None`` where none does, or what they wait for moves.
 
     ``first``, ``last``: about a second apart; what moved between them is no hang.
@@ -42,19 +42,19 @@ def diagnose(first: Round, last: Round, world_size: int) -> Finding | None:
     return next(found for rule in _RULES if (found := rule(view)) is not None)
 
 
-def _died(view: View) -> Finding | None:
+def _died(view: View) -> HangDiagnosis | None:
     return _silent(view, "died", ("gone", "zombie"), "is no more: its {} is {}")
 
 
-def _stopped(view: View) -> Finding | None:
+def _stopped(view: View) -> HangDiagnosis | None:
     return _silent(view, "stopped", ("stopped",), "stands still: its {} is {} by a signal")
 
 
-def _unreachable(view: View) -> Finding | None:
+def _unreachable(view: View) -> HangDiagnosis | None:
     return _silent(view, "network", ("unreachable",), "cannot be reached, its {} as little: {}")
 
 
-def _interpreter_held(view: View) -> Finding | None:
+def _interpreter_held(view: View) -> HangDiagnosis | None:
     if any(silent.state == "running" for silent in view.silent.values()):
         return _silent(
             view, "interpreter_held", ("running",), "answers nothing, although its {} is {}"
@@ -62,7 +62,7 @@ def _interpreter_held(view: View) -> Finding | None:
     return None
 
 
-def _silent(view: View, kind: str, states: tuple[str, ...], text: str) -> Finding | None:
+def _silent(view: View, kind: str, states: tuple[str, ...], text: str) -> HangDiagnosis | None:
     found = [rank for rank, silent in view.silent.items() if silent.state in states]
     if not found:
         return None
@@ -72,7 +72,7 @@ def _silent(view: View, kind: str, states: tuple[str, ...], text: str) -> Findin
     return conclude(view, kind, found, said)
 
 
-def _in_callbacks(view: View) -> Finding | None:
+def _in_callbacks(view: View) -> HangDiagnosis | None:
     """Say where callbacks wait: all have issued the call, and nobody is late for what they want."""
     if view.behind or view.silent:
         return None
@@ -100,7 +100,7 @@ def _waiting_callbacks(view: View, rank: int) -> list[ThreadStack]:
     ]
 
 
-def _ended(view: View) -> Finding | None:
+def _ended(view: View) -> HangDiagnosis | None:
     found = [rank for rank, silent in view.silent.items() if silent.state == "ended"]
     if not found or view.behind:
         return None
@@ -108,7 +108,7 @@ def _ended(view: View) -> Finding | None:
     return conclude(view, "uneven_inputs", found, said)
 
 
-def _unheard(view: View) -> Finding | None:
+def _unheard(view: View) -> HangDiagnosis | None:
     found = list(view.silent)
     if not found or view.behind:
         return None
@@ -121,7 +121,7 @@ def _answers_nothing(silent: SilentRank) -> str:
     return f"does not answer{why}, and of which nothing more is known"
 
 
-_RULES: tuple[Callable[[View], Finding | None], ...] = (
+_RULES: tuple[Callable[[View], HangDiagnosis | None], ...] = (
     _died,
     _stopped,
     _unreachable,

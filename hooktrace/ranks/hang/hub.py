@@ -18,8 +18,9 @@ import msgspec
 
 from ...records.hang import RankStacks, called
 from ...records.units import named_ranks
+from ..channel.silent_rank import SilentRank
+from .conclude import HangDiagnosis
 from .diagnosis import diagnose
-from .finding import Finding
 from .messages import (
     NOTICE,
     STACKS,
@@ -31,8 +32,8 @@ from .messages import (
     StatusQuestion,
 )
 from .sentences import seconds
-from .status import RankStatus, SilentRank
-from .view import Round
+from .status import RankStatus
+from .view import Statuses
 from .watchdog import Suspicion
 
 logger = logging.getLogger("hooktrace")
@@ -95,7 +96,7 @@ class HangHub:
         if suspicion.over:
             self._changed.set()
 
-    def note(self, notice: HangNotice) -> None:
+    def take_notice(self, notice: HangNotice) -> None:
         """Take note of what was told, by this rank or by another hub."""
         with self._lock:
             self._number = max(self._number, notice.hang + 1)
@@ -150,12 +151,12 @@ class HangHub:
 
     def _find_out(self) -> None:
         first, begun = self._ask(STATUS, StatusQuestion(), _FIRST_S), time.monotonic()
-        before = _round(first)
+        before = _statuses(first)
         signalled = _helped(before)
         if self._changed.wait(max(0.0, _BETWEEN_S - (time.monotonic() - begun))):
             return  # what has not moved in a moment says nothing: a rank has gone on
         asked = time.monotonic()
-        last = _round(self._ask(STATUS, StatusQuestion(signalled), _SECOND_S))
+        last = _statuses(self._ask(STATUS, StatusQuestion(signalled), _SECOND_S))
         found = diagnose(before, last, self._world_size)
         if found is None:
             return
@@ -164,22 +165,22 @@ class HangHub:
             known = self._open
         if not limits or not found.is_due(min(limits)):
             return
-        if known is not None and known[0].finding.what == found.what:
-            if known[0].finding.kind != found.kind:
+        if known is not None and known[0].diagnosis.what == found.what:
+            if known[0].diagnosis.kind != found.kind:
                 self._tell(known[0].hang, found, self._stacks(found, last, signalled), asked)
             return
         if known is not None:
-            if _lasts(known[0].finding, last):
+            if _lasts(known[0].diagnosis, last):
                 return  # of two that wait for each other, which waited longest may be a toss-up
             self._end("")
         self._tell(self._number, found, self._stacks(found, last, signalled), asked)
 
     def _tell(
-        self, number: int, found: Finding, stacks: tuple[RankStacks, ...], asked: float
+        self, number: int, found: HangDiagnosis, stacks: tuple[RankStacks, ...], asked: float
     ) -> None:
         late_ns = int((time.monotonic() - asked) * 1e9)
         notice = HangNotice(number, found, stacks, late_ns=late_ns)
-        self.note(notice)  # its end may be heard before the channel's thread has told it
+        self.take_notice(notice)  # its end may be heard before the channel's thread has told it
         self._channel.tell(NOTICE, _encode(notice))
 
     def _end(self, error: str) -> None:
@@ -191,7 +192,7 @@ class HangHub:
         self._channel.tell(NOTICE, _encode(over(*known, error)))
 
     def _stacks(
-        self, found: Finding, last: Round, signalled: tuple[SignalledRank, ...]
+        self, found: HangDiagnosis, last: Statuses, signalled: tuple[SignalledRank, ...]
     ) -> tuple[RankStacks, ...]:
         """Return the stacks of those who are waited for, and of some who wait."""
         most = _FEW_STACKS if self._world_size > _LARGE else _MOST_STACKS
@@ -219,7 +220,7 @@ class HangHub:
         return self._channel.ask(name, _encode(question), timeout_s)
 
 
-def _round(answers: Any) -> Round:
+def _statuses(answers: Any) -> Statuses:
     """Return what came of a question; an answer of another version is none."""
     statuses, silent = [], []
     for rank, payload in answers.answers.items():
@@ -227,19 +228,17 @@ def _round(answers: Any) -> Round:
             statuses.append(msgspec.msgpack.decode(payload, type=RankStatus))
         except msgspec.MsgspecError:
             silent.append(SilentRank(rank=rank))
-    for rank, one in answers.silent.items():
-        host, pid = one.member.host, one.member.pid
-        silent.append(SilentRank(rank=rank, host=host, pid=pid, state=one.state, why=one.why))
-    return Round.of(statuses, silent)
+    silent += map(SilentRank.of, answers.silent.values())
+    return Statuses.of(statuses, silent)
 
 
-def _lasts(told: Finding, now: Round) -> bool:
+def _lasts(told: HangDiagnosis, now: Statuses) -> bool:
     """Return whether a rank is still in the call that was told of."""
     calls = (call for status in now.statuses.values() for call in status.in_flight)
     return any(call.place == told.what for call in calls)
 
 
-def _helped(found: Round) -> tuple[SignalledRank, ...]:
+def _helped(found: Statuses) -> tuple[SignalledRank, ...]:
     """Return the silent ranks whose processes run, each with a rank of its host."""
     helpers: dict[str, int] = {}
     for rank, status in found.statuses.items():
@@ -255,13 +254,13 @@ def _helped(found: Round) -> tuple[SignalledRank, ...]:
 def over(notice: HangNotice, told: float, error: str = "") -> HangNotice:
     """Return that a hang is over, which was told at a time of the monotonic clock."""
     after = notice.age_ns + int((time.monotonic() - told) * 1e9)
-    finding = msgspec.structs.replace(notice.finding, message=_ended(notice, after, error))
-    return HangNotice(notice.hang, finding, (), after, error=error)
+    diagnosis = msgspec.structs.replace(notice.diagnosis, message=_ended(notice, after, error))
+    return HangNotice(notice.hang, diagnosis, (), after, error=error)
 
 
 def _ended(notice: HangNotice, after_ns: int, error: str) -> str:
     """Return what is said of a hang that is over."""
-    found = notice.finding
+    found = notice.diagnosis
     what = "a collective"
     if found.bucket >= 0:
         what = f"{called(found.bucket, found.unit)} of step {found.step}"

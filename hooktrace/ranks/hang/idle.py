@@ -1,6 +1,7 @@
 """No bucket waits, but ranks stand in a collective of torch's that others have not come to.
 
-    main threads in barrier, broadcast ..., the same one twice --> who has not issued it --> Finding
+    main threads in barrier, broadcast ..., the same one twice --> who has not issued it
+                                                               --> HangDiagnosis
 
 As where one rank evaluates or writes a checkpoint and the others wait for it at a barrier, or its
 data comes late and they wait in DDP's forward pass for its buffers.
@@ -12,12 +13,13 @@ from collections.abc import Iterable, Mapping
 
 from ...records.hang import hang_kind
 from ...records.units import named_ranks
+from ..channel.silent_rank import SilentRank
 from .collectives import PendingCollective
-from .finding import Finding
+from .conclude import HangDiagnosis
 from .issued import compare
 from .sentences import at, each
-from .status import RankStatus, SilentRank
-from .view import Round
+from .status import RankStatus
+from .view import Statuses
 
 
 def standing(before: RankStatus | None, now: RankStatus) -> PendingCollective | None:
@@ -31,7 +33,9 @@ def standing(before: RankStatus | None, now: RankStatus) -> PendingCollective | 
     return min(same, key=lambda one: one.number, default=None)
 
 
-def collective_without_all(first: Round, last: Round, world_size: int) -> Finding | None:
+def collective_without_all(
+    first: Statuses, last: Statuses, world_size: int
+) -> HangDiagnosis | None:
     """Return for whom ranks wait in a collective that is no hook's; ``None`` where none does."""
     waiting = {
         rank: one
@@ -74,12 +78,12 @@ def _is_excused(status: RankStatus) -> bool:
 def _finding(
     kind: str,
     waiting: Mapping[int, PendingCollective],
-    last: Round,
+    last: Statuses,
     late: Iterable[int],
     text: str,
     *,
     excused: bool = False,
-) -> Finding:
+) -> HangDiagnosis:
     rank = min(waiting)
     status, one = last.statuses[rank], waiting[rank]
     model = max(status.models, key=lambda model: model.position, default=None)
@@ -91,7 +95,7 @@ def _finding(
         f"{at(status)}, {'in' if is_within else 'after'} step {step},{text}; "
         f"{hang_kind(kind).remedy}"
     )
-    return Finding(
+    return HangDiagnosis(
         kind=kind,
         model="" if model is None else model.model,
         hook="" if model is None else model.hook,

@@ -10,7 +10,7 @@ import msgspec
 
 from ...records import HangRecord
 from ...records.hang import RankStacks
-from .finding import Finding
+from .conclude import HangDiagnosis
 
 SUSPICION, STATUS, STACKS, NOTICE = ("hang.suspicion", "hang.status", "hang.stacks", "hang.notice")
 """Names of the report, the questions and the notice."""
@@ -47,11 +47,11 @@ class StacksAnswer(msgspec.Struct, frozen=True, gc=False):
 class HangNotice(msgspec.Struct, frozen=True, gc=False):
     """A hang that is to be told, or that is over: then after how long, and how it ended.
 
-    ``late_ns``: how long ago the ranks said what the finding says.
+    ``late_ns``: how long ago the ranks said what the diagnosis says.
     """
 
     hang: int
-    finding: Finding
+    diagnosis: HangDiagnosis
     stacks: tuple[RankStacks, ...] = ()
     ended_after_ns: int | None = None
     error: str = ""
@@ -62,11 +62,11 @@ class HangNotice(msgspec.Struct, frozen=True, gc=False):
         """How long the call has waited, or had, when this was sent."""
         if self.ended_after_ns is not None:
             return self.ended_after_ns
-        return self.finding.age_ns + self.late_ns
+        return self.diagnosis.age_ns + self.late_ns
 
     def record(self, rank: int, now_ns: int, wall_ns: int) -> HangRecord:
         """Return what a rank records of it; ``now_ns`` by its clock, ``wall_ns`` since 1970."""
-        found = self.finding
+        found = self.diagnosis
         return HangRecord(
             kind=found.kind,
             hang=self.hang,

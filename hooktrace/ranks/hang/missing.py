@@ -1,6 +1,6 @@
 """The ranks that have not come to a call that the others wait in: what each of them is at.
 
-View.behind --each rank's own reason--> the reason that tells most --> Finding
+View.behind --each rank's own reason--> the reason that tells most --> HangDiagnosis
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ...records.units import named_ranks
+from .conclude import HangDiagnosis, conclude
 from .evidence import ThreadStack
-from .finding import Finding, conclude
 from .sentences import at, each, ended_step, lag
 from .status import ModelStatus, RankStatus
 from .view import View
@@ -36,7 +36,7 @@ class Reason(NamedTuple):
     excused: bool = False
 
 
-def of_those_behind(view: View) -> Finding | None:
+def of_those_behind(view: View) -> HangDiagnosis | None:
     """Return what the ranks are at that have not come to the call; ``None`` where all have."""
     if not view.behind:
         return None
@@ -169,14 +169,14 @@ _RULES: tuple[Callable[[_Missing], Reason | None], ...] = (
 )
 
 
-def _elsewhere(view: View, reasons: dict[int, Reason]) -> Finding:
+def _elsewhere(view: View, reasons: dict[int, Reason]) -> HangDiagnosis:
     """Say that all who are missing wait in a collective of their own."""
     chosen = [rank for rank, reason in reasons.items() if reason.kind == "elsewhere"]
     text = each(chosen, lambda rank: reasons[rank].text)
     return conclude(view, "different_collectives", chosen, text)
 
 
-def _order(view: View, reasons: dict[int, Reason]) -> Finding:
+def _order(view: View, reasons: dict[int, Reason]) -> HangDiagnosis:
     """Say whether those who wait here lack the other model's call that the missing wait in."""
     for rank, status in view.behind.items():
         for call in status.in_flight:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from ...records.units import named_ranks
-from .status import CallInFlight, ModelStatus, RankStatus, SilentRank
+from ..channel.silent_rank import SilentRank
+from .status import CallInFlight, ModelStatus, RankStatus
 
 _MOST_LISTED = 4
 """Ranks of which each is told where it is; of more, how many."""

@@ -121,7 +121,7 @@ class HangService:
         if news is not None:
             self._channel.report(SUSPICION, _encode(news))
         # What the hub tells of it from now on comes too late for this tracer.
-        found = None if told is None else told[0].finding
+        found = None if told is None else told[0].diagnosis
         what = None if found is None else (found.model, found.step, found.bucket, found.unit)
         if told is not None and what is not None and went_on(user.model_states(), *what):
             self._hear_of(user, over(*told))
@@ -164,7 +164,7 @@ class HangService:
 
     def _note(self, payload: bytes) -> None:
         notice = msgspec.msgpack.decode(payload, type=HangNotice)
-        self._hub.note(notice)
+        self._hub.take_notice(notice)
         is_over = notice.ended_after_ns is not None
         # Under the lock: a tracer that closes meanwhile has been told of the end, or says it.
         with self._lock:

@@ -1,7 +1,6 @@
 """What a rank tells of itself when it is asked: its models and their calls in flight.
 
 look.py --CallInFlight, one a bucket--> ModelStatus --> RankStatus --> the hub
-SilentRank, of one that did not answer
 """
 
 from __future__ import annotations
@@ -126,17 +125,3 @@ class RankStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def in_flight(self) -> list[CallInFlight]:
         """All calls in flight, of all models."""
         return [call for model in self.models for call in model.in_flight]
-
-
-class SilentRank(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A rank that did not answer.
-
-    ``state``: of its process: ``running``, ``stopped``, ``zombie``, ``gone``, ``ended`` (it said
-    goodbye before), ``unreachable`` with its whole host, ``unknown``.  ``why``: what else is known.
-    """
-
-    rank: int
-    host: str = ""
-    pid: int = 0
-    state: str = "unknown"
-    why: str = ""

@@ -1,6 +1,6 @@
 """No rank is behind: all have given the bucket to their hooks, and it does not come to an end.
 
-    collectives a rank made for a bucket, stages, what torch has pending --> Finding
+    collectives a rank made for a bucket, stages, what torch has pending --> HangDiagnosis
 
 What is known of single buckets tells most; then what torch says of its collectives; what is left is
 the same everywhere, and then it is not known why it does not complete, but for an opaque hook whose
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...records.units import named_ranks, ordinal
-from .finding import Finding, conclude
+from .conclude import HangDiagnosis, conclude
 from .issued import Comparison, compare
 from .sentences import at, each, ended_step
 from .status import CallInFlight, ModelStatus, RankStatus
@@ -34,12 +34,12 @@ _OURS = {
 }
 
 
-def of_all(view: View) -> Finding:
+def of_all(view: View) -> HangDiagnosis:
     """Return what is known where no rank is behind and all answer."""
     return next(found for rule in _RULES if (found := rule(view)) is not None)
 
 
-def _looked_at(view: View) -> Finding | None:
+def _looked_at(view: View) -> HangDiagnosis | None:
     """A probe of hooktrace's own is no fault of the hook's."""
     for stage, what in _OURS.items():
         probed = [rank for rank in view.waiting if view.call(rank).stage == stage]
@@ -49,7 +49,7 @@ def _looked_at(view: View) -> Finding | None:
     return None
 
 
-def _counts_differ(view: View) -> Finding | None:
+def _counts_differ(view: View) -> HangDiagnosis | None:
     """For the same bucket, some ranks have made fewer collectives than others, and finished."""
     made: dict[int, dict[int, int]] = {}
     finished: dict[int, dict[int, int]] = {}
@@ -81,7 +81,7 @@ def _count(number: int) -> str:
     return f"{number or 'no'} collective{'' if number == 1 else 's'}"
 
 
-def _other_units(view: View) -> Finding | None:
+def _other_units(view: View) -> HangDiagnosis | None:
     """Of a sharded model, at the same place of the step some ranks are in another collective."""
     others: dict[str, list[int]] = {}
     for rank, call in view.mismatched.items():
@@ -118,7 +118,7 @@ def _fewest(view: View, others: dict[str, list[int]]) -> list[int]:
     return first if len(first) < len(second) else []
 
 
-def _ended_without(view: View) -> Finding | None:
+def _ended_without(view: View) -> HangDiagnosis | None:
     """Of a sharded model, some ranks are past the step, which they ended with fewer collectives."""
     front = view.front
     models = {rank: status.model(front.model) for rank, status in view.past.items()}
@@ -141,7 +141,7 @@ def _went_on(model: ModelStatus) -> str:
     return f"{ended_step(model)} and is {now}"
 
 
-def _other_collectives(view: View) -> Finding | None:
+def _other_collectives(view: View) -> HangDiagnosis | None:
     """For the same round of a bucket the hook issued other collectives."""
     kinds: dict[str, list[int]] = {}
     rounds = set()
@@ -163,7 +163,7 @@ def _collective(call: CallInFlight) -> str:
     return call.collective + sized
 
 
-def _in_own_code(view: View) -> Finding | None:
+def _in_own_code(view: View) -> HangDiagnosis | None:
     """On some ranks the hook's own code still runs, while the others have come further."""
     own = [rank for rank in view.waiting if view.call(rank).stage in _OWN_CODE]
     others = [rank for rank in view.waiting if rank not in own]
@@ -200,7 +200,7 @@ def _place(view: View, rank: int) -> str:
     return at(status)
 
 
-def _told_by_torch(view: View) -> Finding | None:
+def _told_by_torch(view: View) -> HangDiagnosis | None:
     """Return what torch's own list of collectives shows to differ between the ranks."""
     found = compare(view.everyone)
     if found is None:
@@ -214,7 +214,7 @@ def _told_by_torch(view: View) -> Finding | None:
     return conclude(view, kind[found.verdict], found.ranks, f": {found.text}")
 
 
-def _without_collectives(view: View) -> Finding | None:
+def _without_collectives(view: View) -> HangDiagnosis | None:
     """All hooks have returned, and nothing that torch knows of is left to wait for."""
     found = compare(view.everyone)
     stages = {view.call(rank).stage for rank in view.waiting}
@@ -227,7 +227,7 @@ def _without_collectives(view: View) -> Finding | None:
     return conclude(view, "never_completed", (), text)
 
 
-def _not_known(view: View) -> Finding:
+def _not_known(view: View) -> HangDiagnosis:
     return conclude(
         view, "unknown", (), f", and why is not known: {_why(view, compare(view.everyone))}"
     )
@@ -247,7 +247,7 @@ def _why(view: View, found: Comparison | None) -> str:
     return f"it is in stage {front.stage!r}, and torch lists no pending collective on any rank"
 
 
-_RULES: tuple[Callable[[View], Finding | None], ...] = (
+_RULES: tuple[Callable[[View], HangDiagnosis | None], ...] = (
     _looked_at,
     _counts_differ,
     _other_units,

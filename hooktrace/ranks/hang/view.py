@@ -1,6 +1,6 @@
 """Two rounds of answers put side by side: what waits, who is missing there, who has gone past it.
 
-Round, Round --unmoved calls--> the front: the call that the others' progress hangs on
+two Statuses --unmoved calls--> the front: the call that the others' progress hangs on
                                   +--> waiting, past, behind, silent: each rank's part in it
 """
 
@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from .status import CallInFlight, ModelStatus, RankStatus, SilentRank
+from ..channel.silent_rank import SilentRank
+from .status import CallInFlight, ModelStatus, RankStatus
 
 
-class Round(NamedTuple):
+class Statuses(NamedTuple):
     """What all ranks answered to one question, and who did not."""
 
     statuses: Mapping[int, RankStatus]
     silent: Mapping[int, SilentRank]
 
     @classmethod
-    def of(cls, statuses: Iterable[RankStatus], silent: Iterable[SilentRank] = ()) -> Round:
-        """Return a round of answers as they came."""
+    def of(cls, statuses: Iterable[RankStatus], silent: Iterable[SilentRank] = ()) -> Statuses:
+        """Return the answers as they came."""
         return cls({s.rank: s for s in statuses}, {s.rank: s for s in silent})
 
 
@@ -33,7 +34,9 @@ class View:
     one that is known not to be in that group.
     """
 
-    def __init__(self, front: CallInFlight, first: Round, last: Round, world_size: int) -> None:
+    def __init__(
+        self, front: CallInFlight, first: Statuses, last: Statuses, world_size: int
+    ) -> None:
         self.front = front
         self.first = first
         self.last = last
@@ -98,7 +101,7 @@ def _position(status: RankStatus | None, model: str) -> tuple[int, int] | None:
     return None if found is None else found.position
 
 
-def front_of(first: Round, last: Round) -> CallInFlight | None:
+def front_of(first: Statuses, last: Statuses) -> CallInFlight | None:
     """Return the call that the others' progress hangs on, ``None`` where all calls move.
 
     Of the model whose call has waited longest, the one of the lowest step and bucket: whoever

@@ -296,7 +296,7 @@ SPEAKS: dict[str, set[str]] = {
 """The runs in which each rule speaks; in all others of ``RUNS`` it has to be silent."""
 
 
-def said(run: str, folder: Path) -> set[str]:
+def speaking_rules(run: str, folder: Path) -> set[str]:
     """Return the rules that say something of a run."""
     made, change, files = RUNS[run]
     if isinstance(change, SyntheticHang):
@@ -310,7 +310,7 @@ def said(run: str, folder: Path) -> set[str]:
 @pytest.mark.parametrize("run", RUNS)
 def test_rules_speak_where_they_are_true_and_nowhere_else(run: str, tmp_path: Path) -> None:
     """What is said of each run, rule by rule."""
-    assert said(run, tmp_path) == {rule for rule, runs in SPEAKS.items() if run in runs}
+    assert speaking_rules(run, tmp_path) == {rule for rule, runs in SPEAKS.items() if run in runs}
 
 
 def test_each_rule_has_its_runs() -> None:

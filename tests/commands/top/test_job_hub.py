@@ -6,10 +6,11 @@ import pytest
 
 from hooktrace.commands.top.job_hub import JobHub
 from hooktrace.commands.top.state import Question
-from hooktrace.ranks.control.messages import Command, Done, Outcome, Silence
+from hooktrace.ranks.channel.silent_rank import SilentRank
+from hooktrace.ranks.control.messages import Command, CommandResult, Done
 from hooktrace.records.errors import UsageError
 
-SILENT = Silence(rank=2, host="b", pid=7, state="stopped", why="by a signal")
+SILENT = SilentRank(rank=2, host="b", pid=7, state="stopped", why="by a signal")
 
 
 class FakeClient:
@@ -17,7 +18,7 @@ class FakeClient:
 
     made = 0
     gone = False
-    outcome = Outcome(ranks={})
+    outcome = CommandResult(ranks={})
     asked: object = None
 
     def __init__(self) -> None:
@@ -28,7 +29,7 @@ class FakeClient:
             raise UsageError("the hub did not answer")
         return name.encode() + b" " + argument
 
-    def command(self, command: Command, timeout_s: float) -> Outcome:
+    def command(self, command: Command, timeout_s: float) -> CommandResult:
         type(self).asked = command
         return self.outcome
 
@@ -55,7 +56,7 @@ def test_one_connection_is_used_until_it_fails(client: type[FakeClient]) -> None
 
 def test_stacks_are_of_the_rank_that_was_asked_for(client: type[FakeClient]) -> None:
     """With the thread that trains first; or how its process is."""
-    client.outcome = Outcome(
+    client.outcome = CommandResult(
         ranks={
             0: Done(),
             1: Done(text="thread 'drain'\n  d.py:1\n\nthread 'MainThread'\n  train.py:8"),
@@ -74,7 +75,9 @@ def test_stacks_are_of_the_rank_that_was_asked_for(client: type[FakeClient]) -> 
 def test_detail_says_how_all_ranks_took_it(client: type[FakeClient]) -> None:
     """Those that could not, and those that said nothing, by number."""
     done = {rank: Done(text="net from step 9 on, 20 steps") for rank in (0, 1)}
-    client.outcome = Outcome(ranks={**done, 3: Done(trouble="writes no records")}, silent=[SILENT])
+    client.outcome = CommandResult(
+        ranks={**done, 3: Done(trouble="writes no records")}, silent=[SILENT]
+    )
     assert JobHub(client).command(Question("detail", 20)) == [
         "2 ranks: net from step 9 on, 20 steps",
         "1 ranks: writes no records",

@@ -43,7 +43,7 @@ def process(what: str, file: Path, rank: int, size: int = 2) -> Iterator[subproc
             running.kill()
 
 
-def said(running: subprocess.Popen[str]) -> dict[str, Any]:
+def printed_by(running: subprocess.Popen[str]) -> dict[str, Any]:
     """Return what a rank says of itself."""
     assert running.stdout is not None
     facts: dict[str, Any] = json.loads(running.stdout.readline())
@@ -113,7 +113,7 @@ def test_it_ends_where_the_hub_is_stopped_and_reads_nothing(
     """What was still to be sent is dropped."""
     before = descriptors()
     with process("stay", tmp_path / "store", 0) as hub:
-        said(hub)
+        printed_by(hub)
         channel = channel_in(FileStore(str(tmp_path / "store"), 2), 1, 2)
         assert wait_for(lambda: channel._membership.upward.is_there)
         os.kill(hub.pid, signal.SIGSTOP)
@@ -130,7 +130,7 @@ def test_strangers_are_let_go_of_at_the_end() -> None:
     before = descriptors()
     with Job(2) as job:
         strangers = [Stranger(job.ranks[0], b"") for _ in range(5)]
-        assert wait_for(lambda: len(job.ranks[0]._membership.doors._gate.strangers()) == 5)
+        assert wait_for(lambda: len(job.ranks[0]._membership.doors._gate.unauthenticated()) == 5)
     for stranger in strangers:
         assert stranger.is_ended()
         stranger.socket.close()
@@ -178,7 +178,7 @@ def test_workers_of_a_killed_rank_keep_none_of_its_connections(tmp_path: Path) -
     hub: Channel = channel_in(FileStore(str(store), 2), 0, 2)
     try:
         with process("workers", store, 1) as parent:
-            facts = said(parent)
+            facts = printed_by(parent)
             assert hub.ask("who", b"", 5.0).answers == {0: b"0", 1: b"1"}
             parent.kill()
             parent.wait()  # its connection may be closed before where it listens

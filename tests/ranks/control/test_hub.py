@@ -9,13 +9,13 @@ import pytest
 
 from hooktrace.ranks.channel.node import Answers
 from hooktrace.ranks.control.hub import ControlHub, first_steps
-from hooktrace.ranks.control.messages import Command, Done, Outcome, Verb, encode
+from hooktrace.ranks.control.messages import Command, CommandResult, Done, Verb, encode
 
 
-def outcome(**steps: tuple[int, ...]) -> Outcome:
+def outcome(**steps: tuple[int, ...]) -> CommandResult:
     """Return what ranks say of the steps of models, rank by rank."""
     size = max(len(of_ranks) for of_ranks in steps.values())
-    return Outcome(
+    return CommandResult(
         ranks={
             rank: Done(steps={m: of_ranks[rank] for m, of_ranks in steps.items()})
             for rank in range(size)
@@ -31,7 +31,7 @@ def test_it_is_ahead_of_the_foremost_rank_by_what_it_makes_meanwhile() -> None:
 
 def test_a_model_that_begins_meanwhile_is_counted_from_there() -> None:
     """There is nothing to know of its pace."""
-    assert first_steps(Outcome(ranks={}), outcome(a=(5,))) == {"a": 13}
+    assert first_steps(CommandResult(ranks={}), outcome(a=(5,))) == {"a": 13}
 
 
 class Asked:

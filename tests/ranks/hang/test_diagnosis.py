@@ -8,10 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from hooktrace.ranks.channel.silent_rank import SilentRank
+from hooktrace.ranks.hang.conclude import HangDiagnosis
 from hooktrace.ranks.hang.diagnosis import diagnose
-from hooktrace.ranks.hang.finding import Finding
-from hooktrace.ranks.hang.status import CallInFlight, RankStatus, SilentRank
-from hooktrace.ranks.hang.view import Round
+from hooktrace.ranks.hang.status import CallInFlight, RankStatus
+from hooktrace.ranks.hang.view import Statuses
 from tests.ranks.hang.answers import (
     BACKWARD,
     STEP,
@@ -26,10 +27,10 @@ from tests.ranks.hang.answers import (
 )
 
 
-def of(*statuses: RankStatus, silent: Iterable[SilentRank] = (), size: int = 4) -> Finding:
+def of(*statuses: RankStatus, silent: Iterable[SilentRank] = (), size: int = 4) -> HangDiagnosis:
     """Diagnose what does not move at all."""
     silent = list(silent)
-    found = diagnose(Round.of(statuses, silent), Round.of(statuses, silent), size)
+    found = diagnose(Statuses.of(statuses, silent), Statuses.of(statuses, silent), size)
     assert found is not None
     return found
 
@@ -148,7 +149,7 @@ def test_backward_ended_between_the_rounds() -> None:
     """A moment after its backward pass a rank cannot be said to have left a bucket out."""
     first = [*others(2), late(2, STEP, 3, thread={"doing": BACKWARD})]
     last = [*others(2), late(2, STEP, 3)]
-    found = diagnose(Round.of(first), Round.of(last), 4)
+    found = diagnose(Statuses.of(first), Statuses.of(last), 4)
     assert found is not None
     assert found.kind == "busy"
 
@@ -165,7 +166,7 @@ def test_lock_that_is_passed_on() -> None:
     """At another place a second ago: it gets its locks."""
     first = [*others(2), late(2, where="a.py:1 f", thread={"waits": "lock"})]
     last = [*others(2), late(2, where="b.py:2 g", thread={"waits": "lock"})]
-    found = diagnose(Round.of(first), Round.of(last), 4)
+    found = diagnose(Statuses.of(first), Statuses.of(last), 4)
     assert found is not None
     assert found.kind == "busy"
 
@@ -329,20 +330,20 @@ def test_hooktraces_own_probe() -> None:
 
 def test_a_call_that_moved() -> None:
     """Another bucket than a second ago: it is slow, and goes on."""
-    first = Round.of([waiting(0, call(4)), waiting(1, call(4))])
-    assert diagnose(first, Round.of([waiting(0, call(5)), waiting(1, call(5))]), 2) is None
+    first = Statuses.of([waiting(0, call(4)), waiting(1, call(4))])
+    assert diagnose(first, Statuses.of([waiting(0, call(5)), waiting(1, call(5))]), 2) is None
 
 
 def test_a_late_rank_that_comes() -> None:
     """It has begun the step meanwhile."""
-    first = Round.of([waiting(0), late(1)])
-    last = Round.of([waiting(0), late(1, STEP, 2, thread={"doing": BACKWARD})])
+    first = Statuses.of([waiting(0), late(1)])
+    last = Statuses.of([waiting(0), late(1, STEP, 2, thread={"doing": BACKWARD})])
     assert diagnose(first, last, 2) is None
 
 
 def test_nothing_waits() -> None:
     """Ranks that compute are no hang, however long."""
-    assert diagnose(Round.of([late(0), late(1)]), Round.of([late(0), late(1)]), 2) is None
+    assert diagnose(Statuses.of([late(0), late(1)]), Statuses.of([late(0), late(1)]), 2) is None
 
 
 def test_models_on_some_ranks() -> None:
@@ -388,13 +389,13 @@ def test_a_barrier_after_another() -> None:
     """At another line a second ago: they come and go there."""
     evaluates = late(2, STEP, pending=(), issued={"0": 6})
     before = msgspec.structs.replace(at_barrier(0), main=thread("a.py:1 f", doing=("in barrier",)))
-    first, last = Round.of([before, evaluates]), Round.of([at_barrier(0), evaluates])
+    first, last = Statuses.of([before, evaluates]), Statuses.of([at_barrier(0), evaluates])
     assert diagnose(first, last, 2) is None
 
 
 def test_barrier_that_all_have_come_to() -> None:
     """Who waits for whom is not known: nothing is said."""
-    ranks = Round.of([at_barrier(0), at_barrier(1)])
+    ranks = Statuses.of([at_barrier(0), at_barrier(1)])
     assert diagnose(ranks, ranks, 2) is None
 
 

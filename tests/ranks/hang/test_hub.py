@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from hooktrace.ranks.hang import hub as module
-from hooktrace.ranks.hang.finding import Finding
+from hooktrace.ranks.hang.conclude import HangDiagnosis
 from hooktrace.ranks.hang.hub import HangHub, over
 from hooktrace.ranks.hang.messages import STACKS, STATUS, HangNotice, StacksAnswer, StatusQuestion
 from hooktrace.ranks.hang.status import RankStatus
@@ -55,7 +55,7 @@ class Ranks:
     def tell(self, name: str, payload: bytes) -> None:
         notice = msgspec.msgpack.decode(payload, type=HangNotice)
         if self.notes:
-            self.hub.note(notice)
+            self.hub.take_notice(notice)
         with self.told:
             self.notices.append(notice)
             self.told.notify_all()
@@ -92,7 +92,7 @@ def test_told_once_and_over(ranks: Ranks) -> None:
     for rank in range(2):
         ranks.hub.hear(rank, SUSPICION)
     (begun,) = ranks.wait(1)
-    assert (begun.hang, begun.finding.kind, begun.finding.ranks) == (0, "busy", (1,))
+    assert (begun.hang, begun.diagnosis.kind, begun.diagnosis.ranks) == (0, "busy", (1,))
     assert [stack.rank for stack in begun.stacks] == [1, 0]
     questions = len(ranks.asked)
     ranks.wait_for(lambda: len(ranks.asked) > questions + 4)
@@ -104,7 +104,7 @@ def test_told_once_and_over(ranks: Ranks) -> None:
     assert (ended.hang, ended.stacks) == (0, ())
     assert ended.ended_after_ns is not None
     assert ended.ended_after_ns >= 31 * S
-    assert ended.finding.message == (
+    assert ended.diagnosis.message == (
         "it went on after 31 s: bucket 5 of step 120, which had waited for rank 1 (busy)"
     )
 
@@ -151,7 +151,7 @@ def test_it_failed(ranks: Ranks) -> None:
     ranks.wait(1)
     ranks.hub.hear(0, msgspec.structs.replace(OVER, error="RuntimeError: timed out"))
     _, ended = ranks.wait(2)
-    assert ended.finding.message == (
+    assert ended.diagnosis.message == (
         "bucket 5 of step 120, which had waited for rank 1, failed after 31 s: RuntimeError: "
         "timed out"
     )
@@ -163,7 +163,7 @@ def test_another_kind(ranks: Ranks) -> None:
     ranks.wait(1)
     ranks.statuses = [waiting(0), late(1, thread={"exception": "E: x at a.py:1"})]
     _, again = ranks.wait(2)
-    assert (again.hang, again.finding.kind, again.ended_after_ns) == (0, "raised", None)
+    assert (again.hang, again.diagnosis.kind, again.ended_after_ns) == (0, "raised", None)
 
 
 def test_the_next_one(ranks: Ranks) -> None:
@@ -191,7 +191,7 @@ def test_of_two_that_wait_for_each_other_none_has_ended(ranks: Ranks) -> None:
         questions = len(ranks.asked)
         ranks.wait_for(lambda asked=questions: len(ranks.asked) > asked + 4)
     ((begun),) = ranks.notices
-    assert (begun.finding.kind, begun.finding.model) == ("different_order", "a")
+    assert (begun.diagnosis.kind, begun.diagnosis.model) == ("different_order", "a")
 
 
 def test_an_end_that_comes_late_ends_no_later_hang(ranks: Ranks) -> None:
@@ -202,7 +202,7 @@ def test_an_end_that_comes_late_ends_no_later_hang(ranks: Ranks) -> None:
     first_is_over = ranks.wait(2)[1]
     ranks.hub.hear(0, SUSPICION)
     ranks.wait(3)
-    ranks.hub.note(first_is_over)
+    ranks.hub.take_notice(first_is_over)
     ranks.hub.hear(0, OVER)
     assert ranks.wait(4)[3].hang == 1
 
@@ -255,7 +255,7 @@ def test_what_may_take_long(ranks: Ranks) -> None:
     ranks.wait_for(lambda: len(ranks.asked) > 4)
     assert ranks.notices == []
     ranks.hub.hear(0, msgspec.structs.replace(SUSPICION, threshold_ns=3 * S))
-    assert ranks.wait(1)[0].finding.excused
+    assert ranks.wait(1)[0].diagnosis.excused
 
 
 def test_a_hub_that_takes_over(ranks: Ranks) -> None:
@@ -264,7 +264,7 @@ def test_a_hub_that_takes_over(ranks: Ranks) -> None:
     (begun,) = ranks.wait(1)
     other = Ranks()
     other.statuses = ranks.statuses
-    other.hub.note(msgspec.structs.replace(begun, hang=7))
+    other.hub.take_notice(msgspec.structs.replace(begun, hang=7))
     other.hub.hear(0, SUSPICION)
     other.wait_for(lambda: len(other.asked) > 4)
     other.hub.hear(0, OVER)
@@ -276,12 +276,12 @@ def test_a_hub_that_takes_over(ranks: Ranks) -> None:
 
 def test_silent_ranks_are_asked_by_their_host(ranks: Ranks) -> None:
     """One that runs is signalled by a rank that answers, and what it writes is shown."""
-    member = SimpleNamespace(host="node1", pid=77)
+    member = SimpleNamespace(rank=1, host="node1", pid=77)
     ranks.silent = {1: SimpleNamespace(member=member, state="running", why="")}
     ranks.statuses = [waiting(0)]
     ranks.hub.hear(0, SUSPICION)
     (begun,) = ranks.wait(1)
-    assert begun.finding.kind == "interpreter_held"
+    assert begun.diagnosis.kind == "interpreter_held"
     questions = [
         msgspec.msgpack.decode(argument, type=StatusQuestion)
         for name, argument in ranks.asked
@@ -306,9 +306,9 @@ def test_records_of_a_notice(ranks: Ranks) -> None:
 
 def test_the_end_of_a_hang_of_a_sharded_model_names_the_unit() -> None:
     """As its beginning did."""
-    found = Finding(
+    found = HangDiagnosis(
         kind="busy", model="net", hook="fully_shard", step=3, bucket=31, ranks=(1,), waiting=(0,),
         age_ns=0, message="", unit="blocks.2 all-gather (forward)", order=9,
     )  # fmt: skip
-    said = over(HangNotice(0, found), time.monotonic()).finding.message
+    said = over(HangNotice(0, found), time.monotonic()).diagnosis.message
     assert said.startswith("it went on after 0.0 s: blocks.2 all-gather (forward) of step 3, which")

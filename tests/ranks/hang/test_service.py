@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from hooktrace.ranks.hang.finding import Finding
+from hooktrace.ranks.hang.conclude import HangDiagnosis
 from hooktrace.ranks.hang.messages import NOTICE, HangNotice
 from hooktrace.ranks.hang.service import HangService
 from hooktrace.records import HangRecord
 from hooktrace.testing import FakeClock
 from tests.ranks.test_hang import Rank
 
-FOUND = Finding(
+FOUND = HangDiagnosis(
     kind="busy",
     model="model0",
     hook="fp16",
@@ -94,7 +94,7 @@ def test_a_tracer_that_closes_says_the_end_that_it_was_not_told(
     channel.notices[NOTICE](msgspec.msgpack.encode(HangNotice(0, FOUND)))
     end = HangNotice(0, FOUND, ended_after_ns=5)
     if hub_has_ended_it:
-        made._hub.note(end)
+        made._hub.take_notice(end)
     made.remove(user)
     assert [one.ended_after_ns is not None for one in user.heard] == [False, True]
     channel.notices[NOTICE](msgspec.msgpack.encode(end))

@@ -1,6 +1,6 @@
 """What a diagnosis comes to: the kind of a hang, who waits for whom, and the sentence.
 
-A rule's text --conclude--> Finding --hub.py--> HangRecord
+A rule's text --conclude--> HangDiagnosis --hub.py--> HangRecord
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .view import View
 _EXCUSED_TIMES = 10
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class HangDiagnosis(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Why ranks wait.
 
     ``message``: one sentence, and what to do.  ``excused``: the ranks that are waited for are
@@ -56,8 +56,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 def conclude(
     view: View, kind: str, missing: Iterable[int], text: str, excused: bool = False
-) -> Finding:
-    """Return a finding about a view's front; ``text`` goes on where "has waited on ranks" ends."""
+) -> HangDiagnosis:
+    """Return why a view's front waits; ``text`` goes on where "has waited on ranks" ends."""
     front = view.front
     models = {model.model for status in view.everyone.values() for model in status.models}
     ages = [view.call(rank).age_ns for rank in view.waiting]
@@ -65,7 +65,7 @@ def conclude(
     there = [rank for rank in view.waiting if rank not in view.mismatched]
     sentence = opening(waited, there, len(models) > 1) + text
     remedy = hang_kind(kind).remedy_of(front.unit)
-    return Finding(
+    return HangDiagnosis(
         kind=kind,
         model=front.model,
         hook=front.hook,
