@@ -1,4 +1,4 @@
-"""When a backward pass ended, asked of autograd's engine once a step and model.
+"""Which backward pass runs, and when it ended, asked of autograd's engine.
 
     last bucket's call --watch--> one callback a pass --the engine, at its end--> backward_ended
 
@@ -11,11 +11,15 @@ checkpoints, DDP waits at its end, and that is the end that counts.
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable
+from functools import partial
+from types import FrameType
 from typing import Any, Protocol
 
 import torch
+from torch.utils.checkpoint import CheckpointFunction
 
 graph_task_id: Callable[[], int] | None = getattr(torch._C, "_current_graph_task_id", None)
 """Names the backward pass of this thread, -1 where there is none; ``None``: torch does not tell."""
@@ -23,6 +27,11 @@ _engine: Any = getattr(torch.autograd.Variable, "_execution_engine", None)
 queue_callback: Callable[[Callable[[], None]], None] | None
 queue_callback = getattr(_engine, "queue_callback", None)
 """Runs a function at the end of this thread's backward pass; ``None``: torch does not."""
+
+
+def current_pass() -> int:
+    """Return which backward pass runs on this thread, -1 where none does or torch tells none."""
+    return -1 if graph_task_id is None else graph_task_id()
 
 
 class Watching(Protocol):
@@ -37,7 +46,7 @@ class Watching(Protocol):
 
 def watch(call: Watching) -> bool:
     """Tell a call when the backward pass ends that runs it; false where it is in none."""
-    task = -1 if graph_task_id is None else graph_task_id()
+    task = current_pass()
     if task == -1 or queue_callback is None:
         return False
     under_way = _passes.get(task)
@@ -70,3 +79,34 @@ class _Pass:
 
 
 _passes: weakref.WeakValueDictionary[int, _Pass] = weakref.WeakValueDictionary()
+
+
+class AfterPass:
+    """Watches a pass, and calls ``then`` when other parts' callbacks at its end are over too.
+
+    FSDP reduces its last gradients in such callbacks, one of each root, some of which may have been
+    queued after this was; what is queued at the end comes after all of them.
+    """
+
+    def __init__(self, then: Callable[..., None]) -> None:
+        self._then = then
+
+    def backward_ended(self) -> None:
+        """The pass has nothing left to compute."""
+        if queue_callback is not None:
+            queue_callback(partial(self._then, failed=False))
+
+    def backward_failed(self) -> None:
+        """The pass raised before its end."""
+        self._then(failed=True)
+
+
+_CHECKPOINTED = CheckpointFunction.forward.__code__
+
+
+def is_checkpointed() -> bool:
+    """Return whether a re-entrant checkpoint has made this call; it does so without gradients."""
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code is not _CHECKPOINTED:
+        frame = frame.f_back
+    return frame is not None

@@ -15,22 +15,21 @@ checkpoint, ends no step: the outer one does.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
-from types import FrameType
+from functools import partial
 from typing import Literal, NamedTuple, Protocol
 
 import torch
-from torch.utils.checkpoint import CheckpointFunction
 
 from ..records import LayoutRecord, Options, Unit
 from ..records.bucket import UnitCollective
-from .backward import graph_task_id, queue_callback, watch
+from .backward import AfterPass, current_pass, is_checkpointed, watch
 from .buckets import BucketSlot, Departure, ModelState
 from .calls import BucketCall, Collective, Recorder
 from .clocks import Clock
 from .device_call import DeviceCall
 from .device_events import EventPool
+from .unit_step import SurplusCall, UnitStep
 
 MOST_CALLS = 1 << 14
 """Of one step; in a loop that never reduces gradients more would fill the memory."""
@@ -76,24 +75,6 @@ class Known(NamedTuple):
     def describe(self) -> Collective:
         """Return it."""
         return self.collective
-
-
-class SurplusCall(NamedTuple):
-    """In the ring, stands for a call of a step that has ``MOST_CALLS`` already."""
-
-    model: str
-
-
-class UnitStep(list[BucketCall]):
-    """The calls of one step of a sharded model, in the order in which they began.
-
-    ``complete``: the backward pass came to its end, and all of its calls are here.
-    """
-
-    def __init__(self, calls: Sequence[BucketCall], generation: int, *, complete: bool) -> None:
-        super().__init__(calls)
-        self.generation = generation
-        self.complete = complete
 
 
 class Sink(Protocol):
@@ -165,10 +146,10 @@ class ShardedModel:
         """
         if module in self._called:  # an interrupt ended that call, and nobody was told
             self.forward_ended(module)
-        task = _task()
+        task = current_pass()
         if not self._called:
             without = not torch.is_grad_enabled()
-            self._evaluates = without and not (training and _is_checkpointed())
+            self._evaluates = without and not (training and is_checkpointed())
             if task == -1:
                 self._passes.clear()  # what is left there failed
             self._lacks |= not self._is_whole()
@@ -186,7 +167,7 @@ class ShardedModel:
 
         What is gathered while the model is evaluated is of no step.
         """
-        task = _task()
+        task = current_pass()
         evaluates = self._called and self._evaluates
         if task == -1 and (evaluates or torch.is_inference_mode_enabled()):
             return False
@@ -206,7 +187,7 @@ class ShardedModel:
         return True
 
     def _watch(self, task: int) -> None:
-        if task not in self._passes and watch(_PassEnd(self, task)):
+        if task not in self._passes and watch(AfterPass(partial(self.end_pass, task))):
             self._passes.append(task)
 
     def miss(self) -> None:
@@ -294,10 +275,10 @@ class ShardedModel:
         self._under_way = self._reduces = self._lacks = False
         if calls:
             if self._grows:
-                self._announce(calls[-1].ready)
+                self._push_layout(calls[-1].ready)
             self._sink.push(UnitStep(calls, self.state.generation, complete=complete))
 
-    def _announce(self, at: int) -> None:
+    def _push_layout(self, at: int) -> None:
         self._grows, self._announced = False, True
         state = self.state
         slots = [slot for _, slot in sorted(state.slots.items())]
@@ -314,43 +295,3 @@ class ShardedModel:
                 hook_options=self._options,
             )
         )
-
-
-class _PassEnd:
-    """Watches one backward pass for a model."""
-
-    def __init__(self, model: ShardedModel, task: int) -> None:
-        self._model = model
-        self._task = task
-
-    def backward_ended(self) -> None:
-        """The pass has nothing left to compute.
-
-        FSDP reduces its last gradients in callbacks like this one, one of each root, some of which
-        may have been queued later; what is queued now comes after all of them.
-        """
-        if queue_callback is not None:
-            queue_callback(self._all_is_reduced)
-
-    def _all_is_reduced(self) -> None:
-        self._model.end_pass(self._task, failed=False)
-
-    def backward_failed(self) -> None:
-        """The pass raised before its end."""
-        self._model.end_pass(self._task, failed=True)
-
-
-def _task() -> int:
-    """Return which backward pass runs on this thread, -1 where none does."""
-    return -1 if graph_task_id is None else graph_task_id()
-
-
-_CHECKPOINTED = CheckpointFunction.forward.__code__
-
-
-def _is_checkpointed() -> bool:
-    """Return whether a re-entrant checkpoint has made this call; it does so without gradients."""
-    frame: FrameType | None = sys._getframe()
-    while frame is not None and frame.f_code is not _CHECKPOINTED:
-        frame = frame.f_back
-    return frame is not None

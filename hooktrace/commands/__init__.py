@@ -1,7 +1,11 @@
-"""The command line, and what it runs that needs the whole package: ``demo`` and ``bench``.
+"""The command line, and what its commands run that needs the whole package.
 
-    options in line.py --> demo.run(DemoOptions)  --> files, tables, exit code
-                       --> bench.run(groups, ...) --> rows, exit code
+    arguments --line/--> one call of what a command is, a line on standard error where it fails
+       demo/      trains a small language model, traced --> files, tables
+       bench/     what hooktrace costs, and how true its times are --> rows
+       whatif/    a calibrated run, asked --> predictions, advice, their proof
+       top/       a job that runs, live; ctl.py: commands to one
 
-``report`` and ``export`` are in ``analysis``, ``check`` is in ``testing``.
+In: arguments, and what they name.  Out: text, pages or JSON, and an exit code.  What only reads
+record files is in ``analysis``, ``check`` in ``testing``, ``run`` in ``integrations``.
 """

@@ -27,27 +27,33 @@ _BOTH: _Table = {
     **_named("hooktrace.", "compression_ratio", "busbw_bytes_per_second"),
     **_WHERE,
 }
+
+
+def _sharded(table: _Table) -> _Table:
+    """Return a table for a sharded model, whose collectives carry more than gradients."""
+    payload = {"hooktrace.gradient_bytes": "hooktrace.payload_bytes"}
+    return {payload.get(name, name): field for name, field in table.items()}
+
+
 _STEP: _Table = {
     **_named("hooktrace.", "busy_ns", "exposed_ns", "overlap_ratio", "complete"),
     "hooktrace.bucket.count": "bucket_count",
     "hooktrace.previous_period_ns": "previous_period_ns",
     **_BOTH,
 }
-_SHARDED_STEP: _Table = {
-    **{name: field for name, field in _STEP.items() if field != "gradient_bytes"},
-    "hooktrace.payload_bytes": "gradient_bytes",
-}
+_SHARDED_STEP = _sharded(_STEP)
 _BUCKET: _Table = {
     **_named("hooktrace.bucket.", "is_last", "dtype", "device_type", "parameter_count"),
     "hooktrace.bucket.index": "bucket",
     **_BOTH,
 }
-_UNIT: _Table = {
-    **_named("hooktrace.unit.", "dtype", "device_type", "parameter_count"),
-    **{name: field for name, field in _BOTH.items() if field != "gradient_bytes"},
-    "hooktrace.exposed_ns": "exposed_ns",
-    "hooktrace.payload_bytes": "gradient_bytes",
-}
+_UNIT = _sharded(
+    {
+        **_named("hooktrace.unit.", "dtype", "device_type", "parameter_count"),
+        "hooktrace.exposed_ns": "exposed_ns",
+        **_BOTH,
+    }
+)
 _OF_UNIT = _named("hooktrace.unit.", "name", "collective", "phase", "turn")
 _ERROR: _Table = {
     **_named("hooktrace.error.", "relative_l2", "cosine", "max_absolute", "flipped_share"),
@@ -78,10 +84,10 @@ def of_step(step: StepRecord) -> Attributes:
 def of_bucket(bucket: BucketRecord) -> Attributes:
     """Say what is known of a bucket, its error where it was probed, its times on a device."""
     unit = bucket.unit
-    if unit is None:
-        attributes = known(bucket, _BUCKET) | sent(bucket.sent)
-    else:
-        attributes = known(bucket, _UNIT) | known(unit, _OF_UNIT) | sent(bucket.sent)
+    own = known(bucket, _BUCKET)
+    if unit is not None:
+        own = known(bucket, _UNIT) | known(unit, _OF_UNIT)
+    attributes = own | sent(bucket.sent)
     if bucket.error is not None:
         attributes |= known(bucket.error, _ERROR)
         if bucket.error.worst:

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
+from ..capture.flat_bucket import FlatBucket
 from ..records import Options, TrialRound
 from ..staging.driver import Steps, run_answered
 from ..staging.operation import Operation
@@ -61,7 +62,7 @@ class TooLargeError(Exception):
     """What the hook would gather is too much to make for a trial."""
 
 
-class PartOfBucket:
+class PartOfBucket(FlatBucket):
     """Some of a bucket's parameters, with a copy of their gradients, as a bucket of its own.
 
     ``gradients``: theirs, flat; ``fill`` copies them.  It is the first bucket of a model, and not
@@ -69,38 +70,12 @@ class PartOfBucket:
     """
 
     def __init__(self, gradients: torch.Tensor, parameters: list[torch.Tensor]) -> None:
+        super().__init__(parameters, torch.empty_like(gradients), 0, False)
         self._gradients = gradients
-        self._parameters = parameters
-        self._buffer = torch.empty_like(gradients)
 
     def fill(self) -> None:
         """Take the gradients, as DDP does before it calls the hook."""
         self._buffer.copy_(self._gradients)
-
-    def index(self) -> int:
-        """Return that of a first bucket."""
-        return 0
-
-    def is_last(self) -> bool:
-        """Return that it is not the step's last."""
-        return False
-
-    def buffer(self) -> torch.Tensor:
-        """Return the copied gradients, shape (numel,)."""
-        return self._buffer
-
-    def set_buffer(self, tensor: torch.Tensor) -> None:
-        """Take other gradients."""
-        self._buffer = tensor
-
-    def parameters(self) -> list[torch.Tensor]:
-        """Return the parameters."""
-        return self._parameters
-
-    def gradients(self) -> list[torch.Tensor]:
-        """Return views of the buffer in the parameters' shapes."""
-        parts = self._buffer.split([p.numel() for p in self._parameters])
-        return [part.view(p.shape) for part, p in zip(parts, self._parameters, strict=True)]
 
 
 class Trial(NamedTuple):

@@ -6,5 +6,7 @@ of other ranks.
     job.py             rank, run id, restarts --> RunInfo; key-value store; how a process ends well
       private_group.py   a process group that no hook meets --> probes, the check of a hook
     channel/           one connection a host between the ranks: clocks, questions, news
+      hang/              why ranks wait for others --> HangRecord, told to all of them
+      control/           a command to all ranks --> what each of them did
       whole_job/       the steps of all ranks as one --> JobStepRecord, what one looks at
 """

@@ -3,6 +3,7 @@
     stamps of capture --tracing--> records --> exporters, files, analysis
 
     bucket, step, skew, run    the kinds of records, each declared once; base: what they share
+    compression_error          what a hook lost of a bucket
     anomalies    what went wrong in a hook, and the one table of what can
     calibration  when gradients are ready, what each hook would cost
     hang         ranks that wait for others, and the one table of why
@@ -29,11 +30,8 @@ from .bucket import BucketLayout as BucketLayout
 from .bucket import BucketRecord as BucketRecord
 from .bucket import Clock as Clock
 from .bucket import DeviceSpan as DeviceSpan
-from .bucket import ErrorRecord as ErrorRecord
 from .bucket import LayoutRecord as LayoutRecord
 from .bucket import Options as Options
-from .bucket import ParameterError as ParameterError
-from .bucket import Scope as Scope
 from .bucket import Stage as Stage
 from .bucket import StageName as StageName
 from .bucket import Transfer as Transfer
@@ -41,6 +39,9 @@ from .bucket import Unit as Unit
 from .calibration import ComputeRecord as ComputeRecord
 from .calibration import TrialRecord as TrialRecord
 from .calibration import TrialRound as TrialRound
+from .compression_error import ErrorRecord as ErrorRecord
+from .compression_error import ParameterError as ParameterError
+from .compression_error import Scope as Scope
 from .hang import HangRecord as HangRecord
 from .hang import RankStacks as RankStacks
 from .job import JobStepRecord as JobStepRecord

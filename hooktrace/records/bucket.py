@@ -1,4 +1,4 @@
-"""What is known of buckets: their layout, and each call of a hook for one: stages, bytes, error.
+"""What is known of buckets: their layout, and each call of a hook for one: stages and bytes.
 
 Two clocks are never mixed.  Host times are ``time.perf_counter_ns`` of this process (``RunInfo``
 turns them into wall-clock time).  Device times are nanoseconds since the first bucket of the same
@@ -7,13 +7,12 @@ step was ready on that device, measured with device events.
 
 from __future__ import annotations
 
-import math
 from typing import Literal, get_args
 
 import msgspec
-from msgspec.structs import force_setattr
 
 from .base import Count, Ns, Record
+from .compression_error import ErrorRecord
 
 StageName = Literal["probe", "turn", "compress", "queue", "wire", "decompress", "hook", "pending"]
 STAGES: tuple[str, ...] = get_args(StageName)
@@ -25,11 +24,6 @@ result, is probe."""
 
 
 Clock = Literal["host", "device"]
-
-
-Scope = Literal["global", "local"]
-"""What a result is compared with: the average of all ranks' gradients, or, for the local error, the
-rank's own, which compress and decompress would give back if they lost nothing."""
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
@@ -97,52 +91,6 @@ class DeviceSpan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     ready_ns: Ns
     done_ns: Ns
     stages: tuple[Stage, ...]
-
-
-class ParameterError(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """The error of one parameter's part of a bucket; numbers as in ``ErrorRecord``."""
-
-    name: str
-    relative_l2: float | None
-    cosine: float | None
-    max_absolute: float | None
-
-    def __post_init__(self) -> None:
-        _restore_infinity(self)
-
-
-class ErrorRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """How far a hook's result is from the lossless average of the same gradients.
-
-    With x the result and r the average: ``relative_l2`` is |x - r| / |r| (inf where only r is 0),
-    ``cosine`` is <x, r> / (|x| |r|), ``max_absolute`` is max |x - r|, ``flipped_share`` the share
-    of elements with x r < 0, and ``reference_l2`` is |r|.  ``None``: NaN or inf made it
-    meaningless.  ``residual_l2``: the norm of what error feedback keeps of the bucket, where the
-    hook's state has an ``error_dict`` as PowerSGD's.  ``worst``: the parameters with the largest
-    relative errors, worst first.  ``scope``: ``local`` where r is the rank's own gradients.
-    ``by_design``: the hook's results are not meant to be the average of all ranks (``local=True``).
-
-    JSON has no word for infinity: a file says null, and where ``max_absolute`` is known a
-    ``relative_l2`` that is not is infinite.
-    """
-
-    relative_l2: float | None
-    cosine: float | None
-    max_absolute: float | None
-    flipped_share: float | None
-    reference_l2: float | None
-    residual_l2: float | None = None
-    worst: tuple[ParameterError, ...] = ()
-    scope: Scope = "global"
-    by_design: bool = False
-
-    def __post_init__(self) -> None:
-        _restore_infinity(self)
-
-
-def _restore_infinity(error: ErrorRecord | ParameterError) -> None:
-    if error.relative_l2 is None and error.max_absolute is not None:
-        force_setattr(error, "relative_l2", math.inf)
 
 
 class BucketCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -19,29 +19,14 @@ from typing import Any
 
 import msgspec
 
-from .anomalies import AnomalyRecord
 from .base import Record
 from .bucket import BucketRecord, LayoutRecord
-from .calibration import ComputeRecord, TrialRecord
-from .hang import HangRecord
+from .content import ListedRecord
 from .lines import BucketFacts, BucketLine, Losses, RunLine, layout_facts
-from .run import ClockRecord, RunInfo
-from .skew import SkewRecord
+from .run import RunInfo
 from .step import StepRecord
 
-Line = (
-    BucketLine
-    | StepRecord
-    | RunLine
-    | LayoutRecord
-    | AnomalyRecord
-    | ClockRecord
-    | SkewRecord
-    | HangRecord
-    | ComputeRecord
-    | TrialRecord
-    | Losses
-)
+Line = BucketLine | StepRecord | RunLine | ListedRecord | Losses
 """What a line may be, told apart by its ``kind``."""
 
 _decoder = msgspec.json.Decoder(Line)

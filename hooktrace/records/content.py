@@ -66,6 +66,32 @@ class RankRecords:
             self.unnamed += 1
 
 
+ListedRecord = (
+    LayoutRecord
+    | AnomalyRecord
+    | ClockRecord
+    | SkewRecord
+    | HangRecord
+    | ComputeRecord
+    | TrialRecord
+)
+"""Kinds of records that files hold beside runs, steps and buckets."""
+
+LISTS: dict[type, str] = {
+    LayoutRecord: "layouts",
+    AnomalyRecord: "anomalies",
+    ClockRecord: "clocks",
+    SkewRecord: "skews",
+    HangRecord: "hangs",
+    ComputeRecord: "computes",
+    TrialRecord: "trials",
+}
+"""The list of ``RankRecords`` that takes each of them."""
+
+_REPEATED = {"layouts", "clocks"}
+"""What a part of a run repeats, so that it can be read alone."""
+
+
 def joined(parts: Sequence[RankRecords], names: Sequence[str]) -> RankRecords:
     """Return what the parts of one run hold; of several the skipped lines are named with ``names``.
 
@@ -75,11 +101,12 @@ def joined(parts: Sequence[RankRecords], names: Sequence[str]) -> RankRecords:
     whole = RankRecords(closed=bool(parts) and parts[-1].closed)
     for part, name in zip(parts, names, strict=True):
         whole.run = whole.run or part.run
-        for kind in ("steps", "buckets", "anomalies", "skews", "hangs", "computes", "trials"):
-            getattr(whole, kind).extend(getattr(part, kind))
-        for kind in ("layouts", "clocks"):
-            known = set(getattr(whole, kind))
-            getattr(whole, kind).extend(x for x in getattr(part, kind) if x not in known)
+        for kind in ("steps", "buckets", *LISTS.values()):
+            known, more = getattr(whole, kind), getattr(part, kind)
+            if kind in _REPEATED:
+                before = set(known)
+                more = [one for one in more if one not in before]
+            known.extend(more)
         for kind in ("lost", "left_out", "removed"):
             for what, count in getattr(part, kind).items():
                 counts = getattr(whole, kind)

@@ -17,15 +17,11 @@ from typing import Any
 
 import msgspec
 
-from .anomalies import AnomalyRecord
 from .bucket import LayoutRecord
-from .calibration import ComputeRecord, TrialRecord
 from .codec import UNREADABLE, Line, decode_line, decode_lines
-from .content import RankRecords, SkippedLine, joined
-from .hang import HangRecord
+from .content import LISTS, RankRecords, SkippedLine, joined
 from .lines import BucketFacts, BucketLine, Losses, RunLine, layout_facts
-from .run import SCHEMA_VERSION, ClockRecord, RunInfo
-from .skew import SkewRecord
+from .run import SCHEMA_VERSION, RunInfo
 from .step import StepRecord
 
 LONGEST_LINE = 64 << 20
@@ -98,14 +94,8 @@ class RecordReader:
         self._take_steps = steps or records.steps.extend
         self._take: dict[type, Callable[[Any], None]] = {
             RunLine: self._run,
-            LayoutRecord: records.layouts.append,
-            AnomalyRecord: records.anomalies.append,
-            ClockRecord: records.clocks.append,
-            SkewRecord: records.skews.append,
-            HangRecord: records.hangs.append,
-            ComputeRecord: records.computes.append,
-            TrialRecord: records.trials.append,
             Losses: self._losses,
+            **{kind: getattr(records, name).append for kind, name in LISTS.items()},
         }
         self._number = 0
         self._stopped = False

@@ -1,8 +1,10 @@
 """Parts for tests of hooks, and of what reads their records.
 
-    check/        ``check_hook`` runs a hook on real ranks and says what is wrong with it
-    fakes.py      ``FakeBucket`` and ``FakeClock`` are told what to be, without a process group
-    synthetic.py  records and files of a made-up job, without torch
+    a hook --check/--> ``check_hook`` runs it on real ranks and says what is wrong with it
+    FakeBucket, FakeClock (fakes.py) --> a hook, or a tracer, without a process group or time
+    SyntheticJob --synthetic.py, without torch--> records and files of a made-up job
+      synthetic_hangs.py   of one that hangs
+      synthetic_shards.py  of a sharded model
 
 What DDP does with a hook shows only in real processes, and that is what ``check_hook`` looks at.
 The names are imported when they are first used, so that ``synthetic`` needs no torch.

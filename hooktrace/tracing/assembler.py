@@ -19,7 +19,8 @@ from typing import Any
 from ..capture.calls import NOT_YET, BucketCall, StampFailure
 from ..capture.device_call import DeviceCall
 from ..capture.device_events import EventPool
-from ..capture.units import MOST_CALLS, SurplusCall, UnitStep
+from ..capture.unit_step import SurplusCall, UnitStep
+from ..capture.units import MOST_CALLS
 from ..probes.anomalies import anomaly_of
 from ..probes.check_result import CheckResult
 from ..probes.diagnosis import Diagnosis
@@ -141,7 +142,7 @@ class Assembler:
         if call.error is not None:
             self._add_anomaly(_hook_exception(call))
         if call.events is None:
-            self._queues.note(host_spans(call))
+            self._queues.add(host_spans(call))
         ended = self._steps.add(call)
         if ended is None:
             self._losses.add("late")

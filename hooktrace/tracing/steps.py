@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from ..capture.calls import BucketCall
-from ..capture.units import UnitStep
+from ..capture.unit_step import UnitStep
 from ..records.last_used import MOST_MODELS
 
 _OPEN_STEPS = 2

@@ -7,8 +7,9 @@ from functools import partial
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
-from hooktrace.capture.backward import watch
+from hooktrace.capture.backward import AfterPass, current_pass, is_checkpointed, watch
 
 
 class Call:
@@ -99,3 +100,40 @@ def test_hooks_in_a_callback_are_told_too() -> None:
     engine = torch.autograd.Variable._execution_engine
     chain(lambda: watch(Call("a", said)), lambda: engine.queue_callback(at_the_end)).backward()
     assert said == ["a ended", "b ended"]
+
+
+def test_after_a_pass_is_after_callbacks_that_were_queued_later() -> None:
+    """FSDP's roots each queue one, in which they reduce their last gradients."""
+    said: list[str] = []
+    after = AfterPass(lambda *, failed: said.append(f"after, {failed=}"))
+    chain(lambda: watch(after), lambda: later("root reduces", said)).backward()
+    assert said == ["root reduces", "after, failed=False"]
+
+
+def test_after_a_pass_that_raised() -> None:
+    """It is told at once."""
+    said: list[str] = []
+
+    def fail() -> None:
+        raise ValueError("boom")
+
+    with pytest.raises(ValueError, match="boom"):
+        chain(
+            lambda: watch(AfterPass(lambda *, failed: said.append(f"after, {failed=}"))), fail
+        ).backward()
+    assert said == ["after, failed=True"]
+
+
+def test_what_a_reentrant_checkpoint_calls() -> None:
+    """Without gradients at first, and again in the backward pass, which has a number."""
+    seen: list[tuple[bool, bool]] = []
+
+    def block(at: torch.Tensor) -> torch.Tensor:
+        seen.append((is_checkpointed(), current_pass() != -1))
+        return at * 2
+
+    at = torch.ones(1, requires_grad=True)
+    checkpoint(block, at, use_reentrant=True).backward()
+    assert seen == [(True, False), (False, True)]
+    block(at)
+    assert seen[2:] == [(False, False)]

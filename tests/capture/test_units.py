@@ -13,7 +13,8 @@ from hooktrace.capture.backward import queue_callback
 from hooktrace.capture.buckets import ModelState
 from hooktrace.capture.calls import BucketCall
 from hooktrace.capture.device_events import EventPool
-from hooktrace.capture.units import ShardedModel, SurplusCall, UnitInfo, UnitStep
+from hooktrace.capture.unit_step import SurplusCall, UnitStep
+from hooktrace.capture.units import ShardedModel, UnitInfo
 from hooktrace.records import LayoutRecord
 from hooktrace.records.bucket import UnitCollective
 

@@ -22,8 +22,8 @@ import numpy as np
 
 from ...records import STAGES
 from ..report.causes import tails
-from ..report.step_arrays import Bools, Floats, StepArrays
-from ..timeline import UNKNOWN, Ints, Waits
+from ..report.step_arrays import Floats, StepArrays
+from ..timeline import UNKNOWN, Bools, Ints, Waits
 
 KINDS = (*(name for name in STAGES if name != "wire"), "wait", "transfer", "between")
 """What a bucket may be in while others have ended: its stages, wire as wait and transfer, or none.

@@ -19,11 +19,11 @@ import numpy as np
 
 from ...records import LayoutRecord, Options
 from ..report.settled import settled_steps
-from ..report.step_arrays import Bools, Floats, StepArrays, middle
+from ..report.step_arrays import Floats, StepArrays, middle
 from ..summaries.race import Table
 from ..summaries.rank_summary import merged_ranks
 from ..summaries.summary import Job, both
-from ..timeline import Ints, RankClock, RankTrack, Timeline, bucket_keys, waits
+from ..timeline import Bools, Ints, RankClock, RankTrack, Timeline, bucket_keys, waits
 from .measure import bucket_bytes, by_rank, errors_by_step, layouts_of
 from .step_parts import KINDS, step_parts
 

@@ -17,10 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ...records import RunInfo
-from ..timeline import STAGE_NAMES, UNKNOWN, Ints, RankTrack, Timeline, waits
+from ..timeline import STAGE_NAMES, UNKNOWN, Bools, Ints, RankTrack, Timeline, waits
 
 Array = npt.NDArray[Any]
-Bools = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ so this runs where the files are.
 
 from __future__ import annotations
 
-from .facts import Finding
+from .finding import Finding
 from .run_report import RunReport, build_report
 
 __all__ = ["Finding", "RunReport", "build_report"]

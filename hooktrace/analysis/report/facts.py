@@ -1,7 +1,7 @@
-"""What the records of all ranks amount to, numbers a model, and what is said of them.
+"""What the records of all ranks amount to: numbers a model.
 
     build_facts.py --> ModelFacts of each model: BucketFacts a bucket, RankFacts a rank
-                           --> rules --> Finding --> terminal.py, page.py, JSON
+                           --> rules, terminal.py, page.py, JSON
 
 Times are ns, sizes bytes, shares from 0 to 1; ``None`` where nothing was measured.  Medians are
 over all ranks and settled steps unless they say otherwise.  ``hooktrace report --json`` writes
@@ -13,7 +13,6 @@ from __future__ import annotations
 import msgspec
 
 from ...records import AnomalyRecord, Unit
-from ...records.anomalies import Severity
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -294,32 +293,3 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     def last(self) -> BucketFacts | None:
         """The bucket whose gradients come last."""
         return next((b for b in self.buckets if b.is_last), None)
-
-
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """A sentence, what it rests on, and what to do.
-
-    ``rule``: the name of the rule that found it, or the kind of an anomaly.  ``bucket``,
-    ``rank``: the one that it is about; ``steps``: those to look at, the worst first.
-    ``gain_ns``: at most so much of each step's time, ``None`` where it cannot be computed.
-    ``is_wrong``: training itself is not as it should be.  ``is_kept``: said however little there
-    is to gain.  ``severity``: of a hang, *fail* where it did not end; of an anomaly, as its kind
-    says; ``None`` where there is something to gain and nothing is wrong.  ``lossy_remedy``: what
-    to do besides, and loses something of the gradients.  ``is_small``: the gain is below 3 % of
-    the step, or below what its median may be off by; nothing that loses anything is advised for
-    it.
-    """
-
-    rule: str = ""
-    sentence: str
-    bucket: int | None = None
-    rank: int | None = None
-    steps: tuple[int, ...] = ()
-    gain_ns: float | None = None
-    evidence: tuple[str, ...] = ()
-    remedy: str = ""
-    lossy_remedy: str = ""
-    is_small: bool = False
-    is_wrong: bool = False
-    is_kept: bool = False
-    severity: Severity | None = None

@@ -16,7 +16,8 @@ from msgspec.structs import replace
 from ...records import RunInfo
 from ...records.anomalies import anomaly_kind
 from ...records.units import listed, named_ranks
-from .facts import AnomalyFacts, Finding, ModelFacts
+from .facts import AnomalyFacts, ModelFacts
+from .finding import Finding
 from .rules_compression import (
     error_is_large,
     hook_sends_what_it_gets,

@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import quote, urlsplit
 
 from ...records.errors import UsageError
-from .facts import Finding
+from .finding import Finding
 from .run_report import RunReport
 
 MOST_LINKS = 6

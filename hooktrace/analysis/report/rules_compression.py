@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from ...records import RunInfo
 from ...records.units import mb, ms
-from .facts import Finding, ModelFacts
+from .facts import ModelFacts
+from .finding import Finding
 from .rules_time import HIDDEN, small_buckets
 
 LARGE_ERROR = 0.1

@@ -11,7 +11,8 @@ from ...records import RunInfo
 from ...records.hang import hang_kind
 from ...records.units import named_ranks
 from ..timeline import Hang
-from .facts import Finding, HangFacts, ModelFacts
+from .facts import HangFacts, ModelFacts
+from .finding import Finding
 
 
 def hang_facts(hangs: Sequence[Hang], models: Collection[str]) -> tuple[HangFacts, ...]:

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from ...records import RunInfo
 from ...records.units import listed, ms, named_ranks, percent
 from .causes import SLOW
-from .facts import Finding, LateRank, ModelFacts, Stall
+from .facts import LateRank, ModelFacts, Stall
+from .finding import Finding
 from .rules_time import HIDDEN
 
 

@@ -12,7 +12,8 @@ import numpy as np
 
 from ...records import RunInfo
 from ...records.units import bandwidth, mb, milliseconds, ms, percent
-from .facts import BucketFacts, Finding, ModelFacts
+from .facts import BucketFacts, ModelFacts
+from .finding import Finding
 
 HIDDEN = 0.02
 """Exposed share of the step below which communication counts as hidden."""

@@ -11,7 +11,8 @@ from math import ceil
 
 from ...records import RunInfo, Unit
 from ...records.units import mb, milliseconds, ms, percent, size
-from .facts import BucketFacts, Finding, ModelFacts
+from .facts import BucketFacts, ModelFacts
+from .finding import Finding
 from .rules_time import HIDDEN
 from .units import calls_of, gathered_twice
 

@@ -17,7 +17,8 @@ from ..timeline import RankTrack, Timeline, hangs
 from ..whatif.advise import Advised
 from .advice import advice_fields, advice_of
 from .build_facts import anomaly_facts, model_facts
-from .facts import Finding, ModelFacts
+from .facts import ModelFacts
+from .finding import Finding
 from .findings import anomaly_findings, findings
 from .provenance import ModelSource, RunSource, model_source, run_source
 from .rules_hangs import hang_facts, hang_findings

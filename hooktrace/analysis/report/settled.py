@@ -12,8 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...records import HangRecord
-from ..timeline import Ints, RankTrack, Timeline, hangs
-from .step_arrays import Bools, Rows, StepArrays
+from ..timeline import Bools, Ints, RankTrack, Timeline, hangs
+from .rank_rows import RankRows
+from .step_arrays import StepArrays
 
 
 def settled_steps(timeline: Timeline, model: str) -> StepArrays | None:
@@ -31,7 +32,7 @@ def settled_steps(timeline: Timeline, model: str) -> StepArrays | None:
         settled &= track.steps.generation == last
         every = _buckets_of(track, track.steps.step[settled], model, last)
         out = np.isin(track.buckets.step, track.steps.step[settled & ~steps])
-        rows.append(Rows(track, clock, steps, every & ~out, settled, every))
+        rows.append(RankRows(track, clock, steps, every & ~out, settled, every))
     names = [names for track in timeline.tracks for names in track.models if names[0] == model]
     return StepArrays(timeline, names[-1], last, rows)
 

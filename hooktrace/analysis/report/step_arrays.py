@@ -1,6 +1,6 @@
 """One model's settled steps as dense arrays: (rank, step) and (rank, step, bucket).
 
-    Timeline --settled.py--> Rows that count of each rank --> StepArrays: float64, NaN where unknown
+    Timeline --settled.py--> RankRows of each rank --> StepArrays: float64, NaN where unknown
 
 Bytes and errors are those of probed steps too.  Times of day count
 from the first bucket of their step on any rank, in rank 0's clock, so that a double holds them to
@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,18 +22,18 @@ from ...records import ErrorRecord, Unit
 from ..timeline import (
     STAGE_NAMES,
     UNKNOWN,
+    Bools,
     Ints,
-    RankClock,
     RankTrack,
     Timeline,
     is_whole,
     units_by_number,
     unlike_numbers,
 )
+from .rank_rows import RankRows
 from .waited import Waited, waited
 
 Floats = npt.NDArray[np.float64]
-Bools = npt.NDArray[np.bool_]
 
 
 def middle(values: Floats, share: float = 0.5) -> float:
@@ -54,17 +54,6 @@ def medians(values: Floats, axis: int) -> Floats:
     return found
 
 
-class Rows(NamedTuple):
-    """The rows of one rank that count; ``all_...``: also of steps that were probed, or hung."""
-
-    track: RankTrack
-    clock: RankClock
-    steps: Bools
-    buckets: Bools
-    all_steps: Bools
-    all_buckets: Bools
-
-
 class StepArrays:
     """What was measured of one model, in ns and bytes; R ranks, S steps, B buckets.
 
@@ -74,7 +63,7 @@ class StepArrays:
     """
 
     def __init__(
-        self, timeline: Timeline, names: tuple[str, str], generation: int, rows: Sequence[Rows]
+        self, timeline: Timeline, names: tuple[str, str], generation: int, rows: Sequence[RankRows]
     ) -> None:
         self._timeline, (self.model, self.hook) = timeline, names
         self.generation = generation
@@ -95,7 +84,7 @@ class StepArrays:
         of_bucket = np.searchsorted(self.buckets, bucket) * (len(rows) * len(self.steps))
         self._bucket_at = of_bucket + of_rank + np.searchsorted(self.steps, step_of_bucket)
 
-    def _joined(self, values: Callable[[Rows], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    def _joined(self, values: Callable[[RankRows], npt.NDArray[Any]]) -> npt.NDArray[Any]:
         """Return what ``values`` gives for each rank, one rank after another."""
         return np.concatenate([values(own) for own in self._rows])
 
@@ -194,13 +183,13 @@ class StepArrays:
     @cached_property
     def called(self) -> Floats:
         """When the hook was called, (R, S, B)."""
-        called, origin = self._joined(lambda own: own.clock.common(_called(own))), self.started
+        called, origin = self._joined(lambda own: own.clock.common(own.called)), self.started
         return self._by_bucket(called - origin[self._bucket_at % len(origin)])
 
     @cached_property
     def uncertainty(self) -> Floats:
         """By how much ``called`` may be off beside another rank's, (R, S, B)."""
-        unsure = self._joined(lambda own: own.clock.uncertainty(_called(own)))
+        unsure = self._joined(lambda own: own.clock.uncertainty(own.called))
         return self._by_bucket(_known(unsure))
 
     @cached_property
@@ -244,7 +233,7 @@ class StepArrays:
     def stages(self) -> dict[str, Floats]:
         """Time in each stage that occurs, (R, S, B), in their order; 0 where a bucket has none."""
         sums = [own.track.time_in_stages()[own.buckets] for own in self._rows]
-        occur = sum(_count_of_stages(own) for own in self._rows)
+        occur = sum(own.stage_counts for own in self._rows)
         found = {}
         for at in np.flatnonzero(occur).tolist():
             values = self._by_bucket(np.concatenate([one[:, at] for one in sums]))
@@ -302,16 +291,6 @@ class StepArrays:
         rows = np.flatnonzero(own.buckets & (own.track.buckets.step == self.steps[s]))
         places = np.searchsorted(self.buckets, own.track.buckets.bucket[rows])
         return own.track, list(zip(rows.tolist(), places.tolist(), strict=True))
-
-
-def _called(own: Rows) -> Ints:
-    return own.track.buckets.called[own.buckets]
-
-
-def _count_of_stages(own: Rows) -> Ints:
-    """Return how many buckets of a rank go through each stage."""
-    names = own.track.stages.name[np.repeat(own.buckets, own.track.buckets.stages)]
-    return np.bincount(names, minlength=len(STAGE_NAMES))
 
 
 def _known(values: Ints) -> Floats:

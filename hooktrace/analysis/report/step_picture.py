@@ -10,8 +10,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...records.units import ms
-from ..timeline import STAGE_NAMES, RankTrack
-from .step_arrays import Bools, Floats, StepArrays, medians, middle
+from ..timeline import STAGE_NAMES, Bools, RankTrack
+from .step_arrays import Floats, StepArrays, medians, middle
 from .svg import WIDTH, Scale, Svg, box
 
 _HEIGHT = 720.0

@@ -13,7 +13,8 @@ from ...records.units import bandwidth, mb, ms, percent
 from ..whatif.advise import Advised
 from ..whatif.advised_words import advice_text, loss_text, verdict
 from .advice import about_advice
-from .facts import Finding, ModelFacts
+from .facts import ModelFacts
+from .finding import Finding
 from .notable import split_buckets
 from .provenance import model_lines, run_lines
 from .run_report import ModelReport, RunReport

@@ -15,9 +15,9 @@ import numpy as np
 
 from ..report.causes import SLOW
 from ..report.facts import LateRank, SlowSteps
-from ..report.step_arrays import Bools, Floats, middle
+from ..report.step_arrays import Floats, middle
 from ..report.who_waits import SURELY, WORTH
-from ..timeline import Ints
+from ..timeline import Bools, Ints
 from ..timeline.lateness import often
 from .summary import ModelSummary, RankRow
 

@@ -19,9 +19,17 @@ from ..report.causes import tail_sums, waits_at_end
 from ..report.provenance import model_source, run_source
 from ..report.run_report import missing_of
 from ..report.settled import settled_steps
-from ..report.step_arrays import Bools, Floats, StepArrays
+from ..report.step_arrays import Floats, StepArrays
 from ..report.units import is_synchronous, step_sums, whole_bytes
-from ..timeline import Ints, RankClock, RankTrack, Timeline, bucket_keys, read_track
+from ..timeline import (
+    Bools,
+    Ints,
+    RankClock,
+    RankTrack,
+    Timeline,
+    bucket_keys,
+    read_track,
+)
 from .race import Table, entered
 from .sketch import Sketch
 from .summary import Errors, Job, M, ModelSummary, RankRow, Shards, Summary

@@ -24,6 +24,7 @@ from .arrivals import last_rank as last_rank
 from .columns import FLAGS as FLAGS
 from .columns import STAGE_NAMES as STAGE_NAMES
 from .columns import UNKNOWN as UNKNOWN
+from .columns import Bools as Bools
 from .columns import Ints as Ints
 from .columns import RankTrack as RankTrack
 from .critical_path import CriticalPath as CriticalPath

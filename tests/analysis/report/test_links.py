@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from hooktrace.__main__ import main
-from hooktrace.analysis.report.facts import Finding
+from hooktrace.analysis.report.finding import Finding
 from hooktrace.analysis.report.links import MOST_LINKS, checked_address, step_links
 from hooktrace.analysis.report.run_report import build_report
 from hooktrace.analysis.timeline import load

@@ -1,0 +1,25 @@
+"""What is read of the rows of a rank that count."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from hooktrace.analysis.report.rank_rows import RankRows
+from hooktrace.analysis.timeline import STAGE_NAMES, load
+from hooktrace.records.files import find_records
+from tests.analysis.timeline.files import run_of, steps_of, text_of, write_ranks
+
+
+def test_rows_that_do_not_count_are_not_read(tmp_path: Path) -> None:
+    """Of nine steps with two buckets of four stages each, the first bucket of each step."""
+    write_ranks(tmp_path, {0: text_of(run_of(0), steps_of(9))})
+    timeline = load(find_records(tmp_path))
+    (track,), (clock,) = timeline.tracks, timeline.clocks
+    steps, first = np.ones(9, np.bool_), track.buckets.bucket == 0
+    rows = RankRows(track, clock, steps, first, steps, first)
+    assert rows.called.tolist() == track.buckets.called[::2].tolist()
+    counts = dict(zip(STAGE_NAMES, rows.stage_counts.tolist(), strict=True))
+    stages = {"compress": 9, "queue": 9, "wire": 9, "decompress": 9}
+    assert {name: count for name, count in counts.items() if count} == stages
