@@ -53,7 +53,7 @@ class BucketSummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSummary:
-    """One model's last generation; times in ns, ``None`` where nothing was measured.
+    """One model's last generation, if sharded all; times in ns, ``None`` of nothing measured.
 
     ``str()`` gives a few lines to read: medians in ms, sizes in MB.
     """
@@ -78,7 +78,11 @@ class ModelSummary:
             head += f" of {ms(self.period_p50_ns)}"
         if self.exposed_p50_ns is not None:
             head += f", {ms(self.exposed_p50_ns)} exposed"
-        return "\n".join([head, *(f"  {bucket}" for bucket in self.buckets)])
+        lines = [f"  {bucket}" for bucket in self.buckets]
+        for i, bucket in enumerate(self.buckets):
+            if bucket.unit is not None and bucket.count < self.steps:
+                lines[i] += f"; in {bucket.count} of the steps"
+        return "\n".join([head, *lines])
 
     @property
     def exposed_share(self) -> float | None:
@@ -118,7 +122,8 @@ def _summarize_model(
     entries: list[tuple[StepRecord, tuple[BucketRecord, ...]]],
 ) -> ModelSummary | None:
     last = entries[-1][0]
-    entries = [e for e in entries if e[0].generation == last.generation]
+    if not last.sharded:  # of which numbers stay what they are
+        entries = [e for e in entries if e[0].generation == last.generation]
     steps = [s for s, _ in entries if s.counts]
     if not steps:
         return None

@@ -47,7 +47,8 @@ from .steps import StepCalls, StepGatherer, generation_of, is_complete
 
 _WARMUP_STEPS = 2
 """Generation 0 is left after one step, or two under ``static_graph``.  Where it is never left
-(``find_unused_parameters``, a hook without rebuilds), it counts from the third step on."""
+(``find_unused_parameters``, a hook without rebuilds), it counts from the third step on, as a sharded
+model does, whose generations begin with each step that has a collective more."""
 
 _KEPT = 4096
 """Probed errors whose steps have not come, of which more are of steps that were lost; and anomalies
@@ -223,7 +224,8 @@ class Assembler:
         model, number = calls[0].slot.model.name, calls[0].step
         generation = generation_of(calls)
         first = calls[0].slot.model.first_step
-        warmup = generation == 0 and number - first < _WARMUP_STEPS
+        is_first = number - first < _WARMUP_STEPS
+        warmup = is_first and (generation == 0 or calls[0].slot.unit is not None)
         sent, errors = self._sent.of_step(calls), self._errors
         buckets = tuple(
             [

@@ -71,6 +71,22 @@ def test_what_training_waits_for_a_unit_is_said() -> None:
     assert "exposed" not in second_line
 
 
+def test_a_sharded_step_with_one_more_collective_leaves_out_no_other() -> None:
+    """It begins a generation; what only it has is said to be of one step."""
+    unit = Unit(name="layers.1", collective="all_gather", phase="forward")
+    steps = []
+    for number in range(6):
+        step, buckets = make_step(number)
+        units = tuple(replace(b, unit=unit) for b in buckets)
+        step = replace(step, sharded=True, generation=2 if number > 3 else 1)
+        steps.append((step, units if number == 4 else units[:1]))
+    (summary,) = summarize(steps)
+    assert summary.steps == 6
+    first_line, second_line = str(summary).splitlines()[1:]
+    assert not first_line.endswith("of the steps")
+    assert second_line.endswith("; in 1 of the steps")
+
+
 @given(st.lists(st.integers(-(10**12), 10**12), min_size=1), st.floats(0, 1))
 def test_percentiles_are_the_report_s(values: list[int], share: float) -> None:
     """The demo's table and the report show the same run."""

@@ -7,11 +7,14 @@ from typing import Any
 import torch
 
 from hooktrace import BucketRecord, Tracer, staged, trace
+from hooktrace.capture.buckets import ModelState
 from hooktrace.capture.calls import BucketCall
 from hooktrace.capture.device_events import EventPool
+from hooktrace.capture.units import ShardedModel
 from hooktrace.records import Stage
 from hooktrace.tracing.assembler import Assembler
 from hooktrace.tracing.losses import LossLedger
+from tests.capture.test_units import Sink, backward, call
 from tests.fakes import FakeOperation, Job, buckets_of, fake_clock
 
 
@@ -103,3 +106,17 @@ def test_the_device_is_asked_once_a_step_and_drain() -> None:
                 assembler.add(call)
     assembler.take()
     assert WaitingEvent.asked == 3
+
+
+def test_a_sharded_model_warms_up_for_two_steps_whatever_it_gathers() -> None:
+    """The second one has a collective more, and so begins a generation."""
+    sink = Sink()
+    model = ShardedModel(ModelState("net", "fully_shard", {}, 0), sink)
+    for numel in (4, 8, 4):
+        call(model, "all_gather", numel)
+        backward(lambda: call(model, "reduce_scatter"))
+    assembler = Assembler(LossLedger(dict), EventPool())
+    for step in sink.steps():
+        assembler.add(step)
+    completed, _ = assembler.take()
+    assert [(s.generation, s.warmup) for s, _ in completed] == [(0, True), (1, True), (1, False)]

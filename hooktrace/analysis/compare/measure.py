@@ -141,11 +141,12 @@ def _errors(timeline: Timeline, arrays: StepArrays) -> Series:
 
 
 def errors_by_step(timeline: Timeline, arrays: StepArrays) -> dict[int, list[float]]:
-    """Return the relative L2 errors of a model's last generation, by step."""
+    """Return the relative L2 errors of a model's last generation, if sharded of all, by step."""
     by_step: dict[int, list[float]] = {}
     for track in timeline.tracks:
         of_model = track.is_of(track.buckets, arrays.model)
-        of_model &= track.buckets.generation == arrays.generation
+        if not arrays.is_sharded:
+            of_model &= track.buckets.generation == arrays.generation
         for row, error in track.errors.items():
             if of_model[row] and error.relative_l2 is not None:
                 by_step.setdefault(int(track.buckets.step[row]), []).append(error.relative_l2)

@@ -42,7 +42,7 @@ class SetUp(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSums:
-    """One model's settled steps, of its last generation alone.
+    """One model's settled steps, of its last generation alone; of a sharded model, of all.
 
     ``steps``, ``probed``: which ones, also where tables have every n-th only.  ``by_step``: sums of
     what ``measure.by_rank`` and ``step_parts`` say, and of how many ranks.  ``by_bucket``: exposed
@@ -69,11 +69,11 @@ class ModelSums:
 
     def merged(self, other: ModelSums) -> ModelSums:
         """Return the sums of both's ranks; of an older generation nothing is left."""
-        if self.generation != other.generation:
+        if self.generation != other.generation and not self.is_sharded:
             return max(self, other, key=lambda one: one.generation)
         return ModelSums(
             setup=max(self.setup, other.setup, key=lambda one: one[:2]),
-            generation=self.generation,
+            generation=max(self.generation, other.generation),
             is_on_device=self.is_on_device or other.is_on_device,
             units=self.units | other.units,
             is_sharded=self.is_sharded or other.is_sharded,

@@ -28,7 +28,7 @@ from .provenance import ModelSource
 from .rules_hangs import hang_facts
 from .stalls import stalls
 from .step_arrays import Floats, StepArrays, medians, middle
-from .units import is_synchronous, kind_facts, step_wait_ns, whole_bytes
+from .units import is_synchronous, kind_facts, shares_of_steps, step_wait_ns, whole_bytes
 
 
 def model_facts(timeline: Timeline, arrays: StepArrays, source: ModelSource) -> ModelFacts:
@@ -88,7 +88,7 @@ def _bucket_facts(arrays: StepArrays, layouts: list[LayoutRecord]) -> tuple[Buck
     wire = arrays.stages.get("wire", np.full_like(ready, np.nan))
     busbw = rate(arrays.column("bus_bytes"), wire)
     waited, exposed = arrays.waited.ns, arrays.exposed_in
-    shares = tail_shares(arrays)
+    shares, in_steps = tail_shares(arrays), shares_of_steps(arrays)
     of_generation = (x for x in reversed(layouts) if x.generation == arrays.generation)
     parameters = {b.bucket: b.parameters for x in of_generation for b in x.buckets if b.parameters}
     found = []
@@ -118,6 +118,7 @@ def _bucket_facts(arrays: StepArrays, layouts: list[LayoutRecord]) -> tuple[Buck
                 error=bucket_error(arrays.errors.get(index, [])),
                 unit=arrays.units.get(index),
                 exposed=_spread(exposed[..., b]),
+                share_of_steps=float(in_steps[b]) if arrays.is_sharded else 1.0,
             )
         )
     return tuple(found)

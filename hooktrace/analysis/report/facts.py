@@ -57,6 +57,7 @@ class BucketFacts(msgspec.Struct, frozen=True, kw_only=True):
     others before it.  ``largest``: of the parameter with the most elements its name and its share
     of the bucket.  ``unit``: of a sharded model, the collective that takes the bucket's place, and
     ``exposed`` how long training waits for it; ``gradient_bytes`` of a gather are parameters.
+    ``share_of_steps``: in which share of the steps it is; all else is of these.
     """
 
     bucket: int
@@ -77,6 +78,7 @@ class BucketFacts(msgspec.Struct, frozen=True, kw_only=True):
     error: BucketError | None
     unit: Unit | None = None
     exposed: Spread | None = None
+    share_of_steps: float = 1.0
 
     @property
     def title(self) -> str:
@@ -85,9 +87,9 @@ class BucketFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KindFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """All collectives of one kind in a sharded model's step; times are medians of steps' sums.
+    """All collectives of one kind in a sharded model's step: medians of steps' sums.
 
-    ``count``: how many there are; ``payload_bytes``: of all of them, on one rank.
+    Of the steps that have any.  ``payload_bytes``: on one rank.
     """
 
     name: str
@@ -230,7 +232,7 @@ class HangFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """One model's last generation.
+    """One model's last generation; of a sharded model all of them.
 
     ``period_noise_ns``: half the width of the median period's 95 % interval (``noise.py``).
     ``steps``: those whose times count; ``probed``: how many were left out because hooktrace probed

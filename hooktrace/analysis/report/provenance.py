@@ -19,10 +19,11 @@ from ...records import LayoutRecord, Options
 from ...records.units import mb
 from ..timeline import Ints, RankTrack, Timeline
 from .step_arrays import StepArrays
+from .units import reduced_bytes
 
 _MOST_HOSTS = 8
 
-_OF_UNITS = {"warmup": "of the first two, while a run warms up", "generation": "of earlier units"}
+_OF_UNITS = {"warmup": "of the first two, while a run warms up"}
 """Of a sharded model."""
 
 _WHY = {
@@ -91,7 +92,7 @@ def model_source(timeline: Timeline, arrays: StepArrays) -> ModelSource:
         bucket_cap_bytes=layout.bucket_cap_bytes if layout else None,
         parameters=None if shapes is None else len(shapes),
         elements=None if shapes is None else sum(map(prod, shapes)),
-        gradient_bytes=_gradient_bytes(layout) if layout else None,
+        gradient_bytes=_gradient_bytes(arrays, layout),
         seen=numbers,
         counted=len(arrays.steps),
         detailed=int(np.count_nonzero(~np.isnan(arrays.called).all(axis=(0, 2)))),
@@ -110,14 +111,11 @@ def _shapes(layout: LayoutRecord, *, once: bool) -> Iterator[tuple[int, ...]]:
             seen.add(key)
 
 
-def _gradient_bytes(layout: LayoutRecord) -> int:
+def _gradient_bytes(arrays: StepArrays, layout: LayoutRecord | None) -> int | None:
     """Return the bytes of a step's gradients: of a sharded model what it gives reduce-scatters."""
-    units = [b.unit for b in layout.buckets]
-    return sum(
-        b.gradient_bytes
-        for b, unit in zip(layout.buckets, units, strict=True)
-        if unit is None or unit.collective == "reduce_scatter"
-    )
+    if arrays.is_sharded:
+        return reduced_bytes(arrays)
+    return sum(b.gradient_bytes for b in layout.buckets) if layout else None
 
 
 def _last_layout(timeline: Timeline, arrays: StepArrays) -> LayoutRecord | None:
@@ -141,7 +139,8 @@ def _left_out(timeline: Timeline, arrays: StepArrays) -> tuple[int, dict[str, in
     seen = np.unique(np.concatenate([_numbers(track, arrays) for track in tracks]))
     left = np.setdiff1d(seen, arrays.steps)
     found = {}
-    for flag in ("warmup", "shadow", "incomplete", "probed", "generation"):
+    flags = ["warmup", "shadow", "incomplete", "probed"]
+    for flag in flags if arrays.is_sharded else [*flags, "generation"]:
         own = np.unique(np.concatenate([_numbers(track, arrays, flag) for track in tracks]))
         found[flag] = int(np.isin(left, own).sum())
         left = np.setdiff1d(left, own)
@@ -182,7 +181,7 @@ def model_lines(source: ModelSource) -> Iterator[tuple[str, str]]:
         yield "bucket_cap_mb", f"{cap / 2**20:g}" if cap is not None else unknown
     if source.parameters is not None and source.elements is not None:
         size = f"{source.parameters:,} with {source.elements:,} elements"
-        where = " reduced on each rank" if source.is_sharded else ""
+        where = " that a rank gives to reduce-scatters" if source.is_sharded else ""
         yield "parameters", f"{size}, {mb(source.gradient_bytes)} of gradients{where}"
     yield "steps", _of_steps(source)
 
@@ -191,6 +190,6 @@ def _of_steps(source: ModelSource) -> str:
     text = f"{source.counted:,} of {source.seen:,} count"
     if source.detailed < source.counted:
         text += f", {source.detailed:,} with their {'units' if source.is_sharded else 'buckets'}"
-    words = {**_WHY, **(_OF_UNITS if source.is_sharded else {})}
+    words = _WHY | (_OF_UNITS if source.is_sharded else {})
     why = [f"{count:,} {words[flag]}" for flag, count in source.left_out.items()]
     return text + (f"; left out: {', '.join(why)}" if why else "")

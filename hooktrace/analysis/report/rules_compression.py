@@ -25,7 +25,7 @@ _SAY_COMPRESS = ("compress", "fp16", "bf16", "quant", "powersgd", "power_sgd", "
 
 def _codec_ns(model: ModelFacts) -> float:
     names = ("compress",) if _STEPS in model.hook else ("compress", "decompress")
-    return sum(b.stages.get(name, 0.0) for b in model.buckets for name in names)
+    return sum(b.stages.get(name, 0.0) * b.share_of_steps for b in model.buckets for name in names)
 
 
 def saves_less_than_it_costs(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
@@ -43,8 +43,8 @@ def saves_less_than_it_costs(model: ModelFacts, run: RunInfo | None) -> Iterator
     for b in model.buckets:
         if not b.wire_bytes or b.transfer_ns is None:
             return
-        spent += b.transfer_ns
-        saved += b.transfer_ns * max(0.0, b.gradient_bytes / b.wire_bytes - 1)
+        spent += b.transfer_ns * b.share_of_steps
+        saved += b.share_of_steps * b.transfer_ns * max(0.0, b.gradient_bytes / b.wire_bytes - 1)
     if not model.wire_bytes or model.gradient_bytes < 1.05 * model.wire_bytes or codec <= saved:
         return
     yield Finding(

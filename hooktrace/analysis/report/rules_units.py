@@ -70,7 +70,7 @@ def _about_exposed(model: ModelFacts, run: RunInfo | None) -> Iterator[str]:
         f"{ms(model.exposed.p95)}"
         + (f"; {model.probed} probed steps are not among them" if model.probed else "")
     )
-    codec = sum(b.stages.get(name, 0.0) for b in model.buckets for name in _CODEC)
+    codec = sum(b.stages.get(n, 0.0) * b.share_of_steps for b in model.buckets for n in _CODEC)
     if codec:
         yield f"{ms(codec)} of it is the hook's: compressing and decompressing"
     kinds = sorted(model.kinds, key=lambda one: -(one.exposed_ns or 0.0))
@@ -106,7 +106,9 @@ def parameters_gathered_twice(model: ModelFacts, run: RunInfo | None) -> Iterato
     known = [b for b in again if b.exposed is not None]
     if not known or (model.exposed_share or 0) < HIDDEN:
         return
-    gain = sum(max(0.0, b.exposed.p50 - (b.wait_ns or 0.0)) for b in known if b.exposed)
+    gain = sum(
+        max(0.0, b.exposed.p50 - (b.wait_ns or 0.0)) * b.share_of_steps for b in known if b.exposed
+    )
     memory = "" if model.whole_bytes is None else f" of at most {mb(model.whole_bytes)}"
     waits = ""
     if any(b.wait_ns is None for b in known) and len(model.ranks) > 1:
@@ -119,7 +121,7 @@ def parameters_gathered_twice(model: ModelFacts, run: RunInfo | None) -> Iterato
         "each rank.",
         gain_ns=gain,
         evidence=(
-            f"{_counted(len(again), 'gather')} in backward{waits}",
+            f"{_counted(round(sum(b.share_of_steps for b in again)), 'gather')} in backward{waits}",
             "a trade-off and no fault: to reshard after forward is what saves that memory"
             + ("" if model.whole_bytes is None else ", of which a unit or two are whole anyway"),
         ),
@@ -136,7 +138,7 @@ def units_are_small(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]
     Merged until each is larger, there are so many fewer.  What is waited for the last rank is not
     counted, and nothing is said where that is not known.
     """
-    small = [b for b in model.buckets if _is_small(b)]
+    small = [b for b in model.buckets if b.share_of_steps >= 0.5 and _is_small(b)]
     names = {b.unit.name for b in small if b.unit is not None}
     if len(names) < _MANY or not model.has_wire or model.wait_unknown is not None:
         return
@@ -207,11 +209,12 @@ def unit_is_slow(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
         if sent * 1e9 / took >= 0.5 * usual:
             continue
         excess = took - sent * 1e9 / usual
+        gain = min(excess, one.exposed.p50) if one.exposed is not None else excess
         yield Finding(
             sentence=f"{one.title} is slow on the wire: {mb(sent)} take {ms(took)}, where others "
             f"of its kind, no larger, would take {ms(took - excess)}.",
             bucket=one.bucket,
-            gain_ns=min(excess, one.exposed.p50) if one.exposed is not None else excess,
+            gain_ns=gain * one.share_of_steps,
             evidence=(f"beside {len(peers)} others",),
             remedy="See in the merged trace what else is on the wire, or computes, while it is.",
         )

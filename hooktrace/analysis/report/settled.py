@@ -2,7 +2,8 @@
 
     Timeline --settled_steps--> StepArrays of the rows that count
 
-Those that are complete, not warm-up, not a shadow, not probed, and without a hang.
+Those that are complete, not warm-up, not a shadow, not probed, and without a hang.  Of a sharded
+model all generations: one begins with each step that has a collective more, and numbers stay.
 """
 
 from __future__ import annotations
@@ -18,19 +19,21 @@ from .step_arrays import StepArrays
 
 
 def settled_steps(timeline: Timeline, model: str) -> StepArrays | None:
-    """Return the arrays of a model's last generation; ``None`` where no step of it counts."""
+    """Return the arrays of a model's steps that count; ``None`` where there are none."""
     counted = [track.is_of(track.steps, model) & track.steps.counts for track in timeline.tracks]
     ranks = list(zip(timeline.tracks, timeline.clocks, counted, strict=True))
     last = int(max(track.steps.generation[own].max(initial=-1) for track, _, own in ranks))
     hung = [one.record for one in hangs(timeline) if one.record.model == model]
     if last < 0:
         return None
+    sharded = any((track.steps.having("sharded") & own).any() for track, _, own in ranks)
+    first = 0 if sharded else last
     rows = []
     for track, clock, own in ranks:
-        steps = own & (track.steps.generation == last) & ~_hung(track, hung)
+        steps = own & (track.steps.generation >= first) & ~_hung(track, hung)
         settled = track.is_of(track.steps, model) & track.steps.settled
-        settled &= track.steps.generation == last
-        every = _buckets_of(track, track.steps.step[settled], model, last)
+        settled &= track.steps.generation >= first
+        every = _buckets_of(track, track.steps.step[settled], model, first)
         out = np.isin(track.buckets.step, track.steps.step[settled & ~steps])
         rows.append(RankRows(track, clock, steps, every & ~out, settled, every))
     names = [names for track in timeline.tracks for names in track.models if names[0] == model]
@@ -44,9 +47,9 @@ def _hung(track: RankTrack, hung: Sequence[HangRecord]) -> Bools:
     return found
 
 
-def _buckets_of(track: RankTrack, steps: Ints, model: str, generation: int) -> Bools:
+def _buckets_of(track: RankTrack, steps: Ints, model: str, first: int) -> Bools:
     columns = track.buckets
     odd = columns.having("shadow") | columns.having("warmup") | columns.having("exception")
-    of_generation = track.is_of(columns, model) & (columns.generation == generation)
-    found: Bools = of_generation & ~odd & np.isin(columns.step, steps)
+    of_model = track.is_of(columns, model) & (columns.generation >= first)
+    found: Bools = of_model & ~odd & np.isin(columns.step, steps)
     return found

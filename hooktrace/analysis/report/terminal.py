@@ -19,7 +19,14 @@ from .notable import split_buckets
 from .provenance import model_lines, run_lines
 from .run_report import ModelReport, RunReport
 from .tables import Columns, about_small, about_waits, bucket_columns, rank_columns
-from .unit_tables import LONGEST, about_kinds, about_units, kind_columns, unit_columns
+from .unit_tables import (
+    LONGEST,
+    about_kinds,
+    about_units,
+    are_alike,
+    kind_columns,
+    unit_columns,
+)
 from .units import payload_bytes
 
 _MOST_RANKS = 16
@@ -196,6 +203,8 @@ def _unit_table(model: ModelFacts) -> Table:
     left_out = _LEFT_OUT_OF_UNITS - kept | ({"busbw", "no."} if sends_less else set())
     if all(b.exposed and b.duration and b.exposed.p50 == b.duration.p50 for b in model.buckets):
         left_out |= {"time"}
+    if not are_alike(model):
+        left_out |= {"busbw"}
     caption = about_units(model, left_out)
     if folded:
         caption += f"; {len(folded)} that cost, wait and err less are left out"

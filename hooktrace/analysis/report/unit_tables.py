@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 
 from ...records.units import mb_per_second, megabytes, milliseconds, percent
 from .facts import BucketFacts, ModelFacts
@@ -34,13 +34,23 @@ def about_kinds() -> str:
 
 
 def unit_columns(
-    model: ModelFacts, buckets: Iterable[BucketFacts] | None = None, longest: int = LONGEST
+    model: ModelFacts, buckets: Sequence[BucketFacts] | None = None, longest: int = LONGEST
 ) -> Columns:
     """Return a row for each unit's collective, or some: sizes in MB, times in ms."""
     stages = [name for name in stages_of(model) if name != "wire"]
     names = ["no.", "unit", "collective", "payload", "sent", "time", "p95", *stages]
     names += ["wait", "waits for", "exposed", "busbw", "error"]
-    return Columns(names, [_row(b, stages, longest) for b in buckets or model.buckets])
+    rows = [_row(b, stages, longest) for b in buckets or model.buckets]
+    if not are_alike(model):
+        names.append("steps")
+        for b, row in zip(buckets or model.buckets, rows, strict=True):
+            row.append(percent(b.share_of_steps))
+    return Columns(names, rows)
+
+
+def are_alike(model: ModelFacts) -> bool:
+    """Return whether all steps of a model have the same collectives."""
+    return all(b.share_of_steps == 1 for b in model.buckets)
 
 
 def _row(b: BucketFacts, stages: list[str], longest: int) -> list[str]:
@@ -72,5 +82,6 @@ def about_units(model: ModelFacts, left_out: Collection[str] = ()) -> str:
         "wait": about_waits(model, named="waits for" not in left_out),
         "busbw": "busbw (nccl-tests) in MB/s",
         "error": "error: relative L2",
+        "steps": "" if are_alike(model) else "steps: which share of them has it",
     }
-    return "; ".join(what for name, what in said.items() if name not in left_out)
+    return "; ".join(what for name, what in said.items() if what and name not in left_out)

@@ -6,6 +6,7 @@ StepArrays --> KindFacts a kind; what a step waits for the last rank; what keepi
 from __future__ import annotations
 
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,24 +24,62 @@ KINDS = (
 
 
 def kind_facts(arrays: StepArrays) -> tuple[KindFacts, ...]:
-    """Return the sums over each kind of collective; nothing of DDP's buckets."""
-    indices = arrays.buckets.tolist()
-    units = [arrays.units.get(index) for index in indices]
-    sizes = np.fmax.reduce(arrays.column("gradient_bytes"), axis=(0, 1), initial=0)
-    found = []
+    """Return the sums over each kind of collective; nothing of DDP's buckets.
+
+    Medians of the steps that have any: steps need not have the same collectives.
+    """
+    return tuple(
+        KindFacts(
+            name=name,
+            count=round(_middle(sums.count) or 0),
+            payload_bytes=round(_middle(sums.payload) or 0),
+            duration_ns=_middle(sums.duration),
+            exposed_ns=_middle(sums.exposed),
+            wait_ns=_middle(sums.wait),
+        )
+        for name, sums in sums_of_kinds(arrays).items()
+    )
+
+
+class KindSums(NamedTuple):
+    """All collectives of a kind in each step, (R, S): how many, bytes, ns; NaN where none is."""
+
+    count: Floats
+    payload: Floats
+    duration: Floats
+    exposed: Floats
+    wait: Floats
+
+
+def sums_of_kinds(arrays: StepArrays) -> dict[str, KindSums]:
+    """Return the sums of each kind of a sharded model's collectives, in the order of a step."""
+    units = [arrays.units.get(index) for index in arrays.buckets.tolist()]
+    if not arrays.units:
+        return {}
+    there = np.where(np.isnan(arrays.called), np.nan, 1.0)
+    payload, duration = arrays.column("gradient_bytes"), arrays.done - arrays.ready
+    columns = there, payload, duration, arrays.exposed_in, arrays.waited.ns
+    found = {}
     for name in dict.fromkeys(u.kind for u in sorted(filter(None, units), key=in_order)):
         at = np.array([u is not None and u.kind == name for u in units])
-        found.append(
-            KindFacts(
-                name=name,
-                count=int(at.sum()),
-                payload_bytes=int(sizes[at].sum()),
-                duration_ns=_sum((arrays.done - arrays.ready)[..., at]),
-                exposed_ns=_sum(arrays.exposed_in[..., at]),
-                wait_ns=_sum(arrays.waited.ns[..., at]),
-            )
-        )
-    return tuple(found)
+        found[name] = KindSums(*(step_sums(values[..., at]) for values in columns))
+    return found
+
+
+def shares_of_steps(arrays: StepArrays) -> Floats:
+    """Return in which share of the steps each collective is, (B,)."""
+    there = ~np.isnan(arrays.called)
+    steps = np.count_nonzero(there.any(axis=(0, 2)))
+    found: Floats = np.count_nonzero(there.any(axis=0), axis=0) / max(1, steps)
+    return found
+
+
+def reduced_bytes(arrays: StepArrays) -> int | None:
+    """Return the bytes of gradients that a rank gives to reduce-scatters in a step, the median."""
+    units = [arrays.units.get(index) for index in arrays.buckets.tolist()]
+    at = np.array([u is not None and u.collective == "reduce_scatter" for u in units], bool)
+    found = _middle(step_sums(arrays.column("gradient_bytes")[..., at]))
+    return None if found is None else round(found)
 
 
 def in_order(unit: Unit) -> int:
@@ -58,7 +97,7 @@ def is_synchronous(arrays: StepArrays) -> bool:
 
 def step_wait_ns(arrays: StepArrays) -> float | None:
     """Return what all units of a step wait for their last rank; ``None`` of DDP's buckets."""
-    return _sum(arrays.waited.ns) if arrays.is_sharded else None
+    return _middle(step_sums(arrays.waited.ns)) if arrays.is_sharded else None
 
 
 def step_sums(values: Floats) -> Floats:
@@ -68,9 +107,9 @@ def step_sums(values: Floats) -> Floats:
     return found
 
 
-def _sum(values: Floats) -> float | None:
-    """Return the median over ranks and steps of the sum of what is known, (R, S, B)."""
-    found = middle(step_sums(values))
+def _middle(values: Floats) -> float | None:
+    """Return the median of what is known; ``None`` where nothing is."""
+    found = middle(values)
     return None if np.isnan(found) else found
 
 
@@ -109,10 +148,10 @@ def calls_of(model: ModelFacts, collective: str, phase: str | None = None) -> li
 def payload_bytes(model: ModelFacts, *, gathered: bool) -> int:
     """Return the bytes of parameters that a step gathers, or of gradients that it reduces.
 
-    Of one rank's payloads, before a hook makes them smaller; over all calls.
+    Of one rank's payloads, before a hook makes them smaller; over all calls of a step.
     """
     return sum(
-        b.gradient_bytes
-        for b in model.buckets
-        if b.unit is not None and (b.unit.collective == "all_gather") == gathered
+        one.payload_bytes
+        for one in model.kinds
+        if one.name.startswith("all-gather") == gathered
     )

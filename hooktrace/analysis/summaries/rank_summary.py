@@ -20,7 +20,7 @@ from ..report.provenance import model_source, run_source
 from ..report.run_report import missing_of
 from ..report.settled import settled_steps
 from ..report.step_arrays import Floats, StepArrays
-from ..report.units import is_synchronous, step_sums, whole_bytes
+from ..report.units import is_synchronous, shares_of_steps, sums_of_kinds, whole_bytes
 from ..timeline import (
     Bools,
     Ints,
@@ -127,6 +127,7 @@ def _shards(arrays: StepArrays, layouts: list[LayoutRecord]) -> Shards:
         is_synchronous=is_synchronous(arrays),
         is_whole=bool(arrays.whole.all()),
         whole_bytes=whole_bytes(arrays, layouts),
+        in_steps=dict(zip(arrays.buckets.tolist(), shares_of_steps(arrays).tolist(), strict=True)),
     )
 
 
@@ -164,12 +165,13 @@ def _of_buckets(arrays: StepArrays) -> _Names:
 
 
 def _of_kinds(arrays: StepArrays) -> _Names:
-    """Return what a sharded model's collectives of each kind take, and expose, in a step."""
+    """Return what a sharded model's collectives of each kind are, take, and expose, in a step."""
     found: _Names = {}
-    for kind in dict.fromkeys(unit.kind for unit in arrays.units.values()):
-        at = [i for i, b in enumerate(arrays.buckets.tolist()) if arrays.units[b].kind == kind]
-        found[f"time of {kind}"] = Sketch(step_sums((arrays.done - arrays.ready)[..., at]))
-        found[f"exposed of {kind}"] = Sketch(step_sums(arrays.exposed_in[..., at]))
+    for kind, sums in sums_of_kinds(arrays).items():
+        found[f"count of {kind}"] = Sketch(sums.count)
+        found[f"payload of {kind}"] = Sketch(sums.payload)
+        found[f"time of {kind}"] = Sketch(sums.duration)
+        found[f"exposed of {kind}"] = Sketch(sums.exposed)
     return found
 
 

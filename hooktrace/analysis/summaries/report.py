@@ -161,20 +161,17 @@ def model_of(summary: Summary, m: ModelSummary, job: Job, late: Late) -> ModelFa
 
 
 def _kinds(m: ModelSummary) -> tuple[KindFacts, ...]:
-    units = {} if m.shards is None else m.shards.units
-    calls: dict[str, list[int]] = {}
-    for b, unit in sorted(units.items(), key=lambda one: in_order(one[1])):
-        calls.setdefault(unit.kind, []).append(b)
+    units = [] if m.shards is None else sorted(m.shards.units.values(), key=in_order)
     return tuple(
         KindFacts(
             name=kind,
-            count=len(buckets),
-            payload_bytes=sum(m.gradient_bytes.get(b, 0) for b in buckets),
+            count=round(_at(m, f"count of {kind}") or 0),
+            payload_bytes=round(_at(m, f"payload of {kind}") or 0),
             duration_ns=_at(m, f"time of {kind}"),
             exposed_ns=_at(m, f"exposed of {kind}"),
             wait_ns=None,
         )
-        for kind, buckets in calls.items()
+        for kind in dict.fromkeys(unit.kind for unit in units)
     )
 
 
@@ -216,6 +213,7 @@ def _bucket(m: ModelSummary, b: int, late: Late, tail: float, why: str | None) -
         error=_error(m.errors.get(b)),
         unit=None if m.shards is None else m.shards.units.get(b),
         exposed=_spread(m, ("exposed", b)),
+        share_of_steps=1.0 if m.shards is None else m.shards.in_steps.get(b, 1.0),
     )
 
 

@@ -95,13 +95,14 @@ class Shards:
     """What a sharded model has beside: which collective of which unit each bucket is.
 
     ``is_synchronous``: training waits for all of each.  ``is_whole``: all ranks are in each.
-    ``whole_bytes``: as ``ModelFacts`` has it.
+    ``whole_bytes``: as ``ModelFacts`` has it.  ``in_steps``: by bucket, in how many of all.
     """
 
     units: dict[int, Unit]
     is_synchronous: bool
     is_whole: bool
     whole_bytes: int | None
+    in_steps: dict[int, float]
 
     def merged(self, other: Shards) -> Shards:
         """Return the same of both's ranks, without numbers that are other units on the other."""
@@ -112,12 +113,13 @@ class Shards:
             is_synchronous=self.is_synchronous and other.is_synchronous,
             is_whole=self.is_whole and other.is_whole and not unlike,
             whole_bytes=self.whole_bytes or other.whole_bytes,
+            in_steps=both(self.in_steps, other.in_steps, max),
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSummary:
-    """One model's settled steps, of its last generation alone.
+    """One model's settled steps, of its last generation alone; of a sharded model, of all.
 
     ``sketches``: by what they are of, those of a bucket by ``(name, bucket)``.  ``by_bucket`` and
     ``by_step``: tables over all ranks (``race.py``).  ``tails``: exposed ns that each bucket adds
@@ -145,12 +147,12 @@ class ModelSummary:
 
     def merged(self, other: ModelSummary) -> ModelSummary:
         """Return the summary of both's ranks; of an older generation nothing is left."""
-        if self.generation != other.generation:
+        if self.generation != other.generation and self.shards is None:
             return max(self, other, key=lambda one: one.generation)
         return ModelSummary(
             model=self.model,
             hook=self.hook,
-            generation=self.generation,
+            generation=max(self.generation, other.generation),
             is_on_device=self.is_on_device or other.is_on_device,
             steps=max(self.steps, other.steps),
             last=max(self.last, other.last),

@@ -46,7 +46,8 @@ class ShardedJob:
     does not wait for.  ``slow``: by unit, how many times as long its collectives take.
     ``stall_ms``: by which rank 1 comes later to ``late_at`` in step 20.  ``codec_ms``: compress,
     and again decompress, around each reduce-scatter, which then sends a quarter.
-    ``prefix``: of the blocks' names.
+    ``prefix``: of the blocks' names.  ``odd``: steps that begin with a second forward pass, whose
+    collectives a layout of their own adds to those that there were.
     """
 
     ranks: int = 3
@@ -68,6 +69,7 @@ class ShardedJob:
     error: float | None = None
     clocks: bool = True
     prefix: str = "blocks"
+    odd: tuple[int, ...] = ()
 
     @property
     def units(self) -> list[Unit]:
@@ -80,6 +82,21 @@ class ShardedJob:
         return [*found, _unit(ROOT, "reduce_scatter", "backward")]
 
     @property
+    def every(self) -> list[Unit]:
+        """The same, and then what odd steps have beside."""
+        first = [unit for unit in self.units if unit.phase == "forward"] if self.odd else []
+        return [*self.units, *(replace(unit, turn=1) for unit in first)]
+
+    def in_step(self, number: int) -> list[int]:
+        """Return the numbers of a step's calls, in order."""
+        usual, every = len(self.units), len(self.every)
+        return [*(range(usual, every) if number in self.odd else ()), *range(usual)]
+
+    def generation(self, number: int) -> int:
+        """Return the generation of a step: the first odd one begins the second."""
+        return 2 if self.odd and number >= min(self.odd) else 1
+
+    @property
     def base(self) -> SyntheticJob:
         """What a job of buckets has in common with this one: the run, and the ranks' clocks."""
         return SyntheticJob(ranks=self.ranks, steps=self.steps, clocks=self.clocks, model="net")
@@ -89,25 +106,28 @@ class ShardedJob:
         ranks = self.group or self.ranks
         return self.block_bytes // ranks if unit.collective == "all_gather" else self.block_bytes
 
-    def layout(self) -> LayoutRecord:
+    def layout(self, generation: int = 1) -> LayoutRecord:
         """Return the layout of the calls."""
+        units = self.units if generation == 1 else self.every
         buckets = tuple(
             BucketLayout(
                 bucket=i, dtype="float32", device_type="cpu", numel=self.payload(unit) // 4,
                 gradient_bytes=self.payload(unit), unit=unit,
                 parameters=((f"{unit.name}.weight", (self.block_bytes // 4,)),),
             )
-            for i, unit in enumerate(self.units)
+            for i, unit in enumerate(units)
         )  # fmt: skip
         return LayoutRecord(
-            model="net", hook="fully_shard", generation=1, step=0, time_ns=0, buckets=buckets
-        )
+            model="net", hook="fully_shard", generation=generation, step=0, time_ns=0,
+            buckets=buckets,
+        )  # fmt: skip
 
     def step(self, number: int, begun: int) -> tuple[list[CompletedStep], int]:
         """Return a step as each rank has it, and when it ends, in rank 0's clock."""
         found: list[list[BucketRecord]] = [[] for _ in range(self.ranks)]
         now = begun
-        for i, unit in enumerate(self.units):
+        for i in self.in_step(number):
+            unit = self.every[i]
             ready = [now + self._computes(number, rank, i) for rank in range(self.ranks)]
             codec = int(self.codec_ms * MS) if unit.collective == "reduce_scatter" else 0
             begin = max(ready) + codec
@@ -133,7 +153,7 @@ class ShardedJob:
     def _call(
         self, number: int, rank: int, i: int, times: tuple[int, int, int, int], size: int
     ) -> BucketRecord:
-        unit, layout = self.units[i], self.layout().buckets[i]
+        unit, layout = self.every[i], self.layout(2).buckets[i]
         ready, encoded, arrived, done = (at - self.base.offset_ns(rank) for at in times)
         stages = [
             Stage(
@@ -151,8 +171,8 @@ class ShardedJob:
                 reference_l2=3.0,
             )  # fmt: skip
         return BucketRecord(
-            model="net", hook="fully_shard", generation=1, step=number, bucket=i,
-            is_last=i == len(self.units) - 1, dtype="float32", device_type="cpu",
+            model="net", hook="fully_shard", generation=self.generation(number), step=number,
+            bucket=i, is_last=i == len(self.units) - 1, dtype="float32", device_type="cpu",
             numel=layout.numel, gradient_bytes=layout.gradient_bytes, parameter_count=1,
             ready_ns=ready, launched_ns=done, done_ns=done, stages=tuple(stages),
             wire_bytes=size, bus_bytes=bus_bytes(unit.collective, size, self.group or self.ranks),
@@ -163,7 +183,8 @@ class ShardedJob:
     def _completed(self, number: int, rank: int, calls: list[BucketRecord]) -> CompletedStep:
         wire = [(s.start_ns, s.end_ns) for b in calls for s in b.stages if s.name == "wire"]
         record = StepRecord(
-            model="net", hook="fully_shard", generation=1, step=number, clock="host",
+            model="net", hook="fully_shard", generation=self.generation(number), step=number,
+            clock="host",
             first_ready_ns=calls[0].ready_ns, last_ready_ns=calls[-1].ready_ns,
             done_ns=calls[-1].done_ns, busy_ns=union_ns((b.ready_ns, b.done_ns) for b in calls),
             exposed_ns=sum(b.exposed_ns or 0 for b in calls), wire_busy_ns=union_ns(wire),
@@ -200,6 +221,8 @@ def write_sharded(
         encoder = RecordEncoder()
         lines = [encoder.record(job.base.run(rank)), encoder.record(job.layout())]
         lines += map(encoder.record, job.base.clock_records(rank))
+        if job.odd:
+            lines.append(encoder.record(job.layout(2)))
         for step, buckets in steps:
             written = swapped(buckets) if rank in unlike else buckets
             lines += [encoder.buckets(written), encoder.record(step)]

@@ -6,7 +6,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from tests.analysis.report.jobs import report_of
+from hooktrace.analysis.report.unit_tables import unit_columns
+from tests.analysis.report.jobs import facts_of, report_of
+from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
 from tests.analysis.timeline.files import run_of, steps_of, text_of, write_ranks
 from tests.exporters.records_sample import MODEL, looked_at, make_step
 
@@ -30,3 +32,21 @@ def test_a_model_of_which_every_step_was_probed_is_said(tmp_path: Path) -> None:
     report = report_of(tmp_path)
     assert report.models == []
     assert any(f"model {MODEL}: hooktrace looked at a bucket in every" in m for m in report.missing)
+
+
+def test_a_sharded_step_with_more_collectives_leaves_out_no_other(tmp_path: Path) -> None:
+    """Once the model is called a second time before backward: a step like any other, and so are
+    those before; sums of a step are of the steps that are usual.
+    """
+    write_sharded(ShardedJob(), tmp_path / "usual")
+    write_sharded(ShardedJob(odd=(22,)), tmp_path / "odd")
+    usual, odd = facts_of(tmp_path / "usual"), facts_of(tmp_path / "odd")
+    assert (usual.steps, odd.steps) == (30, 30)
+    assert odd.kinds == usual.kinds
+    assert [b.share_of_steps for b in odd.buckets] == [1.0] * 14 + [1 / 30] * 5
+    (model,) = report_of(tmp_path / "odd").models
+    assert (model.source.left_out, model.source.gradient_bytes) == ({}, 5 * 12_000_000)
+    units = unit_columns(odd)
+    assert [row[-1] for row in units.rows[-6:]] == ["100 %", *["3.3 %"] * 5]
+    assert units.names[-1] == "steps"
+    assert "steps" not in unit_columns(usual).names

@@ -137,3 +137,13 @@ def test_numbers_that_are_other_units_elsewhere_are_left_out(tmp_path: Path) -> 
     facts = report_of(reduce(Summary.merged, parts), shared).models[0].facts
     assert [b.bucket for b in facts.buckets] == [0, *range(3, 14)]
     assert facts.wait_unknown is not None
+
+
+def test_steps_of_several_kinds_are_what_they_are_side_by_side(tmp_path: Path) -> None:
+    """A rank's last generation is none of the other ranks' business; nothing is left out."""
+    mine, full = both_of_shards(ShardedJob(odd=(22,)), tmp_path)
+    one, other = mine.models[0].facts, full.models[0].facts
+    assert one.steps == other.steps == 30
+    for ours, theirs in zip(one.kinds, other.kinds, strict=True):
+        assert (ours.count, ours.payload_bytes) == (theirs.count, theirs.payload_bytes)
+    assert [b.share_of_steps for b in one.buckets] == [b.share_of_steps for b in other.buckets]
