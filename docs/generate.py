@@ -25,7 +25,7 @@ import typer
 from hooktrace.__main__ import main as command_line
 from hooktrace.analysis.frames.columns import FRAMES
 from hooktrace.commands.bench.command import GROUPS
-from hooktrace.records.anomalies import ANOMALIES
+from hooktrace.records.anomalies import ANOMALIES, AnomalyKind
 from hooktrace.records.hang import HANGS, HangKind
 from hooktrace.records.metrics import METRICS, Metric
 
@@ -60,12 +60,16 @@ def _labels(metric: Metric, *first: str) -> str:
 
 def _anomalies() -> str:
     rows = (
-        f"| `{k.name}` | {k.sentence} | {'wrong' if k.gradients_wrong else 'right'} | {k.remedy} "
+        f"| `{k.name}` | {k.sentence} | {'wrong' if k.gradients_wrong else 'right'} | {_to_do(k)} "
         f"| {k.seen} | {k.severity} |"
         for k in ANOMALIES.values()
     )
     head = "| kind | what is the case | gradients | what to do | looked for | in a check |"
     return "\n".join([head, "| --- | --- | --- | --- | --- | --- |", *rows])
+
+
+def _to_do(kind: AnomalyKind) -> str:
+    return kind.remedy + (f"; of a sharded model: {kind.sharded.remedy}" if kind.sharded else "")
 
 
 def _hangs() -> str:

@@ -71,14 +71,14 @@ class Stamps:
         if tracer.state is ALARMED:
             tracer.raise_alarm()
         try:
+            if not tracer.started and tracer.state is RECORDING:
+                tracer.start()  # before the stamp: the collective has not begun
             ready = self.clock() if ready is None else ready
             if not self._model.takes(self.unit, collective):
                 return None
             if tracer.state is not RECORDING:
                 self._model.miss()
                 return None
-            if not tracer.started:
-                tracer.start()
             return self._model.begin(self.unit, payload, ready)
         except Exception as error:  # of a clock, a device: this collective goes on untraced
             self._model.miss()

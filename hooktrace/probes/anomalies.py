@@ -22,6 +22,7 @@ def anomaly_of(
     ``kind``: of ``records.anomalies``.  ``time_ns``: host ns.
     """
     place = f"bucket {slot.index}" if slot.unit is None else f"unit {slot.unit}"
+    said = anomaly_kind(kind).said(sharded=slot.unit is not None)
     where = f"hook {slot.model.hook!r}, {place}, step {step}"
     return AnomalyRecord(
         kind=kind,
@@ -32,7 +33,7 @@ def anomaly_of(
         bucket=slot.index,
         stage=stage,
         time_ns=time_ns,
-        message=f"{where}: {what}; {anomaly_kind(kind).remedy}",
+        message=f"{where}: {what}; {said.remedy}",
         parameter=parameter,
         rank=slot.model.rank,
     )

@@ -45,13 +45,20 @@ class AnomalyRecord(Record, frozen=True, kw_only=True, tag="anomaly", rename={"k
     rank: Count | None = None
 
 
+class Said(NamedTuple):
+    """What a kind says: what is the case, and what to do."""
+
+    sentence: str
+    remedy: str
+
+
 class AnomalyKind(NamedTuple):
     """One kind: ``sentence`` says what is the case, ``remedy`` what to do.
 
     ``gradients_wrong``: DDP trains on gradients that are not what they should be.  ``severity``:
     what the check of a hook makes of it; *fail* where training ends or goes wrong, *warn* where the
     hook is right in ordinary training and there is something to know.  ``seen``: when it is looked
-    for.
+    for.  ``sharded``: what it says of a sharded model (FSDP2), where that is something else.
     """
 
     name: str
@@ -60,10 +67,23 @@ class AnomalyKind(NamedTuple):
     gradients_wrong: bool
     severity: Severity
     seen: Seen
+    sharded: Said | None = None
+
+    def said(self, *, sharded: bool) -> Said:
+        """Return what it says, of a sharded model or of another one."""
+        if sharded and self.sharded is not None:
+            return self.sharded
+        return Said(self.sentence, self.remedy)
 
 
-def _wrong(name: str, sentence: str, remedy: str, seen: Seen = "on sampled steps") -> AnomalyKind:
-    return AnomalyKind(name, sentence, remedy, True, "fail", seen)
+def _wrong(
+    name: str,
+    sentence: str,
+    remedy: str,
+    seen: Seen = "on sampled steps",
+    sharded: Said | None = None,
+) -> AnomalyKind:
+    return AnomalyKind(name, sentence, remedy, True, "fail", seen, sharded)
 
 
 def _right(
@@ -121,6 +141,10 @@ _KINDS = (
         "nonfinite_result",
         "The hook made NaN or inf of finite gradients",
         "a cast to float16 ends at 65504: use bf16_compress_hook, or scale the gradients",
+        sharded=Said(
+            "The hook made NaN or inf of what is finite without it",
+            "a cast to float16 ends at 65504: use bf16_reduce_scatter, or scale the gradients",
+        ),
     ),
     _wrong(
         "nonfinite_average",
@@ -147,6 +171,11 @@ _KINDS = (
         "The hook raised, or DDP could not have read its result",
         "fix it and make the DDP model anew, since a raising hook leaves DDP's reducer broken",
         "on every call",
+        Said(
+            "A collective of a unit raised, or the hook in its place",
+            "before the next step call reset_iter_state() on the model's root on all ranks: the "
+            "gradients of this one are lost",
+        ),
     ),
     _right(
         "no_compression",

@@ -47,8 +47,8 @@ from .steps import StepCalls, StepGatherer, generation_of, is_complete
 
 _WARMUP_STEPS = 2
 """Generation 0 is left after one step, or two under ``static_graph``.  Where it is never left
-(``find_unused_parameters``, a hook without rebuilds), it counts from the third step on, as a sharded
-model does, whose generations begin with each step that has a collective more."""
+(``find_unused_parameters``, a hook without rebuilds), it counts from the third step on; so does a
+sharded model, whose generations begin with each step that has a collective more."""
 
 _KEPT = 4096
 """Probed errors whose steps have not come, of which more are of steps that were lost; and anomalies
@@ -288,6 +288,8 @@ class Assembler:
 
 def _hook_exception(call: BucketCall) -> AnomalyRecord:
     what = f"the hook raised in stage {call.error_stage}: {call.error}"
+    if call.slot.unit is not None and call.error_stage == "wire":
+        what = f"the collective raised: {call.error}"
     return anomaly_of(
         call.slot,
         "hook_exception",

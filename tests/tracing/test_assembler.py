@@ -11,10 +11,10 @@ from hooktrace.capture.buckets import ModelState
 from hooktrace.capture.calls import BucketCall
 from hooktrace.capture.device_events import EventPool
 from hooktrace.capture.units import ShardedModel
-from hooktrace.records import Stage
+from hooktrace.records import AnomalyRecord, Stage
 from hooktrace.tracing.assembler import Assembler
 from hooktrace.tracing.losses import LossLedger
-from tests.capture.test_units import Sink, backward, call
+from tests.capture.test_units import UNIT, Sink, backward, call
 from tests.fakes import FakeOperation, Job, buckets_of, fake_clock
 
 
@@ -120,3 +120,26 @@ def test_a_sharded_model_warms_up_for_two_steps_whatever_it_gathers() -> None:
         assembler.add(step)
     completed, _ = assembler.take()
     assert [(s.generation, s.warmup) for s, _ in completed] == [(0, True), (1, True), (1, False)]
+
+
+def test_a_collective_that_raised_is_not_called_a_hook_of_ddp_s() -> None:
+    """Of a unit it is FSDP's own, unless a hook's code raised; there is no DDP model to make."""
+    sink = Sink()
+    model = ShardedModel(ModelState("net", "fully_shard", {}, 0), sink)
+    for stage in ("wire", "compress"):
+        model.takes(UNIT, "all_gather")
+        begun = model.begin(UNIT, torch.zeros(4 if stage == "wire" else 8), 0)
+        assert begun is not None
+        begun.failed(stage, RuntimeError("connection closed"))
+        model.miss()
+        model.end_step()
+    assembler = Assembler(LossLedger(dict), EventPool())
+    for step in sink.steps():
+        assembler.add(step)
+    _, anomalies = assembler.take()
+    wire, compress = (one.message for one in anomalies if isinstance(one, AnomalyRecord))
+    assert "the collective raised: RuntimeError: connection closed" in wire
+    assert "the hook raised in stage compress" in compress
+    for message in (wire, compress):
+        assert message.endswith("the gradients of this one are lost")
+        assert "DDP" not in message

@@ -115,6 +115,7 @@ def anomaly_findings(anomalies: tuple[AnomalyFacts, ...]) -> list[Finding]:
     found = []
     for one in anomalies:
         kind = anomaly_kind(one.kind)
+        said = kind.said(sharded=one.unit is not None)
         bucket = one.first.bucket if one.first.bucket >= 0 else None
         where = f"step {one.first.step}"
         if bucket is not None:
@@ -132,7 +133,7 @@ def anomaly_findings(anomalies: tuple[AnomalyFacts, ...]) -> list[Finding]:
                 bucket=bucket,
                 rank=one.first.rank,
                 steps=(one.first.step,),
-                sentence=f"{kind.sentence}: first seen at {where}.",
+                sentence=f"{said.sentence}: first seen at {where}.",
                 evidence=tuple(evidence),
                 is_wrong=kind.gradients_wrong,
                 severity=kind.severity,

@@ -78,7 +78,7 @@ def _about_exposed(model: ModelFacts, run: RunInfo | None) -> Iterator[str]:
         yield "by kind: " + ", ".join(f"{ms(one.exposed_ns)} {one.name}" for one in kinds)
     most = sorted(model.buckets, key=lambda b: -b.tail_share)[:_NAMED]
     if len(model.buckets) > _NAMED and most[0].tail_share > 0:
-        yield "most of it for " + ", ".join(
+        yield "the largest parts are of " + ", ".join(
             f"{b.title} ({percent(b.tail_share)})" for b in most if b.tail_share > 0
         )
     if model.is_synchronous:
@@ -109,6 +109,7 @@ def parameters_gathered_twice(model: ModelFacts, run: RunInfo | None) -> Iterato
     gain = sum(
         max(0.0, b.exposed.p50 - (b.wait_ns or 0.0)) * b.share_of_steps for b in known if b.exposed
     )
+    usual = len([b for b in again if b.share_of_steps >= 0.5])
     memory = "" if model.whole_bytes is None else f" of at most {mb(model.whole_bytes)}"
     waits = ""
     if any(b.wait_ns is None for b in known) and len(model.ranks) > 1:
@@ -121,7 +122,7 @@ def parameters_gathered_twice(model: ModelFacts, run: RunInfo | None) -> Iterato
         "each rank.",
         gain_ns=gain,
         evidence=(
-            f"{_counted(round(sum(b.share_of_steps for b in again)), 'gather')} in backward{waits}",
+            f"{_counted(usual, 'gather')} in backward{waits}",
             "a trade-off and no fault: to reshard after forward is what saves that memory"
             + ("" if model.whole_bytes is None else ", of which a unit or two are whole anyway"),
         ),

@@ -13,7 +13,7 @@ import msgspec
 
 from ...records import RunInfo
 from ...records.units import named_ranks
-from ..timeline import RankTrack, Timeline, hangs
+from ..timeline import RankTrack, Timeline, hangs, units_by_number
 from ..whatif.advise import Advised
 from .advice import advice_fields, advice_of
 from .build_facts import anomaly_facts, model_facts
@@ -151,6 +151,13 @@ def _why_unmeasured(timeline: Timeline, model: str) -> str:
             "error_every, or few steps), so there are no times of training as it is"
         )
     if any((t.is_of(t.steps, model) & t.steps.having("sharded")).any() for t in timeline.tracks):
+        units = [units_by_number(t, t.is_of(t.buckets, model)).values() for t in timeline.tracks]
+        if all(unit.collective == "all_gather" for own in units for unit in own):
+            return (
+                "parameters were gathered and no gradients reduced, so that no step has ended; "
+                "call a model that does not learn in torch.no_grad(): that is evaluation, which "
+                "is no step"
+            )
         return "no step has settled, so there is nothing to measure; the first two steps warm up"
     return (
         "no step has settled, so there is nothing to measure; DDP keeps its buckets from the "

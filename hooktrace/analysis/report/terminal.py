@@ -91,7 +91,7 @@ def _sent(facts: ModelFacts) -> str:
     gathered, reduced = (mb(payload_bytes(facts, gathered=of)) for of in (True, False))
     text = f"a rank gives {gathered} of parameters to gathers, {reduced} of gradients to reductions"
     if facts.wire_bytes is not None and facts.wire_bytes < 0.99 * facts.gradient_bytes:
-        text += f" in {mb(facts.wire_bytes)}"
+        text += f", all of it sent as {mb(facts.wire_bytes)}"
     return text
 
 

@@ -151,7 +151,5 @@ def payload_bytes(model: ModelFacts, *, gathered: bool) -> int:
     Of one rank's payloads, before a hook makes them smaller; over all calls of a step.
     """
     return sum(
-        one.payload_bytes
-        for one in model.kinds
-        if one.name.startswith("all-gather") == gathered
+        one.payload_bytes for one in model.kinds if one.name.startswith("all-gather") == gathered
     )

@@ -221,5 +221,7 @@ def _find_exception(context: Context, error: Exception) -> None:
 def _tidy(message: str) -> str:
     """Return the message without what torch and the tracer put around it."""
     message = message.strip().partition("\n")[0]
-    message = message.partition(f"; {anomaly_kind('hook_exception').remedy}")[0]
+    for sharded in (False, True):
+        remedy = anomaly_kind("hook_exception").said(sharded=sharded).remedy
+        message = message.partition(f"; {remedy}")[0]
     return _WRAPPING.sub("", message).rstrip(": ")

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from hooktrace.analysis.report.facts import AnomalyFacts
 from hooktrace.analysis.report.findings import anomaly_findings, findings
-from hooktrace.records import AnomalyRecord
+from hooktrace.records import AnomalyRecord, Unit
 from hooktrace.records.codec import RecordEncoder
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.report.jobs import found, found_in, one, report_of
@@ -77,3 +77,18 @@ def test_a_gain_below_the_noise_is_small(tmp_path: Path) -> None:
     unsure = replace(model.facts, period_noise_ns=1e9)
     assert not one(findings(model.facts), "a 16-bit hook").is_small
     assert one(findings(unsure), "a 16-bit hook").is_small
+
+
+def test_of_a_unit_what_raised_is_a_collective() -> None:
+    """FSDP's own, or the hook in its place; of a bucket it is a hook."""
+    record = AnomalyRecord(
+        kind="hook_exception", model=MODEL, hook=HOOK, generation=0, step=4, bucket=3,
+        stage="wire", time_ns=0, message="connection closed", rank=0,
+    )  # fmt: skip
+    facts = AnomalyFacts(kind=record.kind, count=1, first=record, ranks=(0,), buckets=(3,))
+    unit = Unit(name="layers.1", collective="reduce_scatter", phase="backward")
+    (of_bucket,) = anomaly_findings((facts,))
+    (of_unit,) = anomaly_findings((replace(facts, unit=unit),))
+    assert of_bucket.sentence.startswith("The hook raised, or DDP could not have read its result")
+    assert of_unit.sentence.startswith("A collective of a unit raised, or the hook in its place")
+    assert "layers.1 reduce-scatter (backward)" in of_unit.sentence

@@ -7,6 +7,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from hooktrace.analysis.report.unit_tables import unit_columns
+from hooktrace.records.codec import RecordEncoder
 from tests.analysis.report.jobs import facts_of, report_of
 from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
 from tests.analysis.timeline.files import run_of, steps_of, text_of, write_ranks
@@ -34,10 +35,23 @@ def test_a_model_of_which_every_step_was_probed_is_said(tmp_path: Path) -> None:
     assert any(f"model {MODEL}: hooktrace looked at a bucket in every" in m for m in report.missing)
 
 
+def test_a_sharded_model_that_does_not_learn_is_told_how_to_be_none(tmp_path: Path) -> None:
+    """A teacher that is called with gradients: it is gathered, and no step of it ends."""
+    job = ShardedJob(steps=1)
+    for rank, ((step, calls),) in enumerate(job.completed()):
+        encoder = RecordEncoder()
+        gathers = [c for c in calls if c.unit is not None and c.unit.collective == "all_gather"]
+        records = (job.base.run(rank), job.layout())
+        lines = [*map(encoder.record, records), encoder.buckets(gathers)]
+        lines.append(encoder.record(replace(step, complete=False)))
+        write_ranks(tmp_path, {rank: b"".join(lines).decode()})
+    report = report_of(tmp_path)
+    assert report.models == []
+    assert any("model net: parameters were gathered and no gradients" in m for m in report.missing)
+
+
 def test_a_sharded_step_with_more_collectives_leaves_out_no_other(tmp_path: Path) -> None:
-    """Once the model is called a second time before backward: a step like any other, and so are
-    those before; sums of a step are of the steps that are usual.
-    """
+    """Once the model is called twice before backward; sums of a step are of those that are usual."""
     write_sharded(ShardedJob(), tmp_path / "usual")
     write_sharded(ShardedJob(odd=(22,)), tmp_path / "odd")
     usual, odd = facts_of(tmp_path / "usual"), facts_of(tmp_path / "odd")
