@@ -31,7 +31,7 @@ def kind_facts(arrays: StepArrays) -> tuple[KindFacts, ...]:
     return tuple(
         KindFacts(
             name=name,
-            count=round(_middle(sums.count) or 0),
+            count=round(_middle(sums.calls) or 0),
             payload_bytes=round(_middle(sums.payload) or 0),
             duration_ns=_middle(sums.duration),
             exposed_ns=_middle(sums.exposed),
@@ -44,7 +44,7 @@ def kind_facts(arrays: StepArrays) -> tuple[KindFacts, ...]:
 class KindSums(NamedTuple):
     """All collectives of a kind in each step, (R, S): how many, bytes, ns; NaN where none is."""
 
-    count: Floats
+    calls: Floats
     payload: Floats
     duration: Floats
     exposed: Floats

@@ -168,7 +168,7 @@ def _of_kinds(arrays: StepArrays) -> _Names:
     """Return what a sharded model's collectives of each kind are, take, and expose, in a step."""
     found: _Names = {}
     for kind, sums in sums_of_kinds(arrays).items():
-        found[f"count of {kind}"] = Sketch(sums.count)
+        found[f"count of {kind}"] = Sketch(sums.calls)
         found[f"payload of {kind}"] = Sketch(sums.payload)
         found[f"time of {kind}"] = Sketch(sums.duration)
         found[f"exposed of {kind}"] = Sketch(sums.exposed)

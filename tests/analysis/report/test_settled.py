@@ -51,7 +51,7 @@ def test_a_sharded_model_that_does_not_learn_is_told_how_to_be_none(tmp_path: Pa
 
 
 def test_a_sharded_step_with_more_collectives_leaves_out_no_other(tmp_path: Path) -> None:
-    """Once the model is called twice before backward; sums of a step are of those that are usual."""
+    """Once the model is called twice before backward; sums are of the steps that are usual."""
     write_sharded(ShardedJob(), tmp_path / "usual")
     write_sharded(ShardedJob(odd=(22,)), tmp_path / "odd")
     usual, odd = facts_of(tmp_path / "usual"), facts_of(tmp_path / "odd")
