@@ -89,11 +89,13 @@ class BucketFacts(msgspec.Struct, frozen=True, kw_only=True):
 class KindFacts(msgspec.Struct, frozen=True, kw_only=True):
     """All collectives of one kind in a sharded model's step: medians of steps' sums.
 
-    Of the steps that have any.  ``payload_bytes``: on one rank.
+    Of the steps that have any, ``fewest`` to ``most``; ``payload_bytes``: on one rank.
     """
 
     name: str
     count: int
+    fewest: int
+    most: int
     payload_bytes: int
     duration_ns: float | None
     exposed_ns: float | None

@@ -14,7 +14,7 @@ from ...records.units import mb, milliseconds, ms, percent, size
 from .facts import BucketFacts, ModelFacts
 from .finding import Finding
 from .rules_time import HIDDEN
-from .units import calls_of, gathered_twice
+from .units import are_alike, calls_of, gathered_twice
 
 _CODEC = ("compress", "decompress")
 _NAMED = 4
@@ -70,6 +70,11 @@ def _about_exposed(model: ModelFacts, run: RunInfo | None) -> Iterator[str]:
         f"{ms(model.exposed.p95)}"
         + (f"; {model.probed} probed steps are not among them" if model.probed else "")
     )
+    if not are_alike(model):
+        yield (
+            "steps are of several kinds: not all have the same collectives, and medians are over "
+            "all of them"
+        )
     codec = sum(b.stages.get(n, 0.0) * b.share_of_steps for b in model.buckets for n in _CODEC)
     if codec:
         yield f"{ms(codec)} of it is the hook's: compressing and decompressing"

@@ -19,15 +19,8 @@ from .notable import split_buckets
 from .provenance import model_lines, run_lines
 from .run_report import ModelReport, RunReport
 from .tables import Columns, about_small, about_waits, bucket_columns, rank_columns
-from .unit_tables import (
-    LONGEST,
-    about_kinds,
-    about_units,
-    are_alike,
-    kind_columns,
-    unit_columns,
-)
-from .units import payload_bytes
+from .unit_tables import LONGEST, about_kinds, about_units, kind_columns, unit_columns
+from .units import are_alike, payload_bytes
 
 _MOST_RANKS = 16
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from ...records.units import mb_per_second, megabytes, milliseconds, percent
-from .facts import BucketFacts, ModelFacts
+from .facts import BucketFacts, KindFacts, ModelFacts
 from .tables import Columns, about_waits, stages_of
+from .units import are_alike
 
 LONGEST = 26
 """Letters of a unit's name, of which the last ones tell most."""
@@ -21,8 +22,13 @@ def kind_columns(model: ModelFacts) -> Columns:
         share = one.exposed_ns / period if one.exposed_ns is not None and period else None
         times = map(milliseconds, (one.duration_ns, one.wait_ns, one.exposed_ns))
         payload = megabytes(one.payload_bytes)
-        rows.append([one.name, str(one.count), payload, *times, percent(share)])
+        rows.append([one.name, _counts(one), payload, *times, percent(share)])
     return Columns(names, rows)
+
+
+def _counts(kind: KindFacts) -> str:
+    """Return how many there are in a step, from the fewest to the most."""
+    return f"{kind.fewest}-{kind.most}" if kind.fewest < kind.most else str(kind.count)
 
 
 def about_kinds() -> str:
@@ -46,11 +52,6 @@ def unit_columns(
         for b, row in zip(buckets or model.buckets, rows, strict=True):
             row.append(percent(b.share_of_steps))
     return Columns(names, rows)
-
-
-def are_alike(model: ModelFacts) -> bool:
-    """Return whether all steps of a model have the same collectives."""
-    return all(b.share_of_steps == 1 for b in model.buckets)
 
 
 def _row(b: BucketFacts, stages: list[str], longest: int) -> list[str]:

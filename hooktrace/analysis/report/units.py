@@ -32,6 +32,8 @@ def kind_facts(arrays: StepArrays) -> tuple[KindFacts, ...]:
         KindFacts(
             name=name,
             count=round(_middle(sums.calls) or 0),
+            fewest=round(np.fmin.reduce(sums.calls, axis=None, initial=np.nan)),
+            most=round(np.fmax.reduce(sums.calls, axis=None, initial=np.nan)),
             payload_bytes=round(_middle(sums.payload) or 0),
             duration_ns=_middle(sums.duration),
             exposed_ns=_middle(sums.exposed),
@@ -135,6 +137,11 @@ def whole_bytes(arrays: StepArrays, layouts: list[LayoutRecord]) -> int | None:
             }
             return sum(size for name, size in found.items() if name in twice) or None
     return None
+
+
+def are_alike(model: ModelFacts) -> bool:
+    """Return whether all steps of a model have the same collectives."""
+    return all(b.share_of_steps == 1 for b in model.buckets)
 
 
 def calls_of(model: ModelFacts, collective: str, phase: str | None = None) -> list[BucketFacts]:

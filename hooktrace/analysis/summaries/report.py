@@ -166,6 +166,8 @@ def _kinds(m: ModelSummary) -> tuple[KindFacts, ...]:
         KindFacts(
             name=kind,
             count=round(_at(m, f"count of {kind}") or 0),
+            fewest=round(_at(m, f"count of {kind}", 0.0) or 0),
+            most=round(_at(m, f"count of {kind}", 1.0) or 0),
             payload_bytes=round(_at(m, f"payload of {kind}") or 0),
             duration_ns=_at(m, f"time of {kind}"),
             exposed_ns=_at(m, f"exposed of {kind}"),

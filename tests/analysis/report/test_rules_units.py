@@ -93,7 +93,7 @@ def test_what_is_exposed_is_said_by_kind_and_unit(tmp_path: Path) -> None:
         "by kind: 49.2 ms all-gather (forward), 49.2 ms reduce-scatter, "
         "41.0 ms all-gather (backward)"
     )
-    most = next(text for text in finding.evidence if text.startswith("most of it"))
+    most = next(text for text in finding.evidence if text.startswith("the largest parts"))
     assert "blocks.2 reduce-scatter (backward) (12 %)" in most
     assert any("on gloo every collective is synchronous" in text for text in finding.evidence)
 
