@@ -1,8 +1,9 @@
 """A calibration: some steps in which gradients are timed one by one, and hooks are tried.
 
-    steps   0      1 .. 4   5 .. 10  11     12 .. 15  16 .. 21  22     23 .. 26  27
+    steps   0      1 .. 4   5 .. 11  12     13 .. 16  17 .. 23  24     25 .. 28  29
             watch  compute  trials   watch  compute   trials    watch  compute   watch --> over
-    compute: StepTimes --> ComputeRecord       trials: one hook a step, trial.py --> TrialRecord
+    compute: StepTimes --> ComputeRecord
+    trials: one hook after another, each in two steps, trial_step.py --> TrialRecord
 
 They are counted from ``first`` on, the same on all ranks, so no rank asks another one.  Computing
 is timed before, between and after the trials: how much it differs is noise.  The first step after
@@ -42,12 +43,13 @@ _UNKNOWN_PERIOD_NS = 50_000_000
 
 
 class Roles:
-    """What each step of a calibration is for: ``trials`` of them are, one a hook."""
+    """What each step of a calibration is for: a hook's trials begin in one, and end in the next."""
 
     def __init__(self, trials: int) -> None:
         half = -(-trials // 2)
         between = ["watch", *["compute"] * _COMPUTE_STEPS]
-        self._roles = [*between, *range(half), *between, *range(half, trials), *between, "watch"]
+        tried = ([*some, "last"] if some else [] for some in (range(half), range(half, trials)))
+        self._roles = [*between, *next(tried), *between, *next(tried), *between, "watch"]
 
     def __len__(self) -> int:
         return len(self._roles)
@@ -57,7 +59,7 @@ class Roles:
         return 0 <= position < len(self) and self._roles[position] == "compute"
 
     def trial(self, position: int) -> int | None:
-        """Return which hook is tried in a step."""
+        """Return the trials of which hook begin in a step."""
         role = self._roles[position]
         return role if isinstance(role, int) else None
 
@@ -81,6 +83,8 @@ class Calibration(Part):
         self._periods: list[int] = []
         self._pending: tuple[ComputeRecord, ProcessorTimes | None] | None = None
         self._trials: StepOfTrials | None = None
+        self._before: StepOfTrials | None = None
+        """Trials that have begun in the step before."""
         self._refused: set[str] = set()
         self._left_ns = 0
         self._made = 0
@@ -133,8 +137,10 @@ class Calibration(Part):
             )  # fmt: skip
             return
         self._watch(start, sink)
+        if self._before is not None:
+            self._made += self._before.finish(start, sink)
         if self._trials is not None:
-            self._made += self._trials.bucket(start, sink)
+            self._trials.begin(start, sink)
         if slot.is_last:
             self._left_ns -= 0 if self._trials is None else self._trials.spent_ns
             self._end_step(slot, step)
@@ -148,6 +154,7 @@ class Calibration(Part):
         was_compute = self._roles.computes(self._step - self._first)
         if was_compute and step == self._step + 1:
             self._periods.append(start.ready - self._began)
+        self._before = self._trials if step == self._step + 1 else None
         self._step, self._began, self._trials = step, start.ready, None
         position = step - self._first
         tried = self._roles.trial(position) if position < len(self._roles) else None
@@ -230,7 +237,7 @@ class Calibration(Part):
         self.next_step = OFF
         times, self._times = self._times, None
         self._watched.clear()
-        self._trials = None
+        self._trials = self._before = None
         if times is not None:
             times.remove()
 

@@ -1,12 +1,14 @@
-"""One hook's trials in one step of a calibration: on which parts of which buckets, within its time.
+"""One hook's trials in a calibration: on which parts of which buckets, within its time.
 
-bucket --parts_of--> is there time? --PartOfBucket--> trial.py --Trial--> TrialRecord --> ring
+a step      bucket --parts_of--> is there time? --PartOfBucket--> trial.py: the first call
+the next    bucket --the same parts--> trial.py: the call that counts --> TrialRecord --> ring
 """
 
 from __future__ import annotations
 
 import logging
-from typing import Any
+from collections import defaultdict
+from typing import Any, NamedTuple
 
 import torch
 
@@ -21,12 +23,23 @@ logger = logging.getLogger("hooktrace")
 
 _WHOLE_SHARE = 0.7
 """Of a hook's time, for whole buckets; the rest is for parts of those that come later."""
-_TRIAL_OVER_WORK = 2.5
-"""A trial is made twice, its result is compared, and other threads want the same cores."""
+_TRIAL_OVER_WORK = 2.0
+"""Of the first call, which is the slower one: a trial is two calls, and its result is compared."""
+
+
+class _Begun(NamedTuple):
+    """A part of a bucket on which a hook has been called once."""
+
+    first: int
+    parameters: int
+    state: Any
 
 
 class StepOfTrials:
-    """One hook's trials in one step, on what is ready of it, within ``budget_ns`` of host time."""
+    """One hook's trials, on what is ready in one step of it, within ``budget_ns`` of host time.
+
+    ``begin`` is called with the buckets of one step, ``finish`` with those of the next.
+    """
 
     def __init__(self, candidate: Candidate, group: Any, budget_ns: int, refused: set[str]) -> None:
         self._candidate = candidate
@@ -34,33 +47,43 @@ class StepOfTrials:
         self._budget_ns = budget_ns
         self._refused = refused
         self.spent_ns = 0
+        """Of the budget: what calls took, and those that are still to come are expected to."""
         self._sizes: set[int] = set()
         self._ns_per_byte = 0.0
         """Of the last trial: what the next one may take."""
+        self._begun: defaultdict[BucketSlot, list[_Begun]] = defaultdict(list)
 
-    def bucket(self, start: CallStart, sink: Sink) -> int:
-        """Try the hook on a bucket and on parts of it; returns how many trials were made."""
-        slot, made = start.slot, 0
+    def begin(self, start: CallStart, sink: Sink) -> None:
+        """Call the hook on a bucket and on parts of it."""
+        slot = start.slot
         lengths = lengths_of(slot.parameters)
         if sum(lengths) != slot.numel:  # complex gradients, which are two real ones each
-            return 0
-        flat = start.bucket.buffer().detach()
-        with random_state_kept(slot.device), torch.no_grad():
-            for first, count in parts_of(lengths):
-                offset, numel = sum(lengths[:first]), sum(lengths[first : first + count])
-                own = flat[offset : offset + numel]
-                if not self._has_time(own.nbytes, is_whole=count == len(lengths)):
-                    break
-                parameters = start.bucket.parameters()[first : first + count]
-                began = sink.clock()
-                trial = self._trial(PartOfBucket(own, parameters), slot)
-                if trial is None:
-                    break
-                self.spent_ns += sink.clock() - began
-                self._sizes.add(own.nbytes)
-                self._ns_per_byte = _TRIAL_OVER_WORK * trial.work_ns / own.nbytes
-                sink.push(self._record(start, first, count, own, trial))
-                made += 1
+            return
+        for first, count in parts_of(lengths):
+            part = _part(start, first, count)
+            nbytes = part.nbytes
+            if not self._has_time(nbytes, is_whole=count == len(lengths)):
+                break
+            state = self._candidate.working_state(self._group)
+            began = sink.clock()
+            trial = self._call(part, state, slot, counts=False)
+            if trial is None:
+                break
+            self.spent_ns += 2 * (sink.clock() - began)
+            self._sizes.add(nbytes)
+            self._ns_per_byte = _TRIAL_OVER_WORK * trial.work_ns / nbytes
+            self._begun[slot].append(_Begun(first, count, state))
+
+    def finish(self, start: CallStart, sink: Sink) -> int:
+        """Call it again, on the next step's gradients; returns how many trials were recorded."""
+        made = 0
+        for first, count, state in self._begun.pop(start.slot, ()):
+            part = _part(start, first, count)
+            trial = self._call(part, state, start.slot, counts=True)
+            if trial is None:
+                break
+            sink.push(self._record(start, first, count, part, trial))
+            made += 1
         return made
 
     def _has_time(self, nbytes: int, *, is_whole: bool) -> bool:
@@ -74,11 +97,14 @@ class StepOfTrials:
         expected_ns = self._ns_per_byte * nbytes
         return self.spent_ns + expected_ns <= share * self._budget_ns
 
-    def _trial(self, part: PartOfBucket, slot: BucketSlot) -> Trial | None:
+    def _call(
+        self, part: PartOfBucket, state: Any, slot: BucketSlot, *, counts: bool
+    ) -> Trial | None:
         if self._candidate.label in self._refused:
             return None
         try:
-            return run_trial(self._candidate, self._group, part)
+            with random_state_kept(slot.device), torch.no_grad():
+                return run_trial(self._candidate, state, part, counts=counts)
         except TooLargeError:
             return None
         except Exception as error:
@@ -90,7 +116,7 @@ class StepOfTrials:
             return None
 
     def _record(
-        self, start: CallStart, first: int, count: int, own: torch.Tensor, trial: Trial
+        self, start: CallStart, first: int, count: int, part: PartOfBucket, trial: Trial
     ) -> TrialRecord:
         slot = start.slot
         return TrialRecord(
@@ -102,7 +128,15 @@ class StepOfTrials:
             count=count,
             hook=self._candidate.label,
             options=self._candidate.options,
-            numel=own.numel(),
-            gradient_bytes=own.nbytes,
+            numel=part.numel,
+            gradient_bytes=part.nbytes,
             **trial._asdict(),
         )
+
+
+def _part(start: CallStart, first: int, count: int) -> PartOfBucket:
+    """Return so many of a bucket's parameters, from ``first`` on, as a bucket."""
+    lengths = lengths_of(start.slot.parameters)
+    offset, numel = sum(lengths[:first]), sum(lengths[first : first + count])
+    gradients = start.bucket.buffer().detach()[offset : offset + numel]
+    return PartOfBucket(gradients, start.bucket.parameters()[first : first + count])

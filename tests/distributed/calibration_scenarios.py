@@ -19,7 +19,7 @@ from hooktrace.records import ComputeRecord, TrialRecord
 from tests.capture.test_step_times import left_behind
 from tests.distributed.models import make_model
 
-STEPS = 50
+STEPS = 53
 CAP_MB = 0.06
 WIDTH = 64
 HOOKS: dict[str, dict[str, Any]] = {

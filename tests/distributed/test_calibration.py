@@ -14,7 +14,7 @@ from tests.distributed.harness import Ranks
 
 pytestmark = pytest.mark.slow
 
-COMPUTED = [*range(21, 25), *range(32, 36), *range(43, 47)]
+COMPUTED = [*range(21, 25), *range(33, 37), *range(45, 49)]
 LABELS = [one.label for one in candidates()]
 
 
@@ -53,8 +53,8 @@ def test_a_gradient_s_time_is_before_ddp_knows_of_it(two: Ranks, scenario: objec
 def test_all_of_it_is_a_probe_and_nothing_after_it_is(two: Ranks) -> None:
     """No statistic counts its steps; after it the sampler is asked nothing."""
     for facts in two.run(scenarios.recorded):
-        assert [s.step for s in facts["steps"] if s.probed] == [0, *range(20, 49)]
-        assert [b.step for b in facts["buckets"] if b.probed and b.step == 48] == [48]
+        assert [s.step for s in facts["steps"] if s.probed] == [0, *range(20, 51)]
+        assert [b.step for b in facts["buckets"] if b.probed and b.step == 50] == [50]
 
 
 def test_trials_are_of_what_the_hooks_send(two: Ranks) -> None:
@@ -64,7 +64,7 @@ def test_trials_are_of_what_the_hooks_send(two: Ranks) -> None:
     ):
         trials, layout = facts["trials"], facts["layout"].buckets
         steps = {t.step: t.hook for t in trials}
-        assert list(steps) == [*range(25, 31), *range(36, 42)]
+        assert list(steps) == [*range(26, 32), *range(38, 44)]
         assert list(steps.values()) == LABELS
         assert all(t.hook == steps[t.step] for t in trials)
         assert all(a.numel <= b.numel for a, b in pairwise(trials) if _beside(a, b))

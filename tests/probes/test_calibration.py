@@ -45,10 +45,10 @@ def test_computing_is_timed_before_between_and_after_the_trials() -> None:
     """With a step to watch from before each time, and one after, which tells the end."""
     roles = Roles(3)
     assert [roles.trial(i) for i in range(len(roles))] == (
-        [None] * 5 + [0, 1] + [None] * 5 + [2] + [None] * 6
+        [None] * 5 + [0, 1, None] + [None] * 5 + [2, None] + [None] * 6
     )
     computes = [i for i in range(len(roles)) if roles.computes(i)]
-    assert computes == [1, 2, 3, 4, 8, 9, 10, 11, 14, 15, 16, 17]
+    assert computes == [1, 2, 3, 4, 9, 10, 11, 12, 16, 17, 18, 19]
     assert not roles.computes(-1)
 
 

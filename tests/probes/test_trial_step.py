@@ -22,6 +22,9 @@ class Named:
     def __init__(self, label: str) -> None:
         self.label = label
 
+    def working_state(self, group: Any) -> list[int]:
+        return []
+
     def fits(self, dtype: torch.dtype) -> bool:
         return True
 
@@ -29,24 +32,52 @@ class Named:
 def trials_within(monkeypatch: pytest.MonkeyPatch, budget_ms: float) -> list[tuple[int, int]]:
     """Return (bucket, parameters) of each trial in two buckets of 16, each of 1 ms of work."""
 
-    def tried(candidate: Any, group: Any, part: Any) -> Trial:
+    def tried(candidate: Any, state: Any, part: Any, *, counts: bool) -> Trial:
         work_ns = 62_500 * len(part.parameters())
         return Trial((), work_ns, 0, 0.0, 1.0, 1.0)
 
     monkeypatch.setattr(trial_step, "run_trial", tried)
     sink: Any = FakeSink()
     step = StepOfTrials(Named("x"), None, int(budget_ms * 1e6), set())  # type: ignore[arg-type]
-    for call in calls_of(16, 16):
-        step.bucket(call, sink)
+    calls = calls_of(16, 16)
+    for call in calls:
+        step.begin(call, sink)
+    assert not sink.pushed
+    made = [step.finish(call._replace(step=1), sink) for call in calls]
+    assert {r.step for r in sink.pushed} == {1}
+    assert sum(made) == len(sink.pushed)
     return [(r.bucket, r.count) for r in sink.pushed]
 
 
 def test_a_hook_has_its_time_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each trial takes 1 ms here, and is expected to take 2.5 of its work; one is always made."""
+    """Each call takes 1 ms here, a trial is expected to take two; one is always made."""
     assert trials_within(monkeypatch, 100) == [(0, 1), (0, 4), (0, 16), (1, 1), (1, 4), (1, 16)]
-    assert trials_within(monkeypatch, 4) == [(0, 1), (0, 4), (1, 1), (1, 4)]
-    assert trials_within(monkeypatch, 1) == [(0, 1), (0, 4)]  # two sizes, which take longer
+    assert trials_within(monkeypatch, 8) == [(0, 1), (0, 4), (1, 1), (1, 4)]
+    assert trials_within(monkeypatch, 2) == [(0, 1), (0, 4)]  # two sizes, which take longer
     assert trials_within(monkeypatch, 0.1) == [(0, 1)]
+
+
+def test_the_call_that_counts_is_of_the_next_step_with_the_state_of_the_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On gradients that are new, for which the state has something to remember."""
+    seen: list[tuple[list[int], bool, float]] = []
+
+    def tried(candidate: Any, state: list[int], part: Any, *, counts: bool) -> Trial:
+        part.fill()
+        state.append(1)
+        seen.append((list(state), counts, float(part.buffer()[0])))
+        return Trial((), 1, 0, 0.0, 1.0, 1.0)
+
+    monkeypatch.setattr(trial_step, "run_trial", tried)
+    sink: Any = FakeSink()
+    step = StepOfTrials(Named("x"), None, int(1e9), set())  # type: ignore[arg-type]
+    (call,) = calls_of(1)
+    call.bucket.buffer().fill_(3.0)
+    step.begin(call, sink)
+    call.bucket.buffer().fill_(5.0)
+    assert (step.finish(call, sink), step.finish(call, sink)) == (1, 0)
+    assert seen == [([1], False, 3.0), ([1, 1], True, 5.0)]
 
 
 def test_a_hook_that_fails_is_named_once(
@@ -54,7 +85,7 @@ def test_a_hook_that_fails_is_named_once(
 ) -> None:
     """And not tried again."""
 
-    def broken(*_: object) -> Trial:
+    def broken(*_: object, **__: object) -> Trial:
         raise ValueError("no such gradient")
 
     monkeypatch.setattr(trial_step, "run_trial", broken)
@@ -62,6 +93,8 @@ def test_a_hook_that_fails_is_named_once(
     sink: Any = FakeSink()
     with caplog.at_level(logging.WARNING, "hooktrace"):
         for call in calls_of(16, 16):
-            assert StepOfTrials(Named("x"), None, 1, refused).bucket(call, sink) == 0  # type: ignore[arg-type]
+            step = StepOfTrials(Named("x"), None, 1, refused)  # type: ignore[arg-type]
+            step.begin(call, sink)
+            assert step.finish(call, sink) == 0
     assert caplog.messages == ["hook x is not tried on net: ValueError: no such gradient"]
     assert refused == {"x"}

@@ -38,17 +38,17 @@ def test_a_command_calibrates_from_a_step_that_all_ranks_know(tmp_path: Path) ->
         for step in range(45):
             if step == 3:
                 done = control.do(Command(verb="calibrate", first={"model0": 10}))
-                assert done.text == "model0: steps 10 to 37"
+                assert done.text == "model0: steps 10 to 39"
             for (parameter,) in job.parameters:
                 parameter.sum().backward()
             job.step()
     found = read_parts([tmp_path / "plugins/hooktrace/rank00000.jsonl"])
     assert [r.step for r in found.computes] == [
-        *range(11, 15), *range(22, 26), *range(33, 37),
+        *range(11, 15), *range(23, 27), *range(35, 39),
     ]  # fmt: skip
-    assert {b.step for b in found.buckets} >= set(range(10, 38))
-    # In step 38 it ends.
-    assert {s.step for s in found.steps if s.probed} == {0, *range(10, 39)}
+    assert {b.step for b in found.buckets} >= set(range(10, 40))
+    # In step 40 it ends.
+    assert {s.step for s in found.steps if s.probed} == {0, *range(10, 41)}
     calibrated = calibration_of(tracer, "model0", 0)
-    assert calibrated.steps == 28
+    assert calibrated.steps == 30
     assert torch.equal(job.parameters[0][0].detach(), torch.zeros(4))

@@ -145,13 +145,15 @@ def fit_piece(features: Floats, times: Floats) -> Piece:
 
     All 2^k sets of features are tried: of those whose least squares have no negative coefficient
     the best is taken, which is the solution of the problem with that condition.  Of as good ones,
-    that with fewer features.
+    that with fewer features, and without the first one, which is 1 for any bucket: where one size
+    was tried, what it took is taken to grow with the size.
     """
     weights = 1 / np.maximum(times, _LEAST_NS)
     scaled, target = features * weights[:, None], times * weights
     best, least = np.zeros(features.shape[1]), float(target @ target)
+    by_preference = (*range(1, features.shape[1]), 0)
     for size in range(1, features.shape[1] + 1):
-        for chosen in itertools.combinations(range(features.shape[1]), size):
+        for chosen in itertools.combinations(by_preference, size):
             found = np.linalg.lstsq(scaled[:, chosen], target, rcond=None)[0]
             off = float(np.sum((scaled[:, chosen] @ found - target) ** 2))
             if (found >= 0).all() and off < least * (1 - 1e-6) - 1e-15:

@@ -32,7 +32,7 @@ from .table import Row
 _WIDTH = 1024
 _BATCH = 64
 _JOB_STEPS = 200
-_STEPS = 30
+_STEPS = 32
 """In which one is made, and ends."""
 
 _WARMUP_STEPS = 8

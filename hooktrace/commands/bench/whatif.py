@@ -34,7 +34,8 @@ TODAY = ("allreduce", 25.0)
 class Sweep:
     """What is run: all of ``hooks`` by ``caps_mb`` by ``models``, on each of ``networks``.
 
-    ``networks``: Mbit/s of each link, ``None`` for loopback.  ``seconds``: for a setting's steps.
+    ``networks``: Mbit/s of each link, ``None`` for loopback.  ``seconds``: for a setting's steps;
+    ``calibrated_s``: for those of a calibrated run, which is one, and what all else is held to.
     """
 
     networks: tuple[float | None, ...] = (50.0, 200.0, 1000.0, None)
@@ -44,13 +45,18 @@ class Sweep:
     _: KW_ONLY
     ranks: int = 2
     seconds: float = 6.0
+    calibrated_s: float = 20.0
+
+    def calibrated(self, model: Stack) -> Setting:
+        """Return the run of a model that is predicted from."""
+        return Setting(model, *TODAY, self.calibrated_s, calibrate=True)
 
     @property
     def settings(self) -> list[Setting]:
         """What is run on each network: each model's calibrated run, and all of its settings."""
         found = []
         for model in self.models:
-            found.append(Setting(model, *TODAY, self.seconds, calibrate=True))
+            found.append(self.calibrated(model))
             found += [
                 Setting(model, hook, cap, self.seconds)
                 for hook in self.hooks
@@ -94,8 +100,8 @@ def places_of(sweep: Sweep, mbit_s: float | None, root: str) -> list[Place]:
 def _place(
     sweep: Sweep, model: Stack, network: str, step_ms: dict[Setting, list[float]], root: str
 ) -> Place:
-    calibrated = Setting(model, *TODAY, sweep.seconds, calibrate=True)
-    source = read_source(load(find_records(calibrated.directory(root))), None)
+    calibrated = sweep.calibrated(model).directory(root)
+    source = read_source(load(find_records(calibrated)), None)
     answer = ask(source, grid(source, sweep.hooks, sweep.caps_mb))
     found = {_setting(one): one for one in (answer.baseline, *answer.predictions)}
     cases = [

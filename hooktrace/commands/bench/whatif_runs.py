@@ -3,7 +3,9 @@
     Setting --run, on each rank--> seconds of each settled step; record files in a directory
 
 All settings of a network run one after another in the same processes, each with a DDP model and a
-tracer of its own.  The calibrated run of a model is one of them.
+tracer of its own, and those that are short once more, in turns, until each has had its seconds: a
+virtual machine is slower by a tenth for some seconds and then is not, which is nobody's hook.  The
+calibrated run of a model is one of them, and goes on until it has its own.
 """
 
 from __future__ import annotations
@@ -25,8 +27,9 @@ from ...tracing.tracer import Tracer
 
 _BATCH = 256
 _WARMUP_STEPS = 5
-_LEAST_STEPS, _MOST_STEPS = 10, 30
-_CALIBRATED_STEPS = 45
+_LEAST_STEPS, _MOST_STEPS, _MOST_CALIBRATED = 10, 30, 250
+"""Settled steps at a time."""
+_CALIBRATED_STEPS = 47
 """Until it begins, and while it goes on."""
 
 
@@ -76,8 +79,8 @@ HOOKS: dict[str, tuple[Any, dict[str, Any] | None]] = {
 class Setting:
     """What is run; ``cap_mb``: DDP's limit of a bucket.
 
-    ``seconds``: for its settled steps, but ``_LEAST_STEPS`` of them.  ``calibrate``: as many steps
-    more as the tracer's calibration takes.
+    ``seconds``: of settled steps, but ``_LEAST_STEPS`` of them.  ``calibrate``: as many steps
+    more as the tracer's calibration takes, and all of them at once.
     """
 
     model: Stack
@@ -86,15 +89,33 @@ class Setting:
     seconds: float
     calibrate: bool = False
 
-    def directory(self, root: str) -> str:
-        """Return where its record files are."""
+    def directory(self, root: str, turn: int = 0) -> str:
+        """Return where its record files are, of each time that it runs."""
         name = f"{self.model.name}-{self.hook}-{self.cap_mb:g}{'-calibrated' * self.calibrate}"
-        return str(Path(root, name.replace(" ", "-")))
+        return str(Path(root, str(turn), name.replace(" ", "-")))
 
 
 def run_all(settings: Sequence[Setting], root: str) -> list[list[float]]:
     """Run all settings on this rank; return the seconds of each one's settled steps."""
-    return [run(one, one.directory(root)) for one in settings]
+    step_s: dict[Setting, list[float]] = {one: [] for one in settings}
+    left, turn = list(settings), 0
+    while left:
+        for one in left:
+            step_s[one] += run(one, one.directory(root, turn))
+        left, turn = [one for one in left if _goes_on(one, step_s[one])], turn + 1
+    return list(step_s.values())
+
+
+def _goes_on(setting: Setting, step_s: Sequence[float]) -> bool:
+    """Return whether a setting runs once more, which is the same on all ranks."""
+    return not setting.calibrate and _agreed(sum(step_s)) < setting.seconds
+
+
+def _agreed(value: float) -> float:
+    """Return rank 0's value."""
+    shared = torch.tensor(value, dtype=torch.float64)
+    dist.broadcast(shared, 0)
+    return float(shared)
 
 
 def run(setting: Setting, directory: str) -> list[float]:
@@ -117,9 +138,9 @@ def _train(model: DistributedDataParallel, setting: Setting) -> list[float]:
     data = torch.randn(_BATCH, setting.model.width)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     warmup = [_step_s(model, optimizer, data) for _ in range(_WARMUP_STEPS)]
-    count = torch.tensor(float(min(max(setting.seconds / warmup[-1], _LEAST_STEPS), _MOST_STEPS)))
-    dist.broadcast(count, 0)
-    steps = int(count.item()) + _CALIBRATED_STEPS * setting.calibrate
+    most = _MOST_CALIBRATED if setting.calibrate else _MOST_STEPS
+    steps = int(_agreed(min(max(setting.seconds / warmup[-1], _LEAST_STEPS), most)))
+    steps += _CALIBRATED_STEPS * setting.calibrate
     return [_step_s(model, optimizer, data) for _ in range(steps)]
 
 

@@ -25,6 +25,12 @@ def test_the_best_without_negative_coefficients() -> None:
     assert falling.coefficients[0] == pytest.approx(8e5, rel=0.03)
 
 
+def test_what_was_tried_at_one_size_grows_with_it() -> None:
+    """A whole bucket may take too long to be tried, and is no quicker than its quarter."""
+    found = fit_piece(np.array([[1.0, 4e6], [1.0, 4e6]]), np.array([1e6, 1e6]))
+    np.testing.assert_allclose(found.coefficients, [0, 0.25])
+
+
 def test_other_buckets_cost_what_they_would(truth: Truth, calibrated: Timeline) -> None:
     """Of each hook, of a bucket larger than any that was tried."""
     found = read_calibration(calibrated, MODEL).costs
