@@ -17,11 +17,13 @@ a gradient's part is the sum of what all ranks have sent.
 
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from ..hooks.quantization import decode_sum, encode, encoded_bytes
 from ..staging.collectives import AllGather, AllToAll, ReduceScatter
@@ -73,6 +75,8 @@ class ScatterHook:
     """
 
     name = ""
+    _lost: _Lost | None = None
+    """With error feedback: what each unit's last step has lost."""
 
     def steps(self, reduction: Reduction) -> Steps:
         """Yield collectives and return this rank's part."""
@@ -80,7 +84,15 @@ class ScatterHook:
 
     def residual(self, unit: str) -> torch.Tensor | None:
         """Return what error feedback keeps of a unit's gradients on this rank, flat, if it does."""
-        return None
+        return None if self._lost is None else self._lost.of(unit)
+
+    def claim(self, model: nn.Module) -> None:
+        """Take note of the model that the hook serves from now on.
+
+        Raises ``ValueError`` where error feedback keeps what another one's gradients have lost.
+        """
+        if self._lost is not None:
+            self._lost.claim(model, self.name)
 
 
 class GatherHook:
@@ -131,10 +143,6 @@ class CastReduceScatter(ScatterHook):
             self._lost.keep(gradients, sent.to(gradients.dtype) * reduction.divisor, reduction.unit)
         return (yield ReduceScatter(sent, reduction.group))
 
-    def residual(self, unit: str) -> torch.Tensor | None:
-        """Return what the last cast of a unit's gradients lost, with error feedback."""
-        return None if self._lost is None else self._lost.of(unit)
-
 
 class EightBitReduceScatter(ScatterHook):
     """Sends gradients as bytes, with a scale for each ``channel`` elements, and adds in float32.
@@ -173,10 +181,6 @@ class EightBitReduceScatter(ScatterHook):
         result = torch.empty_like(reduction.part)
         decode_sum(received.view(len(parts), -1), channel, result, reduction.divisor)
         return result
-
-    def residual(self, unit: str) -> torch.Tensor | None:
-        """Return what the last bytes of a unit's gradients lost, with error feedback."""
-        return None if self._lost is None else self._lost.of(unit)
 
 
 class EightBitAllGather(GatherHook):
@@ -231,10 +235,26 @@ class Fp8AllGather(GatherHook):
 
 
 class _Lost:
-    """What each unit's last step has lost, for its next one."""
+    """What each unit's last step has lost, for its next one; units go by their names in a model."""
 
     def __init__(self) -> None:
         self._of: dict[str, torch.Tensor] = {}
+        self._model: weakref.ref[nn.Module] | None = None
+
+    def claim(self, model: nn.Module, name: str) -> None:
+        """Begin with nothing for a model, once the one before is gone.
+
+        Raises ``ValueError`` while it is there: units of both may have one name.
+        """
+        served = None if self._model is None else self._model()
+        if served is None:
+            self._of.clear()
+            self._model = weakref.ref(model)
+        elif served is not model:
+            raise ValueError(
+                f"{name} serves another model already, and its error feedback would add what one "
+                "has lost to the other's gradients; make one hook for each model"
+            )
 
     def of(self, unit: str) -> torch.Tensor | None:
         """Return what was lost of a unit, ``None`` before its first step."""

@@ -51,7 +51,8 @@ def trace(
     those that were set before.  A model that is traced already is traced anew, not twice.
 
     Returns what takes the tracing away again.  Raises ``TypeError`` for a model that is not
-    sharded by ``fully_shard``, ``RuntimeError`` for a version of torch without its hook points.
+    sharded by ``fully_shard``, ``RuntimeError`` for a version of torch without its hook points,
+    ``ValueError`` for a hook with error feedback that serves another model.
     """
     _refuse_others(model)
     groups = list(groups_of(model))
@@ -60,6 +61,8 @@ def trace(
             "the model has no module that fully_shard was called for; call "
             "torch.distributed.fsdp.fully_shard on it first, or for DDP use hooktrace.instrument"
         )
+    if reduce_scatter is not None:
+        reduce_scatter.claim(model)
     tracer = default_tracer() if tracer is None else tracer
     return TracedModel(model, groups, tracer, name=name, hooks=Hooks(reduce_scatter, all_gather))
 

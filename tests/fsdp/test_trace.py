@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Iterator
 
@@ -13,6 +14,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from hooktrace import Tracer, fsdp
+from hooktrace.fsdp import hooks
+from hooktrace.fsdp.trace import is_traced
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -49,3 +52,49 @@ def test_what_is_no_sharded_model_is_refused() -> None:
             fsdp.trace(nn.Linear(2, 2), tracer=tracer)
         with pytest.raises(TypeError, match=r"cannot trace a list; pass the module"):
             fsdp.trace([], tracer=tracer)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [
+        hooks.fp16_reduce_scatter(error_feedback=True),
+        hooks.bf16_reduce_scatter(error_feedback=True),
+        hooks.EightBitReduceScatter(error_feedback=True),
+    ],
+    ids=lambda hook: hook.name,
+)
+def test_error_feedback_is_of_one_model(hook: hooks.ScatterHook) -> None:
+    """A second one is refused, and stays as it was; the first may be traced anew."""
+    first, second = sharded(), sharded()
+    with Tracer(channel=False) as tracer:
+        fsdp.trace(first, tracer=tracer, reduce_scatter=hook).remove()
+        handle = fsdp.trace(first, tracer=tracer, reduce_scatter=hook)
+        with pytest.raises(
+            ValueError, match=r"serves another model already.*make one hook for eac"
+        ):
+            fsdp.trace(second, tracer=tracer, reduce_scatter=hook)
+        assert not is_traced(second)
+        handle.remove()
+
+
+def test_what_is_kept_of_a_model_goes_with_it() -> None:
+    """One that is made after it begins with nothing."""
+    hook = hooks.bf16_reduce_scatter(error_feedback=True)
+    first, second = sharded(), sharded()
+    assert hook._lost is not None
+    hook.claim(first)
+    hook._lost.keep(torch.ones(4), torch.zeros(4), "<root>")
+    assert hook.residual("<root>") is not None
+    del first
+    gc.collect()
+    hook.claim(second)
+    assert hook.residual("<root>") is None
+
+
+def test_a_hook_that_keeps_nothing_serves_any_number_of_models() -> None:
+    """Without error feedback there is nothing to mix."""
+    hook = hooks.EightBitReduceScatter()
+    with Tracer(channel=False) as tracer:
+        handles = [fsdp.trace(sharded(), tracer=tracer, reduce_scatter=hook) for _ in range(2)]
+        for handle in handles:
+            handle.remove()
