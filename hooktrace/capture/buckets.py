@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from ..records import BucketLayout, BucketRecord, Unit
+from ..records import BucketLayout, BucketRecord, Members, Unit
 from .backward import graph_task_id
 from .device_events import has_events
 from .passed import PassedCalls
@@ -100,6 +100,8 @@ class BucketSlot:
         index: int,
         ids: tuple[int, ...],
         unit: Unit | None = None,
+        *,
+        members: Members | None = None,
     ) -> None:
         buffer = bucket.buffer()
         self.buffer = weakref.ref(buffer)
@@ -140,6 +142,7 @@ class BucketSlot:
             done_ns=0,
             stages=(),
             unit=unit,
+            members=members,
         )
 
     def layout(self) -> BucketLayout:
@@ -152,6 +155,7 @@ class BucketSlot:
             gradient_bytes=self.gradient_bytes,
             parameters=self.parameters,
             unit=self.unit,
+            members=self.blank.members,
         )
 
 

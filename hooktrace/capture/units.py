@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import torch
 
@@ -29,6 +29,7 @@ from .calls import BucketCall, Collective, Recorder
 from .clocks import Clock
 from .device_call import DeviceCall
 from .device_events import EventPool
+from .members import members_of
 from .unit_step import SurplusCall, UnitStep
 
 MOST_CALLS = 1 << 14
@@ -194,9 +195,12 @@ class ShardedModel:
         """Take note that a call of the step under way is not recorded."""
         self._lacks = True
 
-    def begin(self, unit: UnitInfo, payload: torch.Tensor, ready: int) -> BucketCall | None:
+    def begin(
+        self, unit: UnitInfo, payload: torch.Tensor, ready: int, group: Any = None
+    ) -> BucketCall | None:
         """Return the call that ``takes`` has counted last, which begins; ``None``: one too many.
 
+        ``group``: the process group that it is in, ``None`` where nobody knows which one.
         Raises what a device raises.
         """
         if len(self._calls) >= MOST_CALLS:
@@ -205,11 +209,11 @@ class ShardedModel:
             return None
         _, collective, phase = place = self._place
         turn = self._turns[place]
-        key = (*place, turn, payload.numel(), payload.dtype)
+        key = (*place, turn, payload.numel(), payload.dtype, id(group))
         slot = self._slots.get(key)
         if slot is None:
             kind = Unit(name=unit.name, collective=collective, phase=phase, turn=turn)
-            slot = self._slots[key] = self._new_slot(unit, kind, payload)
+            slot = self._slots[key] = self._new_slot(unit, kind, payload, group)
         new_call = DeviceCall if slot.has_events else BucketCall
         call = new_call(slot, self.state.step, ready, self._recorder)
         call.order = self.state.last_index
@@ -236,7 +240,9 @@ class ShardedModel:
         self.state.beside = call
         return call
 
-    def _new_slot(self, info: UnitInfo, unit: Unit, payload: torch.Tensor) -> BucketSlot:
+    def _new_slot(
+        self, info: UnitInfo, unit: Unit, payload: torch.Tensor, group: Any
+    ) -> BucketSlot:
         state = self.state
         if not self._grows:
             self._grows = True
@@ -245,7 +251,8 @@ class ShardedModel:
         shapes = [_Shape(shape) for _, shape in info.parameters]
         state.names = dict(zip(shapes, (name for name, _ in info.parameters), strict=True))
         flat = _Payload(payload, shapes)
-        slot = state.slots[index] = BucketSlot(state, flat, index, (), unit)
+        members = None if group is None else members_of(group)
+        slot = state.slots[index] = BucketSlot(state, flat, index, (), unit, members=members)
         return slot
 
     def leave(self) -> None:

@@ -61,9 +61,15 @@ class Stamps:
         return self._tracer.state is RECORDING
 
     def begin(
-        self, collective: UnitCollective, payload: torch.Tensor, ready: int | None = None
+        self,
+        collective: UnitCollective,
+        payload: torch.Tensor,
+        group: dist.ProcessGroup | None,
+        ready: int | None = None,
     ) -> BucketCall | None:
         """Return a call that begins now, or began at ``ready``; ``None`` where none is recorded.
+
+        ``group``: ``None`` where nobody knows which one it is in.
 
         Raises ``AnomalyError`` where one was seen and is to end training.
         """
@@ -79,7 +85,7 @@ class Stamps:
             if tracer.state is not RECORDING:
                 self._model.miss()
                 return None
-            return self._model.begin(self.unit, payload, ready)
+            return self._model.begin(self.unit, payload, ready, group)
         except Exception as error:  # of a clock, a device: this collective goes on untraced
             self._model.miss()
             tracer.push(StampFailure.of(error))
@@ -197,7 +203,7 @@ class TracedAllGather:
         async_op: bool = False,
     ) -> Any:
         """Gather the parameters, as FSDP asks for it."""
-        call = self._stamps.begin("all_gather", input_tensor)
+        call = self._stamps.begin("all_gather", input_tensor, group)
         if self._hook is not None and input_tensor.is_floating_point():
             asked = Gathering(input_tensor, output_tensor, group, self._stamps.unit.name)
             probe = self._stamps.probe
@@ -269,7 +275,7 @@ class TracedReduceScatter:
         async_op: bool = False,
     ) -> Any:
         """Reduce and scatter the gradients, as FSDP asks for it."""
-        call = self._stamps.begin("reduce_scatter", input_tensor)
+        call = self._stamps.begin("reduce_scatter", input_tensor, group)
         if self._hook is not None:
             divisor = divisor_of(op, group.size())
             asked = Reduction(input_tensor, output_tensor, group, divisor, self._stamps.unit.name)
@@ -362,7 +368,7 @@ class ReplicaReduction:
         if began is None:
             self._stamps.pass_over("all_reduce")
             return
-        call = self._stamps.begin("all_reduce", reduced, began)
+        call = self._stamps.begin("all_reduce", reduced, self._group, began)
         if call is not None:
             if event is not None and call.events:
                 # This stream has the all-reduce before it: it was not ready just now, but then.
@@ -373,7 +379,7 @@ class ReplicaReduction:
             self._slot = call.slot
 
     def _call_theirs(self, theirs: AllReduceHook, reduced: torch.Tensor) -> None:
-        call = self._stamps.begin("all_reduce", reduced)
+        call = self._stamps.begin("all_reduce", reduced, None)
         if call is not None:
             call.staged = False
         try:

@@ -31,6 +31,7 @@ from .bucket import BucketRecord as BucketRecord
 from .bucket import Clock as Clock
 from .bucket import DeviceSpan as DeviceSpan
 from .bucket import LayoutRecord as LayoutRecord
+from .bucket import Members as Members
 from .bucket import Options as Options
 from .bucket import Stage as Stage
 from .bucket import StageName as StageName

@@ -7,9 +7,10 @@ step was ready on that device, measured with device events.
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args
 
 import msgspec
+from msgspec import Meta
 
 from .base import Count, Ns, Record
 from .compression_error import ErrorRecord
@@ -51,6 +52,11 @@ class Stage(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False
 UnitCollective = Literal["all_gather", "reduce_scatter", "all_reduce"]
 """What FSDP does with a unit: it gathers its parameters, reduces its gradients and scatters them,
 and, of hybrid sharding, reduces what is left over the replicas."""
+
+
+_Rank = Annotated[int, Meta(ge=0, le=1 << 32)]
+Members = tuple[_Rank, _Rank, Annotated[int, Meta(ge=1, le=1 << 32)]]
+"""The ranks of a process group, as ``range`` takes them: those of a device mesh always are one."""
 
 
 class Unit(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -137,7 +143,8 @@ class BucketRecord(
     the generation's ``LayoutRecord``.  ``is_last``: the bucket whose gradients come last.
     ``numel``: elements; ``parameter_count``: parameters that share the bucket.  ``unit``: there, of
     a sharded model; then ``numel`` and ``gradient_bytes`` are of the payload that FSDP gives the
-    collective, which for an all-gather are this rank's parameters.
+    collective, which for an all-gather are this rank's parameters, and ``members`` the ranks of the
+    job that are in it, this one among them; ``None`` where that is not known.
     """
 
     hook: str
@@ -148,6 +155,7 @@ class BucketRecord(
     gradient_bytes: Count
     parameter_count: Count
     unit: Unit | None = None
+    members: Members | None = None
 
     @property
     def transfers(self) -> tuple[Transfer, ...]:
@@ -227,6 +235,7 @@ class BucketLayout(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     gradient_bytes: Count
     parameters: tuple[tuple[str, tuple[Count, ...]], ...]
     unit: Unit | None = None
+    members: Members | None = None
 
 
 Options = tuple[tuple[str, bool | int | float | str], ...]

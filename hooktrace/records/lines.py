@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from .base import Count, Ns, Record
-from .bucket import BucketCall, BucketRecord, LayoutRecord, Stage, Unit
+from .bucket import BucketCall, BucketRecord, LayoutRecord, Members, Stage, Unit
 from .run import SCHEMA_VERSION, RunInfo
 
 _FARTHEST_NS = 1 << 61
@@ -65,6 +65,7 @@ class BucketFacts(NamedTuple):
     gradient_bytes: int
     parameter_count: int
     unit: Unit | None = None
+    members: Members | None = None
 
 
 UNKNOWN_FACTS = BucketFacts("unknown", False, "unknown", "cpu", 0, 0, 0)
@@ -83,6 +84,7 @@ def layout_facts(layout: LayoutRecord) -> dict[int, BucketFacts]:
             gradient_bytes=b.gradient_bytes,
             parameter_count=len(b.parameters),
             unit=b.unit,
+            members=b.members,
         )
         for b in layout.buckets
     }
@@ -115,6 +117,7 @@ class BucketLine(
     gradient_bytes: Count | None = None
     parameter_count: Count | None = None
     unit: Unit | None = None
+    members: Members | None = None
 
     @classmethod
     def of(cls, record: BucketRecord, layout: BucketFacts | None) -> BucketLine:
@@ -155,7 +158,7 @@ class BucketLine(
         if self.hook is None:
             return layout or UNKNOWN_FACTS
         own = BucketFacts(*_FACTS(self))
-        if None in own[:-1]:  # of the last, the unit, it means that there is none
+        if None in own[:-2]:  # of the last, unit and members, it means that there are none
             raise ValueError(f"the field {own._fields[own.index(None)]!r} is missing")
         return own
 

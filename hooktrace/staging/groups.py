@@ -14,6 +14,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from ..capture.members import members_of
+from ..records import Members
+
 _DEFAULT_GLOO_WORKERS = 2
 
 
@@ -28,21 +31,10 @@ class GroupInfo:
     __slots__ = ("_ref", "backend", "device_type", "key", "size", "workers")
 
     @property
-    def members(self) -> tuple[int, int, int] | None:
-        """The group's ranks in the job, as ``range`` takes them; ``None`` where they are no range.
-
-        Those of a device mesh always are one.
-        """
+    def members(self) -> Members | None:
+        """The group's ranks in the job; ``None`` where it is gone, or they are no range."""
         group = self._ref()
-        try:
-            ranks = [] if group is None else dist.get_process_group_ranks(group)
-        except Exception:  # of a group that was destroyed
-            ranks = []
-        if not ranks:
-            return None
-        stride = ranks[1] - ranks[0] if len(ranks) > 1 else 1
-        found = (ranks[0], ranks[-1] + 1, stride)
-        return found if stride > 0 and ranks == list(range(*found)) else None
+        return None if group is None else members_of(group)
 
     _keys = itertools.count()
 

@@ -19,6 +19,7 @@ from ..records import (
     ClockRecord,
     CompletedStep,
     LayoutRecord,
+    Members,
     RunInfo,
     Stage,
     StepRecord,
@@ -40,7 +41,8 @@ class ShardedJob:
     a unit's whole parameters.  ``gather_ms``, ``scatter_ms``, ``reduce_ms``: what a collective
     takes once all ranks are there; ``compute_ms`` a unit, forward or backward.  ``micro_steps``:
     passes of a step, of which the last one reduces gradients.  ``late_ms``: by rank, how much
-    longer its first computation of a step takes.  ``clocks``: whether the ranks measured theirs.
+    longer it computes before the ``late_at``-th collective of a step, from 0.  ``clocks``: whether
+    the ranks measured theirs.  ``tells_members``: whether records say who is in a collective.
     """
 
     ranks: int = 2
@@ -57,7 +59,9 @@ class ShardedJob:
     optimizer_ms: float = 5.0
     micro_steps: int = 1
     late_ms: dict[int, float] = field(default_factory=dict)
+    late_at: int = 0
     clocks: bool = True
+    tells_members: bool = True
     start_ns: int = 10 * _MS
     wall_ns: int = 1_795_000_000_000 * _MS
 
@@ -86,19 +90,19 @@ class ShardedJob:
         """Return the collectives of a step in the order in which they begin: the layout."""
         return [unit for _, unit in self.schedule()]
 
-    def layout(self) -> LayoutRecord:
-        """Return the layout of the units, a weight in each."""
+    def layout(self, rank: int = 0) -> LayoutRecord:
+        """Return the layout of the units on a rank, a weight in each."""
         return LayoutRecord(
             model=self.model, hook=self.hook, generation=0, step=1, time_ns=self.start_ns,
-            buckets=tuple(self._entry(i, unit) for i, unit in enumerate(self.slots())),
+            buckets=tuple(self._entry(i, unit, rank) for i, unit in enumerate(self.slots())),
         )  # fmt: skip
 
-    def _entry(self, index: int, unit: Unit) -> BucketLayout:
+    def _entry(self, index: int, unit: Unit, rank: int) -> BucketLayout:
         size = self._payload(unit)
         name = "weight" if unit.name == "<root>" else f"{unit.name}.weight"
         return BucketLayout(
             bucket=index, dtype="float32", device_type="cpu", numel=size // 4, gradient_bytes=size,
-            parameters=((name, (self.bytes // 4,)),), unit=unit,
+            parameters=((name, (self.bytes // 4,)),), unit=unit, members=self.members(unit, rank),
         )  # fmt: skip
 
     def _payload(self, unit: Unit) -> int:
@@ -133,13 +137,26 @@ class ShardedJob:
             return [r for r in range(self.ranks) if r % self.shards == rank % self.shards]
         return [r for r in range(self.ranks) if r // self.shards == rank // self.shards]
 
+    def members(self, unit: Unit, rank: int) -> Members | None:
+        """Return the same as records say it."""
+        if not self.tells_members:
+            return None
+        ranks, stride = (
+            self.group(unit, rank),
+            self.shards if unit.collective == "all_reduce" else 1,
+        )
+        return ranks[0], ranks[-1] + 1, stride
+
     def takes_ns(self, unit: Unit) -> int:
         """Return how long a collective takes once all of its ranks are there."""
         ms = {"all_gather": self.gather_ms, "reduce_scatter": self.scatter_ms}
         return int(ms.get(unit.collective, self.reduce_ms) * _MS)
 
-    def bucket(self, step: int, index: int, unit: Unit, start: int, end: int) -> BucketRecord:
-        """Return the record of a collective that a rank called at ``start``, over at ``end``."""
+    def bucket(
+        self, step: int, index: int, unit: Unit, times: tuple[int, int], rank: int = 0
+    ) -> BucketRecord:
+        """Return the record of a collective on a rank; ``times``: called, over."""
+        start, end = times
         size, group = self._payload(unit), len(self.group(unit, 0))
         wire = Stage(
             name="wire", start_ns=start, end_ns=end, collective=unit.collective, wire_bytes=size,
@@ -151,6 +168,7 @@ class ShardedJob:
             numel=size // 4, gradient_bytes=size, parameter_count=1, ready_ns=start,
             launched_ns=end, done_ns=end, stages=(wire,), wire_bytes=size,
             bus_bytes=bus_bytes(unit.collective, size, group), unit=unit, exposed_ns=end - start,
+            members=self.members(unit, rank),
         )  # fmt: skip
 
     def step(self, calls: list[BucketRecord], previous_period_ns: int | None) -> CompletedStep:
@@ -176,12 +194,13 @@ def sharded_steps(job: ShardedJob) -> Iterator[list[CompletedStep]]:
     for step in range(1, job.steps + 1):
         calls: list[list[BucketRecord]] = [[] for _ in now]
         for index, (compute_ms, unit) in enumerate(job.schedule()):
-            more = [job.late_ms.get(rank, 0.0) if not index else 0.0 for rank in range(job.ranks)]
+            is_late = index == job.late_at
+            more = [job.late_ms.get(rank, 0.0) if is_late else 0.0 for rank in range(job.ranks)]
             began = [at + int((compute_ms + ms) * _MS) for at, ms in zip(now, more, strict=True)]
             for rank, start in enumerate(began):
                 group = job.group(unit, rank)
                 now[rank] = max(began[other] for other in group) + job.takes_ns(unit)
-                calls[rank].append(job.bucket(step, index, unit, start, now[rank]))
+                calls[rank].append(job.bucket(step, index, unit, (start, now[rank]), rank))
         firsts = [own[0].ready_ns for own in calls]
         periods = [None if b is None else at - b for at, b in zip(firsts, before, strict=True)]
         before = [*firsts]
@@ -194,7 +213,7 @@ def write_sharded_job(job: ShardedJob, logdir: Path) -> None:
     steps = list(sharded_steps(job))
     for rank in range(job.ranks):
         encoder = RecordEncoder()
-        lines = [encoder.record(job.run(rank)), encoder.record(job.layout())]
+        lines = [encoder.record(job.run(rank)), encoder.record(job.layout(rank))]
         lines += map(encoder.record, job.clock_records(rank))
         for ranks in steps:
             step, buckets = ranks[rank]

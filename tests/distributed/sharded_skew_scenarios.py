@@ -21,6 +21,10 @@ from tests.distributed.sharded_scenarios import WIDTH, Setup, one_pass, sharded
 from tests.distributed.skew_scenarios import KNOWN_S, LATE_S, Places, all_know, uncertainty_s
 
 LATE = 1
+LATE_IN_PARTS = 2
+"""The late rank where collectives have two of the four ranks, or some of them."""
+LATE_IN_PARTS_S = 0.05
+"""The least that it is late by: waits of one group are taken from those of another."""
 STEPS = 30
 """Of each run, in which the late rank is late, from the first one whose clocks are known."""
 
@@ -41,30 +45,49 @@ def in_backward(model: Any, act: Act) -> None:
     model.blocks[1].inner.register_full_backward_pre_hook(lambda *_: act())
 
 
+def before_backward(model: Any, act: Act) -> None:
+    """Be late when the forward pass is over."""
+    model.head.register_forward_hook(lambda *_: act())
+
+
+HYBRID, RESHARDED = Setup(mesh="two by two"), Setup({"reshard_after_forward": 2})
+"""In the first a collective has two ranks; in the second the gathers of the backward pass do."""
+
+
 def late_ranks(rank: int) -> dict[str, Any]:
     """Train three times; return where the files of each run are, and how late the rank was."""
-    found = {}
-    for where in (nowhere, in_forward, in_backward):
-        directory = [tempfile.mkdtemp(prefix="hooktrace-units-") if rank == 0 else ""]
-        dist.broadcast_object_list(directory, 0)
-        found[where.__name__] = directory[0], _train(rank, where, Path(directory[0]))
-        dist.barrier()
-    return found
+    places = (nowhere, in_forward, in_backward)
+    return {where.__name__: _run(rank, where, Setup(), (LATE, LATE_S)) for where in places}
 
 
-def _train(rank: int, where: Callable[[Any, Act], None], directory: Path) -> int:
-    places, steps, late_s = Places(directory, rank), count(), LATE_S
-    others = [other for other in range(dist.get_world_size()) if other != LATE]
+def late_in_parts(rank: int) -> dict[str, Any]:
+    """Do the same where collectives have a part of the ranks."""
+    return {
+        f"{name}, {where.__name__}": _run(rank, where, setup, (LATE_IN_PARTS, LATE_IN_PARTS_S))
+        for name, setup in (("hybrid", HYBRID), ("resharded", RESHARDED))
+        for where in (nowhere, before_backward)
+    }
+
+
+def _run(
+    rank: int, where: Callable[[Any, Act], None], setup: Setup, late: tuple[int, float]
+) -> tuple[str, int]:
+    """Train; ``late``: which rank is, and by how many seconds at least."""
+    made = [tempfile.mkdtemp(prefix="hooktrace-units-") if rank == 0 else ""]
+    dist.broadcast_object_list(made, 0)
+    directory, (late_rank, late_s) = Path(made[0]), late
+    places, steps = Places(directory, rank), count()
+    others = [other for other in range(dist.get_world_size()) if other != late_rank]
 
     def act() -> None:
         place = f"step{next(steps)}"
-        if rank == LATE:
+        if rank == late_rank:
             places.wait(place, others)
             time.sleep(late_s)
         else:
             places.reach(place)
 
-    model = sharded(Setup())
+    model = sharded(setup)
     exporter = RecordFileExporter(directory)
     with Tracer([exporter], error_every=0) as tracer:
         handle = fsdp.trace(model, tracer=tracer, name="net")
@@ -74,9 +97,10 @@ def _train(rank: int, where: Callable[[Any, Act], None], directory: Path) -> int
             assert time.monotonic() < end, "the clocks are not known"
             one_pass(model, lambda: torch.ones(8, WIDTH))
             known = all_know(tracer)
-        late_s = max(LATE_S, 8 * uncertainty_s(tracer))
+        late_s = max(late_s, 8 * uncertainty_s(tracer))
         where(model, act)
         for _ in range(STEPS):
             one_pass(model, lambda: torch.ones(8, WIDTH))
         handle.remove()
-    return int(late_s * 1e9)
+    dist.barrier()
+    return made[0], int(late_s * 1e9)

@@ -120,6 +120,23 @@ def test_replicas_are_reduced_after_the_scatter(four: Ranks) -> None:
         assert reduction.numel * 2 == scatters[name].numel
 
 
+def test_records_say_which_ranks_are_in_a_collective(four: Ranks) -> None:
+    """Of the mesh, of its rows and columns, and of the halves that are gathered in backward."""
+    for rank, facts in enumerate(four.run(sharded_scenarios.hybrid_setups)):
+        own, replicas = rank - rank % 2, rank % 2
+        for bucket in facts["hybrid"]["buckets"]:
+            reduced = bucket.unit.collective == "all_reduce"
+            expected = [replicas, replicas + 2] if reduced else [own, own + 1]
+            assert [*range(*bucket.members)] == expected
+        for bucket in facts["resharded to two"]["buckets"]:
+            again = (bucket.unit.collective, bucket.unit.phase) == ("all_gather", "backward")
+            expected = [own, own + 1] if again else [0, 1, 2, 3]
+            assert [*range(*bucket.members)] == expected
+        for layout in facts["hybrid"]["layouts"]:
+            of = {b.bucket: b.members for b in facts["hybrid"]["buckets"]}
+            assert {b.bucket: b.members for b in layout.buckets}.items() <= of.items()
+
+
 def test_scattered_gradients_that_wait_are_not_reduced(four: Ranks) -> None:
     """``set_requires_all_reduce(False)``: a step without all-reduces, and one with."""
     facts = four.run(sharded_scenarios.hybrid_setups)[0]["hybrid, kept"]

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from hooktrace.analysis.report.facts import LateRank
+from hooktrace.analysis.report.late_facts import LateRank
 from tests.analysis.report.jobs import facts_of
 from tests.distributed import sharded_skew_scenarios
 from tests.distributed.harness import Ranks
-from tests.distributed.sharded_skew_scenarios import LATE
+from tests.distributed.sharded_skew_scenarios import LATE, LATE_IN_PARTS
 
 pytestmark = pytest.mark.slow
 
@@ -22,6 +22,15 @@ pytestmark = pytest.mark.slow
 def seen(four: Ranks) -> Iterator[dict[str, tuple[str, int]]]:
     """Where the files of each run are, and how late the rank was in it."""
     found: list[Any] = four.run(sharded_skew_scenarios.late_ranks)
+    yield found[0]
+    for directory, _ in found[0].values():
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def in_parts(four: Ranks) -> Iterator[dict[str, tuple[str, int]]]:
+    """The same where collectives have a part of the ranks."""
+    found: list[Any] = four.run(sharded_skew_scenarios.late_in_parts)
     yield found[0]
     for directory, _ in found[0].values():
         shutil.rmtree(directory, ignore_errors=True)
@@ -59,3 +68,41 @@ def test_who_is_late_between_two_units(
 def test_nobody_is_late_by_what_a_busy_machine_adds(seen: dict[str, tuple[str, int]]) -> None:
     """Of the same model, trained by ranks that do the same."""
     assert late_in(seen, "nowhere") == []
+
+
+def test_with_replicas_ranks_wait_for_the_late_one_in_both_groups(
+    in_parts: dict[str, tuple[str, int]],
+) -> None:
+    """Rank 3 where parameters are gathered, rank 0 where gradients are averaged.
+
+    Rank 1 waits for rank 3 then, which is not late by itself, and is not named.
+    """
+    ((late, at, after),) = late_in(in_parts, "hybrid, before_backward")
+    assert (late.rank, late.members, late.waiting) == (LATE_IN_PARTS, (2, 3), (3,))
+    assert (at, after) == (
+        "blocks.2 all-gather (backward)",
+        "blocks.2 all-gather (forward)",
+    )
+    (replicas,) = late.elsewhere
+    assert (replicas.members, replicas.waiting) == ((0, 2), (0,))
+    facts = facts_of(Path(in_parts["hybrid, before_backward"][0]))
+    units = {bucket.bucket: str(bucket.unit) for bucket in facts.buckets}
+    assert units[replicas.bucket] == "blocks.2 all-reduce (backward)"
+
+
+def test_gathers_of_some_ranks_name_the_late_one(in_parts: dict[str, tuple[str, int]]) -> None:
+    """Of ``reshard_after_forward=2``: rank 3 waits in the gather, the others where all reduce."""
+    ((late, at, after),) = late_in(in_parts, "resharded, before_backward")
+    assert (late.rank, late.members, late.waiting) == (LATE_IN_PARTS, (2, 3), (3,))
+    assert (at, after) == ("<root> all-gather (backward)", "blocks.2 all-gather (forward)")
+    (reduced,) = late.elsewhere
+    assert (reduced.members, reduced.waiting) == ((0, 1, 2, 3), (0, 1))
+
+
+@pytest.mark.parametrize("name", ["hybrid", "resharded"])
+def test_nobody_is_late_in_parts_either(in_parts: dict[str, tuple[str, int]], name: str) -> None:
+    """And what is waited is known all the same."""
+    assert late_in(in_parts, f"{name}, nowhere") == []
+    facts = facts_of(Path(in_parts[f"{name}, nowhere"][0]))
+    assert facts.wait_unknown is None
+    assert all(bucket.wait_ns is not None for bucket in facts.buckets)

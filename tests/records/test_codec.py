@@ -74,6 +74,8 @@ def records(cls: type, **given_fields: st.SearchStrategy[Any]) -> st.SearchStrat
         phase=st.sampled_from(["forward", "backward"]),
         turn=COUNTS,
     )
+    ranks = st.integers(0, 1 << 32)
+    kinds["Members"] = st.tuples(ranks, ranks, st.integers(1, 1 << 32))
     values = st.booleans() | st.integers(-(2**60), 2**60) | FLOATS | TEXTS
     kinds["tuple[str, ...]"] = st.lists(TEXTS, max_size=2).map(tuple)
     kinds["tuple[Ns, ...]"] = st.lists(NS, max_size=2).map(tuple)

@@ -29,6 +29,19 @@ def test_what_the_layout_says_is_said_once() -> None:
     assert decode(data).buckets == [bucket, other, *odd]
 
 
+def test_a_unit_s_ranks_are_said_once() -> None:
+    """In the layout; the line of a collective is as long as before."""
+    step, (bucket, _) = sample.make_step()
+    unit = Unit(name="block", collective="all_gather", phase="forward")
+    sharded = replace(bucket, unit=unit, members=(0, 64, 8))
+    layout = sample.make_layout()
+    entry = replace(layout.buckets[0], unit=unit, members=(0, 64, 8))
+    layout = replace(layout, buckets=(entry, *layout.buckets[1:]))
+    data = encode(sample.make_run(), [(step, (sharded,))], layout)
+    assert data.count(b'"members":[0,64,8]') == 1
+    assert decode(data).buckets == [sharded]
+
+
 def test_a_line_leaves_no_field_out() -> None:
     """Each that has another value than its default comes back."""
     step, (bucket, _) = sample.probed(sample.make_step())
@@ -41,6 +54,7 @@ def test_a_line_leaves_no_field_out() -> None:
         exception="ValueError: no",
         exposed_ns=7,
         unit=Unit(name="block", collective="all_gather", phase="forward", turn=1),
+        members=(0, 8, 2),
         sent=(Transfer(collective="all_reduce", dtype="float16", wire_bytes=3),),
     )
     assert not [f.name for f in fields(full) if getattr(full, f.name) == f.default]

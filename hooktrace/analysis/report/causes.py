@@ -8,7 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..timeline import Ints, last_rank, often
-from .facts import LateRank, SlowSteps
+from .facts import SlowSteps
+from .late_facts import LateRank
 from .late_units import late_at_units, late_at_units_in
 from .step_arrays import Floats, StepArrays, medians, middle
 from .who_waits import MOSTLY, WORTH, waiting_ranks

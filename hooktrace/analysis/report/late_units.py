@@ -1,6 +1,7 @@
 """Who comes late to the collectives of a sharded model, whose waits add up over a step.
 
-    StepArrays --> LateRank of each rank that others wait for; the rank that slow steps wait for
+    StepArrays --last_of_group.py--> LateRank of each rank that others wait for
+                           --> the rank that slow steps wait for
 
 DDP's buckets are launched and waited for at the end, so the worst of them tells what a late rank
 costs.  Of units training waits one after another, and all ranks leave each collective together: a
@@ -9,10 +10,14 @@ rank that is slow in every layer makes others wait at every layer.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import numpy as np
 
-from ..timeline import Ints, last_rank, often
-from .facts import LateRank
+from ..timeline import Ints, often
+from .elsewhere import joining
+from .last_of_group import LastOfGroup, last_of_groups
+from .late_facts import LateAt, LateRank
 from .step_arrays import Floats, StepArrays, medians, middle
 from .who_waits import MOSTLY, WORTH, waiting_ranks
 
@@ -21,46 +26,117 @@ def late_at_units(arrays: StepArrays) -> tuple[LateRank, ...]:
     """Return the ranks that come last often, and not by chance, the worst first.
 
     A rank's margin is the mean over steps of the sum over the collectives that it comes last to so
-    often.  Nobody is named on a device, where the host's calls do not tell when work begins, and
-    of collectives that a part of the ranks is in.
+    often; of several groups' for the rank that waits longest.  Nobody is named on a device, where
+    the host's calls do not tell when work begins, and of collectives of which it is not known which
+    ranks are in them.
     """
     if arrays.is_on_device or len(arrays.ranks) < 2:
         return ()
-    last, margin, unsure = _lateness(arrays)
-    seen = np.maximum((~np.isnan(arrays.called)).all(axis=0).sum(axis=0), 1)
-    found = []
-    for i in np.unique(last[last >= 0]).tolist():
-        own = last == i
-        shares = own.sum(axis=0) / seen
-        least = np.array([often(len(arrays.ranks), count) for count in seen.tolist()])
-        margins = np.where(own & (shares >= least), margin, 0.0)
-        by_unit = margins.sum(axis=0) / seen
-        worst = int(np.argmax(by_unit))
-        waited = float(margins.sum(axis=1).mean())
-        if shares[worst] < least[worst] or waited < WORTH * middle(arrays.period):
-            continue
-        waiting = waiting_ranks(arrays.done[..., worst], arrays.called[..., worst], i)
-        if not waiting:
-            continue
-        order = np.argsort(medians(arrays.called[i], axis=0), kind="stable").tolist()
-        place = order.index(worst)
-        others = np.delete(arrays.called[..., worst], i, axis=0)
-        found.append(
-            LateRank(
-                rank=arrays.ranks[i],
-                bucket=int(arrays.buckets[worst]),
-                share=float(shares[worst]),
-                margin_ns=waited,
-                uncertainty_ns=middle(unsure[:, worst]),
-                lag_ns=middle(arrays.called[i, :, worst] - np.median(others, axis=0)),
-                since=int(arrays.buckets[order[max(0, place - 1)]]),
+    groups = last_of_groups(arrays)
+    named = {i for one in groups for i in np.unique(one.last[one.last >= 0]).tolist()}
+    late = (_late_rank(arrays, _Often(arrays, groups, i), i) for i in sorted(named))
+    return tuple(sorted(filter(None, late), key=lambda one: -one.margin_ns))
+
+
+class _Often:
+    """What others wait for the i-th rank where it comes last often; B buckets.
+
+    ``groups``: those that it is in.  ``by_unit``: the mean over steps, (B,).  ``shares``: of the
+    steps in which it is surely the last one of its group there, (B,).  ``is_often``, ``is_sure``:
+    (B,).  ``waited``: the sum over all buckets, for the rank that waits longest.
+    """
+
+    def __init__(self, arrays: StepArrays, groups: Sequence[LastOfGroup], i: int) -> None:
+        self.groups = [one for one in groups if i in one.group.ranks]
+        size = len(arrays.buckets)
+        self.by_unit, self.shares = np.zeros(size), np.zeros(size)
+        self.is_often, self.is_sure = np.zeros(size, bool), np.zeros(size, bool)
+        of_ranks = np.zeros(len(arrays.ranks))
+        for one in self.groups:
+            own, at, seen = one.last == i, [*one.group.buckets], one.seen
+            least = np.array([often(len(one.group.ranks), count) for count in seen.tolist()])
+            is_often = own.sum(axis=0) / seen >= least
+            margins = np.where(own & is_often, one.margin, 0.0)
+            self.by_unit[at] = margins.sum(axis=0) / seen
+            self.shares[at] = (own & one.is_sure).sum(axis=0) / seen
+            self.is_often[at] = is_often & (self.by_unit[at] > 0)
+            self.is_sure[at] = self.is_often[at] & (self.shares[at] >= least)
+            of_ranks[[*one.group.ranks]] += margins.sum(axis=1).mean()
+        self.waited = float(np.delete(of_ranks, i).max())
+
+    def worst(self, order: Sequence[int]) -> int:
+        """Return where the rank is last; of several groups' where that begins, in ``order``."""
+        most = np.where(self.is_sure, self.by_unit, 0.0)
+        if len(self.groups) == 1:
+            return int(np.argmax(most))
+        return next(b for b in order if most[b] >= most.max() / 2)
+
+    def group_at(self, b: int) -> LastOfGroup:
+        """Return the group whose collective a bucket is."""
+        return next(one for one in self.groups if b in one.group.buckets)
+
+
+def _late_rank(arrays: StepArrays, found: _Often, i: int) -> LateRank | None:
+    """Return what is known of a rank; ``None``: it is last by chance, or nobody waits for it."""
+    if not found.is_sure.any() or found.waited < WORTH * middle(arrays.period):
+        return None
+    order: list[int] = np.argsort(medians(arrays.called[i], axis=0), kind="stable").tolist()
+    worst = found.worst(order)
+    one = found.group_at(worst)
+    waiting = _waiting(arrays, one, worst, i)
+    if not waiting:
+        return None
+    place = order.index(worst)
+    in_parts = len(arrays.together) > 1
+    joins = joining(arrays, one.group) if in_parts else np.ones(len(order), bool)
+    before = [b for b in order[:place] if joins[b]]
+    # At the first such collective of a step its ranks were together last in the step before.
+    earlier = before or ([b for b in order if joins[b]] if place else [worst])
+    others = [j for j in one.group.ranks if j != i]
+    behind = arrays.called[i, :, worst] - np.median(arrays.called[others, :, worst], axis=0)
+    return LateRank(
+        rank=arrays.ranks[i],
+        bucket=int(arrays.buckets[worst]),
+        share=float(found.shares[worst]),
+        margin_ns=found.waited,
+        uncertainty_ns=middle(one.unsure[:, one.group.buckets.index(worst)]),
+        lag_ns=middle(behind),
+        since=int(arrays.buckets[earlier[-1]]),
+        waiting=tuple(arrays.ranks[j] for j in waiting),
+        held_ns=0.0,
+        is_late_from_the_start=place == 0,
+        units=int(found.is_often.sum()),
+        members=tuple(arrays.ranks[j] for j in one.group.ranks) if in_parts else (),
+        is_since_step_before=bool(place) and not before,
+        elsewhere=tuple(_elsewhere(arrays, found, one, i)),
+    )
+
+
+def _elsewhere(arrays: StepArrays, found: _Often, worst: LastOfGroup, i: int) -> Iterator[LateAt]:
+    """Yield where ranks of its other groups wait for a rank most."""
+    for one in found.groups:
+        at = max(one.group.buckets, key=lambda b: float(found.by_unit[b] * found.is_often[b]))
+        waiting = _waiting(arrays, one, at, i) if found.is_often[at] else []
+        if one is not worst and waiting:
+            yield LateAt(
+                bucket=int(arrays.buckets[at]),
+                members=tuple(arrays.ranks[j] for j in one.group.ranks),
                 waiting=tuple(arrays.ranks[j] for j in waiting),
-                held_ns=0.0,
-                is_late_from_the_start=place == 0,
-                units=int(((shares >= least) & (by_unit > 0)).sum()),
+                margin_ns=float(found.by_unit[at]),
             )
-        )
-    return tuple(sorted(found, key=lambda one: -one.margin_ns))
+
+
+def _waiting(arrays: StepArrays, one: LastOfGroup, b: int, i: int) -> list[int]:
+    """Return the places of those of a group that have a result only when the i-th rank is ready.
+
+    Without those that come as late, since they have waited for it before.
+    """
+    ranks, called = [*one.group.ranks], arrays.called[..., b]
+    found = waiting_ranks(arrays.done[ranks, :, b], called[ranks], ranks.index(i))
+    if len(arrays.together) == 1:
+        return found
+    least = middle(one.margin[:, one.group.buckets.index(b)]) / 2
+    return [ranks[j] for j in found if middle(called[i] - called[ranks[j]]) > least]
 
 
 def late_at_units_in(arrays: StepArrays, steps: Ints, least: float) -> tuple[int | None, float]:
@@ -70,10 +146,8 @@ def late_at_units_in(arrays: StepArrays, steps: Ints, least: float) -> tuple[int
     """
     if arrays.is_on_device or len(arrays.ranks) < 2:
         return None, 0.0
-    last, margin, _ = _lateness(arrays)
-    sums = [
-        np.where(last[steps] == i, margin[steps], 0.0).sum(axis=1) for i in range(len(arrays.ranks))
-    ]
+    groups = last_of_groups(arrays)
+    sums = [_for_rank(arrays, groups, i, steps) for i in range(len(arrays.ranks))]
     totals = [float(one.sum()) for one in sums]
     i = int(np.argmax(totals))
     if not totals[i] or totals[i] < max(least, MOSTLY * sum(totals)):
@@ -81,12 +155,12 @@ def late_at_units_in(arrays: StepArrays, steps: Ints, least: float) -> tuple[int
     return arrays.ranks[i], float(sums[i].max())
 
 
-def _lateness(arrays: StepArrays) -> tuple[Ints, Floats, Floats]:
-    """Return who came last to each collective, by how much, and what clocks may be off by, (S, B).
-
-    What nobody waited for is no margin: it is at most as long as another rank's call exposed.
-    """
-    known = ~np.isnan(arrays.called) & ~np.isnan(arrays.uncertainty) & arrays.whole
-    last, margin, unsure = last_rank(arrays.called, arrays.uncertainty, known)
-    waited: Floats = np.fmax.reduce(arrays.exposed_in, axis=0)
-    return last, np.fmin(margin, waited), unsure
+def _for_rank(arrays: StepArrays, groups: Sequence[LastOfGroup], i: int, steps: Ints) -> Floats:
+    """Return what the rank that waits longest for the i-th one waits in each of some steps."""
+    found = np.zeros((len(arrays.ranks), len(steps)))
+    for one in groups:
+        if i in one.group.ranks:
+            margins = np.where(one.last[steps] == i, one.margin[steps], 0.0)
+            found[[*one.group.ranks]] += margins.sum(axis=1)
+    longest: Floats = np.delete(found, i, axis=0).max(axis=0)
+    return longest

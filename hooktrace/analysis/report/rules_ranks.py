@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from ...records import RunInfo
 from ...records.units import listed, ms, named_ranks, percent
 from .causes import SLOW
-from .facts import LateRank, ModelFacts, Stall
+from .facts import ModelFacts, Stall
 from .finding import Finding
+from .late_facts import LateRank
 from .rules_time import HIDDEN
 
 
@@ -87,8 +88,11 @@ def _late_rank(model: ModelFacts, late: LateRank) -> Finding:
         since = "that is the step's first collective"
         remedy = "Look before its forward pass: data loading, optimizer, device."
     elif model.is_sharded:
-        since = f"it falls behind after {titles[late.since]}, the collective before that"
-        remedy = f"Look at what it computes between {titles[late.since]} and {titles[late.bucket]}."
+        before = titles[late.since] + (" of the step before" if late.is_since_step_before else "")
+        since = f"it falls behind after {before}, the collective before that"
+        if late.members:
+            since = f"it falls behind after {before}, where these ranks were together last"
+        remedy = f"Look at what it computes between {before} and {titles[late.bucket]}."
     elif late.is_late_from_the_start:
         since = "it is late at the first bucket already"
         remedy = "Look before its backward pass: data loading, forward pass, optimizer, device."
@@ -102,24 +106,43 @@ def _late_rank(model: ModelFacts, late: LateRank) -> Finding:
         remedy = f"Look at what it computes before bucket {late.since}{named}."
     others = "all others wait" if model.is_whole else "all others that have a file wait"
     if len(late.waiting) < len(model.ranks) - 1:
-        waits = "waits" if len(late.waiting) == 1 else "wait"
-        others = f"{named_ranks(late.waiting)} {waits}"
+        others = _wait(late.waiting)
     for_it = f"for it, {ms(late.margin_ns)} a step in the mean."
     if late.units > 1:
         for_it = f"for it; at {late.units} collectives {ms(late.margin_ns)} a step in the mean."
+    if late.units > 1 and late.members:
+        for_it = (
+            f"for it; at {late.units} collectives {ms(late.margin_ns)} a step in the mean for the "
+            "rank that waits longest."
+        )
+    among = f", of {named_ranks(late.members)}," if late.members else ""
     return Finding(
-        sentence=f"{who} is late: at {titles[late.bucket]} it is last in "
+        sentence=f"{who} is late: at {titles[late.bucket]}{among} it is last in "
         f"{percent(late.share)} of the steps, and {others} {for_it}",
         bucket=late.bucket,
         rank=late.rank,
         gain_ns=late.margin_ns,
         evidence=(
             f"clocks are known to {ms(late.uncertainty_ns)}; {since}",
-            f"it is {ms(late.lag_ns)} behind the "
-            f"{'mean of the others' if late.is_of_means else 'median rank'}",
+            f"it is {ms(late.lag_ns)} behind the {_middle_of(late)}",
+            *(
+                f"at {titles[one.bucket]}, of {named_ranks(one.members)}, {_wait(one.waiting)} "
+                f"for it, {ms(one.margin_ns)} a step in the mean"
+                for one in late.elsewhere
+            ),
         ),
         remedy=remedy,
     )
+
+
+def _wait(ranks: tuple[int, ...]) -> str:
+    return f"{named_ranks(ranks)} {'waits' if len(ranks) == 1 else 'wait'}"
+
+
+def _middle_of(late: LateRank) -> str:
+    if late.members:
+        return "median of the others there"
+    return "mean of the others" if late.is_of_means else "median rank"
 
 
 def slow_steps_cost(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
@@ -252,8 +275,8 @@ def _about_unit(stall: Stall, of: str, missing: str) -> Iterator[str]:
         )
     elif stall.spread_ns is not None:
         yield (
-            f"{of}all ranks came to that collective within {ms(stall.spread_ns)}: who held it up "
-            f"after that is not known; it may be a rank that was stopped then{missing}, or the "
+            f"{of}all its ranks came to that collective within {ms(stall.spread_ns)}: who held it "
+            f"up after that is not known; it may be a rank that was stopped then{missing}, or the "
             "network"
         )
     else:

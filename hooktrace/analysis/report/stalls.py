@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...records.stall import ENOUGH_STEPS, is_stall
+from ..timeline import UNKNOWN
 from .facts import Stall
 from .step_arrays import Floats, StepArrays, middle
 
@@ -78,14 +79,18 @@ def _late_ranks(
 
     Beyond what the two clocks may be off; and by how much ranks are apart.  Nobody and ``None``
     where not all ranks' times and clocks are known.  Of a sharded model it is ``bucket`` that they
-    came to, if all of them did.
+    came to, of the ranks that are in it.
     """
-    at = np.ones(len(arrays.buckets), bool)
+    ranks, at = [*range(len(arrays.ranks))], np.ones(len(arrays.buckets), bool)
     if arrays.is_sharded:
-        at = (arrays.buckets == bucket) & arrays.whole
-    ready: Floats = arrays.called[:, s, at].max(axis=1, initial=-np.inf)
-    unsure: Floats = arrays.uncertainty[:, s, at].max(axis=1, initial=-np.inf)
+        at = arrays.buckets == bucket
+        (place,) = np.flatnonzero(at).tolist() or [UNKNOWN]
+        groups = (g.ranks for g in arrays.together if i in g.ranks and place in g.buckets)
+        ranks = [*next(groups, ())]
+    ready: Floats = arrays.called[ranks, s][:, at].max(axis=1, initial=-np.inf)
+    unsure: Floats = arrays.uncertainty[ranks, s][:, at].max(axis=1, initial=-np.inf)
     if len(ready) < 2 or not (np.isfinite(ready) & np.isfinite(unsure)).all():
         return (), None
-    late = np.flatnonzero(ready - ready[i] - unsure - unsure[i] >= least)
-    return tuple(arrays.ranks[k] for k in late.tolist()), float(np.ptp(ready))
+    own = ranks.index(i)
+    late = np.flatnonzero(ready - ready[own] - unsure - unsure[own] >= least)
+    return tuple(arrays.ranks[ranks[k]] for k in late.tolist()), float(np.ptp(ready))

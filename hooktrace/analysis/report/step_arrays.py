@@ -26,11 +26,11 @@ from ..timeline import (
     Ints,
     RankTrack,
     Timeline,
-    is_whole,
     units_by_number,
     unlike_numbers,
 )
 from .rank_rows import RankRows
+from .together import Together, is_of_all, together_in
 from .waited import Waited, waited
 
 Floats = npt.NDArray[np.float64]
@@ -147,14 +147,23 @@ class StepArrays:
         return {number: unit for number, unit in found.items() if number not in unlike}
 
     @cached_property
-    def whole(self) -> Bools:
-        """Whether all ranks of the run are in a unit's collective, (B,)."""
+    def together(self) -> tuple[Together, ...]:
+        """Which ranks are together in which units' collectives; nothing of DDP's buckets."""
+        return together_in(self._counted, self._world_size, self.buckets, self.units)
+
+    @property
+    def is_of_all(self) -> bool:
+        """Whether all ranks of the run are in each collective."""
+        return is_of_all(self._counted, self._world_size)
+
+    @property
+    def _counted(self) -> list[tuple[RankTrack, Bools]]:
+        return [(own.track, own.buckets) for own in self._rows]
+
+    @property
+    def _world_size(self) -> int | None:
         run = self._timeline.run
-        size = None if run is None else run.world_size
-        rows = self._joined(lambda own: is_whole(own.track, size)[own.buckets])
-        bucket = self._of_buckets("bucket")
-        found: Bools = ~np.isin(self.buckets, bucket[~rows])
-        return found & np.isin(self.buckets, [*self.units])
+        return None if run is None else run.world_size
 
     @cached_property
     def exposed_in(self) -> Floats:

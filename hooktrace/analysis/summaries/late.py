@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..report.causes import SLOW
-from ..report.facts import LateRank, SlowSteps
+from ..report.facts import SlowSteps
+from ..report.late_facts import LateRank
 from ..report.step_arrays import Floats, middle
 from ..report.who_waits import SURELY, WORTH
 from ..timeline import Bools, Ints

@@ -125,7 +125,7 @@ def _shards(arrays: StepArrays, layouts: list[LayoutRecord]) -> Shards:
     return Shards(
         units=arrays.units,
         is_synchronous=is_synchronous(arrays),
-        is_whole=bool(arrays.whole.all()),
+        is_whole=arrays.is_of_all,
         whole_bytes=whole_bytes(arrays, layouts),
         in_steps=dict(zip(arrays.buckets.tolist(), shares_of_steps(arrays).tolist(), strict=True)),
     )

@@ -9,7 +9,7 @@ In go the record files of each rank; out comes a Timeline, which report, Perfett
                                              lateness.py: who is so too often for chance
                                              hangs.py: who waited for whom <--------+
                             waits.py: of a collective what was waiting for whom <--+
-                            whole.py: of a sharded model, which have all ranks in them
+                            whole.py: of a sharded model, which ranks are in each
               critical_path.py: what a step could not have ended without <--+
 
 Functions of their input, without torch.  A million buckets are a few arrays, not a million objects.
@@ -50,6 +50,7 @@ from .waits import Waits as Waits
 from .waits import WireWaits as WireWaits
 from .waits import waits as waits
 from .waits import wire_waits as wire_waits
-from .whole import is_whole as is_whole
+from .whole import groups_of as groups_of
+from .whole import ranks_within as ranks_within
 from .whole import units_by_number as units_by_number
 from .whole import unlike_numbers as unlike_numbers

@@ -132,12 +132,19 @@ class _Ranks(NamedTuple):
     numbers: list[int]
     units: dict[int, Unit]
 
+    def within(self, call: Call) -> list[int]:
+        """Return the rows of the ranks that are in a call's collectives."""
+        members = call.members
+        return [
+            i for i, rank in enumerate(self.numbers) if members is None or rank in range(*members)
+        ]
+
 
 class _Walk:
     """One step, from its end towards ``start``; segments come last first."""
 
     def __init__(self, ranks: _Ranks, found: Waits, calls: _CallsOf, start: int) -> None:
-        self._ranks, self._units = ranks
+        self._ranks, self._units = ranks, ranks.units
         self._waits, self._of, self._start = found, lru_cache(None)(calls), start
 
     def back(self, times: list[StepTimes]) -> Iterator[Segment]:
@@ -165,7 +172,7 @@ class _Walk:
 
     def _follow(self, lane: int, is_told: bool) -> None:
         self._lane = lane
-        self._rank = self._ranks[lane] if is_told else UNKNOWN
+        self._rank = self._ranks.numbers[lane] if is_told else UNKNOWN
 
     @property
     def _calls(self) -> dict[int, Call]:
@@ -209,7 +216,7 @@ class _Walk:
         last = int(self._waits.last[self._lane][stage.row])
         # Who did not wait is one of the last.
         is_last = self._waits.ns[self._lane][stage.row] == 0
-        own = [self._lane] if is_last else range(len(self._ranks))
+        own = [self._lane] if is_last else self._ranks.within(call)
         lanes = own if last == UNKNOWN else [last]
         turn = call.wires.index(stage)
         return max(

@@ -11,9 +11,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...records import Unit
+from ...records import Members, Unit
 from .columns import STAGE_NAMES, UNKNOWN, BucketColumns, Ints, RankTrack
 from .merge import RankClock, Timeline
+from .whole import groups_of
 
 
 class CallStage(NamedTuple):
@@ -31,6 +32,7 @@ class Call(NamedTuple):
     ``called`` to ``launched``: when the hook had the thread that runs backward; both ``None`` of
     times that are a device's.  ``is_awaited``: of a sharded model's unit whether training stood
     still until it was done, ``None`` where that is not known; of a bucket no single one is.
+    ``members``: the ranks in its collectives, ``None`` for all.
     """
 
     bucket: int
@@ -40,6 +42,7 @@ class Call(NamedTuple):
     launched: int | None
     stages: tuple[CallStage, ...]
     is_awaited: bool | None
+    members: Members | None
 
     @property
     def wires(self) -> list[CallStage]:
@@ -61,8 +64,10 @@ class StepTimes(NamedTuple):
 class _RankRows:
     """The rows of a rank's buckets of a model that have times, by step."""
 
-    def __init__(self, track: RankTrack, clock: RankClock, model: str) -> None:
-        columns = track.buckets
+    def __init__(
+        self, track: RankTrack, clock: RankClock, model: str, world_size: int | None
+    ) -> None:
+        columns, self._groups = track.buckets, groups_of(track, world_size)
         rows = np.flatnonzero(track.is_of(columns, model) & ~columns.having("untimed"))
         rows = rows[np.argsort(columns.step[rows], kind="stable")]
         self._track, self._rows = track, rows
@@ -106,14 +111,16 @@ class _RankRows:
             (called + columns.launched_after[rows]).tolist(),
             columns.having("device")[rows].tolist(),
             _awaited(columns, rows),
+            self._groups.of[rows].tolist(),
             strict=True,
         )
         return {
             bucket: Call(
                 bucket, at, done, None if device else called, None if device else launched,
                 self._stages(row, at), awaited,
+                None if group == UNKNOWN else self._groups.members[group],
             )
-            for row, bucket, at, done, called, launched, device, awaited in facts
+            for row, bucket, at, done, called, launched, device, awaited, group in facts
         }  # fmt: skip
 
     def _stages(self, row: int, ready: int) -> tuple[CallStage, ...]:
@@ -155,7 +162,8 @@ class StepCalls:
 
     def __init__(self, timeline: Timeline, model: str) -> None:
         pairs = zip(timeline.tracks, timeline.clocks, strict=True)
-        self._ranks = [_RankRows(track, clock, model) for track, clock in pairs]
+        size = None if timeline.run is None else timeline.run.world_size
+        self._ranks = [_RankRows(track, clock, model, size) for track, clock in pairs]
 
     def of(self, lane: int, step: int) -> dict[int, Call]:
         """Return a rank's calls of a step by bucket."""

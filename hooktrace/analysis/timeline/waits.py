@@ -14,13 +14,14 @@ of the ranks communicates nothing is known (``whole.py``).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from .arrivals import bucket_keys, last_rank
-from .columns import STAGE_NAMES, UNKNOWN, Ints, RankTrack
+from .columns import STAGE_NAMES, UNKNOWN, Bools, Ints, RankTrack
 from .merge import RankClock, Timeline
-from .whole import is_whole, unlike_numbers
+from .whole import RowGroups, groups_of, ranks_within, unlike_numbers
 
 _ROUND_BITS = 6
 _MAX_ROUNDS = (1 << _ROUND_BITS) - 1
@@ -80,6 +81,14 @@ class _Wires:
     unsure: Ints
 
 
+class _Part(NamedTuple):
+    """What a rank waited in the collectives of one group, as ``WireWaits`` has it."""
+
+    rows: Ints
+    ns: Ints
+    last: Ints
+
+
 def waits(timeline: Timeline, model: str) -> Waits:
     """Return what the ranks of a model waited for each other, in collectives that all were in."""
     known = wire_waits(timeline, model)
@@ -96,19 +105,38 @@ def waits(timeline: Timeline, model: str) -> Waits:
 
 def wire_waits(timeline: Timeline, model: str) -> WireWaits:
     """Return the same of the collectives' own stages, in a tenth of the memory."""
-    ours = [i for i, t in enumerate(timeline.tracks) if t.is_of(t.buckets, model).any()]
-    by_clock = not any(timeline.tracks[i].rank in timeline.unaligned for i in ours)
-    why_unknown = _why_unknown(timeline, ours) or _why_in_parts(timeline, ours, model)
-    rows, ns, last = ([np.zeros(0, np.int64)] * len(timeline.tracks) for _ in range(3))
-    if why_unknown is None:
-        size = None if timeline.run is None else timeline.run.world_size
-        wires = [_wires_of(timeline.tracks[i], timeline.clocks[i], model, size) for i in ours]
+    tracks = timeline.tracks
+    ours = [i for i, t in enumerate(tracks) if t.is_of(t.buckets, model).any()]
+    by_clock = not any(tracks[i].rank in timeline.unaligned for i in ours)
+    size = None if timeline.run is None else timeline.run.world_size
+    groups = {i: groups_of(tracks[i], size) for i in ours}
+    why_unknown = _why_unknown(timeline, ours) or _why_in_parts(timeline, groups, model)
+    parts: list[list[_Part]] = [[] for _ in tracks]
+    every = dict.fromkeys(one for own in groups.values() for one in own.members)
+    for members in every if why_unknown is None else ():
+        within = [i for i in ranks_within(tracks, members) if i in groups]
+        if members is not None and len(within) < len(range(*members)):
+            continue  # the last one may be a rank that tells nothing of this model
+        wires = [
+            _wires_of(tracks[i], timeline.clocks[i], model, groups[i].having(members))
+            for i in within
+        ]
         at = _of_all(wires)
         waited, whom = _waited(wires, at, by_clock=by_clock)
-        whom = np.where(whom >= 0, np.asarray(ours)[whom], UNKNOWN)
-        for i, one, own, own_ns in zip(ours, wires, at, waited, strict=True):
-            rows[i], ns[i], last[i] = one.rows[own], own_ns, whom
-    return WireWaits(rows, ns, last, by_clock, why_unknown)
+        whom = np.where(whom >= 0, np.asarray(within)[whom], UNKNOWN)
+        for i, one, own, own_ns in zip(within, wires, at, waited, strict=True):
+            parts[i].append(_Part(one.rows[own], own_ns, whom))
+    rows, ns, last = zip(*map(_joined, parts), strict=True) if parts else ((), (), ())
+    return WireWaits([*rows], [*ns], [*last], by_clock, why_unknown)
+
+
+def _joined(parts: list[_Part]) -> _Part:
+    """Return what one rank waited in the collectives of all its groups."""
+    some = [one for one in parts if len(one.rows)] or [_Part(*[np.zeros(0, np.int64)] * 3)]
+    if len(some) == 1:
+        return some[0]
+    order = np.argsort(np.concatenate([one.rows for one in some]), kind="stable")
+    return _Part(*(np.concatenate(columns)[order] for columns in zip(*some, strict=True)))
 
 
 def _of_all(wires: list[_Wires]) -> list[Ints | slice]:
@@ -153,30 +181,27 @@ def _why_unknown(timeline: Timeline, ours: list[int]) -> str | None:
     return None
 
 
-def _why_in_parts(timeline: Timeline, ours: list[int], model: str) -> str | None:
-    """Return why nothing is known of a sharded model: of hybrid sharding, for one.
+def _why_in_parts(timeline: Timeline, groups: dict[int, RowGroups], model: str) -> str | None:
+    """Return why nothing is known of a sharded model: of hybrid sharding in an older file, for one.
 
     Its collectives have other ranks each; and ranks that number units differently say nothing of
     each other's.
     """
-    tracks = [timeline.tracks[i] for i in ours]
-    if unlike_numbers((track, track.is_of(track.buckets, model)) for track in tracks):
+    ours = {i: timeline.tracks[i].is_of(timeline.tracks[i].buckets, model) for i in groups}
+    if unlike_numbers((timeline.tracks[i], rows) for i, rows in ours.items()):
         return (
             "ranks met its units in different orders, and what has one number on a rank and is "
             "another unit on the next is left out"
         )
-    if timeline.run is None:
+    if any((groups[i].of[rows] != UNKNOWN).any() for i, rows in ours.items()):
         return None
-    for track in (timeline.tracks[i] for i in ours):
-        if is_whole(track, timeline.run.world_size)[track.is_of(track.buckets, model)].any():
-            return None
     return "a part of the ranks is in each collective, and the files do not say which part"
 
 
-def _wires_of(track: RankTrack, clock: RankClock, model: str, size: int | None) -> _Wires:
+def _wires_of(track: RankTrack, clock: RankClock, model: str, among: Bools) -> _Wires:
     columns, stages = track.buckets, track.stages
     bucket = track.bucket_of_stages()
-    timed = track.is_of(columns, model) & ~columns.having("untimed") & is_whole(track, size)
+    timed = track.is_of(columns, model) & ~columns.having("untimed") & among
     rows = np.flatnonzero((stages.name == STAGE_NAMES.index("wire")) & timed[bucket])
     of = bucket[rows]
     first = np.flatnonzero(np.diff(of, prepend=-1))

@@ -1,20 +1,23 @@
-"""Which collectives all ranks of a run are in; of hybrid sharding each has a part of them only.
+"""Which ranks are together in a collective: all, or of hybrid sharding a part of them.
 
-RankTrack, world size --is_whole--> of each row in ``buckets``, whether all ranks are in it
+    RankTrack, world size --groups_of--> of each row in ``buckets``, the group that it is in
+    tracks of all ranks --ranks_within--> each group's ranks, by their rows in the timeline
 
-Files do not say which ranks a group has.  What nccl-tests multiplies a payload by does say how many
-they are: of no two sizes of groups is it the same, for a kind that FSDP uses.
+A unit's layout says which ranks its process group has.  Older files do not.  What nccl-tests
+multiplies a payload by does say how many they are: of no two sizes of groups is it the same, for a
+kind that FSDP uses.  Of a part of the ranks it then is not known which.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from ...records import Unit
+from ...records import Members, Unit
 from ...records.intervals import bus_bytes
-from .columns import Bools, RankTrack
+from .columns import UNKNOWN, Bools, Ints, RankTrack
 
 _KINDS = ("all_gather", "reduce_scatter", "all_reduce")
 _CLOSE = 1e-3
@@ -22,12 +25,47 @@ _LARGE = 1 << 20
 """Bytes: of a payload this large a factor has more digits than ``_CLOSE`` needs."""
 
 
-def is_whole(track: RankTrack, world_size: int | None) -> Bools:
-    """Return of each row in ``buckets`` whether all ranks are in its collectives.
+class RowGroups(NamedTuple):
+    """``of``: of each row in ``buckets`` a place in ``members``, ``UNKNOWN`` where nobody knows.
 
-    True of DDP's buckets, whose process group nobody splits without saying so, and where the size
-    of the world or what was sent is not known.
+    ``members``: groups that have a part of the ranks, behind ``None`` for all of them.
     """
+
+    of: Ints
+    members: tuple[Members | None, ...]
+
+    def having(self, members: Members | None) -> Bools:
+        """Return which rows are in a group."""
+        if members not in self.members:
+            return np.zeros(len(self.of), bool)
+        found: Bools = self.of == self.members.index(members)
+        return found
+
+
+def groups_of(track: RankTrack, world_size: int | None) -> RowGroups:
+    """Return which group each row in ``buckets`` is in.
+
+    That of all ranks for DDP's buckets, whose process group nobody splits without saying so, and
+    for units whose file does not say it where the size of the world or what was sent is not known.
+    """
+    members: list[Members | None] = [None]
+    of_facts, is_said = np.zeros(len(track.facts), np.int64), np.zeros(len(track.facts), bool)
+    for i, one in enumerate(facts.members for facts in track.facts):
+        if one is None:
+            continue
+        is_said[i] = True
+        if track.rank not in range(*one):
+            of_facts[i] = UNKNOWN
+        elif len(range(*one)) != world_size:
+            members += [one] if one not in members else []
+            of_facts[i] = members.index(one)
+    facts = track.buckets.facts
+    unsaid = np.where(_is_of_all(track, world_size), 0, UNKNOWN)
+    return RowGroups(np.where(is_said[facts], of_facts[facts], unsaid), tuple(members))
+
+
+def _is_of_all(track: RankTrack, world_size: int | None) -> Bools:
+    """Return of each row whether it was sent to all ranks, as far as bus bandwidth tells."""
     columns = track.buckets
     is_unit = np.array([f.unit is not None for f in track.facts], bool)[columns.facts]
     if world_size is None or world_size < 2 or not is_unit.any():
@@ -39,6 +77,11 @@ def is_whole(track: RankTrack, world_size: int | None) -> Bools:
     known = (sent > 0) & (on_bus >= 0)
     found: Bools = ~is_unit | ~known | np.any(fits, axis=0)
     return found
+
+
+def ranks_within(tracks: Sequence[RankTrack], members: Members | None) -> list[int]:
+    """Return the rows of those tracks whose ranks are in a group; ``None``: of all."""
+    return [i for i, t in enumerate(tracks) if members is None or t.rank in range(*members)]
 
 
 def units_by_number(track: RankTrack, rows: Bools) -> dict[int, Unit]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from hooktrace.analysis.report.page import page
+from hooktrace.testing.synthetic_shards import ShardedJob as Replicated
+from hooktrace.testing.synthetic_shards import write_sharded_job
 from tests.analysis.report.jobs import facts_of, found_in, one, report_of
 from tests.analysis.report.sharded_jobs import MS, ShardedJob, write_sharded
 
@@ -60,6 +63,67 @@ def test_nobody_is_named_where_it_is_not_known(job: ShardedJob, tmp_path: Path) 
     """Of hybrid sharding a collective has a part of the ranks: the others do not wait."""
     write_sharded(job, tmp_path)
     assert facts_of(tmp_path).late == ()
+
+
+REPLICATED = Replicated(ranks=4, replicas=2, steps=30)
+GATHER = 4
+"""The first collective of its backward pass."""
+
+
+def test_with_replicas_rank_and_group_are_named(tmp_path: Path) -> None:
+    """Rank 3 waits in the gather, rank 0 in the all-reduce; rank 3 is late by no doing of its own.
+
+    Each waits 50 ms, which is what the step is longer by, and not the sum of both.
+    """
+    job = replace(REPLICATED, late_ms={2: 50.0}, late_at=GATHER)
+    write_sharded_job(job, tmp_path)
+    (late,) = facts_of(tmp_path).late
+    assert (late.rank, late.members, late.waiting, late.units) == (2, (2, 3), (3,), 2)
+    assert late.margin_ns == pytest.approx(50 * MS, rel=0.01)
+    (replicas,) = late.elsewhere
+    assert (replicas.bucket, replicas.members, replicas.waiting) == (6, (0, 2), (0,))
+    finding = one(found_in(tmp_path), "is late")
+    assert (
+        "at blocks.2 all-gather (backward), of ranks 2, 3, it is last in 100 % of the steps, and "
+        "rank 3 waits for it; at 2 collectives 50.0 ms a step in the mean for the rank that waits "
+        "longest."
+    ) in finding.sentence
+    assert finding.evidence[0].endswith(
+        "it falls behind after blocks.2 all-gather (forward), where these ranks were together last"
+    )
+    assert finding.evidence[2] == (
+        "at blocks.2 all-reduce (backward), of ranks 0, 2, rank 0 waits for it, 50.0 ms a step in "
+        "the mean"
+    )
+
+
+def test_replicas_that_wait_for_a_slow_host_name_both_of_its_ranks(tmp_path: Path) -> None:
+    """Neither is late to the other; both fell behind since the step before."""
+    job = replace(REPLICATED, late_ms={2: 50.0, 3: 50.0}, late_at=GATHER)
+    write_sharded_job(job, tmp_path)
+    late = facts_of(tmp_path).late
+    assert sorted((one.rank, one.members, one.waiting) for one in late) == [
+        (2, (0, 2), (0,)), (3, (1, 3), (1,)),
+    ]  # fmt: skip
+    assert all(one.is_since_step_before and not one.elsewhere for one in late)
+    finding = one(found_in(tmp_path), "Rank 2 (")
+    assert finding.remedy == (
+        "Look at what it computes between <root> all-reduce (backward) of the step before and "
+        "blocks.2 all-reduce (backward)."
+    )
+
+
+def test_with_replicas_nobody_is_late_where_none_is(tmp_path: Path) -> None:
+    """And waits are known to be none; of an older file neither is."""
+    write_sharded_job(REPLICATED, tmp_path)
+    facts = facts_of(tmp_path)
+    assert (facts.late, facts.wait_unknown, facts.wait_ns) == ((), None, 0.0)
+    job = replace(REPLICATED, late_ms={2: 50.0}, late_at=GATHER, tells_members=False)
+    write_sharded_job(job, tmp_path / "older")
+    facts = facts_of(tmp_path / "older")
+    assert facts.late == ()
+    assert facts.wait_unknown is not None
+    assert "the files do not say which part" in facts.wait_unknown
 
 
 def test_slow_steps_name_the_rank_they_wait_for(tmp_path: Path) -> None:

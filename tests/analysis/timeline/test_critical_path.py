@@ -19,7 +19,9 @@ from hooktrace.analysis.timeline import (
     critical_path_sums,
     load,
 )
+from hooktrace.analysis.timeline.critical_path import _Ranks
 from hooktrace.analysis.timeline.path_sums import sentence
+from hooktrace.analysis.timeline.step_calls import StepCalls
 from hooktrace.records.codec import RecordEncoder
 from hooktrace.records.files import find_records
 from hooktrace.records.lines import Losses
@@ -209,6 +211,32 @@ def test_of_a_sharded_step_every_unit_is_on_the_path(tmp_path: Path) -> None:
     said = sentence(critical_path_sums(timeline, job.model))
     assert "4.00 ms transfer of reduce-scatter of a, <root>" in said
     assert "2.00 ms transfer of all-gather (forward) of <root>, a" in said
+
+
+def test_with_replicas_it_leads_from_group_to_group(tmp_path: Path) -> None:
+    """Rank 2 is late before the gather, rank 3 waits for it, and then rank 1 for rank 3."""
+    job = ShardedJob(ranks=4, replicas=2, steps=3, late_ms={2: 50.0}, late_at=4)
+    write_sharded_job(job, tmp_path)
+    path = CriticalPaths(load(find_records(tmp_path)), job.model).of(2)
+    assert path.why_unknown is None
+    assert sum(s.end - s.start for s in path.segments) == path.end - path.start
+    longest = max(path.segments, key=lambda s: s.end - s.start)
+    assert (longest.kind, longest.rank, longest.bucket) == ("compute", 2, 4)
+    assert longest.end - longest.start == 53 * MS
+    moved = sum(job.takes_ns(unit) for unit in job.slots())
+    assert sum(s.end - s.start for s in path.segments if s.kind == "transfer") == moved
+
+
+def test_whom_clocks_do_not_tell_is_looked_for_in_the_call_s_group(tmp_path: Path) -> None:
+    """And not among ranks that have another collective of this number."""
+    job = ShardedJob(ranks=4, replicas=2, steps=1)
+    write_sharded_job(job, tmp_path)
+    timeline = load(find_records(tmp_path))
+    ranks, calls = _Ranks([0, 1, 2, 3], {}), StepCalls(timeline, job.model).of(3, 1)
+    assert [ranks.within(calls[number]) for number in (4, 6)] == [[2, 3], [1, 3]]
+    write_sharded_job(ShardedJob(ranks=4, steps=1), tmp_path)
+    calls = StepCalls(load(find_records(tmp_path)), job.model).of(3, 1)
+    assert ranks.within(calls[4]) == [0, 1, 2, 3]
 
 
 def test_a_sharded_step_of_unknown_waits_has_no_path(tmp_path: Path) -> None:

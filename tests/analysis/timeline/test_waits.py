@@ -8,12 +8,21 @@ from pathlib import Path
 import numpy as np
 from msgspec.structs import replace
 
-from hooktrace.analysis.timeline import STAGE_NAMES, UNKNOWN, Timeline, Waits, load, waits
+from hooktrace.analysis.timeline import (
+    STAGE_NAMES,
+    UNKNOWN,
+    Timeline,
+    Waits,
+    load,
+    waits,
+    wire_waits,
+)
 from hooktrace.records import CompletedStep, Stage
 from hooktrace.records.codec import RecordEncoder
 from hooktrace.records.files import find_records
 from hooktrace.records.lines import Losses
 from hooktrace.testing.synthetic import Moments, SyntheticJob, write_job
+from hooktrace.testing.synthetic_shards import ShardedJob, write_sharded_job
 from tests.analysis.timeline.files import write_ranks
 
 MS = 1_000_000
@@ -65,6 +74,36 @@ def test_all_wait_until_the_last_rank_begins(tmp_path: Path) -> None:
     ]  # fmt: skip
     others = [ns[t.stages.name != WIRE] for ns, t in zip(found.ns, timeline.tracks, strict=True)]
     assert all((one == UNKNOWN).all() for one in others)
+
+
+def test_of_two_groups_each_waits_for_its_own_last_rank(tmp_path: Path) -> None:
+    """Rank 3 for rank 2, rank 0 for rank 2 and rank 1 for rank 3, which rank 2 has held up."""
+    job = ShardedJob(ranks=4, replicas=2, steps=1, late_ms={2: 50.0}, late_at=4)
+    write_sharded_job(job, tmp_path)
+    timeline = load(find_records(tmp_path))
+    found = waits(timeline, job.model)
+    assert found.why_unknown is None
+    ns = [found.by_bucket(track, i) for i, track in enumerate(timeline.tracks)]
+    assert [(own[4], own[6]) for own in ns] == [
+        (0, 50 * MS), (0, 50 * MS), (0, 0), (50 * MS, 0),
+    ]  # fmt: skip
+    last = [found.last[i][[4, 6]].tolist() for i in range(4)]
+    assert last == [[UNKNOWN, 2], [UNKNOWN, 3], [2, 2], [2, 3]]
+    rows = wire_waits(timeline, job.model).rows
+    assert all((np.diff(own) > 0).all() for own in rows)
+
+
+def test_of_a_group_with_a_rank_without_records_nothing_is_known(tmp_path: Path) -> None:
+    """It may be the last one; of the other groups it is known."""
+    job = ShardedJob(ranks=4, replicas=2, steps=1, late_ms={2: 50.0}, late_at=4)
+    write_sharded_job(job, tmp_path)
+    path = find_records(tmp_path)[3][0]
+    kept = [line for line in path.read_bytes().splitlines(True) if b'"bucket"' not in line[:20]]
+    path.write_bytes(b"".join(kept))
+    timeline = load(find_records(tmp_path))
+    found = waits(timeline, job.model)
+    known = [(own[[4, 6]] != UNKNOWN).tolist() for own in found.ns[:3]]
+    assert known == [[True, True], [True, False], [False, True]]
 
 
 def test_two_that_come_together_are_not_told_apart(tmp_path: Path) -> None:

@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hooktrace.analysis.timeline import is_whole, load, waits
+from hooktrace.analysis.timeline import groups_of, load, ranks_within, waits
 from hooktrace.analysis.timeline.columns import UNKNOWN
 from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob, write_job
+from hooktrace.testing.synthetic_shards import ShardedJob as Replicated
+from hooktrace.testing.synthetic_shards import write_sharded_job
 from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
 
 
@@ -22,15 +24,39 @@ def test_the_factor_of_bus_bandwidth_tells(
     """Of payloads of all sizes, though a column holds whole bytes."""
     write_sharded(ShardedJob(ranks=ranks, group=group, block_bytes=size * ranks, steps=4), tmp_path)
     timeline = load(find_records(tmp_path))
-    found = is_whole(timeline.tracks[0], ranks)
-    assert set(found.tolist()) == {ranks == group}
+    found = groups_of(timeline.tracks[0], ranks)
+    assert set(found.of.tolist()) == ({0} if ranks == group else {UNKNOWN})
+
+
+def test_records_say_which_ranks_are_together(tmp_path: Path) -> None:
+    """Two of four where parameters are shared, two others where gradients are averaged."""
+    job = Replicated(ranks=4, replicas=2, steps=2)
+    write_sharded_job(job, tmp_path)
+    tracks = load(find_records(tmp_path)).tracks
+    found = groups_of(tracks[3], 4)
+    assert found.members == (None, (2, 4, 1), (1, 4, 2))
+    expected = [1 + (unit.collective == "all_reduce") for unit in job.slots()]
+    assert found.of.tolist() == expected * 2
+    assert [ranks_within(tracks, one) for one in found.members] == [[0, 1, 2, 3], [2, 3], [1, 3]]
+    assert found.having((1, 4, 2)).sum() == 2 * 4
+    assert not found.having((0, 2, 1)).any()
+
+
+def test_a_rank_that_is_in_another_group_than_it_says_is_in_none(tmp_path: Path) -> None:
+    """Of a file that somebody has put together: nothing is made of it."""
+    job = Replicated(ranks=4, replicas=2, steps=2)
+    write_sharded_job(job, tmp_path)
+    path = find_records(tmp_path)[3][0]
+    path.write_text(path.read_text().replace('"members":[2,4,1]', '"members":[0,2,1]'))
+    track = load(find_records(tmp_path)).tracks[3]
+    assert set(groups_of(track, 4).of.tolist()) == {UNKNOWN, 1}
 
 
 def test_of_buckets_all_ranks_are_in_each(tmp_path: Path) -> None:
     """DDP's process group is what the run says."""
     write_job(SyntheticJob(ranks=2, steps=5), tmp_path)
     timeline = load(find_records(tmp_path))
-    assert is_whole(timeline.tracks[0], 64).all()
+    assert not groups_of(timeline.tracks[0], 64).of.any()
 
 
 def test_nobody_waits_for_a_rank_that_is_in_another_collective(tmp_path: Path) -> None:
