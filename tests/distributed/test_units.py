@@ -9,7 +9,7 @@ import pytest
 
 from hooktrace.analysis.tensorboard_plugin.scene import Scene, scene_of
 from hooktrace.analysis.tensorboard_plugin.selection import selection
-from hooktrace.analysis.timeline import load
+from hooktrace.analysis.timeline import STAGE_NAMES, UNKNOWN, load
 from hooktrace.records import BucketRecord
 from hooktrace.records.files import find_records
 from tests.analysis.timeline.files import run_of, text_of, write_ranks
@@ -65,11 +65,15 @@ def test_every_setup_is_shown(world: Ranks, tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", FOUR)
 def test_hybrid_sharding_is_shown(four: Ranks, tmp_path: Path, name: str) -> None:
-    """Its all-reduces have a row of their own, and nobody is said to wait for another replica."""
+    """Its all-reduces have a row of their own, and waits in a part of the ranks are known."""
     ranks = [facts[name] for facts in four.run(sharded_scenarios.hybrid_setups)]
     scene = scene_from(tmp_path, ranks)
     check(scene, ranks)
     replicated = [] if name == "resharded to two" else ["all-reduce"]
     assert [title for title in scene.titles if title] == [*KINDS, *replicated]
-    if replicated:
-        assert scene.waits.why_unknown is not None
+    assert scene.waits.why_unknown is None
+    for rank, own in enumerate(scene.ranks):
+        assert (own.waited[own.track.stages.name == STAGE_NAMES.index("wire")] != UNKNOWN).all()
+        for facts in own.track.facts:
+            assert facts.members is not None
+            assert rank in range(*facts.members)
