@@ -1,6 +1,6 @@
 """Makes the Grafana dashboards: ``python -m dashboards.generate``, with Grafana's SDK.
 
-    queries.py, panels.py --DASHBOARDS--> grafana-foundation-sdk --> *.json beside it
+    queries.py, *panels.py --DASHBOARDS--> grafana-foundation-sdk --> *.json beside it
 
     python3 -m venv .venv-grafana
     .venv-grafana/bin/pip install 'grafana-foundation-sdk==1769699379!11.6.0' msgspec lazy-loader

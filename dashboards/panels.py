@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from hooktrace.records import metrics as m
 
-from .queries import OF_JOB, OF_MODEL, Dashboard, Panel, Query, last, mean, quantile, rate
+from .bucket_panels import BUCKETS
+from .queries import (
+    INTERPOLATED,
+    OF_JOB,
+    OF_MODEL,
+    UNTIMED,
+    Dashboard,
+    Panel,
+    Query,
+    last,
+    mean,
+    quantile,
+    rate,
+)
 from .unit_panels import UNITS
 
 __all__ = ["DASHBOARDS"]
@@ -15,14 +28,6 @@ _OVERLAP = (
     f"1 - sum by (job, model) ({rate(m.EXPOSED, '_sum')}) "
     f"/ sum by (job, model) ({rate(m.BUSY, '_sum')})"
 )
-_NO_WAIT = ', stage!="wait"'
-"""It is a part of wire, of probed buckets."""
-_OF_STAGE = (
-    f"sum by (job, model, stage) ({rate(m.STAGE_DURATION, '_sum', more=_NO_WAIT)}) "
-    f"/ on (job, model) group_left () sum by (job, model) ({rate(m.BUCKET_DURATION, '_count')})"
-)
-_UNTIMED = "Warm-up, probed, incomplete and shadow steps are not in it; with debug=True no step is."
-_INTERPOLATED = "A percentile is interpolated between bounds that are a factor of 2 to 2.5 apart."
 _STAGED = "Absent for opaque hooks, whose bytes are known of few steps."
 
 _RUNS = Panel(
@@ -88,7 +93,7 @@ _OVER_RANKS = (
         "Of the last step that the hub of the ranks' channel knows: how long it took and how much "
         "of it was exposed, least, mean and most over ranks. One scrape shows it, of a job of any "
         "size; a step between two scrapes is not seen. Ranks that wait for each other have nearly "
-        f"the same step time: the least exposed is the one that is waited for. {_UNTIMED}",
+        f"the same step time: the least exposed is the one that is waited for. {UNTIMED}",
         "s",
         (
             Query(last("max", m.JOB_PERIOD_MIN, "job, model"), "{{model}} step time, least"),
@@ -128,7 +133,7 @@ _JOB = Dashboard(
             "Step time",
             "From one step's first ready bucket to the next one's, over all ranks: evaluation and "
             "checkpoints between two steps are in it. Busy: with at least one bucket being "
-            f"communicated. Exposed: what backward did not hide. {_UNTIMED} {_INTERPOLATED}",
+            f"communicated. Exposed: what backward did not hide. {UNTIMED} {INTERPOLATED}",
             "s",
             (
                 Query(mean(m.STEP_PERIOD, "job, model"), "{{model}} mean"),
@@ -143,7 +148,7 @@ _JOB = Dashboard(
             "waited for its buckets, or at each unit of a sharded model. A rank that comes late "
             "makes all others wait, which is in it: "
             "the least of all ranks is what lateness does not explain. Pauses between steps "
-            f"(evaluation) make the share smaller. {_UNTIMED}",
+            f"(evaluation) make the share smaller. {UNTIMED}",
             "percentunit",
             (
                 Query(f"max by (job, model) ({_EXPOSED_SHARE})", "{{model}} most exposed rank"),
@@ -157,7 +162,7 @@ _JOB = Dashboard(
             "the forward pass hides is in it too. On gloo it is 0 there: its collectives are "
             "synchronous. 100 % is no proof of a "
             "fast network: a long backward pass hides a slow one. Low, where there is hardly any "
-            f"communication, costs nothing: see the exposed share. {_UNTIMED}",
+            f"communication, costs nothing: see the exposed share. {UNTIMED}",
             "percentunit",
             (Query(_OVERLAP, "{{model}}"),),
         ),
@@ -166,7 +171,7 @@ _JOB = Dashboard(
             "Bus bytes over the time with a collective on the wire, as nccl-tests defines it. "
             "Waiting for a late rank counts as time on the wire, so the fastest rank is nearest to "
             "what the network gives, and the slowest may only be early. Small buckets show "
-            f"latency, not bandwidth. {_STAGED} {_UNTIMED}",
+            f"latency, not bandwidth. {_STAGED} {UNTIMED}",
             "Bps",
             (
                 Query(f"max by (job, model) ({_BUSBW})", "{{model}} fastest rank"),
@@ -205,7 +210,7 @@ _RANKS = Dashboard(
         Panel(
             "Exposed share by rank",
             "The rank with the least is the one that the others wait for, if one of them is late; "
-            f"where all have the same, it is the network or the hook. {_UNTIMED}",
+            f"where all have the same, it is the network or the hook. {UNTIMED}",
             "percentunit",
             (Query(f"avg by (job, model, rank) ({_EXPOSED_SHARE})", "{{model}} rank {{rank}}"),),
         ),
@@ -221,7 +226,7 @@ _RANKS = Dashboard(
             "Step time by rank",
             "Mean from one step's first ready bucket to the next one's. Ranks that communicate in "
             "every step have the same mean, however slow one of them is: who is slow is in the two "
-            f"panels above. {_UNTIMED}",
+            f"panels above. {UNTIMED}",
             "s",
             (Query(mean(m.STEP_PERIOD, "job, model, rank"), "{{model}} rank {{rank}}"),),
         ),
@@ -237,114 +242,4 @@ _RANKS = Dashboard(
     ),
 )  # fmt: skip
 
-_BUCKETS = Dashboard(
-    "hooktrace-buckets",
-    "hooktrace: buckets and hook",
-    "Where the time of a bucket goes, what the hook sends, and what it loses. By bucket there is "
-    "nothing of a sharded model: see its own dashboard.",
-    (
-        Panel(
-            "Where a bucket's time goes",
-            "Mean over all buckets, ranks and steps of the interval, stacked. Queue is derived "
-            "from a model of gloo's workers and not measured; wire includes waiting for a late "
-            "rank; of an opaque hook only its call (hook) and the wait for its result (pending) "
-            "are known. "
-            f"Buckets overlap, so this is not what a step waits for. {_UNTIMED}",
-            "s",
-            (Query(_OF_STAGE, "{{model}} {{stage}}"),),
-            "stacked",
-        ),
-        Panel(
-            "Time of each bucket",
-            "Mean from ready to done, over all ranks. Bucket 0 is the first to be ready. When DDP "
-            f"rebuilds its buckets the same number means others: see the last panel. {_UNTIMED} "
-            "Buckets from 64 on are one, called other.",
-            "s",
-            (Query(mean(m.BUCKET_DURATION, "job, model, bucket"), "{{model}} bucket {{bucket}}"),),
-        ),
-        Panel(
-            "Time of each bucket, 95th percentile",
-            f"From ready to done, over all ranks. {_INTERPOLATED} Empty with "
-            f"bucket_histograms=False. {_UNTIMED}",
-            "s",
-            (
-                Query(
-                    quantile(0.95, m.BUCKET_DURATION, "job, model, bucket"),
-                    "{{model}} bucket {{bucket}}",
-                ),
-            ),
-        ),
-        Panel(
-            "What the hook sends",
-            "Payload of a step by collective and dtype, of the rank that sends most, beside the "
-            "gradients that it was given: the last step of which it is known. Payload given to "
-            "collectives, not bytes on the cable. Absent where an opaque hook's bytes are unknown.",
-            "bytes",
-            (
-                Query(
-                    last("max", m.STEP_WIRE_BYTES, "job, model, collective, dtype"),
-                    "{{model}} {{collective}} {{dtype}}",
-                ),
-                Query(
-                    f"max by (job, model) (sum by (job, model, rank) "
-                    f"({m.BUCKET_SIZE.prometheus_name}{{{OF_MODEL}}}))",
-                    "{{model}} gradients",
-                ),
-            ),
-        ),
-        Panel(
-            "Compression",
-            "Gradient bytes over sent bytes of the last step of which both are known, mean over "
-            "ranks; of a sharded model's step all that it communicates over what was sent. Above "
-            "1 is no gain by itself: what compressing takes is in the stages, what it loses in "
-            "the error.",
-            "none",
-            (Query(last("avg", m.COMPRESSION_RATIO, "job, model, hook"), "{{model}} {{hook}}"),),
-        ),
-        Panel(
-            "What the hook loses",
-            "Relative L2 distance of probed buckets' results from the lossless average, and of "
-            "units' from what FSDP would have had, over one hour. It is of single steps: error "
-            "feedback gives back later what is lost here. A hook that is local by design is "
-            "not meant to be the average. A percentile is interpolated between bounds that "
-            "are up to a factor of 10 apart.",
-            "none",
-            (
-                Query(quantile(0.5, m.COMPRESSION_ERROR, "job, model, hook", "1h"),
-                      "{{model}} {{hook}} median"),
-                Query(quantile(0.95, m.COMPRESSION_ERROR, "job, model, hook", "1h"),
-                      "{{model}} {{hook}} p95"),
-            ),
-        ),
-        Panel(
-            "What each bucket loses",
-            "The last probed error of each bucket, of the rank with the largest: of one step, "
-            "which may be some thousand steps old where buckets are probed in turn.",
-            "none",
-            (
-                Query(last("max", m.BUCKET_ERROR, "job, model, bucket"), "{{model}} {{bucket}}"),
-                Query(
-                    f"1 - min by (job, model, bucket) "
-                    f"({m.BUCKET_COSINE.prometheus_name}{{{OF_MODEL}}})",
-                    "{{model}} {{bucket}}, 1 - cosine",
-                ),
-            ),
-        ),
-        Panel(
-            "Sizes of buckets",
-            "Gradient bytes of each bucket in the present layout, without those from 64 on. What "
-            "is sent of them is in the panel above.",
-            "bytes",
-            (Query(last("max", m.BUCKET_SIZE, "job, model, bucket"), "{{model}} {{bucket}}"),),
-        ),
-        Panel(
-            "Rebuilds of the buckets",
-            "How often DDP has rebuilt them. It does so once, after the first step; a later change "
-            "gives the numbers of buckets another meaning, here and in the panels above.",
-            "none",
-            (Query(last("max", m.GENERATION, "job, model"), "{{model}}"),),
-        ),
-    ),
-)  # fmt: skip
-
-DASHBOARDS = (_JOB, _RANKS, _BUCKETS, UNITS)
+DASHBOARDS = (_JOB, _RANKS, BUCKETS, UNITS)

@@ -12,11 +12,16 @@ from typing import Literal, NamedTuple
 from hooktrace.records.metrics import Metric
 
 __all__ = [
-    "OF_JOB", "OF_MODEL", "Dashboard", "Panel", "Query", "last", "mean", "quantile", "rate",
+    "INTERPOLATED", "OF_JOB", "OF_MODEL", "UNTIMED", "Dashboard", "Panel", "Query", "last", "mean",
+    "quantile", "rate",
 ]  # fmt: skip
 
 OF_MODEL = 'job=~"$job", model=~"$model"'
 OF_JOB = 'job=~"$job"'
+
+UNTIMED = "Warm-up, probed, incomplete and shadow steps are not in it; with debug=True no step is."
+INTERPOLATED = "A percentile is interpolated between bounds that are a factor of 2 to 2.5 apart."
+"""What many panels say."""
 
 
 class Query(NamedTuple):

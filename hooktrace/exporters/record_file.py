@@ -11,22 +11,14 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from ..records import (
-    AnomalyRecord,
-    Batch,
-    ClockRecord,
-    CompletedStep,
-    ComputeRecord,
-    HangRecord,
-    LayoutRecord,
-    RunInfo,
-    SkewRecord,
-    TrialRecord,
-)
+from ..records import AnomalyRecord, Batch, ClockRecord, CompletedStep, LayoutRecord, RunInfo
+from ..records.base import Record
+from ..records.content import LISTS
 from ..records.files import record_path
 from .append_file import writable_directory
 from .record_parts import LEAST_BYTES, Counts, RecordParts, move_away
@@ -34,7 +26,8 @@ from .retention import DetailPolicy, Retention
 
 _log = logging.getLogger("hooktrace")
 
-_AFTER_STEPS = (AnomalyRecord, SkewRecord, HangRecord, ComputeRecord, TrialRecord)
+_BEFORE_STEPS: tuple[type[Record], ...] = (ClockRecord, LayoutRecord)
+_AFTER_STEPS = [kind for kind in LISTS if kind not in _BEFORE_STEPS]
 
 _open_paths: set[Path] = set()
 """What exporters of this process write."""
@@ -119,14 +112,11 @@ class RecordFileExporter:
             self._parts = self._open(batch.run)
         elif os.getpid() != self._pid:
             return  # a forked child: the files are its parent's
-        for record in (*batch.of(ClockRecord), *batch.of(LayoutRecord)):
-            self._parts.record(record)
+        self._records(self._parts, batch, _BEFORE_STEPS)
         self._policy.expect(batch.of(AnomalyRecord))
         for completed in batch.steps:
             self._step(self._parts, completed)
-        for kind in _AFTER_STEPS:
-            for later in batch.of(kind):
-                self._parts.record(later)
+        self._records(self._parts, batch, _AFTER_STEPS)
         self._parts.flush()
 
     def close(self) -> None:
@@ -155,6 +145,12 @@ class RecordFileExporter:
         _open_paths.add(self.path)
         move_away(self.path.parent, run.rank, self._keep)
         return RecordParts(self.path, run, self._max_bytes, self._counts)
+
+    @staticmethod
+    def _records(parts: RecordParts, batch: Batch, kinds: Iterable[type[Record]]) -> None:
+        for kind in kinds:
+            for record in batch.of(kind):
+                parts.record(record)
 
     def _step(self, parts: RecordParts, completed: CompletedStep) -> None:
         chosen = self._policy.choose(completed)

@@ -19,20 +19,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..records import (
-    AnomalyRecord,
-    ClockRecord,
-    CompletedStep,
-    ComputeRecord,
-    HangRecord,
-    LayoutRecord,
-    RunInfo,
-    SkewRecord,
-    StepRecord,
-    TrialRecord,
-)
+from ..records import ClockRecord, CompletedStep, LayoutRecord, RunInfo, StepRecord
 from ..records.base import Record
 from ..records.codec import RecordEncoder
+from ..records.content import LISTS
 from ..records.files import part_path, ranks_files
 from ..records.lines import Losses
 from .append_file import AppendFile, disk_error
@@ -48,16 +38,7 @@ _RESERVE = 1024
 _BLOCK = 1 << 20
 """Bytes after which what was encoded is written, so that a long batch is not held twice."""
 
-_KINDS: dict[type[Record], str] = {
-    ClockRecord: "clocks",
-    LayoutRecord: "layouts",
-    StepRecord: "steps",
-    AnomalyRecord: "anomalies",
-    SkewRecord: "skews",
-    HangRecord: "hangs",
-    ComputeRecord: "computes",
-    TrialRecord: "trials",
-}
+_KINDS: dict[type[Record], str] = {StepRecord: "steps", **LISTS}
 """What is counted as what, but for buckets."""
 
 

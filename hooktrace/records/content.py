@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from .anomalies import AnomalyRecord
+from .base import Record
 from .bucket import BucketRecord, LayoutRecord
 from .calibration import ComputeRecord, TrialRecord
 from .hang import HangRecord
@@ -77,7 +78,7 @@ ListedRecord = (
 )
 """Kinds of records that files hold beside runs, steps and buckets."""
 
-LISTS: dict[type, str] = {
+LISTS: dict[type[Record], str] = {
     LayoutRecord: "layouts",
     AnomalyRecord: "anomalies",
     ClockRecord: "clocks",

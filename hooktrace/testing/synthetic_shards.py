@@ -9,7 +9,7 @@ parameters are gathered and its gradients scattered within a replica, and reduce
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,10 +25,9 @@ from ..records import (
     StepRecord,
     Unit,
 )
-from ..records.codec import RecordEncoder
 from ..records.files import record_path
-from ..records.intervals import bus_bytes
-from ..records.lines import Losses
+from ..records.intervals import bus_bytes, union_ns
+from .rank_file import rank_file
 
 _MS = 1_000_000
 
@@ -171,20 +170,23 @@ class ShardedJob:
             members=self.members(unit, rank),
         )  # fmt: skip
 
-    def step(self, calls: list[BucketRecord], previous_period_ns: int | None) -> CompletedStep:
-        """Return the step of these calls."""
-        waited = sum(call.exposed_ns or 0 for call in calls)
-        record = StepRecord(
-            model=self.model, hook=self.hook, generation=0, step=calls[0].step, clock="host",
-            first_ready_ns=calls[0].ready_ns, last_ready_ns=calls[-1].ready_ns,
-            done_ns=calls[-1].done_ns, busy_ns=waited, exposed_ns=waited, wire_busy_ns=waited,
-            previous_period_ns=previous_period_ns,
-            gradient_bytes=sum(call.gradient_bytes for call in calls),
-            wire_bytes=sum(call.gradient_bytes for call in calls),
-            bus_bytes=sum(call.bus_bytes or 0 for call in calls), bucket_count=len(calls),
-            sharded=True,
-        )  # fmt: skip
-        return record, tuple(calls)
+
+def step_of_units(calls: Sequence[BucketRecord], previous_period_ns: int | None) -> CompletedStep:
+    """Return the step of a rank's calls, in the order in which they began."""
+    first, last = calls[0], calls[-1]
+    wire = [(s.start_ns, s.end_ns) for call in calls for s in call.stages if s.name == "wire"]
+    record = StepRecord(
+        model=first.model, hook=first.hook, generation=first.generation, step=first.step,
+        clock="host", first_ready_ns=first.ready_ns, last_ready_ns=last.ready_ns,
+        done_ns=last.done_ns, busy_ns=union_ns((call.ready_ns, call.done_ns) for call in calls),
+        exposed_ns=sum(call.exposed_ns or 0 for call in calls), wire_busy_ns=union_ns(wire),
+        previous_period_ns=previous_period_ns,
+        gradient_bytes=sum(call.gradient_bytes for call in calls),
+        wire_bytes=sum(call.wire_bytes or 0 for call in calls),
+        bus_bytes=sum(call.bus_bytes or 0.0 for call in calls), bucket_count=len(calls),
+        sharded=True, probed=any(call.probed for call in calls),
+    )  # fmt: skip
+    return record, tuple(calls)
 
 
 def sharded_steps(job: ShardedJob) -> Iterator[list[CompletedStep]]:
@@ -204,7 +206,7 @@ def sharded_steps(job: ShardedJob) -> Iterator[list[CompletedStep]]:
         firsts = [own[0].ready_ns for own in calls]
         periods = [None if b is None else at - b for at, b in zip(firsts, before, strict=True)]
         before = [*firsts]
-        yield [job.step(own, period) for own, period in zip(calls, periods, strict=True)]
+        yield [step_of_units(own, period) for own, period in zip(calls, periods, strict=True)]
 
 
 def write_sharded_job(job: ShardedJob, logdir: Path) -> None:
@@ -212,11 +214,6 @@ def write_sharded_job(job: ShardedJob, logdir: Path) -> None:
     record_path(logdir, 0).parent.mkdir(parents=True, exist_ok=True)
     steps = list(sharded_steps(job))
     for rank in range(job.ranks):
-        encoder = RecordEncoder()
-        lines = [encoder.record(job.run(rank)), encoder.record(job.layout(rank))]
-        lines += map(encoder.record, job.clock_records(rank))
-        for ranks in steps:
-            step, buckets = ranks[rank]
-            lines += [encoder.buckets(buckets), encoder.record(step)]
-        lines.append(encoder.record(Losses(closed=True)))
-        record_path(logdir, rank).write_bytes(b"".join(lines))
+        records = [job.run(rank), job.layout(rank), *job.clock_records(rank)]
+        file = rank_file(records, [ranks[rank] for ranks in steps])
+        record_path(logdir, rank).write_bytes(file)

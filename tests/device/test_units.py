@@ -22,24 +22,9 @@ from hooktrace.fsdp.comms import (
     TracedAllGather,
     TracedReduceScatter,
 )
+from tests.capture.test_units import Reduces
 
 from .fake_device import FakeDevice
-
-
-class Reduces(torch.autograd.Function):
-    """Calls something in the backward pass."""
-
-    @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, then: Any) -> torch.Tensor:
-        """Keep it."""
-        ctx.then = then
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        """Call it."""
-        ctx.then()
-        return gradients[0], None
 
 
 def test_units_are_timed_by_their_device_and_nothing_is_claimed_of_waits() -> None:

@@ -134,20 +134,17 @@ def paused(rank: int) -> None:
 
 def dumps(rank: int) -> None:
     """Rank 1 is in its data loader; all write down what they know, beside their records."""
-    folder = os.environ["HOOKTRACE_TEST_HANGS"]
-    tracer = observed(rank, on_hang="dump", exporters=[RecordFileExporter(logdir=folder)])
-    ddp = make_ddp()
-    ddp.register_comm_hook(None, trace(hooks.allreduce_hook, tracer=tracer))
-    steps_until(rank, ddp)
-    if rank == LATE:
-        next_batch()
-    backward(ddp, rank, HANGS_AT)
+    _recorded(rank, "dump")
 
 
 def aborts(rank: int) -> None:
     """Rank 1 is in its data loader; all end, and their records are written."""
+    _recorded(rank, "abort")
+
+
+def _recorded(rank: int, on_hang: str) -> None:
     folder = os.environ["HOOKTRACE_TEST_HANGS"]
-    tracer = observed(rank, on_hang="abort", exporters=[RecordFileExporter(logdir=folder)])
+    tracer = observed(rank, on_hang=on_hang, exporters=[RecordFileExporter(logdir=folder)])
     ddp = make_ddp()
     ddp.register_comm_hook(None, trace(hooks.allreduce_hook, tracer=tracer))
     steps_until(rank, ddp)

@@ -143,18 +143,23 @@ def _step_all(parts: list[Any]) -> None:
         part.step()
 
 
+def sgd_on_buckets(ours: bool) -> tuple[DistributedDataParallel, Any, Callable[[], object]]:
+    """Return a model, who holds its optimizer's options, and what steps after a backward pass."""
+    ddp = several_buckets()
+    if not ours:
+        ddp.register_comm_hook(None, allreduce_hook)
+        optimizer = SGD[0](ddp.parameters(), **SGD[1])
+        return ddp, optimizer, optimizer.step
+    state = OptimizerHookState.of(SGD[0], ddp.parameters(), **SGD[1])
+    ddp.register_comm_hook(None, hook_then_optimizer(allreduce_hook, state))
+    return ddp, state, lambda: None
+
+
 def learning_rate(rank: int) -> bool:
     """Set the learning rate of all parameters in the middle, both ways."""
     runs = []
     for ours in (True, False):
-        ddp = several_buckets()
-        if ours:
-            owner: Any = OptimizerHookState.of(SGD[0], ddp.parameters(), **SGD[1])
-            ddp.register_comm_hook(None, hook_then_optimizer(allreduce_hook, owner))
-        else:
-            owner = SGD[0](ddp.parameters(), **SGD[1])
-            ddp.register_comm_hook(None, allreduce_hook)
-        step = (lambda: None) if ours else owner.step
+        ddp, owner, step = sgd_on_buckets(ours)
         seen = run(ddp, rank, step, range(10))
         for group in owner.param_groups:
             group["lr"] = 0.0005
@@ -167,14 +172,7 @@ def accumulation(rank: int) -> tuple[bool, bool]:
     runs = []
     still = True
     for ours in (True, False):
-        ddp = several_buckets()
-        step: Callable[[], object] = lambda: None  # noqa: E731
-        if ours:
-            state = OptimizerHookState.of(SGD[0], ddp.parameters(), **SGD[1])
-            ddp.register_comm_hook(None, hook_then_optimizer(allreduce_hook, state))
-        else:
-            ddp.register_comm_hook(None, allreduce_hook)
-            step = SGD[0](ddp.parameters(), **SGD[1]).step
+        ddp, _, step = sgd_on_buckets(ours)
         seen = []
         for number in range(STEPS):
             ddp.zero_grad()
@@ -216,14 +214,7 @@ def join(rank: int) -> tuple[bool, torch.Tensor]:
     """Run rank 0 out of data; return (like sequential, momentum): all ranks must keep step."""
     runs, momentum = [], torch.empty(0)
     for ours in (True, False):
-        ddp = several_buckets()
-        step: Callable[[], object] = lambda: None  # noqa: E731
-        if ours:
-            state = OptimizerHookState.of(SGD[0], ddp.parameters(), **SGD[1])
-            ddp.register_comm_hook(None, hook_then_optimizer(allreduce_hook, state))
-        else:
-            ddp.register_comm_hook(None, allreduce_hook)
-            step = SGD[0](ddp.parameters(), **SGD[1]).step
+        ddp, state, step = sgd_on_buckets(ours)
         start = parameters(ddp)
         with ddp.join():
             run(ddp, rank, step, range(3 if rank == 0 else 6))

@@ -183,18 +183,25 @@ def test_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         group.kill()
 
 
-@pytest.mark.slow
-def test_dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One file a rank, beside the records: what it waits for, and where its threads are."""
-    monkeypatch.setenv("HOOKTRACE_TEST_HANGS", str(tmp_path))
-    paths = [tmp_path / "plugins/hooktrace" / f"hang000-rank0000{rank}.txt" for rank in range(2)]
+def dumped(
+    scenario: Callable[[int], None], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> list[str]:
+    """Return what each of two ranks has written down."""
+    monkeypatch.setenv("HOOKTRACE_TEST_HANGS", str(folder))
+    paths = [folder / "plugins/hooktrace" / f"hang000-rank0000{rank}.txt" for rank in range(2)]
     group = here(2)
     try:
-        group.begin(name_of(scenarios.dumps))
+        group.begin(name_of(scenario))
         until(lambda: all(p.exists() and "MainThread" in p.read_text() for p in paths), group)
     finally:
         group.kill()
-    waits, late = (path.read_text() for path in paths)
+    return [path.read_text() for path in paths]
+
+
+@pytest.mark.slow
+def test_dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One file a rank, beside the records: what it waits for, and where its threads are."""
+    waits, late = dumped(scenarios.dumps, tmp_path, monkeypatch)
     assert waits.startswith("bucket 0 of step 3 has waited ")
     assert "bucket 0 of step 3 for " in waits
     assert "all_reduce of " in waits

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.distributed import sharded_hang_scenarios as scenarios
-from tests.distributed.harness import here, name_of
-from tests.distributed.test_hangs import told, until
+from tests.distributed.test_hangs import dumped, told
 
 pytestmark = pytest.mark.slow
 
@@ -114,15 +113,7 @@ def test_replicas_that_do_not_reduce(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_dump_of_a_sharded_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file of each rank says in which unit it is."""
-    monkeypatch.setenv("HOOKTRACE_TEST_HANGS", str(tmp_path))
-    paths = [tmp_path / "plugins/hooktrace" / f"hang000-rank0000{rank}.txt" for rank in range(2)]
-    group = here(2)
-    try:
-        group.begin(name_of(scenarios.dumps))
-        until(lambda: all(p.exists() and "MainThread" in p.read_text() for p in paths), group)
-    finally:
-        group.kill()
-    waits, late = (path.read_text() for path in paths)
+    waits, late = dumped(scenarios.dumps, tmp_path, monkeypatch)
     assert waits.startswith(NEXT_GATHER)
     assert "net: step 3, blocks.2 all-gather (forward)\n  blocks.2 all-gather (forward) of" in waits
     assert "net: step 3, blocks.1 all-gather (forward)\n" in late

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from hooktrace.records import BucketRecord, RunInfo, StepRecord
-from hooktrace.records.codec import RecordEncoder
 from hooktrace.records.content import RankRecords
+from hooktrace.testing.rank_file import rank_file
 from tests.exporters import records_sample as sample
 
 
@@ -17,11 +17,7 @@ def encode(
     *before: Any,
 ) -> bytes:
     """Return the lines of a file that was not ended; ``before``: records before the steps."""
-    encoder = RecordEncoder()
-    lines = [encoder.record(record) for record in (run, *before)]
-    for step, buckets in steps:
-        lines += [encoder.buckets(buckets), encoder.record(step)]
-    return b"".join(lines)
+    return rank_file([run, *before], steps, ended=False)
 
 
 def decode(data: bytes) -> RankRecords:

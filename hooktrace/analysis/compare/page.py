@@ -8,22 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
 from ...records.units import mb
-from ..report import page as report_page
+from ..report.page import environment
 from .comparison import Comparison
 from .numbers import MINUS, share, signed, value, verdict, within
 from .pictures import bucket_picture, parts_picture, shares_picture
 
-_PAGES = Environment(
-    loader=FileSystemLoader(
-        [Path(__file__).parent / "templates", Path(report_page.__file__).parent / "templates"]
-    ),
-    autoescape=True,
-    undefined=StrictUndefined,
-    keep_trailing_newline=True,
-)
+_PAGES = environment(Path(__file__).parent / "templates")
 _CALLED = (bucket_picture, parts_picture, shares_picture, share, signed, value, verdict, within)
 _PAGES.globals.update({called.__name__: called for called in _CALLED})
 _PAGES.globals["MINUS"] = MINUS

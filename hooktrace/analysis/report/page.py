@@ -25,12 +25,19 @@ from .units import payload_bytes
 _TEMPLATES = Path(__file__).parent / "templates"
 STYLE = (_TEMPLATES / "report.css").read_text(encoding="utf-8")
 """The style sheet, whose classes the pictures have."""
-_PAGES = Environment(
-    loader=FileSystemLoader(_TEMPLATES),
-    autoescape=True,
-    undefined=StrictUndefined,
-    keep_trailing_newline=True,
-)
+
+
+def environment(*folders: Path) -> Environment:
+    """Return what renders the templates of some folders, and the report's, which they include."""
+    return Environment(
+        loader=FileSystemLoader([*folders, _TEMPLATES]),
+        autoescape=True,
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+    )
+
+
+_PAGES = environment()
 _PICTURES = (error_picture, lag_picture, overlap_picture, stages_picture, step_pictures)
 _NOTABLE = (red_row, split_buckets, split_ranks)
 _TABLES = (

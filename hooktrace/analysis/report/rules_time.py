@@ -44,7 +44,10 @@ def communication_is_exposed(model: ModelFacts, run: RunInfo | None) -> Iterator
         )
     tails = sorted((b for b in model.buckets if b.tail_share >= 0.05), key=lambda b: -b.tail_share)
     if tails:
-        parts = ", ".join(f"{percent(b.tail_share)} {_name(b)}" for b in tails[:4])
+        parts = ", ".join(
+            f"{percent(b.tail_share)} {b.title}{' (the last)' if b.is_last else ''}"
+            for b in tails[:4]
+        )
         evidence.append(f"what backward leaves over: {parts}")
     if model.wire_bytes == 0:
         sentence = f"Nothing is communicated: {model.hook} sends nothing."
@@ -71,10 +74,6 @@ def communication_is_exposed(model: ModelFacts, run: RunInfo | None) -> Iterator
         remedy=remedy,
         is_kept=True,
     )
-
-
-def _name(bucket: BucketFacts) -> str:
-    return f"bucket {bucket.bucket}{' (the last)' if bucket.is_last else ''}"
 
 
 def last_bucket_is_large(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:

@@ -50,36 +50,18 @@ def rebuilt_buckets(
         [one.nbytes for one in parameters],
         [one.dtype for one in parameters],
         [first_bytes, cap_bytes],
-        by_readiness=True,
     )
 
 
-def initial_buckets(
-    parameters: Sequence[Parameter], cap_bytes: int, first_bytes: int
-) -> list[list[int]]:
-    """Return the buckets of a DDP that does not rebuild them: under ``find_unused_parameters``.
-
-    ``parameters``: in the model's own order, of which DDP takes the reverse for that of gradients;
-    returns rows of it, first bucket first.
-    """
-    limits = sorted({first_bytes, cap_bytes})
-    sizes, dtypes = [one.nbytes for one in parameters], [one.dtype for one in parameters]
-    return assign_buckets(sizes, dtypes, limits)[::-1]
-
-
 def assign_buckets(
-    sizes: Sequence[int],
-    dtypes: Sequence[Hashable],
-    limits: Sequence[int],
-    *,
-    by_readiness: bool = False,
+    sizes: Sequence[int], dtypes: Sequence[Hashable], limits: Sequence[int]
 ) -> list[list[int]]:
     """Return rows of ``sizes`` bucket by bucket, exactly as torch assigns tensors to buckets.
 
-    ``sizes``: bytes.  ``dtypes``: buckets hold one dtype each (torch: and one device).  ``limits``:
-    in bytes; each dtype's first bucket takes the first, its second the second, and so on; the last
-    one holds for the rest.  ``by_readiness``: tensors come in the order in which gradients are
-    ready, and buckets in the order in which they are full; else by the first tensor that they hold.
+    ``sizes``: bytes, in the order in which gradients are ready; buckets come in the order in which
+    they are full.  ``dtypes``: buckets hold one dtype each (torch: and one device).  ``limits``: in
+    bytes; each dtype's first bucket takes the first, its second the second, and so on; the last one
+    holds for the rest.
 
     >>> assign_buckets([6, 6, 6, 6], ["float32"] * 4, [5, 10])
     [[0], [1, 2], [3]]
@@ -92,8 +74,7 @@ def assign_buckets(
         if bucket.size >= limits[min(bucket.filled, len(limits) - 1)]:
             full.append(bucket.empty())
     # Reversed: torch keeps them in a map of the C++ library, which begins with the last one.
-    full += [bucket.rows for bucket in reversed(filling.values()) if bucket.rows]
-    return full if by_readiness else sorted(full)
+    return full + [bucket.rows for bucket in reversed(filling.values()) if bucket.rows]
 
 
 class _Filling:

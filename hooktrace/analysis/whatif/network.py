@@ -84,18 +84,11 @@ def messages(collective: str, ranks: int) -> int:
     return _MESSAGES[collective](ranks) if ranks > 1 else 0
 
 
-def transfer_bytes(collective: str, payload: float, ranks: int) -> float:
-    """Return the bytes that a rank sends in a collective: the rank that sends most of them.
-
-    ``payload``: one rank's, as ``Stage.wire_bytes``.
-    """
-    return link_bytes(collective, payload, ranks)
-
-
 def link_bytes(collective: str, payload: float, ranks: int, per_host: int = 1) -> float:
-    """Return the bytes that leave the host that sends most of them, in bytes.
+    """Return the bytes that leave the host that sends most of them.
 
-    ``per_host``: its ranks; where all ranks are on one host the network joins them one by one.
+    ``payload``: one rank's, as ``Stage.wire_bytes``.  ``per_host``: its ranks; where all ranks are
+    on one host the network joins them one by one.
     """
     _check(collective)
     if ranks <= 1:

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-from ..report import page as report_page
+from ..report.page import environment
 from .advise import Advised
 from .advised_words import advice_text, loss_text, verdict
 from .answer import LIMITS, Answer
@@ -18,14 +16,7 @@ from .sweep import Sweep
 from .terminal import COLUMNS, Code, cells
 from .words import headline, network_lines, step_ms
 
-_PAGES = Environment(
-    loader=FileSystemLoader(
-        [Path(__file__).parent / "templates", Path(report_page.__file__).parent / "templates"]
-    ),
-    autoescape=True,
-    undefined=StrictUndefined,
-    keep_trailing_newline=True,
-)
+_PAGES = environment(Path(__file__).parent / "templates")
 _SAID = (advice_text, headline, loss_text, network_lines, step_ms, verdict)
 _SHOWN = (cells, crossing_lines, legend, setting, sweep_picture)
 _PAGES.globals.update({called.__name__: called for called in (*_SAID, *_SHOWN)})

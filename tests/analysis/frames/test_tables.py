@@ -14,9 +14,8 @@ from hooktrace.analysis.frames.columns import FRAMES
 from hooktrace.analysis.frames.tables import Table, Values
 from hooktrace.analysis.timeline import load
 from hooktrace.records import CompletedStep
-from hooktrace.records.codec import RecordEncoder
 from hooktrace.records.files import find_records, record_path
-from hooktrace.records.lines import Losses
+from hooktrace.testing.rank_file import rank_file
 from hooktrace.testing.synthetic import Moments, SyntheticJob, write_job
 from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
 from tests.analysis.timeline.files import write_ranks
@@ -36,12 +35,8 @@ def write(
     for rank, begin in enumerate(begins_ms):
         start = job.start_ns - job.offset_ns(rank)
         moments = Moments(start, start, start + begin * MS, start + 20 * MS, start + 21 * MS)
-        step, buckets = change(job.step(1, [moments]))
-        encoder = RecordEncoder()
         records = [job.run(rank), job.layout(), *job.clock_records(rank)]
-        text = b"".join(map(encoder.record, records)) + encoder.buckets(buckets)
-        text += encoder.record(step) + encoder.record(Losses(closed=True))
-        texts[rank] = text.decode()
+        texts[rank] = rank_file(records, [change(job.step(1, [moments]))]).decode()
     write_ranks(folder, texts)
 
 

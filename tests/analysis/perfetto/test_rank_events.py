@@ -6,7 +6,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from hooktrace.records.codec import RecordEncoder
+from hooktrace.testing.rank_file import rank_file
 from tests.analysis.perfetto.test_export import exported
 from tests.analysis.perfetto.trace_events import ns
 from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
@@ -56,11 +56,7 @@ def test_names_may_hold_anything(tmp_path: Path) -> None:
 def test_marks_and_counters(tmp_path: Path) -> None:
     """The layout, a skew and the last bucket stand on the row of the steps, an error on its own."""
     steps = [probed(make_step(0)), make_step(1)]
-    encoder = RecordEncoder()
-    records = [run_of(0), make_layout(), make_skew(1)]
-    data = b"".join(map(encoder.record, records))
-    for step, buckets in steps:
-        data += encoder.buckets(buckets) + encoder.record(step)
+    data = rank_file([run_of(0), make_layout(), make_skew(1)], steps)
     write_ranks(tmp_path, {0: data.decode()})
     _, events, _ = exported(tmp_path)
     rows = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}

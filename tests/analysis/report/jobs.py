@@ -9,9 +9,8 @@ from hooktrace.analysis.report import Finding, RunReport, build_report
 from hooktrace.analysis.report.facts import ModelFacts
 from hooktrace.analysis.timeline import load
 from hooktrace.records import CompletedStep
-from hooktrace.records.codec import RecordEncoder
 from hooktrace.records.files import find_records
-from hooktrace.records.lines import Losses
+from hooktrace.testing.rank_file import rank_file
 from hooktrace.testing.synthetic import SyntheticJob, simulate, write_job
 from tests.analysis.timeline.files import write_ranks
 
@@ -62,14 +61,9 @@ def write_changed(
 ) -> None:
     """Write the files of a job's first ranks, each of whose steps is changed."""
     for rank in range(job.ranks if files is None else files):
-        encoder = RecordEncoder()
-        lines = [encoder.record(job.run(rank)), encoder.record(job.layout())]
-        lines += map(encoder.record, job.clock_records(rank))
-        for step in simulate(job):
-            record, buckets = change(rank, step.completed(rank))
-            lines += [encoder.buckets(buckets), encoder.record(record)]
-        lines.append(encoder.record(Losses(closed=True)))
-        write_ranks(folder, {rank: b"".join(lines).decode()})
+        records = [job.run(rank), job.layout(), *job.clock_records(rank)]
+        steps = [change(rank, step.completed(rank)) for step in simulate(job)]
+        write_ranks(folder, {rank: rank_file(records, steps).decode()})
 
 
 def gain_ms(finding: Finding) -> float:

@@ -20,14 +20,13 @@ from hooktrace.records import (
     ErrorRecord,
     LayoutRecord,
     Stage,
-    StepRecord,
     Unit,
 )
 from hooktrace.records.bucket import UnitCollective
-from hooktrace.records.codec import RecordEncoder
-from hooktrace.records.intervals import bus_bytes, union_ns
-from hooktrace.records.lines import Losses
+from hooktrace.records.intervals import bus_bytes
+from hooktrace.testing.rank_file import rank_file
 from hooktrace.testing.synthetic import SyntheticJob
+from hooktrace.testing.synthetic_shards import step_of_units
 from tests.analysis.timeline.files import write_ranks
 
 Phase = Literal["forward", "backward"]
@@ -122,8 +121,8 @@ class ShardedJob:
             buckets=buckets,
         )  # fmt: skip
 
-    def step(self, number: int, begun: int) -> tuple[list[CompletedStep], int]:
-        """Return a step as each rank has it, and when it ends, in rank 0's clock."""
+    def step(self, number: int, begun: int) -> tuple[list[list[BucketRecord]], int]:
+        """Return the calls of a step on each rank, and when it ends, in rank 0's clock."""
         found: list[list[BucketRecord]] = [[] for _ in range(self.ranks)]
         now = begun
         for i in self.in_step(number):
@@ -142,7 +141,7 @@ class ShardedJob:
             for rank in range(self.ranks):
                 times = ready[rank], ready[rank] + codec, end, now
                 found[rank].append(self._call(number, rank, i, times, size))
-        return [self._completed(number, rank, calls) for rank, calls in enumerate(found)], now
+        return found, now
 
     def _computes(self, number: int, rank: int, i: int) -> int:
         late = self.late_ms.get(rank, 0.0) if i in self.late_at or not self.late_at else 0.0
@@ -180,60 +179,35 @@ class ShardedJob:
             probed=error is not None,
         )  # fmt: skip
 
-    def _completed(self, number: int, rank: int, calls: list[BucketRecord]) -> CompletedStep:
-        wire = [(s.start_ns, s.end_ns) for b in calls for s in b.stages if s.name == "wire"]
-        record = StepRecord(
-            model="net", hook="fully_shard", generation=self.generation(number), step=number,
-            clock="host",
-            first_ready_ns=calls[0].ready_ns, last_ready_ns=calls[-1].ready_ns,
-            done_ns=calls[-1].done_ns, busy_ns=union_ns((b.ready_ns, b.done_ns) for b in calls),
-            exposed_ns=sum(b.exposed_ns or 0 for b in calls), wire_busy_ns=union_ns(wire),
-            previous_period_ns=None, gradient_bytes=sum(b.gradient_bytes for b in calls),
-            wire_bytes=sum(b.wire_bytes or 0 for b in calls),
-            bus_bytes=sum(b.bus_bytes or 0.0 for b in calls), bucket_count=len(calls),
-            sharded=True, probed=any(b.probed for b in calls),
-        )  # fmt: skip
-        return record, tuple(calls)
-
     def completed(self) -> list[list[CompletedStep]]:
         """Return the steps of each rank."""
         found: list[list[CompletedStep]] = [[] for _ in range(self.ranks)]
         now = self.base.start_ns
         for number in range(self.steps):
             of_ranks, now = self.step(number, now)
-            for steps, (step, buckets) in zip(found, of_ranks, strict=True):
-                period = step.first_ready_ns - steps[-1][0].first_ready_ns if steps else None
-                steps.append((_with_period(step, period), buckets))
+            for steps, calls in zip(found, of_ranks, strict=True):
+                period = calls[0].ready_ns - steps[-1][0].first_ready_ns if steps else None
+                steps.append(step_of_units(calls, period))
         return found
 
 
-def swapped(buckets: Sequence[BucketRecord]) -> list[BucketRecord]:
+def swapped(buckets: Sequence[BucketRecord]) -> tuple[BucketRecord, ...]:
     """Return the calls of a rank that met the second and the third unit the other way around."""
     numbers = {1: 2, 2: 1}
-    return [replace(b, bucket=numbers.get(b.bucket, b.bucket)) for b in buckets]
+    return tuple(replace(b, bucket=numbers.get(b.bucket, b.bucket)) for b in buckets)
 
 
 def write_sharded(
     job: ShardedJob, folder: Path, *, files: int | None = None, unlike: Collection[int] = ()
 ) -> None:
     """Write the files of a job's first ranks; those of ``unlike`` number two units otherwise."""
-    for rank, steps in enumerate(job.completed()[:files]):
-        encoder = RecordEncoder()
-        lines = [encoder.record(job.base.run(rank)), encoder.record(job.layout())]
-        lines += map(encoder.record, job.base.clock_records(rank))
-        if job.odd:
-            lines.append(encoder.record(job.layout(2)))
-        for step, buckets in steps:
-            written = swapped(buckets) if rank in unlike else buckets
-            lines += [encoder.buckets(written), encoder.record(step)]
-        lines.append(encoder.record(Losses(closed=True)))
-        write_ranks(folder, {rank: b"".join(lines).decode()})
+    for rank, completed in enumerate(job.completed()[:files]):
+        change = swapped if rank in unlike else tuple
+        steps = [(step, change(buckets)) for step, buckets in completed]
+        records = [job.base.run(rank), job.layout(), *job.base.clock_records(rank)]
+        records += [job.layout(2)] if job.odd else []
+        write_ranks(folder, {rank: rank_file(records, steps).decode()})
 
 
 def _unit(name: str, collective: UnitCollective, phase: Phase) -> Unit:
     return Unit(name=name, collective=collective, phase=phase)
-
-
-def _with_period(step: StepRecord, period: int | None) -> StepRecord:
-
-    return replace(step, previous_period_ns=period)

@@ -13,9 +13,8 @@ from hooktrace.analysis.report.provenance import model_lines
 from hooktrace.analysis.report.run_report import report_json
 from hooktrace.analysis.timeline import load
 from hooktrace.records import CompletedStep
-from hooktrace.records.codec import RecordEncoder
 from hooktrace.records.files import find_records
-from hooktrace.records.lines import Losses
+from hooktrace.testing.rank_file import rank_file
 from hooktrace.testing.synthetic import SyntheticJob, simulate, write_job
 from tests.analysis.report.jobs import write_changed
 from tests.analysis.timeline.files import write_ranks
@@ -29,13 +28,8 @@ def test_the_run_and_what_it_was_told(tmp_path: Path) -> None:
     layout = replace(JOB.layout(), hook_options=told, bucket_cap_bytes=5 << 19)
     texts = {}
     for rank in range(2):
-        encoder = RecordEncoder()
-        lines = [encoder.record(JOB.run(rank)), encoder.record(layout)]
-        for step in simulate(JOB):
-            record, buckets = step.completed(rank)
-            lines += [encoder.buckets(buckets), encoder.record(record)]
-        lines.append(encoder.record(Losses(closed=True)))
-        texts[rank] = b"".join(lines).decode()
+        steps = [step.completed(rank) for step in simulate(JOB)]
+        texts[rank] = rank_file([JOB.run(rank), layout], steps).decode()
     write_ranks(tmp_path, texts)
     report = build_report(load(find_records(tmp_path)), path="runs/a")
     assert dict(model_lines(report.models[0].source)) == {

@@ -9,11 +9,12 @@ from msgspec.structs import replace
 from hooktrace.analysis.tensorboard_plugin.run_summary import step_of, summary_of
 from hooktrace.analysis.tensorboard_plugin.scene import LATE, scene_of
 from hooktrace.analysis.timeline import load
-from hooktrace.records.codec import RecordEncoder
+from hooktrace.records import CompletedStep
 from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob, simulate, write_job
+from tests.analysis.report.jobs import write_changed
 from tests.analysis.tensorboard_plugin.test_level_of_detail import MS, scene
-from tests.analysis.timeline.files import steps_of, write_ranks
+from tests.analysis.timeline.files import steps_of
 
 
 def test_the_late_rank_is_marked_and_counted(tmp_path: Path) -> None:
@@ -83,15 +84,12 @@ def test_steps_without_detail_are_in_the_lists(tmp_path: Path) -> None:
 def test_who_has_no_data_left_makes_nobody_late(tmp_path: Path) -> None:
     """Under join() such a rank is ready at once, and one with data computes."""
     job = SyntheticJob(ranks=2, steps=20, late_ms={1: 5.0}, jitter_ms=0.0)
-    for rank in range(2):
-        encoder = RecordEncoder()
-        lines = [encoder.record(job.run(rank)), encoder.record(job.layout())]
-        lines += map(encoder.record, job.clock_records(rank))
-        for step in simulate(job):
-            record, buckets = step.completed(rank)
-            is_shadow = rank == 0 and record.step > 10
-            own = tuple(replace(b, shadow=is_shadow) for b in buckets)
-            lines += [encoder.buckets(own), encoder.record(replace(record, shadow=is_shadow))]
-        write_ranks(tmp_path, {rank: b"".join(lines).decode()})
+
+    def without_data(rank: int, completed: CompletedStep) -> CompletedStep:
+        step, buckets = completed
+        shadow = rank == 0 and step.step > 10
+        return replace(step, shadow=shadow), tuple(replace(b, shadow=shadow) for b in buckets)
+
+    write_changed(tmp_path, job, without_data)
     (late,) = summary_of(scene_of(load(find_records(tmp_path)), job.model))["late"]
     assert (late["rank"], late["times"], late["of"]) == (1, 10, 10)

@@ -9,8 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from hooktrace.records import BucketRecord, ClockRecord, RunInfo, StepRecord
-from hooktrace.records.codec import RecordEncoder
-from hooktrace.records.lines import Losses
+from hooktrace.testing.rank_file import rank_file
 from tests.exporters.records_sample import make_run, make_step
 
 Completed = tuple[StepRecord, tuple[BucketRecord, ...]]
@@ -60,11 +59,7 @@ def text_of(
     ended: bool = True,
 ) -> str:
     """Return the content of a rank's file."""
-    encoder = RecordEncoder()
-    parts = [*map(encoder.record, [run, *clocks])]
-    for record, buckets in steps:
-        parts += [encoder.buckets(buckets), encoder.record(record)]
-    return b"".join([*parts, encoder.record(Losses(closed=True)) if ended else b""]).decode()
+    return rank_file([run, *clocks], steps, ended=ended).decode()
 
 
 def write_ranks(logdir: Path, texts: dict[int, str]) -> None:

@@ -22,9 +22,8 @@ from hooktrace.analysis.timeline import (
 from hooktrace.analysis.timeline.critical_path import _Ranks
 from hooktrace.analysis.timeline.path_sums import sentence
 from hooktrace.analysis.timeline.step_calls import StepCalls
-from hooktrace.records.codec import RecordEncoder
 from hooktrace.records.files import find_records
-from hooktrace.records.lines import Losses
+from hooktrace.testing.rank_file import rank_file
 from hooktrace.testing.synthetic import Moments, SyntheticJob, write_job
 from hooktrace.testing.synthetic_shards import ShardedJob, sharded_steps, write_sharded_job
 from tests.analysis.timeline.files import text_of, write_ranks
@@ -42,14 +41,13 @@ def write(folder: Path, steps: Sequence[Sequence[Sequence[Times]]]) -> None:
     texts = {}
     for rank in range(job.ranks):
         base = job.start_ns - job.offset_ns(rank)
-        encoder = RecordEncoder()
         records = [job.run(rank), job.layout(), *job.clock_records(rank)]
-        text = b"".join(map(encoder.record, records))
-        for number, of_ranks in enumerate(steps, 1):
-            moments = [Moments(*(base + int(t * MS) for t in times)) for times in of_ranks[rank]]
-            step, buckets = job.step(number, moments)
-            text += encoder.buckets(buckets) + encoder.record(step)
-        texts[rank] = (text + encoder.record(Losses(closed=True))).decode()
+        own = [
+            [Moments(*(base + int(t * MS) for t in times)) for times in of_ranks[rank]]
+            for of_ranks in steps
+        ]
+        completed = [job.step(number, moments) for number, moments in enumerate(own, 1)]
+        texts[rank] = rank_file(records, completed).decode()
     write_ranks(folder, texts)
 
 

@@ -21,7 +21,7 @@ from hooktrace.analysis.timeline.columns import UNKNOWN
 from hooktrace.analysis.timeline.read_columns import ColumnBuilder
 from hooktrace.records import BucketRecord, StepRecord
 from hooktrace.records import reader as record_reader
-from hooktrace.records.codec import RecordEncoder
+from hooktrace.testing.rank_file import rank_file
 from hooktrace.testing.synthetic_shards import ShardedJob, sharded_steps
 from tests.analysis.timeline.files import Completed, run_of, steps_of, text_of
 from tests.exporters.records_sample import make_layout, make_step, on_device, probed
@@ -202,12 +202,7 @@ def test_parts_of_a_run_are_read_as_one(tmp_path: Path) -> None:
 def test_what_the_layout_says_is_put_back() -> None:
     """Lines that leave it out and lines that do not give the same columns."""
     steps = steps_of(2)
-    encoder = RecordEncoder()
-    records = [run_of(0), make_layout()]
-    lines = [encoder.record(record) for record in records]
-    for step, buckets in steps:
-        lines += [encoder.buckets(buckets), encoder.record(step)]
-    data = b"".join(lines)
+    data = rank_file([run_of(0), make_layout()], steps)
     assert b'"numel":1000' not in data.partition(b'"kind":"bucket"')[2]
     check(track_of(data), steps)
 

@@ -18,9 +18,8 @@ from hooktrace.analysis.timeline import (
     wire_waits,
 )
 from hooktrace.records import CompletedStep, Stage
-from hooktrace.records.codec import RecordEncoder
 from hooktrace.records.files import find_records
-from hooktrace.records.lines import Losses
+from hooktrace.testing.rank_file import rank_file
 from hooktrace.testing.synthetic import Moments, SyntheticJob, write_job
 from hooktrace.testing.synthetic_shards import ShardedJob, write_sharded_job
 from tests.analysis.timeline.files import write_ranks
@@ -47,12 +46,8 @@ def write(
         start = job.start_ns - job.offset_ns(rank)
         at = int(begin * MS) + start, int(end * MS) + start
         step = change(job.step(1, [Moments(start, start, at[0], at[1], at[1])]))
-        encoder = RecordEncoder()
         records = [job.run(rank), job.layout(), *job.clock_records(rank)]
-        text = b"".join(map(encoder.record, records)) + encoder.buckets(step[1])
-        texts[rank] = (
-            text + encoder.record(step[0]) + encoder.record(Losses(closed=True))
-        ).decode()
+        texts[rank] = rank_file(records, [step]).decode()
     write_ranks(folder, texts)
 
 

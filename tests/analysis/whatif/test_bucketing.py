@@ -25,19 +25,17 @@ limits = st.lists(st.integers(1, 300), min_size=1, max_size=4)
 
 
 @settings(deadline=None)
-@given(tensors, limits, st.booleans())
-def test_assigns_as_torch_does(
-    made: list[tuple[int, str]], at_most: list[int], by_readiness: bool
-) -> None:
+@given(tensors, limits)
+def test_assigns_as_torch_does(made: list[tuple[int, str]], at_most: list[int]) -> None:
     expected, _ = dist._compute_bucket_assignment_by_size(
         [torch.empty(numel, dtype=getattr(torch, dtype)) for numel, dtype in made],
         at_most,
         [False] * len(made),
-        list(range(len(made))) if by_readiness else [],
+        list(range(len(made))),
     )
     sizes = [numel * DTYPES[dtype] for numel, dtype in made]
     dtypes = [dtype for _, dtype in made]
-    assert assign_buckets(sizes, dtypes, at_most, by_readiness=by_readiness) == expected
+    assert assign_buckets(sizes, dtypes, at_most) == expected
 
 
 def test_the_example_and_no_tensors() -> None:
@@ -52,9 +50,7 @@ def group() -> Iterator[None]:
     dist.destroy_process_group()
 
 
-def real_buckets(
-    cap_mb: float | None, find_unused: bool
-) -> tuple[list[Parameter], list[list[str]]]:
+def real_buckets(cap_mb: float | None) -> tuple[list[Parameter], list[list[str]]]:
     """Return a model's parameters as they became ready, and the names in its settled buckets."""
     widths = [300, 500, 40, 700, 700, 10, 300]
     layers = [torch.nn.Linear(*pair) for pair in itertools.pairwise(widths)]
@@ -63,7 +59,7 @@ def real_buckets(
     model.forward = lambda x: layers[5](  # type: ignore[method-assign]  # one layer in float64
         layers[4](layers[3](layers[2](layers[1](layers[0](x)).double()).float()))
     )
-    ddp = DistributedDataParallel(model, bucket_cap_mb=cap_mb, find_unused_parameters=find_unused)  # type: ignore[arg-type]  # torch takes fractions of a MB
+    ddp = DistributedDataParallel(model, bucket_cap_mb=cap_mb)  # type: ignore[arg-type]  # torch takes fractions of a MB
     names = {id(one): name for name, one in model.named_parameters()}
     ready: list[Parameter] = []
     seen: list[list[str]] = []
@@ -92,21 +88,10 @@ def real_buckets(
 @pytest.mark.usefixtures("group")
 @pytest.mark.parametrize("cap_mb", [None, 0.001, 0.5, 1, 1.25, 3, 25])
 def test_a_real_model_rebuilds_its_buckets_so(cap_mb: float | None) -> None:
-    ready, seen = real_buckets(cap_mb, find_unused=False)
+    ready, seen = real_buckets(cap_mb)
     first, cap = bucket_limits(cap_mb)
     rows = rebuilt_buckets(ready, cap, first)
     assert [[ready[row].name for row in bucket] for bucket in rows] == seen
-
-
-@pytest.mark.usefixtures("group")
-@pytest.mark.parametrize("cap_mb", [None, 0.5, 3])
-def test_a_model_that_finds_unused_parameters_keeps_its_first_ones(cap_mb: float | None) -> None:
-    ready, seen = real_buckets(cap_mb, find_unused=True)
-    model = ready[::-1]  # weight before bias, as here backward is the forward pass reversed
-    model = sorted(model, key=lambda one: (one.name.split(".")[0], one.name.endswith("bias")))
-    first, cap = bucket_limits(cap_mb)
-    rows = bucketing.initial_buckets(model, cap, first)
-    assert [[model[row].name for row in bucket] for bucket in rows] == seen
 
 
 def test_caps_that_hold_nothing_are_refused() -> None:

@@ -13,7 +13,6 @@ from hooktrace.analysis.whatif.network import (
     link_ns,
     messages,
     parse_network,
-    transfer_bytes,
     transfer_ns,
     waking_ns,
 )
@@ -80,9 +79,9 @@ def test_refuses_what_is_none(text: str, complaint: str) -> None:
     ],
 )
 def test_bytes_and_messages(collective: str, ranks: int, sent: float, in_a_row: int) -> None:
-    assert transfer_bytes(collective, 800, ranks) == sent
+    assert link_bytes(collective, 800, ranks) == sent
     assert messages(collective, ranks) == in_a_row
-    assert transfer_bytes(collective, 800, 1) == messages(collective, 1) == 0
+    assert link_bytes(collective, 800, 1) == messages(collective, 1) == 0
 
 
 def test_ranks_of_a_host_share_its_link() -> None:
@@ -120,7 +119,7 @@ def test_a_gather_of_two_ranks_is_half_a_payload_late() -> None:
 
 
 def test_a_collective_that_nobody_knows_is_named() -> None:
-    for function in (messages, lambda name, n: transfer_bytes(name, 1, n)):
+    for function in (messages, lambda name, n: link_bytes(name, 1, n)):
         with pytest.raises(UsageError, match=r"collective 'hook' sends; predict a hook that uses"):
             function("hook", 2)
 
