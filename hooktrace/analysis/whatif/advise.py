@@ -4,7 +4,8 @@
 
 What is advised gains 3 % of the step or more over what is, and more than the prediction may be off
 by.  Among the changes that are worth it, the expected step decides: what loses more of the
-gradients has to be 3 % faster than what loses less.  What is left is time against error.  Hooks
+gradients has to be 3 % faster than what loses less.  What is left is time against error, each hook
+with its best limit of bucket sizes, and one that is as good as the first, if there is one.  Hooks
 whose results are not the average of all ranks (``local``) are not advised at all, nor lossy ones of
 which nobody knows what they lose.  Where the replay of the run itself is far from what was
 measured, nothing is.
@@ -92,7 +93,8 @@ def advise(answer: Answer) -> Advised:
     found = sorted((_gain(answer.baseline, p) for p in usable), key=_step)
     best = found[0] if found and found[0].gain_ms > 0 else None
     worth = [one for one in found if one.is_worth_it and answer.misfit <= MOST_MISFIT]
-    return Advised(answer, tuple(_in_front(_one_a_hook(answer, worth))[:MOST]), best)
+    front = _in_front(_one_a_hook(answer, worth))
+    return Advised(answer, tuple(_with_one_as_good(front, worth)[:MOST]), best)
 
 
 def is_loss_unknown(one: Prediction) -> bool:
@@ -149,6 +151,30 @@ def _in_front(found: Sequence[Advice]) -> list[Advice]:
     they share with what is.
     """
     return [one for one in found if not any(_is_behind(one, other) for other in found)]
+
+
+def _with_one_as_good(front: list[Advice], found: Sequence[Advice]) -> list[Advice]:
+    """Add what is expected to be as fast as the first, loses no more, and changes no more of a run.
+
+    Nobody knows which of the two is faster; whoever verifies advice runs both.  ``found``: the
+    fastest first.
+    """
+    if not front:
+        return front
+    first, *rest = front
+    for one in found:
+        if one not in front and _is_as_good(one, first):
+            return [first, *sorted([one, *rest], key=_step)]
+    return front
+
+
+def _is_as_good(one: Advice, first: Advice) -> bool:
+    first_keeps, keeps = (x.prediction.choice.bucket_cap_mb is None for x in (first, one))
+    return (
+        loss(one.prediction) <= loss(first.prediction)
+        and (keeps or not first_keeps)
+        and not _gain(one.prediction, first.prediction).is_enough
+    )
 
 
 def _is_behind(one: Advice, other: Advice) -> bool:

@@ -75,6 +75,22 @@ def test_among_what_is_worth_it_the_expected_step_decides() -> None:
     assert advised(sure, smaller) == [("fp16", 5.0)]
 
 
+def test_one_that_is_as_good_as_the_first_stands_beside_it() -> None:
+    """Another limit, say; none that is slower by 3 %, loses more or is a change more."""
+    first, other = predicted(200.0, None, 1.0), predicted(204.0, None, 5.0)
+    assert advised(first, other, predicted(205.0, None, 10.0)) == [(None, 1.0), (None, 5.0)]
+    assert advised(first, predicted(208.0, None, 5.0)) == [(None, 1.0)]
+    assert advised(first, predicted(201.0, "fp16", 5.0, error=3e-4)) == [(None, 1.0)]
+    lossy = predicted(150.0, "fp16", error=3e-4)
+    assert advised(first, lossy, predicted(152.0, "fp16", 1.0, error=3e-4)) == [
+        ("fp16", None),
+        (None, 1.0),
+    ]
+    slower = predicted(170.0, "bf16", error=1e-4)
+    smaller = [predicted(ms, "fp16", cap, error=3e-4) for ms, cap in ((150.0, 1.0), (152.0, 5.0))]
+    assert advised(*smaller, slower) == [("fp16", 1.0), ("fp16", 5.0), ("bf16", None)]
+
+
 def test_what_loses_more_and_is_slower_is_left_out() -> None:
     """So time against error is all that is left."""
     found = advised(
