@@ -27,6 +27,9 @@ DEFAULT_DIR = "_HOOKTRACE_DEFAULT_DIR"
 _MARK = "_HOOKTRACE_MARK"
 
 
+_NOTHING = "nothing was recorded: no model has communicated while it was traced"
+
+
 class _Ending:
     """Of this process: ``pid``, since a fork inherits it; what it saw; what it is to say.
 
@@ -139,7 +142,8 @@ def _summarize() -> None:
 def _summary(tracer: Any) -> list[str]:
     models = tracer.summary()
     lines = [str(model).splitlines()[0] for model in models]
-    lines = lines or ["too few steps were traced for medians"]
+    if not lines:
+        lines = ["too few steps were traced for medians" if tracer.steps() else _NOTHING]
     if any(model.hook == "ddp_allreduce" for model in models):
         lines.append("ddp_allreduce is DDP's own average: no hook was registered there")
     anomalies = Counter(anomaly.kind for anomaly in tracer.anomalies())
@@ -147,9 +151,15 @@ def _summary(tracer: Any) -> list[str]:
         found = ", ".join(f"{kind} ({count})" for kind, count in anomalies.items())
         lines.append(f"anomalies on rank 0: {found}")
     directory = os.environ.get("HOOKTRACE_RECORD_DIR", "")
-    if os.path.isdir(os.path.join(directory, "plugins", "hooktrace")):
+    if _has_records(os.path.join(directory, "plugins", "hooktrace")):
         lines.append(f"to open it: hooktrace report {directory}")
     return lines
+
+
+def _has_records(folder: str) -> bool:
+    with suppress(OSError):
+        return any(name.endswith(".jsonl") for name in os.listdir(folder))
+    return False
 
 
 def _complain() -> None:

@@ -20,11 +20,17 @@ def test_the_summary_says_what_to_open(monkeypatch: pytest.MonkeyPatch, tmp_path
     (tmp_path / "plugins" / "hooktrace").mkdir(parents=True)
     with hooktrace.Tracer() as tracer:
         assert ending._summary(tracer) == [
+            "nothing was recorded: no model has communicated while it was traced"
+        ]
+        (tmp_path / "plugins" / "hooktrace" / "rank00000.jsonl").touch()
+        job = Job(tracer)
+        job.step()
+        assert tracer.flush()
+        assert ending._summary(tracer) == [
             "too few steps were traced for medians",
             f"to open it: hooktrace report {tmp_path}",
         ]
-        job = Job(tracer)
-        for _ in range(3):
+        for _ in range(2):
             job.step()
         first, *_ = ending._summary(tracer)
     assert ", medians of " in first

@@ -114,7 +114,7 @@ def unlike(a: RunFacts, b: RunFacts) -> Iterator[str]:
         ("bucket_cap_mb", _cap(a), _cap(b)),
         ("ranks", str(len(a.ranks)), str(len(b.ranks))),
         ("sharded by FSDP2", _sharded(a), _sharded(b)),
-        ("collectives of a step" if is_of_units else "buckets", _buckets(a), _buckets(b)),
+        ("collectives of units" if is_of_units else "buckets", _buckets(a), _buckets(b)),
         (
             "what ranks give to collectives" if is_of_units else "gradients",
             mb(a.gradient_bytes),

@@ -107,7 +107,7 @@ def test_units_are_paired_by_what_they_do(tmp_path: Path) -> None:
         "10 collectives of units are in both runs, of 14 in again and 10 in kept"
     )
     assert not any("bucket" in line or "gradients" in line for line in unlike(again, kept))
-    assert any(line.startswith("collectives of a step: 14") for line in unlike(again, kept))
+    assert any(line.startswith("collectives of units: 14") for line in unlike(again, kept))
 
 
 def test_sharded_and_not_have_their_steps_in_common(tmp_path: Path) -> None:
