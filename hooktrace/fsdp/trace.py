@@ -17,6 +17,7 @@ from ..capture.buckets import ModelState
 from ..capture.units import ShardedModel
 from ..probes.step_sampler import StepSampler
 from ..ranks.job import current_rank
+from ..tracing.ddp_of import sharding_of, unwrapped
 from ..tracing.settings import default_tracer
 from ..tracing.tracer import Tracer
 from .comms import ReplicaReduction, Stamps, TracedAllGather, TracedReduceScatter
@@ -41,7 +42,8 @@ def trace(
 ) -> TracedModel:
     """Record the collectives of a model that ``fully_shard`` was called for, unit by unit.
 
-    ``model``: the root module, after all calls of ``fully_shard`` and of FSDP's setters.
+    ``model``: the root module, after all calls of ``fully_shard`` and of FSDP's setters; also one
+    that is compiled, or in Fabric's module.
     ``tracer``: where the records go, the process's default tracer by default.  ``name``: the
     model's name in all records, ``model0``, ``model1``, ... by default.  ``reduce_scatter`` and
     ``all_gather``: hooks of ``hooktrace.fsdp.hooks`` that take the place of FSDP's collectives.
@@ -55,14 +57,14 @@ def trace(
     ``ValueError`` for a hook with error feedback that serves another model.
     """
     _refuse_others(model)
-    groups = list(groups_of(model))
+    groups = list(groups_of(unwrapped(model)))
     if not groups:
         raise TypeError(
             "the model has no module that fully_shard was called for; call "
             "torch.distributed.fsdp.fully_shard on it first, or for DDP use hooktrace.instrument"
         )
     if reduce_scatter is not None:
-        reduce_scatter.claim(model)
+        reduce_scatter.claim(unwrapped(model))
     tracer = default_tracer() if tracer is None else tracer
     return TracedModel(model, groups, tracer, name=name, hooks=Hooks(reduce_scatter, all_gather))
 
@@ -83,8 +85,7 @@ def _refuse_others(model: nn.Module) -> None:
             "this version of torch has no hook points for FSDP2 (set_custom_all_gather); use "
             "torch 2.13, or DDP with hooktrace.instrument"
         )
-    kinds = {kind.__name__ for module in model.modules() for kind in type(module).__mro__}
-    if "FullyShardedDataParallel" in kinds:
+    if sharding_of(model) == "FSDP1":
         raise TypeError(
             "FSDP1 (FullyShardedDataParallel) shows its collectives to nobody: its communication "
             "hook sees the root's gradients only; shard the model with fully_shard to trace it"

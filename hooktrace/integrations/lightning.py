@@ -14,6 +14,7 @@ from typing import Any
 from lightning.pytorch import Callback
 from torch.nn.parallel import DistributedDataParallel
 
+from ..tracing.ddp_of import sharding_of
 from ..tracing.settings import default_tracer
 from ..tracing.trace import instrument
 from ..tracing.traced_hook import Hook, TracedHook
@@ -21,6 +22,17 @@ from ..tracing.tracer import Tracer
 from .checkpoints import gathered, restore
 
 logger = logging.getLogger("hooktrace")
+
+_SHARDED = {
+    "FSDP1": (
+        "sharded by FSDP1, which shows its collectives to nobody; shard it with fully_shard, under "
+        "ModelParallelStrategy, to trace it, by hooktrace run or by hooktrace.fsdp.trace"
+    ),
+    "FSDP2": (
+        "sharded by FSDP2, which calls no DDP hook; call hooktrace.fsdp.trace(self) in the "
+        "module's on_fit_start in place of this callback"
+    ),
+}
 
 
 class Trace(Callback):
@@ -97,6 +109,9 @@ class Trace(Callback):
 
 def _refuse(trainer: Any) -> None:
     strategy = type(trainer.strategy).__name__
+    sharding = sharding_of(trainer.strategy.model)
+    if sharding is not None:
+        raise TypeError(f"the model of {strategy} is {_SHARDED[sharding]}")
     if trainer.world_size > 1:
         raise TypeError(
             f"{strategy} makes no DistributedDataParallel model, and hooktrace traces such a one's "

@@ -2,12 +2,12 @@
 
 DDP, torch.compile(ddp), Fabric's module around it --> that DDP
 replicate(module) --> the DDP that it makes in its first forward pass, and a queue until then
-FSDP, DataParallel, a bare module, a Trainer ... --> TypeError with the remedy
+a sharded model, DataParallel, a bare module, a Trainer ... --> TypeError with the remedy
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -17,10 +17,15 @@ _REPLICATE = "torch.distributed._composable.replicate"
 _INNER = ("_orig_mod", "_forward_module")
 """Where torch.compile and Fabric keep the module that they wrap."""
 
-_FSDP = "a sharded model calls no DDP hook; hooktrace traces DistributedDataParallel"
+_SHARDED = {
+    "FSDP1": (
+        "a model of FSDP1 calls no DDP hook, and shows its collectives to nobody; shard it with "
+        "torch.distributed.fsdp.fully_shard and use hooktrace.fsdp.trace(model)"
+    ),
+    "FSDP2": "a sharded model calls no DDP hook; use hooktrace.fsdp.trace(model)",
+}
+
 _REMEDIES = {
-    "FullyShardedDataParallel": _FSDP,
-    "FSDPModule": "a sharded model calls no DDP hook; use hooktrace.fsdp.trace(model)",
     "DataParallel": "it sends no gradients between processes; use DistributedDataParallel",
     "Accelerator": (
         "pass it kwargs_handlers=[hooktrace.integrations.accelerate.DDPKwargs(...)], or instrument "
@@ -54,12 +59,39 @@ def ddp_of(model: Any) -> Found:
     while not isinstance(found, DistributedDataParallel):
         if _is_replicated(found):
             return _of_replicated(found)
-        children = getattr(found, "__dict__", {}).get("_modules", {})
-        inner = next((children[name] for name in _INNER if name in children), None)
+        inner = _inner(found)
         if inner is None:
             raise TypeError(_refusal(model, found))
         found = inner
     return Found(found, found, found.module)
+
+
+def unwrapped(model: Any) -> Any:
+    """Return the module that torch.compile and Fabric have wrapped, or the model itself.
+
+    A wrapper that FSDP has sharded is the model.
+    """
+    while (inner := _inner(model)) is not None and "FSDPModule" not in _kinds(model):
+        model = inner
+    return model
+
+
+def sharding_of(model: Any) -> Literal["FSDP1", "FSDP2"] | None:
+    """Return what has sharded a model or a part of it; ``None``: nothing has."""
+    modules = model.modules() if isinstance(model, nn.Module) else ()
+    kinds = {kind for module in modules for kind in _kinds(module)}
+    if "FullyShardedDataParallel" in kinds:
+        return "FSDP1"
+    return "FSDP2" if "FSDPModule" in kinds else None
+
+
+def _kinds(model: Any) -> list[str]:
+    return [kind.__name__ for kind in type(model).__mro__]
+
+
+def _inner(model: Any) -> Any:
+    children = getattr(model, "__dict__", {}).get("_modules", {})
+    return next((children[name] for name in _INNER if name in children), None)
 
 
 def _is_replicated(model: Any) -> bool:
@@ -75,8 +107,10 @@ def _of_replicated(module: Any) -> Found:
 
 
 def _refusal(given: Any, found: Any) -> str:
-    names = [kind.__name__ for kind in type(found).__mro__]
+    names = _kinds(found)
     remedy = next((text for name, text in _REMEDIES.items() if name in names), "")
+    if (sharding := sharding_of(found)) is not None:
+        remedy = _SHARDED[sharding]
     what = f"cannot instrument a {type(given).__name__}"
     if found is not given:
         what += f", which holds a {type(found).__name__}"

@@ -15,7 +15,9 @@ from torch.distributed.fsdp import fully_shard
 
 from hooktrace import Tracer, fsdp
 from hooktrace.fsdp import hooks
+from hooktrace.fsdp.torch_groups import groups_of
 from hooktrace.fsdp.trace import is_traced
+from hooktrace.tracing.ddp_of import unwrapped
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -43,6 +45,22 @@ def test_taking_the_tracing_away_blames_nobody(caplog: pytest.LogCaptureFixture)
         assert tracer.flush()
         assert len(tracer.steps()) == 1
     assert caplog.messages == []
+
+
+@pytest.mark.parametrize("wrapper", ["_orig_mod", "_forward_module"])
+def test_units_are_named_as_without_a_wrapper(wrapper: str) -> None:
+    """Of torch.compile, and of Fabric; one that is sharded itself is the model."""
+    outer = nn.Module()
+    outer.add_module(wrapper, sharded())
+    assert [group.unit.name for group in groups_of(unwrapped(outer))] == ["<root>"]
+    mesh = init_device_mesh("cpu", (1, 1), mesh_dim_names=("all", "one"))
+    inner = nn.Module()
+    inner.add_module(wrapper, nn.Linear(4, 4))
+    fully_shard(inner, mesh=mesh)
+    with Tracer(channel=False) as tracer:
+        fsdp.trace(inner, tracer=tracer).remove()
+        fsdp.trace(outer, tracer=tracer).remove()
+    assert unwrapped(inner) is inner
 
 
 def test_what_is_no_sharded_model_is_refused() -> None:

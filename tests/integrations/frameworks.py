@@ -15,6 +15,10 @@ from tests.distributed.harness import REPOSITORY
 from tests.integrations.rows import PYTHON
 
 DEADLINE_S = 300
+TWO_RANKS = (
+    "-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1",
+    "--nproc-per-node", "2",
+)  # fmt: skip
 
 needs_frameworks = pytest.mark.skipif(
     not PYTHON,
@@ -27,6 +31,13 @@ def run(arguments: Sequence[str | Path], folder: Path, *, within: Sequence[str] 
 
     ``within``: the command that starts Python.
     """
+    return call(arguments, folder, within=within)[0]
+
+
+def call(
+    arguments: Sequence[str | Path], folder: Path, *, within: Sequence[str] = ()
+) -> tuple[str, str]:
+    """Return what a script says on standard output, and on standard error, as ``run`` does."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("HOOKTRACE_", "OTEL_"))}
     environment |= {
         "PYTHONPATH": str(REPOSITORY),
@@ -44,10 +55,9 @@ def run(arguments: Sequence[str | Path], folder: Path, *, within: Sequence[str] 
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 0, errors[-6000:]
-    return said
+    return said, errors
 
 
 def on_two_ranks(script: str | Path, folder: Path, *arguments: str | Path) -> str:
     """Return what a script says that a launcher starts twice."""
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
-    return run([*launcher, "--nproc-per-node", "2", REPOSITORY / script, *arguments], folder)
+    return run([*TWO_RANKS, REPOSITORY / script, *arguments], folder)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hooktrace.records.reader import read_parts
 from tests.distributed.harness import REPOSITORY
 from tests.docs.pages import Page
 from tests.integrations.cluster_report import expect_report_and_comparison
@@ -52,6 +53,24 @@ def test_the_prometheus_of_rays_dashboard(tmp_path: Path) -> None:
     assert {series["rank"] for series in found["ours"]} == {"0", "1"}
     assert {series["job"] for series in found["targets"]} == {"hooktrace", "ray"}
     assert found["Ray's"] == [{}]
+
+
+@shows(RAY, "`fully_shard` in the function, by `fsdp.trace`")
+def test_a_model_that_the_function_shards(tmp_path: Path) -> None:
+    """The same bits; what is between steps is none; FSDP1 Ray itself refuses."""
+    script = REPOSITORY / "tests" / "integrations" / "scripts" / "ray_sharded.py"
+    said = run([script, tmp_path], tmp_path)
+    (facts,) = (json.loads(found) for found in re.findall(r"\{\"FSDP1.*\}", said))
+    assert facts["same bits"]
+    page = REPOSITORY.joinpath("docs", "frameworks.md").read_text()
+    assert facts["FSDP1"].partition(". ")[0] in " ".join(page.split())
+    files = sorted((tmp_path / "plugins" / "hooktrace").glob("*.jsonl"))
+    assert [file.name for file in files] == ["rank00000.jsonl", "rank00001.jsonl"]
+    for file in files:
+        found = read_parts([file])
+        steps = [(step.model, step.hook) for step in found.steps if step.complete]
+        assert steps == [("traced", "fully_shard")] * 6 + [("bf16", "bf16_reduce_scatter")] * 6
+        assert found.anomalies == []
 
 
 def test_a_report_and_a_comparison_on_ray(tmp_path: Path) -> None:

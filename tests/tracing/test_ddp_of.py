@@ -75,8 +75,12 @@ def made(name: str, *bases: type) -> Any:
 REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: nn.Linear(1, 1), r"a Linear: wrap it first: instrument\(DistributedData"),
     (lambda: nn.DataParallel(nn.Linear(1, 1)), "a DataParallel: it sends no gradients between"),
-    (lambda: made("FullyShardedDataParallel", nn.Module), "a sharded model calls no DDP hook"),
+    (
+        lambda: made("FullyShardedDataParallel", nn.Module),
+        "FSDP1 calls no DDP hook.*fully_shard and use",
+    ),
     (lambda: made("Sharded", type("FSDPModule", (), {}), nn.Identity), r"fsdp.trace\(model\)"),
+    (lambda: nn.Sequential(made("A", type("FSDPModule", (), {}), nn.Identity)), "fsdp.trace"),
     (lambda: made("Net", type("LightningModule", (nn.Module,), {})), "lightning.Trace"),
     (lambda: made("Trainer"), r"transformers.trace\(trainer, hook\)"),
     (lambda: Holder("_orig_mod", nn.Linear(1, 1)), "a Holder, which holds a Linear: wrap it first"),

@@ -1,0 +1,83 @@
+"""Scripts that shard a model through a framework: as they are, traced, and with a hook by hand.
+
+script plainly ----------------------> the bits that it trained
+hooktrace run, script plainly -------> the same bits; records, closing lines, a report
+hooktrace run, script by-hand -------> what the script has traced with a hook of its own
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from hooktrace.records import StepRecord
+from hooktrace.records.reader import read_parts
+from tests.distributed.harness import REPOSITORY
+from tests.distributed.test_run import lines_of_hooktrace
+from tests.integrations.frameworks import TWO_RANKS, call, run
+
+SCRIPTS = REPOSITORY / "tests" / "integrations" / "scripts"
+RANKS = 2
+
+
+class Run(NamedTuple):
+    """One run under ``hooktrace run``: what it said, and the folder of its records.
+
+    ``facts``: the last line of its standard output, as far as that is JSON.
+    """
+
+    lines: list[str]
+    errors: str
+    facts: dict[str, Any]
+    folder: Path
+
+    def steps(self, model: str) -> list[StepRecord]:
+        """Return a model's steps, which all ranks have alike, whole and without an anomaly."""
+        found = []
+        for file in self._files():
+            records = read_parts([file])
+            assert records.closed
+            assert records.anomalies == []
+            steps = [step for step in records.steps if step.model == model]
+            assert [step.step for step in steps] == list(range(len(steps)))
+            assert all(step.complete and step.sharded for step in steps)
+            found.append([(step.bucket_count, step.wire_bytes) for step in steps])
+        assert found == [found[0]] * RANKS
+        return steps
+
+    def units(self, model: str) -> set[str]:
+        """Return the names of a model's units."""
+        records = read_parts(self._files()[:1])
+        return {b.unit.name for b in records.buckets if b.unit and b.model == model}
+
+    def report(self) -> str:
+        """Return the report in one line."""
+        said = run(["-m", "hooktrace", "report", self.folder], self.folder)
+        return " ".join(said.split())
+
+    def _files(self) -> list[Path]:
+        files = sorted((self.folder / "plugins" / "hooktrace").glob("*.jsonl"))
+        assert [file.name for file in files] == [f"rank{rank:05}.jsonl" for rank in range(RANKS)]
+        return files
+
+
+def traced(script: str, folder: Path, how: str) -> Run:
+    """Run a script under ``hooktrace run`` in a folder of its own."""
+    own = folder / how
+    own.mkdir()
+    ranks = [*TWO_RANKS, "-m", "hooktrace", "run", SCRIPTS / script]
+    said, errors = call([*ranks, "trained", how], own)
+    last = said.splitlines()[-1] if said else ""
+    facts = json.loads(last) if last.startswith("{") else {}
+    return Run(lines_of_hooktrace(errors), errors, facts, next((own / "runs").glob("*"), own))
+
+
+def traced_as_without(script: str, folder: Path) -> Run:
+    """Run a script as it is, and traced; it trains the same bits."""
+    plain = folder / "plain"
+    plain.mkdir()
+    run([*TWO_RANKS, SCRIPTS / script, "trained", "plainly"], plain)
+    found = traced(script, folder, "plainly")
+    assert (folder / "plainly" / "trained").read_bytes() == (plain / "trained").read_bytes()
+    return found
