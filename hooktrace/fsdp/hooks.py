@@ -29,6 +29,9 @@ from ..hooks.quantization import decode_sum, encode, encoded_bytes
 from ..staging.collectives import AllGather, AllToAll, ReduceScatter
 from ..staging.driver import Steps
 
+_LEAST_SCALE = torch.finfo(torch.float32).tiny
+"""Gradients of a mean over many tokens are as small as 1e-8, and are to be told from 0."""
+
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
@@ -171,7 +174,7 @@ class EightBitReduceScatter(ScatterHook):
         size = encoded_bytes(parts.shape[1], channel)
         sent = gradients.new_empty((len(parts), size), dtype=torch.uint8)
         for part, row in zip(parts, sent, strict=True):
-            encode(part, channel, row)
+            encode(part, channel, row, _LEAST_SCALE)
         if self._lost is not None:
             decoded = torch.empty_like(parts)
             for row, out in zip(sent, decoded, strict=True):
@@ -200,7 +203,7 @@ class EightBitAllGather(GatherHook):
         """Encode, gather and decode."""
         own, channel = gathering.own, self._channel
         sent = own.new_empty(encoded_bytes(len(own), channel), dtype=torch.uint8)
-        encode(own, channel, sent)
+        encode(own, channel, sent, _LEAST_SCALE)
         gathered = yield AllGather(sent, gathering.group)
         whole = gathering.whole.view(gathering.group.size(), -1)
         for row, out in zip(gathered, whole, strict=True):

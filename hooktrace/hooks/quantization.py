@@ -27,6 +27,7 @@ from ..staging.hook import staged
 _BLOCK = 1 << 17
 _HEADER_BYTES = 5  # of a channel: a float32 scale and a zero point
 _LEAST_SCALE = torch.finfo(torch.float32).eps
+"""As of torch's hooks: of a channel whose range is far below 255 of it nothing is left."""
 
 
 @staged(floating=True, check=group_of)
@@ -34,8 +35,8 @@ def quantization_pertensor_hook(state: Any, bucket: GradBucketLike) -> Steps:
     """Average the gradients as bytes with one scale a bucket and rank.
 
     Sends numel + 5 bytes, computes in float32, and returns the gradients' own dtype.  The error of
-    an element is at most half a scale, which is the bucket's range / 255.  The state is a process
-    group, ``None`` for the default one.
+    an element is at most half a scale, which is the bucket's range / 255, and 1.2e-7 at least, as
+    of torch's hook.  The state is a process group, ``None`` for the default one.
     """
     return (yield from _quantized(state, bucket, None))
 
@@ -79,17 +80,23 @@ def encoded_bytes(numel: int, channel: int | None) -> int:
     return numel + _HEADER_BYTES * _channels(numel, channel)
 
 
-def encode(values: torch.Tensor, channel: int | None, payload: torch.Tensor) -> None:
+def encode(
+    values: torch.Tensor,
+    channel: int | None,
+    payload: torch.Tensor,
+    least_scale: float = _LEAST_SCALE,
+) -> None:
     """Write scales, zero points and bytes of ``values`` (numel,) to ``payload``.
 
-    ``payload``: uint8 of shape (``encoded_bytes(numel, channel)``,).
+    ``payload``: uint8 of shape (``encoded_bytes(numel, channel)``,).  ``least_scale``: that no
+    scale is below, above 0.
     """
     channels = _channels(values.numel(), channel)
     scales = torch.empty(channels, device=values.device)
     zeros = torch.empty_like(scales)
     if channel is None:
         low, high = (bound.float() for bound in values.aminmax())
-        _parameters(low, high, scales, zeros)
+        _parameters(low, high, scales, zeros, least_scale)
     data = payload[_HEADER_BYTES * channels :]
     for (start, block), (_, out) in zip(
         _blocks(values, channel), _blocks(data, channel), strict=True
@@ -98,7 +105,7 @@ def encode(values: torch.Tensor, channel: int | None, payload: torch.Tensor) -> 
         if channel is not None:
             # Not aminmax: along a dimension, that one is 15 times slower on a CPU.
             low, high = (bound.float() for bound in (block.amin(1, True), block.amax(1, True)))
-            _parameters(low, high, scale, zero)
+            _parameters(low, high, scale, zero, least_scale)
         levels = (block.float() / scale).round_().add_(zero).clamp_(0, 255)
         # By way of int16: both conversions are vectorised, the direct one is not (5 times slower).
         out.copy_(levels.to(torch.int16))
@@ -127,11 +134,15 @@ def decode_sum(
 
 
 def _parameters(
-    low: torch.Tensor, high: torch.Tensor, scale: torch.Tensor, zero: torch.Tensor
+    low: torch.Tensor,
+    high: torch.Tensor,
+    scale: torch.Tensor,
+    zero: torch.Tensor,
+    least_scale: float,
 ) -> None:
     """Write the scale, and the byte that means 0, of values between ``low`` and ``high``."""
     low, high = low.clamp(max=0), high.clamp(min=0)
-    scale.copy_(((high - low) / 255).clamp(min=_LEAST_SCALE))
+    scale.copy_(((high - low) / 255).clamp(min=least_scale))
     zero.copy_((-torch.round(low / scale)).clamp(0, 255))
 
 

@@ -268,6 +268,20 @@ def _gradients(setup: Setup, rank: int, model: Any) -> torch.Tensor:
     return torch.cat([p.grad.to_local().flatten() for p in model.parameters()])
 
 
+def tiny_gradients(rank: int) -> float:
+    """Return how far gradients of 1e-10 are from FSDP's own when they are sent as bytes."""
+
+    def tiny(model: nn.Module, batch: Callable[[], torch.Tensor]) -> None:
+        (1e-9 * model(batch()).square().mean()).backward()
+
+    setup = Setup(step=tiny)
+    plain = _gradients(setup, rank, sharded(setup))
+    model = sharded(setup)
+    with traced(model, reduce_scatter=hooks.EightBitReduceScatter()):
+        lossy = _gradients(setup, rank, model)
+    return float((lossy - plain).norm() / plain.norm())
+
+
 def feedback(rank: int) -> dict[str, float]:
     """Return how far the mean of ten reductions of the same gradients is from the true one."""
     found = {}

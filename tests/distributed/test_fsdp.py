@@ -170,6 +170,12 @@ def test_hooks_send_less_and_scale_as_fsdp_asks(world: Ranks, name: str, setup: 
             assert bucket.exposed_ns == bucket.duration_ns
 
 
+def test_bytes_tell_small_gradients_from_nothing(two: Ranks) -> None:
+    """Of a loss that is a mean over many; a scale has no least value that they are below."""
+    for error in two.run(sharded_scenarios.tiny_gradients):
+        assert 0 < error < ERRORS["8 bit"]
+
+
 def test_error_feedback_makes_up_for_what_was_lost(two: Ranks) -> None:
     """Over ten steps of the same gradients."""
     for facts in two.run(sharded_scenarios.feedback):
