@@ -1,8 +1,12 @@
-"""A bucket that DDP did not make: ``torch.distributed.GradBucket`` has no constructor."""
+"""Buckets that DDP did not make: ``torch.distributed.GradBucket`` has no constructor.
+
+``FlatBucket`` is all that a hook asks of one, ``Payload`` what a slot takes of a unit's collective.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 
@@ -42,3 +46,27 @@ class FlatBucket:
         """Return views of the buffer in the parameters' shapes."""
         parts = self._buffer.split([p.numel() for p in self._parameters])
         return [part.view(p.shape) for part, p in zip(parts, self._parameters, strict=True)]
+
+
+class Shape:
+    """Stands for a parameter, which nothing here may hold."""
+
+    __slots__ = ("shape",)
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+
+
+class Payload(NamedTuple):
+    """What a sharded model's unit gives to a collective, and the shapes of its parameters."""
+
+    tensor: torch.Tensor
+    shapes: Sequence[Shape]
+
+    def buffer(self) -> torch.Tensor:
+        """Return the payload, shape (numel,)."""
+        return self.tensor
+
+    def parameters(self) -> Sequence[Shape]:
+        """Return what has the parameters' shapes."""
+        return self.shapes

@@ -15,7 +15,7 @@ checkpoint, ends no step: the outer one does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -29,6 +29,7 @@ from .calls import BucketCall, Collective, Recorder
 from .clocks import Clock
 from .device_call import DeviceCall
 from .device_events import EventPool
+from .flat_bucket import Payload, Shape
 from .members import members_of
 from .unit_step import SurplusCall, UnitStep
 
@@ -44,28 +45,6 @@ class UnitInfo(NamedTuple):
 
     name: str
     parameters: tuple[tuple[str, tuple[int, ...]], ...]
-
-
-class _Shape:
-    """Stands for a parameter, which nothing here may hold."""
-
-    __slots__ = ("shape",)
-
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self.shape = shape
-
-
-class _Payload(NamedTuple):
-    """What a slot takes for a bucket."""
-
-    tensor: torch.Tensor
-    shapes: Sequence[_Shape]
-
-    def buffer(self) -> torch.Tensor:
-        return self.tensor
-
-    def parameters(self) -> Sequence[_Shape]:
-        return self.shapes
 
 
 class Known(NamedTuple):
@@ -248,9 +227,9 @@ class ShardedModel:
             self._grows = True
             state.generation += self._announced
         index = len(state.slots)
-        shapes = [_Shape(shape) for _, shape in info.parameters]
+        shapes = [Shape(shape) for _, shape in info.parameters]
         state.names = dict(zip(shapes, (name for name, _ in info.parameters), strict=True))
-        flat = _Payload(payload, shapes)
+        flat = Payload(payload, shapes)
         members = None if group is None else members_of(group)
         slot = state.slots[index] = BucketSlot(state, flat, index, (), unit, members=members)
         return slot

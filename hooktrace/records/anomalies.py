@@ -3,7 +3,7 @@
     AnomalyRecord.kind --ANOMALIES--> what it means, what to do, whether gradients are wrong
 
 The record's own message names the hook, the bucket and the numbers; the table says what holds for
-every record of the kind.
+every record of the kind.  The module is longer than 300 lines because the table stands whole.
 """
 
 from __future__ import annotations

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.distributed import first_pass_scenarios
 from tests.distributed.harness import Ranks
 
 
+@pytest.mark.slow
 def test_two_dtypes_are_one_model_in_every_mode(two: Ranks) -> None:
     """Each bucket once a step, all steps whole and timed, and the averages right."""
     for facts in two.run(first_pass_scenarios.two_dtypes):

@@ -69,6 +69,7 @@ def test_what_fails_is_said_once(
     assert said.startswith("a sharded model is not traced: ")
 
 
+@pytest.mark.slow
 def test_a_model_is_named_as_before_it_was_sharded() -> None:
     """And before it was compiled."""
 

@@ -49,6 +49,7 @@ def test_parts_add_up_whatever_their_lengths() -> None:
     assert whole.relative_l2 == pytest.approx(exact.item(), rel=1e-12)
 
 
+@pytest.mark.slow
 def test_uniform_quantisation_has_its_mean_squared_error() -> None:
     """Delta^2 / 12 on uniform input (Bennett, Spectra of quantized signals, 1948), 3 sigma."""
     torch.manual_seed(0)

@@ -97,6 +97,7 @@ def table() -> Iterator[tuple[str, str, torch.dtype, int]]:
         yield cause, condition, *combined[(5 * place + place // len(CONDITIONS)) % 16]
 
 
+@pytest.mark.slow
 def test_no_hook_is_called_what_it_is_not() -> None:
     """Of every cause under every condition a sixth, with all dtypes and numbers of ranks."""
     wrong = [

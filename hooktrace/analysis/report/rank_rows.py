@@ -5,10 +5,12 @@ RankTrack, RankClock --settled.py--> RankRows of each rank --> StepArrays
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
+from ...records import ErrorRecord
 from ..timeline import STAGE_NAMES, Bools, Ints, RankClock, RankTrack
 
 
@@ -32,3 +34,16 @@ class RankRows(NamedTuple):
         """How many buckets go through each stage, in the order of ``STAGE_NAMES``."""
         names = self.track.stages.name[np.repeat(self.buckets, self.track.buckets.stages)]
         return np.bincount(names, minlength=len(STAGE_NAMES))
+
+    def sent(self, bucket: int | None) -> Ints:
+        """Return the wire bytes of all steps, or of a bucket in them, probed ones too."""
+        if bucket is None:
+            return self.track.steps.wire_bytes[self.all_steps]
+        own: Bools = self.all_buckets & (self.track.buckets.bucket == bucket)
+        return self.track.buckets.wire_bytes[own]
+
+    def errors(self) -> Iterator[tuple[int, ErrorRecord]]:
+        """Yield what each probe found, with its bucket."""
+        for row, error in sorted(self.track.errors.items()):
+            if self.all_buckets[row]:
+                yield int(self.track.buckets.bucket[row]), error

@@ -257,15 +257,7 @@ class StepArrays:
 
     def sent(self, bucket: int | None = None) -> Floats:
         """Return the wire bytes of all steps, or of a bucket in them, probed ones too, flat."""
-        if bucket is None:
-            return _known(self._joined(lambda own: own.track.steps.wire_bytes[own.all_steps]))
-        return _known(
-            self._joined(
-                lambda own: own.track.buckets.wire_bytes[
-                    own.all_buckets & (own.track.buckets.bucket == bucket)
-                ]
-            )
-        )
+        return _known(self._joined(lambda own: own.sent(bucket)))
 
     @cached_property
     def probed(self) -> dict[int, float]:
@@ -283,9 +275,8 @@ class StepArrays:
         """What was found by each probe, by bucket."""
         found: dict[int, list[ErrorRecord]] = {}
         for own in self._rows:
-            for row, error in sorted(own.track.errors.items()):
-                if own.all_buckets[row]:
-                    found.setdefault(int(own.track.buckets.bucket[row]), []).append(error)
+            for bucket, error in own.errors():
+                found.setdefault(bucket, []).append(error)
         return found
 
     def rows_of_rank(self, i: int) -> tuple[RankTrack, Ints, Ints, Ints]:

@@ -45,6 +45,7 @@ def share_called_different(phi: float, apart: float, pairs: int, steps: int = 10
     return called / pairs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phi", [0.6, 0.8])
 def test_equal_runs_are_called_different_in_5_percent(phi: float) -> None:
     """Of 150 pairs, up to 8 %: a sample of about 5 %."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
+import pytest
+
 from hooktrace.analysis.report.notable import red_row, split_buckets, split_ranks
 from hooktrace.analysis.report.page import page
 from hooktrace.testing.synthetic import SyntheticJob, write_job
@@ -15,6 +17,7 @@ MANY = SyntheticJob(
 )
 
 
+@pytest.mark.slow
 def test_the_late_rank_is_shown_and_the_others_are_folded(tmp_path: Path) -> None:
     write_job(MANY, tmp_path)
     report = report_of(tmp_path)

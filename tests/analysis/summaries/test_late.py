@@ -16,6 +16,7 @@ pytest.importorskip("datasketches")
 JOB = SyntheticJob(ranks=4, steps=40)
 
 
+@pytest.mark.slow
 def test_a_rank_that_falls_behind_in_backward(tmp_path: Path) -> None:
     """It is named with the bucket from which on it is late."""
     job = replace(JOB, late_ms={1: 12.0}, late_from=3)
@@ -25,6 +26,7 @@ def test_a_rank_that_falls_behind_in_backward(tmp_path: Path) -> None:
     assert late.margin_ns == pytest.approx(12e6, rel=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "job",
     [
@@ -39,6 +41,7 @@ def test_nobody_is_named(tmp_path: Path, job: SyntheticJob) -> None:
     assert report_on(job, tmp_path).models[0].facts.late == ()
 
 
+@pytest.mark.slow
 def test_ranks_with_other_steps_are_not_compared(tmp_path: Path) -> None:
     """One that stopped early: the means would be of other moments."""
     parts, shared = summaries_of(replace(JOB, late_ms={1: 12.0}), tmp_path / "long")
@@ -49,6 +52,7 @@ def test_ranks_with_other_steps_are_not_compared(tmp_path: Path) -> None:
     assert "not all ranks have the same steps" in found.unknown[0]
 
 
+@pytest.mark.slow
 def test_slow_steps(tmp_path: Path) -> None:
     """Every twentieth has a collective of ten times the length, the last of the long one."""
     job = replace(JOB, slow_every=20, bucket_bytes=(40_000_000,))

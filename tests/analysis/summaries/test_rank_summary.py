@@ -42,6 +42,7 @@ def test_tables_keep_every_nth_step_of_a_long_run(tmp_path: Path) -> None:
     assert model.steps == 300
 
 
+@pytest.mark.slow
 def test_a_summary_does_not_grow_with_the_ranks(tmp_path: Path) -> None:
     """But for a line a rank, and until sketches are full."""
     write_job(JOB, tmp_path)

@@ -22,10 +22,11 @@ JOB = SyntheticJob(
 )  # fmt: skip
 
 
-@pytest.fixture
-def both(tmp_path: Path) -> tuple[RunReport, RunReport]:
-    mine = report_on(JOB, tmp_path)
-    return mine, full_report(tmp_path)
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[RunReport, RunReport]:
+    folder = tmp_path_factory.mktemp("run")
+    mine = report_on(JOB, folder)
+    return mine, full_report(folder)
 
 
 def test_the_same_findings(both: tuple[RunReport, RunReport]) -> None:
@@ -63,6 +64,7 @@ def test_it_says_what_it_does_not_know(both: tuple[RunReport, RunReport]) -> Non
     assert "behind the mean of the others" in " ".join(late.evidence)
 
 
+@pytest.mark.slow
 def test_a_rank_without_a_file(tmp_path: Path) -> None:
     """Nobody knows whom the others waited for."""
     summaries_of(JOB, tmp_path)

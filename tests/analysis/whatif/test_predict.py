@@ -58,6 +58,7 @@ def test_an_unknown_loss_is_doubted(calibrated: Timeline) -> None:
     assert not any("held NaN" in doubt for one in (plain, *known) for doubt in one.doubts)
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_truth(tmp_path: Path) -> None:
     """Of runs whose steps, transfers and trials all vary: nine in ten truths and more."""
     held = []

@@ -11,6 +11,7 @@ from hooktrace.commands.bench import whatif_runs
 from hooktrace.commands.bench.whatif_runs import STACKS, Setting, Stack, run_all
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stack", STACKS, ids=lambda stack: stack.name)
 def test_gradients_are_numbers_that_fp16_holds(stack: Stack) -> None:
     """Or neither a hook's error nor its result would be known."""

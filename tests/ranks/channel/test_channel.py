@@ -84,6 +84,7 @@ def test_it_ends_where_the_store_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert descriptors() <= before
 
 
+@pytest.mark.slow
 def test_a_process_ends_where_the_store_hangs(tmp_path: Path) -> None:
     """Without a word, though nobody closed the channel."""
     with process("hanging", tmp_path / "store", 1) as running:

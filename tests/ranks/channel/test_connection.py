@@ -194,6 +194,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.slow
 def test_ten_thousand_strangers_get_few_descriptors(job: Job) -> None:
     """Of those who have not shown the token the oldest are closed; the ranks go on meanwhile."""
     before, most, slowest_s = descriptors(), 0, 0.0

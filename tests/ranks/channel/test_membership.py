@@ -61,6 +61,7 @@ def test_ranks_go_to_the_hub_when_their_first_is_gone() -> None:
         assert settled(job)
 
 
+@pytest.mark.slow
 def test_a_first_of_a_host_that_is_stopped_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its ranks notice, answer by the hub, and it comes back as one of the hub's children."""
     monkeypatch.setattr("hooktrace.ranks.channel.upward.SILENCE_S", 0.5)
@@ -156,6 +157,7 @@ def test_one_connection_a_host_over_one_tracer_after_another() -> None:
         assert len(job.ranks[0].node.children.connections()) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("hosts", ["hhhh", "aabb"])
 def test_a_new_channel_on_all_ranks_again_and_again_out_of_step(hosts: str) -> None:
@@ -171,6 +173,7 @@ def test_a_new_channel_on_all_ranks_again_and_again_out_of_step(hosts: str) -> N
         assert [channel.is_hub for channel in job.ranks] == [True, False, False, False]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_a_new_channel_of_rank_0_alone_gets_all_the_others_back() -> None:
     """They have taken over meanwhile, and found nothing wrong with that."""
@@ -195,6 +198,7 @@ def test_a_rank_that_comes_late_finds_the_others() -> None:
         assert settled(job)
 
 
+@pytest.mark.slow
 def test_rank_0_is_found_once_the_store_answers_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Training had it while it waited for a late rank."""
     monkeypatch.setattr("hooktrace.ranks.channel.meeting._ANSWER_S", 0.1)
