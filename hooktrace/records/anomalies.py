@@ -173,8 +173,8 @@ _KINDS = (
         "on every call",
         Said(
             "A collective of a unit raised, or the hook in its place",
-            "before the next step call reset_iter_state() on the model's root on all ranks: the "
-            "gradients of this one are lost",
+            "fix what it says; to go on, call reset_iter_state() on the model's root on all ranks "
+            "before the next step: the gradients of this one are lost",
         ),
     ),
     _right(

@@ -14,6 +14,9 @@ LARGE_ERROR = 0.1
 """Relative L2 error from which on a bucket is named; casts to 16 bits lose less than 0.005 of what
 is in their range."""
 
+_SAME_WAY = 0.999
+"""Cosine from which on a large error is one of scale: what is off sideways is below 0.05."""
+
 _STEPS = "hook_then_optimizer"
 """A hook whose decompress holds the optimizer's step."""
 
@@ -147,7 +150,14 @@ def error_is_large(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
         evidence.append("error feedback sends what was lost with the next steps")
     cosine = "" if error.cosine is None else f", cosine {error.cosine:.2g}"
     remedy = "Compare the loss with an uncompressed run, or compress less."
-    if error.has_feedback:
+    if bucket.unit is not None and (error.cosine or 0.0) >= _SAME_WAY:
+        remedy = (
+            "It points the same way, so what is wrong is its scale: a hook returns the sum over "
+            "ranks / reduction.divisor. hooktrace check tells more."
+            if bucket.unit.collective != "all_gather"
+            else "They point the same way, so what is wrong is their scale."
+        )
+    elif error.has_feedback:
         remedy = ""
     elif "fp16" in model.hook.lower():
         remedy = (

@@ -8,15 +8,18 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from hooktrace.analysis.report.rules_compression import error_is_large
 from hooktrace.records import CompletedStep, ErrorRecord
 from tests.analysis.report.jobs import (
     HIDDEN,
+    facts_of,
     found,
     found_in,
     gain_ms,
     one,
     write_changed,
 )
+from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
 from tests.analysis.timeline.files import run_of, text_of, write_ranks
 from tests.exporters.records_sample import HOOK, make_step, probed
 
@@ -73,3 +76,18 @@ def test_small_gradients_in_float16_are_told_of(tmp_path: Path) -> None:
     write_changed(tmp_path, dataclasses.replace(HIDDEN, hook="fp16_compress_hook"), lossy)
     finding = one(found_in(tmp_path), "bucket 0's gradients has relative error 0.5, cosine 0.9")
     assert "scale the loss, or send bfloat16" in finding.remedy
+
+
+@pytest.mark.parametrize(("cosine", "is_of_scale"), [(1.0, True), (0.9995, True), (0.9, False)])
+def test_an_error_that_points_the_same_way_is_one_of_scale(
+    cosine: float, is_of_scale: bool, tmp_path: Path
+) -> None:
+    """As of a hook for units that forgets to divide, which compresses nothing."""
+    write_sharded(ShardedJob(error=1.0), tmp_path)
+    facts = facts_of(tmp_path)
+    buckets = [
+        replace(b, error=replace(b.error, cosine=cosine)) if b.error else b for b in facts.buckets
+    ]
+    (finding,) = error_is_large(replace(facts, buckets=tuple(buckets)), None)
+    assert ("reduction.divisor" in finding.remedy) == is_of_scale
+    assert ("compress less" in finding.remedy) != is_of_scale

@@ -72,5 +72,10 @@ def test_terminal_and_page_speak_of_units(tmp_path: Path) -> None:
     html = without_allowed(html)
     for word in ("bucket", "last gradient", 'class="exposed"', 'class="ended"'):
         assert word not in html
-    for word in ("<h3>Units</h3>", "training stands still wherever", "overlap with computing"):
+    for word in (
+        "<h3>Units</h3>",
+        "training stands still wherever",
+        "overlap with computing",
+        "no hook is in",
+    ):
         assert word in html
