@@ -6,8 +6,9 @@
 
 The reference is a collective that training knows nothing of: every rank of the group issues it, or
 none.  So nothing is left to counting steps (``probes/consent.py``).  A rank that does not come,
-since its tracer is paused or closed, or something of it raised, says so; then the probes end on
-all ranks, with one warning that says why.
+since its tracer is paused, or something of it raised, says so, and nobody waits for it; at the next
+probe all are asked again.  One that says nothing is waited for twice at most, in two steps: then
+the probes end on all ranks, as they do where a tracer is closed.  A warning says why.
 """
 
 from __future__ import annotations
@@ -39,8 +40,15 @@ _TIMEOUT = timedelta(seconds=10)
 """For which ranks wait for one that does not say that it is there; at most a quarter of the process
 group's own."""
 
+_MOST_SILENT = 2
+"""Steps one after another in which a rank did not come, and did not say why: with the second one
+the probes end, so that a rank which never will is waited for no longer."""
+
 _WHY = "why"
 """The key of why the probes have ended on some rank."""
+
+_NOT_NOW = "not now"
+"""The key of why a rank of a group does not come to a probe, behind that one's step."""
 
 
 class Probed(Sink, Protocol):
@@ -65,7 +73,10 @@ class ProbePlan(Part):
         self.sink: Sink = tracer
         self._every, self._all = tracer.error_every, tracer.error_all_buckets
         self._units = len(units)
-        self._over = False
+        self._over = self._is_told = False
+        self._silent = 0
+        """Steps with probes to which not all ranks came, since the last one to which they did."""
+        self._silent_at = -1
         options = (self._every, self._all, self.scope, model.first_step)
         known = zlib.crc32(repr((model.hook, list(units), options)).encode())
         key = f"hooktrace/units/{restart_count()}/{known:08x}"
@@ -103,10 +114,15 @@ class ProbePlan(Part):
         """
         if self._over:
             return False
-        place, issued = f"{self.model.step}/{unit}", collectives_issued(group, device)
+        step = self.model.step
+        place, issued = f"{step}/{unit}", collectives_issued(group, device)
         timeout = min(_TIMEOUT, group_timeout(group) / 4)
+        if step == self._silent_at:  # once a step is long enough
+            self._stop(unit, group)
+            return False
         try:
             if self._consent(group).given(place, issued, timeout, self._has_ended):
+                self._silent = 0
                 return True
         except Exception as error:
             raise RuntimeError(
@@ -115,18 +131,58 @@ class ProbePlan(Part):
                 "issue its collective; look at the process that has the store (rank 0, or its "
                 "launcher), or pass Tracer(error_every=0)"
             ) from error
-        self.end(
-            f"not all ranks came to the same place of step {self.model.step} within "
+        why = self._why_not_now(group)
+        if why:
+            self._tell(why)
+            return False
+        why = (
+            f"not all ranks came to the same place of step {step} within "
             f"{timeout.total_seconds():g} s; trace the same steps on all of them, with the same "
             "error_every"
         )
+        self._silent, self._silent_at = self._silent + 1, step
+        if self._silent >= _MOST_SILENT or self._is_ended_elsewhere():
+            self.end(why)
+        else:
+            self._tell(why)
         return False
 
     def refuse(self, unit: int, group: dist.ProcessGroup, why: str) -> None:
-        """End the probes at a unit's reference, to which this rank does not come."""
-        self.end(why)
+        """Have nobody issue a unit's reference, to which this rank does not come now."""
+        self._tell(why)
         with suppress(Exception):  # of the store: the others wait until their timeout
+            self._connection().set(f"{_NOT_NOW}/{_name(group)}", f"{self.model.step} {why}")
+        self._stop(unit, group)
+
+    def _stop(self, unit: int, group: dist.ProcessGroup) -> None:
+        with suppress(Exception):
             self._consent(group).refuse(f"{self.model.step}/{unit}")
+
+    def _why_not_now(self, group: dist.ProcessGroup) -> str:
+        """Return why a rank does not come to the probes of this step, "" where none has said it."""
+        with suppress(Exception):
+            store, key = self._connection(), f"{_NOT_NOW}/{_name(group)}"
+            if store.check([key]):
+                step, _, why = bytes(store.get(key)).decode().partition(" ")
+                return why if step == str(self.model.step) else ""
+        return ""
+
+    def _is_ended_elsewhere(self) -> bool:
+        with suppress(Exception):
+            return self._has_ended()
+        return False
+
+    def _tell(self, why: str) -> None:
+        """Warn once that a probe did not take place."""
+        if not self._is_told:
+            self._is_told = True
+            logger.warning(
+                "compression error of %s is not measured at step %d: %s; training goes on, and "
+                "the ranks are asked again at the next probe",
+                self.model.name,
+                self.model.step,
+                why,
+            )
 
     def end(self, why: str) -> None:
         """Probe no more, and warn; of the job's first rank that has ended them it is said why."""
@@ -157,7 +213,7 @@ class ProbePlan(Part):
         return bool(self._connection().check([_WHY]))
 
     def _consent(self, group: dist.ProcessGroup) -> Consent:
-        name = "-".join(map(str, dist.get_process_group_ranks(group)))
+        name = _name(group)
         if name not in self._consents:
             cleans = group.rank() == 0
             self._consents[name] = Consent(
@@ -169,3 +225,7 @@ class ProbePlan(Part):
         if self._store is None:
             self._store = rendezvous_store(self._key)
         return self._store
+
+
+def _name(group: dist.ProcessGroup) -> str:
+    return "-".join(map(str, dist.get_process_group_ranks(group)))

@@ -57,8 +57,9 @@ class Consent:
 
     def refuse(self, place: str) -> None:
         """Let those who wait at a place go on: this rank does not come."""
-        _, _, word = self._keys(place)
+        _, _, word = keys = self._keys(place)
         self._first(word, _STOP)
+        self._clean(keys)
 
     def _keys(self, place: str) -> tuple[str, ...]:
         return tuple(f"{self._key}/{place}/{name}" for name in ("count", "first", "word"))

@@ -78,3 +78,12 @@ def test_nobody_waits_for_one_that_has_left(leaves: Callable[[], bool]) -> None:
     """Where it has said so before; otherwise until the timeout."""
     _, consents = ranks(2)
     assert not consents[0].given("4/0", 10, SHORT if leaves is never else LONG, leaves)
+
+
+def test_one_that_never_comes_leaves_nothing_behind() -> None:
+    """It says so each time; the others are told, and the store does not grow."""
+    store, consents = ranks(2)
+    for step in range(10):
+        consents[0].refuse(f"{step}/0")
+        assert not consents[1].given(f"{step}/0", 10, LONG, never)
+    assert store.num_keys() <= 3 * 3
