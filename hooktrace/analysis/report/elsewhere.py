@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..timeline import Bools
+from ..timeline import Bools, Ints
 from .step_arrays import Floats, StepArrays, medians
 from .together import Together
 
@@ -53,26 +53,34 @@ def waited_elsewhere(arrays: StepArrays, group: Together) -> Elsewhere:
         return Elsewhere(np.zeros(shape), np.zeros(shape))
     order, ranks = order_of(arrays), [*group.ranks]
     joins = joins[order]
-    there = ~np.isnan(arrays.called[ranks][..., order]) & ~joins
+    called = ~np.isnan(arrays.called[ranks][..., order])
+    there = called & ~joins
     waited = np.minimum(arrays.waited.ns, arrays.exposed_in)[ranks][..., order]
     sums = [
         _until(values)
         for values in (np.where(there, np.nan_to_num(waited), 0.0), there, there & np.isnan(waited))
     ]
-    numbers = np.arange(len(order))
-    before = np.maximum.accumulate(np.where(joins, numbers + 1, 0))
+    # Of each step: not all have each collective.  Behind the last one that joins them, (S, B + 1).
+    met = np.where(joins & called.all(axis=0), np.arange(len(order)) + 1, 0)
+    met = np.maximum.accumulate(np.insert(met, 0, 0, axis=1), axis=1)
     at = np.argsort(order)[[*group.buckets]]
-    since = np.append(0, before)[at]
-    ns, count, unknown = (one[..., at] - one[..., since] for one in sums)
+    since = met[:, at]
+    ns, times, unknown = (one[..., at] - _at(one, since) for one in sums)
     # At the first such collective of a step the last one was in the step before.
-    first = since == 0
-    if first.any() and before[-1] < len(order):
-        of_tail = [one[..., -1] - one[..., before[-1]] for one in sums]
-        follows = np.diff(arrays.steps, prepend=arrays.steps[:1]) == 1
-        for values, tail in zip((ns, count, unknown), of_tail, strict=True):
-            values[..., first] += np.roll(tail, 1, axis=1)[..., None]
-        unknown[..., first] += ~follows[:, None]
-    return Elsewhere(np.where(unknown > 0, np.nan, ns), count)
+    tails = [one[..., -1:] - _at(one, met[:, -1:]) for one in sums]
+    if tails[1].any():
+        first, follows = since == 0, np.diff(arrays.steps, prepend=arrays.steps[:1]) == 1
+        earlier = (np.where(first, np.roll(tail, 1, axis=1), 0.0) for tail in tails)
+        more_ns, more_times, more_unknown = earlier
+        ns, times, unknown = ns + more_ns, times + more_times, unknown + more_unknown
+        unknown += first & ~follows[:, None]
+    return Elsewhere(np.where(unknown > 0, np.nan, ns), times)
+
+
+def _at(sums: Floats, places: Ints) -> Floats:
+    """Return of each rank and step the sums before some collectives, which are each step's own."""
+    found: Floats = np.take_along_axis(sums, np.broadcast_to(places, (len(sums), *places.shape)), 2)
+    return found
 
 
 def _until(values: Floats | Bools) -> Floats:

@@ -87,11 +87,12 @@ def _late_rank(arrays: StepArrays, found: _Often, i: int) -> LateRank | None:
     if not waiting:
         return None
     place = order.index(worst)
-    in_parts = len(arrays.together) > 1
+    in_parts = _in_parts(arrays)
     joins = joining(arrays, one.group) if in_parts else np.ones(len(order), bool)
+    joins &= (~np.isnan(arrays.called[i])).mean(axis=0) > 1 / 2  # what most steps have
     before = [b for b in order[:place] if joins[b]]
     # At the first such collective of a step its ranks were together last in the step before.
-    earlier = before or ([b for b in order if joins[b]] if place else [worst])
+    earlier = before or [b for b in order if joins[b] and place] or [worst]
     others = [j for j in one.group.ranks if j != i]
     behind = arrays.called[i, :, worst] - np.median(arrays.called[others, :, worst], axis=0)
     return LateRank(
@@ -133,10 +134,14 @@ def _waiting(arrays: StepArrays, one: LastOfGroup, b: int, i: int) -> list[int]:
     """
     ranks, called = [*one.group.ranks], arrays.called[..., b]
     found = waiting_ranks(arrays.done[ranks, :, b], called[ranks], ranks.index(i))
-    if len(arrays.together) == 1:
-        return found
+    if not _in_parts(arrays):
+        return [ranks[j] for j in found]
     least = middle(one.margin[:, one.group.buckets.index(b)]) / 2
     return [ranks[j] for j in found if middle(called[i] - called[ranks[j]]) > least]
+
+
+def _in_parts(arrays: StepArrays) -> bool:
+    return any(len(group.ranks) < len(arrays.ranks) for group in arrays.together)
 
 
 def late_at_units_in(arrays: StepArrays, steps: Ints, least: float) -> tuple[int | None, float]:

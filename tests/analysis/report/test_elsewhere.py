@@ -69,6 +69,15 @@ def test_at_the_first_collective_it_is_what_ended_the_step_before(tmp_path: Path
     assert held.ns[:, 1:].tolist() == [[7.0 * MS] * 9] * 2
 
 
+def test_a_step_without_a_collective_does_not_join_its_ranks(tmp_path: Path) -> None:
+    """Of another kind of step: what was waited before is not over in it."""
+    job = ShardedJob(ranks=4, replicas=2, late_ms={2: 50.0}, late_at=GATHER)
+    arrays = arrays_of(job, tmp_path)
+    arrays.called[:, 5, REDUCE] = np.nan
+    held = elsewhere(arrays, (1, 3), REDUCE + 3)
+    assert held.ns[1].tolist() == [0.0] * 5 + [50.0 * MS] + [0.0] * 4
+
+
 def test_a_wait_that_is_not_known_makes_it_unknown(tmp_path: Path) -> None:
     """Of a hook of the user's that is called after the all-reduce, for one."""
     arrays = arrays_of(ShardedJob(ranks=4, replicas=2), tmp_path)
