@@ -46,14 +46,14 @@ def check(facts: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", SETUPS)
 def test_training_is_the_same_and_all_of_it_is_recorded(world: Ranks, name: str) -> None:
     """Each way to set FSDP up, on two and on four ranks."""
-    for facts in world.run(sharded_scenarios.all_setups):
+    for facts in world.read(sharded_scenarios.all_setups):
         check(facts[name])
 
 
 @pytest.mark.parametrize("name", FOUR)
 def test_hybrid_sharding_and_partial_resharding(four: Ranks, name: str) -> None:
     """What needs four ranks."""
-    for facts in four.run(sharded_scenarios.hybrid_setups):
+    for facts in four.read(sharded_scenarios.hybrid_setups):
         check(facts[name])
 
 
@@ -62,7 +62,7 @@ BLOCKS = [f"blocks.{i}" for i in range(3)]
 
 def test_a_plain_step_is_every_unit_s_three_collectives(two: Ranks) -> None:
     """In the order in which FSDP issues them: the next unit's gather comes before its reduction."""
-    facts = two.run(sharded_scenarios.all_setups)[0]["plain"]
+    facts = two.read(sharded_scenarios.all_setups)[0]["plain"]
     forward = [f"{name} all-gather (forward)" for name in ("<root>", *BLOCKS)]
     assert kinds(facts, 2)[:4] == forward
     assert sorted(kinds(facts, 2)[4:]) == sorted(
@@ -77,13 +77,13 @@ def test_a_plain_step_is_every_unit_s_three_collectives(two: Ranks) -> None:
 
 def test_what_is_kept_after_forward_is_not_gathered_again(two: Ranks) -> None:
     """``reshard_after_forward=False``."""
-    facts = two.run(sharded_scenarios.all_setups)[0]["not resharded"]
+    facts = two.read(sharded_scenarios.all_setups)[0]["not resharded"]
     assert not [kind for kind in kinds(facts, 2) if "(backward)" in kind and "gather" in kind]
 
 
 def test_micro_steps_are_one_step(two: Ranks) -> None:
     """Its gathers come three times, its reductions once."""
-    facts = two.run(sharded_scenarios.all_setups)[0]["micro steps"]
+    facts = two.read(sharded_scenarios.all_setups)[0]["micro steps"]
     assert [s.step for s in facts["steps"]] == list(range(STEPS))
     found = kinds(facts, 2)
     assert [k for k in found if k.startswith("blocks.1 all-gather (forward)")] == [
@@ -96,13 +96,13 @@ def test_micro_steps_are_one_step(two: Ranks) -> None:
 
 def test_each_pass_that_reduces_is_a_step(two: Ranks) -> None:
     """As with DDP, whatever the optimizer does."""
-    facts = two.run(sharded_scenarios.all_setups)[0]["not last"]
+    facts = two.read(sharded_scenarios.all_setups)[0]["not last"]
     assert [s.step for s in facts["steps"]] == list(range(2 * STEPS))
 
 
 def test_evaluation_is_no_step(two: Ranks) -> None:
     """Its gathers are in none; what the root then keeps is not gathered again."""
-    facts = two.run(sharded_scenarios.all_setups)[0]
+    facts = two.read(sharded_scenarios.all_setups)[0]
     plain = kinds(facts["plain"], 2)
     plain.remove("<root> all-gather (forward)")
     assert kinds(facts["evaluation"], 2) == plain
@@ -110,7 +110,7 @@ def test_evaluation_is_no_step(two: Ranks) -> None:
 
 def test_replicas_are_reduced_after_the_scatter(four: Ranks) -> None:
     """Each unit's all-reduce is of its part, and begins when its reduce-scatter is over."""
-    facts = four.run(sharded_scenarios.hybrid_setups)[0]["hybrid"]
+    facts = four.read(sharded_scenarios.hybrid_setups)[0]["hybrid"]
     own = [b for b in facts["buckets"] if b.step == 2]
     scatters = {b.unit.name: b for b in own if b.unit.collective == "reduce_scatter"}
     reductions = {b.unit.name: b for b in own if b.unit.collective == "all_reduce"}
@@ -139,7 +139,7 @@ def test_records_say_which_ranks_are_in_a_collective(four: Ranks) -> None:
 
 def test_scattered_gradients_that_wait_are_not_reduced(four: Ranks) -> None:
     """``set_requires_all_reduce(False)``: a step without all-reduces, and one with."""
-    facts = four.run(sharded_scenarios.hybrid_setups)[0]["hybrid, kept"]
+    facts = four.read(sharded_scenarios.hybrid_setups)[0]["hybrid, kept"]
     reduced = [any("all-reduce" in kind for kind in kinds(facts, step)) for step in range(4)]
     assert reduced == [False, True, False, True]
 
@@ -158,7 +158,7 @@ ERRORS = {
 @pytest.mark.parametrize("name", ERRORS)
 def test_hooks_send_less_and_scale_as_fsdp_asks(world: Ranks, name: str, setup: str) -> None:
     """The average, and a sum that FSDP divides by another number itself."""
-    for facts in world.run(sharded_scenarios.lossy_hooks):
+    for facts in world.read(sharded_scenarios.lossy_hooks):
         found = facts[f"{name}, {setup}"]
         assert 0 < found["error"] < ERRORS[name]
         kind = "all_gather" if "parameters" in name else "reduce_scatter"

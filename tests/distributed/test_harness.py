@@ -62,6 +62,16 @@ def test_scenarios_share_processes_and_start_alike(own: Ranks) -> None:
     assert not any(map(alive, apart))
 
 
+def test_results_are_copies_but_for_those_who_only_read(own: Ranks) -> None:
+    """Until the scenario runs again."""
+    assert own.run(harness_scenarios.fine)[0] is not own.run(harness_scenarios.fine)[0]
+    read = own.read(harness_scenarios.fine)
+    assert read == own.run(harness_scenarios.fine)
+    assert own.read(harness_scenarios.fine) is read
+    own.forget()
+    assert own.read(harness_scenarios.fine) is not read
+
+
 def test_ranks_end_with_the_process_that_wants_them(tmp_path: Path) -> None:
     """However it ends."""
     code = (

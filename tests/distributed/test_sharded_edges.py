@@ -66,7 +66,7 @@ def check(facts: dict[str, Any], counts: tuple[int, int, int, int]) -> None:
 @pytest.mark.parametrize("name", EDGES)
 def test_training_is_the_same_and_steps_are_whole(world: Ranks, name: str) -> None:
     """One step for each of the optimizer's, with all of its collectives."""
-    for facts in world.run(scenarios.all_edges):
+    for facts in world.read(scenarios.all_edges):
         check(facts[name], COUNTS.get(name, PLAIN))
 
 
@@ -90,7 +90,7 @@ def test_a_hook_of_the_user_comes_after_the_replicas(four: Ranks) -> None:
 
 def test_units_are_named_after_all_that_they_are_of(two: Ranks) -> None:
     """Groups of one module by number, modules of one group by all names; what is tied is once."""
-    facts = two.run(scenarios.all_edges)[0]
+    facts = two.read(scenarios.all_edges)[0]
     named = {
         name: {
             b.unit.name: [p for p, _ in b.parameters] for b in facts[name]["layouts"][-1].buckets
@@ -109,7 +109,7 @@ def test_units_are_named_after_all_that_they_are_of(two: Ranks) -> None:
 
 def test_a_user_s_own_collectives_are_opaque(two: Ranks) -> None:
     """They run as they are; what they send is not known."""
-    facts = two.run(scenarios.all_edges)[0]["custom"]
+    facts = two.read(scenarios.all_edges)[0]["custom"]
     own = [b for b in facts["buckets"] if b.step == 2]
     opaque = {(b.unit.name, b.unit.collective) for b in own if b.wire_bytes is None}
     assert opaque == {

@@ -23,7 +23,7 @@ WORST = {"fp16": 1e-2, "bf16": 5e-2, "8 bit": 5e-2, "fp8": 0.1, "both": 0.1}
 @pytest.mark.parametrize("name", made())
 def test_training_is_the_same_with_probes(world: Ranks, name: str, setup: str, scope: str) -> None:
     """Bit for bit after each step; each hooked call has an error from the second step on."""
-    for rank, facts in enumerate(world.run(unit_probe_scenarios.all_hooks)):
+    for rank, facts in enumerate(world.read(unit_probe_scenarios.all_hooks)):
         found = facts[f"{name}, {setup}, {scope}"]
         assert found["equal"] == [True] * STEPS
         assert (found["losses"], found["anomalies"], found["warnings"]) == ({}, [], [])
@@ -63,7 +63,7 @@ def test_each_group_of_replicas_agrees_by_itself(four: Ranks) -> None:
 @pytest.mark.parametrize("name", ["fp16", "8 bit", "8 bit, feedback"])
 def test_errors_are_those_of_the_rank_s_gradients(world: Ranks, name: str, setup: str) -> None:
     """Of its own elements, without padding, beside what FSDP reduces without a hook."""
-    for facts in world.run(unit_probe_scenarios.known_errors):
+    for facts in world.read(unit_probe_scenarios.known_errors):
         found = facts[f"{name}, {setup}"]
         for unit, (relative, norm, numel) in found["expected"].items():
             record = found["records"].get(unit)

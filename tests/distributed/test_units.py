@@ -56,7 +56,7 @@ def check(scene: Scene, ranks: list[dict[str, Any]], *, synchronous: bool = True
 @pytest.mark.parametrize("name", SETUPS)
 def test_every_setup_is_shown(world: Ranks, tmp_path: Path, name: str) -> None:
     """Exposed stretches add up to the step's, and never overlap."""
-    ranks = [facts[name] for facts in world.run(sharded_scenarios.all_setups)]
+    ranks = [facts[name] for facts in world.read(sharded_scenarios.all_setups)]
     scene = scene_from(tmp_path, ranks)
     check(scene, ranks, synchronous=name != "asynchronous")
     expected = [KINDS[0], KINDS[2]] if name == "not resharded" else KINDS
@@ -66,7 +66,7 @@ def test_every_setup_is_shown(world: Ranks, tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize("name", FOUR)
 def test_hybrid_sharding_is_shown(four: Ranks, tmp_path: Path, name: str) -> None:
     """Its all-reduces have a row of their own, and waits in a part of the ranks are known."""
-    ranks = [facts[name] for facts in four.run(sharded_scenarios.hybrid_setups)]
+    ranks = [facts[name] for facts in four.read(sharded_scenarios.hybrid_setups)]
     scene = scene_from(tmp_path, ranks)
     check(scene, ranks)
     replicated = [] if name == "resharded to two" else ["all-reduce"]

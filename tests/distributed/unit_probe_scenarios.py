@@ -128,9 +128,9 @@ def all_hooks(rank: int) -> dict[str, dict[str, Any]]:
     found = {}
     for setup in ("plain", "divided", "bfloat16 reduced", "micro steps"):
         for name in made():
+            plain = run(rank, made()[name], setup=SETUPS[setup], every=0)
             for scope in ("global", "local"):
                 probed = run(rank, made()[name], setup=SETUPS[setup], error=scope)
-                plain = run(rank, made()[name], setup=SETUPS[setup], every=0)
                 found[f"{name}, {setup}, {scope}"] = {
                     **probed.facts,
                     "equal": equal(probed, plain),
