@@ -1,7 +1,8 @@
 """Training scripts of sharded models that know nothing of hooktrace: ``sharded_script.py OUT HOW``.
 
-Under torchrun it is one rank.  Rank 0 writes the bits of its last parameters into OUT.  HOW is the
-name of a function here, which yields the models that it trains; ``exit`` ends with code 7.
+Under torchrun it is one rank.  HOW, once or several times, is the name of a function here, which
+yields the models that it trains; the same processes train all.  Rank 0 writes the bits of the last
+parameters of each into OUT/HOW.  With ``exits`` among them all ranks end with code 7.
 """
 
 import gc
@@ -15,7 +16,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 
-OUT, HOW = Path(sys.argv[1]).resolve(), sys.argv[2]
+OUT, HOWS = Path(sys.argv[1]).resolve(), sys.argv[2:]
 WIDTH = 40
 
 
@@ -126,23 +127,25 @@ def breaks() -> Iterator[nn.Module]:
     yield from exits()
 
 
-def main() -> None:
+def main(how: str) -> None:
     """Train, and write what came of it."""
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
     torch.manual_seed(0)
-    models = list(globals()[HOW]())
+    models = list(globals()[how]())
     if dist.get_rank() == 0:
         found = [p.detach() for model in models for p in model.parameters()]
         local = [p.to_local() if hasattr(p, "to_local") else p for p in found]
-        OUT.write_bytes(torch.cat([p.flatten() for p in local]).numpy().tobytes())
+        OUT.mkdir(exist_ok=True)
+        (OUT / how).write_bytes(torch.cat([p.flatten() for p in local]).numpy().tobytes())
     dist.barrier()
     del models
     gc.collect()
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    main()
-    if HOW == "exits":
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    for how in HOWS:
+        main(how)
+    dist.destroy_process_group()
+    if "exits" in HOWS:
         sys.exit(7)

@@ -15,18 +15,21 @@ pytestmark = pytest.mark.slow
 
 SCRIPT = str(Path(__file__).with_name("sharded_script.py"))
 RANKS = [*TORCHRUN, "--nproc-per-node", "2"]
+HOWS = ("exits", "several", "compiles", "of_fsdp1", "breaks", "traces_itself")
+"""Without hooktrace the same ranks do all of these; the last one imports it itself."""
 
 
 class Done(NamedTuple):
-    """What a traced script said, and the folder of its records."""
+    """What a script said, and a folder: of its records if it was traced, else of its bits."""
 
+    code: int
     said: str
-    records: Path
+    folder: Path
 
     def steps(self, rank: int = 0) -> dict[str, list[StepRecord]]:
         """Return a rank's steps by model."""
         found: dict[str, list[StepRecord]] = {}
-        for file in (self.records / "plugins" / "hooktrace").glob(f"rank{rank:05}*.jsonl"):
+        for file in (self.folder / "plugins" / "hooktrace").glob(f"rank{rank:05}*.jsonl"):
             for line in file.read_bytes().splitlines():
                 record = decode_line(line)
                 if isinstance(record, StepRecord):
@@ -34,27 +37,36 @@ class Done(NamedTuple):
         return found
 
 
-def run(how: str, folder: Path, *, asks: bool = True) -> Done:
-    """Run the script without hooktrace and with it; its bits and exit code are the same.
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Done:
+    """The script without hooktrace."""
+    folder = tmp_path_factory.mktemp("plain")
+    code, said = call([*RANKS, SCRIPT, str(folder), *HOWS], folder)
+    assert sorted(file.name for file in folder.iterdir()) == sorted(HOWS), said
+    return Done(code, said, folder)
+
+
+def traced(how: str, folder: Path, plain: Done, *, asks: bool = True) -> Done:
+    """Run the script with hooktrace; bits and exit code are as without.
 
     ``asks``: for record files; else they go where ``hooktrace run`` chooses.
     """
-    code, said = call([*RANKS, SCRIPT, "plain", how], folder)
     records = folder / "records"
     asked = {"HOOKTRACE_RECORD_DIR": str(records)} if asks else {}
-    traced_code, traced = call([*RANKS, *RUN, SCRIPT, "traced", how], folder, **asked)
-    assert traced_code == code, said + traced
-    assert ("exitcode  : 7" in traced) == ("exitcode  : 7" in said)
-    assert (folder / "traced").read_bytes() == (folder / "plain").read_bytes()
-    return Done(traced, records if asks else next((folder / "runs").iterdir(), folder))
+    code, said = call([*RANKS, *RUN, SCRIPT, "bits", how], folder, **asked)
+    assert code == (plain.code if how == "exits" else 0), said
+    assert ("exitcode  : 7" in said) == (how == "exits"), said
+    assert (folder / "bits" / how).read_bytes() == (plain.folder / how).read_bytes()
+    return Done(code, said, records if asks else next((folder / "runs").iterdir(), folder))
 
 
-def test_a_sharded_model_is_traced(tmp_path: Path) -> None:
+def test_a_sharded_model_is_traced(tmp_path: Path, plain: Done) -> None:
     """From its first pass on, which is an evaluation and no step; all units, both ranks."""
-    done = run("exits", tmp_path)
+    assert "exitcode  : 7" in plain.said, plain.said
+    done = traced("exits", tmp_path, plain)
     first, last = lines_of_hooktrace(done.said)
     assert first.startswith("hooktrace: Net: fully_shard, medians of ")
-    assert last.endswith(f"hooktrace report {done.records}")
+    assert last.endswith(f"hooktrace report {done.folder}")
     for rank in range(2):
         (steps,) = done.steps(rank).values()
         assert [step.step for step in steps] == list(range(6))
@@ -63,9 +75,9 @@ def test_a_sharded_model_is_traced(tmp_path: Path) -> None:
         assert [step.bucket_count for step in steps] == [10, *[11] * 5]
 
 
-def test_models_are_kept_apart_and_units_together(tmp_path: Path) -> None:
+def test_models_are_kept_apart_and_units_together(tmp_path: Path, plain: Done) -> None:
     """Two by turns, one of them in a wrapper; and one of which only the layers are sharded."""
-    done = run("several", tmp_path)
+    done = traced("several", tmp_path, plain)
     steps = done.steps()
     assert {name: len(of_model) for name, of_model in steps.items()} == {
         "Net": 6, "Net#2": 6, "Net#3": 6,
@@ -75,25 +87,25 @@ def test_models_are_kept_apart_and_units_together(tmp_path: Path) -> None:
     assert all(step.complete for of_model in steps.values() for step in of_model)
 
 
-def test_compiled_models_are_traced(tmp_path: Path) -> None:
+def test_compiled_models_are_traced(tmp_path: Path, plain: Done) -> None:
     """As a whole, and layer by layer: traced from inside of a call that compiles."""
-    steps = run("compiles", tmp_path).steps()
+    steps = traced("compiles", tmp_path, plain).steps()
     assert {name: len(of_model) for name, of_model in steps.items()} == {"Net": 6, "Net#2": 6}
     assert all(step.complete for of_model in steps.values() for step in of_model)
 
 
-def test_a_model_that_the_script_traces_is_left_to_it(tmp_path: Path) -> None:
+def test_a_model_that_the_script_traces_is_left_to_it(tmp_path: Path, plain: Done) -> None:
     """Only the other one is traced besides; the tracer that its call makes has a folder too."""
-    done = run("traces_itself", tmp_path, asks=False)
+    done = traced("traces_itself", tmp_path, plain, asks=False)
     first, second, *_ = lines_of_hooktrace(done.said)
     assert first.startswith("hooktrace: own: fully_shard, medians of 5 steps")
     assert second.startswith("hooktrace: Net: fully_shard, medians of 5 steps")
     assert [set(done.steps(rank)) for rank in range(2)] == [{"own", "Net"}] * 2
 
 
-def test_the_older_fsdp_is_not_traced_and_that_is_said(tmp_path: Path) -> None:
+def test_the_older_fsdp_is_not_traced_and_that_is_said(tmp_path: Path, plain: Done) -> None:
     """Once, by rank 0, when a model is made; and it is the reason at the end."""
-    said = run("of_fsdp1", tmp_path).said
+    said = traced("of_fsdp1", tmp_path, plain).said
     assert said.count("FSDP1 (FullyShardedDataParallel)") == 1
     assert lines_of_hooktrace(said) == [
         "hooktrace: no DistributedDataParallel model was seen, so there is nothing to show",
@@ -101,8 +113,8 @@ def test_the_older_fsdp_is_not_traced_and_that_is_said(tmp_path: Path) -> None:
     ]
 
 
-def test_what_fails_in_hooktrace_is_one_line(tmp_path: Path) -> None:
+def test_what_fails_in_hooktrace_is_one_line(tmp_path: Path, plain: Done) -> None:
     """On each rank; training goes on."""
-    said = run("breaks", tmp_path).said
+    said = traced("breaks", tmp_path, plain).said
     assert said.count("a sharded model is not traced: ") == 2
     assert "Traceback" not in said.partition("exitcode")[0]
