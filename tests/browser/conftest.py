@@ -1,4 +1,4 @@
-"""What all browser tests share: one wheel, one real run, a browser a file."""
+"""What all browser tests share: one wheel and one real run of all processes, a browser a file."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from ..analysis.timeline.files import run_of, steps_of, text_of, write_ranks
+from ..once import made_once
 from .page import Timeline
 from .scalars import HALF, write_scalars
 from .servers import build_site, real_run, tensorboard
@@ -37,18 +38,20 @@ def browser(api: Any) -> Iterator[Any]:
 
 @pytest.fixture(scope="session")
 def site(api: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_site(tmp_path_factory.mktemp("wheel"))
+    return made_once(tmp_path_factory, "wheel", build_site) / "site"
 
 
 @pytest.fixture(scope="session")
 def logdir(api: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Many runs; ``real`` is the real one, ``half`` has scalars alone."""
-    folder = tmp_path_factory.mktemp("logs")
-    real_run(folder / "real")
-    write_scalars(folder / "half", HALF)
-    for i in range(40):
-        write_ranks(folder / f"sweep/lr{i:02d}", {0: text_of(run_of(0), steps_of(2))})
-    return folder
+
+    def write(folder: Path) -> None:
+        real_run(folder / "real")
+        write_scalars(folder / "half", HALF)
+        for i in range(40):
+            write_ranks(folder / f"sweep/lr{i:02d}", {0: text_of(run_of(0), steps_of(2))})
+
+    return made_once(tmp_path_factory, "logs", write)
 
 
 @pytest.fixture(scope="session")

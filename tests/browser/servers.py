@@ -28,8 +28,8 @@ STEPS = 12
 _DEADLINE_S = 200
 
 
-def build_site(folder: Path) -> Path:
-    """Build the wheel and unpack it; returns the folder that belongs on the path."""
+def build_site(folder: Path) -> None:
+    """Build the wheel and unpack it into ``site`` there, which belongs on the path."""
     source, wheels, site = folder / "source", folder / "wheels", folder / "site"
     ignore = shutil.ignore_patterns("__pycache__", "*.egg-info")
     shutil.copytree(REPOSITORY / "hooktrace", source / "hooktrace", ignore=ignore)
@@ -44,7 +44,6 @@ def build_site(folder: Path) -> Path:
     (wheel,) = wheels.glob("hooktrace-*.whl")
     with zipfile.ZipFile(wheel) as packed:
         packed.extractall(site)
-    return site
 
 
 def real_run(logdir: Path) -> None:
