@@ -78,7 +78,7 @@ def found(result: CheckResult) -> list[tuple[str, str, str]]:
 @pytest.fixture(scope="module")
 def in_training() -> dict[str, CheckResult]:
     """Hooks that go wrong in ordinary training."""
-    return checked(IN_TRAINING, "many-buckets")
+    return checked([*IN_TRAINING, "aborts_in_pairs"], "many-buckets")
 
 
 @pytest.mark.parametrize("name", IN_TRAINING)
@@ -97,9 +97,9 @@ def test_what_goes_wrong_in_training_is_named(
     assert message in problem.message
 
 
-def test_last_words_are_those_of_the_rank() -> None:
+def test_last_words_are_those_of_the_rank(in_training: dict[str, CheckResult]) -> None:
     """And not a warning of hooktrace's, here of what is sent and not known."""
-    (problem,) = checked(["aborts_in_pairs"], "many-buckets")["aborts_in_pairs"].problems
+    (problem,) = in_training["aborts_in_pairs"].problems
     how = "rank 1 was ended by SIGABRT; rank 1: aborts_in_pairs (check_hooks"
     assert problem.message.startswith(how)
 
