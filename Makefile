@@ -1,8 +1,10 @@
 # make demo: the main job.  make test: all tests.  make fast: those of a
 # developer's loop, under a minute.  Each sets up .venv first, once.
 # PYTHON is any Python from 3.11 on: make demo PYTHON=python3.12
+# WORKERS is how many processes run the tests, of which each has ranks of its own: make test WORKERS=4
 
 PYTHON ?= python3
+WORKERS ?= 2
 VENV := .venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt
 INPUTS := pyproject.toml constraints.txt
@@ -13,7 +15,7 @@ demo: $(VENV)/.installed
 	$(VENV)/bin/hooktrace demo
 
 test: $(VENV)/.installed-dev
-	$(VENV)/bin/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 fast: $(VENV)/.installed-dev
 	$(VENV)/bin/python -m pytest -n 2 --dist loadfile -m 'not slow and not browser'

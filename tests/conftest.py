@@ -1,8 +1,8 @@
 """What holds for all tests: nothing outlives its test, and a file's tests stay together.
 
-make test --> pytest -n 2 --dist loadfile --> two processes, each takes a file after another
+make test --> pytest -n $(WORKERS) --dist loadfile --> processes, each takes a file after another
 
-What takes longest comes first, or one process ends with it while the other has nothing to do.
+What takes longest comes first, or one process ends with it while the others have nothing to do.
 """
 
 from __future__ import annotations
@@ -24,8 +24,11 @@ LONGEST = (
     "distributed/test_powersgd.py",
     "distributed/test_parity.py",
     "docs/test_commands.py",
-    "docs/test_installs.py",
     "distributed/test_check.py",
+    "distributed/test_unit_probes.py",
+    "docs/test_installs.py",
+    "distributed/test_hangs.py",
+    "distributed/test_run_sharded.py",
     "distributed/test_demo.py",
     "distributed/test_probes.py",
     "distributed/test_compiled.py",
