@@ -146,6 +146,37 @@ def test_demo_trains_serves_and_reports(tmp_path: Path) -> None:
         assert list((tmp_path / f"run/rank{rank}").glob("events.out.tfevents.*"))
 
 
+def test_demo_of_a_sharded_model(tmp_path: Path) -> None:
+    """Units take the place of buckets in the table, and in what is said of the error."""
+    arguments = ["--fsdp", "--hook", "bf16_reduce_scatter", "--steps", str(STEPS)]
+    with demo(tmp_path / "run", *arguments) as job:
+        assert job.end() == 0
+        printed = job.printed()
+    assert printed.startswith(f"hooktrace demo: 2 ranks, bf16_reduce_scatter, {STEPS} steps")
+    assert "Warning" not in printed
+    names = ["<root>", *(f"layers.{i}" for i in range(6))]
+    number = r" +(\d[\d.,]*)"
+    for name in names:
+        for kind, ratio in (("gather fwd", 1), ("reduce-scatter", 2)):
+            found = re.findall(rf"^{name} {kind}{number * 4}", printed, re.MULTILINE)
+            ((data, sent, duration, p95),) = [[float(n.replace(",", "")) for n in f] for f in found]
+            assert data == pytest.approx(ratio * sent, abs=0.02)
+            assert p95 >= duration > 0
+    assert len(re.findall(r"^rank \d: [\d.,]+ ms a step, [\d.,]+ ms of it exp", printed, re.M)) == 2
+    found = re.findall(
+        r"^error against a lossless collective: (\S+) to (\S+) of its data's norm, largest in unit "
+        r"(\S+) reduce-scatter \(backward\)",
+        printed, re.MULTILINE,
+    )  # fmt: skip
+    ((low, high, name),) = found
+    assert 0 < float(low) <= float(high) < 0.01
+    assert name in names
+    for rank in range(2):
+        trace = read_parts([tmp_path / f"run/plugins/hooktrace/rank{rank:05d}.jsonl"])
+        assert [step.complete for step in trace.steps] == [True] * STEPS
+        assert trace.anomalies == []
+
+
 def longest_bucket(path: Path) -> int:
     """Return the bytes of the longest line of a bucket with three stages that was not probed."""
     lines = path.read_bytes().splitlines()

@@ -20,10 +20,11 @@ from rich.console import Console
 from rich.table import Table
 
 from ...exporters import PrometheusExporter
+from ...fsdp.trace import PLAIN
 from ...records import STAGES, Batch, BucketRecord
 from ...records.files import find_records, record_path
 from ...records.reader import read_parts
-from ...records.summary import ModelSummary
+from ...records.summary import BucketSummary, ModelSummary
 from ...records.units import mb_per_second, megabytes, milliseconds
 from .options import DemoOptions, sends_opentelemetry
 from .train import RankResult
@@ -66,24 +67,28 @@ def _trouble(result: RankResult, what: str) -> str:
 
 
 def _bucket_table(summary: ModelSummary) -> Table:
-    found = _USUAL_STAGES.union(*(bucket.stage_p50_ns for bucket in summary.buckets))
+    occurred = {name for bucket in summary.buckets for name in bucket.stage_p50_ns}
+    is_sharded = summary.buckets[0].unit is not None
+    found = occurred if is_sharded else _USUAL_STAGES | occurred
     stages = [name for name in STAGES if name in found]
     table = Table(
         title=f"{summary.hook}, rank 0: medians of {summary.steps} steps",
         caption="sizes in MB; times in ms: from ready to done, its 95th percentile, its stages; "
         "busbw: bus bandwidth (nccl-tests) in MB/s",
         box=None,
-        padding=(0, 1, 0, 0) if len(stages) > len(_USUAL_STAGES) else (0, 1),
+        padding=(0, 1, 0, 0) if is_sharded or len(stages) > len(_USUAL_STAGES) else (0, 1),
         pad_edge=False,
         header_style="bold",
         title_justify="left",
         caption_justify="left",
     )
-    for heading in ("bucket", "grad", "sent", "time", "p95", *stages, "busbw"):
+    first, justify = ("unit", "left") if is_sharded else ("bucket", "right")
+    table.add_column(first, justify=justify, no_wrap=True)  # type: ignore[arg-type]  # a literal
+    for heading in ("data" if is_sharded else "grad", "sent", "time", "p95", *stages, "busbw"):
         table.add_column(heading, justify="right", no_wrap=True)
     for bucket in summary.buckets:
         table.add_row(
-            str(bucket.bucket),
+            _short(bucket),
             megabytes(bucket.gradient_bytes),
             megabytes(bucket.wire_bytes),
             milliseconds(bucket.duration_p50_ns),
@@ -92,6 +97,16 @@ def _bucket_table(summary: ModelSummary) -> Table:
             mb_per_second(bucket.busbw_p50_bytes_per_second),
         )
     return table
+
+
+def _called(bucket: BucketSummary) -> str:
+    return str(bucket.bucket if bucket.unit is None else bucket.unit)
+
+
+def _short(bucket: BucketSummary) -> str:
+    """Return what the table calls it: a line of 80 letters has to hold all of its columns."""
+    name = _called(bucket).replace(" (backward)", "").replace("all-gather (forward)", "gather fwd")
+    return name.replace("all-gather", "gather bwd")
 
 
 def _step_line(rank: int, summary: ModelSummary) -> str:
@@ -105,16 +120,22 @@ def _step_line(rank: int, summary: ModelSummary) -> str:
 
 
 def _error_line(summary: ModelSummary) -> str:
-    errors = {b.bucket: b.error_p50 for b in summary.buckets if b.error_p50 is not None}
+    is_sharded = summary.buckets[0].unit is not None
+    kind, plain, of = "bucket", "average", "the gradient's"
+    if is_sharded:
+        kind, plain, of = "unit", "collective", "its data's"
+    errors = {_called(b): b.error_p50 for b in summary.buckets if b.error_p50 is not None}
+    if not errors and summary.hook == PLAIN:
+        return "no error is measured: the collectives are torch's own, which lose nothing"
     if not errors:
-        return "no bucket's error was measured; pass --steps 30 or more"
+        return f"no {kind}'s error was measured; pass --steps 30 or more"
     probes = sum(b.error_count for b in summary.buckets)
     worst = max(errors, key=errors.__getitem__)
     if not errors[worst]:
-        return f"error against a lossless average: 0 in all of {probes} probes"
+        return f"error against a lossless {plain}: 0 in all of {probes} probes"
     return (
-        f"error against a lossless average: {min(errors.values()):.2g} to {errors[worst]:.2g} of "
-        f"the gradient's norm, largest in bucket {worst} ({probes} probes)"
+        f"error against a lossless {plain}: {min(errors.values()):.2g} to {errors[worst]:.2g} of "
+        f"{of} norm, largest in {kind} {worst} ({probes} probes)"
     )
 
 

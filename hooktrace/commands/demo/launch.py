@@ -16,7 +16,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from ...records.files import record_path
 from .closing import hold, print_closing
-from .options import HOOKS, DemoOptions
+from .options import DemoOptions
 from .train import RankResult, train
 
 
@@ -30,7 +30,7 @@ def run(options: DemoOptions) -> int:
     console = Console(highlight=False, markup=False, soft_wrap=True)
     console.print(
         f"hooktrace demo: {_count(options.ranks, 'rank')}, "
-        f"{HOOKS[options.hook].entry.hook_name}, {_count(options.steps, 'step')}, "
+        f"{options.hook_name}, {_count(options.steps, 'step')}, "
         f"files in {options.out}"
     )
     try:

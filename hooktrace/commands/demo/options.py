@@ -13,6 +13,7 @@ from pathlib import Path
 from ...exporters import OpenTelemetryExporter
 from ...hooks import catalogue
 from ...hooks.candidates import Candidate, candidates
+from ...hooks.sharded import SHARDED_HOOKS, ShardedHookEntry
 from ...records.errors import UsageError
 
 HOOKS: dict[str, Candidate] = {
@@ -21,12 +22,18 @@ HOOKS: dict[str, Candidate] = {
 }
 """All standard hooks, and those with the options that a calibration tries."""
 
+UNIT_HOOKS: dict[str, ShardedHookEntry] = {one.name: one for one in reversed(SHARDED_HOOKS)}
+"""Those for a sharded model, with their own defaults."""
+
+_NONE = "allreduce"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
     """The demo's options.
 
-    ``hook`` is a key of ``HOOKS``.  Rank r serves its metrics on ``port + r``, on any free port
+    ``hook`` is a key of ``HOOKS``, or with ``fsdp``, which shards the model, of ``UNIT_HOOKS``;
+    ``allreduce`` is none there.  Rank r serves its metrics on ``port + r``, on any free port
     with 0.  ``out`` gets all files.  ``bucket_cap_mb`` is DDP's.  ``hold`` serves the metrics
     again after the job, until Ctrl-C.  ``calibrate``: as of ``Tracer``.
     """
@@ -39,15 +46,27 @@ class DemoOptions:
     bucket_cap_mb: float
     hold: bool
     calibrate: bool = False
+    fsdp: bool = False
+
+    @property
+    def hook_name(self) -> str:
+        """What the hook is called."""
+        if not self.fsdp:
+            return HOOKS[self.hook].entry.hook_name
+        return "fully_shard" if self.unit_hook is None else self.unit_hook.name
+
+    @property
+    def unit_hook(self) -> ShardedHookEntry | None:
+        """What takes the place of a collective of the sharded model, if anything does."""
+        return None if self.hook == _NONE else UNIT_HOOKS[self.hook]
 
     def check(self) -> None:
         """Raise ``UsageError`` for the first option that cannot work; makes ``out``."""
-        if self.hook not in HOOKS:
-            raise UsageError(
-                f"no hook is called {self.hook!r}; pass --hook a name that 'hooktrace hooks' lists"
-            )
+        self._check_hook()
         if self.ranks < 1:
             raise UsageError(f"{self.ranks} ranks cannot train; pass --ranks 1 or more")
+        if self.fsdp and self.ranks < 2:
+            raise UsageError("over one rank nothing is sharded; pass --fsdp with --ranks 2 or more")
         if self.steps < 1:
             raise UsageError(f"{self.steps} steps are no training; pass --steps 1 or more")
         if not self.bucket_cap_mb > 0:
@@ -58,6 +77,22 @@ class DemoOptions:
         _check_exporters()
         _check_opentelemetry()
         self._check_out()
+
+    def _check_hook(self) -> None:
+        if not self.fsdp and self.hook not in HOOKS:
+            raise UsageError(
+                f"no hook is called {self.hook!r}; pass --hook a name that 'hooktrace hooks' lists"
+            )
+        if self.fsdp and self.hook not in {_NONE, *UNIT_HOOKS}:
+            raise UsageError(
+                f"a sharded model takes no hook {self.hook!r}; pass --hook one of "
+                f"{', '.join(sorted(UNIT_HOOKS))}, or none"
+            )
+        if self.fsdp and self.calibrate:
+            raise UsageError(
+                "a sharded model is not calibrated: hooktrace whatif does not take its units; "
+                "leave out --calibrate, or --fsdp"
+            )
 
     def _check_ports(self) -> None:
         if self.port == 0:

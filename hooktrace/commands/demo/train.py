@@ -11,10 +11,13 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 
-from ... import instrument, shutdown
+from ... import fsdp, instrument, shutdown
 from ...exporters import (
     Exporter,
     OpenTelemetryExporter,
@@ -33,6 +36,7 @@ from .screen import Screen
 _BATCH = 8
 _ERROR_EVERY = 20
 _LENGTH = 64
+_NAME = "char_transformer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,25 +96,42 @@ def train(options: DemoOptions) -> RankResult:
 def _train(
     options: DemoOptions, tracer: Tracer, screen: Screen, rank: int, url: str
 ) -> list[float]:
-    """Train and return the loss of each step.  All references to the DDP model end here."""
+    """Train and return the loss of each step.  All references to the model end here."""
     torch.manual_seed(0)
     model = CharTransformer(length=_LENGTH)
-    ddp = DistributedDataParallel(model, bucket_cap_mb=options.bucket_cap_mb)
-    chosen = HOOKS[options.hook]
-    # Hooks that begin with a thousand steps of plain all-reduce would show nothing else here.
-    state = chosen.make_state(None, **chosen.entry.check_options)
-    instrument(ddp, chosen.hook, state, tracer=tracer, model="char_transformer")
-    optimizer = torch.optim.AdamW(ddp.parameters(), lr=1e-3)
+    parameters = sum(p.numel() for p in model.parameters())
+    trained = (_sharded if options.fsdp else _replicated)(model, options, tracer)
+    optimizer = torch.optim.AdamW(trained.parameters(), lr=1e-3)
     corpus = read_corpus()
     if rank == 0:
-        screen.start(sum(p.numel() for p in model.parameters()), len(corpus), url)
+        screen.start(parameters, len(corpus), url)
     losses: list[float] = []
     windows = batches(corpus, batch=_BATCH, length=_LENGTH, seed=1 + rank)
     for inputs, targets in islice(windows, options.steps):
-        loss = cross_entropy(ddp(inputs).flatten(0, 1), targets.flatten())
+        loss = cross_entropy(trained(inputs).flatten(0, 1), targets.flatten())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
         screen.step_ended(len(losses), losses[-1])
     return losses
+
+
+def _replicated(model: CharTransformer, options: DemoOptions, tracer: Tracer) -> nn.Module:
+    ddp = DistributedDataParallel(model, bucket_cap_mb=options.bucket_cap_mb)
+    chosen = HOOKS[options.hook]
+    # Hooks that begin with a thousand steps of plain all-reduce would show nothing else here.
+    state = chosen.make_state(None, **chosen.entry.check_options)
+    instrument(ddp, chosen.hook, state, tracer=tracer, model=_NAME)
+    return ddp
+
+
+def _sharded(model: CharTransformer, options: DemoOptions, tracer: Tracer) -> nn.Module:
+    mesh = init_device_mesh("cpu", (options.ranks,))
+    for layer in model.layers:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    chosen = options.unit_hook
+    hooks = {} if chosen is None else {chosen.takes_place_of: chosen.make()}
+    fsdp.trace(model, tracer=tracer, name=_NAME, **hooks)
+    return model

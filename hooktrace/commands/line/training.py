@@ -18,6 +18,9 @@ def demo(
         int, typer.Option(help="Rank r serves metrics on port + r; 0 takes free ports.")
     ] = 9464,
     bucket_cap_mb: Annotated[float, typer.Option(help="DDP's bucket size limit.")] = 2.0,
+    fsdp: Annotated[
+        bool, typer.Option("--fsdp", help="Shard the model (FSDP2), in the place of DDP.")
+    ] = False,
     hold: Annotated[
         bool, typer.Option("--hold", help="Serve the metrics again at the end, until Ctrl-C.")
     ] = False,
@@ -33,7 +36,7 @@ def demo(
 
     options = DemoOptions(
         hook=hook, ranks=ranks, steps=steps, out=out, port=port,
-        bucket_cap_mb=bucket_cap_mb, hold=hold, calibrate=calibrate,
+        bucket_cap_mb=bucket_cap_mb, hold=hold, calibrate=calibrate, fsdp=fsdp,
     )  # fmt: skip
     try:
         code = run(options)
