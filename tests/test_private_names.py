@@ -45,6 +45,7 @@ HOMES = {
     "_get_fsdp_state": "fsdp/torch_groups.py",
     "_get_sequence_number_for_group": "staging/groups.py",
     "_is_root": "integrations/sharded.py",
+    "_last_post_reduce_events": "fsdp/torch_waits.py",
     "_module_info": "fsdp/torch_groups.py",
     "_overlap_with_ddp": "hooks/zero.py",
     "_reduce_scatter_comm": "fsdp/torch_groups.py",
@@ -52,7 +53,9 @@ HOMES = {
     "_register_builtin_comm_hook": "integrations/models.py",
     "_register_comm_hook": "integrations/models.py",
     "_storage_Use_Count": "probes/debug_checks.py",
+    "_training_state": "fsdp/torch_waits.py",
     "_use_count": "probes/debug_checks.py",
+    "_wait_for_post_backward": "fsdp/torch_waits.py",
     "_world": "staging/groups.py",
 }
 """Where each name may stand."""

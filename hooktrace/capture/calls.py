@@ -142,9 +142,12 @@ class BucketCall:
     bare = False
     """There: all of the call is one collective, as torch runs it; nothing is before or after it."""
     exposed: int | None = None
-    """There, of a unit: how long training waited for it, ns."""
+    """On a CPU, of a unit: how long training waited for it, ns."""
+    before_wait: tuple[DeviceEvent, ...] | None = None
+    """On a device, of a unit: where the computing stream came to wait for it; empty of a call that
+    this stream ran itself, ``None`` where it is not known."""
     order = 0
-    """There, of a unit: how many collectives of its step began before."""
+    """Of a unit: how many collectives of its step began before."""
     around_backward: tuple[DeviceEvent, ...] = ()
     """There, of a call that watches backward: its hook has returned, backward has ended."""
 

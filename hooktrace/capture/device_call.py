@@ -6,6 +6,8 @@ driver, engine --stamp--> DeviceCall --event--> the pool, on the current stream 
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+
 from .buckets import BucketSlot
 from .calls import BucketCall, Recorder, Stamped
 from .device_events import DeviceEvent, refuse_captured_stream
@@ -18,6 +20,9 @@ class DeviceCall(BucketCall):
     """
 
     __slots__ = ()
+
+    stream: Hashable = None
+    """Of a unit whose waits are watched: the stream that it began on."""
 
     def __init__(
         self, slot: BucketSlot, step: int, ready: int, recorder: Recorder, shadow: bool = False
@@ -45,7 +50,7 @@ class DeviceCall(BucketCall):
         self.issued(operation)
 
     def over(self) -> None:
-        """Record events, and stamp; what training waits for is not known here."""
+        """Record events, and stamp; what is waited for is seen later (``unit_waits.py``)."""
         self.arrived()
         self.finished()
         self.launched = self.done

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, Protocol
 
 import torch
@@ -56,6 +56,11 @@ def has_events(device: torch.device) -> bool:
 def current_stream(device: torch.device) -> Any:
     """Return the current stream of a device, whichever device is the current one."""
     return torch.accelerator.current_stream(device)
+
+
+def which(stream: Any) -> Hashable:
+    """Return what tells a stream from others; torch has classes of them that are never equal."""
+    return stream.device, stream.stream_id
 
 
 def new_event(device: torch.device) -> DeviceEvent:

@@ -32,6 +32,7 @@ from .device_events import EventPool
 from .flat_bucket import Payload, Shape
 from .members import members_of
 from .unit_step import SurplusCall, UnitStep
+from .unit_waits import UnitWaits
 
 MOST_CALLS = 1 << 14
 """Of one step; in a loop that never reduces gradients more would fill the memory."""
@@ -84,7 +85,8 @@ class ShardedModel:
     """Counts the steps of one sharded model and keeps the calls of the one that is under way.
 
     ``state``: what the rest of hooktrace knows of a model.  ``is_whole``: returns whether all units
-    are still recorded.  ``options``: for its layouts.
+    are still recorded.  ``options``: for its layouts.  ``waits``: of a model on a device, where it
+    is seen what its computing stream waits for.
     Calls come from one thread at a time, as FSDP's do.
     """
 
@@ -94,12 +96,14 @@ class ShardedModel:
         sink: Sink,
         is_whole: Callable[[], bool] = lambda: True,
         options: Options = (),
+        waits: UnitWaits | None = None,
     ) -> None:
         self.state = state
         self.models = [state]
         self._sink = sink
         self._is_whole = is_whole
         self._options = options
+        self._waits = waits
         self._recorder = _Collecting(sink)
         self._slots: dict[tuple[object, ...], BucketSlot] = {}
         self._turns: dict[_Place, int] = {}
@@ -193,8 +197,13 @@ class ShardedModel:
         if slot is None:
             kind = Unit(name=unit.name, collective=collective, phase=phase, turn=turn)
             slot = self._slots[key] = self._new_slot(unit, kind, payload, group)
-        new_call = DeviceCall if slot.has_events else BucketCall
-        call = new_call(slot, self.state.step, ready, self._recorder)
+        call: BucketCall
+        if slot.has_events:
+            call = DeviceCall(slot, self.state.step, ready, self._recorder)
+            if self._waits is not None:
+                self._waits.begins(call, unit, collective)
+        else:
+            call = BucketCall(slot, self.state.step, ready, self._recorder)
         call.order = self.state.last_index
         slot.last_call = call
         self._calls.append(call)
@@ -254,6 +263,8 @@ class ShardedModel:
         """End the step under way: its layout, where that is new, and its calls go to the ring."""
         calls, self._calls, self._turns, self._passes = self._calls, [], {}, []
         complete = self._is_whole() and not self._lacks
+        if self._waits is not None:
+            self._waits.forget(self.state)  # what is waited for later is another step's to know
         if self._under_way:
             self.state.ended = self.state.step, self.state.last_index + 1
             self._before = calls if complete else []

@@ -1,7 +1,8 @@
 """FSDP2: the collectives of a sharded model, recorded by unit.
 
     fully_shard(model) --trace--> every FSDPModule's all-gather, reduce-scatter, all-reduce
-       torch_groups.py   the one place that reads what torch calls private
+       torch_groups.py   what torch calls private of its groups, and nobody else reads
+       torch_waits.py    where a device's computing stream waits for them
        comms.py          what FSDP calls in the place of its own collectives
        hooks.py          reduce-scatters and all-gathers that send less
        probe.py          what they lose, on sampled steps that all ranks agree on (probe_plan.py)

@@ -6,8 +6,8 @@
 On gloo every collective is synchronous: training stands still from the call to its end, and all of
 that time is exposed.  One that was asked for asynchronously (``unshard(async_op=True)``) exposes
 what it takes to issue it, and what its ``wait`` takes.  On a device the collective runs on FSDP's
-own stream, and so do the events that are recorded here; what the computing stream waited for is not
-known yet.
+own stream, and so do the events that are recorded here; where the computing stream waits for it is
+seen in ``torch_waits.py``.
 
 What is recorded changes nothing: buffers come from what FSDP had before (``allocate``), and what
 fails in a stamp is counted, while the collective goes on.

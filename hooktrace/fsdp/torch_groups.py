@@ -2,7 +2,8 @@
 
     fully_shard(model) --groups_of--> ParameterGroup: its unit, what it communicates with
 
-Each of torch's private names that hooktrace needs of FSDP2 stands here and nowhere else.  torch's
+Each of torch's private names that hooktrace needs of FSDP2 stands here and nowhere else, but for
+those of its waits (``torch_waits.py``).  torch's
 own setters (``set_custom_all_gather`` and the like) refuse modules of several groups and cannot be
 asked what was set, so the groups' attributes are read and set, as those setters do.
 """
@@ -35,7 +36,7 @@ class ParameterGroup:
     """One of torch's parameter groups, which it communicates together."""
 
     def __init__(self, group: Any, unit: UnitInfo) -> None:
-        self._group = group
+        self._group = self.of_torch = group
         self.unit = unit
 
     @property

@@ -14,6 +14,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from ..capture.buckets import ModelState
+from ..capture.unit_waits import UnitWaits
 from ..capture.units import ShardedModel
 from ..probes.step_sampler import StepSampler
 from ..ranks.job import current_rank
@@ -25,6 +26,7 @@ from .hooks import GatherHook, ScatterHook
 from .probe import UnitProbe
 from .probe_plan import ProbePlan
 from .torch_groups import ParameterGroup, fsdp_module, groups_of, sharded_modules
+from .torch_waits import can_watch, unwatch, watched
 
 logger = logging.getLogger("hooktrace")
 
@@ -126,14 +128,15 @@ class TracedModel:
             _untrace(group)
         self.name = tracer.models.name(name)
         state = ModelState(self.name, hooks.name, {}, current_rank(), tracer.first_step)
-        self._steps = ShardedModel(state, tracer, self._is_whole)
+        waits = tracer.unit_waits if can_watch(groups, self.name) else None
+        self._steps = ShardedModel(state, tracer, self._is_whole, waits=waits)
         tracer.models.register_layout(self._steps)
         self._plan: ProbePlan | None = None
         if tracer.error_every and any(hooks):
             self._plan = ProbePlan(state, [group.unit for group in groups], tracer)
             state.sampling = StepSampler([self._plan])
         self._units = [
-            _TracedUnit(group, self._stamps(number, group, tracer), hooks)
+            _TracedUnit(group, self._stamps(number, group, tracer), hooks, waits)
             for number, group in enumerate(groups)
         ]
         self._misses = False
@@ -199,7 +202,9 @@ class TracedModel:
 class _TracedUnit:
     """A parameter group and what it communicates with while it is traced."""
 
-    def __init__(self, group: ParameterGroup, stamps: Stamps, hooks: Hooks) -> None:
+    def __init__(
+        self, group: ParameterGroup, stamps: Stamps, hooks: Hooks, waits: UnitWaits | None
+    ) -> None:
         self._group = group
         self.name = group.unit.name
         self._reduction: ReplicaReduction | None = None
@@ -215,6 +220,7 @@ class _TracedUnit:
             group.reduce_scatter, stamps, over, hooks.reduce_scatter
         )
         group.all_gather, group.reduce_scatter = self._gather, self._scatter
+        self._waits = watched(group, waits)
 
     @property
     def in_place(self) -> bool:
@@ -235,6 +241,8 @@ class _TracedUnit:
     def undo(self) -> None:
         """Give the group back what it had, but for what somebody else has set since."""
         group = self._group
+        if self._waits is not None:
+            self._waits.undo()
         if group.all_gather is self._gather:
             group.all_gather = self._gather.inner
         if group.reduce_scatter is self._scatter:
@@ -245,6 +253,7 @@ class _TracedUnit:
 
 def _untrace(group: ParameterGroup) -> None:
     """Give a group back what it had before any tracing."""
+    unwatch(group)
     if isinstance(group.all_gather, TracedAllGather):
         group.all_gather = group.all_gather.inner
     if isinstance(group.reduce_scatter, TracedReduceScatter):

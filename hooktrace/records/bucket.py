@@ -110,8 +110,9 @@ class BucketCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     ``warmup`` marks steps before DDP settled its buckets: they stay out of statistics.
     ``probed`` marks a call in which hooktrace did work of its own that takes time (stage probe).
     ``exception`` is what the hook raised, if it did.  ``error`` is there for probed calls only.
-    ``exposed_ns``: of a sharded model's unit, how long training waited for it; ``None`` where that
-    is not known, and for buckets, which do not wait one by one.
+    ``exposed_ns``: of a sharded model's unit, how long training waited for it, on a device its
+    computing stream; ``None`` where that is not known, and for buckets, which do not wait one by
+    one.
     """
 
     model: str

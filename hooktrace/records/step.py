@@ -29,8 +29,9 @@ class StepRecord(Record, frozen=True, kw_only=True, tag="step"):
     hook sent in a sampled step, also where its callbacks do not let one see which bucket sent what;
     ``sent_unknown``: why that is not known.  ``sharded``: of a model under FSDP2, whose step is all
     that was communicated up to the end of a backward pass that reduced gradients; ``exposed_ns`` is
-    then how long training waited for its units, one by one.  ``detail_kept`` is false of a step
-    that a file's retention left without its buckets.
+    then how long training waited for its units, one by one, ``None`` where that is not known of
+    one of them.  ``detail_kept`` is false of a step that a file's retention left without its
+    buckets.
     """
 
     model: str

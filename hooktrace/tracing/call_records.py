@@ -143,7 +143,7 @@ def bucket_record(
         exception=call.error,
         error=error,
         sent=sent,
-        exposed_ns=call.exposed,
+        exposed_ns=call.exposed if device is None else device.exposed,
     )
 
 

@@ -7,13 +7,14 @@ The only module that reads a call's stamps, its rounds and its events.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 import torch
 
 from ..capture.calls import NEVER, NOT_YET, BucketCall, Collective
 from ..capture.device_events import DeviceEvent, EventPool
+from .unit_exposed import exposed_of
 
 Span = tuple[int, int, int]
 """When a collective was issued, when it arrived, and when its worker was free again, in ns."""
@@ -41,7 +42,8 @@ class CallTimes(msgspec.Struct, gc=False):
     know.  ``done``: the bucket's result was there.  ``released``: hooktrace had looked at that too.
     ``hidden_to``: until when the backward pass hides communication, as far as this call tells: to
     ``ready``, and of the last bucket to the end of backward, less the time that the hook's own call
-    took, which is not backward's; ``None`` where backward's end is not known.
+    took, which is not backward's; ``None`` where backward's end is not known.  ``exposed``: on a
+    device, of a unit, how long the computing stream waited for it; ``None`` where not known.
     """
 
     ready: int
@@ -52,6 +54,7 @@ class CallTimes(msgspec.Struct, gc=False):
     done: int
     released: int
     hidden_to: int | None
+    exposed: int | None = None
 
 
 def host_spans(call: BucketCall) -> list[tuple[Collective, Span]]:
@@ -108,21 +111,44 @@ def device_times(calls: Sequence[BucketCall], pool: EventPool) -> list[CallTimes
     timed = [call for call in calls if call.events]
     for call in timed:
         first.setdefault(call.slot.device, call)
-    times = [_on_device(call, first) if call.events else None for call in calls]
+    origins = {device: _origin(call, timed[0]) for device, call in first.items()}
+    times = [_on_device(call, origins[call.slot.device]) if call.events else None for call in calls]
+    _expose(calls, times, origins)
+    used: dict[int, tuple[torch.device, DeviceEvent]] = {}  # calls may share one
     for call in timed:
         call.device_over = True
-        for event in _events_of(call):
-            pool.give(call.slot.device, event)
+        used |= {id(event): (call.slot.device, event) for event in _events_of(call)}
+    for device, event in used.values():
+        pool.give(device, event)
     return times
 
 
-def _on_device(call: BucketCall, first: dict[torch.device, BucketCall]) -> CallTimes:
-    begun = first[call.slot.device]
-    origin, later = (begun.events or [])[0], begun.ready - next(iter(first.values())).ready
+def _origin(begun: BucketCall, first: BucketCall) -> Callable[[DeviceEvent], int]:
+    origin, later = (begun.events or [])[0], begun.ready - first.ready
+    return lambda event: later + round(origin.elapsed_time(event) * 1e6)
 
-    def at(event: DeviceEvent) -> int:
-        return later + round(origin.elapsed_time(event) * 1e6)
 
+def _expose(
+    calls: Sequence[BucketCall],
+    times: Sequence[CallTimes | None],
+    origins: dict[torch.device, Callable[[DeviceEvent], int]],
+) -> None:
+    """Find what is exposed of units whose waits were seen."""
+    waits: dict[int, tuple[int, list[CallTimes]]] = {}
+    for call, own in zip(calls, times, strict=True):
+        if own is None or call.before_wait is None:
+            continue
+        own.exposed = own.done - own.ready
+        for event in call.before_wait:
+            at = origins[call.slot.device](event)
+            waits.setdefault(id(event), (at, []))[1].append(own)
+    for begin, together in waits.values():
+        spans = [(own.ready, own.done) for own in together]
+        for own, exposed in zip(together, exposed_of(spans, begin), strict=True):
+            own.exposed = exposed
+
+
+def _on_device(call: BucketCall, at: Callable[[DeviceEvent], int]) -> CallTimes:
     ready, *marks, done = map(at, call.events or ())
     marks = marks if len(marks) % 2 == 0 else [*marks, done]
     collectives = [
@@ -136,4 +162,4 @@ def _on_device(call: BucketCall, first: dict[torch.device, BucketCall]) -> CallT
 
 
 def _events_of(call: BucketCall) -> tuple[DeviceEvent, ...]:
-    return (*(call.events or ()), *call.around_backward)
+    return (*(call.events or ()), *call.around_backward, *(call.before_wait or ()))

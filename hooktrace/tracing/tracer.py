@@ -20,6 +20,7 @@ from ..capture.clocks import Clock
 from ..capture.device_events import EventPool
 from ..capture.loss_scale import hear_of_scalers
 from ..capture.ring import Ring
+from ..capture.unit_waits import UnitWaits
 from ..exporters.base import Exporter
 from ..ranks.job import clock_anchor
 from ..records import AnomalyRecord, Scope
@@ -145,6 +146,8 @@ class Tracer(Queries, InJob):
         self.started = False
         """Whether the drain's thread runs."""
         self.event_pool = EventPool()
+        self.unit_waits = UnitWaits(self.event_pool, self.push)
+        """What the computing streams of sharded models have not waited for yet."""
         self._recent = RecentRecords(*self._keep)
         self._pipeline = Pipeline(
             self._ring,

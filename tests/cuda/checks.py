@@ -14,7 +14,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,12 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import hooktrace
-from hooktrace import AllReduce, Tracer, hooks, staged, trace
+from hooktrace import AllReduce, Tracer, fsdp, hooks, staged, trace
 from hooktrace.testing import FakeBucket
 from tests.device.hook_table import HOOKS
 
@@ -383,6 +385,49 @@ def a_captured_hook_is_not_looked_at(rank: int) -> None:
             assert float(bucket.buffer()[0]) == 2.0
             tracer.flush()
             assert tracer.losses() == {"stamp_failed": 1}, tracer.losses()
+
+
+class _Slow(nn.Linear):
+    """A layer with which the device is busy for long, and the host is not."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        torch.cuda._sleep(200_000_000)
+        return super().forward(x)
+
+
+@check
+def units_expose_what_the_computing_stream_waits_for(rank: int) -> None:
+    """The first gather is waited for, the one behind a slow layer is not, and all is known."""
+    size = dist.get_world_size()
+    if size == 1:
+        return  # FSDP communicates nothing then
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(2048, 2048), _Slow(2048, 2048), nn.Linear(2048, 2048)).cuda()
+    mesh = init_device_mesh("cuda", (size,))
+    for layer in model:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    batch = torch.ones(16, 2048, device="cuda")
+    with Tracer(error_every=0) as tracer:
+        traced = fsdp.trace(model, tracer=tracer)
+        for step in range(WARM + 4):
+            dist.barrier()
+            torch.cuda.synchronize()
+            with no_synchronisation() if step >= WARM else nullcontext():
+                model(batch).sum().backward()
+        torch.cuda.synchronize()
+        tracer.flush()
+        traced.remove()
+        assert tracer.losses() == {}, tracer.losses()
+        assert all(one.exposed_ns is not None for one in tracer.steps())
+        for one in tracer.buckets():
+            assert one.device is not None
+            assert one.exposed_ns is not None
+            assert 0 <= one.exposed_ns <= one.device.done_ns - one.device.ready_ns
+            if one.step >= WARM and str(one.unit) == "0 all-gather (forward)":
+                assert one.exposed_ns > 0
+            if one.step >= WARM and str(one.unit) == "2 all-gather (forward)":
+                assert one.exposed_ns == 0
 
 
 @check

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -61,6 +62,20 @@ def test_units_are_named_as_without_a_wrapper(wrapper: str) -> None:
         fsdp.trace(inner, tracer=tracer).remove()
         fsdp.trace(outer, tracer=tracer).remove()
     assert unwrapped(inner) is inner
+
+
+def test_on_a_cpu_fsdp_keeps_its_own_methods() -> None:
+    """What is exposed is known without them; they are watched on devices only."""
+    model = sharded()
+    state: Any = model
+    (group,) = state._get_fsdp_state()._fsdp_param_groups
+    before = set(vars(group))
+    with Tracer(channel=False) as tracer:
+        handle = fsdp.trace(model, tracer=tracer)
+        model(torch.ones(2, 4)).sum().backward()
+        assert {name for name in set(vars(group)) - before if callable(vars(group)[name])} == set()
+        assert type(group.comm_ctx.reduce_scatter_states) is list
+        handle.remove()
 
 
 def test_what_is_no_sharded_model_is_refused() -> None:

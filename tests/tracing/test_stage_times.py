@@ -140,6 +140,7 @@ def test_each_bucket_is_timed_on_its_own_device() -> None:
                 ready=50_000 + 5000 * i,
                 backward_end=None,
                 around_backward=(),
+                before_wait=None,
             )
         )
     pool: Any = Returned()

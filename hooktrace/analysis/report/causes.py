@@ -130,7 +130,8 @@ def tails(arrays: StepArrays) -> Floats:
     its exposed time.  Of a sharded model each unit adds what training waited for it.
     """
     if arrays.is_sharded:
-        return np.nan_to_num(arrays.exposed_in)
+        # As of buckets, nothing where a step's own is not known.
+        return np.nan_to_num(arrays.exposed_in + 0 * arrays.exposed[..., None])
     all_done = np.fmax.reduce(arrays.done, axis=2, initial=np.nan)
     left = np.fmax(arrays.done - (all_done - arrays.exposed)[..., None], 0.0)
     order = np.argsort(left, axis=2, kind="stable")

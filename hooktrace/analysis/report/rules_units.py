@@ -35,13 +35,14 @@ def units_are_exposed(model: ModelFacts, run: RunInfo | None) -> Iterator[Findin
     exposed, share = model.exposed, model.exposed_share
     if model.exposed is None:
         yield Finding(
-            sentence="How long training waits for its collectives is not known: they run on "
-            "streams of FSDP's own"
+            sentence="How long training waits for its collectives is not known: where the "
+            "computing stream came to wait was not seen for all of them"
             + (
-                f", and are under way for {ms(model.busy_ns)} of each step."
+                f", which are under way for {ms(model.busy_ns)} of each step."
                 if model.busy_ns
                 else "."
             ),
+            remedy="See in the log, and in docs/fsdp.md under Exposed, which are not seen.",
             is_kept=True,
         )
     if exposed is None or share is None or model.period is None:

@@ -61,10 +61,14 @@ def sums_of_kinds(arrays: StepArrays) -> dict[str, KindSums]:
     there = np.where(np.isnan(arrays.called), np.nan, 1.0)
     payload, duration = arrays.column("gradient_bytes"), arrays.done - arrays.ready
     columns = there, payload, duration, arrays.exposed_in, arrays.waited.ns
+    unknown = np.isnan(arrays.exposed_in) & ~np.isnan(there)  # as is then what all of them expose
     found = {}
     for name in dict.fromkeys(u.kind for u in sorted(filter(None, units), key=in_order)):
         at = np.array([u is not None and u.kind == name for u in units])
-        found[name] = KindSums(*(step_sums(values[..., at]) for values in columns))
+        sums = KindSums(*(step_sums(values[..., at]) for values in columns))
+        found[name] = sums._replace(
+            exposed=np.where(unknown[..., at].any(axis=2), np.nan, sums.exposed)
+        )
     return found
 
 
@@ -91,7 +95,12 @@ def in_order(unit: Unit) -> int:
 
 
 def is_synchronous(arrays: StepArrays) -> bool:
-    """Return whether training waits for all of each unit's collective, from its call to its end."""
+    """Return whether training waits for all of each unit's collective, from its call to its end.
+
+    On a device it does not make a collective: what it waits for may have been queued before.
+    """
+    if arrays.is_on_device:
+        return False
     took = arrays.done - arrays.ready
     known = ~np.isnan(arrays.exposed_in) & ~np.isnan(took)
     return bool(known.any()) and bool((arrays.exposed_in[known] >= took[known]).all())

@@ -125,7 +125,8 @@ def _parts(track: RankTrack, calls: Spans) -> tuple[Ints, Ints, Ints]:
     It stands still while it issues the collective, which takes all of a synchronous one, and again
     until the end if it comes to wait before that.  A wait that outlasts the collective, since the
     thread woke up late or came when all was there, is drawn before the end, and cut.  On a device,
-    which is not kept by issuing, it is the end alone.
+    which is not kept by issuing, it is the end alone; of what is waited for together too, where a
+    part of the time before may be another one's.
     """
     columns, row = track.buckets, calls.row
     waited = np.clip(columns.exposed[row], 0, calls.end - calls.start)

@@ -17,6 +17,7 @@ from hooktrace.records import (
     BucketLayout,
     BucketRecord,
     CompletedStep,
+    DeviceSpan,
     ErrorRecord,
     LayoutRecord,
     Stage,
@@ -46,7 +47,8 @@ class ShardedJob:
     ``stall_ms``: by which rank 1 comes later to ``late_at`` in step 20.  ``codec_ms``: compress,
     and again decompress, around each reduce-scatter, which then sends a quarter.
     ``prefix``: of the blocks' names.  ``odd``: steps that begin with a second forward pass, whose
-    collectives a layout of their own adds to those that there were.
+    collectives a layout of their own adds to those that there were.  ``on_device``: times are a
+    device's.  ``unseen``: units of whose reduce-scatters it is not known what training waited for.
     """
 
     ranks: int = 3
@@ -69,6 +71,8 @@ class ShardedJob:
     clocks: bool = True
     prefix: str = "blocks"
     odd: tuple[int, ...] = ()
+    on_device: bool = False
+    unseen: tuple[str, ...] = ()
 
     @property
     def units(self) -> list[Unit]:
@@ -175,9 +179,23 @@ class ShardedJob:
             numel=layout.numel, gradient_bytes=layout.gradient_bytes, parameter_count=1,
             ready_ns=ready, launched_ns=done, done_ns=done, stages=tuple(stages),
             wire_bytes=size, bus_bytes=bus_bytes(unit.collective, size, self.group or self.ranks),
-            exposed_ns=int((done - ready) * (1 - self.hidden)), unit=unit, error=error,
+            exposed_ns=self._exposed(unit, done - ready), unit=unit, error=error,
             probed=error is not None,
         )  # fmt: skip
+
+    def _exposed(self, unit: Unit, takes: int) -> int | None:
+        if unit.name in self.unseen and unit.collective == "reduce_scatter":
+            return None
+        return int(takes * (1 - self.hidden))
+
+    def _seen(self, completed: CompletedStep) -> CompletedStep:
+        step, calls = completed
+        if any(call.exposed_ns is None for call in calls):
+            step = replace(step, exposed_ns=None)
+        if not self.on_device:
+            return step, calls
+        first = step.first_ready_ns
+        return replace(step, clock="device"), tuple(_on_device(call, first) for call in calls)
 
     def completed(self) -> list[list[CompletedStep]]:
         """Return the steps of each rank."""
@@ -187,8 +205,18 @@ class ShardedJob:
             of_ranks, now = self.step(number, now)
             for steps, calls in zip(found, of_ranks, strict=True):
                 period = calls[0].ready_ns - steps[-1][0].first_ready_ns if steps else None
-                steps.append(step_of_units(calls, period))
+                steps.append(self._seen(step_of_units(calls, period)))
         return found
+
+
+def _on_device(call: BucketRecord, first: int) -> BucketRecord:
+    stages = tuple(
+        replace(stage, start_ns=stage.start_ns - first, end_ns=stage.end_ns - first)
+        for stage in call.stages
+    )
+    ready, done = call.ready_ns - first, call.done_ns - first
+    span = DeviceSpan(ready_ns=ready, done_ns=done, stages=stages)
+    return replace(call, device_type="cuda", stages=(), device=span)
 
 
 def swapped(buckets: Sequence[BucketRecord]) -> tuple[BucketRecord, ...]:

@@ -34,6 +34,11 @@ RUNS: dict[str, tuple[ShardedJob, int | None]] = {
     "stalled": (ShardedJob(late_at=(3,), stall_ms=10_000, again=False), None),
     "costly hook": (ShardedJob(codec_ms=8.0, again=False), None),
     "large error": (ShardedJob(error=0.5, again=False), None),
+    "on a device": (ShardedJob(on_device=True, again=False), None),
+    "on a device, not all seen": (
+        ShardedJob(on_device=True, again=False, unseen=("blocks.1",)),
+        None,
+    ),
 }
 """Each run: its job, and of how many ranks there are files."""
 
@@ -104,6 +109,37 @@ def test_what_is_hidden_is_not_called_synchronous(tmp_path: Path) -> None:
     finding = one(found_in(tmp_path), "waits for its collectives")
     assert not any("synchronous" in text for text in finding.evidence)
     assert any("50 % of it behind computing" in text for text in finding.evidence)
+
+
+def test_a_device_waits_and_is_not_called_synchronous(tmp_path: Path) -> None:
+    """What it waits for all of may have been queued before."""
+    write_sharded(ShardedJob(on_device=True), tmp_path)
+    finding = one(found_in(tmp_path), "waits for its collectives")
+    assert gain_ms(finding) == pytest.approx(14 * 8.2, rel=1e-3)
+    assert not any("synchronous" in text for text in finding.evidence)
+    assert any("0 % of it behind computing" in text for text in finding.evidence)
+
+
+def test_what_was_not_seen_of_all_is_claimed_of_none(tmp_path: Path) -> None:
+    """One reduction's wait is not known: neither is the step's, nor its kind's."""
+    write_sharded(ShardedJob(on_device=True, unseen=("blocks.1",)), tmp_path)
+    finding = one(found_in(tmp_path), "waits for its collectives")
+    assert finding.sentence == (
+        "How long training waits for its collectives is not known: where the computing stream came "
+        "to wait was not seen for all of them, which are under way for 115 ms of each step."
+    )
+    assert finding.gain_ns is None
+    assert "docs/fsdp.md" in finding.remedy
+    facts = facts_of(tmp_path)
+    assert [(kind.name, kind.exposed_ns is None) for kind in facts.kinds] == [
+        ("all-gather (forward)", False),
+        ("all-gather (backward)", False),
+        ("reduce-scatter", True),
+    ]
+    assert {b.title for b in facts.buckets if b.exposed is None} == {
+        "blocks.1 reduce-scatter (backward)"
+    }
+    assert {b.tail_share for b in facts.buckets} == {0.0}
 
 
 def test_gathering_again_has_its_price_in_memory(tmp_path: Path) -> None:

@@ -1,0 +1,139 @@
+"""Calls of units, and the events before they are waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from hooktrace import Tracer
+from hooktrace.capture.buckets import ModelState
+from hooktrace.capture.calls import StampFailure
+from hooktrace.capture.device_call import DeviceCall
+from hooktrace.capture.device_events import EventPool
+from hooktrace.capture.unit_waits import UnitWaits
+from hooktrace.capture.units import ShardedModel, UnitInfo
+
+from .simulated_streams import SimulatedStreams
+
+
+class Some:
+    """Models whose calls are watched; ``pushed``: what failed."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        self.pushed: list[object] = []
+        self.pool = EventPool()
+        self.waits = UnitWaits(self.pool, self.pushed.append)
+        self.unit = UnitInfo("block", (("weight", (8, 8)),))
+        self.models = [
+            ShardedModel(ModelState(name, "fully_shard", {}, 0), tracer, waits=self.waits)
+            for name in ("net", "other")
+        ]
+
+    def call(self, model: int = 0) -> DeviceCall:
+        """Return a gather that has ended."""
+        sharded = self.models[model]
+        assert sharded.takes(self.unit, "all_gather")
+        call = sharded.begin(self.unit, torch.zeros(4), 0)
+        assert isinstance(call, DeviceCall)
+        call.over()
+        return call
+
+
+@pytest.fixture
+def device() -> Iterator[SimulatedStreams]:
+    """Streams."""
+    with SimulatedStreams() as streams:
+        yield streams
+
+
+@pytest.fixture
+def some(device: SimulatedStreams) -> Iterator[Some]:
+    """Models on them."""
+    with Tracer(channel=False, run_id="fake") as tracer:
+        yield Some(tracer)
+
+
+def test_a_call_is_waited_for_once(device: SimulatedStreams, some: Some) -> None:
+    """With all that its stream ran before it; who waits again records nothing."""
+    with device.stream(device.Stream()):
+        first, second, third = some.call(), some.call(), some.call()
+    created = some.pool.created
+    some.waits.before(second)
+    some.waits.before(first)
+    some.waits.before(second)
+    assert some.pool.created == created + 1
+    assert first.before_wait == second.before_wait != ()
+    assert third.before_wait is None
+    some.waits.before(third, streams=[third.stream])
+    assert third.before_wait not in (None, second.before_wait)
+
+
+def test_other_streams_are_not_waited_for(device: SimulatedStreams, some: Some) -> None:
+    """Nor is a stream that has run nothing."""
+    with device.stream(device.Stream()):
+        other = some.call()
+    with device.stream(device.Stream()):
+        some.waits.before(some.call(), streams=["empty"])
+    assert other.before_wait is None
+
+
+def test_the_computing_stream_does_not_wait_for_itself(
+    device: SimulatedStreams, some: Some
+) -> None:
+    """It has stood still in the call; an event says nothing more."""
+    own = some.call()
+    created = some.pool.created
+    some.waits.before(own)
+    assert own.before_wait == ()
+    assert some.pool.created == created
+
+
+def test_models_have_events_of_their_own(device: SimulatedStreams, some: Some) -> None:
+    """Whose steps end at other times."""
+    with device.stream(device.Stream()):
+        ours, theirs = some.call(0), some.call(1)
+    some.waits.before(theirs)
+    assert ours.before_wait is not None
+    assert theirs.before_wait is not None
+    assert ours.before_wait != theirs.before_wait
+
+
+def test_a_step_that_ends_is_forgotten(device: SimulatedStreams, some: Some) -> None:
+    """That of another model is not."""
+    with device.stream(device.Stream()):
+        ours, theirs = some.call(0), some.call(1)
+    assert some.waits.last(some.unit, "all_gather") is theirs
+    some.models[1].leave()
+    assert some.waits.last(some.unit, "all_gather") is None
+    some.waits.before(ours, theirs)
+    assert theirs.before_wait is None
+    assert ours.before_wait is not None
+
+
+def test_a_captured_stream_has_no_event(
+    device: SimulatedStreams, some: Some, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would never pass: what is exposed is not known, and counted."""
+    with device.stream(device.Stream()):
+        call = some.call()
+    created = some.pool.created
+    with monkeypatch.context() as patch:
+        patch.setattr(torch.cpu, "is_current_stream_capturing", lambda: True, raising=False)
+        some.waits.before(call)
+    some.waits.before(call)
+    assert (call.before_wait, some.pool.created) == (None, created)
+    (failure,) = some.pushed
+    assert isinstance(failure, StampFailure)
+    assert "captured into a graph" in failure.why
+
+
+def test_what_is_lost_is_said(device: SimulatedStreams, some: Some) -> None:
+    """And no call of then is claimed to have been waited for later."""
+    with device.stream(device.Stream()):
+        call = some.call()
+    some.waits.lose(AttributeError("comm_ctx"))
+    some.waits.before(call, streams=[call.stream])
+    assert call.before_wait is None
+    assert some.pushed == [StampFailure("AttributeError: comm_ctx")]
