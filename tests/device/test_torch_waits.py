@@ -207,28 +207,34 @@ def prefetched(device: SimulatedStreams) -> Setup:
     return model, lambda: train(model)
 
 
-class Twice(nn.Module):
-    """A layer that is called twice, each time with a backward pass of its own inside the other."""
+class Inside(torch.autograd.Function):
+    """Does something in the backward pass."""
 
-    def __init__(self, device: SimulatedStreams) -> None:
-        super().__init__()
-        self.again, self.other = Block(device), Block(device)
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, then: Callable[[], None]) -> torch.Tensor:
+        """Keep it."""
+        ctx.then = then
+        return x.clone()
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Compute."""
-        for layer in (self.again, self.other, self.again):
-            x = checkpoint(layer, x, use_reentrant=True)
-        return x
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        """Do it."""
+        ctx.then()
+        return gradients[0], None
 
 
-def used_twice(device: SimulatedStreams) -> Setup:
-    """A unit waits for what it has reduced itself, which nobody has waited for before."""
-    model, mesh = Twice(device), mesh_of(2, 2)
-    for layer in model.children():
-        fully_shard(layer, mesh=mesh)
-    sharded = fully_shard(model, mesh=mesh)
-    sharded.set_reduce_scatter_max_input_buffers(4)
-    return model, lambda: train(model)
+def reduced_twice(device: SimulatedStreams) -> Setup:
+    """Passes inside another one: a unit waits for what it has reduced itself in the one before."""
+    model = blocks(device, 2, 2)
+    model.set_reduce_scatter_max_input_buffers(9)
+
+    def passes() -> None:
+        for is_last in (False, True):
+            model.set_is_last_backward(is_last)
+            with torch.enable_grad():
+                train(model)
+
+    return model, lambda: Inside.apply(torch.ones(1, requires_grad=True), passes).backward()
 
 
 class Chunks(nn.Module):
@@ -328,8 +334,8 @@ def evaluated_between(device: SimulatedStreams) -> Setup:
 
 SETUPS = [
     plain, deep, replicas, only_replicas, kept_after_forward, partly_kept, several_inputs_kept,
-    accumulated, prefetched, used_twice, partly_called, unsharded_before, checkpointed, not_needed,
-    two_roots, opaque, evaluated_between,
+    accumulated, prefetched, reduced_twice, partly_called, unsharded_before, checkpointed,
+    not_needed, two_roots, opaque, evaluated_between,
 ]  # fmt: skip
 
 
