@@ -69,6 +69,7 @@ def alone(tmp_path: Path) -> Iterator[None]:
     dist.destroy_process_group()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("poison", "kinds"), [(1.0, set()), (float("nan"), {"nonfinite_gradient"})]
 )

@@ -19,6 +19,7 @@ from hooktrace.records.files import find_records, record_path
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
 
+pytestmark = pytest.mark.slow
 BASE = SyntheticJob(
     ranks=4, steps=90, late_ms={2: 6.0}, late_every=3, slow_every=31, bytes_per_second=2.5e8
 )  # fmt: skip

@@ -17,9 +17,9 @@ pytest.importorskip("datasketches")
 JOB = SyntheticJob(ranks=4, steps=12, late_ms={2: 9.0}, error=0.02, error_every=5, anomaly_rank=1)
 
 
-@pytest.fixture
-def parts(tmp_path: Path) -> list[Summary]:
-    return summaries_of(JOB, tmp_path)[0]
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory: pytest.TempPathFactory) -> list[Summary]:
+    return summaries_of(JOB, tmp_path_factory.mktemp("run"))[0]
 
 
 def exact(summary: Summary) -> object:
