@@ -98,8 +98,8 @@ def test_a_model_that_the_script_traces_is_left_to_it(tmp_path: Path, plain: Don
     """Only the other one is traced besides; the tracer that its call makes has a folder too."""
     done = traced("traces_itself", tmp_path, plain, asks=False)
     first, second, *_ = lines_of_hooktrace(done.said)
-    assert first.startswith("hooktrace: own: fully_shard, medians of 5 steps")
-    assert second.startswith("hooktrace: Net: fully_shard, medians of 5 steps")
+    assert first.startswith("hooktrace: own: fully_shard, medians of 4 steps")
+    assert second.startswith("hooktrace: Net: fully_shard, medians of 4 steps")
     assert [set(done.steps(rank)) for rank in range(2)] == [{"own", "Net"}] * 2
 
 
