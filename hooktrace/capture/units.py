@@ -34,6 +34,11 @@ from .members import members_of
 from .unit_step import SurplusCall, UnitStep
 from .unit_waits import UnitWaits
 
+MOST_SIZES = 16
+"""Of one collective that have a number each.  All others share one more, and their records say all
+of themselves: where sizes change from step to step, as of experts of which a step uses some, each
+step would begin a generation, with a layout of all sizes so far."""
+
 MOST_CALLS = 1 << 14
 """Of one step; in a loop that never reduces gradients more would fill the memory."""
 
@@ -106,6 +111,7 @@ class ShardedModel:
         self._waits = waits
         self._recorder = _Collecting(sink)
         self._slots: dict[tuple[object, ...], BucketSlot] = {}
+        self._numbers: dict[Unit, list[int]] = {}
         self._turns: dict[_Place, int] = {}
         self._calls: list[BucketCall] = []
         self._before: list[BucketCall] = []
@@ -196,7 +202,9 @@ class ShardedModel:
         slot = self._slots.get(key)
         if slot is None:
             kind = Unit(name=unit.name, collective=collective, phase=phase, turn=turn)
-            slot = self._slots[key] = self._new_slot(unit, kind, payload, group)
+            slot = self._new_slot(unit, kind, payload, group)
+            if len(self._numbers[kind]) <= MOST_SIZES:
+                self._slots[key] = slot
         call: BucketCall
         if slot.has_events:
             call = DeviceCall(slot, self.state.step, ready, self._recorder)
@@ -231,11 +239,12 @@ class ShardedModel:
     def _new_slot(
         self, info: UnitInfo, unit: Unit, payload: torch.Tensor, group: Any
     ) -> BucketSlot:
-        state = self.state
-        if not self._grows:
+        state, numbers = self.state, self._numbers.setdefault(unit, [])
+        if len(numbers) <= MOST_SIZES:
+            numbers.append(len(state.slots))
+            state.generation += self._announced and not self._grows
             self._grows = True
-            state.generation += self._announced
-        index = len(state.slots)
+        index = numbers[-1]
         shapes = [Shape(shape) for _, shape in info.parameters]
         state.names = dict(zip(shapes, (name for name, _ in info.parameters), strict=True))
         flat = Payload(payload, shapes)

@@ -152,6 +152,10 @@ class Stamps:
         self._model.end_step()
 
 
+_MOST_KNOWN = 1024
+"""Slots of one unit's collectives of one kind, of which it is kept what they are."""
+
+
 class Plain:
     """Stamps collectives that torch runs as they are: a call is one of them and nothing else."""
 
@@ -164,6 +168,8 @@ class Plain:
         slot = call.slot
         of, known = self._known.get(slot) or (None, None)
         if of is not group or known is None:
+            if len(self._known) > _MOST_KNOWN:  # of payloads whose size changes in each step
+                self._known.clear()
             info = group_info(group, slot.device_type)
             known = Known(Collective(self._kind, slot.gradient_bytes, slot.torch_dtype, info))
             self._known[slot] = group, known

@@ -87,6 +87,24 @@ def backward(then: Any) -> None:
     Reduces.apply(torch.zeros(1, requires_grad=True), then).sum().backward()
 
 
+def test_sizes_that_change_in_each_step_do_not_fill_files(model: ShardedModel, sink: Sink) -> None:
+    """So many begin a generation; all others have one number, and say themselves what they are."""
+    sizes = range(4, 104)
+    for size in sizes:
+        backward(lambda size=size: call(model, "reduce_scatter", size))
+    calls = [one for step in sink.steps() for one in step]
+    assert [one.slot.numel for one in calls] == [*sizes]
+    others = units.MOST_SIZES
+    assert [one.slot.index for one in calls] == [*range(others), *[others] * (100 - others)]
+    assert len(sink.layouts()) == others + 1
+    assert [one.slot.generation for one in calls][-1] == others
+    assert [len(model.state.slots), len(model._slots)] == [others + 1, others]
+    # A size that has a number keeps it.
+    backward(lambda: call(model, "reduce_scatter", 7))
+    (again,) = sink.steps()[-1]
+    assert (again.slot.index, again.slot.numel) == (3, 7)
+
+
 def test_a_step_ends_with_the_pass_that_reduced(model: ShardedModel, sink: Sink) -> None:
     """Its calls come as one entry, after the layout of the first."""
     for _ in range(2):
