@@ -4,6 +4,7 @@ HOW: ``plainly``, which knows of Accelerate alone, ``by-hand``, with a hook of h
 ``as-it-is``, without telling Accelerate that it is on a device.
 """
 
+import gc
 import sys
 from pathlib import Path
 
@@ -79,7 +80,9 @@ def main() -> None:
         bits = torch.cat([value.flatten() for value in trained.values()])
         FILE.write_bytes(bits.numpy().tobytes())
     accelerator.wait_for_everyone()
-    del model, net
+    accelerator.free_memory()
+    del model, net, optimizer
+    gc.collect()  # or gloo may abort at the end, with or without hooktrace
     accelerator.end_training()
 
 

@@ -4,6 +4,7 @@ HOW: ``plainly``, which knows of Lightning alone, or ``by-hand``, with a hook of
 Trainer first, then by Fabric.
 """
 
+import gc
 import json
 import sys
 import warnings
@@ -143,6 +144,7 @@ def main() -> None:
         print(json.dumps(facts))
     dist.barrier()
     del models
+    gc.collect()  # or gloo may abort at the end, with or without hooktrace
     dist.destroy_process_group()
 
 

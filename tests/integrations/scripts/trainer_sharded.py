@@ -3,6 +3,7 @@
 HOW: ``plainly``, which knows of transformers alone, or ``by-hand``, with a hook of hooktrace's.
 """
 
+import gc
 import json
 import sys
 from pathlib import Path
@@ -73,4 +74,5 @@ if dist.get_rank() == 0:
     print(json.dumps(facts | {"optimizer steps": trainer.state.global_step}), flush=True)
 dist.barrier()
 del trainer, ByHand.trainer
+gc.collect()  # or gloo may abort at the end, with or without hooktrace
 dist.destroy_process_group()
