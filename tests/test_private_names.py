@@ -52,6 +52,7 @@ HOMES = {
     "_register_backend": "staging/round_groups.py",
     "_register_builtin_comm_hook": "integrations/models.py",
     "_register_comm_hook": "integrations/models.py",
+    "_resolve_process_group": "ranks/hang/collectives.py",
     "_storage_Use_Count": "probes/debug_checks.py",
     "_training_state": "fsdp/torch_waits.py",
     "_use_count": "probes/debug_checks.py",

@@ -298,6 +298,41 @@ def some_ranks_only(rank: int) -> None:
     for_ever()
 
 
+class InGroup(Calls):
+    """Counts the calls of a hook, and has the group that it reduces over."""
+
+    def __init__(self, process_group: dist.ProcessGroup) -> None:
+        self.process_group = process_group
+
+
+@hooktrace.staged
+def on_some_ranks_of_a_group(state: InGroup, bucket: Any) -> Iterator[Any]:
+    """Leave the collective out on rank 1, whose group it is a part of."""
+    tensor = bucket.buffer()
+    state.calls += 1
+    if dist.get_rank() == LATE and state.calls > 10 and bucket.index() == 1:
+        return tensor
+    tensor.copy_((yield AllReduce(tensor, state.process_group)))
+    return tensor
+
+
+def some_ranks_of_a_group_only(rank: int) -> None:
+    """Rank 1 leaves one out in a model of ranks 0 and 1; 2 and 3 train another copy, and wait.
+
+    torch numbers a process's groups one by one, so the group of 0 and 1 has the number there that
+    another one has on the others.
+    """
+    if rank >= 2:
+        dist.new_group([2, 3], use_local_synchronization=True)
+    pairs = [dist.new_group(pair) for pair in ([0, 1], [2, 3])]
+    own = pairs[rank // 2]
+    ddp = registered(rank, on_some_ranks_of_a_group, InGroup(own), process_group=own)
+    steps_until(rank, ddp, 1)
+    for step in range(1, 20):
+        backward(ddp, rank, step)
+    dist.barrier()
+
+
 @hooktrace.staged
 def other_collective(state: Any, bucket: Any) -> Iterator[Any]:
     """Gather on one rank where the others reduce."""

@@ -114,6 +114,16 @@ def test_what_ranks_do_differently(
 
 
 @pytest.mark.slow
+def test_ranks_of_other_groups_are_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever number torch gives the group in their processes."""
+    scenario = scenarios.some_ranks_of_a_group_only
+    record = told(scenario, tmp_path, monkeypatch, ranks=4)[0][0]
+    assert (record.kind, record.ranks) == ("some_ranks_only", (1,)), record.message
+
+
+@pytest.mark.slow
 def test_powersgd_of_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The threads whose callbacks wait are named, by where in torch's hook they do."""
     record = told(scenarios.waits_in_callback, tmp_path, monkeypatch, ranks=3)[0][0]

@@ -3,6 +3,8 @@
     torch's Flight Recorder, of gloo and NCCL --active entries--> PendingCollective, one each
 
 Where this torch has none, or it is switched off (``TORCH_FR_BUFFER_SIZE=0``), nothing is known.
+A process group goes by its name: each process numbers those that it is in by itself, so that one
+group's number may be another one's elsewhere.
 """
 
 from __future__ import annotations
@@ -13,6 +15,10 @@ from typing import Any
 
 import msgspec
 import torch
+import torch.distributed as dist
+
+from ...capture.members import members_of
+from ...records import Members
 
 _DUMPS = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
 """Private functions of torch that write its recorders down, of all backends and of NCCL."""
@@ -22,9 +28,10 @@ _MOST = 32
 class PendingCollective(msgspec.Struct, frozen=True, gc=False):
     """A collective that was issued and has not completed.
 
-    ``group``: the process group's number in its process, 0 the default one, and ``name``;
-    ``number``: the collective's place among that group's; ``kind``: as torch calls it,
-    ``all_reduce``; ``numel``: elements of this rank's payload.
+    ``group``: the process group's name, the same on all its ranks, "0" of the default one;
+    ``name``: what it was described as; ``number``: the collective's place among that group's;
+    ``kind``: as torch calls it, ``all_reduce``; ``numel``: elements of this rank's payload;
+    ``members``: the ranks of the job that are in the group, ``None`` where that is not known.
     """
 
     group: str
@@ -32,10 +39,14 @@ class PendingCollective(msgspec.Struct, frozen=True, gc=False):
     number: int
     kind: str
     numel: int
+    members: Members | None = None
 
 
 class Collectives(msgspec.Struct, frozen=True, gc=False):
-    """What is pending, and the number of the last collective of each group by the group's."""
+    """What is pending, and the number of the last collective of each group by the group's name.
+
+    Of groups of which the recorder has no collective there is no number.
+    """
 
     pending: tuple[PendingCollective, ...]
     issued: dict[str, int]
@@ -65,13 +76,27 @@ def _read(dumps: list[dict[str, Any]]) -> Collectives | None:
     pending: list[PendingCollective] = []
     issued: dict[str, int] = {}
     for dump in dumps:
+        names = {"0": "0"}
         for entry in dump.get("entries", ()):
-            named = bool(entry["process_group"][0])  # those of hooktrace's own have no name
-            if named and not entry["retired"] and entry["state"] != "completed":
+            name = entry["process_group"][0]  # those of hooktrace's own have none
+            if not name:
+                continue
+            names[str(entry["pg_id"])] = name
+            if not entry["retired"] and entry["state"] != "completed":
                 pending.append(_pending(entry))
-        for group, status in dump.get("pg_status", {}).items():
-            issued[group] = int(status["last_enqueued_collective"])
+        for number, status in dump.get("pg_status", {}).items():
+            if number in names:
+                issued[names[number]] = int(status["last_enqueued_collective"])
     return Collectives(tuple(pending[:_MOST]), issued) if issued else None
+
+
+def _members(name: str) -> Members | None:
+    """Return the ranks of a process group that this process is in; ``None``: they are not known."""
+    torchs: Any = dist.distributed_c10d
+    try:
+        return members_of(torchs._resolve_process_group(name))
+    except Exception:  # of a group that is gone, and where torch has another name for it
+        return None
 
 
 def _pending(entry: dict[str, Any]) -> PendingCollective:
@@ -82,5 +107,5 @@ def _pending(entry: dict[str, Any]) -> PendingCollective:
             elements *= length
         numel += elements
     kind = entry["profiling_name"].partition(":")[2]
-    group, name = str(entry["pg_id"]), entry["process_group"][1]
-    return PendingCollective(group, name, entry["collective_seq_id"], kind, numel)
+    group, name = entry["process_group"]
+    return PendingCollective(group, name, entry["collective_seq_id"], kind, numel, _members(group))

@@ -1,11 +1,13 @@
 """What torch knows of the ranks' collectives, put side by side.
 
 RankStatus.pending, .issued of all ranks --first group that tells--> Comparison
+
+Only ranks that are in a group have a part in its collectives.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Literal, NamedTuple
 
 from ...records.units import named_ranks
@@ -28,8 +30,11 @@ class Comparison(NamedTuple):
     text: str = ""
 
 
-def compare(statuses: Mapping[int, RankStatus]) -> Comparison | None:
-    """Compare the oldest pending collective of each group; ``None`` where a rank does not tell."""
+def compare(statuses: Mapping[int, RankStatus], waiting: Collection[int] = ()) -> Comparison | None:
+    """Compare the oldest pending collective of each group; ``None`` where a rank does not tell.
+
+    What ``waiting`` ranks wait in tells first: others may stand in other groups for them.
+    """
     if any(status.pending is None for status in statuses.values()):
         return None
     pending = {
@@ -38,9 +43,14 @@ def compare(statuses: Mapping[int, RankStatus]) -> Comparison | None:
         for one in sorted(status.pending or (), key=lambda one: -one.number)
     }  # the lowest number of each rank and group
     groups = sorted({group for _, group in pending})
-    found = [_compare_group(group, statuses, pending) for group in groups]
+    found = {group: _compare_group(group, statuses, pending) for group in groups}
     telling = ("different", "not_issued", "completed", "same")
-    return min(found, key=lambda c: telling.index(c.verdict), default=Comparison("none"))
+
+    def by_weight(group: str) -> tuple[bool, int]:
+        is_theirs = any((rank, group) in pending for rank in waiting)
+        return not is_theirs, telling.index(found[group].verdict)
+
+    return found[min(groups, key=by_weight)] if groups else Comparison("none")
 
 
 def _compare_group(
@@ -54,7 +64,7 @@ def _compare_group(
     kinds: dict[str, list[int]] = {}
     for rank, one in first.items():
         kinds.setdefault(_said(one), []).append(rank)
-    issued = {rank: status.issued.get(group, -1) for rank, status in statuses.items()}
+    issued = _issued(group, here, statuses)
     late = tuple(rank for rank, number in issued.items() if number < lowest)
     said = "; ".join(f"{named_ranks(who)} in {kind}" for kind, who in kinds.items())
     if len(kinds) > 1:
@@ -65,9 +75,23 @@ def _compare_group(
         text = f"{said} of {_group(here)}, its collective {lowest}, which {named_ranks(late)} "
         text += f"{'has' if len(late) == 1 else 'have'} not issued"
         return Comparison("not_issued", late, text)
-    others = tuple(rank for rank in statuses if rank not in first)
+    others = tuple(rank for rank in issued if rank not in first)
     text = f"{said} of {_group(here)}, its collective {lowest}"
     return Comparison("completed" if others else "same", others, text)
+
+
+def _issued(
+    group: str, here: Mapping[int, PendingCollective], statuses: Mapping[int, RankStatus]
+) -> dict[int, int]:
+    """Return what each rank of a group has issued last, -1 for nothing.
+
+    Where nobody knows its ranks: of those that have issued something there.
+    """
+    known = next((one.members for one in here.values() if one.members is not None), None)
+    told = {rank: status.issued.get(group, -1) for rank, status in statuses.items()}
+    if known is not None:
+        return {rank: told[rank] for rank in statuses if rank in range(*known)}
+    return {rank: number for rank, number in told.items() if number >= 0 or rank in here}
 
 
 def _said(one: PendingCollective) -> str:

@@ -103,8 +103,8 @@ class RankStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     ``main``: the thread that trains, without its frames.  ``callbacks``: threads of native code,
     likewise.  ``pending``: collectives that torch has issued and that have not completed; ``None``
-    where it does not tell.  ``issued``: of each process group the number of the last one issued.
-    ``paused``: the user has said that this may take long.
+    where it does not tell.  ``issued``: of process groups, by name, the number of the last one
+    issued.  ``paused``: the user has said that this may take long.
     """
 
     rank: int

@@ -202,7 +202,7 @@ def _place(view: View, rank: int) -> str:
 
 def _told_by_torch(view: View) -> HangDiagnosis | None:
     """Return what torch's own list of collectives shows to differ between the ranks."""
-    found = compare(view.everyone)
+    found = compare(view.everyone, view.waiting)
     if found is None:
         return None
     kind = {"different": "different_collectives", "not_issued": "some_ranks_only"}
@@ -216,7 +216,7 @@ def _told_by_torch(view: View) -> HangDiagnosis | None:
 
 def _without_collectives(view: View) -> HangDiagnosis | None:
     """All hooks have returned, and nothing that torch knows of is left to wait for."""
-    found = compare(view.everyone)
+    found = compare(view.everyone, view.waiting)
     stages = {view.call(rank).stage for rank in view.waiting}
     if found is None or found.verdict != "none" or stages != {"future"}:
         return None
@@ -229,7 +229,10 @@ def _without_collectives(view: View) -> HangDiagnosis | None:
 
 def _not_known(view: View) -> HangDiagnosis:
     return conclude(
-        view, "unknown", (), f", and why is not known: {_why(view, compare(view.everyone))}"
+        view,
+        "unknown",
+        (),
+        f", and why is not known: {_why(view, compare(view.everyone, view.waiting))}",
     )
 
 

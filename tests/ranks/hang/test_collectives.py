@@ -36,6 +36,16 @@ def test_pending() -> None:
     assert found.issued == {"0": 7}
 
 
+def test_groups_go_by_their_names() -> None:
+    """Each process numbers those that it is in; a number without a collective has no name."""
+    own = entry(pg_id=1, process_group=["3", "mesh_dp"], collective_seq_id=2)
+    status = {number: {"last_enqueued_collective": "4"} for number in ("0", "1", "2")}
+    found = collectives([dumped(own, pg_status=status)])
+    assert found is not None
+    assert [(one.group, one.name) for one in found.pending] == [("3", "mesh_dp")]
+    assert found.issued == {"0": 4, "3": 4}
+
+
 def test_hooktraces_own_groups() -> None:
     """They have no name, and are none of the user's."""
     found = collectives([dumped(entry(process_group=["", ""]))])
