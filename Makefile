@@ -18,7 +18,7 @@ test: $(VENV)/.installed-dev
 	$(VENV)/bin/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 fast: $(VENV)/.installed-dev
-	$(VENV)/bin/python -m pytest -n 2 --dist loadfile -m 'not slow and not browser'
+	$(VENV)/bin/python -m pytest -n auto --dist loadfile -m 'not slow and not browser'
 
 $(VENV)/.python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

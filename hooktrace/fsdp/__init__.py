@@ -3,11 +3,13 @@
     fully_shard(model) --trace--> every FSDPModule's all-gather, reduce-scatter, all-reduce
        torch_groups.py   what torch calls private of its groups, and nobody else reads
        torch_waits.py    where a device's computing stream waits for them
-       comms.py          what FSDP calls in the place of its own collectives
+       traced_unit.py    one group, and what is in the place of its collectives while it is traced:
+         comms.py        what FSDP calls there, stamps.py: its calls, replicas.py: over replicas
        hooks.py          reduce-scatters and all-gathers that send less
        probe.py          what they lose, on sampled steps that all ranks agree on (probe_plan.py)
 
-What is recorded goes the way of every other record: ``capture/units.py`` has the steps.
+In: a model that ``fully_shard`` was called for.  Out: the calls of its collectives, a step at a
+time.  What is recorded goes the way of every other record: ``capture/units.py`` has the steps.
 """
 
 from __future__ import annotations

@@ -9,171 +9,23 @@ what it takes to issue it, and what its ``wait`` takes.  On a device the collect
 own stream, and so do the events that are recorded here; where the computing stream waits for it is
 seen in ``torch_waits.py``.
 
-What is recorded changes nothing: buffers come from what FSDP had before (``allocate``), and what
-fails in a stamp is counted, while the collective goes on.
+What is recorded changes nothing: buffers come from what FSDP had before (``allocate``).  Gathering
+and reducing say the same around ``inner``, since a frame more takes a microsecond of each call.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from ..capture.buckets import BucketSlot
-from ..capture.calls import NOT_YET, BucketCall, Collective, StampFailure
-from ..capture.device_events import DeviceEvent, has_events
-from ..capture.units import Known, ShardedModel, UnitInfo
-from ..records.bucket import UnitCollective
-from ..staging.groups import group_info
-from ..staging.synchronous import run_synchronously
-from ..tracing.state import ALARMED, RECORDING
+from ..capture.calls import NOT_YET, BucketCall
 from .hooks import GatherHook, Gathering, Reduction, ScatterHook, divisor_of
-from .probe import Look, UnitProbe
-from .torch_groups import AllReduceHook, is_own
-
-if TYPE_CHECKING:
-    from ..tracing.tracer import Tracer
-
-
-class Stamps:
-    """Begins the calls of one unit; ``probe``: of its hooks, on sampled steps."""
-
-    def __init__(
-        self,
-        model: ShardedModel,
-        unit: UnitInfo,
-        tracer: Tracer,
-        probe: UnitProbe | None = None,
-    ) -> None:
-        self._model = model
-        self.unit = unit
-        self._tracer = tracer
-        self.probe = probe
-        self.clock = tracer.clock
-        self.pool = tracer.event_pool
-
-    @property
-    def records(self) -> bool:
-        """Whether the tracer records."""
-        return self._tracer.state is RECORDING
-
-    def begin(
-        self,
-        collective: UnitCollective,
-        payload: torch.Tensor,
-        group: dist.ProcessGroup | None,
-        ready: int | None = None,
-    ) -> BucketCall | None:
-        """Return a call that begins now, or began at ``ready``; ``None`` where none is recorded.
-
-        ``group``: ``None`` where nobody knows which one it is in.
-
-        Raises ``AnomalyError`` where one was seen and is to end training.
-        """
-        tracer = self._tracer
-        if tracer.state is ALARMED:
-            tracer.raise_alarm()
-        try:
-            if not tracer.started and tracer.state is RECORDING:
-                tracer.start()  # before the stamp: the collective has not begun
-            ready = self.clock() if ready is None else ready
-            if not self._model.takes(self.unit, collective):
-                return None
-            if tracer.state is not RECORDING:
-                self._model.miss()
-                return None
-            return self._model.begin(self.unit, payload, ready, group)
-        except Exception as error:  # of a clock, a device: this collective goes on untraced
-            self._model.miss()
-            tracer.push(StampFailure.of(error))
-            return None
-
-    def pass_over(self, collective: UnitCollective) -> None:
-        """Count a call that is not recorded."""
-        if self._model.takes(self.unit, collective):
-            self._model.miss()
-
-    def run(
-        self,
-        hook: ScatterHook | GatherHook,
-        asked: Reduction | Gathering,
-        into: torch.Tensor,
-        call: BucketCall | None,
-        look: Look | None,
-    ) -> None:
-        """Run a hook, stamped on ``call``, and ``look`` at its result.  Raises ``HookError``."""
-        try:
-            steps = hook.steps(asked)  # type: ignore[arg-type]  # each is asked what it is for
-            result = run_synchronously(hook.name, steps, asked, call, into.numel())
-        except BaseException:
-            if look is not None:
-                look.abandon()
-            self._model.miss()
-            self._model.end_step()
-            raise
-        if result is not into:
-            into.copy_(result)
-        self.end(call)
-        if look is not None and call is not None:
-            try:
-                look.compare(into)
-            finally:
-                call.release()
-                if call.events is None and call.released is not None:
-                    call.exposed = call.released - call.ready
-
-    def expect(self, slot: BucketSlot, ready: int, group: dist.ProcessGroup) -> None:
-        """Have it known that FSDP is in a collective of its own, as in the last one of a slot."""
-        call = self._model.expect(slot, ready)
-        info = group_info(group, slot.device_type)
-        call.issued(Known(Collective("all_reduce", slot.gradient_bytes, slot.torch_dtype, info)))
-
-    @staticmethod
-    def end(call: BucketCall | None) -> None:
-        """Stamp that a hook's result is where FSDP wants it."""
-        if call is not None:
-            call.finished()
-            call.launched = call.done
-            if call.events is None:
-                call.exposed = call.done - call.ready
-
-    def leave(self) -> None:
-        """End the step under way: the unit is not recorded from here any more."""
-        self._model.leave()
-
-    def fail(self, call: BucketCall | None, stage: str, error: BaseException) -> None:
-        """Take note that a collective raised: the step ends here, for whatever caught it."""
-        if call is not None:
-            call.failed(stage, error)
-        self._model.miss()
-        self._model.end_step()
-
-
-_MOST_KNOWN = 1024
-"""Slots of one unit's collectives of one kind, of which it is kept what they are."""
-
-
-class Plain:
-    """Stamps collectives that torch runs as they are: a call is one of them and nothing else."""
-
-    def __init__(self, kind: UnitCollective) -> None:
-        self._kind = kind
-        self._known: dict[BucketSlot, tuple[dist.ProcessGroup, Known]] = {}
-
-    def begins(self, call: BucketCall, group: dist.ProcessGroup) -> None:
-        """Stamp that the collective begins."""
-        slot = call.slot
-        of, known = self._known.get(slot) or (None, None)
-        if of is not group or known is None:
-            if len(self._known) > _MOST_KNOWN:  # of payloads whose size changes in each step
-                self._known.clear()
-            info = group_info(group, slot.device_type)
-            known = Known(Collective(self._kind, slot.gradient_bytes, slot.torch_dtype, info))
-            self._known[slot] = group, known
-        call.is_only(known)
+from .stamps import Plain, Stamps
+from .torch_groups import is_own
 
 
 class TracedAllGather:
@@ -312,89 +164,6 @@ class TracedReduceScatter:
         if self._over is not None:
             self._over(output_tensor.device)
         return work
-
-
-class ReplicaReduction:
-    """What is called with a unit's reduced gradients: tells of FSDP's own all-reduce over replicas.
-
-    ``theirs``: the hook that was there before, which is recorded as one call, whatever it does.
-    ``group``: of the replicas; ``None``: there are none.  FSDP runs that all-reduce itself, and it
-    is seen from both of its sides: it begins when the unit's reduce-scatter is over, and has ended
-    when FSDP calls the hook that this is; what is between them is at most a few additions more.
-    Over one rank there is no reduce-scatter: it then begins where FSDP has the memory for it, and a
-    copy is between them.
-    ``is_due``: whether FSDP will reduce now, and call this then.
-    """
-
-    def __init__(
-        self,
-        theirs: AllReduceHook | None,
-        stamps: Stamps,
-        group: Any,
-        is_due: Callable[[Any], bool],
-    ) -> None:
-        self.theirs = theirs
-        self._stamps = stamps
-        self._group = group
-        self._is_due = is_due
-        self._slot: BucketSlot | None = None
-        self._began: int | None = None
-        self._event: DeviceEvent | None = None
-        self._plain = Plain("all_reduce")
-
-    def begins(self, device: torch.device) -> None:
-        """Take note that the reduce-scatter is over, on its stream.
-
-        Where gradients are accumulated no all-reduce follows.
-        """
-        self._began, unused = None, self._event
-        self._event = None
-        if unused is not None:
-            self._stamps.pool.give(device, unused)
-        if not self._stamps.records:
-            return
-        try:
-            if has_events(device):
-                self._event = self._stamps.pool.record(device)
-            self._began = self._stamps.clock()
-            if self._slot is not None and self._is_due(self):
-                self._stamps.expect(self._slot, self._began, self._group)
-        except Exception:  # of a clock, a device: this all-reduce is not recorded
-            self._began = None
-
-    def __call__(self, reduced: torch.Tensor) -> None:
-        """Record the all-reduce, and call the hook that was there before."""
-        if self._group is not None:
-            self._record(reduced)
-        if self.theirs is not None:
-            self._call_theirs(self.theirs, reduced)
-
-    def _record(self, reduced: torch.Tensor) -> None:
-        (began, self._began), (event, self._event) = (self._began, None), (self._event, None)
-        if began is None:
-            self._stamps.pass_over("all_reduce")
-            return
-        call = self._stamps.begin("all_reduce", reduced, self._group, began)
-        if call is not None:
-            if event is not None and call.events:
-                # This stream has the all-reduce before it: it was not ready just now, but then.
-                (now, *_), call.events[0] = call.events, event
-                self._stamps.pool.give(reduced.device, now)
-            self._plain.begins(call, self._group)
-            call.over()
-            self._slot = call.slot
-
-    def _call_theirs(self, theirs: AllReduceHook, reduced: torch.Tensor) -> None:
-        call = self._stamps.begin("all_reduce", reduced, None)
-        if call is not None:
-            call.staged = False
-        try:
-            theirs(reduced)
-        except BaseException as error:
-            self._stamps.fail(call, "hook", error)
-            raise
-        if call is not None:
-            call.over()
 
 
 class TracedWork(dist.distributed_c10d.Work):

@@ -1,6 +1,6 @@
 """``hooktrace.fsdp.trace``: a sharded model's collectives, recorded unit by unit.
 
-trace(model) --> groups_of(model) --each--> Stamps --> TracedAllGather, TracedReduceScatter
+trace(model) --> groups_of(model) --each--> Stamps --> TracedUnit
              --> forward hooks of its sharded modules: what is evaluation is no step
 """
 
@@ -8,30 +8,28 @@ from __future__ import annotations
 
 import logging
 import weakref
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 from ..capture.buckets import ModelState
-from ..capture.unit_waits import UnitWaits
 from ..capture.units import ShardedModel
 from ..probes.step_sampler import StepSampler
 from ..ranks.job import current_rank
 from ..tracing.ddp_of import sharding_of, unwrapped
 from ..tracing.settings import default_tracer
 from ..tracing.tracer import Tracer
-from .comms import ReplicaReduction, Stamps, TracedAllGather, TracedReduceScatter
+from .comms import TracedAllGather
 from .hooks import GatherHook, ScatterHook
 from .probe import UnitProbe
 from .probe_plan import ProbePlan
+from .stamps import Stamps
 from .torch_groups import ParameterGroup, fsdp_module, groups_of, sharded_modules
-from .torch_waits import can_watch, unwatch, watched
+from .torch_waits import can_watch
+from .traced_unit import Hooks, TracedUnit, untrace
 
 logger = logging.getLogger("hooktrace")
-
-PLAIN = "fully_shard"
-"""What records call the hook of a model that has none: torch's own collectives."""
 
 
 def trace(
@@ -94,18 +92,6 @@ def _refuse_others(model: nn.Module) -> None:
         )
 
 
-class Hooks(NamedTuple):
-    """What takes the place of FSDP's own collectives; ``None``: nothing."""
-
-    reduce_scatter: ScatterHook | None
-    all_gather: GatherHook | None
-
-    @property
-    def name(self) -> str:
-        """What records call them."""
-        return ", ".join(hook.name for hook in self if hook is not None) or PLAIN
-
-
 class TracedModel:
     """A sharded model whose collectives are recorded; made by ``trace``.
 
@@ -125,7 +111,7 @@ class TracedModel:
             if isinstance(group.all_gather, TracedAllGather):
                 group.all_gather.leave()
         for group in groups:
-            _untrace(group)
+            untrace(group)
         self.name = tracer.models.name(name)
         state = ModelState(self.name, hooks.name, {}, current_rank(), tracer.first_step)
         waits = tracer.unit_waits if can_watch(groups, self.name) else None
@@ -136,7 +122,7 @@ class TracedModel:
             self._plan = ProbePlan(state, [group.unit for group in groups], tracer)
             state.sampling = StepSampler([self._plan])
         self._units = [
-            _TracedUnit(group, self._stamps(number, group, tracer), hooks, waits)
+            TracedUnit(group, self._stamps(number, group, tracer), hooks, waits)
             for number, group in enumerate(groups)
         ]
         self._misses = False
@@ -197,69 +183,6 @@ class TracedModel:
                 self.name,
                 hooks.name,
             )
-
-
-class _TracedUnit:
-    """A parameter group and what it communicates with while it is traced."""
-
-    def __init__(
-        self, group: ParameterGroup, stamps: Stamps, hooks: Hooks, waits: UnitWaits | None
-    ) -> None:
-        self._group = group
-        self.name = group.unit.name
-        self._reduction: ReplicaReduction | None = None
-        over = None
-        if group.replicas is not None or group.all_reduce_hook is not None:
-            self._reduction = ReplicaReduction(
-                group.all_reduce_hook, stamps, group.replicas, group.will_call
-            )
-            group.all_reduce_hook = self._reduction
-            over = None if group.replicas is None else self._reduction.begins
-        self._gather = TracedAllGather(group.all_gather, stamps, hooks.all_gather)
-        self._scatter = TracedReduceScatter(
-            group.reduce_scatter, stamps, over, hooks.reduce_scatter
-        )
-        group.all_gather, group.reduce_scatter = self._gather, self._scatter
-        self._waits = watched(group, waits)
-
-    @property
-    def in_place(self) -> bool:
-        """Whether all of it is still what the group communicates with."""
-        group = self._group
-        return (
-            group.all_gather is self._gather
-            and group.reduce_scatter is self._scatter
-            and group.all_reduce_hook is self._reduction
-        )
-
-    @property
-    def is_anothers(self) -> bool:
-        """Whether the group was traced again, which takes it from here."""
-        now = self._group.all_gather
-        return now is not self._gather and isinstance(now, TracedAllGather)
-
-    def undo(self) -> None:
-        """Give the group back what it had, but for what somebody else has set since."""
-        group = self._group
-        if self._waits is not None:
-            self._waits.undo()
-        if group.all_gather is self._gather:
-            group.all_gather = self._gather.inner
-        if group.reduce_scatter is self._scatter:
-            group.reduce_scatter = self._scatter.inner
-        if self._reduction is not None and group.all_reduce_hook is self._reduction:
-            group.all_reduce_hook = self._reduction.theirs
-
-
-def _untrace(group: ParameterGroup) -> None:
-    """Give a group back what it had before any tracing."""
-    unwatch(group)
-    if isinstance(group.all_gather, TracedAllGather):
-        group.all_gather = group.all_gather.inner
-    if isinstance(group.reduce_scatter, TracedReduceScatter):
-        group.reduce_scatter = group.reduce_scatter.inner
-    if isinstance(group.all_reduce_hook, ReplicaReduction):
-        group.all_reduce_hook = group.all_reduce_hook.theirs
 
 
 class _Forward:

@@ -23,7 +23,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from torch.overrides import TorchFunctionMode
 
 from hooktrace.capture import buckets, device_events, host_copy
-from hooktrace.fsdp import comms
+from hooktrace.fsdp import replicas
 from hooktrace.probes import debug_checks, device_group, local, model, probe, schedule, step_sampler
 from hooktrace.ranks.hang import look
 from hooktrace.staging import driver, streams
@@ -178,7 +178,7 @@ class FakeDevice(StreamOracle):
         patch.setattr(torch.Tensor, "pin_memory", self._pinner())
         for owner in (driver, probe):
             patch.setattr(owner, "new_future", lambda tensor: torch.futures.Future())
-        for module in (buckets, comms):
+        for module in (buckets, replicas):
             patch.setattr(module, "has_events", lambda device: device.type == "cuda")
         patch.setattr(device_events, "current_stream", lambda device: (device, self.stream))
         patch.setattr(device_events, "new_event", self._new_event)

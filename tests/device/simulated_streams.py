@@ -21,7 +21,7 @@ from torch import nn
 from torch.distributed.fsdp._fully_shard import _fsdp_collectives, _fsdp_param_group, _fsdp_state
 
 from hooktrace.capture import buckets, device_events, unit_waits
-from hooktrace.fsdp import comms, torch_waits
+from hooktrace.fsdp import replicas, torch_waits
 
 DEVICE = torch.device("cpu")
 
@@ -152,7 +152,7 @@ class SimulatedStreams:
             patch.setattr(torchs, "_get_device_handle", lambda kind: self)
         for name in self.takes:
             patch.setattr(dist, name, self._taking(name, getattr(dist, name)))
-        for module in (buckets, comms, torch_waits):
+        for module in (buckets, replicas, torch_waits):
             patch.setattr(module, "has_events", lambda device: True)
         for module in (device_events, unit_waits):
             patch.setattr(module, "current_stream", self.current_stream)

@@ -16,12 +16,9 @@ from hooktrace import Tracer
 from hooktrace.capture.buckets import ModelState
 from hooktrace.capture.device_events import EventPool
 from hooktrace.capture.units import ShardedModel, UnitInfo
-from hooktrace.fsdp.comms import (
-    ReplicaReduction,
-    Stamps,
-    TracedAllGather,
-    TracedReduceScatter,
-)
+from hooktrace.fsdp.comms import TracedAllGather, TracedReduceScatter
+from hooktrace.fsdp.replicas import ReplicaReduction
+from hooktrace.fsdp.stamps import Stamps
 from tests.capture.test_units import Reduces
 
 from .fake_device import FakeDevice

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ...exporters import PrometheusExporter
-from ...fsdp.trace import PLAIN
+from ...fsdp.traced_unit import PLAIN
 from ...records import STAGES, Batch, BucketRecord
 from ...records.files import find_records, record_path
 from ...records.reader import read_parts

@@ -1,0 +1,99 @@
+"""Hybrid sharding's all-reduce over replicas, seen from both of its sides.
+
+the unit's reduce-scatter is over --begins--> (FSDP's own all-reduce) --FSDP's hook--> a call
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..capture.buckets import BucketSlot
+from ..capture.device_events import DeviceEvent, has_events
+from .stamps import Plain, Stamps
+from .torch_groups import AllReduceHook
+
+
+class ReplicaReduction:
+    """What is called with a unit's reduced gradients: tells of FSDP's own all-reduce over replicas.
+
+    ``theirs``: the hook that was there before, which is recorded as one call, whatever it does.
+    ``group``: of the replicas; ``None``: there are none.  FSDP runs that all-reduce itself, and it
+    is seen from both of its sides: it begins when the unit's reduce-scatter is over, and has ended
+    when FSDP calls the hook that this is; what is between them is at most a few additions more.
+    Over one rank there is no reduce-scatter: it then begins where FSDP has the memory for it, and a
+    copy is between them.
+    ``is_due``: whether FSDP will reduce now, and call this then.
+    """
+
+    def __init__(
+        self,
+        theirs: AllReduceHook | None,
+        stamps: Stamps,
+        group: Any,
+        is_due: Callable[[Any], bool],
+    ) -> None:
+        self.theirs = theirs
+        self._stamps = stamps
+        self._group = group
+        self._is_due = is_due
+        self._slot: BucketSlot | None = None
+        self._began: int | None = None
+        self._event: DeviceEvent | None = None
+        self._plain = Plain("all_reduce")
+
+    def begins(self, device: torch.device) -> None:
+        """Take note that the reduce-scatter is over, on its stream.
+
+        Where gradients are accumulated no all-reduce follows.
+        """
+        self._began, unused = None, self._event
+        self._event = None
+        if unused is not None:
+            self._stamps.pool.give(device, unused)
+        if not self._stamps.records:
+            return
+        try:
+            if has_events(device):
+                self._event = self._stamps.pool.record(device)
+            self._began = self._stamps.clock()
+            if self._slot is not None and self._is_due(self):
+                self._stamps.expect(self._slot, self._began, self._group)
+        except Exception:  # of a clock, a device: this all-reduce is not recorded
+            self._began = None
+
+    def __call__(self, reduced: torch.Tensor) -> None:
+        """Record the all-reduce, and call the hook that was there before."""
+        if self._group is not None:
+            self._record(reduced)
+        if self.theirs is not None:
+            self._call_theirs(self.theirs, reduced)
+
+    def _record(self, reduced: torch.Tensor) -> None:
+        (began, self._began), (event, self._event) = (self._began, None), (self._event, None)
+        if began is None:
+            self._stamps.pass_over("all_reduce")
+            return
+        call = self._stamps.begin("all_reduce", reduced, self._group, began)
+        if call is not None:
+            if event is not None and call.events:
+                # This stream has the all-reduce before it: it was not ready just now, but then.
+                (now, *_), call.events[0] = call.events, event
+                self._stamps.pool.give(reduced.device, now)
+            self._plain.begins(call, self._group)
+            call.over()
+            self._slot = call.slot
+
+    def _call_theirs(self, theirs: AllReduceHook, reduced: torch.Tensor) -> None:
+        call = self._stamps.begin("all_reduce", reduced, None)
+        if call is not None:
+            call.staged = False
+        try:
+            theirs(reduced)
+        except BaseException as error:
+            self._stamps.fail(call, "hook", error)
+            raise
+        if call is not None:
+            call.over()

@@ -1,0 +1,164 @@
+"""Stamps of one unit's collectives: calls that begin and end, for whatever runs between.
+
+    comms.py, replicas.py --Stamps.begin--> BucketCall --end, fail--> the step of its model
+
+What fails in a stamp is counted, while the collective goes on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+import torch.distributed as dist
+
+from ..capture.buckets import BucketSlot
+from ..capture.calls import BucketCall, Collective, StampFailure
+from ..capture.units import Known, ShardedModel, UnitInfo
+from ..records.bucket import UnitCollective
+from ..staging.groups import group_info
+from ..staging.synchronous import run_synchronously
+from ..tracing.state import ALARMED, RECORDING
+from .hooks import GatherHook, Gathering, Reduction, ScatterHook
+from .probe import Look, UnitProbe
+
+if TYPE_CHECKING:
+    from ..tracing.tracer import Tracer
+
+
+class Stamps:
+    """Begins the calls of one unit; ``probe``: of its hooks, on sampled steps."""
+
+    def __init__(
+        self,
+        model: ShardedModel,
+        unit: UnitInfo,
+        tracer: Tracer,
+        probe: UnitProbe | None = None,
+    ) -> None:
+        self._model = model
+        self.unit = unit
+        self._tracer = tracer
+        self.probe = probe
+        self.clock = tracer.clock
+        self.pool = tracer.event_pool
+
+    @property
+    def records(self) -> bool:
+        """Whether the tracer records."""
+        return self._tracer.state is RECORDING
+
+    def begin(
+        self,
+        collective: UnitCollective,
+        payload: torch.Tensor,
+        group: dist.ProcessGroup | None,
+        ready: int | None = None,
+    ) -> BucketCall | None:
+        """Return a call that begins now, or began at ``ready``; ``None`` where none is recorded.
+
+        ``group``: ``None`` where nobody knows which one it is in.
+
+        Raises ``AnomalyError`` where one was seen and is to end training.
+        """
+        tracer = self._tracer
+        if tracer.state is ALARMED:
+            tracer.raise_alarm()
+        try:
+            if not tracer.started and tracer.state is RECORDING:
+                tracer.start()  # before the stamp: the collective has not begun
+            ready = self.clock() if ready is None else ready
+            if not self._model.takes(self.unit, collective):
+                return None
+            if tracer.state is not RECORDING:
+                self._model.miss()
+                return None
+            return self._model.begin(self.unit, payload, ready, group)
+        except Exception as error:  # of a clock, a device: this collective goes on untraced
+            self._model.miss()
+            tracer.push(StampFailure.of(error))
+            return None
+
+    def pass_over(self, collective: UnitCollective) -> None:
+        """Count a call that is not recorded."""
+        if self._model.takes(self.unit, collective):
+            self._model.miss()
+
+    def run(
+        self,
+        hook: ScatterHook | GatherHook,
+        asked: Reduction | Gathering,
+        into: torch.Tensor,
+        call: BucketCall | None,
+        look: Look | None,
+    ) -> None:
+        """Run a hook, stamped on ``call``, and ``look`` at its result.  Raises ``HookError``."""
+        try:
+            steps = hook.steps(asked)  # type: ignore[arg-type]  # each is asked what it is for
+            result = run_synchronously(hook.name, steps, asked, call, into.numel())
+        except BaseException:
+            if look is not None:
+                look.abandon()
+            self._model.miss()
+            self._model.end_step()
+            raise
+        if result is not into:
+            into.copy_(result)
+        self.end(call)
+        if look is not None and call is not None:
+            try:
+                look.compare(into)
+            finally:
+                call.release()
+                if call.events is None and call.released is not None:
+                    call.exposed = call.released - call.ready
+
+    def expect(self, slot: BucketSlot, ready: int, group: dist.ProcessGroup) -> None:
+        """Have it known that FSDP is in a collective of its own, as in the last one of a slot."""
+        call = self._model.expect(slot, ready)
+        info = group_info(group, slot.device_type)
+        call.issued(Known(Collective("all_reduce", slot.gradient_bytes, slot.torch_dtype, info)))
+
+    @staticmethod
+    def end(call: BucketCall | None) -> None:
+        """Stamp that a hook's result is where FSDP wants it."""
+        if call is not None:
+            call.finished()
+            call.launched = call.done
+            if call.events is None:
+                call.exposed = call.done - call.ready
+
+    def leave(self) -> None:
+        """End the step under way: the unit is not recorded from here any more."""
+        self._model.leave()
+
+    def fail(self, call: BucketCall | None, stage: str, error: BaseException) -> None:
+        """Take note that a collective raised: the step ends here, for whatever caught it."""
+        if call is not None:
+            call.failed(stage, error)
+        self._model.miss()
+        self._model.end_step()
+
+
+_MOST_KNOWN = 1024
+"""Slots of one unit's collectives of one kind, of which it is kept what they are."""
+
+
+class Plain:
+    """Stamps collectives that torch runs as they are: a call is one of them and nothing else."""
+
+    def __init__(self, kind: UnitCollective) -> None:
+        self._kind = kind
+        self._known: dict[BucketSlot, tuple[dist.ProcessGroup, Known]] = {}
+
+    def begins(self, call: BucketCall, group: dist.ProcessGroup) -> None:
+        """Stamp that the collective begins."""
+        slot = call.slot
+        of, known = self._known.get(slot) or (None, None)
+        if of is not group or known is None:
+            if len(self._known) > _MOST_KNOWN:  # of payloads whose size changes in each step
+                self._known.clear()
+            info = group_info(group, slot.device_type)
+            known = Known(Collective(self._kind, slot.gradient_bytes, slot.torch_dtype, info))
+            self._known[slot] = group, known
+        call.is_only(known)
