@@ -2,10 +2,11 @@
 
     Choice --case_of--> step at medians --simulate--> step_ms
            --draws: calibrated steps, network, costs of the hook, each drawn again--> spread
-           + the replay of the run itself beside what it measured --> low_ms, high_ms
+           + the replay of the run itself beside what it measured
+           + how fast the machine computes some minutes later --> low_ms, high_ms
 
-Draw i of all predictions is of the same resampled run, so that what two of them share cancels in
-their difference.
+Draw i of all predictions is of the same resampled run, on a machine that is as fast, so that what
+two of them share cancels in their difference.
 """
 
 from __future__ import annotations
@@ -77,11 +78,15 @@ def predict(
     misfit = steps[0][0].step_ns / calibration.step_ns - 1
     generator, other_run = np.random.default_rng(1), _other_run(calibration.steps_ns)
     shared = generator.standard_normal(len(draws)) * abs(misfit)
+    compute = calibration.compute
+    computing_ns = (compute.end_ns + compute.rest_ns) * _other_run(calibration.rests_ns)
+    slower_ns = generator.standard_normal(len(draws)) * computing_ns
     found = []
     for choice, own in zip(asked, steps, strict=True):
         off = np.hypot(other_run, _model_error(own[0], steps[0][0]))
         noise = shared + generator.standard_normal(len(draws)) * off
-        found.append(_prediction(calibration, fit, choice, own, noise=noise, misfit=misfit))
+        noise_ns = noise * own[0].step_ns + slower_ns
+        found.append(_prediction(calibration, fit, choice, own, noise_ns=noise_ns, misfit=misfit))
     return found[1:]
 
 
@@ -97,15 +102,17 @@ def _model_error(own: SimulatedStep, base: SimulatedStep) -> float:
     return float(off)
 
 
-def _other_run(steps_ns: Floats) -> float:
+def _other_run(times_ns: Floats) -> float:
     """Return what another run of the same would differ by, as a share: as parts of this one do.
 
-    Where others use the machine, a minute is not as the next one.
+    Where others use the machine, a minute is not as the next one.  ``times_ns``: of steps, or of
+    the computing between them, which a slow network hides in steps.
     """
-    if len(steps_ns) < 2 * _BLOCKS:
+    middle = float(np.median(times_ns)) if len(times_ns) else 0.0
+    if len(times_ns) < 2 * _BLOCKS or middle <= 0:
         return OTHER_RUN
-    parts = [float(np.median(part)) for part in np.array_split(steps_ns, _BLOCKS)]
-    return max(OTHER_RUN, float(np.std(parts, ddof=1)) / float(np.median(steps_ns)))
+    parts = [float(np.median(part)) for part in np.array_split(times_ns, _BLOCKS)]
+    return max(OTHER_RUN, float(np.std(parts, ddof=1)) / middle)
 
 
 def _hidden_ns(step: SimulatedStep) -> float:
@@ -144,12 +151,12 @@ def _prediction(
     choice: Choice,
     steps: Sequence[SimulatedStep],
     *,
-    noise: Floats,
+    noise_ns: Floats,
     misfit: float,
 ) -> Prediction:
     middle, drawn = steps[0], np.array([one.step_ns for one in steps[1:]])
     # About the prediction itself: what draws differ by, and not where they lie.
-    draws = middle.step_ns + (drawn - np.mean(drawn)) + noise * middle.step_ns
+    draws = middle.step_ns + (drawn - np.mean(drawn)) + noise_ns
     off = _NORMAL * float(np.std(draws))
     costs = costs_for(calibration, choice)
     work, _, _ = case_of(calibration, choice, fit.network)

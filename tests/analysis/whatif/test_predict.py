@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hooktrace.analysis.timeline import Timeline
@@ -46,6 +47,25 @@ def test_other_runs(truth: Truth, calibrated: Timeline) -> None:
         assert found.step_ms == pytest.approx(known, rel=0.005)
         assert found.low_ms <= known <= found.high_ms
         assert found.lossy == (found.choice.hook != "allreduce")
+
+
+def test_a_machine_that_computes_faster_and_slower_widens_steps_and_no_gain(
+    calibrated: Timeline,
+) -> None:
+    """Parts of the run tell by how much; what is changed runs on the same machine."""
+    calibration, fit = read_calibration(calibrated, MODEL), fit_network(calibrated, MODEL)
+    rests = np.repeat([1.0, 1.4, 0.8, 1.0], 10) * calibration.compute.rest_ns
+    steady, drifting = (
+        predict(one, fit, [Choice(), Choice("fp16")])
+        for one in (calibration, replace(calibration, rests_ns=rests))
+    )
+    computing_ms = (calibration.compute.end_ns + calibration.compute.rest_ns) / 1e6
+    for before, after in zip(steady, drifting, strict=True):
+        assert after.step_ms == before.step_ms
+        assert after.high_ms - after.step_ms > 1.96 * 0.15 * computing_ms
+        assert before.high_ms - before.step_ms < 1.96 * 0.15 * computing_ms
+    gains = [float(np.std(now.draws_ms - then.draws_ms)) for now, then in (steady, drifting)]
+    assert gains[1] < 2 * gains[0]
 
 
 def test_an_unknown_loss_is_doubted(calibrated: Timeline) -> None:
