@@ -15,15 +15,19 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import KW_ONLY, dataclass
 
+import numpy as np
+
 from ...analysis.timeline import load
 from ...analysis.whatif.advise import advise
 from ...analysis.whatif.ask import ask, grid, read_source
 from ...analysis.whatif.choice import Prediction
+from ...analysis.whatif.compute_samples import around
+from ...analysis.whatif.own_run import own_run
 from ...records.files import find_records
 from .harness import run_ranks
 from .shaped_links import hosts
 from .table import Row
-from .whatif_runs import HOOKS, STACKS, Setting, Stack, run_all
+from .whatif_runs import HOOKS, STACKS, Setting, Stack, run_all, runs_of
 from .whatif_scores import Case, Place, scores
 
 TODAY = ("allreduce", 25.0)
@@ -104,13 +108,30 @@ def _place(
     source = read_source(load(find_records(calibrated)), None)
     answer = ask(source, grid(source, sweep.hooks, sweep.caps_mb))
     found = {_setting(one): one for one in (answer.baseline, *answer.predictions)}
+    compute = source.calibration.compute
     cases = [
-        Case(network, model.name, one.hook, one.cap_mb, tuple(times), found[one.hook, one.cap_mb])
+        Case(
+            network, model.name, one.hook, one.cap_mb, tuple(times), found[one.hook, one.cap_mb],
+            slower_ms=_computing_ms(one, root) - (compute.end_ns + compute.rest_ns) / 1e6,
+        )
         for one, times in step_ms.items()
         if one.model == model and not one.calibrate
-    ]
+    ]  # fmt: skip
     advised = tuple(_setting(line.prediction) for line in advise(answer).lines)
     return Place(tuple(cases), TODAY, advised)
+
+
+def _computing_ms(setting: Setting, root: str) -> float:
+    """Return what a step of a setting computes, hooks' work left out: the median of all its runs.
+
+    ``around`` has it as it is predicted from: to the end of backward, and from a step's end on.
+    """
+    found = []
+    for directory in runs_of(setting, root):
+        timeline = load(find_records(directory))
+        steps = around(own_run(timeline, timeline.models[0]).arrays)
+        found.append((steps.end_ns + steps.rest_ns).ravel())
+    return float(np.nanmedian(np.concatenate(found))) / 1e6
 
 
 def _setting(one: Prediction) -> tuple[str, float]:

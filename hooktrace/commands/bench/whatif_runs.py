@@ -10,6 +10,8 @@ calibrated run of a model is one of them, and goes on until it has its own.
 
 from __future__ import annotations
 
+import itertools
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -93,6 +95,12 @@ class Setting:
         """Return where its record files are, of each time that it runs."""
         name = f"{self.model.name}-{self.hook}-{self.cap_mb:g}{'-calibrated' * self.calibrate}"
         return str(Path(root, str(turn), name.replace(" ", "-")))
+
+
+def runs_of(setting: Setting, root: str) -> list[str]:
+    """Return where the record files of each of its runs are."""
+    every = (setting.directory(root, turn) for turn in itertools.count())
+    return list(itertools.takewhile(os.path.isdir, every))
 
 
 def run_all(settings: Sequence[Setting], root: str) -> list[list[float]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -29,6 +30,14 @@ def test_errors_are_shares_of_what_was_measured() -> None:
     assert case("fp16", 109.0, 100.0).is_inside
 
 
+def test_what_the_machine_is_slower_by_is_no_error_of_the_prediction() -> None:
+    """Had it been as fast, 80 ms would have been measured."""
+    slower = replace(case("fp16", 100.0, 80.0), slower_ms=20.0)
+    assert (slower.error, slower.error_at_one_speed) == pytest.approx((-0.2, 0.0))
+    rows = {row.what: row.value for row in scores([place(case("allreduce", 90, 90), slower)], "2")}
+    assert rows["2: the same, had the machine computed as fast as in the calibrated run"] == 0
+
+
 def place(*cases: Case, advised: tuple[str, ...] = ("fp16",)) -> Place:
     """Return a place where hooks are advised."""
     return Place(cases, TODAY, tuple((hook, 25.0) for hook in advised))
@@ -44,7 +53,7 @@ def test_scores_of_two_networks() -> None:
     )
     values = [row.value for row in scores([right, wrong], "2 ranks")]
     # Errors: 0, 5, 20, 5.6 and 98 %.
-    assert values == pytest.approx([5.556, 66.8, 40.0, 50.0, 0.0], abs=0.01)
+    assert values == pytest.approx([5.556, 66.8, 66.8, 40.0, 50.0, 0.0], abs=0.01)
 
 
 @pytest.mark.parametrize(
