@@ -29,6 +29,7 @@ def test_two_dtypes_are_one_model_in_every_mode(two: Ranks) -> None:
         assert facts["static graph"]["layouts"] == [(0, 2), (1, steps[-1][1])]
 
 
+@pytest.mark.slow
 def test_powersgd_trains_a_static_graph_of_two_dtypes(two: Ranks) -> None:
     """Its state is of one model, and compresses from the third pass that tells its last bucket."""
     for facts in two.run(first_pass_scenarios.two_dtypes_compressed):
@@ -41,6 +42,7 @@ def test_powersgd_trains_a_static_graph_of_two_dtypes(two: Ranks) -> None:
             assert found["ratio"] > 1.5, name
 
 
+@pytest.mark.slow
 def test_powersgd_compresses_from_the_start(two: Ranks) -> None:
     """Where it remembers nothing of buckets it is no matter that they are rebuilt after that."""
     for facts in two.run(first_pass_scenarios.compressed_from_the_start):

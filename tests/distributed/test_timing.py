@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.distributed import timing_scenarios
 from tests.distributed.harness import Ranks
 
 
+@pytest.mark.slow
 def test_what_later_backward_hides_is_not_exposed(two: Ranks) -> None:
     """A trunk's work and a second model's, which go on until all is there; then nothing is left."""
     for steps in two.run(timing_scenarios.backward_goes_on):

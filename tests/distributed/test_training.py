@@ -18,6 +18,7 @@ def test_gradients_are_bit_identical(two: Ranks) -> None:
         assert wrong == []
 
 
+@pytest.mark.slow
 def test_generations_follow_the_rebuilds(two: Ranks) -> None:
     """Buckets are rebuilt at step 1, at 2 with a static graph, never with unused parameters."""
     for facts in two.run(training_scenarios.generations):
