@@ -6,8 +6,8 @@ step due --> WireSample --> ring, drain; wire.py says what was sent
 from __future__ import annotations
 
 import threading
-import time
 
+from ..capture.clocks import clock_anchor
 from .schedule import OFF, Request
 from .step_sampler import CallStart, Part, Sink
 from .wire import WireSample
@@ -53,8 +53,8 @@ class WireSampler(Part):
         in_burst = step <= self._burst_end
         if step != _FIRST_STEP and step % self._every and not in_burst:
             return
-        # Both clocks are read as one: they drift apart over a long run, not within a step.
-        now, wall = sink.clock(), time.time_ns()
+        # In this very step: somebody may set the wall clock during a run.
+        now, wall = clock_anchor(sink.clock)
         if now < self._rested_ns and not in_burst:
             return
         sink.push(WireSample(start.slot.model.name, step, threading.get_ident(), now, wall))

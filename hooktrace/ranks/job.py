@@ -13,7 +13,6 @@ import gc
 import logging
 import os
 import socket
-import time
 import uuid
 from typing import Any
 
@@ -21,20 +20,12 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, TCPStore
 
-from ..capture.clocks import Clock
 from ..records import RunInfo
 from ..records.cores import usable_cores
 
 logger = logging.getLogger("hooktrace")
 
 _RUN_ID_KEY = "hooktrace/run_id"
-
-
-def clock_anchor(clock: Clock) -> tuple[int, int]:
-    """Return readings of a clock and of the wall clock (ns since the Unix epoch) at one moment."""
-    windows = [(clock(), time.time_ns(), clock()) for _ in range(16)]
-    before, wall, after = min(windows, key=lambda window: window[2] - window[0])
-    return (before + after) // 2, wall
 
 
 def describe_run(run_id: str | None, anchor: tuple[int, int]) -> RunInfo:

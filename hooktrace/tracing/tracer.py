@@ -16,13 +16,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, get_args
 
-from ..capture.clocks import Clock
+from ..capture.clocks import Clock, clock_anchor
 from ..capture.device_events import EventPool
 from ..capture.loss_scale import hear_of_scalers
 from ..capture.ring import Ring
 from ..capture.unit_waits import UnitWaits
 from ..exporters.base import Exporter
-from ..ranks.job import clock_anchor
 from ..records import AnomalyRecord, Scope
 from ..records.errors import AnomalyError
 from .drain import Drain

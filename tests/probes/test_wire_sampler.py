@@ -46,6 +46,23 @@ def test_samples_of_short_steps_are_further_apart(every: int, period_s: float, a
     assert {b - a for a, b in pairwise(steps[1:])} == {apart}
 
 
+def test_both_clocks_are_read_at_one_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the thread waits for its core between them, but the once."""
+    sink: Any = _Sink()
+    slot: Any = _Slot()
+    bucket: Any = None
+    waits = iter([50_000, 400_000, 0, *[9_000] * 100])
+
+    def wall_clock() -> int:
+        sink.now += next(waits)
+        return sink.now + 10**18
+
+    monkeypatch.setattr("time.time_ns", wall_clock)
+    WireSampler(9).enter(CallStart(slot, 2, 0, bucket, None), sink)
+    (sample,) = sink.samples
+    assert sample.wall_ns - sample.host_ns == 10**18
+
+
 class _Sink:
     def __init__(self) -> None:
         self.samples: list[WireSample] = []
