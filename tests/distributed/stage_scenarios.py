@@ -7,6 +7,8 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import time
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from hooktrace.exporters import RecordFileExporter
 from hooktrace.records.files import find_records
 from tests.distributed.harness import scenario
 from tests.distributed.models import backward, make_ddp
+from tests.distributed.skew_scenarios import all_know
 
 STEPS = 24
 EVERY = 5
@@ -73,6 +76,17 @@ def _is_whole(bucket: hooktrace.BucketRecord) -> bool:
     return follow and (ends[0][0], ends[-1][1]) == (bucket.ready_ns, bucket.done_ns)
 
 
+def _is_stopped(pid: int) -> bool:
+    """Whether a signal has stopped a process."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+
+def _until(true: Callable[[], bool]) -> None:
+    """Wait until something is true; the scenario's deadline ends it."""
+    while not true():
+        time.sleep(0.001)
+
+
 @scenario(apart=True)
 def stopped_after_launching(rank: int) -> dict[str, Any]:
     """Return what is said where rank 1 is stopped as soon as it has launched its last bucket."""
@@ -81,14 +95,17 @@ def stopped_after_launching(rank: int) -> dict[str, Any]:
     folder: list[Any] = [tempfile.mkdtemp() if rank == 0 else None]
     dist.broadcast_object_list(folder)
     exporter = RecordFileExporter(folder[0])
+    pids: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(pids, os.getpid())
     now = -1
 
     def stopping(state: Any, bucket: Any) -> Any:
-        stops = rank == 1 and now == STOPPED_STEP and bucket.is_last()
-        if stops:  # it takes longer to start this than the collective takes
-            subprocess.Popen(["sh", "-c", f"sleep {STOPPED_S}; kill -CONT {os.getpid()}"])
+        stops = now == STOPPED_STEP and bucket.is_last()
+        if stops and rank == 0:  # which has the collective end when the other one goes on
+            _until(lambda: _is_stopped(pids[1]))
+            subprocess.Popen(["sh", "-c", f"sleep {STOPPED_S}; kill -CONT {pids[1]}"])
         future = default_hooks.allreduce_hook(None, bucket)
-        if stops:
+        if stops and rank == 1:
             os.kill(os.getpid(), signal.SIGSTOP)
         return future
 
@@ -96,6 +113,7 @@ def stopped_after_launching(rank: int) -> dict[str, Any]:
         hooktrace.instrument(ddp, stopping, None, tracer=tracer)
         for now in range(STEPS):
             backward(ddp, rank, now, width=1000)
+        _until(lambda: all_know(tracer))  # that ranks were ready at once, their clocks tell
         marks = [(a.kind, a.step, a.rank) for a in tracer.anomalies()]
         exposed = [s.exposed_ns for s in tracer.steps() if s.step == STOPPED_STEP]
     dist.barrier()
