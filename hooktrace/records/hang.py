@@ -39,7 +39,9 @@ class HangRecord(Record, frozen=True, kw_only=True, tag="hang", rename={"kind": 
     bucket is numbered as in the layout of one of the ranks that wait.
     ``ranks``: those that are waited for; empty where that is not known.  ``waiting``: those that
     wait.  ``since_ns``: when that call began, in the clock of the rank that recorded this,
-    and ``since_wall_ns`` since the Unix epoch.  ``rank``: who recorded it.
+    and ``since_wall_ns`` since the Unix epoch.  ``rank``: who recorded it.  ``end_is_stamped``:
+    ``ended_after_ns`` is by the stamps of the calls that waited; if not, it was seen later that it
+    is over, by a look each second, and it took so long at most.
     """
 
     kind: str
@@ -56,6 +58,7 @@ class HangRecord(Record, frozen=True, kw_only=True, tag="hang", rename={"kind": 
     rank: Count
     stacks: tuple[RankStacks, ...] = ()
     ended_after_ns: Ns | None = None
+    end_is_stamped: bool = False
     unit: str = ""
 
 

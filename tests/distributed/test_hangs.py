@@ -155,6 +155,7 @@ def test_four_ranks_are_told_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert begun.hang == ended.hang == 0
         assert begun.ended_after_ns is None
         assert ended.ended_after_ns is not None
+        assert ended.end_is_stamped
         assert ended.message.startswith("it went on after ")
         waited = float(begun.message.partition(" has waited ")[2].partition(" s on")[0])
         assert waited < scenarios.HANG_AFTER_S + 5

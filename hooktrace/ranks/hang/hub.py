@@ -9,6 +9,7 @@ The thread runs only while somebody suspects something.  It waits for the channe
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -77,6 +78,8 @@ class HangHub:
         self._lock = threading.Lock()
         self._suspicions: dict[tuple[int, str], Suspicion] = {}
         self._error = ""
+        self._ends: dict[tuple[str, int, int], float] = {}
+        """When suspected calls were over on the last of their ranks, by the monotonic clock."""
         self._thread: threading.Thread | None = None
         self._changed = threading.Event()
         self._closed = False
@@ -90,11 +93,17 @@ class HangHub:
             if suspicion.over:
                 self._suspicions.pop(key, None)
                 self._error = suspicion.error or self._error
+                self._hear_end(suspicion)
             else:
                 self._suspicions[key] = suspicion
             self._start()
         if suspicion.over:
             self._changed.set()
+
+    def _hear_end(self, suspicion: Suspicion) -> None:
+        ago = suspicion.over_for_ns
+        end = math.inf if ago is None else time.monotonic() - ago / 1e9
+        self._ends[suspicion.what] = max(end, self._ends.get(suspicion.what, end))
 
     def take_notice(self, notice: HangNotice) -> None:
         """Take note of what was told, by this rank or by another hub."""
@@ -141,6 +150,9 @@ class HangHub:
                 return True
             error, self._error = self._error, ""
         self._guarded(lambda: self._end(error))
+        with self._lock:
+            if not self._suspicions:
+                self._ends.clear()
         return False
 
     def _guarded(self, work: Callable[[], None]) -> None:
@@ -187,9 +199,11 @@ class HangHub:
         """Tell that the hang is over which was told last."""
         with self._lock:
             known, self._open = self._open, None
+            end = math.inf if known is None else self._ends.get(known[0].diagnosis.what, math.inf)
         if known is None:
             return
-        self._channel.tell(NOTICE, _encode(over(*known, error)))
+        late = None if end == math.inf else int((time.monotonic() - end) * 1e9)
+        self._channel.tell(NOTICE, _encode(over(*known, error, late)))
 
     def _stacks(
         self, found: HangDiagnosis, last: Statuses, signalled: tuple[SignalledRank, ...]
@@ -251,14 +265,28 @@ def _helped(found: Statuses) -> tuple[SignalledRank, ...]:
     return tuple(signalled[:_MOST_SIGNALLED])
 
 
-def over(notice: HangNotice, told: float, error: str = "") -> HangNotice:
-    """Return that a hang is over, which was told at a time of the monotonic clock."""
-    after = notice.age_ns + int((time.monotonic() - told) * 1e9)
-    diagnosis = msgspec.structs.replace(notice.diagnosis, message=_ended(notice, after, error))
-    return HangNotice(notice.hang, diagnosis, (), after, error=error)
+def over(
+    notice: HangNotice, told: float, error: str = "", late_ns: int | None = None
+) -> HangNotice:
+    """Return that a hang is over, which was told at a time of the monotonic clock.
+
+    ``late_ns``: since when it is, by the stamps of the calls that waited; ``None``: not known.
+    """
+    age = notice.age_ns + int((time.monotonic() - told) * 1e9)
+    after = age if late_ns is None else max(0, age - late_ns)
+    how_long = seconds(after) if late_ns is not None else f"at most {seconds(after)}"
+    message = _ended(notice, how_long, error)
+    return HangNotice(
+        notice.hang,
+        msgspec.structs.replace(notice.diagnosis, message=message),
+        ended_after_ns=after,
+        error=error,
+        late_ns=age - after,
+        end_is_stamped=late_ns is not None,
+    )
 
 
-def _ended(notice: HangNotice, after_ns: int, error: str) -> str:
+def _ended(notice: HangNotice, how_long: str, error: str) -> str:
     """Return what is said of a hang that is over."""
     found = notice.diagnosis
     what = "a collective"
@@ -266,5 +294,5 @@ def _ended(notice: HangNotice, after_ns: int, error: str) -> str:
         what = f"{called(found.bucket, found.unit)} of step {found.step}"
     whom = f", which had waited for {named_ranks(found.ranks)}" if found.ranks else ""
     if error:
-        return f"{what}{whom + ',' if whom else ''} failed after {seconds(after_ns)}: {error}"
-    return f"it went on after {seconds(after_ns)}: {what}{whom} ({found.kind})"
+        return f"{what}{whom + ',' if whom else ''} failed after {how_long}: {error}"
+    return f"it went on after {how_long}: {what}{whom} ({found.kind})"

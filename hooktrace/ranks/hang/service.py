@@ -37,7 +37,7 @@ from .messages import (
 )
 from .processes import StackWriter, neighbour
 from .status import RankStatus
-from .watchdog import Suspicion, Watchdog, Watched, went_on
+from .watchdog import Suspicion, Watchdog, Watched, end_of, went_on
 
 _LOOK_S = 1.0
 _MOST_CHARACTERS = 16_384
@@ -123,8 +123,11 @@ class HangService:
         # What the hub tells of it from now on comes too late for this tracer.
         found = None if told is None else told[0].diagnosis
         what = None if found is None else (found.model, found.step, found.bucket, found.unit)
-        if told is not None and what is not None and went_on(user.model_states(), *what):
-            self._hear_of(user, over(*told))
+        call = None if what is None else went_on(user.model_states(), *what)
+        if told is not None and found is not None and call is not None:
+            end = end_of(call) if call.step == found.step else None
+            late_ns = None if end is None else max(0, user.clock() - end)
+            self._hear_of(user, over(*told, late_ns=late_ns))
 
     def close(self) -> None:
         """Watch nothing any more, and give the signal back."""

@@ -18,7 +18,7 @@ from typing import Protocol
 import msgspec
 
 from ...capture.buckets import ModelState
-from ...capture.calls import BucketCall
+from ...capture.calls import NOT_YET, BucketCall
 from ...capture.clocks import Clock
 from .collectives import PendingCollective
 from .idle import standing
@@ -30,6 +30,9 @@ LEAST_NS = 10_000_000_000
 
 _TIMES_USUAL = 20
 """So many times the 99th percentile of a model's bucket durations is too long."""
+
+_MOST_CHARACTERS = 200
+"""Of what a call raised."""
 
 _AGAIN_NS = 5_000_000_000
 """After which a suspicion is said again: another rank may be the hub by now."""
@@ -50,7 +53,9 @@ class Watched(Protocol):
 class Suspicion(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A call waits too long; ``over``: it no longer does, and ``error`` is what it ended with.
 
-    ``age_ns``: of the call; ``threshold_ns``: what it passed.
+    ``age_ns``: of the call; ``threshold_ns``: what it passed.  ``order``: as ``CallInFlight`` has
+    it.  ``over_for_ns``: since when it is over, by the call's own stamp; ``None`` where only the
+    look tells: of what a device does, and where no hook is called.
     """
 
     model: str
@@ -60,6 +65,13 @@ class Suspicion(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     threshold_ns: int
     over: bool = False
     error: str = ""
+    order: int = -1
+    over_for_ns: int | None = None
+
+    @property
+    def what(self) -> tuple[str, int, int]:
+        """The call, as ``HangDiagnosis.what`` has it."""
+        return self.model, self.step, self.bucket if self.order < 0 else self.order
 
 
 class Pauses:
@@ -105,36 +117,34 @@ class Watchdog:
         self._fixed_ns = None if hang_after_s is None else int(hang_after_s * 1e9)
         self._said: Suspicion | None = None
         self._said_ns = 0
+        self._call: BucketCall | None = None
+        """The one that was suspected last: it has the stamp of its end."""
         self._usual: tuple[str, int, int] = ("", -1, 0)
         self._before: RankStatus | None = None
         self._stands: tuple[PendingCollective, int] | None = None
 
     def look(self) -> Suspicion | None:
         """Return what is new: a suspicion, the same one after some seconds, or that it is over."""
-        now = self._watched.clock()
-        found = self._suspicion(now)
-        said = self._said
-        if found is None:
-            self._said = None
-            return None if said is None else self._over(said)
-        is_known = said is not None and _place(said) == _place(found)
-        if is_known and now - self._said_ns < _AGAIN_NS:
+        now, oldest = self._watched.clock(), oldest_call(self._watched.model_states())
+        found, said = self._suspicion(now, oldest), self._said
+        if said is not None and (found is None or found.what != said.what):
+            return self._over(said, now)  # of another one the next look tells
+        if found is None or (said is not None and now - self._said_ns < _AGAIN_NS):
             return None
-        self._said, self._said_ns = found, now
+        self._said, self._said_ns, self._call = found, now, oldest
         return found
 
     def close(self) -> Suspicion | None:
         """Return that a suspicion is over, if there is one: nobody will know any more."""
-        said, self._said = self._said, None
+        said, call = self._said, self._call
         if said is None:
             return None
-        over = self._over(said)
-        if over.error or went_on(self._watched.model_states(), *_place(said)):
+        over = self._over(said, self._watched.clock())
+        if over.error or (call is not None and not call.in_flight):
             return over
         return msgspec.structs.replace(over, error="the tracer was closed")
 
-    def _suspicion(self, now: int) -> Suspicion | None:
-        oldest = oldest_call(self._watched.model_states())
+    def _suspicion(self, now: int, oldest: BucketCall | None) -> Suspicion | None:
         if oldest is None:
             return self._standing(now)
         self._before, self._stands = None, None
@@ -146,7 +156,12 @@ class Watchdog:
         if age <= limit:
             return None
         return Suspicion(
-            model=model, step=step, bucket=oldest.slot.index, age_ns=age, threshold_ns=limit
+            model=model,
+            step=step,
+            bucket=oldest.slot.index,
+            age_ns=age,
+            threshold_ns=limit,
+            order=-1 if oldest.slot.unit is None else oldest.order,
         )
 
     @property
@@ -184,38 +199,40 @@ class Watchdog:
             return None
         return Suspicion(model="", step=-1, bucket=-1, age_ns=age, threshold_ns=self._least_ns)
 
-    def _over(self, said: Suspicion) -> Suspicion:
-        error = _error_of(self._watched.model_states(), said)
-        return msgspec.structs.replace(said, over=True, error=error)
+    def _over(self, said: Suspicion, now: int) -> Suspicion:
+        call, self._said, self._call = self._call, None, None
+        end = None if call is None else end_of(call)
+        return msgspec.structs.replace(
+            said,
+            over=True,
+            error="" if call is None else (call.error or "")[:_MOST_CHARACTERS],
+            over_for_ns=None if end is None else max(0, now - end),
+        )
 
 
-def _place(one: Suspicion) -> tuple[str, int, int]:
-    return one.model, one.step, one.bucket
+def end_of(call: BucketCall) -> int | None:
+    """Return when a call was over, by its own stamps; ``None``: it is not, or they do not tell."""
+    if call.in_flight or call.done == NOT_YET or call.events:
+        return None
+    return call.done if call.released is None else call.released
 
 
-def went_on(models: list[ModelState], model: str, step: int, bucket: int, unit: str = "") -> bool:
-    """Return whether this rank's call of a bucket is known to have come to a good end.
+def went_on(
+    models: list[ModelState], model: str, step: int, bucket: int, unit: str = ""
+) -> BucketCall | None:
+    """Return a call by which this rank's call of a bucket is known to have come to a good end.
 
-    ``unit``: of a sharded model, whose buckets other ranks may number otherwise.
+    It is that call, or a later one of the bucket; ``None`` where nothing is known.  ``unit``: of a
+    sharded model, whose buckets other ranks may number otherwise.
     """
     slots = [slot for one in models if one.name == model for slot in list(one.slots.values())]
     named = [s for s in slots if (str(s.unit) == unit if unit else s.index == bucket)]
     for call in [slot.last_call for slot in named]:
         if isinstance(call, BucketCall) and call.error is None and call.step >= step:
-            return call.step > step or not call.in_flight
-    return False
+            return call if call.step > step or not call.in_flight else None
+    return None
 
 
 def _last_ready(model: ModelState) -> int:
     calls = [slot.last_call for slot in list(model.slots.values())]
     return max((getattr(call, "ready", 0) for call in calls), default=0)
-
-
-def _error_of(models: list[ModelState], said: Suspicion) -> str:
-    """Return what the suspected call raised, "" where it came to a good end."""
-    for model in models:
-        slot = model.slots.get(said.bucket)
-        call = None if slot is None else slot.last_call
-        if model.name == said.model and getattr(call, "step", -1) == said.step:
-            return (getattr(call, "error", None) or "")[:200]
-    return ""

@@ -79,8 +79,11 @@ def test_a_remedy_is_said_once() -> None:
 def test_how_its_end_is_known_is_said() -> None:
     """By a record, or by the steps alone."""
     over = dataclasses.replace(HANG, end=HANG.start + 42_000_000_000, went_on=True)
-    assert rows(over)["ended"] == "it went on after 42 s, by the steps that follow"
-    assert rows(dataclasses.replace(over, last_word=""))["ended"] == "it went on after 42 s"
+    assert rows(over)["ended"] == "it went on after at most 42 s, by the steps that follow"
+    recorded = dataclasses.replace(over, last_word="")
+    assert rows(recorded)["ended"] == "it went on after at most 42 s"
+    stamped = dataclasses.replace(recorded, end_is_stamped=True)
+    assert rows(stamped)["ended"] == "it went on after 42 s"
 
 
 def test_a_rank_whose_file_lacks_the_record_is_named() -> None:

@@ -104,8 +104,9 @@ def test_told_once_and_over(ranks: Ranks) -> None:
     assert (ended.hang, ended.stacks) == (0, ())
     assert ended.ended_after_ns is not None
     assert ended.ended_after_ns >= 31 * S
+    assert not ended.end_is_stamped
     assert ended.diagnosis.message == (
-        "it went on after 31 s: bucket 5 of step 120, which had waited for rank 1 (busy)"
+        "it went on after at most 31 s: bucket 5 of step 120, which had waited for rank 1 (busy)"
     )
 
 
@@ -145,6 +146,38 @@ def test_an_end_that_is_heard_while_the_hang_is_told_is_told_too(
     assert ended.ended_after_ns is not None
 
 
+def test_it_took_until_the_last_of_the_calls_was_over(ranks: Ranks) -> None:
+    """By their stamps, however much later it is heard; and it began when it did."""
+    for rank in range(2):
+        ranks.hub.hear(rank, SUSPICION)
+    ranks.wait(1)
+    ranks.hub.hear(1, msgspec.structs.replace(OVER, over_for_ns=5 * S))
+    ranks.hub.hear(0, msgspec.structs.replace(OVER, over_for_ns=7 * S))
+    ended = ranks.wait(2)[1]
+    assert ended.end_is_stamped
+    assert ended.ended_after_ns is not None
+    assert ended.ended_after_ns // S == 26
+    assert ended.diagnosis.message.startswith("it went on after 26 s: bucket 5 of step 120")
+    record = ended.record(0, 131 * S, 1031 * S)
+    assert (record.since_ns // S, record.since_wall_ns // S) == (99, 999)
+    assert record.end_is_stamped
+
+
+def test_a_rank_whose_calls_end_is_not_known_leaves_it_at_most(ranks: Ranks) -> None:
+    """So does the end of another call."""
+    for rank in range(2):
+        ranks.hub.hear(rank, SUSPICION)
+    ranks.wait(1)
+    ranks.hub.hear(1, msgspec.structs.replace(OVER, over_for_ns=5 * S))
+    ranks.hub.hear(0, OVER)
+    assert not ranks.wait(2)[1].end_is_stamped
+    other = msgspec.structs.replace(SUSPICION, step=STEP + 1)
+    ranks.hub.hear(0, other)
+    ranks.wait(3)
+    ranks.hub.hear(0, msgspec.structs.replace(other, over=True, over_for_ns=5 * S))
+    assert not ranks.wait(4)[3].end_is_stamped
+
+
 def test_it_failed(ranks: Ranks) -> None:
     """What the call raised is told instead."""
     ranks.hub.hear(0, SUSPICION)
@@ -152,8 +185,8 @@ def test_it_failed(ranks: Ranks) -> None:
     ranks.hub.hear(0, msgspec.structs.replace(OVER, error="RuntimeError: timed out"))
     _, ended = ranks.wait(2)
     assert ended.diagnosis.message == (
-        "bucket 5 of step 120, which had waited for rank 1, failed after 31 s: RuntimeError: "
-        "timed out"
+        "bucket 5 of step 120, which had waited for rank 1, failed after at most 31 s: "
+        "RuntimeError: timed out"
     )
 
 
@@ -310,5 +343,5 @@ def test_the_end_of_a_hang_of_a_sharded_model_names_the_unit() -> None:
         kind="busy", model="net", hook="fully_shard", step=3, bucket=31, ranks=(1,), waiting=(0,),
         age_ns=0, message="", unit="blocks.2 all-gather (forward)", order=9,
     )  # fmt: skip
-    said = over(HangNotice(0, found), time.monotonic()).diagnosis.message
+    said = over(HangNotice(0, found), time.monotonic(), late_ns=0).diagnosis.message
     assert said.startswith("it went on after 0.0 s: blocks.2 all-gather (forward) of step 3, which")

@@ -100,4 +100,5 @@ def test_a_tracer_that_closes_says_the_end_that_it_was_not_told(
     channel.notices[NOTICE](msgspec.msgpack.encode(end))
     made.remove(other)
     assert len(user.heard) == 2
+    assert user.heard[1].end_is_stamped
     assert [one.ended_after_ns for one in other.heard] == [None, 5]
