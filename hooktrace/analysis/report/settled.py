@@ -8,12 +8,9 @@ model all generations: one begins with each step that has a collective more, and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from ...records import HangRecord
-from ..timeline import Bools, Ints, RankTrack, Timeline, hangs
+from ..timeline import Bools, Ints, RankTrack, Timeline, counted_rows, hangs
 from .rank_rows import RankRows
 from .step_arrays import StepArrays
 
@@ -23,14 +20,14 @@ def settled_steps(timeline: Timeline, model: str) -> StepArrays | None:
     counted = [track.is_of(track.steps, model) & track.steps.counts for track in timeline.tracks]
     ranks = list(zip(timeline.tracks, timeline.clocks, counted, strict=True))
     last = int(max(track.steps.generation[own].max(initial=-1) for track, _, own in ranks))
-    hung = [one.record for one in hangs(timeline) if one.record.model == model]
+    found = hangs(timeline)
     if last < 0:
         return None
     sharded = any((track.steps.having("sharded") & own).any() for track, _, own in ranks)
     first = 0 if sharded else last
     rows = []
-    for track, clock, own in ranks:
-        steps = own & (track.steps.generation >= first) & ~_hung(track, hung)
+    for track, clock, _ in ranks:
+        steps = counted_rows(track, model, found) & (track.steps.generation >= first)
         settled = track.is_of(track.steps, model) & track.steps.settled
         settled &= track.steps.generation >= first
         every = _buckets_of(track, track.steps.step[settled], model, first)
@@ -38,13 +35,6 @@ def settled_steps(timeline: Timeline, model: str) -> StepArrays | None:
         rows.append(RankRows(track, clock, steps, every & ~out, settled, every))
     names = [names for track in timeline.tracks for names in track.models if names[0] == model]
     return StepArrays(timeline, names[-1], last, rows)
-
-
-def _hung(track: RankTrack, hung: Sequence[HangRecord]) -> Bools:
-    """Return which steps of a rank hold a hang; for who came late, its step before may hold it."""
-    late = [one.step - 1 for one in hung if track.rank in one.ranks]
-    found: Bools = np.isin(track.steps.step, [*late, *(one.step for one in hung)])
-    return found
 
 
 def _buckets_of(track: RankTrack, steps: Ints, model: str, first: int) -> Bools:

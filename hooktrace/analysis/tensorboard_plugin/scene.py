@@ -30,6 +30,7 @@ from ..timeline import (
     Timeline,
     Waits,
     bucket_keys,
+    counted_rows,
     often_last,
 )
 from ..timeline import arrivals as arrivals_of
@@ -130,14 +131,15 @@ def scene_of(timeline: Timeline, model: str) -> Scene:
     late, margin = arrivals.late()
     usual_step = _usual_step(timeline, model)
     late = np.where(margin < _NOTABLE * usual_step, UNKNOWN, late)
-    counts = _counts(timeline, model, arrivals.step)
+    every_hang = hangs_of(timeline)
+    counts = _counts(timeline, model, arrivals.step, every_hang)
     often = often_last(late[counts], arrivals.bucket[counts], len(arrivals.ranks))
     named = np.where(np.isin(late, [one.row for one in often]), late, UNKNOWN)
     keys = bucket_keys(arrivals.step, arrivals.bucket)
     waits = waits_of(timeline, model)
     numbers = np.array([*(track.rank for track in timeline.tracks), UNKNOWN])
     ranks = list(zip(timeline.tracks, timeline.clocks, strict=True))
-    hangs = [one for one in hangs_of(timeline) if one.record.model in (model, "")]
+    hangs = [one for one in every_hang if one.record.model in (model, "")]
     firsts = (
         int(clock.common(times.min(keepdims=True))[0])
         for track, clock in ranks
@@ -188,10 +190,12 @@ def _usual_step(timeline: Timeline, model: str) -> float:
     return float(np.median(known)) if len(known) else 0.0
 
 
-def _counts(timeline: Timeline, model: str, steps: Ints) -> npt.NDArray[np.bool_]:
+def _counts(
+    timeline: Timeline, model: str, steps: Ints, hangs: list[Hang]
+) -> npt.NDArray[np.bool_]:
     """Return which steps count on all ranks."""
     left_out = [
-        track.steps.step[track.is_of(track.steps, model) & ~track.steps.counts]
+        track.steps.step[track.is_of(track.steps, model) & ~counted_rows(track, model, hangs)]
         for track in timeline.tracks
     ]
     return ~np.isin(steps, np.concatenate([np.zeros(0, np.int64), *left_out]))

@@ -32,6 +32,7 @@ from .critical_path import CriticalPaths as CriticalPaths
 from .follow import TrackFollower as TrackFollower
 from .follow import read_in_turns as read_in_turns
 from .hangs import Hang as Hang
+from .hangs import counted_rows as counted_rows
 from .hangs import hangs as hangs
 from .lateness import OFTEN as OFTEN
 from .lateness import OftenLast as OftenLast

@@ -16,9 +16,11 @@ from typing import NamedTuple
 import numpy as np
 
 from ...records import Unit
+from ...records.stall import ENOUGH_STEPS, is_stall
 from ...records.units import listed, ms, percent
-from .columns import UNKNOWN, Ints
+from .columns import UNKNOWN, Bools, Ints, StepColumns
 from .critical_path import CriticalPaths, Kind, Segment
+from .hangs import counted_rows, hangs
 from .merge import Timeline
 from .waits import Waits
 
@@ -63,7 +65,7 @@ def critical_path_sums(
     """Return what the paths of a model's steps consist of, of at most ``most`` steps.
 
     They are chosen by chance, always the same.  Only steps count whose times count on all ranks
-    (``StepColumns.counts``).
+    (``counted_rows``), without those that stalled: one would be longer than all others together.
     """
     paths = CriticalPaths(timeline, model, found)
     steps = _counted(timeline, model)
@@ -78,12 +80,24 @@ def critical_path_sums(
 
 
 def _counted(timeline: Timeline, model: str) -> Ints:
-    """Return the steps of a model that count on all ranks, ascending."""
-    found: Ints | None = None
+    """Return the steps of a model that count on all ranks and have not stalled, ascending."""
+    hung, found, stalled = hangs(timeline), None, np.zeros(0, np.int64)
     for track in timeline.tracks:
-        own = track.steps.step[track.is_of(track.steps, model) & track.steps.counts]
+        rows = np.flatnonzero(counted_rows(track, model, hung))
+        own = track.steps.step[rows]
         found = np.unique(own) if found is None else np.intersect1d(found, own)
-    return np.zeros(0, np.int64) if found is None else found.astype(np.int64)
+        stalled = np.append(stalled, own[_stalled(track.steps, rows)])
+    return np.zeros(0, np.int64) if found is None else np.setdiff1d(found, stalled)
+
+
+def _stalled(steps: StepColumns, rows: Ints) -> Bools:
+    """Return which of a rank's steps stalled, by its own usual ones; none of too few."""
+    exposed, period = steps.exposed[rows], steps.period[rows]
+    known = exposed != UNKNOWN, period != UNKNOWN
+    if known[0].sum() < ENOUGH_STEPS or not known[1].any():
+        return np.zeros(len(rows), np.bool_)
+    usual = float(np.median(exposed[known[0]])), float(np.median(period[known[1]]))
+    return np.array([is_stall(ns, *usual) for ns in exposed.tolist()], np.bool_)
 
 
 class PathPart(NamedTuple):

@@ -118,3 +118,12 @@ def test_the_stall_of_a_hung_step_is_not_listed_once_more(tmp_path: Path) -> Non
         ("stall", 15),
     ]
     assert summary["anomaly_count"] == 2
+
+
+def test_a_hung_step_is_not_the_one_at_which_a_rank_is_latest(tmp_path: Path) -> None:
+    """As in the report: it says for itself whom all waited for."""
+    job = SyntheticJob(ranks=2, steps=30, late_ms={1: 12.0})
+    write_hung_job(job, SyntheticHang(step=12, rank=1, bucket=0, went_on_after_s=42), tmp_path)
+    (late,) = summary_of(scene_in(tmp_path))["late"]
+    assert (late["rank"], late["step"] in (11, 12)) == (1, False)
+    assert late["margin"] < 20_000_000

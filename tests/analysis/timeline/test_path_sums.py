@@ -9,8 +9,9 @@ import pytest
 
 from hooktrace.analysis.timeline import UNKNOWN, PathSums, critical_path_sums, load
 from hooktrace.analysis.timeline.path_sums import parts, sentence
-from hooktrace.records.files import find_records
+from hooktrace.records.files import find_records, record_path
 from hooktrace.testing.synthetic import SyntheticJob, write_job
+from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
 
 MS = 1_000_000
 NS = Counter(
@@ -52,6 +53,26 @@ def test_the_sums_of_a_run_find_the_rank_and_the_transfer(tmp_path: Path) -> Non
     assert transfer / found.steps == pytest.approx(4.2 * MS, rel=0.1)  # the last bucket's alone
     few = critical_path_sums(load(find_records(tmp_path)), "synthetic", most=7)
     assert (few.steps, few.of) == (7, 30)
+
+
+def test_a_step_that_hung_or_stalled_is_no_usual_one(tmp_path: Path) -> None:
+    """Forty seconds in one of thirty steps would be nearly all of an average step."""
+    job = SyntheticJob(ranks=2, steps=30)
+    write_job(job, tmp_path / "usual")
+    write_hung_job(job, SyntheticHang(step=12, rank=1, went_on_after_s=40), tmp_path / "hung")
+    usual, hung = (
+        critical_path_sums(load(find_records(tmp_path / name)), "synthetic")
+        for name in ("usual", "hung")
+    )
+    assert (usual.of, hung.of) == (30, 28)  # without the late rank's step before
+    assert hung.length_ns / 28 == pytest.approx(usual.length_ns / 30, rel=0.02)
+    for rank in range(2):
+        path = record_path(tmp_path / "hung", rank)
+        lines = path.read_text().splitlines(keepends=True)
+        path.write_text("".join(line for line in lines if '"kind":"hang"' not in line))
+    stalled = critical_path_sums(load(find_records(tmp_path / "hung")), "synthetic")
+    assert stalled.of == 29
+    assert stalled.length_ns / 29 == pytest.approx(usual.length_ns / 30, rel=0.02)
 
 
 def test_sums_say_why_there_are_none(tmp_path: Path) -> None:
