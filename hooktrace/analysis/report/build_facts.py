@@ -12,7 +12,7 @@ from math import isnan, prod
 import numpy as np
 
 from ...records import AnomalyRecord, ErrorRecord, LayoutRecord, Unit
-from ..timeline import Timeline, hangs, often
+from ..timeline import RankTrack, Timeline, hangs, often
 from .causes import late_ranks, slow_steps, tail_shares, waited_ns
 from .facts import (
     AnomalyFacts,
@@ -187,32 +187,38 @@ def _lag(arrays: StepArrays, i: int) -> float | None:
 
 def anomaly_facts(timeline: Timeline, models: Collection[str]) -> tuple[AnomalyFacts, ...]:
     """Return the anomalies of some models, those that began first in front."""
-    by_kind: dict[str, list[AnomalyRecord]] = {}
-    for record in (a for track in timeline.tracks for a in track.records.anomalies):
-        if record.model in models:
-            by_kind.setdefault(record.kind, []).append(record)
-    found = [
-        AnomalyFacts(
-            kind=kind,
-            count=len(group),
-            first=min(group, key=lambda a: a.step),
-            ranks=tuple(sorted({a.rank for a in group if a.rank is not None})),
-            buckets=tuple(sorted({a.bucket for a in group if a.bucket >= 0})),
-            unit=_unit_of(timeline, min(group, key=lambda a: a.step)),
-        )
-        for kind, group in by_kind.items()
-    ]
-    return tuple(sorted(found, key=lambda one: one.first.step))
+    by_kind: dict[str, list[tuple[AnomalyRecord, Unit | None]]] = {}
+    for track in timeline.tracks:
+        units = _units_of(track)
+        for one in track.records.anomalies:
+            if one.model in models:
+                unit = units.get((one.model, one.generation, one.bucket))
+                by_kind.setdefault(one.kind, []).append((one, unit))
+    return tuple(sorted(map(_of_kind, by_kind.values()), key=lambda one: one.first.step))
 
 
-def _unit_of(timeline: Timeline, anomaly: AnomalyRecord) -> Unit | None:
-    """Return which unit's collective an anomaly's bucket is, of a sharded model."""
-    for layout in (layout for track in timeline.tracks for layout in track.records.layouts):
-        if (layout.model, layout.generation) == (anomaly.model, anomaly.generation):
-            for bucket in layout.buckets:
-                if bucket.bucket == anomaly.bucket:
-                    return bucket.unit
-    return None
+def _of_kind(seen: list[tuple[AnomalyRecord, Unit | None]]) -> AnomalyFacts:
+    """Return what is known of all anomalies of one kind, each with its unit."""
+    (first, unit), group = min(seen, key=lambda pair: pair[0].step), [one for one, _ in seen]
+    return AnomalyFacts(
+        kind=first.kind,
+        count=len(group),
+        first=first,
+        ranks=tuple(sorted({a.rank for a in group if a.rank is not None})),
+        buckets=tuple(sorted({a.bucket for a in group if a.bucket >= 0})),
+        unit=unit,
+        units=tuple(dict.fromkeys(one for _, one in seen if one is not None)),
+    )
+
+
+def _units_of(track: RankTrack) -> dict[tuple[str, int, int], Unit]:
+    """Return which unit's collective each bucket of a rank is, by model and generation."""
+    return {
+        (layout.model, layout.generation, bucket.bucket): bucket.unit
+        for layout in track.records.layouts
+        for bucket in layout.buckets
+        if bucket.unit is not None
+    }
 
 
 def rate(count: Floats, ns: Floats) -> Floats:

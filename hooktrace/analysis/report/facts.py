@@ -172,7 +172,8 @@ class AnomalyFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Anomalies of one kind: since when, where, and the first one's message.
 
     ``count``: of records.  A rank records the first of each bucket only, so it is not how often.
-    ``unit``: of a sharded model, the first one's.
+    ``unit``: of a sharded model, the first one's, and ``units`` all of them: each rank numbers its
+    ``buckets`` by itself.
     """
 
     kind: str
@@ -181,6 +182,7 @@ class AnomalyFacts(msgspec.Struct, frozen=True, kw_only=True):
     ranks: tuple[int, ...]
     buckets: tuple[int, ...]
     unit: Unit | None = None
+    units: tuple[Unit, ...] = ()
 
 
 class HangFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -83,6 +83,10 @@ SMALL = 0.03
 by more than the gain."""
 
 
+_MOST_NAMED = 3
+"""Of a sharded model's collectives that had an anomaly."""
+
+
 def findings(model: ModelFacts, run: RunInfo | None = None) -> list[Finding]:
     """Return what is to be said: hangs without an end, anomalies, wrong ones first, then gains."""
     least = LEAST * model.period.p50 if model.period is not None else 0.0
@@ -110,6 +114,19 @@ def _weighed(finding: Finding, model: ModelFacts) -> Finding:
     return replace(finding, is_small=True, lossy_remedy="")
 
 
+def _in(one: AnomalyFacts) -> str:
+    """Return in which buckets, or units' collectives, anomalies were seen."""
+    if not one.buckets:
+        return ""
+    if not one.units:
+        where = f"bucket{'s' if len(one.buckets) > 1 else ''} {listed(one.buckets)}"
+        return f", in {where}; of each bucket a rank records the first"
+    names = ", ".join(map(str, one.units[:_MOST_NAMED]))
+    more = len(one.units) - _MOST_NAMED
+    where = names + (f" and {more} more" if more > 0 else "")
+    return f", in {where}; of each of a unit's collectives a rank records the first"
+
+
 def anomaly_findings(anomalies: tuple[AnomalyFacts, ...]) -> list[Finding]:
     """Return a finding for each kind of anomaly; no time is to be gained by any."""
     found = []
@@ -123,10 +140,7 @@ def anomaly_findings(anomalies: tuple[AnomalyFacts, ...]) -> list[Finding]:
         where += "" if one.first.rank is None else f", rank {one.first.rank}"
         evidence = [f"first at {where}: {one.first.message}"]
         if one.count > 1:
-            what = "bucket" if one.unit is None else "collectives"
-            buckets = f", in {what} {listed(one.buckets)}" if one.buckets else ""
-            seen = f"seen on {named_ranks(one.ranks)}{buckets}"
-            evidence.append(f"{seen}; the first of each is recorded")
+            evidence.append(f"seen on {named_ranks(one.ranks)}{_in(one)}")
         found.append(
             Finding(
                 rule=one.kind,

@@ -226,4 +226,5 @@ def _anomalies(one: AnomalyFacts, two: AnomalyFacts) -> AnomalyFacts:
         ranks=tuple(sorted({*one.ranks, *two.ranks})),
         buckets=tuple(sorted({*one.buckets, *two.buckets})),
         unit=min((one, two), key=lambda f: (f.first.step, f.first.rank or 0)).unit,
+        units=tuple(dict.fromkeys((*one.units, *two.units))),
     )

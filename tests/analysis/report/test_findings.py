@@ -16,6 +16,10 @@ from tests.analysis.report.jobs import found, found_in, one, report_of
 from tests.analysis.timeline.files import run_of, steps_of, text_of, write_ranks
 from tests.exporters.records_sample import HOOK, MODEL
 
+OTHERS = tuple(
+    Unit(name=f"layers.{i}", collective="reduce_scatter", phase="backward") for i in (2, 3, 4)
+)
+
 
 def test_what_is_wrong_comes_first(tmp_path: Path) -> None:
     """An anomaly of two ranks is one finding, with the first one's message.
@@ -41,7 +45,9 @@ def test_what_is_wrong_comes_first(tmp_path: Path) -> None:
     assert "the sum of the gradients" in first.sentence
     assert first.sentence.endswith("average: first seen at step 1, bucket 0, rank 1.")
     assert first.evidence[0].endswith("divide on 1")
-    assert first.evidence[1] == "seen on ranks 0, 1, in bucket 0-1; the first of each is recorded"
+    assert first.evidence[1] == (
+        "seen on ranks 0, 1, in buckets 0-1; of each bucket a rank records the first"
+    )
 
 
 def test_an_anomaly_that_leaves_gradients_right_is_not_called_wrong() -> None:
@@ -92,3 +98,9 @@ def test_of_a_unit_what_raised_is_a_collective() -> None:
     assert of_bucket.sentence.startswith("The hook raised, or DDP could not have read its result")
     assert of_unit.sentence.startswith("A collective of a unit raised, or the hook in its place")
     assert "layers.1 reduce-scatter (backward)" in of_unit.sentence
+    (of_many,) = anomaly_findings((replace(facts, unit=unit, units=(unit, *OTHERS), count=8),))
+    assert of_many.evidence[1] == (
+        "seen on rank 0, in layers.1 reduce-scatter (backward), layers.2 reduce-scatter "
+        "(backward), layers.3 reduce-scatter (backward) and 1 more; of each of a unit's "
+        "collectives a rank records the first"
+    )
