@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 import hooktrace
 from hooktrace import Tracer, hooks
 from hooktrace.probes import debug_checks
-from tests.distributed.models import backward, gradients, make_ddp, make_model, train
+from tests.distributed.models import anomalies, backward, gradients, make_ddp, make_model, train
 
 STEPS = 16
 CAP_MB = 0.004
@@ -174,7 +174,7 @@ def silent(rank: int) -> dict[str, list[tuple[str, int, int]]]:
                 else:
                     called(inputs).sum().backward()
             tracer.flush()
-            found[name] = [(a.kind, a.step, a.bucket) for a in tracer.anomalies()]
+            found[name] = [(a.kind, a.step, a.bucket) for a in anomalies(tracer)]
     return found
 
 
@@ -203,7 +203,7 @@ def shared(rank: int) -> dict[str, list[tuple[str, str]]]:
                 for _ in range(220):
                     module(torch.ones(2, 32)).sum().backward()
             tracer.flush()
-            found[name] = [(a.kind, a.model) for a in tracer.anomalies()]
+            found[name] = [(a.kind, a.model) for a in anomalies(tracer)]
         dist.barrier()
     return found
 

@@ -9,6 +9,8 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from hooktrace import AnomalyRecord, Tracer
+
 
 def make_model(layers: int = 6, width: int = 32, seed: int = 0) -> nn.Sequential:
     """Return a stack of linear layers, the same on every rank."""
@@ -54,3 +56,8 @@ def train(
         seen.append(gradients(ddp).clone())
         each_step()
     return torch.stack(seen)
+
+
+def anomalies(tracer: Tracer) -> list[AnomalyRecord]:
+    """Return a tracer's anomalies but for stalls: a busy machine may hold a step up for seconds."""
+    return [found for found in tracer.anomalies() if found.kind != "stall"]

@@ -21,7 +21,7 @@ from hooktrace import Tracer, hooks
 from hooktrace.probes.probe import Probe
 from hooktrace.tracing.traced_hook import TracedHook
 from tests.distributed.harness import scenario
-from tests.distributed.models import backward, gradients, make_ddp
+from tests.distributed.models import anomalies, backward, gradients, make_ddp
 
 STEPS = 60
 PATIENCE_S = 12
@@ -83,7 +83,7 @@ def _train(rank: int, kind: str | None) -> tuple[torch.Tensor, float, list[int],
                 longest = max(longest, time.perf_counter() - begin)
                 seen.append(gradients(ddp).clone())
         tracer.flush()
-        assert {a.kind for a in tracer.anomalies()} <= {"stall"}  # of a busy machine
+        assert anomalies(tracer) == []
         probed = [b.step for b in tracer.buckets() if b.error is not None]
         return torch.stack(seen), longest, probed, tracer.losses()
 

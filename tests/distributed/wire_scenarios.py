@@ -17,7 +17,7 @@ from torch.distributed.algorithms.ddp_comm_hooks import (
 
 import hooktrace
 from hooktrace import Tracer, hooks
-from tests.distributed.models import backward, make_ddp
+from tests.distributed.models import anomalies, backward, make_ddp
 
 STEPS = 8
 EVERY = 5
@@ -189,7 +189,7 @@ def _anomalies(hook: Callable[..., Any], rank: int) -> list[Any]:
             ddp.zero_grad()
             backward(ddp, rank, step)
         tracer.flush()
-        return tracer.anomalies()
+        return anomalies(tracer)
 
 
 def fp16_compress_hook(state: Any, bucket: Any) -> Any:

@@ -33,12 +33,15 @@ class Run(NamedTuple):
     folder: Path
 
     def steps(self, model: str) -> list[StepRecord]:
-        """Return a model's steps, which all ranks have alike, whole and without an anomaly."""
+        """Return a model's steps, which all ranks have alike, whole and without an anomaly.
+
+        But for stalls: a busy machine may hold a step up for seconds.
+        """
         found = []
         for file in self._files():
             records = read_parts([file])
             assert records.closed
-            assert records.anomalies == []
+            assert {found.kind for found in records.anomalies} <= {"stall"}
             steps = [step for step in records.steps if step.model == model]
             assert [step.step for step in steps] == list(range(len(steps)))
             assert all(step.complete and step.sharded for step in steps)
