@@ -159,11 +159,13 @@ class TracerControl:
         return Done(text="flushed")
 
 
-def _span(model: ModelState, first: int, steps: int) -> str:
-    """Say which steps it is, and where this rank is past the first one already."""
-    begins = max(first, model.position[0] + 1)
+def _span(model: ModelState, first: int, number: int) -> str:
+    """Say which steps it is, and where this rank is past the first one or all of them already."""
+    begins, last = max(first, model.position[0] + 1), first + number - 1
+    if begins > last:
+        return f"{model.name}: none, this rank is past steps {first} to {last}; ask once more"
     late = "" if begins == first else f" (asked for from {first} on)"
-    return f"{model.name}: steps {begins} to {first + steps - 1}{late}"
+    return f"{model.name}: steps {begins} to {last}{late}"
 
 
 def _where(status: ModelStatus) -> str:

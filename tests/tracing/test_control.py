@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from hooktrace import Tracer
 from hooktrace.ranks.control.messages import Command
 from hooktrace.ranks.hang.status import CallInFlight, ModelStatus
@@ -59,6 +61,24 @@ def test_a_rank_that_is_paused_knows_its_step() -> None:
         done = control.do(Command(verb="status"))
         assert (done.text, done.steps) == ("paused, model0 (local) at step 13", {"model0": 13})
         assert control.do(Command(verb="debug", number=5)).text == "model0: steps 14 to 18"
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        (6, "model0: steps 6 to 8"),
+        (3, "model0: steps 4 to 5 (asked for from 3 on)"),
+        (1, "model0: none, this rank is past steps 1 to 3; ask once more"),
+    ],
+)
+def test_a_rank_that_is_asked_late_says_what_is_left(first: int, said: str) -> None:
+    """All ranks are told from which step on, and one that is busy may be past it when it hears."""
+    with Tracer(error_every=0, align_clocks=False) as tracer:
+        job, control = Job(tracer, 2), TracerControl(lambda: [tracer], 0)
+        for _ in range(4):
+            job.step()
+        command = Command(verb="debug", number=3, first={"model0": first})
+        assert control.do(command).text == said
 
 
 def test_a_sharded_model_is_neither_checked_nor_calibrated_nor_probed_anew() -> None:
