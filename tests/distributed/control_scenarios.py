@@ -54,6 +54,7 @@ class Job:
 
 # On a busy machine a rank may take long to answer, and this is not of ranks that do not.
 @mock.patch("hooktrace.ranks.control.hub._TIMEOUT_S", 20.0)
+@mock.patch("hooktrace.ranks.control.hub._WHERE_S", 20.0)
 def commands(rank: int) -> dict[str, Any]:
     """Detail, probes, a changed distance, debug, pause and resume, one after another."""
     shared = [tempfile.mkdtemp(prefix="hooktrace-control-") if rank == 0 else None]
