@@ -20,7 +20,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
@@ -42,7 +42,10 @@ _GRACE_S = 3.0
 _HANGS = 3
 """Cases that may hang before the rest is left out: each costs its whole deadline."""
 
-_STACKS_S = 0.5
+_STACKS_S = 5.0
+"""Ranks have that long to write where they are: on a busy machine one waits for its core first."""
+
+_LOOK_S = 0.1
 _IMPORT_S = 120.0
 
 
@@ -116,7 +119,7 @@ class Host:
                 _kill(ranks)
                 raise EOFError("whoever asked has gone")
             if not ready:
-                _stop([ranks[rank] for rank in running.values()])
+                _stop({rank: ranks[rank] for rank in running.values()}, directory)
                 return ends | {rank: _end_of(rank, directory) for rank in running.values()}
             for rank in [running.pop(one) for one in running.keys() & set(ready)]:
                 ranks[rank].join()
@@ -140,12 +143,16 @@ def _chosen(keys: tuple[str, ...], hook: Loaded) -> list[Case]:
     return chosen
 
 
-def _stop(processes: Sequence[ForkProcess]) -> None:
-    """Ask processes for their stacks and kill them."""
-    for process in processes:
+def _stop(processes: Mapping[int, ForkProcess], directory: Path) -> None:
+    """Ask processes, by rank, for their stacks, and kill them, whether they write any or not."""
+    for process in processes.values():
         os.kill(process.pid or 0, signal.SIGUSR1)
-    time.sleep(_STACKS_S)
-    _kill(processes)
+    files = [directory / STACKS.format(rank) for rank in processes]
+    before, sizes, end = [-1], [0], time.monotonic() + _STACKS_S
+    while not (all(sizes) and sizes == before) and time.monotonic() < end:
+        time.sleep(_LOOK_S)
+        before, sizes = sizes, [len(_read(file)) for file in files]
+    _kill(processes.values())
 
 
 def _kill(processes: Iterable[ForkProcess]) -> None:
