@@ -21,7 +21,7 @@ from hooktrace import Tracer
 from hooktrace.hooks import OptimizerHookState, hook_then_optimizer
 from hooktrace.hooks.default import allreduce_hook, fp16_compress_hook
 from tests.distributed.harness import scenario
-from tests.distributed.models import backward
+from tests.distributed.models import anomalies, backward
 from tests.distributed.optimizer_runs import (
     HOOKS,
     OPTIMIZERS,
@@ -300,7 +300,7 @@ def traced(rank: int) -> dict[str, Any]:
                 tuple(s.name for s in b.stages if s.name not in {"probe", "turn", "queue"})
                 for b in tracer.buckets()
             },
-            "anomalies": list(tracer.anomalies()),
+            "anomalies": anomalies(tracer),
         }
 
 
