@@ -24,7 +24,7 @@ class HostCopy:
 
     def __init__(self, tensors: Mapping[str, torch.Tensor], pool: EventPool) -> None:
         self._parts = {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}
-        packed = torch.cat([t.reshape(-1).view(torch.uint8) for t in tensors.values()])
+        packed = torch.cat([_bytes_of(tensor) for tensor in tensors.values()])
         self._pool, self._device = pool, packed.device
         self._host = packed
         self._event: DeviceEvent | None = None
@@ -49,6 +49,13 @@ class HostCopy:
             found[name] = self._host[at : at + size].clone().view(dtype).view(shape)
             at += size
         return found
+
+
+def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    # A single element out of a row keeps the row's stride in view, reshape and contiguous, and
+    # torch does not view that as bytes.
+    flat = tensor.contiguous().as_strided((tensor.numel(),), (1,))
+    return flat.view(torch.uint8)
 
 
 def new_pinned(size: int) -> torch.Tensor:

@@ -18,7 +18,10 @@ def pool() -> EventPool:
 
 @pytest.mark.parametrize("order", [1, -1])
 def test_what_arrives_is_what_was_sent(order: int) -> None:
-    """Of every type and shape, whatever comes before it: single numbers, nothing, parts of rows."""
+    """Of every type and shape, whatever comes before it: single numbers, nothing, parts of rows.
+
+    One number out of a column, as a bucket of one element has in the table of its error.
+    """
     sent = {
         "flag": torch.tensor(True),
         "flags": torch.tensor([True, False, True]),
@@ -27,6 +30,7 @@ def test_what_arrives_is_what_was_sent(order: int) -> None:
         "sums": torch.randn(2, 6, dtype=torch.float64),
         "checksums": torch.tensor([[2**62, -1]]),
         "column": torch.arange(12, dtype=torch.int32).view(3, 4)[:, 1:3],
+        "cell": torch.randn(1, 13)[:, 3],
     }
     names = list(sent)[::order]
     copy = HostCopy({name: sent[name] for name in names}, pool())
