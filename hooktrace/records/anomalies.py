@@ -168,8 +168,9 @@ _KINDS = (
     ),
     _wrong(
         "hook_exception",
-        "The hook raised, or DDP could not have read its result",
-        "fix it and make the DDP model anew, since a raising hook leaves DDP's reducer broken",
+        "The hook or a collective of it raised, or DDP could not have read its result",
+        "fix it, or where a connection broke look at which rank ended first; make the DDP model "
+        "anew, since a raising hook leaves DDP's reducer broken",
         "on every call",
         Said(
             "A collective of a unit raised, or the hook in its place",

@@ -288,7 +288,7 @@ class Assembler:
 
 def _hook_exception(call: BucketCall) -> AnomalyRecord:
     what = f"the hook raised in stage {call.error_stage}: {call.error}"
-    if call.slot.unit is not None and call.error_stage == "wire":
+    if call.error_stage == "wire":
         what = f"the collective raised: {call.error}"
     return anomaly_of(
         call.slot,

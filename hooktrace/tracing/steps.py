@@ -101,8 +101,10 @@ def generation_of(calls: StepCalls) -> int:
 
 
 def is_complete(calls: StepCalls) -> bool:
-    """Whether no call of a step is missing."""
+    """Whether no call of a step is missing, and none has failed."""
     if isinstance(calls, UnitStep):
         return calls.complete
+    if any(call.error is not None for call in calls):
+        return False
     last = next((call.slot for call in calls if call.slot.is_last), None)
     return last is not None and len(calls) == last.index + 1

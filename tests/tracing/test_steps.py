@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from hooktrace import Tracer
+import torch
+
+from hooktrace import Tracer, trace
 from hooktrace.capture.buckets import ModelState
 from hooktrace.tracing.steps import MOST_MODELS, StepGatherer
-from tests.fakes import Job
+from tests.fakes import FakeOperation, Job, buckets_of, hook_of
 
 
 def test_a_step_that_fails_is_closed_before_the_next() -> None:
@@ -80,3 +82,28 @@ def test_models_that_keep_being_made_are_forgotten() -> None:
         assert gatherer.add(kept) == [[kept]]
     assert len(gatherer._models) == MOST_MODELS
     assert gatherer.add(kept) is None
+
+
+class Broken(FakeOperation):
+    """A collective whose connection has broken."""
+
+    def result(self, future: Any) -> torch.Tensor:
+        raise ConnectionError("reset by peer")
+
+
+def test_a_step_whose_collective_failed_is_not_complete() -> None:
+    """All buckets are there, and yet it was no step: nothing of it enters statistics."""
+    with Tracer(error_every=0) as tracer:
+        operations = [FakeOperation(8), FakeOperation(8), Broken(8), FakeOperation(8)]
+        hook = trace(hook_of(operations), tracer=tracer)
+        for bucket in 2 * buckets_of(2):
+            hook(None, bucket)
+        for operation in operations:
+            operation.complete()
+        steps = tracer.steps()
+        assert [(s.step, s.complete, s.bucket_count) for s in steps] == [
+            (0, True, 2),
+            (1, False, 2),
+        ]
+        (anomaly,) = tracer.anomalies()
+        assert "the collective raised: ConnectionError: reset by peer" in anomaly.message

@@ -95,7 +95,7 @@ def test_of_a_unit_what_raised_is_a_collective() -> None:
     unit = Unit(name="layers.1", collective="reduce_scatter", phase="backward")
     (of_bucket,) = anomaly_findings((facts,))
     (of_unit,) = anomaly_findings((replace(facts, unit=unit),))
-    assert of_bucket.sentence.startswith("The hook raised, or DDP could not have read its result")
+    assert of_bucket.sentence.startswith("The hook or a collective of it raised, or DDP could not")
     assert of_unit.sentence.startswith("A collective of a unit raised, or the hook in its place")
     assert "layers.1 reduce-scatter (backward)" in of_unit.sentence
     (of_many,) = anomaly_findings((replace(facts, unit=unit, units=(unit, *OTHERS), count=8),))
