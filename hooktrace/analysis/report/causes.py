@@ -71,7 +71,7 @@ def _beyond_others(values: Floats, i: int) -> Floats:
 
 def slow_steps(arrays: StepArrays) -> SlowSteps | None:
     """Return the slow steps; ``None`` where there are none, or fewer than 8 periods are known."""
-    period = medians(arrays.period, axis=0)
+    period = arrays.job_period
     known = int(np.count_nonzero(~np.isnan(period)))
     usual = middle(period)
     slow = np.flatnonzero(period >= SLOW * usual)
@@ -79,19 +79,22 @@ def slow_steps(arrays: StepArrays) -> SlowSteps | None:
         return None
     beyond = period[slow] - usual
 
-    def excess(values: Floats) -> float:
-        of_steps = medians(values, axis=0)
+    def excess(of_steps: Floats) -> float:
         more = np.nan_to_num(of_steps[slow] - middle(of_steps))
         return float(np.clip(more, 0.0, beyond).sum()) / known
 
     worst = slow[np.argsort(-period[slow], kind="stable")]
-    exposed = excess(arrays.exposed)
+    exposed = excess(_upper_medians(arrays.exposed))
     total = float(beyond.sum()) / known
     late_rank, late_ns = None, 0.0
     if exposed >= total / 4:  # else hardly anybody waits
         late_in = late_at_units_in if arrays.is_sharded else _late_in
         late_rank, late_ns = late_in(arrays, slow, exposed * known / 2)
-    in_backward = 0.0 if arrays.is_sharded else excess(arrays.last_ready - arrays.first_ready)
+    in_backward = (
+        0.0
+        if arrays.is_sharded
+        else excess(medians(arrays.last_ready - arrays.first_ready, axis=0))
+    )
     return SlowSteps(
         steps=tuple(arrays.steps[worst].tolist()),
         periods=known,
@@ -102,6 +105,18 @@ def slow_steps(arrays: StepArrays) -> SlowSteps | None:
         late_rank=late_rank,
         late_ns=late_ns,
     )
+
+
+def _upper_medians(values: Floats) -> Floats:
+    """Return the median over ranks, of an even number the upper middle: of two the one that waits.
+
+    (R, S) --> (S,); NaN where nothing is known.
+    """
+    ordered = np.sort(values, axis=0)  # NaN comes last
+    known = np.count_nonzero(~np.isnan(values), axis=0)
+    at = np.minimum(known // 2, np.maximum(known - 1, 0))
+    found: Floats = np.take_along_axis(ordered, at[None], axis=0)[0]
+    return found
 
 
 def _late_in(arrays: StepArrays, steps: Ints, least: float) -> tuple[int | None, float]:

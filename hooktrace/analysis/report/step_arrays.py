@@ -123,6 +123,19 @@ class StepArrays:
         return self.by_step("period")
 
     @cached_property
+    def job_period(self) -> Floats:
+        """From a step's first bucket on any rank to the next one's on any rank, (S,).
+
+        A rank that comes late to a step has the long period in the step before, those that wait for
+        it in the step itself: no mean or median of two ranks tells which of the two steps is long.
+        """
+        first, origin = self._joined(_first_ready), self.started
+        begun = np.full(self.period.shape, np.nan)
+        begun.flat[self._step_at] = first - origin[self._step_at % len(origin)]
+        found: Floats = np.fmin.reduce(begun + self.period, axis=0)
+        return found
+
+    @cached_property
     def exposed(self) -> Floats:
         """Communication that backward did not hide, (R, S)."""
         return self.by_step("exposed")
@@ -184,7 +197,7 @@ class StepArrays:
     @cached_property
     def started(self) -> Ints:
         """When the first bucket was ready on any rank, by rank 0's clock, (S,)."""
-        first = self._joined(lambda own: own.clock.common(own.track.steps.first_ready[own.steps]))
+        first = self._joined(_first_ready)
         origin: Ints = np.full(len(self.steps), np.iinfo(np.int64).max)
         np.minimum.at(origin, self._step_at % len(origin), first)
         return origin
@@ -205,11 +218,12 @@ class StepArrays:
     def lags(self) -> Floats:
         """Median ns by which each rank has a bucket ready after the first one, (R, B).
 
-        NaN for a rank whose clock nobody measured, and for all where fewer than two are left.
+        NaN for a rank whose clock nobody measured, and for all where fewer than two are left: a
+        rank that is alone in a step, as where the others have run out of data, is after nobody.
         """
         called = np.where(np.isnan(self.uncertainty), np.nan, self.called)
-        if np.count_nonzero(~np.isnan(called).all(axis=(1, 2))) < 2:
-            return np.full((len(self.ranks), len(self.buckets)), np.nan)
+        alone = np.count_nonzero(~np.isnan(called), axis=0) < 2
+        called = np.where(alone, np.nan, called)
         return medians(called - np.fmin.reduce(called, axis=0), axis=1)
 
     @cached_property
@@ -291,6 +305,11 @@ class StepArrays:
         rows = np.flatnonzero(own.buckets & (own.track.buckets.step == self.steps[s]))
         places = np.searchsorted(self.buckets, own.track.buckets.bucket[rows])
         return own.track, list(zip(rows.tolist(), places.tolist(), strict=True))
+
+
+def _first_ready(own: RankRows) -> Ints:
+    first: Ints = own.clock.common(own.track.steps.first_ready[own.steps])
+    return first
 
 
 def _known(values: Ints) -> Floats:

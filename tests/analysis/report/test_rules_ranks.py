@@ -67,8 +67,13 @@ def pausing(step: int) -> bool:
     return step in {10, 20}
 
 
-def test_slow_steps_that_wait_for_one_rank(tmp_path: Path) -> None:
-    """Rank 0 writes a checkpoint for 500 ms after two steps; the others wait in the next ones."""
+@pytest.mark.parametrize(("ranks", "without_file"), [(4, 3), (2, 0)])
+def test_slow_steps_that_wait_for_one_rank(ranks: int, without_file: int, tmp_path: Path) -> None:
+    """Rank 0 writes a checkpoint for 500 ms after two steps; the others wait in the next ones.
+
+    The long period is a step earlier on rank 0 than on the others: of two ranks, too, two steps are
+    slow, and not the halves of four.
+    """
 
     def late(rank: int, completed: Completed) -> Completed:
         step, buckets = completed
@@ -93,15 +98,16 @@ def test_slow_steps_that_wait_for_one_rank(tmp_path: Path) -> None:
             return replace(step, previous_period_ns=(step.previous_period_ns or 0) + pause), buckets
         return completed
 
-    write_changed(tmp_path, dataclasses.replace(HIDDEN, ranks=4), late)
+    write_changed(tmp_path, dataclasses.replace(HIDDEN, ranks=ranks), late)
     finding = one(found_in(tmp_path), "2 of 29 steps take 1.5 times the median or more")
     assert finding.sentence.endswith("mostly waiting for rank 0.")
     assert finding.rank == 0
+    assert gain_ms(finding) == pytest.approx(2 * 500 / 29, rel=0.02)
     assert "which bucket" not in finding.remedy
     assert finding.evidence[-1].startswith(
         "rank 0 has its last bucket ready after all others, by up"
     )
-    record_path(tmp_path, 3).unlink()
+    record_path(tmp_path, without_file).unlink()
     finding = one(found_in(tmp_path), "2 of 29 steps take 1.5 times the median or more")
     assert finding.rank is None  # whoever has no file may have come later still
     assert "without a file" in finding.remedy

@@ -6,14 +6,23 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from tests.analysis.report.jobs import (
+    HIDDEN,
     MS,
     QUIET,
     facts_of,
     model_of,
+    write_changed,
 )
-from tests.analysis.timeline.files import run_of, steps_of, text_of, write_ranks
+from tests.analysis.timeline.files import (
+    Completed,
+    run_of,
+    steps_of,
+    text_of,
+    write_ranks,
+)
 
 
 def test_a_steps_times_are_those_of_its_records(tmp_path: Path) -> None:
@@ -43,3 +52,19 @@ def test_transfer_is_wire_time_without_the_wait(tmp_path: Path) -> None:
         assert bucket.transfer_ns == pytest.approx(4.2 * MS, rel=0.1)
         waits = 7 * MS if bucket.bucket >= 3 else 0.0
         assert bucket.wait_ns == pytest.approx(waits, abs=0.5 * MS)
+
+
+def test_a_rank_that_is_alone_in_a_step_is_after_nobody(tmp_path: Path) -> None:
+    """Rank 0 has run out of data after 12 of 30 steps: those without it say nothing of rank 1's."""
+
+    def shadow(rank: int, completed: Completed) -> Completed:
+        step, buckets = completed
+        if rank or step.step <= 12:
+            return completed
+        return replace(step, shadow=True), tuple(replace(b, shadow=True) for b in buckets)
+
+    write_changed(tmp_path, dataclasses.replace(HIDDEN, ranks=2, late_ms={1: 6.0}), shadow)
+    first, second = facts_of(tmp_path).ranks
+    assert (first.steps, second.steps) == (12, 30)
+    assert first.lag_ns == 0
+    assert second.lag_ns == pytest.approx(6 * MS, rel=0.1)
