@@ -106,15 +106,21 @@ def parameters_gathered_twice(model: ModelFacts, run: RunInfo | None) -> Iterato
     forward to backward, where FSDP keeps those of a unit or two, or a part of each.
     """
     twice = gathered_twice([b.unit for b in model.buckets if b.unit is not None])
-    again = [
-        b for b in calls_of(model, "all_gather", "backward") if b.unit and b.unit.name in twice
-    ]
+    backward = calls_of(model, "all_gather", "backward")
+    again = [b for b in backward if b.unit and b.unit.name in twice]
     known = [b for b in again if b.exposed is not None]
     if not known or (model.exposed_share or 0) < HIDDEN:
         return
-    gain = sum(
-        max(0.0, b.exposed.p50 - (b.wait_ns or 0.0)) * b.share_of_steps for b in known if b.exposed
-    )
+    gain = sum(map(_net, known))
+    for kind in model.kinds:  # a sum of medians is not what a step exposes: its tails are missing
+        if (
+            known[0].unit
+            and kind.name == known[0].unit.kind
+            and kind.exposed_ns is not None
+            and gain
+        ):
+            whole = max(0.0, kind.exposed_ns - (kind.wait_ns or 0.0))
+            gain *= whole / sum(map(_net, backward))
     usual = len([b for b in again if b.share_of_steps >= 0.5])
     memory = "" if model.whole_bytes is None else f" of at most {mb(model.whole_bytes)}"
     waits = ""
@@ -135,6 +141,12 @@ def parameters_gathered_twice(model: ModelFacts, run: RunInfo | None) -> Iterato
         remedy="Where the memory is there, pass reshard_after_forward=False to fully_shard, for "
         "some units or for all.",
     )
+
+
+def _net(call: BucketFacts) -> float:
+    """Return what training waits for a collective, but for the last rank, in the mean step, ns."""
+    exposed = 0.0 if call.exposed is None else call.exposed.p50
+    return max(0.0, exposed - (call.wait_ns or 0.0)) * call.share_of_steps
 
 
 def units_are_small(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:

@@ -83,8 +83,9 @@ def _sent(facts: ModelFacts) -> str:
         return f"{mb(facts.wire_bytes)} sent of {mb(facts.gradient_bytes)}"
     gathered, reduced = (mb(payload_bytes(facts, gathered=of)) for of in (True, False))
     text = f"a rank gives {gathered} of parameters to gathers, {reduced} of gradients to reductions"
-    if facts.wire_bytes is not None and facts.wire_bytes < 0.99 * facts.gradient_bytes:
-        text += f", all of it sent as {mb(facts.wire_bytes)}"
+    sent, given = facts.wire_bytes, facts.gradient_bytes
+    if sent is not None and abs(sent - given) > 0.01 * given:  # a unit of one number sends more
+        text += f", all of it sent as {mb(sent)}"
     return text
 
 
@@ -189,11 +190,11 @@ def _kind_table(model: ModelFacts) -> Table:
 
 def _unit_table(model: ModelFacts) -> Table:
     shown, folded = split_buckets(model)
-    sends_less = any((b.wire_bytes or 0) < b.gradient_bytes for b in model.buckets)
-    kept = {"sent"} if sends_less else set()
+    sends_other = any(b.wire_bytes != b.gradient_bytes for b in model.buckets)
+    kept = {"sent"} if sends_other else set()
     kept |= {"error"} if any(b.error for b in model.buckets) else set()
     # Of a hook the line says what it sends, takes and loses; the page has all columns.
-    left_out = _LEFT_OUT_OF_UNITS - kept | ({"busbw", "no."} if sends_less else set())
+    left_out = _LEFT_OUT_OF_UNITS - kept | ({"busbw", "no."} if sends_other else set())
     if all(b.exposed and b.duration and b.exposed.p50 == b.duration.p50 for b in model.buckets):
         left_out |= {"time"}
     if not are_alike(model):
@@ -204,7 +205,7 @@ def _unit_table(model: ModelFacts) -> Table:
     return _table(
         f"Units: medians over {len(model.ranks)} ranks, {model.clock} times",
         caption,
-        unit_columns(model, shown, _SHORT_NAME if sends_less else LONGEST),
+        unit_columns(model, shown, _SHORT_NAME if sends_other else LONGEST),
         left_out,
     )
 

@@ -45,7 +45,7 @@ class ShardedJob:
     of how many ranks each collective is.  ``hidden``: the share of each collective that training
     does not wait for.  ``slow``: by unit, how many times as long its collectives take.
     ``stall_ms``: by which rank 1 comes later to ``late_at`` in step 20.  ``codec_ms``: compress,
-    and again decompress, around each reduce-scatter, which then sends a quarter.
+    and again decompress, around each reduce-scatter, which then sends ``sends`` of its bytes.
     ``prefix``: of the blocks' names.  ``odd``: steps that begin with a second forward pass, whose
     collectives a layout of their own adds to those that there were.  ``on_device``: times are a
     device's.  ``unseen``: units of whose reduce-scatters it is not known what training waited for.
@@ -67,6 +67,7 @@ class ShardedJob:
     stall_ms: float = 0.0
     slow_every: int = 0
     codec_ms: float = 0.0
+    sends: float = 0.25
     error: float | None = None
     clocks: bool = True
     prefix: str = "blocks"
@@ -134,7 +135,7 @@ class ShardedJob:
             ready = [now + self._computes(number, rank, i) for rank in range(self.ranks)]
             codec = int(self.codec_ms * MS) if unit.collective == "reduce_scatter" else 0
             begin = max(ready) + codec
-            size = self.payload(unit) // (4 if codec else 1)
+            size = int(self.payload(unit) * (self.sends if codec else 1))
             moved = bus_bytes(unit.collective, size, self.group or self.ranks) or 0.0
             takes = self.latency_ms * MS + moved / self.bytes_per_second * 1e9
             takes *= self.slow.get(unit.name, 1.0)

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hooktrace.analysis.report.findings import RULES, UNIT_RULES
+from hooktrace.analysis.report.rules_units import parameters_gathered_twice
 from tests.analysis.report.jobs import facts_of, found_in, gain_ms, one, report_of
-from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
+from tests.analysis.report.sharded_jobs import MS, ShardedJob, write_sharded
 
 SMALL = ShardedJob(blocks=12, block_bytes=4_800, compute_ms=1.0)
 
@@ -149,6 +151,18 @@ def test_gathering_again_has_its_price_in_memory(tmp_path: Path) -> None:
     assert "4 units" in finding.sentence
     assert "48.00 MB" in finding.sentence
     assert gain_ms(finding) == pytest.approx(4 * 8.2, rel=1e-3)
+
+
+def test_gathering_again_costs_what_its_kind_exposes(tmp_path: Path) -> None:
+    """In each step another gather is slow: no gather's median has that, all of a step's sum has."""
+    write_sharded(ShardedJob(), tmp_path)
+    facts = facts_of(tmp_path)
+    kinds = tuple(
+        replace(kind, exposed_ns=80 * MS, wait_ns=5 * MS) if "(backward)" in kind.name else kind
+        for kind in facts.kinds
+    )
+    (finding,) = parameters_gathered_twice(replace(facts, kinds=kinds), None)
+    assert gain_ms(finding) == pytest.approx(75)
 
 
 def test_a_gather_s_wait_for_a_late_rank_is_not_saved(tmp_path: Path) -> None:

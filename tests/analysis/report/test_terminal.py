@@ -41,3 +41,13 @@ def test_a_unit_s_numbers_are_whole_on_a_short_line(tmp_path: Path) -> None:
     for row in rows:
         assert "\u2026" not in row[row.index("gather " if "gather " in row else "reduce") :], row
     assert not any("waits for:" in line for line in lines)  # which is a column of the page
+
+
+def test_what_sends_more_than_it_gets_says_so(tmp_path: Path) -> None:
+    """Of a unit of one number 8 bits with their scale are more than 32."""
+    write_sharded(ShardedJob(codec_ms=1.5, sends=1.5), tmp_path)
+    printed = " ".join(call("report", tmp_path).output.split())
+    sent = 9 * 4 + 5 * 18
+    assert "a rank gives 36.00 MB of parameters to gathers, 60.00 MB of gradients" in printed
+    assert f"all of it sent as {sent}.00 MB" in printed
+    assert "collective payload sent" in printed
