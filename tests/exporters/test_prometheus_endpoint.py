@@ -17,7 +17,7 @@ from tests.exporters.conftest import Make
 from tests.exporters.processes import get
 from tests.exporters.records_sample import make_batch, make_layout
 from tests.exporters.test_prometheus import NET, samples
-from tests.ports import free_port
+from tests.ports import free_port, free_port_of_three
 
 STEPS = "hooktrace_steps_total"
 
@@ -25,18 +25,8 @@ STEPS = "hooktrace_steps_total"
 @pytest.fixture
 def taken() -> Iterator[int]:
     """A port of loopback at which another program listens; the two after it are free."""
-    while True:
-        listener = socket.create_server(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        try:
-            for after in (port + 1, port + 2):
-                socket.create_server(("127.0.0.1", after)).close()
-        except (OSError, OverflowError):
-            listener.close()
-            continue
-        with listener:
-            yield port
-        return
+    with socket.create_server(("127.0.0.1", free_port_of_three())) as listener:
+        yield listener.getsockname()[1]
 
 
 def test_a_port_in_use_leads_to_the_next_free_one(
