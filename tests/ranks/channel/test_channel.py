@@ -88,7 +88,7 @@ def test_it_ends_where_the_store_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_process_ends_where_the_store_hangs(tmp_path: Path) -> None:
     """Without a word, though nobody closed the channel."""
     with process("hanging", tmp_path / "store", 1) as running:
-        _, error = running.communicate(timeout=30)
+        _, error = running.communicate(timeout=120)
         assert (running.returncode, error) == (0, "")
 
 
