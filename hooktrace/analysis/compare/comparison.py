@@ -39,7 +39,8 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     ``late``: who comes last, the worst first; not known where ``from_summaries``, of ranks that
     were summed up one by one.  ``every``: of how many steps one was looked at then.  ``closed``:
     whether all files have their end.  ``is_sharded``: a model under FSDP2, whose ``buckets`` are
-    units' collectives.
+    units' collectives.  ``beside``: other models that communicate within its steps; of summaries
+    those of the same run, which may.
     """
 
     name: str
@@ -67,6 +68,7 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     from_summaries: bool = False
     every: int = 1
     is_sharded: bool = False
+    beside: tuple[str, ...] = ()
 
 
 class Side(msgspec.Struct, frozen=True):

@@ -93,6 +93,13 @@ def _of_run(run: RunFacts) -> Iterator[str]:
             f"{run.name}: steps are of several kinds, which send from {least / 1e6:.2f} to "
             f"{most / 1e6:.2f} MB; a median is of the commonest kind, so look at the mean"
         )
+    if run.beside:
+        may = "communicates" if len(run.beside) == 1 else "communicate"
+        may = "may communicate" if run.from_summaries else may
+        yield (
+            f"{run.name}: {' and '.join(run.beside)} {may} within the steps of {run.model} too: "
+            "what is outside of communication here holds the collectives of other models"
+        )
     if not run.closed:
         yield f"{run.name}: a file has no end: the process was killed, or it still runs"
 

@@ -124,6 +124,7 @@ def _facts(sums: RunSums, job: Job, model: str, name: str, steps: int) -> RunFac
         from_summaries=True,
         every=job.every,
         is_sharded=m.is_sharded,
+        beside=tuple(sorted(sums.models.keys() - {model})),
     )
 
 

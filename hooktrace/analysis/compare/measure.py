@@ -19,7 +19,7 @@ from ...records import LayoutRecord
 from ..report.causes import late_ranks
 from ..report.settled import settled_steps
 from ..report.step_arrays import Floats, StepArrays, middle
-from ..timeline import STAGE_NAMES, UNKNOWN, Ints, Timeline, Waits, waits
+from ..timeline import STAGE_NAMES, UNKNOWN, Ints, Timeline, Waits, models_beside, waits
 from .comparison import BucketKey, RunFacts
 from .step_parts import KINDS, StepParts, step_parts
 
@@ -184,6 +184,7 @@ def _facts(
         late=late_ranks(arrays),
         closed=all(track.records.closed for track in timeline.tracks),
         is_sharded=arrays.is_sharded,
+        beside=models_beside(timeline, arrays.model),
     )
 
 

@@ -12,7 +12,7 @@ from math import isnan, prod
 import numpy as np
 
 from ...records import AnomalyRecord, ErrorRecord, LayoutRecord, Unit
-from ..timeline import RankTrack, Timeline, hangs, often
+from ..timeline import RankTrack, Timeline, hangs, models_beside, often
 from .causes import late_ranks, slow_steps, tail_shares, waited_ns
 from .facts import (
     AnomalyFacts,
@@ -73,6 +73,7 @@ def model_facts(timeline: Timeline, arrays: StepArrays, source: ModelSource) -> 
         stalls=stalls(arrays),
         hangs=hang_facts(hangs(timeline), [arrays.model]),
         anomalies=anomaly_facts(timeline, [arrays.model]),
+        beside=models_beside(timeline, arrays.model),
         is_sharded=arrays.is_sharded,
         is_synchronous=is_synchronous(arrays),
         kinds=kind_facts(arrays),

@@ -191,8 +191,7 @@ class HangFacts(msgspec.Struct, frozen=True, kw_only=True):
     ``sentence``: what was the case while it lasted.  ``ended_after_ns``: ``None`` where no end is
     known, and at most where not ``end_is_stamped``; ``outcome`` says it in words.
     ``went_on``: it is over, and its step did not break off.  ``recorded_by``: the ranks whose files
-    have it.
-    ``unit``: of a sharded model, as in its record.
+    have it.  ``unit``: of a sharded model, as in its record.
     """
 
     kind: str
@@ -219,12 +218,13 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     of the step's period, both medians.  ``queued_ns``, ``turn_ns``: of what is exposed, the time
     that the bucket which ends the step waits for a worker, and for its turn.  ``wire_bytes``: the
     median of all steps, and ``least_wire_bytes`` that of the one which sends least.  ``is_whole``:
-    whether all ranks of the run have a file.  ``is_order_known``: whether the clocks tell which
-    rank came after which.  ``wait_unknown``: why no bucket's wait is known, where that is so.
-    ``is_sharded``: of a model under FSDP2: ``buckets`` are its units' collectives, in the order in
-    which they were first met, ``kinds`` sums of them, ``is_synchronous`` whether training waits for
-    all of each, ``wait_ns`` what a step's wait for the last rank in them, and ``whole_bytes`` what
-    all parameters of units take that are gathered both in forward and in backward.
+    whether all ranks of the run have a file.  ``beside``: other models that communicate within the
+    steps.  ``is_order_known``: whether the clocks tell which rank came after which.
+    ``wait_unknown``: why no bucket's wait is known, where that is so.  ``is_sharded``: of a model
+    under FSDP2: ``buckets`` are its units' collectives, in the order in which they were first met,
+    ``kinds`` sums of them, ``is_synchronous`` whether training waits for all of each, ``wait_ns``
+    what a step's wait for the last rank in them, and ``whole_bytes`` what all parameters of units
+    take that are gathered both in forward and in backward.
     """
 
     model: str
@@ -256,6 +256,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     stalls: tuple[Stall, ...]
     hangs: tuple[HangFacts, ...]
     anomalies: tuple[AnomalyFacts, ...]
+    beside: tuple[str, ...] = ()
     is_sharded: bool = False
     is_synchronous: bool = False
     kinds: tuple[KindFacts, ...] = ()

@@ -165,8 +165,8 @@ def slow_steps_cost(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]
             "outside of communication"
             if model.is_sharded
             else "outside of backward and communication",
-            "Look at data loading, evaluation, checkpoints, gradients that are accumulated, and "
-            "what else the machine does.",
+            "Look at data loading, evaluation, checkpoints, gradients that are accumulated, "
+            f"{''.join(f'{name}, ' for name in model.beside)}and what else the machine does.",
         ),
     )
     late, rank = slow.late_rank if model.is_whole else None, None

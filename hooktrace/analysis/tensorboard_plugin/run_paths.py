@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...records.units import named_ranks, percent
-from ..timeline import UNKNOWN, CriticalPaths, Timeline, critical_path_sums
+from ..timeline import UNKNOWN, CriticalPaths, Timeline, critical_path_sums, models_beside
 from ..timeline.path_sums import parts, sentence, sums_of
 from .hang_bars import lane_in
 from .lane_rows import MAX_ROWS
@@ -35,6 +35,10 @@ class RunPaths:
         return CriticalPaths(self._timeline, self._scene.model, self._scene.waits)
 
     @cached_property
+    def _beside(self) -> tuple[str, ...]:
+        return models_beside(self._timeline, self._scene.model)
+
+    @cached_property
     def _rows(self) -> list[Any]:
         ranks = self._scene.ranks
         return [lane_in(r.step, r.bucket, r.lane, MAX_ROWS) for r in ranks]
@@ -42,6 +46,7 @@ class RunPaths:
     def step(self, step: int) -> dict[str, Any]:
         """Return the path of a step: segments, and its parts in words, the largest first."""
         found, origin = self._paths.of(step), self._scene.origin
+        every = parts(sums_of(found.segments), self._paths.units, self._beside)
         return {
             "step": step,
             "why_unknown": found.why_unknown,
@@ -59,10 +64,7 @@ class RunPaths:
                 }
                 for one in found.segments
             ],
-            "parts": [
-                [p.text, p.ns]
-                for p in parts(sums_of(found.segments), self._paths.units)[:_MOST_ROWS]
-            ],
+            "parts": [[p.text, p.ns] for p in every[:_MOST_ROWS]],
         }
 
     @cached_property
@@ -77,7 +79,8 @@ class RunPaths:
             "why_unknown": found.why_unknown,
             "length": found.length_ns // max(1, found.steps),
             "parts": [
-                [p.text, p.ns // found.steps] for p in parts(found.ns, found.units)[:_MOST_ROWS]
+                [p.text, p.ns // found.steps]
+                for p in parts(found.ns, found.units, found.beside)[:_MOST_ROWS]
             ],
             "waiting": waiting(scene),
         }

@@ -21,6 +21,7 @@ from .arrivals import Arrivals as Arrivals
 from .arrivals import arrivals as arrivals
 from .arrivals import bucket_keys as bucket_keys
 from .arrivals import last_rank as last_rank
+from .beside import models_beside as models_beside
 from .columns import FLAGS as FLAGS
 from .columns import STAGE_NAMES as STAGE_NAMES
 from .columns import UNKNOWN as UNKNOWN

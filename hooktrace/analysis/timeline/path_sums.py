@@ -18,6 +18,7 @@ import numpy as np
 from ...records import Unit
 from ...records.stall import ENOUGH_STEPS, is_stall
 from ...records.units import listed, ms, percent
+from .beside import models_beside
 from .columns import UNKNOWN, Bools, Ints, StepColumns
 from .critical_path import CriticalPaths, Kind, Segment
 from .hangs import counted_rows, hangs
@@ -40,7 +41,8 @@ class PathSums:
     """Paths of ``steps`` steps, a sample of the ``of`` that count; ns of all of them together.
 
     ``ns``: by kind, rank and bucket.  ``why_unknown``: a clause, where no step has a path.
-    ``units``: of a sharded model what its buckets are.
+    ``units``: of a sharded model what its buckets are.  ``beside``: models that communicate within
+    its steps, as ``models_beside`` has them: what is compute here holds their collectives.
     """
 
     steps: int
@@ -49,6 +51,7 @@ class PathSums:
     ns: Counter[tuple[Kind, int, int]]
     why_unknown: str | None
     units: Mapping[int, Unit] = field(default_factory=dict)
+    beside: tuple[str, ...] = ()
 
 
 def sums_of(segments: Iterable[Segment]) -> Counter[tuple[Kind, int, int]]:
@@ -76,7 +79,9 @@ def critical_path_sums(
     why = paths.why_unknown or next((path.why_unknown for path in every), "no step counts")
     sums = sums_of(one for path in known for one in path.segments)
     length = sum(path.end - path.start for path in known)
-    return PathSums(len(known), len(steps), length, sums, None if known else why, paths.units)
+    why = None if known else why
+    beside = models_beside(timeline, model)
+    return PathSums(len(known), len(steps), length, sums, why, paths.units, beside)
 
 
 def _counted(timeline: Timeline, model: str) -> Ints:
@@ -104,6 +109,7 @@ class PathPart(NamedTuple):
     """What of paths is of one kind, and of one rank where that matters; ``ns`` of all of them.
 
     ``units``: of a sharded model what ``buckets`` are, whose collectives are of one kind.
+    ``beside``: as in ``PathSums``.
     """
 
     kind: Kind
@@ -111,13 +117,16 @@ class PathPart(NamedTuple):
     buckets: tuple[int, ...]
     ns: int
     units: tuple[Unit, ...]
+    beside: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
         """``compute of rank 2``."""
         ranks = [] if self.kind not in _OF_RANK else [_named(self.rank)]
         buckets = [] if self.kind not in _BY_BUCKET else [self._of]
-        return " of ".join([self.kind, ", ".join([*buckets, *ranks])])
+        text = " of ".join([self.kind, ", ".join([*buckets, *ranks])])
+        holds = self.beside if self.kind == "compute" else ()
+        return " and ".join([text, *(f"all of {name}" for name in holds)])
 
     @property
     def _of(self) -> str:
@@ -129,11 +138,14 @@ class PathPart(NamedTuple):
 
 
 def parts(
-    sums: Counter[tuple[Kind, int, int]], units: Mapping[int, Unit] = MappingProxyType({})
+    sums: Counter[tuple[Kind, int, int]],
+    units: Mapping[int, Unit] = MappingProxyType({}),
+    beside: tuple[str, ...] = (),
 ) -> list[PathPart]:
     """Return the parts, the largest first; of their buckets those that matter.
 
     ``units``: of a sharded model what its buckets are; each kind of collective is a part.
+    ``beside``: as in ``PathSums``.
     """
     grouped: dict[tuple[Kind, int, str], Counter[int]] = {}
     for (kind, rank, bucket), ns in sums.items():
@@ -143,7 +155,7 @@ def parts(
     found = [
         PathPart(
             kind, rank, largest, by_bucket.total(),
-            tuple(units[bucket] for bucket in largest if bucket in units),
+            tuple(units[bucket] for bucket in largest if bucket in units), beside,
         )
         for (kind, rank, _), by_bucket in grouped.items()
         for largest in (_largest(by_bucket),)
@@ -155,7 +167,8 @@ def sentence(found: PathSums, *, most: int = 4) -> str:
     """Return what a usual step's path consists of, at most ``most`` parts; or why none is known."""
     if found.why_unknown is not None:
         return f"the critical path is not known: {found.why_unknown}"
-    every = [p for p in parts(found.ns, found.units) if p.ns >= _LEAST_SHARE * found.length_ns]
+    least = _LEAST_SHARE * found.length_ns
+    every = [p for p in parts(found.ns, found.units, found.beside) if p.ns >= least]
     told = [f"{ms(part.ns / found.steps)} {part.text}" for part in every[:most]]
     left = 1 - sum(part.ns for part in every[:most]) / max(1, found.length_ns)
     rest = [f"the rest ({percent(left)}) elsewhere"] if left >= 0.01 else []

@@ -36,6 +36,8 @@ def test_one_run_a_side_is_said_alone_of_equal_runs() -> None:
         ({"from_summaries": True}, "who is late: unknown, because it is made from summaries, one"),
         ({"every": 3}, "other: it is long, so one of 3 steps was looked at"),
         ({"steps": 600}, "60 steps of base and 600 of other count"),
+        ({"beside": ("critic",)}, "other: critic communicates within the steps of "),
+        ({"beside": ("a", "b"), "from_summaries": True}, "a and b may communicate within"),
         ({"name": "base"}, "both are the same run"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",

@@ -131,7 +131,7 @@ def test_the_largest_part_of_slow_steps_is_named(
         steps=(3,), periods=30, slowest_ns=9e7, excess_ns=1e6, exposed_excess_ns=exposed * 1e6,
         backward_excess_ns=backward * 1e6,
     )  # fmt: skip
-    model: Any = SimpleNamespace(slow=slow, is_whole=True, is_sharded=False)
+    model: Any = SimpleNamespace(slow=slow, is_whole=True, is_sharded=False, beside=())
     (finding,) = rules_ranks.slow_steps_cost(model, None)
     assert finding.sentence.endswith(f"1.00 ms a step, {said}.")
 

@@ -33,6 +33,11 @@ def test_parts_are_by_kind_and_by_rank_where_that_matters() -> None:
     ]  # fmt: skip
 
 
+def test_compute_in_which_another_model_has_its_turn_is_said_to_hold_it() -> None:
+    found = PathSums(2, 9, 200 * MS, NS, None, beside=("critic",))
+    assert "61.0 ms compute of rank 2 and all of critic, 22.5 ms transfer" in sentence(found)
+
+
 def test_the_sentence_has_the_largest_of_a_usual_step() -> None:
     found = PathSums(2, 9, 200 * MS, NS, None)
     assert sentence(found) == (

@@ -113,8 +113,8 @@ export class CriticalPath {
   }
 
   tellSums({ steps, of, parts, length, why_unknown: why, waiting }) {
-    const many = steps < of ? `${steps} of the ${of} settled steps, chosen by chance`
-      : `all ${of} settled steps`;
+    const many = steps < of ? `${steps} of the ${of} steps that count, chosen by chance`
+      : `all ${of} steps that count`;
     this.tell("path-run", why === null
       ? [element("p", {}, `On average ${formatTime(length)} a step, of ${many}:`), ...bars(parts, length)]
       : [element("p", {}, `There is none: ${why}.`)]);
