@@ -11,9 +11,10 @@ from math import ceil
 import numpy as np
 
 from ...records import RunInfo
-from ...records.units import bandwidth, mb, milliseconds, ms, percent
+from ...records.units import mb, milliseconds, ms, percent, size
 from .facts import BucketFacts, ModelFacts
 from .finding import Finding
+from .slow_transfers import slow_transfers
 
 HIDDEN = 0.02
 """Exposed share of the step below which communication counts as hidden."""
@@ -227,36 +228,21 @@ def calls_wait_their_turn(model: ModelFacts, run: RunInfo | None) -> Iterator[Fi
 def bucket_is_slow(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
     """Gain: what the bucket adds to the exposed time, at most its transfer's excess.
 
-    A bucket is slow when it moves fewer bytes a second than half the median of the buckets of half
-    to twice its size, at least three; the excess is its transfer time less what it would take at
-    their rate.  Where a rank's file is missing, it may be that rank that the bucket waits for.
+    A bucket is slow when it takes more than twice what it would at the median rate of three others
+    or more that are as large, or down to half as large; the excess is what it takes beyond
+    (``slow_transfers``).  Where a rank's file is missing, it may be that rank that it waits for.
     """
     if not model.has_wire:
         return
-    moved = [
-        (b, b.wire_bytes, b.transfer_ns) for b in model.buckets if b.wire_bytes and b.transfer_ns
-    ]
-    for one, sent, took in moved:
-        peers = [
-            count * 1e9 / ns for b, count, ns in moved if b is not one and 0.5 <= count / sent <= 2
-        ]
-        if len(peers) < 3:
-            continue
-        rate, usual = sent * 1e9 / took, float(np.median(peers))
-        if rate >= 0.5 * usual:
-            continue
-        excess = took - sent * 1e9 / usual
-        adds = one.tail_share * (model.exposed.p50 if model.exposed else 0.0)
+    for one in slow_transfers(model.buckets, lambda _, __: True):
+        adds = one.of.tail_share * (model.exposed.p50 if model.exposed else 0.0)
         yield Finding(
-            sentence=f"Bucket {one.bucket} is slow on the wire: {mb(sent)} at {bandwidth(rate)}, "
-            f"where buckets of its size reach {bandwidth(usual)}.",
-            bucket=one.bucket,
-            gain_ns=min(adds, excess),
-            evidence=(
-                f"its transfer takes {ms(took)}, {ms(excess)} more than at their rate",
-                f"it adds {ms(adds)} to what is exposed",
-            ),
-            remedy="See in the merged trace what else is on the wire while it is.",
+            sentence=f"Bucket {one.of.bucket} takes long on the wire: {ms(one.took_ns)} for "
+            f"{size(int(one.sent))}, where others, no larger, would take {ms(one.usual_ns)}.",
+            bucket=one.of.bucket,
+            gain_ns=min(adds, one.excess_ns),
+            evidence=(f"beside {one.others} others", f"it adds {ms(adds)} to what is exposed"),
+            remedy="See in the merged trace what else is on the wire, or computes, while it is.",
         )
 
 

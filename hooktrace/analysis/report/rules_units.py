@@ -14,6 +14,7 @@ from ...records.units import mb, milliseconds, ms, percent, size
 from .facts import BucketFacts, ModelFacts
 from .finding import Finding
 from .rules_time import HIDDEN
+from .slow_transfers import slow_transfers
 from .units import are_alike, calls_of, gathered_twice
 
 _CODEC = ("compress", "decompress")
@@ -207,34 +208,21 @@ def _title_of_smallest(small: list[BucketFacts]) -> str:
 def unit_is_slow(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
     """Gain: what a unit's transfer takes beyond what it would at the rate of others of its kind.
 
-    A unit is slow when it moves fewer bytes a second than half the median of those of its kind
-    that are as large or down to half as large, at least three: a latency is in theirs too.  The
-    gain is at most its exposed time.
+    A unit is slow as a bucket is (``slow_transfers``), beside those of its kind.  The gain is at
+    most its exposed time.
     """
     if not model.has_wire or model.wait_unknown is not None:
         return
-    moved = [
-        (b, b.wire_bytes, b.transfer_ns) for b in model.buckets if b.wire_bytes and b.transfer_ns
-    ]
-    for one, sent, took in moved:
-        peers = sorted(
-            count * 1e9 / ns
-            for b, count, ns in moved
-            if b is not one and _same_kind(b, one) and 0.5 <= count / sent <= 1.05
-        )
-        if len(peers) < 3:
-            continue
-        usual = (peers[(len(peers) - 1) // 2] + peers[len(peers) // 2]) / 2
-        if sent * 1e9 / took >= 0.5 * usual:
-            continue
-        excess = took - sent * 1e9 / usual
-        gain = min(excess, one.exposed.p50) if one.exposed is not None else excess
+    for one in slow_transfers(model.buckets, _same_kind):
+        exposed, excess = one.of.exposed, one.excess_ns
+        gain = min(excess, exposed.p50) if exposed is not None else excess
         yield Finding(
-            sentence=f"{one.title} is slow on the wire: {mb(sent)} take {ms(took)}, where others "
-            f"of its kind, no larger, would take {ms(took - excess)}.",
-            bucket=one.bucket,
-            gain_ns=gain * one.share_of_steps,
-            evidence=(f"beside {len(peers)} others",),
+            sentence=f"{one.of.title} takes long on the wire: {ms(one.took_ns)} for "
+            f"{size(int(one.sent))}, where others of its kind, no larger, would take "
+            f"{ms(one.usual_ns)}.",
+            bucket=one.of.bucket,
+            gain_ns=gain * one.of.share_of_steps,
+            evidence=(f"beside {one.others} others",),
             remedy="See in the merged trace what else is on the wire, or computes, while it is.",
         )
 

@@ -99,7 +99,7 @@ def test_a_slow_bucket(tmp_path: Path) -> None:
         exposed = (step.exposed_ns or 0) + 6 * MS
         steps.append((replace(step, done_ns=slow.done_ns, exposed_ns=exposed), (*others, slow)))
     write_ranks(tmp_path, {rank: text_of(run_of(rank), steps) for rank in range(2)})
-    finding = one(found_in(tmp_path), "Bucket 4 is slow on the wire")
+    finding = one(found_in(tmp_path), "Bucket 4 takes long on the wire")
     assert gain_ms(finding) == pytest.approx(6)
 
 
