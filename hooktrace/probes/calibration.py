@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 import statistics
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -83,6 +84,7 @@ class Calibration(Part):
         self._periods: list[int] = []
         self._pending: tuple[ComputeRecord, ProcessorTimes | None] | None = None
         self._trials: StepOfTrials | None = None
+        self._worker = ThreadPoolExecutor(1, "hooktrace-trial")  # no thread before the first trial
         self._before: StepOfTrials | None = None
         """Trials that have begun in the step before."""
         self._refused: set[str] = set()
@@ -175,7 +177,7 @@ class Calibration(Part):
             )
             return None
         self._left_ns = max(_LEAST_NS, self._left_ns + int(_SHARE * period))
-        return StepOfTrials(candidate, group, self._left_ns, self._refused)
+        return StepOfTrials(candidate, group, self._left_ns, self._refused, self._worker)
 
     def _watch(self, start: CallStart, sink: Sink) -> None:
         """Have the gradients of a bucket timed from the next step on."""
@@ -238,6 +240,7 @@ class Calibration(Part):
         times, self._times = self._times, None
         self._watched.clear()
         self._trials = self._before = None
+        self._worker.shutdown(wait=False)
         if times is not None:
             times.remove()
 

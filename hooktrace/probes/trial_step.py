@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import defaultdict
+from concurrent.futures import Executor
 from typing import Any, NamedTuple
 
 import torch
@@ -39,13 +40,22 @@ class StepOfTrials:
     """One hook's trials, on what is ready in one step of it, within ``budget_ns`` of host time.
 
     ``begin`` is called with the buckets of one step, ``finish`` with those of the next.
+    ``worker``: as in ``run_trial``.
     """
 
-    def __init__(self, candidate: Candidate, group: Any, budget_ns: int, refused: set[str]) -> None:
+    def __init__(
+        self,
+        candidate: Candidate,
+        group: Any,
+        budget_ns: int,
+        refused: set[str],
+        worker: Executor,
+    ) -> None:
         self._candidate = candidate
         self._group = group
         self._budget_ns = budget_ns
         self._refused = refused
+        self._worker = worker
         self.spent_ns = 0
         """Of the budget: what calls took, and those that are still to come are expected to."""
         self._sizes: set[int] = set()
@@ -104,7 +114,7 @@ class StepOfTrials:
             return None
         try:
             with random_state_kept(slot.device), torch.no_grad():
-                return run_trial(self._candidate, state, part, counts=counts)
+                return run_trial(self._candidate, state, part, self._worker, counts=counts)
         except TooLargeError:
             return None
         except Exception as error:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -72,9 +74,10 @@ def test_only_the_hook_s_own_work_is_timed() -> None:
     bucket, gradients = part()
     hook = Slow(clock)
     state = hook.working_state(None)
-    first = run_trial(hook, state, bucket, clock, counts=False)
+    with ThreadPoolExecutor(1) as worker:
+        first = run_trial(hook, state, bucket, worker, clock, counts=False)
+        trial = run_trial(hook, state, bucket, worker, clock)
     assert (first.work_ns, first.relative_l2, first.cosine, first.reference_l2) == (67, *[None] * 3)
-    trial = run_trial(hook, state, bucket, clock)
     assert trial.rounds == (
         TrialRound(before_ns=10, collective="all_reduce", wire_bytes=16, dtype="float32"),
         TrialRound(before_ns=10, collective="all_reduce", wire_bytes=4, dtype="float16"),
@@ -88,8 +91,67 @@ def test_what_many_ranks_would_gather_is_not_made() -> None:
     """A trial on a thousand ranks must not take the memory of a thousand buckets."""
     bucket, _ = part()
     hook = Slow(FakeClock(), ranks=1 << 25, kind="all_gather")
-    with pytest.raises(TooLargeError):
-        run_trial(hook, hook.working_state(None), bucket)
+    with ThreadPoolExecutor(1) as worker, pytest.raises(TooLargeError):
+        run_trial(hook, hook.working_state(None), bucket, worker)
+
+
+class Placed(Slow):
+    """A hook that notes the thread of each stretch of its work, and fails in the one that is told.
+
+    Its clock is one for each thread, as processor time is.
+    """
+
+    def __init__(self, fails_in: int = -1) -> None:
+        super().__init__(FakeClock(step_ns=0))
+        self.fails_in = fails_in
+        self.threads: list[int] = []
+
+    def steps(self, state: dict[str, float], bucket: PartOfBucket) -> Iterator[Any]:
+        for stretch in range(3):
+            self.threads.append(threading.get_ident())
+            assert not torch.is_grad_enabled()
+            if stretch == self.fails_in:
+                raise ValueError(stretch)
+            if stretch < 2:
+                yield Echoed(self.clock, self.kind, bucket.buffer())
+        return bucket.buffer()
+
+
+def test_what_follows_a_collective_is_on_another_thread() -> None:
+    """As the backend's callbacks are; the same thread in both calls."""
+    bucket, _ = part()
+    hook = Placed()
+    with torch.no_grad(), ThreadPoolExecutor(1) as worker:
+        other = worker.submit(threading.get_ident).result()
+        for _ in range(2):
+            run_trial(hook, {}, bucket, worker)
+    assert hook.threads == [threading.get_ident(), other, other] * 2
+
+
+def test_each_stretch_is_timed_where_it_is_done() -> None:
+    """By that thread's own clock: what two of them say has no difference that means anything."""
+    bucket, _ = part()
+    hook = Slow(FakeClock(step_ns=0))
+    here = threading.get_ident()
+
+    def clock() -> int:
+        return hook.clock() + 1_000_000 * (threading.get_ident() != here)
+
+    with ThreadPoolExecutor(1) as worker:
+        trial = run_trial(hook, {"factor": 1.0}, bucket, worker, clock)
+    assert [one.before_ns for one in trial.rounds] == [10, 10]
+    assert trial.after_ns == 7
+
+
+@pytest.mark.parametrize("stretch", [0, 1, 2])
+def test_a_hook_s_error_comes_from_any_of_its_threads(stretch: int) -> None:
+    bucket, _ = part()
+    with (
+        torch.no_grad(),
+        ThreadPoolExecutor(1) as worker,
+        pytest.raises(ValueError, match=f"{stretch}"),
+    ):
+        run_trial(Placed(fails_in=stretch), {}, bucket, worker)
 
 
 def test_a_part_is_a_bucket_of_its_own() -> None:

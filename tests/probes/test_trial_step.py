@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -29,16 +30,22 @@ class Named:
         return True
 
 
+def step_of(budget_ns: int, refused: set[str] | None = None) -> StepOfTrials:
+    hook: Any = Named("x")
+    refused = set() if refused is None else refused
+    return StepOfTrials(hook, None, budget_ns, refused, ThreadPoolExecutor(1))
+
+
 def trials_within(monkeypatch: pytest.MonkeyPatch, budget_ms: float) -> list[tuple[int, int]]:
     """Return (bucket, parameters) of each trial in two buckets of 16, each of 1 ms of work."""
 
-    def tried(candidate: Any, state: Any, part: Any, *, counts: bool) -> Trial:
+    def tried(candidate: Any, state: Any, part: Any, worker: Any, *, counts: bool) -> Trial:
         work_ns = 62_500 * len(part.parameters())
         return Trial((), work_ns, 0, 0.0, 1.0, 1.0)
 
     monkeypatch.setattr(trial_step, "run_trial", tried)
     sink: Any = FakeSink()
-    step = StepOfTrials(Named("x"), None, int(budget_ms * 1e6), set())  # type: ignore[arg-type]
+    step = step_of(int(budget_ms * 1e6))
     calls = calls_of(16, 16)
     for call in calls:
         step.begin(call, sink)
@@ -63,7 +70,7 @@ def test_the_call_that_counts_is_of_the_next_step_with_the_state_of_the_first(
     """On gradients that are new, for which the state has something to remember."""
     seen: list[tuple[list[int], bool, float]] = []
 
-    def tried(candidate: Any, state: list[int], part: Any, *, counts: bool) -> Trial:
+    def tried(candidate: Any, state: list[int], part: Any, worker: Any, *, counts: bool) -> Trial:
         part.fill()
         state.append(1)
         seen.append((list(state), counts, float(part.buffer()[0])))
@@ -71,7 +78,7 @@ def test_the_call_that_counts_is_of_the_next_step_with_the_state_of_the_first(
 
     monkeypatch.setattr(trial_step, "run_trial", tried)
     sink: Any = FakeSink()
-    step = StepOfTrials(Named("x"), None, int(1e9), set())  # type: ignore[arg-type]
+    step = step_of(int(1e9))
     (call,) = calls_of(1)
     call.bucket.buffer().fill_(3.0)
     step.begin(call, sink)
@@ -93,7 +100,7 @@ def test_a_hook_that_fails_is_named_once(
     sink: Any = FakeSink()
     with caplog.at_level(logging.WARNING, "hooktrace"):
         for call in calls_of(16, 16):
-            step = StepOfTrials(Named("x"), None, 1, refused)  # type: ignore[arg-type]
+            step = step_of(1, refused)
             step.begin(call, sink)
             assert step.finish(call, sink) == 0
     assert caplog.messages == ["hook x is not tried on net: ValueError: no such gradient"]
