@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from hooktrace.commands.bench.wire import DECOMPRESSING, WireComparison, compare_on_two_ranks
+from hooktrace.commands.bench.wire import ALL, WireComparison, compare_on_two_ranks
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +23,12 @@ def compared() -> Compared:
 def test_wire_stages_match_the_profiler(
     compared: Compared, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The median difference is at most 2 % or 100 µs, and all are less than without the model."""
+    """They end with the profiler's events, and begin when a worker is free for them.
+
+    A woken worker may wait for a core before its event begins, milliseconds where other tests run
+    beside this one: no stamp shows that, and it is in the wire stage.  What it comes to on a quiet
+    machine the benchmark measures.
+    """
     for rank, comparison in enumerate(compared["allreduce"]):
         event = comparison.event_ns
         wire, naive = (abs(ns - event) for ns in (comparison.wire_ns, comparison.naive_ns))
@@ -31,12 +36,14 @@ def test_wire_stages_match_the_profiler(
         with capsys.disabled():
             print("\nrank {}: {}, off by {}, launch -> done by {}".format(rank, *medians))  # noqa: T201  # medians are reported
         assert len(event) >= 45
-        assert np.median(wire) <= comparison.allowed_ns
-        # Most collectives find a free worker, so the median alone holds without a queue model too.
-        assert wire.sum() < naive.sum()
+        ended = abs(comparison.arrived - comparison.released)
+        assert np.median(ended) <= comparison.allowed_ns
+        # Between launch and event: what the queue model takes off is never too much.
+        assert (comparison.issued <= comparison.started).all()
+        assert (comparison.started - comparison.began).max() <= comparison.allowed_ns
 
 
-@pytest.mark.parametrize("hook", DECOMPRESSING)
+@pytest.mark.parametrize("hook", ALL)
 def test_workers_are_free_when_their_callback_ends(
     compared: Compared, hook: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
