@@ -11,9 +11,10 @@ goes on to its own next event:
                         ^      (issues the next round, or the bucket is done) <-- in the callback
                         +-- compressing the bucket whose turn it is <----------------------+
 
-A step's time passes as in a fluid: transfers that are on the link share it equally, threads that
-want more than the rank's cores all get the same share of what they want (those that wake up want
-little then, and wait for their turn), and nothing else shares anything.  The state is arrays
+A step's time passes as in a fluid: transfers have the link one after another, in the order in which
+they were issued, as messages do that go over one connection; threads that want more than the rank's
+cores all get the same share of what they want (those that wake up want little then, and wait for
+their turn), and nothing else shares anything.  The state is arrays
 (steps, ranks, 1 + workers), so that a turn of the loop costs little more for some hundred steps
 than for one.  simpy, the discrete-event library that is kept best, goes through one step at a time:
 1.3 us for a bare timeout, and each change of a share interrupts all that is running and begins it
@@ -45,6 +46,7 @@ _TRAINING = 0
 _AT_ONCE_NS = 1e-6
 """What ends so soon after another thing ends with it: rounding, a billionth of what matters."""
 _NEVER = np.inf
+_NO_ROUND = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +147,7 @@ class Replay:
         ``None`` when nothing is left in any step.
         """
         rates = self._rates()
-        takes = self._left / rates
+        takes = np.divide(self._left, rates, out=np.full_like(rates, _NEVER), where=rates > 0)
         passes = takes.min(axis=(1, 2))
         goes_on = passes < _NEVER
         if not goes_on.any():
@@ -173,9 +175,10 @@ class Replay:
         # What all ranks do together is as fast as the busiest of them.
         together = share.min(axis=1)[:, None, None]
         rates = np.where(waking, together * wake[:, :, None], rates)
-        of_link = together / np.maximum(transfers, 1)[:, None, None]
-        shared: Floats = np.where(on_link, of_link, rates)
-        return shared
+        first = np.where(on_link, self._round, _NO_ROUND).min(axis=2, keepdims=True)
+        of_link = np.where(self._round == first, together, 0.0)
+        passed: Floats = np.where(on_link, of_link, rates)
+        return passed
 
     # What follows the end of a phase; a step and a rank come once in each call.
 

@@ -14,7 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hooktrace.analysis.whatif.simulate import ranks_of_a_job, simulate, simulate_many
-from hooktrace.analysis.whatif.work import Machine, Network, SimulatedStep
+from hooktrace.analysis.whatif.work import (
+    BucketWork,
+    Machine,
+    Network,
+    RoundWork,
+    SimulatedStep,
+)
 
 from .steps import bucket, work
 
@@ -25,6 +31,10 @@ WIRE = Network(latency_ns=0, bandwidth=1e9)
 def expect(step: SimulatedStep, **expected: list[float] | float) -> None:
     for name, value in expected.items():
         assert np.asarray(getattr(step, name)).tolist() == value, name
+
+
+def gathered(last: int, size: float) -> BucketWork:
+    return BucketWork(last, 0, (RoundWork(0, "all_gather", size),), 0)
 
 
 def test_two_buckets_overlap_backward() -> None:
@@ -66,20 +76,30 @@ def test_a_callback_holds_its_worker() -> None:
     expect(step, started_ns=[0, 150], arrived_ns=[100, 250], done_ns=[150, 300])
 
 
-def test_two_transfers_share_the_link() -> None:
-    # 0-40:    the first alone, 60 left
-    # 40-160:  both at half speed: the first ends at 40 + 2*60 = 160, the second has 100 - 60 = 40
-    # 160-200: the second alone
+def test_transfers_have_the_link_one_after_another() -> None:
+    # 0-100: the first; 100-200: the second, which was issued at 40.
     step = simulate(work([0, 40], [bucket(0, 100), bucket(1, 100)]), PLENTY, WIRE)
-    expect(step, arrived_ns=[160, 200], exposed_ns=160)
+    expect(step, arrived_ns=[100, 200], exposed_ns=160)
+
+
+def test_the_link_is_taken_in_the_order_of_issue() -> None:
+    # A gather of two ranks is half its bytes' time late: the reduction issued after it has the link
+    # from 10 to 50, and then waits, 60 left, until the gather's are over at 150.
+    step = simulate(work([0, 10], [gathered(0, 100), bucket(1, 100)]), PLENTY, WIRE)
+    expect(step, arrived_ns=[150, 210])
+
+
+def test_gathers_under_way_at_once_keep_the_link_busy() -> None:
+    # 50 late each, but the first alone has to wait for it: 50 + 4 * 100.
+    step = simulate(work([0] * 4, [gathered(i, 100) for i in range(4)]), PLENTY, WIRE)
+    expect(step, arrived_ns=[150, 250, 350, 450])
 
 
 def test_latency_is_not_shared() -> None:
-    # Two messages of 10: 20 of latency each, at the same time; then both at half speed from 20 to
-    # 20 + 2*100.
+    # Two messages of 10: 20 of latency each, at the same time; then 100 each, one after another.
     network = Network(latency_ns=10, bandwidth=1e9)
     step = simulate(work([0, 0], [bucket(0, 100), bucket(1, 100)]), PLENTY, network)
-    expect(step, arrived_ns=[220, 220])
+    expect(step, arrived_ns=[120, 220])
 
 
 def test_a_link_of_one_direction_at_a_time() -> None:
@@ -88,10 +108,9 @@ def test_a_link_of_one_direction_at_a_time() -> None:
 
 
 def test_the_third_collective_waits_for_a_worker() -> None:
-    # Two workers: the third of 50 has none until the first ends.
-    # 0-200: both of 100 at half speed; then the third alone.
+    # Two workers: the third of 50 has none until the first ends at 100, and the link at 200.
     step = simulate(work([0, 0, 0], [bucket(0, 100), bucket(1, 100), bucket(2, 50)]), PLENTY, WIRE)
-    expect(step, started_ns=[0, 0, 200], arrived_ns=[200, 200, 250])
+    expect(step, started_ns=[0, 0, 100], arrived_ns=[100, 200, 250])
 
 
 def test_compressing_delays_backward() -> None:
