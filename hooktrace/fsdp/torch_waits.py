@@ -17,8 +17,8 @@ is called first.  In torch 2.13 (``_fsdp_param_group.py``) the computing stream 
 What FSDP copies into a gather's buffer, and does after a reduction (divisions, casts, copies to the
 host), is waited for there too; it is no collective, and in no number.
 
-Each of torch's private names for that stands here and nowhere else.  With another one nothing is
-watched, and what is exposed is not known.
+Each of torch's private names for that stands here and nowhere else.  With another name, or another
+version of torch, nothing is watched, and what is exposed is not known.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ from .torch_groups import ParameterGroup
 
 logger = logging.getLogger("hooktrace")
 
+_KNOWN_VERSION = "2.13."
+"""Of torch.  2.15 has the same names, and waits at other places."""
+
 _METHODS = ("wait_for_unshard", "post_backward", "_wait_for_post_backward", "finalize_backward")
 _OF_GROUPS = (
     *_METHODS, "comm_ctx", "modules", "_training_state",
@@ -46,14 +49,16 @@ _OF_GROUPS = (
 def can_watch(groups: Iterable[ParameterGroup], model: str) -> bool:
     """Return whether groups of a model are on a device at whose waits they can be watched.
 
-    Where they are, and it is of another version than is known, that is logged.
+    Where they are on one, and torch is of another version than is known, that is logged.
     """
     on_device = [group.of_torch for group in groups if has_events(group.of_torch.device)]
-    known = all(hasattr(group, name) for group in on_device for name in _OF_GROUPS)
-    if not known:
+    known = str(torch.__version__).startswith(_KNOWN_VERSION) and all(
+        hasattr(group, name) for group in on_device for name in _OF_GROUPS
+    )
+    if on_device and not known:
         logger.warning(
-            "torch %s has other names than hooktrace knows where its computing stream waits for "
-            "FSDP's collectives, so what is exposed of %s is not known; use torch 2.13",
+            "where the computing stream of torch %s waits for FSDP's collectives is not known to "
+            "hooktrace, so what is exposed of %s is not known; use torch 2.13",
             torch.__version__,
             model,
         )
