@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.distributed.fsdp
 
 _TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
 
@@ -26,3 +27,24 @@ MIXES_PRECISION = _TORCH > (2, 6)
 
 REFUSES_BF16 = torch.version.cuda is None and torch.version.hip is None
 """Whether DDP refuses hooks by torch's names of its bf16 hooks: a build for CPUs does."""
+
+HOOKS_SHARDS = hasattr(getattr(torch.distributed.fsdp, "FSDPModule", None), "set_custom_all_gather")
+"""Whether FSDP2 has the hook points that hooktrace asks for: 2.6 has none."""
+
+OF_SHARDS = (
+    "dashboards/test_queries.py",
+    "device/test_torch_waits.py",
+    "device/test_unit_waits.py",
+    "device/test_units.py",
+    "distributed/test_check_units.py",
+    "distributed/test_fsdp.py",
+    "distributed/test_fsdp_example.py",
+    "distributed/test_late_units.py",
+    "distributed/test_run_sharded.py",
+    "distributed/test_sharded_edges.py",
+    "distributed/test_sharded_hangs.py",
+    "distributed/test_unit_probes.py",
+    "distributed/test_units.py",
+    "fsdp/test_trace.py",
+)
+"""The tests that need them, by file: some cannot even be imported without."""

@@ -140,7 +140,7 @@ def _name(model: nn.Module) -> str:
     from ..fsdp.torch_groups import fsdp_module
 
     inner: Any = getattr(model, "_orig_mod", model)
-    mixin: Any = fsdp_module()
+    mixin: Any = fsdp_module() or ()  # a class of no class where torch has none
     return next(kind for kind in type(inner).__mro__ if not issubclass(kind, mixin)).__name__
 
 

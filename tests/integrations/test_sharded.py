@@ -69,6 +69,20 @@ def test_what_fails_is_said_once(
     assert said.startswith("a sharded model is not traced: ")
 
 
+def test_a_torch_without_hook_points(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As 2.6, which can shard: that is why nothing is traced."""
+    monkeypatch.setattr(ending, "model_seen", lambda: None)
+    monkeypatch.delattr(FSDPModule, "set_custom_all_gather", raising=False)
+    sharded.trace_from(nn.Linear(1, 1))
+    assert caplog.messages == [
+        "a sharded model is not traced: this version of torch has no hook points for FSDP2 "
+        "(set_custom_all_gather); use torch 2.13, or DDP with hooktrace.instrument; "
+        "training goes on"
+    ]
+
+
 @pytest.mark.slow
 def test_a_model_is_named_as_before_it_was_sharded() -> None:
     """And before it was compiled."""
