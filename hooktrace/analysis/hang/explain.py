@@ -70,11 +70,11 @@ def earlier_lines(found: Sequence[EarlierHang]) -> Iterator[str]:
 def missing_lines(
     present: Collection[int], others: Collection[int], world_size: int
 ) -> Iterator[str]:
-    """Yield which ranks have no file, and ``others``, whose file is of another run."""
+    """Yield which ranks have no file, and ``others``, whose file is of an earlier run."""
     if absent := set(range(world_size)) - {*present, *others}:
         yield _row("no file", f"of {named_ranks(absent)}; the run has {world_size} ranks")
     if others:
-        yield _row("left out", f"the {_files(others)}, of another run")
+        yield _row("left out", f"the {_files(others)}, of an earlier run")
 
 
 def _behind(one: Behind) -> str:

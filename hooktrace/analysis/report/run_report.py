@@ -198,7 +198,7 @@ def _missing(timeline: Timeline) -> Iterator[str]:
         )
     if timeline.other_runs:
         others = named_ranks(track.rank for track in timeline.other_runs)
-        yield f"{others}: the file is of another run and was left out"
+        yield f"{others}: the file is of an earlier run and was left out"
 
 
 def _missing_of_ranks(timeline: Timeline) -> list[str]:

@@ -16,6 +16,7 @@ from ..report.fetched import is_url
 from ..report.run_files import check_measured, files_of, progress_bar
 from ..report.run_report import report_json
 from ..report.terminal import print_report
+from ..timeline import newest_run
 from .engines import Files, merged_on, pool_of
 from .rank_summary import summarize
 from .report import report_of
@@ -96,8 +97,10 @@ def read_on(run: Path, on: str, summarize: Callable[[Sequence[Files], Job], M]) 
 
 
 def _job(traces: dict[int, list[Path]]) -> Job:
-    lowest = min(traces)
-    run = _run_of(traces[lowest])
+    runs = {rank: _run_of(traces[rank]) for rank in sorted(traces)}
+    newest = newest_run(runs.values())
+    lowest = next((r for r, run in runs.items() if run and run.run_id == newest), min(runs))
+    run = runs[lowest]
     rows = sum(path.stat().st_size for path in traces[lowest]) // _ROW_BYTES
     reference = run if run is not None and run.rank == 0 else None
     return Job(run, reference, max(1, -(-rows // _MOST_ROWS)))

@@ -86,7 +86,7 @@ def _of_ranks(summary: Summary, job: Job) -> Iterator[str]:
             "rank is called late"
         )
     if summary.other_runs:
-        yield f"{named_ranks(summary.other_runs)}: the file is of another run and was left out"
+        yield f"{named_ranks(summary.other_runs)}: the file is of an earlier run and was left out"
     if summary.hung:
         yield (
             f"{named_ranks(summary.hung)}: hangs are recorded; hooktrace hang tells them, and the "

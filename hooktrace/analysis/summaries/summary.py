@@ -41,7 +41,8 @@ M = TypeVar("M", bound=Mergeable)
 class Job(NamedTuple):
     """What a rank has to know of the others: which run is meant, and rank 0's clock.
 
-    ``run``: that of the lowest rank; files of another are left out.  ``reference``: rank 0's own.
+    ``run``: the newest, as its lowest rank has it; files of others are left out.  ``reference``:
+    rank 0's own.
     ``every``: of how many steps one is kept in tables by step, by its number; 1: all.
     """
 

@@ -42,6 +42,7 @@ from .lateness import often_last as often_last
 from .merge import RankClock as RankClock
 from .merge import Timeline as Timeline
 from .merge import load as load
+from .merge import newest_run as newest_run
 from .merge import timeline_of as timeline_of
 from .path_sums import PathSums as PathSums
 from .path_sums import critical_path_sums as critical_path_sums

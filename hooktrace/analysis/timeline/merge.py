@@ -6,7 +6,8 @@ find_records(logdir) --> files by rank --load, a process a core--> Timeline
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -87,7 +88,7 @@ class RankClock:
 class Timeline:
     """The ranks of one run, in ascending order, each with its clock.
 
-    ``other_runs``: tracks of another run than most of the ranks', which are not among ``tracks``.
+    ``other_runs``: tracks of earlier runs, which are not among ``tracks``.
     """
 
     tracks: list[RankTrack]
@@ -159,10 +160,9 @@ def _read_in_own_process(paths: list[Path]) -> RankTrack:
 
 
 def timeline_of(tracks: Sequence[RankTrack]) -> Timeline:
-    """Put tracks side by side; those of another run than most go to ``other_runs``."""
-    runs = [t.records.run.run_id for t in tracks if t.records.run is not None]
-    common = max(dict.fromkeys(runs), key=runs.count, default=None)
-    ours = [t for t in tracks if t.records.run is None or t.records.run.run_id == common]
+    """Put the tracks of the newest run side by side; those of others go to ``other_runs``."""
+    newest = newest_run(t.records.run for t in tracks)
+    ours = [t for t in tracks if t.records.run is None or t.records.run.run_id == newest]
     ours.sort(key=lambda t: t.rank)
     reference = next(
         (t.records.run for t in ours if t.records.run and t.records.run.rank == 0), None
@@ -172,3 +172,17 @@ def timeline_of(tracks: Sequence[RankTrack]) -> Timeline:
         clocks=[RankClock(t.records.run, t.records.clocks, reference) for t in ours],
         other_runs=[t for t in tracks if all(t is not one for one in ours)],
     )
+
+
+def newest_run(runs: Iterable[RunInfo | None]) -> str | None:
+    """Return the id of the run that began last; of those of one moment, what most ranks are of.
+
+    A job that was started again on fewer ranks leaves files of more ranks than it has.
+    """
+    began: dict[str, int] = {}
+    ranks: Counter[str] = Counter()
+    for run in runs:
+        if run is not None:
+            began[run.run_id] = max(began.get(run.run_id, run.wall_anchor_ns), run.wall_anchor_ns)
+            ranks[run.run_id] += 1
+    return max(began, key=lambda run_id: (began[run_id], ranks[run_id]), default=None)

@@ -105,9 +105,9 @@ def test_times_of_a_damaged_file_do_no_harm() -> None:
 
 
 def test_ranks_without_a_file_of_the_run_are_named() -> None:
-    """Apart from those whose file is of another run."""
+    """Apart from those whose file is of an earlier run."""
     assert [*missing_lines([0, 1], [3], 5)] == [
         "  no file   of ranks 2, 4; the run has 5 ranks",
-        "  left out  the file of rank 3, of another run",
+        "  left out  the file of rank 3, of an earlier run",
     ]
     assert [*missing_lines([0, 1], [], 2)] == []

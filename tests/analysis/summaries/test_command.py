@@ -6,9 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from hooktrace.__main__ import main
+from hooktrace.analysis.summaries.command import _job
+from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob, write_job
+from tests.analysis.timeline.files import run_of, steps_of, text_of, write_ranks
 
 pytestmark = pytest.mark.slow
 
@@ -55,3 +59,15 @@ def test_a_url_is_not_for_workers(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["report", "s3://bucket/run", "--on", "local"])
     assert "and s3://bucket/run is a URL; mount it, or leave out --on" in capsys.readouterr().err
+
+
+def test_the_newest_run_is_meant(tmp_path: Path) -> None:
+    """Also where the lowest rank's file is of another, whose clock tells nothing of it."""
+    texts = {0: text_of(run_of(0, run_id="older"), steps_of(1))}
+    for rank in (1, 2):
+        run = run_of(rank)
+        texts[rank] = text_of(replace(run, wall_anchor_ns=run.wall_anchor_ns + 1), steps_of(1))
+    write_ranks(tmp_path, texts)
+    job = _job(find_records(tmp_path))
+    assert job.run is not None
+    assert (job.run.run_id, job.run.rank, job.reference) == (run_of(1).run_id, 1, None)

@@ -142,6 +142,17 @@ def test_files_of_another_run_are_set_apart(tmp_path: Path) -> None:
     assert [t.rank for t in timeline.other_runs] == [2]
 
 
+def test_a_job_that_was_started_again_on_fewer_ranks(tmp_path: Path) -> None:
+    """The newest run is shown, and not the one that most files are of."""
+    texts = {rank: text_of(run_of(rank, run_id="older"), steps_of(1)) for rank in range(4)}
+    now = run_of(0)
+    again = replace(now, wall_anchor_ns=now.wall_anchor_ns + 1)
+    write_ranks(tmp_path, {**texts, 0: text_of(again, steps_of(1))})
+    timeline = load(find_records(tmp_path))
+    assert [t.rank for t in timeline.tracks] == [0]
+    assert [t.rank for t in timeline.other_runs] == [1, 2, 3]
+
+
 def test_no_files_make_an_empty_timeline() -> None:
     """Nothing is raised."""
     timeline = load({})

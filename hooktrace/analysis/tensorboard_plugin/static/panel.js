@@ -111,7 +111,7 @@ function noteLines(info) {
   }
   for (const [name, why] of info.errors) lines.push(`${name} cannot be read: ${why}.`);
   if (info.other_runs.length) {
-    lines.push(`Files of another run are left out: ${info.of_other_runs}.`);
+    lines.push(`Files of an earlier run are left out: ${info.of_other_runs}.`);
   }
   if (info.world_size && info.world_size > info.ranks.length + info.other_runs.length) {
     lines.push(`${info.ranks.length} of ${info.world_size} ranks have a file here.`);
