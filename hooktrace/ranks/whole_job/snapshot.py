@@ -8,7 +8,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from heapq import nsmallest
-from typing import TypeVar
+from math import ceil
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -22,6 +23,9 @@ ALL_RANKS = 256
 """Of a job of no more, all ranks are in it; of a larger one the latest."""
 LATEST_RANKS = 128
 
+_DRAIN_S = 0.5
+"""How old the steps may be that a rank tells of: its drain's usual interval."""
+
 _TOGETHER = 100
 """Lines that are looked at before other threads get a turn."""
 
@@ -31,7 +35,8 @@ class RankRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     ``lag_ns``: how long after the first rank its last bucket was ready, in the ``lag_steps`` last
     steps of which that is known, to within twice ``uncertainty_ns``.  ``behind``: steps that it has
-    told less than the foremost rank; ``age_s``: since it told.
+    told less than the foremost rank, but for those that it may have made since it told, by its
+    period: ranks tell at times of their own; ``age_s``: since it told.
     """
 
     rank: int
@@ -83,10 +88,12 @@ def rows_of(lines: Lines, steps: Mapping[int, StepSpread]) -> tuple[tuple[RankRo
     Of a rank that has several lines, the one of the last step counts.
     """
     newest: dict[int, int] = {}
-    for _, line in giving_way(lines()):
+    front = _Front(0, 0.0)
+    for age_s, line in giving_way(lines()):
         if line.step >= newest.get(line.rank, line.step):
             newest[line.rank] = line.step
-    count, front = len(newest), max(newest.values(), default=0)
+        front = max(front, _Front(line.step, age_s))
+    count = len(newest)
     firsts = {
         s.step: s.arrival.least_ns for s in steps.values() if s.arrival and s.arrival.count > 1
     }
@@ -99,13 +106,27 @@ def rows_of(lines: Lines, steps: Mapping[int, StepSpread]) -> tuple[tuple[RankRo
     return tuple(nsmallest(count if count <= ALL_RANKS else LATEST_RANKS, rows, _lateness)), count
 
 
-def _row(line: RankLine, age_s: float, front: int, firsts: Mapping[int, int]) -> RankRow:
+class _Front(NamedTuple):
+    """The last step that any rank has told, and how long ago the first one did, s."""
+
+    step: int
+    age_s: float
+
+    def behind(self, line: RankLine, age_s: float) -> int:
+        """Return by how many steps a rank is behind, whatever it has done since it told."""
+        untold = 0
+        if line.period_ns and age_s > self.age_s - _DRAIN_S:
+            untold = ceil((age_s - self.age_s + _DRAIN_S) * 1e9 / line.period_ns)
+        return max(0, self.step - line.step - untold)
+
+
+def _row(line: RankLine, age_s: float, front: _Front, firsts: Mapping[int, int]) -> RankRow:
     lags = [ns - firsts[step] for step, ns in line.arrivals if step in firsts]
     return RankRow(
         line.rank,
         line.host,
         line.step,
-        front - line.step,
+        front.behind(line, age_s),
         age_s,
         sum(lags) // len(lags) if lags else None,
         len(lags),

@@ -35,3 +35,16 @@ def test_all_ranks_of_a_small_job_are_shown() -> None:
     assert len(rows_of(lambda: lines, {})[0]) == ALL_RANKS
     more = [*lines, (0.0, line_of(ALL_RANKS, [part_of(ALL_RANKS, 1)]))]
     assert len(rows_of(lambda: more, {})[0]) == LATEST_RANKS
+
+
+def test_a_rank_that_told_earlier_is_not_behind() -> None:
+    """Of steps of 100 ms it has made ten in the second since; one that told as late has not."""
+    lines = [
+        (0.1, line_of(0, [part_of(0, 40)])),
+        (1.1, line_of(1, [part_of(1, 30)])),
+        (1.1, line_of(2, [part_of(2, 10)])),
+        (0.1, line_of(3, [part_of(3, 36)])),  # of which its drain may not have heard yet
+        (0.0, line_of(4, [part_of(4, 30)])),
+    ]
+    rows, _ = rows_of(lambda: lines, {})
+    assert {row.rank: row.behind for row in rows} == {0: 0, 1: 0, 2: 15, 3: 0, 4: 6}
