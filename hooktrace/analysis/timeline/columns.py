@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy.typing as npt
 
 from ...records import STAGES, ErrorRecord, Unit
 from ...records.content import RankRecords
+from ...records.files import RecordFileName
 from ...records.lines import BucketFacts
 
 Ints = npt.NDArray[np.int64]
@@ -193,8 +195,11 @@ class RankTrack:
 
     @property
     def rank(self) -> int:
-        """The rank; 0 where even the first line is gone."""
-        return self.records.run.rank if self.records.run is not None else 0
+        """The rank; where even the first line is gone, that of the file's name."""
+        if self.records.run is not None:
+            return self.records.run.rank
+        named = RecordFileName.of(Path(self.paths[0])) if self.paths else None
+        return 0 if named is None else named.rank
 
     def is_of(self, columns: BucketColumns | StepColumns, model: str) -> Bools:
         """Return which rows are a model's, whatever hook it had."""

@@ -160,7 +160,13 @@ def _read_in_own_process(paths: list[Path]) -> RankTrack:
 
 
 def timeline_of(tracks: Sequence[RankTrack]) -> Timeline:
-    """Put the tracks of the newest run side by side; those of others go to ``other_runs``."""
+    """Put the tracks of the newest run side by side; those of others go to ``other_runs``.
+
+    A file that holds nothing, of a process that ended before its first line, is as good as none,
+    unless all do, and say what there is in its place.
+    """
+    holding = [t for t in tracks if t.records.run is not None or len(t.steps) or len(t.buckets)]
+    tracks = holding or tracks
     newest = newest_run(t.records.run for t in tracks)
     ours = [t for t in tracks if t.records.run is None or t.records.run.run_id == newest]
     ours.sort(key=lambda t: t.rank)

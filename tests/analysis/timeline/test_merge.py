@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from hooktrace.analysis.timeline import RankClock, arrivals, load
 from hooktrace.analysis.timeline.columns import UNKNOWN
 from hooktrace.records import CLOCK_DRIFT, ClockRecord
-from hooktrace.records.files import find_records
+from hooktrace.records.files import find_records, record_path
 from tests.analysis.timeline.files import moved, run_of, steps_of, text_of, write_ranks
 from tests.exporters.records_sample import HOST_ANCHOR_NS, MODEL, STEP_NS, make_step
 
@@ -151,6 +151,26 @@ def test_a_job_that_was_started_again_on_fewer_ranks(tmp_path: Path) -> None:
     timeline = load(find_records(tmp_path))
     assert [t.rank for t in timeline.tracks] == [0]
     assert [t.rank for t in timeline.other_runs] == [1, 2, 3]
+
+
+def test_an_empty_file_is_no_rank(tmp_path: Path) -> None:
+    """Of a process that was killed before its first line: nothing is known of its rank."""
+    write_ranks(tmp_path, {0: text_of(run_of(0), steps_of(3))})
+    for nothing in (b"", b'{"kind":"run","run_id":"3f'):
+        record_path(tmp_path, 1).write_bytes(nothing)
+        timeline = load(find_records(tmp_path))
+        assert [track.rank for track in timeline.tracks] == [0]
+        assert timeline.unaligned == []
+
+
+def test_a_file_without_its_first_line_is_of_the_rank_that_it_names(tmp_path: Path) -> None:
+    """It is not another rank 0."""
+    write_ranks(tmp_path, {rank: text_of(run_of(rank), steps_of(3)) for rank in range(2)})
+    path = record_path(tmp_path, 1)
+    path.write_bytes(path.read_bytes().split(b"\n", 1)[1])
+    timeline = load(find_records(tmp_path))
+    assert [track.rank for track in timeline.tracks] == [0, 1]
+    assert timeline.unaligned == [1]
 
 
 def test_no_files_make_an_empty_timeline() -> None:
