@@ -178,7 +178,7 @@ def model_lines(source: ModelSource) -> Iterator[tuple[str, str]]:
     # Files of an older hooktrace do not have it either.
     unknown = "not recorded; it is where instrument() registers the hook"
     if not source.is_sharded:
-        yield "bucket_cap_mb", f"{cap / 2**20:g}" if cap is not None else unknown
+        yield "bucket_cap_mb", f"{cap / 2**20:.4g}" if cap is not None else unknown
     if source.parameters is not None and source.elements is not None:
         size = f"{source.parameters:,} with {source.elements:,} elements"
         where = " that a rank gives to reduce-scatters" if source.is_sharded else ""

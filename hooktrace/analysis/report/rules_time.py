@@ -192,7 +192,16 @@ def workers_are_busy(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding
 
 
 def _if_late(model: ModelFacts, gain: float, held: str) -> str:
-    """Return a remedy where a bucket that waits for a rank may hold up others by all that."""
+    """Return a remedy where a bucket that waits for a rank may hold up others by all that.
+
+    A bucket's wait is a median over ranks, of which the late one waits for nobody.
+    """
+    late = max(model.late, key=lambda one: one.margin_ns, default=None)
+    if late is not None and late.margin_ns >= gain:
+        return (
+            f"Look at rank {late.rank} first, which is late: collectives that wait for it may hold "
+            f"{held} on the other ranks."
+        )
     waiting = max(model.buckets, key=lambda b: b.wait_ns or 0.0)
     if (waiting.wait_ns or 0.0) < gain:
         return ""

@@ -25,7 +25,7 @@ JOB = SyntheticJob(ranks=2, steps=30, error=0.1, error_every=10, bucket_bytes=(4
 def test_the_run_and_what_it_was_told(tmp_path: Path) -> None:
     """Options and cap as the layout has them; the path as it was given."""
     told = (("matrix_approximation_rank", 2), ("warm_start", True))
-    layout = replace(JOB.layout(), hook_options=told, bucket_cap_bytes=5 << 19)
+    layout = replace(JOB.layout(), hook_options=told, bucket_cap_bytes=int(0.1 * 2**20))
     texts = {}
     for rank in range(2):
         steps = [step.completed(rank) for step in simulate(JOB)]
@@ -34,7 +34,7 @@ def test_the_run_and_what_it_was_told(tmp_path: Path) -> None:
     report = build_report(load(find_records(tmp_path)), path="runs/a")
     assert dict(model_lines(report.models[0].source)) == {
         "hook's options": "matrix_approximation_rank=2, warm_start=True",
-        "bucket_cap_mb": "2.5",
+        "bucket_cap_mb": "0.1",
         "parameters": "3 with 3,000,000 elements, 12.00 MB of gradients",
         "steps": "27 of 30 count; left out: 3 probed by hooktrace",
     }

@@ -119,6 +119,7 @@ def test_a_wait_for_the_rounds_before_is_not_called_compression() -> None:
         queued_ns=2e6,
         turn_ns=50e6,
         exposed_share=1.0,
+        late=(),
     )
     (held,) = rules_time.hook_holds_the_thread(model, None)
     assert (held.gain_ns, held.bucket) == (30e6, None)
@@ -134,6 +135,12 @@ def test_a_wait_for_the_rounds_before_is_not_called_compression() -> None:
     model.turn_ns = 8e6
     (turned,) = rules_time.calls_wait_their_turn(model, None)
     assert "bucket 8 holds the turn for 9.00 ms until the last rank is there" in turned.remedy
+    model.late = (SimpleNamespace(rank=1, margin_ns=8.5e6),)
+    (queued,) = rules_time.workers_are_busy(model, None)
+    assert queued.remedy.startswith("Look at rank 1 first, which is late: collectives that wait")
+    model.late = (SimpleNamespace(rank=1, margin_ns=1e6),)
+    (queued,) = rules_time.workers_are_busy(model, None)
+    assert "bucket 8 holds a worker" in queued.remedy
     stages["compress"] = 25e6
     (held,) = rules_time.hook_holds_the_thread(model, None)
     assert held.remedy.startswith("Compress")
