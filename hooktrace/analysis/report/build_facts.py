@@ -15,6 +15,7 @@ from ...records import AnomalyRecord, ErrorRecord, LayoutRecord, Unit
 from ..timeline import RankTrack, Timeline, hangs, models_beside, often
 from .causes import late_ranks, slow_steps, tail_shares, waited_ns
 from .facts import (
+    OFTEN_SENT,
     AnomalyFacts,
     BucketError,
     BucketFacts,
@@ -61,6 +62,7 @@ def model_facts(timeline: Timeline, arrays: StepArrays, source: ModelSource) -> 
         gradient_bytes=int(_some(arrays.by_step("gradient_bytes")) or 0),
         wire_bytes=_some(sent),
         least_wire_bytes=_known(middle(sent, 0.0)),
+        often_wire_bytes=_known(middle(sent, 1 - OFTEN_SENT)),
         busbw_bytes_per_second=_some(rate(arrays.by_step("bus_bytes"), wire_busy)),
         is_32_bit=widths == {4.0},
         is_whole=timeline.run is not None and timeline.run.world_size == len(timeline.tracks),

@@ -209,6 +209,10 @@ class HangFacts(msgspec.Struct, frozen=True, kw_only=True):
     unit: str = ""
 
 
+OFTEN_SENT = 0.05
+"""The share of steps from which on those that send more than the median are told."""
+
+
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One model's last generation; of a sharded model all of them.
 
@@ -217,7 +221,8 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     them.  Those of ``hangs`` are left out too.  ``exposed_share``: exposed communication as a share
     of the step's period, both medians.  ``queued_ns``, ``turn_ns``: of what is exposed, the time
     that the bucket which ends the step waits for a worker, and for its turn.  ``wire_bytes``: the
-    median of all steps, and ``least_wire_bytes`` that of the one which sends least.  ``is_whole``:
+    median of all steps, ``least_wire_bytes`` that of the one which sends least, and
+    ``often_wire_bytes`` what ``OFTEN_SENT`` of them send, or more.  ``is_whole``:
     whether all ranks of the run have a file.  ``beside``: other models that communicate within the
     steps.  ``is_order_known``: whether the clocks tell which rank came after which.
     ``wait_unknown``: why no bucket's wait is known, where that is so.  ``is_sharded``: of a model
@@ -244,6 +249,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     gradient_bytes: int
     wire_bytes: float | None
     least_wire_bytes: float | None
+    often_wire_bytes: float | None
     busbw_bytes_per_second: float | None
     is_32_bit: bool
     is_whole: bool

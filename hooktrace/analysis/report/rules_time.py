@@ -12,7 +12,7 @@ import numpy as np
 
 from ...records import RunInfo
 from ...records.units import mb, milliseconds, ms, percent, size
-from .facts import BucketFacts, ModelFacts
+from .facts import OFTEN_SENT, BucketFacts, ModelFacts
 from .finding import Finding
 from .slow_transfers import slow_transfers
 
@@ -42,6 +42,12 @@ def communication_is_exposed(model: ModelFacts, run: RunInfo | None) -> Iterator
         evidence.append(
             f"steps are of several kinds: they send {mb(model.wire_bytes)} at the median, and "
             f"{mb(model.least_wire_bytes)} at the least; all medians are over both"
+        )
+    elif model.wire_bytes and (model.often_wire_bytes or 0) > 1.1 * model.wire_bytes:
+        evidence.append(
+            f"steps are of several kinds: they send {mb(model.wire_bytes)} at the median, and "
+            f"{percent(OFTEN_SENT)} of them {mb(model.often_wire_bytes)} or more; all medians are "
+            "over both"
         )
     tails = sorted((b for b in model.buckets if b.tail_share >= 0.05), key=lambda b: -b.tail_share)
     if tails:

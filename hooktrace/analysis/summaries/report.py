@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from ...records.units import named_ranks
 from ..report import RunReport
 from ..report.facts import (
+    OFTEN_SENT,
     BucketError,
     BucketFacts,
     KindFacts,
@@ -136,6 +137,7 @@ def model_of(summary: Summary, m: ModelSummary, job: Job, late: Late) -> ModelFa
         gradient_bytes=int(_at(m, "gradient_bytes") or 0),
         wire_bytes=_at(m, "wire_bytes"),
         least_wire_bytes=_at(m, "wire_bytes", 0.0),
+        often_wire_bytes=_at(m, "wire_bytes", 1 - OFTEN_SENT),
         busbw_bytes_per_second=_at(m, "busbw"),
         is_32_bit=m.widths == {4.0},
         is_whole=is_whole,

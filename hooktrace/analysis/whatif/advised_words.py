@@ -16,10 +16,13 @@ def verdict(advised: Advised) -> str:
     if advised.lines:
         return f"Predicted to be worth a change{where}, of {_simulated(advised)} simulated:"
     if answer.misfit > MOST_MISFIT:
+        other = "a calibrated run of plain all-reduce may tell more"
+        if answer.hook(answer.replayed.choice) == "allreduce":
+            other = "a calibrated run on a machine that does nothing else may tell more"
         return (
             f"Unknown what is worth a change{where}: the replay of this run's own step is off by "
-            f"{percent(answer.misfit)}, so nothing is advised. What it misses is not "
-            "known; a calibrated run of plain all-reduce may tell more."
+            f"{percent(answer.misfit)}, so nothing is advised. What it misses is not known; "
+            f"{other}."
         )
     said = f"Leave it as it is{where}. {_nothing(advised)}"
     return f"{said} {AGARWAL}" if advised.is_compression_no_help else said

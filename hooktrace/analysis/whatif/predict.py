@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ...records.intervals import union_ns
+from ...records.units import percent
 from .calibration import Calibration
 from .choice import Choice, Prediction
 from .fit_network import NetworkFit
@@ -181,7 +182,7 @@ def _doubts(calibration: Calibration, fit: NetworkFit, choice: Choice, misfit: f
     found = []
     if abs(misfit) > _MISFIT_TOLD:
         found.append(
-            f"Replayed, the run's own step is {abs(misfit):.0%} "
+            f"Replayed, the run's own step is {percent(abs(misfit))} "
             f"{'longer' if misfit > 0 else 'shorter'} than measured."
         )
     costs = costs_for(calibration, choice)

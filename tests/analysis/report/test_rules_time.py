@@ -20,8 +20,9 @@ from tests.analysis.report.jobs import (
     found_in,
     gain_ms,
     one,
+    write_changed,
 )
-from tests.analysis.timeline.files import run_of, text_of, write_ranks
+from tests.analysis.timeline.files import Completed, run_of, text_of, write_ranks
 from tests.exporters.records_sample import make_step
 
 
@@ -157,3 +158,23 @@ def test_a_smaller_last_bucket_is_not_called_large(tmp_path: Path) -> None:
         HIDDEN, bucket_bytes=(8_000_000,) * 7 + (7_000_000,), backward_ms=30.0, latency_ms=3.0
     )
     assert not [f for f in found(job, tmp_path) if f.rule == "last_bucket_is_large"]
+
+
+@pytest.mark.parametrize(("until", "is_said"), [(10, True), (1, False)])
+def test_a_hook_that_began_later_is_no_single_kind_of_step(
+    until: int, is_said: bool, tmp_path: Path
+) -> None:
+    """As PowerSGD: the median is of the steps since, and a third of all sent 50 times as much."""
+
+    def later(rank: int, completed: Completed) -> Completed:
+        step, buckets = completed
+        if step.step <= until:
+            return completed
+        less = tuple(replace(b, wire_bytes=(b.wire_bytes or 0) // 50) for b in buckets)
+        return replace(step, wire_bytes=(step.wire_bytes or 0) // 50), less
+
+    write_changed(tmp_path, HIDDEN, later)
+    evidence = " ".join(one(found_in(tmp_path), "is exposed, so a faster").evidence)
+    said = "they send 0.56 MB at the median, and 5.0 % of them 28.10 MB or more"
+    assert (said in evidence) is is_said
+    assert ("several kinds" in evidence) is is_said

@@ -45,6 +45,16 @@ def test_a_replay_that_misses_the_run_itself_advises_nothing() -> None:
         assert verdict(found).startswith("Unknown what is worth a change") is not advises
 
 
+def test_a_run_of_plain_all_reduce_is_not_told_to_be_one() -> None:
+    """What is left is the machine; of another hook a plain run may tell more."""
+    missed = answer(predicted(210.0, "fp16", 5.0, error=3e-4))
+    plain = replace(missed, today=replace(missed.today, step_ms=600.0))
+    assert "plain all-reduce" not in verdict(advise(plain))
+    assert "a machine that does nothing else" in verdict(advise(plain))
+    other = replace(plain, today=replace(plain.today, hook="fp16"))
+    assert "a calibrated run of plain all-reduce" in verdict(advise(other))
+
+
 def test_the_paper_is_cited_where_compression_was_tried_and_does_not_help() -> None:
     """Not where only buckets were tried, nor where the run compresses itself."""
     assert AGARWAL in verdict(advise(answer(predicted(410.0, "fp16", error=3e-4))))
