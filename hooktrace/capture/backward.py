@@ -29,9 +29,8 @@ queue_callback = getattr(_engine, "queue_callback", None)
 """Runs a function at the end of this thread's backward pass; ``None``: torch does not."""
 
 
-def current_pass() -> int:
-    """Return which backward pass runs on this thread, -1 where none does or torch tells none."""
-    return -1 if graph_task_id is None else graph_task_id()
+current_pass: Callable[[], int] = graph_task_id or (lambda: -1)
+"""Returns which backward pass runs on this thread, -1 where none does or torch tells none."""
 
 
 class Watching(Protocol):

@@ -59,6 +59,10 @@ class Collective(NamedTuple):
     dtype: object
     group: GroupFacts
 
+    def describe(self) -> Collective:
+        """Return itself: of what torch runs as it is, all is known before."""
+        return self
+
 
 class Round(NamedTuple):
     """One collective of a call; ``arrived_ns`` is ``None`` where the call failed before."""
@@ -140,7 +144,9 @@ class BucketCall:
     device_over = False
     """There: the drain has read the events, or given them up; others may record them again."""
     bare = False
-    """There: all of the call is one collective, as torch runs it; nothing is before or after it."""
+    """Of a unit: all of the call is one collective, as torch runs it, with nothing around it."""
+    only: Collective | None = None
+    """There, on a CPU: that collective, from ``ready`` to ``done``; in ``rounds`` it is not."""
     exposed: int | None = None
     """On a CPU, of a unit: how long training waited for it, ns."""
     before_wait: tuple[DeviceEvent, ...] | None = None
@@ -237,24 +243,24 @@ class BucketCall:
             except Exception as error:
                 self.lose_stamps(error)
 
-    def is_only(self, operation: Stamped) -> None:
+    def is_only(self, collective: Collective) -> None:
         """Stamp that all of the call is one collective: it began when the call did."""
         self.bare = True
         self._issued = self.ready
-        self._operation = operation
+        self._operation = collective
 
     def over(self) -> None:
         """Stamp that a unit's call is over, with its one collective: training has waited for it.
 
-        Takes the place of ``arrived`` and ``finished``; its step has the call already.
+        Takes the place of ``arrived`` and ``finished``; its step has the call already.  A round
+        would be two objects that stay until then, and run the garbage collector that much sooner.
         """
         try:
             self.done = self.launched = over = self._recorder.clock()
             self.exposed = over - self.ready
-            operation, self._operation = self._operation, None
-            known = None if operation is None else operation.describe()
-            if known is not None:
-                self.rounds = (_new(Round, (known, self._issued, over)),)
+            only, self._operation = self._operation, None
+            if isinstance(only, Collective):
+                self.only = only
         except Exception as error:
             self.lose_stamps(error)
 

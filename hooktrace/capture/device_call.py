@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 
 from .buckets import BucketSlot
-from .calls import BucketCall, Recorder, Stamped
+from .calls import BucketCall, Collective, Recorder, Stamped
 from .device_events import DeviceEvent, refuse_captured_stream
 
 
@@ -44,10 +44,10 @@ class DeviceCall(BucketCall):
             self._record()
         super().arrived(failed=failed)
 
-    def is_only(self, operation: Stamped) -> None:
+    def is_only(self, collective: Collective) -> None:
         """Record an event, and stamp."""
         self.bare = True
-        self.issued(operation)
+        self.issued(collective)
 
     def over(self) -> None:
         """Record events, and stamp; what is waited for is seen later (``unit_waits.py``)."""

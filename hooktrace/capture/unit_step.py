@@ -1,17 +1,52 @@
-"""What a sharded model puts into the ring: whole steps, and what is left out of one."""
+"""What a sharded model's steps are made of: places, calls, and what goes to the ring of them.
+
+a unit's place --slot--> UnitCall --> UnitStep, whole --> ring <-- SurplusCall, what is left out
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+import torch
+
+from ..records.bucket import UnitCollective
+from .buckets import BucketSlot
 from .calls import BucketCall
+
+Phase = Literal["forward", "backward"]
 
 
 class SurplusCall(NamedTuple):
     """In the ring, stands for a call of a step that has ``MOST_CALLS`` already."""
 
     model: str
+
+
+class UnitPlace:
+    """Where in a step a unit has collectives of a kind, and the slots of those that it had there.
+
+    ``turn``: of the last one in ``step``.
+    """
+
+    __slots__ = ("collective", "phase", "slots", "step", "turn")
+
+    def __init__(self, collective: UnitCollective, phase: Phase) -> None:
+        self.collective = collective
+        self.phase = phase
+        self.step = self.turn = -1
+        self.slots: dict[tuple[int, int, torch.dtype, int], BucketSlot] = {}
+        """By turn, size, dtype and group."""
+
+
+class UnitCall(BucketCall):
+    """A unit's call on the host, with slots for what each of them sets beside a bucket's stamps.
+
+    In a dictionary they would be a block of memory more, which is there until the step is over.
+    Whoever makes one sets them: a constructor of its own would be a frame more.
+    """
+
+    __slots__ = ("bare", "exposed", "only", "order")
 
 
 class UnitStep(list[BucketCall]):

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -25,13 +25,13 @@ from ..records import LayoutRecord, Options, Unit
 from ..records.bucket import UnitCollective
 from .backward import AfterPass, current_pass, is_checkpointed, watch
 from .buckets import BucketSlot, Departure, ModelState
-from .calls import BucketCall, Collective, Recorder
+from .calls import BucketCall, Recorder
 from .clocks import Clock
 from .device_call import DeviceCall
 from .device_events import EventPool
 from .flat_bucket import Payload, Shape
 from .members import members_of
-from .unit_step import SurplusCall, UnitStep
+from .unit_step import Phase, SurplusCall, UnitCall, UnitPlace, UnitStep
 from .unit_waits import UnitWaits
 
 MOST_SIZES = 16
@@ -42,25 +42,12 @@ step would begin a generation, with a layout of all sizes so far."""
 MOST_CALLS = 1 << 14
 """Of one step; in a loop that never reduces gradients more would fill the memory."""
 
-Phase = Literal["forward", "backward"]
-_Place = tuple[str, UnitCollective, Phase]
-
 
 class UnitInfo(NamedTuple):
     """A unit: what its records call it, and the names and whole shapes of its parameters."""
 
     name: str
     parameters: tuple[tuple[str, tuple[int, ...]], ...]
-
-
-class Known(NamedTuple):
-    """A collective that torch itself runs as it is: what it would say of itself."""
-
-    collective: Collective
-
-    def describe(self) -> Collective:
-        """Return it."""
-        return self.collective
 
 
 class Sink(Protocol):
@@ -110,9 +97,8 @@ class ShardedModel:
         self._options = options
         self._waits = waits
         self._recorder = _Collecting(sink)
-        self._slots: dict[tuple[object, ...], BucketSlot] = {}
+        self._places: dict[tuple[str, UnitCollective, Phase], UnitPlace] = {}
         self._numbers: dict[Unit, list[int]] = {}
-        self._turns: dict[_Place, int] = {}
         self._calls: list[BucketCall] = []
         self._before: list[BucketCall] = []
         """The calls of the step before, where all of them are known."""
@@ -121,11 +107,11 @@ class ShardedModel:
         self._called: list[int] = []
         self._under_way = self._reduces = self._lacks = self._grows = self._announced = False
         self._evaluates = False
-        self._place: _Place = "", "all_gather", "forward"
+        self._place = UnitPlace("all_gather", "forward")
 
     def recheck(self) -> None:
         """Begin anew in a forked child: the calls so far are the parent's."""
-        self._calls, self._turns, self._passes, self._called = [], {}, [], []
+        self._calls, self._passes, self._called = [], [], []
         self._under_way = self._reduces = self._lacks = False
 
     def forward_begins(self, module: int, *, training: bool = True) -> None:
@@ -144,7 +130,7 @@ class ShardedModel:
                 self._passes.clear()  # what is left there failed
             self._lacks |= not self._is_whole()
         self._called.append(module)
-        if task != -1 and self._under_way:
+        if task != -1 and self._under_way and task not in self._passes:
             self._watch(task)
 
     def forward_ended(self, module: int) -> None:
@@ -158,9 +144,11 @@ class ShardedModel:
         What is gathered while the model is evaluated is of no step.
         """
         task = current_pass()
-        evaluates = self._called and self._evaluates
-        if task == -1 and (evaluates or torch.is_inference_mode_enabled()):
-            return False
+        phase: Phase = "backward"
+        if task == -1:
+            phase = "forward"
+            if (self._evaluates and self._called) or torch.is_inference_mode_enabled():
+                return False
         state = self.state
         state.beside = None
         if not self._under_way:
@@ -168,16 +156,20 @@ class ShardedModel:
             state.last_index = -1  # before the step: whoever reads both sees none that is not there
             state.step += 1
         state.last_index += 1
-        if task != -1:
+        if task != -1 and task not in self._passes:
             self._watch(task)
         self._reduces |= collective != "all_gather"
-        place: _Place = unit.name, collective, "forward" if task == -1 else "backward"
-        self._turns[place] = self._turns.get(place, -1) + 1
+        at = unit.name, collective, phase
+        place = self._places.get(at)
+        if place is None:
+            place = self._places[at] = UnitPlace(collective, phase)
+        place.turn = place.turn + 1 if place.step == state.step else 0
+        place.step = state.step
         self._place = place
         return True
 
     def _watch(self, task: int) -> None:
-        if task not in self._passes and watch(AfterPass(partial(self.end_pass, task))):
+        if watch(AfterPass(partial(self.end_pass, task))):
             self._passes.append(task)
 
     def miss(self) -> None:
@@ -196,38 +188,40 @@ class ShardedModel:
             self._lacks = True
             self._sink.push(SurplusCall(self.state.name))
             return None
-        _, collective, phase = place = self._place
-        turn = self._turns[place]
-        key = (*place, turn, payload.numel(), payload.dtype, id(group))
-        slot = self._slots.get(key)
+        place = self._place
+        key = place.turn, payload.numel(), payload.dtype, id(group)
+        slot = place.slots.get(key)
         if slot is None:
+            collective, phase, turn = place.collective, place.phase, place.turn
             kind = Unit(name=unit.name, collective=collective, phase=phase, turn=turn)
             slot = self._new_slot(unit, kind, payload, group)
             if len(self._numbers[kind]) <= MOST_SIZES:
-                self._slots[key] = slot
+                place.slots[key] = slot
+        order = self.state.last_index
         call: BucketCall
         if slot.has_events:
             call = DeviceCall(slot, self.state.step, ready, self._recorder)
+            call.order = order
             if self._waits is not None:
-                self._waits.begins(call, unit, collective)
+                self._waits.begins(call, unit, place.collective)
         else:
-            call = BucketCall(slot, self.state.step, ready, self._recorder)
-        call.order = self.state.last_index
+            call = UnitCall(slot, self.state.step, ready, self._recorder)
+            call.order, call.bare, call.exposed, call.only = order, False, None, None
         slot.last_call = call
         self._calls.append(call)
-        if not self._departed and self._before:
-            self._compare(slot, call.order)
+        known = self._before
+        if known and not self._departed:
+            before = known[order].slot if order < len(known) else None
+            if before is not slot:
+                self._depart(slot, order, before)
         return call
 
-    def _compare(self, slot: BucketSlot, order: int) -> None:
+    def _depart(self, slot: BucketSlot, order: int, before: BucketSlot | None) -> None:
         """Take note of the first collective of a step that is not the one of the step before."""
-        known = self._before
-        before = known[order].slot if order < len(known) else None
-        if before is not slot and slot.unit is not None:
-            self._departed = True
-            was = None if before is None else before.unit
-            if was != slot.unit:
-                self.state.departure = Departure(self.state.step, order, slot.unit, was)
+        self._departed = True
+        was = None if before is None else before.unit
+        if slot.unit is not None and was != slot.unit:
+            self.state.departure = Departure(self.state.step, order, slot.unit, was)
 
     def expect(self, slot: BucketSlot, ready: int) -> BucketCall:
         """Return what stands for a collective while FSDP is in it, which is recorded afterwards."""
@@ -270,7 +264,7 @@ class ShardedModel:
 
     def end_step(self) -> None:
         """End the step under way: its layout, where that is new, and its calls go to the ring."""
-        calls, self._calls, self._turns, self._passes = self._calls, [], {}, []
+        calls, self._calls, self._passes = self._calls, [], []
         complete = self._is_whole() and not self._lacks
         if self._waits is not None:
             self._waits.forget(self.state)  # what is waited for later is another step's to know

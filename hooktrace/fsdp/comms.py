@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import torch
@@ -33,6 +34,10 @@ class TracedAllGather:
 
     def __init__(self, inner: Any, stamps: Stamps, hook: GatherHook | None = None) -> None:
         self.inner = inner
+        # Bound once: FSDP calls the first without a frame of ours, and we the second so that
+        # its keywords become no dictionary.
+        self.allocate: Callable[..., torch.Tensor] = inner.allocate
+        self._communicate: Callable[..., Any] = inner.__call__
         self._stamps = stamps
         self._hook = hook
         self._is_known = is_own(inner)
@@ -46,12 +51,6 @@ class TracedAllGather:
     def leave(self) -> None:
         """Take note that the unit is traced from here no more."""
         self._stamps.leave()
-
-    def allocate(
-        self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device
-    ) -> torch.Tensor:
-        """Return what ``inner`` allocates."""
-        return self.inner.allocate(size, dtype=dtype, device=device)  # type: ignore[no-any-return]
 
     def __call__(
         self,
@@ -70,11 +69,11 @@ class TracedAllGather:
             return None
         if call is not None:
             if self._is_known:
-                self._plain.begins(call, group)
+                call.is_only(self._plain[call.slot, group])
             else:
                 call.staged = False
         try:
-            work = self.inner(
+            work = self._communicate(
                 output_tensor=output_tensor,
                 input_tensor=input_tensor,
                 group=group,
@@ -85,7 +84,8 @@ class TracedAllGather:
             raise
         if call is None:
             return work
-        if not isinstance(work, dist.distributed_c10d.Work):  # FSDP waits for nothing else
+        # FSDP waits for nothing else; without a work there is none to ask for its class.
+        if work is None or not isinstance(work, dist.distributed_c10d.Work):
             call.over()
             return work
         return TracedWork(work, call, self._stamps)
@@ -105,6 +105,12 @@ class TracedReduceScatter:
         hook: ScatterHook | None = None,
     ) -> None:
         self.inner = inner
+        # Bound once: FSDP calls the first without a frame of ours, and we the second so that
+        # its keywords become no dictionary.
+        self.allocate: Callable[..., torch.Tensor] = inner.allocate
+        self._communicate: Callable[..., Any] = inner.__call__
+        if over is not None:
+            self.allocate = partial(_allocate, inner, over)
         self._stamps = stamps
         self._hook = hook
         self._is_known = is_own(inner)
@@ -115,14 +121,6 @@ class TracedReduceScatter:
     def __class__(self) -> Any:
         """What ``inner`` is: FSDP's setters go by that, and set another one only in its place."""
         return type(self.inner)
-
-    def allocate(
-        self, size: Sequence[int], *, dtype: torch.dtype, device: torch.device
-    ) -> torch.Tensor:
-        """Return what ``inner`` allocates; over one rank nothing is scattered after that."""
-        if self._over is not None:
-            self._over(device)
-        return self.inner.allocate(size, dtype=dtype, device=device)  # type: ignore[no-any-return]
 
     def __call__(
         self,
@@ -145,16 +143,16 @@ class TracedReduceScatter:
             return None
         if call is not None:
             if self._is_known:
-                self._plain.begins(call, group)
+                call.is_only(self._plain[call.slot, group])
             else:
                 call.staged = False
         try:
-            work = self.inner(
-                output_tensor=output_tensor,
-                input_tensor=input_tensor,
-                group=group,
-                op=op,
-                **({"async_op": True} if async_op else {}),  # FSDP itself does not pass it
+            communicate = self._communicate
+            if async_op:
+                communicate = partial(communicate, async_op=True)
+            # Without ``async_op``: FSDP itself does not pass it.
+            work = communicate(
+                output_tensor=output_tensor, input_tensor=input_tensor, group=group, op=op
             )
         except BaseException as error:
             self._stamps.fail(call, "wire" if self._is_known else "hook", error)
@@ -164,6 +162,19 @@ class TracedReduceScatter:
         if self._over is not None:
             self._over(output_tensor.device)
         return work
+
+
+def _allocate(
+    inner: Any,
+    over: Callable[[torch.device], None],
+    size: Sequence[int],
+    *,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> torch.Tensor:
+    """Return what ``inner`` allocates; over one rank nothing is scattered after that."""
+    over(device)
+    return inner.allocate(size, dtype=dtype, device=device)  # type: ignore[no-any-return]
 
 
 class TracedWork(dist.distributed_c10d.Work):

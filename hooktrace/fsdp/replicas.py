@@ -82,7 +82,7 @@ class ReplicaReduction:
                 # This stream has the all-reduce before it: it was not ready just now, but then.
                 (now, *_), call.events[0] = call.events, event
                 self._stamps.pool.give(reduced.device, now)
-            self._plain.begins(call, self._group)
+            call.is_only(self._plain[call.slot, self._group])
             call.over()
             self._slot = call.slot
 

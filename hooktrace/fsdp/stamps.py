@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from ..capture.buckets import BucketSlot
 from ..capture.calls import BucketCall, Collective, StampFailure
-from ..capture.units import Known, ShardedModel, UnitInfo
+from ..capture.units import ShardedModel, UnitInfo
 from ..records.bucket import UnitCollective
 from ..staging.groups import group_info
 from ..staging.synchronous import run_synchronously
@@ -117,7 +117,7 @@ class Stamps:
         """Have it known that FSDP is in a collective of its own, as in the last one of a slot."""
         call = self._model.expect(slot, ready)
         info = group_info(group, slot.device_type)
-        call.issued(Known(Collective("all_reduce", slot.gradient_bytes, slot.torch_dtype, info)))
+        call.issued(Collective("all_reduce", slot.gradient_bytes, slot.torch_dtype, info))
 
     @staticmethod
     def end(call: BucketCall | None) -> None:
@@ -144,21 +144,21 @@ _MOST_KNOWN = 1024
 """Slots of one unit's collectives of one kind, of which it is kept what they are."""
 
 
-class Plain:
-    """Stamps collectives that torch runs as they are: a call is one of them and nothing else."""
+class Plain(dict[tuple[BucketSlot, dist.ProcessGroup], Collective]):
+    """Collectives that torch runs as they are, which a call is and nothing else, as they are met.
+
+    A dictionary, since one that is there is found without a frame.
+    """
 
     def __init__(self, kind: UnitCollective) -> None:
+        super().__init__()
         self._kind = kind
-        self._known: dict[BucketSlot, tuple[dist.ProcessGroup, Known]] = {}
 
-    def begins(self, call: BucketCall, group: dist.ProcessGroup) -> None:
-        """Stamp that the collective begins."""
-        slot = call.slot
-        of, known = self._known.get(slot) or (None, None)
-        if of is not group or known is None:
-            if len(self._known) > _MOST_KNOWN:  # of payloads whose size changes in each step
-                self._known.clear()
-            info = group_info(group, slot.device_type)
-            known = Known(Collective(self._kind, slot.gradient_bytes, slot.torch_dtype, info))
-            self._known[slot] = group, known
-        call.is_only(known)
+    def __missing__(self, key: tuple[BucketSlot, dist.ProcessGroup]) -> Collective:
+        if len(self) > _MOST_KNOWN:  # of payloads whose size changes in each step
+            self.clear()
+        slot, group = key
+        info = group_info(group, slot.device_type)
+        known = Collective(self._kind, slot.gradient_bytes, slot.torch_dtype, info)
+        self[key] = known
+        return known

@@ -67,6 +67,15 @@ class ParameterGroup:
     def all_reduce_hook(self, hook: AllReduceHook | None) -> None:
         self._group._all_reduce_hook = hook
 
+    def has(self, all_gather: object, reduce_scatter: object, hook: AllReduceHook | None) -> bool:
+        """Return whether the group communicates with these."""
+        group = self._group  # asked of all groups twice in a step
+        return (
+            group._all_gather_comm is all_gather
+            and group._reduce_scatter_comm is reduce_scatter
+            and group._all_reduce_hook is hook
+        )
+
     def will_call(self, hook: AllReduceHook) -> bool:
         """Return whether the next gradients are reduced over replicas, and given to ``hook`` then.
 

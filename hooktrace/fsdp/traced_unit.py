@@ -57,12 +57,7 @@ class TracedUnit:
     @property
     def in_place(self) -> bool:
         """Whether all of it is still what the group communicates with."""
-        group = self._group
-        return (
-            group.all_gather is self._gather
-            and group.reduce_scatter is self._scatter
-            and group.all_reduce_hook is self._reduction
-        )
+        return self._group.has(self._gather, self._scatter, self._reduction)
 
     @property
     def is_anothers(self) -> bool:

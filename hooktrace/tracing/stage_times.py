@@ -60,6 +60,8 @@ class CallTimes(msgspec.Struct, gc=False):
 def host_spans(call: BucketCall) -> list[tuple[Collective, Span]]:
     """Return what the host's stamps say of each collective of an ended call."""
     freed = done = call.done
+    if call.only is not None:
+        return [(call.only, (call.ready, done, freed))]
     spans: list[tuple[Collective, Span]] = []
     for known, issued, arrived in reversed(call.rounds):
         # Of a call that failed the last collective may not have arrived.

@@ -41,14 +41,14 @@ def test_one_collective_that_was_waited_for_is_all_of_its_call(good: bool) -> No
     recorder: Any = SimpleNamespace(clock=_clock(good).__next__)
     slot: Any = None
     call = BucketCall(slot, 1, 0, recorder)
-    call.is_only(operation := FakeOperation(wire_bytes=4))
-    assert call.operation is operation
+    call.is_only(collective := FakeOperation(wire_bytes=4).describe())
+    assert call.operation is collective
     call.over()
     assert call.operation is None
     assert not call.in_flight
     if good:
-        assert call.rounds == ((operation.describe(), 0, 1),)
+        assert (call.only, call.rounds) == (collective, ())
         assert (call.bare, call.done, call.launched, call.exposed) == (True, 1, 1, 1)
     else:
         assert call.unknown == "RuntimeError: the clock is lost"
-        assert (call.rounds, call.done, call.exposed) == ((), NOT_YET, None)
+        assert (call.only, call.rounds, call.done, call.exposed) == (None, (), NOT_YET, None)
