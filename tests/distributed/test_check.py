@@ -25,6 +25,8 @@ pytestmark = pytest.mark.slow
 
 HOOKS = "tests.distributed.check_hooks"
 DEADLINE_S = 5.0
+UNHURRIED_S = 120.0
+"""Of a case in which nobody hangs, however busy the machine is."""
 
 IN_TRAINING = {
     "averages": None,
@@ -67,7 +69,7 @@ def checked(names: Iterable[str], *cases: str) -> dict[str, CheckResult]:
         )
         for name in names
     ]
-    results = check(specs, cases=cases)
+    results = check(specs, cases=cases, timeout_s=UNHURRIED_S)
     return {result.hook: result for result in results}
 
 
@@ -296,7 +298,8 @@ def invented(names: Iterable[str], *cases: str, ranks: int = 2) -> dict[str, Che
     """Return the results of hooks of ``invented.py``, made in one run."""
     place = "tests.distributed.invented_hooks"
     specs = [HookSpec(name=n, hook=f"{place}:{n}", make_state=f"{place}:Memory") for n in names]
-    return {result.hook: result for result in check(specs, ranks=ranks, cases=cases)}
+    found = check(specs, ranks=ranks, cases=cases, timeout_s=UNHURRIED_S)
+    return {result.hook: result for result in found}
 
 
 def test_hooks_that_nearly_average_fail() -> None:
