@@ -46,8 +46,8 @@ def communication_is_exposed(model: ModelFacts, run: RunInfo | None) -> Iterator
     elif model.wire_bytes and (model.often_wire_bytes or 0) > 1.1 * model.wire_bytes:
         evidence.append(
             f"steps are of several kinds: they send {mb(model.wire_bytes)} at the median, and "
-            f"{percent(OFTEN_SENT)} of them {mb(model.often_wire_bytes)} or more; all medians are "
-            "over both"
+            f"{mb(model.often_wire_bytes)} or more in at least {percent(OFTEN_SENT)} of them; all "
+            "medians are over both"
         )
     tails = sorted((b for b in model.buckets if b.tail_share >= 0.05), key=lambda b: -b.tail_share)
     if tails:

@@ -175,6 +175,6 @@ def test_a_hook_that_began_later_is_no_single_kind_of_step(
 
     write_changed(tmp_path, HIDDEN, later)
     evidence = " ".join(one(found_in(tmp_path), "is exposed, so a faster").evidence)
-    said = "they send 0.56 MB at the median, and 5.0 % of them 28.10 MB or more"
+    said = "they send 0.56 MB at the median, and 28.10 MB or more in at least 5.0 % of them"
     assert (said in evidence) is is_said
     assert ("several kinds" in evidence) is is_said
