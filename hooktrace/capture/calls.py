@@ -142,7 +142,7 @@ class BucketCall:
     events: list[DeviceEvent] | None = None
     """On a device (``DeviceCall``) one event for each of ready, the rounds' stamps, and done."""
     device_over = False
-    """There: the drain has read the events, or given them up; others may record them again."""
+    """There: nobody reads the events any more; others may record them again."""
     bare = False
     """Of a unit: all of the call is one collective, as torch runs it, with nothing around it."""
     only: Collective | None = None
@@ -175,6 +175,16 @@ class BucketCall:
     def in_flight(self) -> bool:
         """Whether the call has not gone to the ring yet."""
         return self.held or (self.done == NOT_YET and self.unknown is None)
+
+    @property
+    def has_device_times(self) -> bool:
+        """Whether events say when the call was where, once the device has passed them."""
+        return bool(self.events) and self.unknown is None
+
+    @property
+    def event_pool(self) -> EventPool:
+        """Where the events are from."""
+        return self._recorder.event_pool
 
     @property
     def operation(self) -> Stamped | None:
@@ -282,8 +292,11 @@ class BucketCall:
         self.arrived(failed=True)
         self.finished()
 
+    def let_go(self) -> None:
+        """Take note that nobody reads the call any more."""
+
     def lose_stamps(self, error: Exception) -> None:
-        """Give up the stages of this call, and say why."""
+        """Give up the stages of this call, and its times on a device, and say why."""
         self._see_from_outside()
         if self.unknown is None:
             self.unknown = f"{type(error).__name__}: {error}"

@@ -1,16 +1,19 @@
 """The stamps of a hook call for a bucket on a device: events beside the host's clock.
 
 driver, engine --stamp--> DeviceCall --event--> the pool, on the current stream of the device
-                             +--BucketCall's stamps, for what the host saw
+                             |  +--BucketCall's stamps, for what the host saw
+                             +--let_go, give_back: nobody reads the events any more--> the pool
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
+
+import torch
 
 from .buckets import BucketSlot
 from .calls import BucketCall, Collective, Recorder, Stamped
-from .device_events import DeviceEvent, refuse_captured_stream
+from .device_events import DeviceEvent, EventPool, refuse_captured_stream
 
 
 class DeviceCall(BucketCall):
@@ -70,21 +73,44 @@ class DeviceCall(BucketCall):
         self._record_around_backward()
         super().backward_ended()
 
-    def lose_stamps(self, error: Exception) -> None:
-        """Give up the device's times too: which event is which stamp's is no longer known."""
-        self.events = None
-        super().lose_stamps(error)
+    def let_go(self) -> None:
+        """Give the events back to their pool."""
+        give_back([self])
 
     def _record_around_backward(self) -> None:
+        if self.device_over:
+            return
         try:
-            event = self._recorder.event_pool.record(self.slot.device)
+            event = self.event_pool.record(self.slot.device)
         except Exception:  # the device does not know then how much backward hid
             return
         self.around_backward = (*self.around_backward, event)
 
     def _record(self) -> None:
-        if self.events is not None:
+        # Once one stamp has failed, nobody knows which event is whose.
+        if self.unknown is None and not self.device_over and self.events is not None:
             try:
-                self.events.append(self._recorder.event_pool.record(self.slot.device))
+                self.events.append(self.event_pool.record(self.slot.device))
             except Exception as error:
                 self.lose_stamps(error)
+
+
+def events_of(call: BucketCall) -> tuple[DeviceEvent, ...]:
+    """Return all events of a call."""
+    return (*(call.events or ()), *call.around_backward, *(call.before_wait or ()))
+
+
+def give_back(calls: Iterable[BucketCall]) -> None:
+    """Give the events of calls, which nobody reads any more, to the pools that they are from.
+
+    Destroying an event may block, and a new one would be made in its place, on the training thread.
+    The device need not have passed them: an event that is recorded again forgets the first time.
+    """
+    used: dict[int, tuple[EventPool, torch.device, DeviceEvent]] = {}  # calls may share one
+    for call in calls:
+        if call.events and not call.device_over:
+            call.device_over = True
+            for event in events_of(call):
+                used[id(event)] = call.event_pool, call.slot.device, event
+    for pool, device, event in used.values():
+        pool.give(device, event)

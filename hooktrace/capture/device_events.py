@@ -5,7 +5,8 @@
 
 Two things must never happen on the training thread: a synchronisation with the device, and the
 creation of an event for each bucket (creating and destroying them can block).  So events are
-recorded from a pool, the drain resolves them with ``query()``, and only then do they go back.
+recorded from a pool, the drain resolves them with ``query()``, and then they go back.  So do those
+of what is lost on the way: nobody reads them, and recorded again they forget the first time.
 
 A program may capture a CUDA graph at any time.  A captured event never passes, so no call is
 stamped on a stream that is being captured; and while any stream of the process is, CUDA forbids

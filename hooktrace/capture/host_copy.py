@@ -37,10 +37,14 @@ class HostCopy:
         """Return whether the device has passed the copy."""
         return self._event is None or self._event.query()
 
-    def read(self) -> dict[str, torch.Tensor]:
-        """Return the tensors on the host, once they have arrived; asked for once only."""
+    def let_go(self) -> None:
+        """Give the event back to its pool: nobody asks whether the copy has arrived any more."""
         if self._event is not None:
             self._pool.give(self._device, self._event)
+
+    def read(self) -> dict[str, torch.Tensor]:
+        """Return the tensors on the host, once they have arrived; asked for once only."""
+        self.let_go()
         found: dict[str, torch.Tensor] = {}
         at = 0
         for name, (dtype, shape) in self._parts.items():

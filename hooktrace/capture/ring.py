@@ -1,7 +1,8 @@
 """The bounded buffer between the training thread and the drain: push, never wait.
 
-A record that does not fit is dropped and counted.  ``deque.append`` and ``popleft`` are atomic, so
-the producer takes no lock unless it has to count a loss.
+A record that does not fit is dropped and counted; its ``let_go``, if it has one, gives back what
+others can use again.  ``deque.append`` and ``popleft`` are atomic, so the producer takes no lock
+unless it has to count a loss.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ class Ring(Generic[T]):
         if len(self._entries) >= self.capacity:
             with self._lock:
                 self.dropped += 1
+            let_go = getattr(entry, "let_go", None)
+            if let_go is not None:
+                let_go()
             return
         self._entries.append(entry)
 

@@ -13,6 +13,7 @@ import torch
 from ..records.bucket import UnitCollective
 from .buckets import BucketSlot
 from .calls import BucketCall
+from .device_call import give_back
 
 Phase = Literal["forward", "backward"]
 
@@ -59,3 +60,7 @@ class UnitStep(list[BucketCall]):
         super().__init__(calls)
         self.generation = generation
         self.complete = complete
+
+    def let_go(self) -> None:
+        """Give the calls' events back to their pool: nobody reads them any more."""
+        give_back(self)

@@ -73,15 +73,17 @@ class ReplicaReduction:
 
     def _record(self, reduced: torch.Tensor) -> None:
         (began, self._began), (event, self._event) = (self._began, None), (self._event, None)
+        call = None
         if began is None:
             self._stamps.pass_over("all_reduce")
-            return
-        call = self._stamps.begin("all_reduce", reduced, self._group, began)
-        if call is not None:
-            if event is not None and call.events:
+        else:
+            call = self._stamps.begin("all_reduce", reduced, self._group, began)
+        if event is not None:
+            if call is not None and call.events:
                 # This stream has the all-reduce before it: it was not ready just now, but then.
-                (now, *_), call.events[0] = call.events, event
-                self._stamps.pool.give(reduced.device, now)
+                event, call.events[0] = call.events[0], event
+            self._stamps.pool.give(reduced.device, event)
+        if call is not None:
             call.is_only(self._plain[call.slot, self._group])
             call.over()
             self._slot = call.slot

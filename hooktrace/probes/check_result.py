@@ -41,6 +41,10 @@ class CheckResult:
         """Return whether it is on the host."""
         return self._copy.has_arrived()
 
+    def let_go(self) -> None:
+        """Take note that nobody reads it."""
+        self._copy.let_go()
+
     def read(self) -> None:
         """Take what has arrived."""
         found = self._found = self._copy.read()

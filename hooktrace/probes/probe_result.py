@@ -84,6 +84,11 @@ class ProbeResult:
         """Return whether all tensors are on the host."""
         return self._copy is None or self._copy.has_arrived()
 
+    def let_go(self) -> None:
+        """Take note that nobody reads the tensors."""
+        if self._copy is not None:
+            self._copy.let_go()
+
     def read(self) -> None:
         """Take the tensors that have arrived."""
         copy, self._copy = self._copy, None

@@ -17,8 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..capture.calls import NOT_YET, BucketCall, StampFailure
-from ..capture.device_call import DeviceCall
-from ..capture.device_events import EventPool
+from ..capture.device_call import DeviceCall, give_back
 from ..capture.unit_step import SurplusCall, UnitStep
 from ..capture.units import MOST_CALLS
 from ..probes.anomalies import anomaly_of
@@ -61,14 +60,10 @@ _BUCKETS_TOGETHER = 64
 
 
 class Assembler:
-    """Turns the entries of a ring into steps and records.
+    """Turns the entries of a ring into steps and records; ``losses`` counts what cannot be."""
 
-    ``losses`` counts what cannot be turned; ``pool`` gets device events back.
-    """
-
-    def __init__(self, losses: LossLedger, pool: EventPool) -> None:
+    def __init__(self, losses: LossLedger) -> None:
         self._losses = losses
-        self._pool = pool
         self._sent = SentLookUp()
         self._adders: dict[type, Callable[[Any], None]] = {
             BucketCall: self._add_call,
@@ -138,8 +133,9 @@ class Assembler:
     def _add_call(self, call: BucketCall) -> None:
         if call.unknown is not None:
             self._losses.add("stamp_failed", why=call.unknown)
-            if call.done == NOT_YET:
-                return  # not even its end is known
+            if call.done == NOT_YET:  # not even its end is known
+                call.let_go()
+                return
         if call.error is not None:
             self._add_anomaly(_hook_exception(call))
         if call.events is None:
@@ -147,6 +143,7 @@ class Assembler:
         ended = self._steps.add(call)
         if ended is None:
             self._losses.add("late")
+            call.let_go()
             return
         if ended:
             self._waiting.extend(ended)
@@ -162,6 +159,10 @@ class Assembler:
         known = [call for call in calls if call.done != NOT_YET]
         if len(known) < len(calls):  # nothing says when, or whether, they ended
             self._losses.add("unfinished", len(calls) - len(known))
+            for call in calls:
+                if call.done == NOT_YET:
+                    call.before_wait = None  # the event may be that of calls that did end, too
+                    call.let_go()
         if known:
             complete = calls.complete and len(known) == len(calls)
             self._waiting.append(UnitStep(known, calls.generation, complete=complete))
@@ -275,13 +276,13 @@ class Assembler:
         )
         if not any(call.events for call in calls):
             return host, [None] * len(calls)
-        if not have_passed(calls):
-            # The events go with the calls: they cannot be used again before the device is there.
-            for call in calls:
-                call.device_over = True
-            self._losses.add("device_unresolved", len(calls))
-            return host, [None] * len(calls)
-        device = device_times(calls, self._pool)
+        try:
+            if not have_passed(calls):
+                self._losses.add("device_unresolved", len(calls))
+                return host, [None] * len(calls)
+            device = device_times(calls)
+        finally:
+            give_back(calls)
         derive_device_starts([times for times in device if times is not None])
         return host, device
 

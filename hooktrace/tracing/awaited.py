@@ -27,7 +27,7 @@ class AwaitedResults:
         self._waiting.append(result)
         given_up = max(0, len(self._waiting) - self._capacity)
         for _ in range(given_up):
-            self._waiting.popleft()
+            self._waiting.popleft().let_go()
         return given_up
 
     def arrived(self) -> Iterator[Result]:
@@ -44,5 +44,6 @@ class AwaitedResults:
     def give_up(self) -> int:
         """Let go of what has not come; returns how many."""
         given_up = len(self._waiting)
-        self._waiting.clear()
+        while self._waiting:
+            self._waiting.popleft().let_go()
         return given_up

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ..capture.device_events import EventPool
 from ..capture.ring import Ring
 from ..exporters.base import Exporter
 from ..records import AnomalyRecord, Batch, RunInfo
@@ -33,7 +32,6 @@ class Pipeline:
     def __init__(
         self,
         ring: Ring[object],
-        pool: EventPool,
         recent: RecentRecords,
         exporters: Sequence[Exporter],
         *,
@@ -45,7 +43,7 @@ class Pipeline:
         self._recent = recent
         self.losses = LossLedger(self._lost_elsewhere)
         self.exporters = FanOut(exporters, self.losses)
-        self._assembler = Assembler(self.losses, pool)
+        self._assembler = Assembler(self.losses)
         self._run_info = run_info
         self._in_flight = in_flight
         self._on_anomalies = on_anomalies

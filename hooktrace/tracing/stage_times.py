@@ -13,7 +13,8 @@ import msgspec
 import torch
 
 from ..capture.calls import NEVER, NOT_YET, BucketCall, Collective
-from ..capture.device_events import DeviceEvent, EventPool
+from ..capture.device_call import events_of
+from ..capture.device_events import DeviceEvent
 from .unit_exposed import exposed_of
 
 Span = tuple[int, int, int]
@@ -100,28 +101,27 @@ def is_backward_over(calls: Iterable[BucketCall]) -> bool:
 
 def have_passed(calls: Iterable[BucketCall]) -> bool:
     """Whether the device is past all events of some calls; so it is where they have none."""
-    return all(event.query() for call in calls if call.events for event in _events_of(call))
+    timed = [call for call in calls if call.has_device_times]
+    return all(event.query() for call in timed for event in events_of(call))
 
 
-def device_times(calls: Sequence[BucketCall], pool: EventPool) -> list[CallTimes | None]:
-    """Return what the device's events say, which it has passed; gives them back to their pool.
+def device_times(calls: Sequence[BucketCall]) -> list[CallTimes | None]:
+    """Return what the device's events say, which it has passed.
 
-    In ns since the first event of them all; ``None`` for a call without.  Events of two devices
-    cannot be compared: where a step has several, each begins when the host called its first hook.
+    In ns since the first event of them all; ``None`` for a call that has no times there.  Events of
+    two devices cannot be compared: where a step has several, each begins when the host called its
+    first hook.
     """
     first: dict[torch.device, BucketCall] = {}
-    timed = [call for call in calls if call.events]
+    timed = [call for call in calls if call.has_device_times]
     for call in timed:
         first.setdefault(call.slot.device, call)
     origins = {device: _origin(call, timed[0]) for device, call in first.items()}
-    times = [_on_device(call, origins[call.slot.device]) if call.events else None for call in calls]
+    times = [
+        _on_device(call, origins[call.slot.device]) if call.has_device_times else None
+        for call in calls
+    ]
     _expose(calls, times, origins)
-    used: dict[int, tuple[torch.device, DeviceEvent]] = {}  # calls may share one
-    for call in timed:
-        call.device_over = True
-        used |= {id(event): (call.slot.device, event) for event in _events_of(call)}
-    for device, event in used.values():
-        pool.give(device, event)
     return times
 
 
@@ -152,6 +152,8 @@ def _expose(
 
 def _on_device(call: BucketCall, at: Callable[[DeviceEvent], int]) -> CallTimes:
     ready, *marks, done = map(at, call.events or ())
+    if not call.staged:  # what was recorded before that was known is of no round
+        marks = []
     marks = marks if len(marks) % 2 == 0 else [*marks, done]
     collectives = [
         TimedCollective(one.collective, issued, arrived, arrived)
@@ -161,7 +163,3 @@ def _on_device(call: BucketCall, at: Callable[[DeviceEvent], int]) -> CallTimes:
     if len(call.around_backward) == len(("returned", "ended")):
         hidden_to = _hidden_to(ready, *map(at, call.around_backward))
     return CallTimes(ready, ready, ready, None, collectives, done, done, hidden_to)
-
-
-def _events_of(call: BucketCall) -> tuple[DeviceEvent, ...]:
-    return (*(call.events or ()), *call.around_backward, *(call.before_wait or ()))

@@ -150,7 +150,6 @@ class Tracer(Queries, InJob):
         self._recent = RecentRecords(*self._keep)
         self._pipeline = Pipeline(
             self._ring,
-            self.event_pool,
             self._recent,
             self._exporters,
             run_info=self.run_info,

@@ -14,6 +14,11 @@ from hooktrace.staging.groups import group_of
 SHAPES = ((64, 32), (64,), (128, 64))
 
 
+def fake_parameters() -> list[torch.nn.Parameter]:
+    """Return parameters on the device, which live longer than training."""
+    return [torch.nn.Parameter(torch.empty(shape, device="cuda")) for shape in SHAPES]
+
+
 def power_sgd(**options: Any) -> Callable[[], hooks.PowerSGDState]:
     """Return what makes a state that compresses from the third step on."""
     return lambda: hooks.PowerSGDState(
@@ -63,15 +68,65 @@ def replacing_hook(state: Memory, bucket: Any) -> Iterator[Any]:
     return buffer
 
 
+class Unseen(AllReduce):
+    """An all-reduce that can say nothing of itself."""
+
+    __slots__ = ()
+
+    def describe(self) -> None:
+        """Return ``None``."""
+
+
+@staged(multi_round=True)
+def unseen_payload_hook(state: Any, bucket: Any) -> Iterator[Any]:
+    """Send in a first round what is known, and in a second what is not, as of sparse gradients."""
+    yield AllReduce(bucket.buffer(), group_of(state))
+    return (yield Unseen(bucket.buffer(), group_of(state)))
+
+
+def opaque_hook(state: Any, bucket: Any) -> Any:
+    """Do what torch's own average does, with a future of which only the end is seen."""
+    buffer = bucket.buffer().div_(4)
+    work = dist.all_reduce(buffer, async_op=True)
+    return work.get_future().then(lambda _: buffer)
+
+
+class SubtractGradients:
+    """The simplest functional optimizer."""
+
+    @staticmethod
+    def step_param(param: torch.Tensor, grad: torch.Tensor) -> None:
+        """Step one parameter."""
+        param.sub_(grad)
+
+
+WRAPPERS: dict[str, Callable[[Any], Any]] = {
+    "fp16 wrapper": hooks.fp16_compress_wrapper,
+    "bf16 wrapper": hooks.bf16_compress_wrapper,
+    "then optimizer": lambda hook: hooks.hook_then_optimizer(
+        hook, hooks.OptimizerHookState(SubtractGradients())
+    ),
+}
+
+KINDS: dict[str, tuple[Any, Callable[[], Any]]] = {
+    "one round": (hooks.allreduce_hook, lambda: None),
+    "several rounds": (hooks.powerSGD_hook, power_sgd(use_error_feedback=False)),
+    "a round that is not seen": (unseen_payload_hook, lambda: None),
+    "opaque": (opaque_hook, lambda: None),
+}
+
+WRAPPED = {
+    f"{outer} of {kind}": (wrap(hook), make_state)
+    for outer, wrap in WRAPPERS.items()
+    for kind, (hook, make_state) in KINDS.items()
+}
+"""Each wrapper around each kind of hook."""
+
 HOOKS: dict[str, tuple[Any, Callable[[], Any]]] = {
-    "allreduce": (hooks.allreduce_hook, lambda: None),
+    **KINDS,
+    **WRAPPED,
     "fp16": (hooks.fp16_compress_hook, lambda: None),
     "bf16": (hooks.bf16_compress_hook, lambda: None),
-    "fp16 wrapper": (hooks.fp16_compress_wrapper(hooks.allreduce_hook), lambda: None),
-    "bf16 wrapper of powerSGD": (
-        hooks.bf16_compress_wrapper(hooks.powerSGD_hook),
-        power_sgd(use_error_feedback=False),
-    ),
     "all-gather": (hooks.allgather_then_aggregate_hook, lambda: None),
     "per tensor": (hooks.quantization_pertensor_hook, lambda: None),
     "per channel": (hooks.quantization_perchannel_hook, lambda: None),

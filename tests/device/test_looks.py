@@ -14,7 +14,7 @@ from hooktrace.probes.consent import Consent
 from hooktrace.testing import FakeBucket
 
 from .fake_device import FakeDevice
-from .hook_table import HOOKS, SHAPES
+from .hook_table import HOOKS, fake_parameters
 
 STEPS = 6
 PROBED = [3, 4, 5]
@@ -31,11 +31,16 @@ LOOKS: dict[str, dict[str, Any]] = {
 class Training:
     """A traced hook, two buckets of fake gradients, and steps of them."""
 
-    def __init__(self, name: str, tracer: Tracer, device: FakeDevice) -> None:
+    def __init__(
+        self,
+        name: str,
+        tracer: Tracer,
+        device: FakeDevice,
+        parameters: list[torch.nn.Parameter],
+    ) -> None:
         self._device = device
         hook, make_state = HOOKS[name]
         self._hook, self._state = trace(hook, tracer=tracer), make_state()
-        parameters = [torch.nn.Parameter(torch.empty(shape, device="cuda")) for shape in SHAPES]
         self._buckets = [
             FakeBucket(parameters[:1], 0, is_last=False),
             FakeBucket(parameters[1:], 1, is_last=True),
@@ -66,7 +71,8 @@ def test_looking_waits_for_nothing_and_lets_go_of_nothing(name: str, look: str) 
         FakeDevice() as device,
         Tracer(align_clocks=False, run_id="fake", **LOOKS[look]) as tracer,
     ):
-        Training(name, tracer, device).run(STEPS)
+        parameters = fake_parameters()
+        Training(name, tracer, device, parameters).run(STEPS)
         tracer.flush()
         assert tracer.losses() == {}
         errors = [b.step for b in tracer.buckets() if b.error is not None]
@@ -86,7 +92,7 @@ def test_under_capture_nothing_is_looked_at(look: str) -> None:
             FakeDevice() as device,
             Tracer(align_clocks=False, run_id="fake", **options) as tracer,
         ):
-            training = Training("fp16", tracer, device)
+            training = Training("fp16", tracer, device, fake_parameters())
             training.run(PROBED[0])
             before = device.counts()
             device.captured = True
@@ -111,7 +117,7 @@ def test_a_rank_that_cannot_probe_issues_nothing(monkeypatch: pytest.MonkeyPatch
             FakeDevice() as device,
             Tracer(align_clocks=False, run_id="fake", **options) as tracer,
         ):
-            training = Training("fp16", tracer, device)
+            training = Training("fp16", tracer, device, fake_parameters())
             training.run(PROBED[0])
             monkeypatch.setattr("hooktrace.probes.probe.finite_parts", no_memory)
             training.run(1)
@@ -131,7 +137,7 @@ def test_without_the_consent_of_all_nothing_is_issued(monkeypatch: pytest.Monkey
             Tracer(align_clocks=False, run_id="fake", **options) as tracer,
         ):
             monkeypatch.setattr(Consent, "given", lambda *_: False)
-            training = Training("fp16", tracer, device)
+            training = Training("fp16", tracer, device, fake_parameters())
             training.run(PROBED[0] + 1)
             issued.append(device.collectives)
             tracer.flush()

@@ -9,7 +9,7 @@ from hooktrace import Tracer, trace
 from hooktrace.testing import FakeBucket
 
 from .fake_device import FakeDevice
-from .hook_table import HOOKS, SHAPES
+from .hook_table import HOOKS, fake_parameters
 
 STEPS = 6
 
@@ -22,12 +22,11 @@ FAULTY = (
 )
 
 
-def train(name: str, tracer: Tracer | None = None) -> None:
+def train(name: str, parameters: list[torch.nn.Parameter], tracer: Tracer | None = None) -> None:
     """Run a hook, traced or not, on two buckets of fake gradients for some steps."""
     hook, make_state = HOOKS[name]
     if tracer is not None:
         hook = trace(hook, tracer=tracer)
-    parameters = [torch.nn.Parameter(torch.empty(shape, device="cuda")) for shape in SHAPES]
     buckets = [
         FakeBucket(parameters[:1], 0, is_last=False),
         FakeBucket(parameters[1:], 1, is_last=True),
@@ -42,7 +41,8 @@ def train(name: str, tracer: Tracer | None = None) -> None:
 def test_memory_is_kept_until_its_streams_are_done(name: str) -> None:
     """Whatever a hook holds across a yield, in a variable or not; and nothing synchronises."""
     with FakeDevice() as device:
-        train(name)
+        parameters = fake_parameters()
+        train(name, parameters)
     assert device.faults() == []
     assert device.synchronising == []
 
@@ -54,7 +54,8 @@ def test_tracing_adds_no_synchronisation_and_no_fault(name: str) -> None:
         FakeDevice() as device,
         Tracer(error_every=0, align_clocks=False, run_id="fake") as tracer,
     ):
-        train(name, tracer)
+        parameters = fake_parameters()
+        train(name, parameters, tracer)
         tracer.flush()
         assert tracer.losses() == {}
         assert len(tracer.buckets()) == 2 * STEPS
@@ -67,5 +68,5 @@ def test_tracing_adds_no_synchronisation_and_no_fault(name: str) -> None:
 def test_without_it_memory_is_given_out_too_early(name: str) -> None:
     """The same hooks, without what the driver does for them: the simulation sees it."""
     with FakeDevice(protected=False) as device:
-        train(name)
+        train(name, fake_parameters())
     assert device.faults()

@@ -87,7 +87,7 @@ def test_replicas_are_reduced_from_the_scatter_s_end() -> None:
         Tracer(error_every=0, align_clocks=False, channel=False, run_id="fake") as tracer,
     ):
         pool = EventPool(lambda device: Numbered())
-        tracer.event_pool = tracer._pipeline._assembler._pool = pool
+        tracer.event_pool = pool
         steps = ShardedModel(ModelState("net", "fully_shard", {}, 0), tracer)
         tracer.models.register_layout(steps)
         stamps = Stamps(steps, UnitInfo("block", (("weight", (8, 8)),)), tracer)
@@ -116,3 +116,23 @@ def test_replicas_are_reduced_from_the_scatter_s_end() -> None:
         assert (again.ready_ns, again.done_ns) == (5_000_000, 8_000_000)
         assert (reduced.ready_ns, reduced.done_ns) == (9_000_000, 13_000_000)
         assert pool.created == 12  # what was not needed is used again: two of those fourteen
+
+
+def test_the_event_of_a_reduction_that_is_not_recorded_goes_back() -> None:
+    """Recording is switched off between the scatter's end and the all-reduce."""
+    with (
+        FakeDevice() as device,
+        Tracer(error_every=0, align_clocks=False, channel=False, run_id="fake") as tracer,
+    ):
+        steps = ShardedModel(ModelState("net", "fully_shard", {}, 0), tracer)
+        stamps = Stamps(steps, UnitInfo("block", (("weight", (8, 8)),)), tracer)
+        group = dist.group.WORLD
+        assert group is not None
+        reduction = ReplicaReduction(None, stamps, group, lambda _: False)
+        reduced = torch.empty(16, device="cuda")
+        for _ in range(3):
+            reduction.begins(reduced.device)
+            tracer.recording = False
+            reduction(reduced)
+            tracer.recording = True
+    assert device.events == 1

@@ -9,7 +9,6 @@ import torch
 from hooktrace import BucketRecord, Tracer, staged, trace
 from hooktrace.capture.buckets import ModelState
 from hooktrace.capture.calls import BucketCall
-from hooktrace.capture.device_events import EventPool
 from hooktrace.capture.units import ShardedModel
 from hooktrace.records import AnomalyRecord, Stage
 from hooktrace.tracing.assembler import Assembler
@@ -95,7 +94,7 @@ class WaitingEvent:
 
 def test_the_device_is_asked_once_a_step_and_drain() -> None:
     """Not for each call that ends while a step waits for it: of 4,000 buckets that took seconds."""
-    assembler = Assembler(LossLedger(dict), EventPool())
+    assembler = Assembler(LossLedger(dict))
     with Tracer() as tracer:
         job = Job(tracer, buckets=50)
         job.step()
@@ -115,7 +114,7 @@ def test_a_sharded_model_warms_up_for_two_steps_whatever_it_gathers() -> None:
     for numel in (4, 8, 4):
         call(model, "all_gather", numel)
         backward(lambda: call(model, "reduce_scatter"))
-    assembler = Assembler(LossLedger(dict), EventPool())
+    assembler = Assembler(LossLedger(dict))
     for step in sink.steps():
         assembler.add(step)
     completed, _ = assembler.take()
@@ -133,7 +132,7 @@ def test_a_collective_that_raised_is_not_called_a_hook_of_ddp_s() -> None:
         begun.failed(stage, RuntimeError("connection closed"))
         model.miss()
         model.end_step()
-    assembler = Assembler(LossLedger(dict), EventPool())
+    assembler = Assembler(LossLedger(dict))
     for step in sink.steps():
         assembler.add(step)
     _, anomalies = assembler.take()

@@ -13,7 +13,7 @@ class Result:
 
     def __init__(self, model: object, step: int) -> None:
         self.slot, self.step = SimpleNamespace(model=model), step
-        self.come, self.was_read = False, False
+        self.come, self.was_read, self.was_let_go = False, False, False
 
     def has_arrived(self) -> bool:
         """Return whether it was told to come."""
@@ -22,6 +22,10 @@ class Result:
     def read(self) -> None:
         """Note it."""
         self.was_read = True
+
+    def let_go(self) -> None:
+        """Note it."""
+        self.was_let_go = True
 
 
 def results(model: object, count: int) -> list[Any]:
@@ -50,5 +54,7 @@ def test_a_device_that_hangs_costs_a_bounded_number() -> None:
     model: Any = object()
     awaited, found = AwaitedResults(capacity=2), results(model, 4)
     assert [awaited.add(result) for result in found] == [0, 0, 1, 1]
+    assert [result.was_let_go for result in found] == [True, True, False, False]
     assert awaited.give_up() == 2
+    assert all(result.was_let_go for result in found)
     assert list(awaited.arrived()) == []

@@ -11,6 +11,7 @@ import torch
 from hooktrace import Tracer, staged, trace
 from hooktrace.capture import buckets, device_events
 from hooktrace.capture.calls import BucketCall, Collective, Round
+from hooktrace.capture.device_call import give_back
 from hooktrace.testing import FakeBucket
 from hooktrace.tracing.stage_times import device_times, host_times
 from tests.fakes import FakeGroup, FakeOperation, fake_clock, hook_of
@@ -135,25 +136,19 @@ def test_each_bucket_is_timed_on_its_own_device() -> None:
     The second device's times begin where the host called its first hook.
     """
     devices = [torch.device("cuda", 0), torch.device("cuda", 1), torch.device("cuda", 1)]
+    pool: Any = Returned()
+    recorder: Any = SimpleNamespace(event_pool=pool)
     calls: list[Any] = []
     for i, device in enumerate(devices):
         events = [FakeEvent(device), FakeEvent(device)]
         for event, at_ns in zip(events, (100 + 7000 * i, 3100 + 7000 * i), strict=True):
             event.at_ns = at_ns
-        slot = SimpleNamespace(device=device)
-        calls.append(
-            SimpleNamespace(
-                slot=slot,
-                events=events,
-                rounds=[],
-                ready=50_000 + 5000 * i,
-                backward_end=None,
-                around_backward=(),
-                before_wait=None,
-            )
-        )
-    pool: Any = Returned()
-    times = [t for t in device_times(calls, pool) if t is not None]
+        call: Any = BucketCall(SimpleNamespace(device=device), 0, 50_000 + 5000 * i, recorder)
+        call.events = events
+        calls.append(call)
+    times = [t for t in device_times(calls) if t is not None]
+    give_back(calls)
+    give_back(calls)  # which are over: others may have recorded their events by then
     assert [(t.ready, t.done) for t in times] == [(0, 3000), (5000, 8000), (12_000, 15_000)]
     assert all(event.device == device for device, event in pool.events)
     assert len(pool.events) == 6

@@ -105,7 +105,7 @@ def _is_on_device(call: BucketCall) -> bool:
     An event that the drain gives back meanwhile, and another call records, may answer for that one:
     whoever asks asks again later.
     """
-    if call.done == NOT_YET or call.device_over or not call.events:
+    if call.done == NOT_YET or call.device_over or call.unknown or not call.events:
         return False
     try:
         relax_capture_mode()  # whichever thread asks
