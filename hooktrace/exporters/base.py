@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from ..records import Batch
 
@@ -13,20 +12,31 @@ from ..records import Batch
 class Exporter(Protocol):
     """Receives batches in the drain thread; never called from the training thread.
 
-    ``name`` stands in logs and in the metric label ``exporter``.  An exporter that raises from
-    ``export`` is closed, disabled and counted; training goes on.
+    An exporter that raises from ``export`` is closed, disabled and counted; training goes on.
 
-    An exporter that gives things up by itself (a full file, a backend that is down) logs that once
-    and has an attribute ``lost``: a mapping from what was lost to how many, read by the drain.
+    It may have two attributes.  ``name`` stands in logs and in the metric label ``exporter``; the
+    default is its class's name.  ``lost`` is for an exporter that gives things up by itself (a full
+    file, a backend that is down), which it logs once: a mapping from what was lost to how many.
     """
-
-    name: str
 
     def export(self, batch: Batch) -> None:
         """Take one batch.  Called for every drain that has news, one at a time."""
 
     def close(self) -> None:
         """Write out what is held and let go of files, sockets and threads.  Called once."""
+
+
+def checked(exporters: Iterable[Exporter]) -> tuple[Exporter, ...]:
+    """Return exporters as they are; raises ``TypeError`` where something is none."""
+    remedy = 'pass a list of exporters, such as [RecordFileExporter("runs/a")]'
+    if not isinstance(exporters, Iterable):
+        raise TypeError(f"exporters is {exporters!r}; {remedy}")
+    given = tuple(exporters)
+    for exporter in given:
+        methods = [getattr(exporter, name, None) for name in ("export", "close")]
+        if isinstance(exporter, type) or not all(map(callable, methods)):
+            raise TypeError(f"{exporter!r} is no exporter; {remedy}")
+    return given
 
 
 @contextmanager
@@ -38,15 +48,3 @@ def needing(package: str, exporter: str) -> Iterator[None]:
         raise ImportError(
             f"the {exporter} exporter needs {package} ({error}); pip install 'hooktrace[exporters]'"
         ) from error
-
-
-@runtime_checkable
-class RecordWriter(Protocol):
-    """An exporter that writes records beside which other files of the run may stand."""
-
-    @property
-    def logdir(self) -> Path:
-        """The directory that it was made with."""
-
-    def keep_detail(self, model: str, first: int, steps: int) -> None:
-        """Keep so many steps of a model in detail from ``first`` on.  Any thread."""

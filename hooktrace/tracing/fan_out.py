@@ -17,14 +17,56 @@ from .losses import LossLedger
 logger = logging.getLogger("hooktrace")
 
 
+class _Given:
+    """An exporter, which may be anybody's: only its two methods can raise here."""
+
+    def __init__(self, exporter: Exporter) -> None:
+        self.export, self.close = exporter.export, exporter.close
+        self.name = _name_of(exporter)
+        self._exporter = exporter
+        self._lost: dict[str, int] = {}
+        self._told = False
+
+    def lost(self) -> dict[str, int]:
+        """Return what it gave up by itself, as far as that could be read."""
+        try:
+            lost = getattr(self._exporter, "lost", {})
+            self._lost = {str(kind): int(count) for kind, count in lost.items()}
+        except BaseException as error:
+            if not self._told:
+                self._told = True
+                logger.warning(
+                    "what the %s exporter lost is unknown, since its attribute lost could not be "
+                    "read (%s: %s); it has to be a mapping from what was lost to how many",
+                    self.name,
+                    type(error).__name__,
+                    error,
+                )
+        return self._lost
+
+
+def _name_of(exporter: Exporter) -> str:
+    """Return an exporter's name, its class's where it has none."""
+    with suppress(Exception):
+        name = getattr(exporter, "name", None)
+        if isinstance(name, str) and name:
+            return name
+    return type(exporter).__name__
+
+
 class FanOut:
     """The exporters of a tracer, in the drain thread; ``losses`` counts what they do not get."""
 
     def __init__(self, exporters: Sequence[Exporter], losses: LossLedger) -> None:
-        self._all = tuple(exporters)
-        self._working = list(exporters)
+        self._all = tuple([_Given(exporter) for exporter in exporters])
+        self._working = list(self._all)
         self._losses = losses
         self._failures: Counter[str] = Counter()
+
+    @property
+    def names(self) -> list[str]:
+        """The exporters' names."""
+        return [exporter.name for exporter in self._all]
 
     @property
     def failures(self) -> dict[str, int]:
@@ -39,7 +81,7 @@ class FanOut:
         """Return what exporters gave up by themselves, by their name and reason."""
         losses: Counter[str] = Counter()
         for exporter in self._all:
-            for kind, count in getattr(exporter, "lost", {}).items():
+            for kind, count in exporter.lost().items():
                 losses[f"{exporter.name}_{kind}"] += count
         return losses
 
@@ -70,7 +112,7 @@ class FanOut:
                     error,
                 )
 
-    def _disable(self, exporter: Exporter, error: BaseException) -> None:
+    def _disable(self, exporter: _Given, error: BaseException) -> None:
         self._working.remove(exporter)
         self._failures[exporter.name] += 1
         logger.warning(
@@ -87,8 +129,8 @@ class FanOut:
 class LeftWithParent:
     """Stands in a forked child for the parent's exporters, and says once that they are gone."""
 
-    def __init__(self, exporters: Sequence[Exporter]) -> None:
-        self.name = ", ".join(exporter.name for exporter in exporters)
+    def __init__(self, names: Sequence[str]) -> None:
+        self.name = ", ".join(names)
 
     def export(self, batch: object) -> None:
         """Say why nothing is exported."""

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..capture.clocks import Clock
-from ..exporters.base import Exporter, RecordWriter
+from ..exporters.base import Exporter
+from ..exporters.record_file import RecordFileExporter
 from ..ranks.job import describe_run
 from ..records import Batch, RunInfo
 from ..records.errors import UsageError
@@ -64,15 +65,18 @@ class InJob:
 
     @property
     def logdirs(self) -> list[Path]:
-        """The directories of the exporters that write records."""
-        return [e.logdir for e in self._exporters if isinstance(e, RecordWriter)]
+        """The directories of the record file exporters."""
+        return [exporter.logdir for exporter in self._record_files()]
 
     def keep_detail(self, model: str, first: int, steps: int) -> bool:
         """Have so many steps of a model kept in detail; returns whether any exporter keeps some."""
-        keeping = [e for e in self._exporters if isinstance(e, RecordWriter)]
+        keeping = self._record_files()
         for exporter in keeping:
             exporter.keep_detail(model, first, steps)
         return bool(keeping)
+
+    def _record_files(self) -> list[RecordFileExporter]:
+        return [e for e in self._exporters if isinstance(e, RecordFileExporter)]
 
     @cached_property
     def hang_watch(self) -> TracerHangs:

@@ -21,7 +21,7 @@ from ..capture.device_events import EventPool
 from ..capture.loss_scale import hear_of_scalers
 from ..capture.ring import Ring
 from ..capture.unit_waits import UnitWaits
-from ..exporters.base import Exporter
+from ..exporters.base import Exporter, checked
 from ..records import AnomalyRecord, Scope
 from ..records.errors import AnomalyError
 from .drain import Drain
@@ -76,7 +76,7 @@ class Tracer(Queries, InJob):
     - ``interval_s``: how often the drain wakes.
     - ``close_timeout_s``: the deadline of ``close()``.
 
-    Raises ``ValueError`` for an option that cannot work.
+    Raises ``ValueError`` for an option that cannot work, ``TypeError`` for what is no exporter.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Tracer(Queries, InJob):
         """The models whose hooks report here."""
         self.align_clocks = align_clocks
         self._wants_channel = channel
-        self._exporters: Sequence[Exporter] = redirected(exporters)
+        self._exporters: Sequence[Exporter] = redirected(checked(exporters))
         self._run_id = run_id
         self._anchor = clock_anchor(clock)
         self._keep = (keep_steps, keep_buckets)
@@ -163,7 +163,7 @@ class Tracer(Queries, InJob):
         self._ring.clear()
         self.models.begin_in_child()
         if self._exporters:
-            self._exporters = [LeftWithParent(self._exporters)]
+            self._exporters = [LeftWithParent(self._pipeline.exporters.names)]
         self._begin()
 
     def start(self) -> None:

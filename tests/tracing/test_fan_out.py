@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 
 from hooktrace import Tracer
+from hooktrace.records import Batch, ClockRecord
 from tests.fakes import FakeExporter, Job
 
 
@@ -66,3 +69,100 @@ def test_an_exporter_that_exits_cannot_end_the_drain(caplog: pytest.LogCaptureFi
         assert tracer.failures() == {"bad": 1}
     assert good.steps == [0, 1]
     assert good.closed == 1
+
+
+class Foreign:
+    """An exporter of somebody else's, with the two methods that are asked for."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+
+    def export(self, batch: Batch) -> None:
+        self.steps += [step.step for step, _ in batch.steps]
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class NameRaises(Foreign):
+    @property
+    def name(self) -> str:
+        raise RuntimeError("no name")
+
+
+class NameIsNone(Foreign):
+    name = None
+
+
+class LostIsANumber(Foreign):
+    lost = 0
+
+
+class LostRaises(Foreign):
+    @property
+    def lost(self) -> dict[str, int]:
+        raise RuntimeError("no count")
+
+
+class LostIsWords(Foreign):
+    lost: ClassVar = {"batches": "many"}
+
+
+@pytest.mark.parametrize("kind", [Foreign, NameRaises, NameIsNone])
+def test_an_exporter_without_a_name_goes_by_its_class(kind: type[Foreign]) -> None:
+    """It and the others get their records."""
+    foreign, other = kind(), FakeExporter("other")
+    with Tracer([foreign, other]) as tracer:
+        Job(tracer).step()
+        assert tracer.flush()
+        assert tracer.losses() == {}
+    assert foreign.steps == other.steps == [0]
+    assert other.batches[0].failures == {kind.__name__: 0, "other": 0}
+
+
+@pytest.mark.parametrize("kind", [LostIsANumber, LostRaises, LostIsWords])
+def test_an_exporter_whose_losses_cannot_be_read(
+    kind: type[Foreign], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It and the others get their records, and one warning says what the attribute has to be."""
+    foreign, other = kind(), FakeExporter("other")
+    with Tracer([foreign, other], error_every=0) as tracer:
+        job = Job(tracer)
+        for _ in range(3):
+            job.step()
+            tracer.push(
+                ClockRecord(time_ns=1, offset_ns=2, uncertainty_ns=3, round_trip_ns=6, pings=1)
+            )
+            assert tracer.flush()
+        assert len(tracer.clocks()) == 3
+        assert tracer.losses() == {}
+    assert foreign.steps == other.steps == [0, 1, 2]
+    [told] = [r.getMessage() for r in caplog.records]
+    assert told.startswith(f"what the {kind.__name__} exporter lost is unknown")
+    assert told.endswith("it has to be a mapping from what was lost to how many")
+
+
+def test_losses_that_were_known_stay_known() -> None:
+    """A mapping that cannot be read for once, as while another thread grows it, is no zero."""
+    exporter = FakeExporter("file")
+    exporter.lost = {"buckets": 3}
+    with Tracer([exporter]) as tracer:
+        job = Job(tracer)
+        found = []
+        for lost in ({"buckets": 3}, None, {"buckets": 4}):
+            exporter.lost = lost  # type: ignore[assignment]
+            job.step()
+            assert tracer.flush()
+            found.append(exporter.batches[-1].losses)
+    assert found == [{"file_buckets": 3}, {"file_buckets": 3}, {"file_buckets": 4}]
+
+
+def test_what_is_no_exporter_is_refused() -> None:
+    """When it is given, with what to pass."""
+    wanted = "pass a list of exporters, such as"
+    for one in (None, "abc", 3, Foreign):
+        with pytest.raises(TypeError, match=f"is no exporter; {wanted}"):
+            Tracer([FakeExporter(), one])  # type: ignore[list-item]
+    for wrong in ("abc", None, FakeExporter()):
+        with pytest.raises(TypeError, match=wanted):
+            Tracer(exporters=wrong)  # type: ignore[arg-type]
