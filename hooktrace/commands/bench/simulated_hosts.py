@@ -66,7 +66,7 @@ class SimulatedHost:
         telling.cancel()
 
     async def _join(self, place: Place) -> bool:
-        """Join, as ``Membership`` does: the hub keeps few that have not shown the token."""
+        """Join, as ``Membership`` does: the hub keeps few that have not proved the token."""
         try:
             await self._upward.join(place, self._token)
         except (OSError, TimeoutError):

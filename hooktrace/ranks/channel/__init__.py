@@ -13,7 +13,8 @@ while collectives, the store and other threads are stuck; offsets of clocks.
         doors.py           where this node listens
       node.py, children.py questions down, answers and news up, notices down
         child.py, turns.py one of those below; whose turn it is to ping
-      connection.py        token, bounded messages               messages.py  what they are
+      connection.py        bounded messages                      messages.py  what they are
+        handshake.py       before them: both ends know the token
 
 The transport is asyncio's, messages are msgspec's.  pyzmq and gRPC were not taken: the number of
 descriptors must be bounded whoever connects, a fork (a data loader's workers) must be harmless, and

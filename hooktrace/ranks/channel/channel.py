@@ -94,7 +94,7 @@ class Channel:
 
     @property
     def token(self) -> bytes:
-        """What a connection must begin with."""
+        """What both ends of a connection must prove to know."""
         return self._membership.doors.token
 
     def answer(self, name: str, handler: Handler) -> None:

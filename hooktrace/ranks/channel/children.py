@@ -184,7 +184,9 @@ class Children:
 
     def disconnected(self, connection: Connection) -> None:
         """Say of all below the child how they went."""
-        child = self._all.pop(connection)
+        child = self._all.pop(connection, None)
+        if child is None:
+            return  # it did not know the token
         self._ranks.pop(child, None)
         child.over()
         self._turns.leave(child)

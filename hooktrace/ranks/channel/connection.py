@@ -1,6 +1,6 @@
-"""One connection of the channel: a token that must be right, then messages of bounded size.
+"""One connection of the channel: proofs of the token, then messages of bounded size.
 
-    bytes --token, once--> length, message, length, message, ... --decode--> receiver
+    bytes --handshake.py, once--> length, message, length, message, ... --decode--> receiver
 
 What is not a message, is too long, comes too fast, or is not taken off by the other side, ends
 the connection, and nothing else.
@@ -9,7 +9,6 @@ the connection, and nothing else.
 from __future__ import annotations
 
 import asyncio
-import hmac
 import logging
 import os
 import struct
@@ -21,11 +20,11 @@ from typing import Any, Protocol
 import msgspec
 
 from ...capture.clocks import Clock
+from .handshake import WrongTokenError, connect, listen
 from .messages import MOST_BYTES, Goodbye, Message, encode
 
 logger = logging.getLogger("hooktrace")
 
-TOKEN_BYTES = 16
 _LENGTH = struct.Struct("<I")
 _MOST_UNREAD = 4 * MOST_BYTES
 """Bytes that wait for the other side; a slow reader is let go of, it would fill the memory."""
@@ -39,17 +38,17 @@ class Receiver(Protocol):
     """Whom a connection tells what comes; all in the channel's thread."""
 
     def connected(self, connection: Connection) -> None:
-        """The token was right, or was sent."""
+        """Both sides know the token."""
 
     def received(self, connection: Connection, message: Any, arrived_ns: int) -> None:
         """A message; ``arrived_ns``: of the clock, when its last bytes came."""
 
     def disconnected(self, connection: Connection) -> None:
-        """The connection is over, after ``connected``; ``connection.goodbye`` if that was meant."""
+        """The connection is over, perhaps before ``connected``; ``goodbye`` if that was meant."""
 
 
 class Connection(asyncio.Protocol):
-    """``token`` is expected first where the other side connected, and sent where this one did."""
+    """``incoming``: the other side connected.  Nothing is said before both proved the ``token``."""
 
     transport: Any = None
 
@@ -64,13 +63,14 @@ class Connection(asyncio.Protocol):
         gate: Gate | None = None,
     ) -> None:
         self._receiver = receiver
-        self._token = token
+        self._handshake = listen(token) if incoming else connect(token)
+        self._awaited = 0
+        """Bytes of the other side's part in it."""
         self._decode = decode
         self._clock = clock
         self._gate = gate
-        self._incoming = incoming
-        self.known = not incoming
-        """Whether the token was right."""
+        self.known = False
+        """Whether the other side proved that it knows the token."""
         self.goodbye: str | None = None
         """What the other side said at its end."""
         self.ending = False
@@ -80,22 +80,19 @@ class Connection(asyncio.Protocol):
         self._allowance = _PER_SECOND * _PATIENCE_S
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Send the token, or wait for it."""
+        """Begin with the proofs."""
         self.transport = transport
         if self._gate is not None:
             self._gate.enter(self)
-        if not self._incoming:
-            self.transport.write(self._token)
-            self._receiver.connected(self)
+        opening, self._awaited = next(self._handshake)
+        self.transport.write(opening)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the receiver."""
         if self._gate is not None:
             self._gate.leave(self)
-        if not self.known:
-            return
         try:
-            if isinstance(exc, OSError) and self.goodbye is None and not self.ending:
+            if self.known and isinstance(exc, OSError) and self.goodbye is None and not self.ending:
                 self._hear_rest()
         finally:
             self._receiver.disconnected(self)
@@ -119,7 +116,7 @@ class Connection(asyncio.Protocol):
                 self._hand_on(self._decode(bytes(self._buffer[start - length : start])), arrived)
 
     def data_received(self, data: bytes) -> None:
-        """Take the token, and whole messages."""
+        """Take proofs, and whole messages."""
         arrived = self._clock()
         buffer = self._buffer
         if self.known and not buffer:
@@ -127,7 +124,7 @@ class Connection(asyncio.Protocol):
             buffer += data[self._take_all(data, arrived) :]
             return
         buffer += data
-        if self.known or self._is_let_in():
+        if self.known or self._is_proved():
             del buffer[: self._take_all(buffer, arrived)]
 
     def _take_all(self, data: bytes | bytearray, arrived: int) -> int:
@@ -147,18 +144,23 @@ class Connection(asyncio.Protocol):
                 break
         return start
 
-    def _is_let_in(self) -> bool:
-        """Return whether the token is there and right."""
-        if len(self._buffer) < TOKEN_BYTES:
-            return False
-        # All of it at once and in constant time: no answer may tell how much of a guess was right.
-        if not hmac.compare_digest(bytes(self._buffer[:TOKEN_BYTES]), self._token):
-            self.transport.abort()
-            return False
-        del self._buffer[:TOKEN_BYTES]
-        self.known = True
-        self._receiver.connected(self)
-        return True
+    def _is_proved(self) -> bool:
+        """Go on with the proofs; returns whether both are there and right."""
+        while len(self._buffer) >= self._awaited:
+            part = bytes(self._buffer[: self._awaited])
+            del self._buffer[: self._awaited]
+            try:
+                answer, self._awaited = self._handshake.send(part)
+                self.transport.write(answer)
+            except StopIteration as done:
+                self.transport.write(done.value)
+                self.known = True
+                self._receiver.connected(self)
+                return True
+            except WrongTokenError:
+                self.transport.abort()  # without a word
+                return False
+        return False
 
     def introduced(self) -> None:
         """Take note that the other side has said who it is: it may stay."""
@@ -223,7 +225,7 @@ class Connection(asyncio.Protocol):
 
 
 class Gate:
-    """Who has not shown the token and said its name: of more than ``most`` the oldest must go."""
+    """Who has not proved the token and said its name: of more than ``most`` the oldest must go."""
 
     def __init__(self, most: int = 64) -> None:
         self._most = most

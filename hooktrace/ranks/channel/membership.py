@@ -17,8 +17,8 @@ from collections.abc import Callable
 from functools import partial
 
 from .clock import ClockOffset
-from .connection import TOKEN_BYTES
 from .doors import Doors
+from .handshake import TOKEN_BYTES
 from .meeting import LOOPBACK, HubPlaces, Key, Meeting, aside, is_loopback, route_to
 from .messages import Listen, Listening, Pace, Place, Spot
 from .node import Node

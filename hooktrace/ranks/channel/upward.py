@@ -1,6 +1,6 @@
 """The connection to the parent: who takes this node, what it is told, when it is over.
 
-connect --Hello--> Welcome | Refused       Ask, Notice --> the node       pings --> clock.py
+connect, proofs --Hello--> Welcome | Refused       Ask, Notice --> the node       pings --> clock.py
 a ping each interval, answered; silence means that the parent is lost
 
 The ping goes with a report, if there is one in that interval: a parent of many takes both at once.
@@ -36,6 +36,8 @@ from .messages import (
     encode,
 )
 from .node import Node
+
+_NO_PROOF = "who listens there does not prove that it knows this job's token"
 
 _CONNECT_S = 3.0
 SILENCE_S = 6.0
@@ -102,7 +104,8 @@ class Upward:
     async def join(self, place: Place, token: bytes) -> None:
         """Become a child of whoever listens there.
 
-        Raises ``OSError`` where nobody does, ``RefusedError`` where that is no parent for this.
+        Raises ``OSError`` where nobody does, or nobody of this job; ``RefusedError`` where that is
+        no parent for this.
         """
         loop = asyncio.get_running_loop()
         self.member = None
@@ -111,7 +114,7 @@ class Upward:
         self._welcomed = loop.create_future()
         try:
             async with asyncio.timeout(_CONNECT_S):
-                await loop.create_connection(
+                _, self._connection = await loop.create_connection(
                     lambda: Connection(self, token, decode_down, self._node.clock, incoming=False),
                     *place,
                 )
@@ -147,7 +150,7 @@ class Upward:
 
     def send(self, message: Up) -> None:
         """Send a message, or drop it where there is no parent."""
-        if self.is_there or isinstance(message, Hello):
+        if self.is_there:
             assert self._connection is not None
             if isinstance(message, Report) and not self._has_beaten:
                 self._report_and_beat(self._connection, encode(message))
@@ -175,7 +178,6 @@ class Upward:
 
     def connected(self, connection: Connection) -> None:
         """Say who this is."""
-        self._connection = connection
         connection.send(Hello(PROTOCOL, self._node.me))
 
     def received(self, connection: Connection, message: Down, arrived_ns: int) -> None:
@@ -192,7 +194,8 @@ class Upward:
         if self._burst is not None:
             self._burst.cancel()
         if self._welcomed is not None and not self._welcomed.done():
-            self._welcomed.set_exception(ConnectionError("the connection ended"))
+            why = "the connection ended" if connection.known else _NO_PROOF
+            self._welcomed.set_exception(ConnectionError(why))
         if self._over is not None and not self._over.done():
             self._over.set_result(connection.goodbye)
 

@@ -1,6 +1,6 @@
 """A client of the hub, for a terminal: one connection, one question after another.
 
-token --> Hello, as nobody's rank --> Welcome | Refused       Ask --> Answered
+proofs of the token --> Hello, as nobody's rank --> Welcome | Refused       Ask --> Answered
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from types import TracebackType
 import msgspec
 
 from ...records.errors import UsageError
+from ..channel.handshake import WrongTokenError, connect
 from ..channel.messages import (
     CONTROL,
     MOST_BYTES,
@@ -40,6 +41,10 @@ _ENDED = (
     "the job's hub ended the connection: a wrong token, or the job ends; take the address and the "
     "token from the file that this job wrote"
 )
+_NO_PROOF = (
+    "who answers there does not know the job's token: the job has ended, and another process has "
+    "its port; take the address and the token of a job that runs"
+)
 
 
 class Client:
@@ -52,7 +57,7 @@ class Client:
         self._numbers = itertools.count()
         self._socket = _connected(address.places)
         try:
-            self._socket.sendall(bytes.fromhex(address.token))
+            self._prove(bytes.fromhex(address.token))
             me = Member(CONTROL, os.getpid(), socket.gethostname()[:256], "")
             self._send(Hello(PROTOCOL, me))
             self._expect_welcome()
@@ -60,6 +65,8 @@ class Client:
             self.close()
             if isinstance(error, EOFError | ConnectionError):  # to a wrong token it says no word
                 raise UsageError(_ENDED) from None
+            if isinstance(error, WrongTokenError):
+                raise UsageError(_NO_PROOF) from None
             if isinstance(error, OSError):
                 raise UsageError(f"the job's hub did not answer ({error}); is it hung?") from None
             raise
@@ -104,6 +111,16 @@ class Client:
         at: TracebackType | None,
     ) -> None:
         self.close()
+
+    def _prove(self, token: bytes) -> None:
+        handshake = connect(token)
+        _, awaited = next(handshake)
+        try:
+            while True:
+                answer, awaited = handshake.send(self._read(awaited))
+                self._socket.sendall(answer)
+        except StopIteration:
+            return
 
     def _expect_welcome(self) -> None:
         while not isinstance(message := self._receive(), Welcome):

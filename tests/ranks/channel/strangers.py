@@ -5,9 +5,11 @@ from __future__ import annotations
 import socket
 import struct
 import time
+from contextlib import suppress
 
 from hooktrace.ranks.channel.channel import Channel
 from hooktrace.ranks.channel.children import CONTROL
+from hooktrace.ranks.channel.handshake import NONCE_BYTES, PROOF_BYTES, connect
 from hooktrace.ranks.channel.messages import PROTOCOL, Hello, Member, Message, encode
 
 DEADLINE_S = 10.0
@@ -20,11 +22,27 @@ def framed(message: Message) -> bytes:
 
 
 class Stranger:
-    """A connection to where ``hub`` listens; sends the right token, another, or none."""
+    """A connection to where ``hub`` listens; proves its token, or sends ``instead``."""
 
-    def __init__(self, hub: Channel, token: bytes | None = None) -> None:
+    def __init__(self, hub: Channel, instead: bytes | None = None) -> None:
         self.socket = socket.create_connection(hub.places[0], DEADLINE_S)
-        self.send(hub.token if token is None else token)
+        self._handshake = connect(hub.token)
+        next(self._handshake)
+        nonce = self.socket.recv(NONCE_BYTES, socket.MSG_WAITALL)
+        self.proof, _ = self._handshake.send(nonce)
+        """What is right to send first."""
+        if instead is None:
+            self.send(self.proof)
+            self.take_proof()
+        else:
+            self.send(instead)
+
+    def take_proof(self) -> None:
+        """Take the other side's proof, which must be right; nothing where it has let go."""
+        with suppress(ConnectionError, StopIteration):
+            proof = self.socket.recv(PROOF_BYTES, socket.MSG_WAITALL)
+            if proof:
+                self._handshake.send(proof)
 
     def hello(self, rank: int, *, protocol: int = PROTOCOL) -> Stranger:
         """Say that this is a rank."""
@@ -59,6 +77,14 @@ class Stranger:
         except TimeoutError:
             pass
         return False
+
+    def is_closed_without_a_word(self) -> bool:
+        """Return whether the other side ends the connection, and has said nothing before."""
+        self.socket.settimeout(DEADLINE_S)
+        try:
+            return not self.socket.recv(1)
+        except ConnectionError:
+            return True
 
     def is_open(self) -> bool:
         """Return whether the connection stands, and nothing has come."""

@@ -17,6 +17,7 @@ from contextlib import ExitStack
 import pytest
 
 from hooktrace.ranks.channel.connection import Connection
+from hooktrace.ranks.channel.handshake import listen
 from hooktrace.ranks.channel.messages import (
     MOST_BYTES,
     PROTOCOL,
@@ -56,28 +57,39 @@ def goes_on(job: Job) -> bool:
 
 
 @pytest.mark.parametrize(
-    "token", [bytes(16), b"\xff" * 17, b"GET / HTTP/1.1\r\n\r\n", bytes(1 << 20)]
+    "said", [bytes(48), b"\xff" * 49, b"GET / HTTP/1.1\r\n" * 3, bytes(1 << 20)]
 )
-def test_a_stranger_gets_no_word(job: Job, token: bytes) -> None:
-    """Its connection is closed."""
-    with Stranger(job.ranks[0], token) as stranger:
-        assert stranger.is_ended()
+def test_a_stranger_gets_no_word(job: Job, said: bytes) -> None:
+    """Its connection is closed, after random bytes that tell nothing."""
+    with Stranger(job.ranks[0], said) as stranger:
+        assert stranger.is_closed_without_a_word()
+    with Stranger(job.ranks[0], job.ranks[0].token + said) as with_token:
+        assert with_token.is_closed_without_a_word()
     assert len(job.ranks[0].node.children.connections()) == 1
 
 
-def test_a_part_of_a_token_tells_nothing(job: Job) -> None:
+def test_a_part_of_a_proof_tells_nothing(job: Job) -> None:
     """Right or wrong, nothing happens before all of it is there: no byte can be guessed alone."""
-    token = job.ranks[0].token
-    wrong = bytes([token[0] ^ 1]) + token[1:]
-    with Stranger(job.ranks[0], wrong[:-1]) as guess, Stranger(job.ranks[0], token[:-1]) as part:
+    with Stranger(job.ranks[0], b"") as guess, Stranger(job.ranks[0], b"") as part:
+        wrong = guess.proof[:-1] + bytes([guess.proof[-1] ^ 1])
+        guess.send(wrong[:-1])
+        part.send(part.proof[:-1])
         assert goes_on(job)
         assert guess.is_open()
         assert part.is_open()
         guess.send(wrong[-1:])
-        part.send(token[-1:] + framed(Hello(PROTOCOL + 1, Member(1, 0, "", ""))))
-        assert guess.is_ended()
+        part.send(part.proof[-1:] + framed(Hello(PROTOCOL + 1, Member(1, 0, "", ""))))
+        assert guess.is_closed_without_a_word()
+        part.take_proof()
         part.socket.settimeout(SOON_S)
         assert b"another version" in part.socket.recv(1000)
+
+
+def test_a_proof_is_right_once(job: Job) -> None:
+    """Whoever has heard one, and of two connections each has its own."""
+    with Stranger(job.ranks[0]) as friend, Stranger(job.ranks[0], friend.proof) as echo:
+        assert echo.is_closed_without_a_word()
+        assert friend.is_open()
 
 
 @pytest.mark.parametrize(
@@ -106,7 +118,7 @@ def test_a_part_of_a_token_tells_nothing(job: Job) -> None:
     ],
 )
 def test_what_is_no_message_ends_the_connection(job: Job, garbage: bytes) -> None:
-    """After the right token too, and not the ranks."""
+    """After the right proof too, and not the ranks."""
     with Stranger(job.ranks[0]) as stranger:
         stranger.send(garbage)
         assert stranger.is_ended()
@@ -171,7 +183,7 @@ def test_a_message_that_stops_in_its_middle_holds_up_nobody(job: Job) -> None:
 def test_a_message_comes_in_pieces_of_any_size(job: Job) -> None:
     """A byte at a time, and several at once."""
     with Stranger(job.ranks[0], b"") as child:
-        said = job.ranks[0].token + framed(Hello(PROTOCOL, Member(-1, 0, "", "")))
+        said = child.proof + framed(Hello(PROTOCOL, Member(-1, 0, "", "")))
         child.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         for byte in said:
             child.send(bytes([byte]))
@@ -196,7 +208,7 @@ sys.stdin.read()
 
 @pytest.mark.slow
 def test_ten_thousand_strangers_get_few_descriptors(job: Job) -> None:
-    """Of those who have not shown the token the oldest are closed; the ranks go on meanwhile."""
+    """Of those who have not proved the token the oldest are closed; the ranks go on meanwhile."""
     before, most, slowest_s = descriptors(), 0, 0.0
     host, port = job.ranks[0].places[0]
     with subprocess.Popen(
@@ -218,13 +230,13 @@ def test_ten_thousand_strangers_get_few_descriptors(job: Job) -> None:
 
 
 def test_of_many_without_the_token_the_oldest_are_closed(job: Job) -> None:
-    """64 may be open; one that has shown it stays, however many come after it."""
+    """64 may be open; one that has proved it stays, however many come after it."""
     with ExitStack() as stack:
         friend = stack.enter_context(Stranger(job.ranks[0])).control()
         silent = [stack.enter_context(Stranger(job.ranks[0], b"")) for _ in range(70)]
         assert silent[0].is_ended()
         assert silent[-1].is_open()
-        silent[-1].send(job.ranks[0].token + framed(Beat()))
+        silent[-1].send(silent[-1].proof + framed(Beat()))
         assert silent[-1].is_ended()  # it was let in, and said no hello
         friend.say(Beat())
         friend.socket.settimeout(SOON_S)
@@ -313,11 +325,12 @@ def test_last_words_are_heard_although_sending_fails_before_they_are_read() -> N
         """Hears how its child left."""
 
         def __init__(self) -> None:
+            self.there: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self.over: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
             self.heard: list[object] = []
 
         def connected(self, connection: Connection) -> None:
-            """It is there."""
+            self.there.set_result(None)
 
         def received(self, connection: Connection, message: object, arrived_ns: int) -> None:
             self.heard.append(message)
@@ -330,6 +343,8 @@ def test_last_words_are_heard_although_sending_fails_before_they_are_read() -> N
         parent = Parent()
         connection = Connection(parent, b"", decode_up, time.perf_counter_ns, incoming=False)
         await asyncio.get_running_loop().connect_accepted_socket(lambda: connection, ours)
+        await asyncio.to_thread(prove_as_listener, theirs, b"")
+        await asyncio.wait_for(parent.there, 10)
         connection.transport.pause_reading()
         connection.send(Tell("what the child", b"does not read"))
         theirs.sendall(framed(Ping(1)) + framed(Goodbye("end")))
@@ -341,6 +356,16 @@ def test_last_words_are_heard_although_sending_fails_before_they_are_read() -> N
         return await asyncio.wait_for(parent.over, 10), parent.heard
 
     assert asyncio.run(part()) == ("end", [Ping(1), Goodbye("end")])
+
+
+def prove_as_listener(line: socket.socket, token: bytes) -> None:
+    """Be the side that was connected to, which knows the token."""
+    handshake = listen(token)
+    nonce, awaited = next(handshake)
+    line.sendall(nonce)
+    with pytest.raises(StopIteration) as done:
+        handshake.send(line.recv(awaited, socket.MSG_WAITALL))
+    line.sendall(done.value.value)
 
 
 def connected() -> tuple[socket.socket, socket.socket]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import replace
 
+from hooktrace.ranks.channel.handshake import NONCE_BYTES, PROOF_BYTES
 from hooktrace.ranks.channel.messages import Report
 from hooktrace.ranks.control.address import HubAddress
 from hooktrace.ranks.control.client import Client
@@ -92,8 +93,8 @@ def test_an_end_is_no_hang_however_it_comes(reset: bool, reads: bool) -> None:
             if reset:
                 theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             if reads:
-                while theirs.recv(1000).count(b"hello") == 0:
-                    pass
+                theirs.sendall(bytes(NONCE_BYTES))
+                theirs.recv(NONCE_BYTES + PROOF_BYTES, socket.MSG_WAITALL)
             theirs.close()
 
         thread = threading.Thread(target=end)
