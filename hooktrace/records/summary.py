@@ -18,6 +18,7 @@ class BucketSummary:
     """One bucket over all counted steps of its generation; times in ns.
 
     ``stage_p50_ns`` has one entry for each stage that occurred, in the order in which they begin.
+    Times are ``None``, and stages missing, where no call's device events resolved.
     ``wire_bytes``: of the last call of which it is known.  ``error_p50`` is the median relative L2
     error of ``error_count`` probed calls.  ``unit``: of a sharded model, which collective of it,
     and ``exposed_p50_ns`` how long training waited for that; ``str()`` says it where that is not
@@ -29,8 +30,8 @@ class BucketSummary:
     count: int
     gradient_bytes: int
     wire_bytes: int | None
-    duration_p50_ns: int
-    duration_p95_ns: int
+    duration_p50_ns: int | None
+    duration_p95_ns: int | None
     stage_p50_ns: dict[str, int]
     busbw_p50_bytes_per_second: float | None
     error_p50: float | None
@@ -155,8 +156,9 @@ def _summarize_model(
 def _summarize_bucket(records: list[BucketRecord], every: list[BucketRecord]) -> BucketSummary:
     """Return a summary; ``records``: whose times count, ``every``: whose bytes and errors do."""
     last = records[-1]
-    durations = [r.duration_ns for r in records if r.duration_ns is not None]
-    occurred = {s.name for r in records for s in r.timed_stages}
+    known = [r for r in records if r.duration_ns is not None]
+    durations = [r.duration_ns for r in known if r.duration_ns is not None]
+    spent = [r.stage_totals_ns() for r in known]
     errors = [r.error.relative_l2 for r in every if r.error is not None]
     return BucketSummary(
         bucket=last.bucket,
@@ -164,10 +166,12 @@ def _summarize_bucket(records: list[BucketRecord], every: list[BucketRecord]) ->
         count=len(records),
         gradient_bytes=last.gradient_bytes,
         wire_bytes=_last_known(r.wire_bytes for r in every),
-        duration_p50_ns=_p(0.5, durations) or 0,
-        duration_p95_ns=_p(0.95, durations) or 0,
+        duration_p50_ns=_p(0.5, durations),
+        duration_p95_ns=_p(0.95, durations),
         stage_p50_ns={
-            n: _p(0.5, [r.stage_ns(n) for r in records]) or 0 for n in STAGES if n in occurred
+            name: round(percentile([one.get(name, 0) for one in spent], 0.5))
+            for name in STAGES
+            if any(name in one for one in spent)
         },
         busbw_p50_bytes_per_second=_median([r.busbw_bytes_per_second for r in records]),
         error_p50=_median(errors),

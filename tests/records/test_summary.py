@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from hooktrace.records import Transfer, Unit
 from hooktrace.records.summary import percentile, summarize
+from tests.exporters import records_sample as sample
 from tests.exporters.records_sample import looked_at, make_step, opaque
 
 
@@ -46,6 +47,20 @@ def test_stages_stand_in_the_order_in_which_they_begin() -> None:
     )
     (summary,) = summarize([(step, first), make_step(1)])
     assert list(summary.buckets[0].stage_p50_ns) == ["compress", "queue", "wire", "decompress"]
+
+
+def test_events_that_did_not_resolve_are_no_times_of_zero() -> None:
+    """Two of three calls do not tell, and then none of them."""
+    steps = [
+        sample.on_device(make_step(number), resolved=resolved)
+        for number, resolved in enumerate((False, True, False))
+    ]
+    (summary,), (unknown,) = summarize(steps), summarize([steps[0], steps[2]])
+    first = summary.buckets[0]
+    assert (first.count, first.duration_p50_ns) == (3, 4_000_000)
+    assert first.stage_p50_ns["wire"] == 2_000_000
+    assert (unknown.buckets[0].duration_p50_ns, unknown.buckets[0].stage_p50_ns) == (None, {})
+    assert "unknown" in str(unknown).splitlines()[1]
 
 
 def test_of_a_sharded_model_a_line_names_a_unit_s_collective() -> None:

@@ -28,7 +28,7 @@ from .noise import noise_ns
 from .provenance import ModelSource
 from .rules_hangs import hang_facts
 from .stalls import stalls
-from .step_arrays import Floats, StepArrays, medians, middle
+from .step_arrays import Floats, StepArrays, medians, middle, sums
 from .units import is_synchronous, kind_facts, shares_of_steps, step_wait_ns, whole_bytes
 
 
@@ -117,7 +117,7 @@ def _bucket_facts(arrays: StepArrays, layouts: list[LayoutRecord]) -> tuple[Buck
                 wait_ns=_some(waited[..., b]),
                 waits_for=_waits_for(arrays, b),
                 busbw_bytes_per_second=_some(busbw[..., b]),
-                tail_share=float(shares[b]),
+                tail_share=_known(float(shares[b])),
                 error=bucket_error(arrays.errors.get(index, [])),
                 unit=arrays.units.get(index),
                 exposed=_spread(exposed[..., b]),
@@ -165,17 +165,18 @@ def rank_facts(timeline: Timeline, arrays: StepArrays) -> tuple[RankFacts, ...]:
     """Return the facts of each rank; of one rank alone the lag is not known."""
     is_last, call = arrays.buckets == arrays.last, medians(arrays.column("launched_after"), axis=1)
     compress = arrays.stages.get("compress", np.full_like(arrays.done, np.nan))[..., is_last]
+    steps = np.count_nonzero(~np.isnan(arrays.by_step("step")), axis=1)
     return tuple(
         RankFacts(
             rank=track.rank,
             host=None if track.records.run is None else track.records.run.host,
-            steps=int((~np.isnan(arrays.called[i]).all(axis=1)).sum()),
+            steps=int(steps[i]),
             period_ns=_some(arrays.period[i]),
             exposed_ns=_some(arrays.exposed[i]),
             overlap=_some(arrays.overlap[i]),
             lag_ns=_lag(arrays, i),
             compress_ns=_some(compress[i]),
-            call_ns=float(np.nansum(call[i, ~is_last])),
+            call_ns=_known(float(sums(call[i, ~is_last]))),
         )
         for i, track in enumerate(timeline.tracks)
     )

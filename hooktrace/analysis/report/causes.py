@@ -11,7 +11,7 @@ from ..timeline import Ints, last_rank, often
 from .facts import SlowSteps
 from .late_facts import LateRank
 from .late_units import late_at_units, late_at_units_in
-from .step_arrays import Floats, StepArrays, medians, middle
+from .step_arrays import Floats, StepArrays, medians, middle, sums
 from .who_waits import MOSTLY, WORTH, waiting_ranks
 
 SLOW = 1.5
@@ -78,33 +78,43 @@ def slow_steps(arrays: StepArrays) -> SlowSteps | None:
     if known < 8 or usual <= 0 or not len(slow):
         return None
     beyond = period[slow] - usual
-
-    def excess(of_steps: Floats) -> float:
-        more = np.nan_to_num(of_steps[slow] - middle(of_steps))
-        return float(np.clip(more, 0.0, beyond).sum()) / known
-
-    worst = slow[np.argsort(-period[slow], kind="stable")]
-    exposed = excess(_upper_medians(arrays.exposed))
     total = float(beyond.sum()) / known
+    exposed = _upper_medians(arrays.exposed)
+    exposed_ns = _part_of(total, beyond, exposed[slow] - middle(exposed))
     late_rank, late_ns = None, 0.0
-    if exposed >= total / 4:  # else hardly anybody waits
+    if exposed_ns is not None and exposed_ns >= total / 4:  # else hardly anybody waits
         late_in = late_at_units_in if arrays.is_sharded else _late_in
-        late_rank, late_ns = late_in(arrays, slow, exposed * known / 2)
-    in_backward = (
-        0.0
-        if arrays.is_sharded
-        else excess(medians(arrays.last_ready - arrays.first_ready, axis=0))
-    )
+        told = slow[~np.isnan(arrays.called[:, slow]).all(axis=(0, 2))]
+        more = np.clip(exposed[told] - middle(exposed), 0.0, period[told] - usual)
+        late_rank, late_ns = late_in(arrays, told, float(np.nansum(more)) / 2)
+    in_backward: float | None = 0.0
+    if not arrays.is_sharded:
+        backward = medians(arrays.backward, axis=0)
+        in_backward = _part_of(total, beyond, backward[slow] - middle(backward))
+    worst = slow[np.argsort(-period[slow], kind="stable")]
     return SlowSteps(
         steps=tuple(arrays.steps[worst].tolist()),
         periods=known,
         slowest_ns=float(period[worst[0]]),
         excess_ns=total,
-        exposed_excess_ns=exposed,
+        exposed_excess_ns=exposed_ns,
         backward_excess_ns=in_backward,
         late_rank=late_rank,
         late_ns=late_ns,
     )
+
+
+def _part_of(total: float, beyond: Floats, more: Floats) -> float | None:
+    """Return how much of ``total`` is of one kind; ``None`` where no slow step tells.
+
+    ``beyond``: what each slow step takes beyond the median, ``more``: what it does of that kind.
+    Steps that do not tell are taken to have the same share of it as those that do.
+    """
+    known = ~np.isnan(more)
+    if not known.any():
+        return None
+    found = np.clip(more[known], 0.0, beyond[known]).sum()
+    return total * float(found / beyond[known].sum())
 
 
 def _upper_medians(values: Floats) -> Floats:
@@ -142,14 +152,14 @@ def tails(arrays: StepArrays) -> Floats:
 
     When backward has ended the backend finishes what is left, one bucket after another; the time
     until a bucket is done, since the one before it was, is what that bucket adds.  A step's sum is
-    its exposed time.  Of a sharded model each unit adds what training waited for it.
+    its exposed time.  Of a sharded model each unit adds what training waited for it.  NaN
+    where a step has no such bucket, or does not tell.
     """
     if arrays.is_sharded:
-        # As of buckets, nothing where a step's own is not known.
-        return np.nan_to_num(arrays.exposed_in + 0 * arrays.exposed[..., None])
+        return arrays.exposed_in + 0 * arrays.exposed[..., None]
     all_done = np.fmax.reduce(arrays.done, axis=2, initial=np.nan)
-    left = np.fmax(arrays.done - (all_done - arrays.exposed)[..., None], 0.0)
-    order = np.argsort(left, axis=2, kind="stable")
+    left = np.maximum(arrays.done - (all_done - arrays.exposed)[..., None], 0.0)
+    order = np.argsort(left, axis=2, kind="stable")  # NaN comes last
     found: Floats = np.empty_like(left)
     added = np.diff(np.take_along_axis(left, order, axis=2), axis=2, prepend=0.0)
     np.put_along_axis(found, order, added, axis=2)
@@ -159,20 +169,22 @@ def tails(arrays: StepArrays) -> Floats:
 def tail_sums(arrays: StepArrays) -> Floats:
     """Return the exposed ns that each bucket adds in ordinary steps, (buckets,).
 
-    Ordinary is the middle half of all by exposed time: the tail of a slow step has causes of its
-    own.
+    Ordinary is the middle half of those that tell, by exposed time: the tail of a slow step has
+    causes of its own.  NaN where no step tells.
     """
     added = tails(arrays)
-    exposed = added.sum(axis=2)
+    exposed = sums(added)
     low, high = middle(exposed, 0.25), middle(exposed, 0.75)
-    sums: Floats = added[(exposed >= low) & (exposed <= high)].sum(axis=0)
-    return sums
+    return sums(added[(exposed >= low) & (exposed <= high)].T)
 
 
 def tail_shares(arrays: StepArrays) -> Floats:
-    """Return each bucket's share of the exposed time, (buckets,); zeros where nothing is."""
-    sums = tail_sums(arrays)
-    return sums / (sums.sum() or 1.0)
+    """Return each bucket's share of the exposed time, (buckets,); zeros where nothing is exposed.
+
+    NaN where no step tells.
+    """
+    added = tail_sums(arrays)
+    return added / (np.nansum(added) or 1.0)
 
 
 def waited_ns(arrays: StepArrays, stage: str) -> float:

@@ -75,7 +75,7 @@ class BucketFacts(msgspec.Struct, frozen=True, kw_only=True):
     wait_ns: float | None
     waits_for: WaitsFor | None
     busbw_bytes_per_second: float | None
-    tail_share: float
+    tail_share: float | None
     error: BucketError | None
     unit: Unit | None = None
     exposed: Spread | None = None
@@ -119,7 +119,7 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     overlap: float | None
     lag_ns: float | None
     compress_ns: float | None
-    call_ns: float
+    call_ns: float | None
 
 
 class SlowSteps(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,7 +128,7 @@ class SlowSteps(msgspec.Struct, frozen=True, kw_only=True):
     ``excess_ns``: what they take beyond the median, a step of all steps.  ``exposed_excess_ns``:
     as much of it as is exposed communication beyond its median; ``backward_excess_ns``: the same of
     the time from the first to the last bucket that is ready, 0 of a sharded model, whose buckets
-    come in the forward pass too.  ``periods``: all that are known.
+    come in the forward pass too.  ``None``: no slow step tells.  ``periods``: all that are known.
     ``late_rank``: the one that comes after all others in them, by up to ``late_ns``, where
     that is half of the exposed excess or more.
     """
@@ -137,8 +137,8 @@ class SlowSteps(msgspec.Struct, frozen=True, kw_only=True):
     periods: int
     slowest_ns: float
     excess_ns: float
-    exposed_excess_ns: float
-    backward_excess_ns: float
+    exposed_excess_ns: float | None
+    backward_excess_ns: float | None
     late_rank: int | None = None
     late_ns: float = 0.0
 

@@ -38,7 +38,7 @@ def split_buckets(model: ModelFacts) -> tuple[list[BucketFacts], list[BucketFact
         return buckets, []
     chosen = {buckets[0].bucket, *(b.bucket for b in buckets if b.is_last)}
     for key in (
-        lambda b: b.tail_share,
+        lambda b: b.tail_share or 0.0,
         lambda b: b.wait_ns or 0.0,
         lambda b: b.transfer_ns or 0.0,
         lambda b: b.error.p50 if b.error else 0.0,

@@ -95,26 +95,24 @@ def hook_sends_what_it_gets(model: ModelFacts, run: RunInfo | None) -> Iterator[
             remedy=remedy,
         )
         return
-    transfers = sum(b.transfer_ns or 0.0 for b in model.buckets)
-    if not transfers or (model.exposed_share or 0) < HIDDEN or not model.is_32_bit:
+    last, known = model.last, [b.transfer_ns for b in model.buckets if b.transfer_ns is not None]
+    if len(known) < len(model.buckets) or (model.exposed_share or 0) < HIDDEN:
         return
     are_small = model.wire_bytes < LATENCY * len(model.buckets) or any(small_buckets(model, run))
-    if not model.has_wire or are_small:
+    if last is None or not model.has_wire or are_small or not model.is_32_bit:
         return
-    last = model.last.transfer_ns if model.last is not None else None
-    waits = model.last.wait_ns if model.last is not None else None
-    left = model.exposed.p50 - (last or 0.0) / 2 - (waits or 0.0)
-    gain = min(max(0.0, left), transfers / 2)
+    half, waits = (last.transfer_ns or 0.0) / 2, last.wait_ns or 0.0
+    gain = min(max(0.0, model.exposed.p50 - half - waits), sum(known) / 2)
     remedy = "Try bf16_compress_hook or fp16_compress_hook, and look at the error."
     if model.hook != "allreduce_hook":
         remedy = "Try it inside bf16_compress_wrapper, and look at the error."
     yield Finding(
         sentence=f"{model.hook} sends all {mb(model.gradient_bytes)} in 32 bits; a 16-bit hook "
-        f"would halve the {ms(transfers)} of transfers.",
+        f"would halve the {ms(sum(known))} of transfers.",
         gain_ns=gain,
         evidence=(
             f"{ms(model.exposed.p50)} are exposed, and the last bucket's transfer would still take "
-            f"{ms((last or 0.0) / 2)} of them"
+            f"{ms(half)} of them"
             + (f", and its wait for other ranks {ms(waits)}" if waits else ""),
             "what the cast costs on this machine is not in it",
         ),

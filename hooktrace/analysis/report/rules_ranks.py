@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ...records import RunInfo
 from ...records.units import listed, ms, named_ranks, percent
 from .causes import SLOW
-from .facts import ModelFacts, Stall
+from .facts import ModelFacts, SlowSteps, Stall
 from .finding import Finding
 from .late_facts import LateRank
 from .rules_time import HIDDEN
@@ -150,48 +150,30 @@ def slow_steps_cost(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]
     slow = model.slow
     if slow is None:
         return
-    share = slow.exposed_excess_ns / slow.excess_ns
-    backward = slow.backward_excess_ns / slow.excess_ns
-    noun = "unit" if model.is_sharded else "bucket"
-    most, cause, remedy = max(
-        (share, "in communication", f"See in the merged trace which {noun} is slow in them."),
-        (
-            backward,
-            "in backward",
-            "Look at what else the machine does then, and at the hook's compress stage.",
-        ),
-        (
-            1 - share - backward,
-            "outside of communication"
-            if model.is_sharded
-            else "outside of backward and communication",
-            "Look at data loading, evaluation, checkpoints, gradients that are accumulated, "
-            f"{''.join(f'{name}, ' for name in model.beside)}and what else the machine does.",
-        ),
-    )
+    count, share = len(slow.steps), _share_of(slow, slow.exposed_excess_ns)
+    cause, remedy = _main_part(model, slow)
     late, rank = slow.late_rank if model.is_whole else None, None
-    if not model.is_whole and cause == "in communication":
+    if not model.is_whole and cause.endswith(_COMMUNICATION):
         remedy = "Whether they wait for a rank without a file is not known: look at those first."
-    if late is not None and cause == "in communication":
-        rank, cause = late, f"waiting for rank {late}"
+    if late is not None and cause.endswith(_COMMUNICATION):
+        rank, cause = late, cause.replace(_COMMUNICATION, f"waiting for rank {late}")
         remedy = (
             f"Look at what rank {late} does then: a checkpoint, an evaluation, data loading, "
             "another job on its machine."
         )
     last = f"rank {late} has its last bucket ready after all others, by up to {ms(slow.late_ns)}"
-    of_excess = (
-        f"of the excess {percent(share)} is exposed communication, {percent(backward)} between "
-        f"the first and the last gradient of backward, {rest_of(share + backward)}"
-    )
+    backward = _share_of(slow, slow.backward_excess_ns)
+    of_excess = f"of the excess {_percent(share)} is exposed communication, {_percent(backward)} "
+    of_excess += "between the first and the last gradient of backward"
+    if share is not None and backward is not None:
+        of_excess += f", {rest_of(share + backward)}"
     if model.is_sharded:
         last = f"others wait for rank {late} in them, up to {ms(slow.late_ns)} in a step"
-        of_excess = f"of the excess {percent(min(share, 1.0))} is exposed communication"
-    part = "mostly" if most > 0.5 else "the largest part"
-    count = len(slow.steps)
+        of_excess = f"of the excess {_percent(share)} is exposed communication"
     take, noun = ("takes", "step") if count == 1 else ("take", "steps")
     yield Finding(
         sentence=f"{count} of {slow.periods} steps {take} {SLOW:g} times the median or "
-        f"more: that costs {ms(slow.excess_ns)} a step, {part} {cause}.",
+        f"more: that costs {ms(slow.excess_ns)} a step, {cause}.",
         steps=slow.steps,
         gain_ns=slow.excess_ns,
         evidence=(
@@ -202,6 +184,47 @@ def slow_steps_cost(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]
         rank=rank,
         remedy=remedy,
     )
+
+
+_COMMUNICATION = "in communication"
+
+
+def _share_of(slow: SlowSteps, ns: float | None) -> float | None:
+    return None if ns is None else min(1.0, ns / slow.excess_ns)
+
+
+def _percent(share: float | None) -> str:
+    return "an unknown part" if share is None else percent(share)
+
+
+def _main_part(model: ModelFacts, slow: SlowSteps) -> tuple[str, str]:
+    """Return in what most of the excess is, and what to do about it."""
+    share, backward = (
+        _share_of(slow, ns) for ns in (slow.exposed_excess_ns, slow.backward_excess_ns)
+    )
+    noun = "unit" if model.is_sharded else "bucket"
+    outside = "communication" if model.is_sharded else "backward and communication"
+    parts = [
+        (share, _COMMUNICATION, f"See in the merged trace which {noun} is slow in them."),
+        (
+            backward,
+            "in backward",
+            "Look at what else the machine does then, and at the hook's compress stage.",
+        ),
+        (
+            None if share is None or backward is None else 1 - share - backward,
+            f"outside of {outside}",
+            "Look at data loading, evaluation, checkpoints, gradients that are accumulated, "
+            f"{''.join(f'{name}, ' for name in model.beside)}and what else the machine does.",
+        ),
+    ]
+    known = [(part, cause, remedy) for part, cause, remedy in parts if part is not None]
+    most, cause, remedy = max(known, default=(0.0, "", ""))
+    if most > 0.5:
+        return f"mostly {cause}", remedy
+    if len(known) < len(parts):
+        return "in what is not known", "Look at what else the machine does in these steps."
+    return f"the largest part {cause}", remedy
 
 
 def rest_of(shares: float) -> str:

@@ -49,12 +49,13 @@ def communication_is_exposed(model: ModelFacts, run: RunInfo | None) -> Iterator
             f"{mb(model.often_wire_bytes)} or more in at least {percent(OFTEN_SENT)} of them; all "
             "medians are over both"
         )
-    tails = sorted((b for b in model.buckets if b.tail_share >= 0.05), key=lambda b: -b.tail_share)
-    if tails:
-        parts = ", ".join(
-            f"{percent(b.tail_share)} {b.title}{' (the last)' if b.is_last else ''}"
-            for b in tails[:4]
-        )
+    tails = sorted(((b.tail_share or 0.0, b) for b in model.buckets), key=lambda pair: -pair[0])
+    parts = ", ".join(
+        f"{percent(share)} {b.title}{' (the last)' if b.is_last else ''}"
+        for share, b in tails[:4]
+        if share >= 0.05
+    )
+    if parts:
         evidence.append(f"what backward leaves over: {parts}")
     if model.wire_bytes == 0:
         sentence = f"Nothing is communicated: {model.hook} sends nothing."
@@ -93,7 +94,9 @@ def last_bucket_is_large(model: ModelFacts, run: RunInfo | None) -> Iterator[Fin
     last = model.last
     if last is None or model.exposed is None or (model.exposed_share or 0) < HIDDEN:
         return
-    if last.transfer_ns is None or last.tail_share < 0.25 or not model.has_wire:
+    if last.transfer_ns is None or last.tail_share is None or not model.has_wire:
+        return
+    if last.tail_share < 0.25:
         return
     smaller = [b for b in model.buckets if b.transfer_ns and _sent(b) <= _sent(last) / 2]
     if not smaller:
@@ -250,7 +253,9 @@ def bucket_is_slow(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
     if not model.has_wire:
         return
     for one in slow_transfers(model.buckets, lambda _, __: True):
-        adds = one.of.tail_share * (model.exposed.p50 if model.exposed else 0.0)
+        if model.exposed is None or one.of.tail_share is None:
+            return
+        adds = one.of.tail_share * model.exposed.p50
         yield Finding(
             sentence=f"Bucket {one.of.bucket} takes long on the wire: {ms(one.took_ns)} for "
             f"{size(int(one.sent))}, where others, no larger, would take {ms(one.usual_ns)}.",
@@ -263,8 +268,9 @@ def bucket_is_slow(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
 
 def _unlike_calls(model: ModelFacts) -> Iterator[str]:
     """Yield on which ranks the hook's calls take how long, where they differ."""
-    least, *_, most = sorted((r.call_ns, r.rank) for r in (*model.ranks, *model.ranks))
-    if most[0] > 2 * least[0]:
+    calls = sorted((r.call_ns, r.rank) for r in model.ranks if r.call_ns is not None)
+    if calls and calls[-1][0] > 2 * calls[0][0]:
+        least, most = calls[0], calls[-1]
         yield f"from {ms(least[0])} on rank {least[1]} to {ms(most[0])} on rank {most[1]}"
 
 

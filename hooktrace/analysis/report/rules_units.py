@@ -83,10 +83,10 @@ def _about_exposed(model: ModelFacts, run: RunInfo | None) -> Iterator[str]:
     kinds = sorted(model.kinds, key=lambda one: -(one.exposed_ns or 0.0))
     if kinds:
         yield "by kind: " + ", ".join(f"{ms(one.exposed_ns)} {one.name}" for one in kinds)
-    most = sorted(model.buckets, key=lambda b: -b.tail_share)[:_NAMED]
-    if len(model.buckets) > _NAMED and most[0].tail_share > 0:
+    shares = sorted(((b.tail_share or 0.0, b.title) for b in model.buckets), reverse=True)
+    if len(model.buckets) > _NAMED and shares[0][0] > 0:
         yield "the largest parts are of " + ", ".join(
-            f"{b.title} ({percent(b.tail_share)})" for b in most if b.tail_share > 0
+            f"{title} ({percent(share)})" for share, title in shares[:_NAMED] if share > 0
         )
     if model.is_synchronous:
         where = "on gloo" if run is not None and run.backend == "gloo" else "here"

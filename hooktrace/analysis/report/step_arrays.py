@@ -42,6 +42,13 @@ def middle(values: Floats, share: float = 0.5) -> float:
     return float(np.quantile(known, share, overwrite_input=True)) if known.size else float("nan")
 
 
+def sums(values: Floats) -> Floats:
+    """Return the sums of what is known along the last axis; NaN where nothing is."""
+    known = ~np.isnan(values)
+    found: Floats = np.where(known.any(axis=-1), np.nansum(values, axis=-1), np.nan)
+    return found
+
+
 def medians(values: Floats, axis: int) -> Floats:
     """Return the median of what is known along an axis; NaN where nothing is."""
     ordered = np.sort(values, axis=axis)  # NaN comes last
@@ -241,6 +248,18 @@ class StepArrays:
     def last_ready(self) -> Floats:
         """When the last bucket was ready, (R, S)."""
         found: Floats = np.fmax.reduce(self.ready, axis=2, initial=np.nan)
+        return found
+
+    @cached_property
+    def backward(self) -> Floats:
+        """From the first to the last bucket that was ready, (R, S).
+
+        On a host a step's own line says it; on a device only its buckets do.
+        """
+        if self.is_on_device:
+            return self.last_ready - self.first_ready
+        found = np.full((len(self.ranks), len(self.steps)), np.nan)
+        found.flat[self._step_at] = self._of_steps("last_ready") - self._of_steps("first_ready")
         return found
 
     @cached_property

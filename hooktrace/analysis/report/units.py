@@ -12,7 +12,7 @@ import numpy as np
 
 from ...records import LayoutRecord, Unit
 from .facts import BucketFacts, KindFacts, ModelFacts
-from .step_arrays import Floats, StepArrays, middle
+from .step_arrays import Floats, StepArrays, middle, sums
 
 KINDS = (
     ("all_gather", "forward"),
@@ -31,15 +31,15 @@ def kind_facts(arrays: StepArrays) -> tuple[KindFacts, ...]:
     return tuple(
         KindFacts(
             name=name,
-            count=round(_middle(sums.calls) or 0),
-            fewest=round(np.fmin.reduce(sums.calls, axis=None, initial=np.nan)),
-            most=round(np.fmax.reduce(sums.calls, axis=None, initial=np.nan)),
-            payload_bytes=round(_middle(sums.payload) or 0),
-            duration_ns=_middle(sums.duration),
-            exposed_ns=_middle(sums.exposed),
-            wait_ns=_middle(sums.wait),
+            count=round(middle(kind.calls)),
+            fewest=round(np.nanmin(kind.calls)),
+            most=round(np.nanmax(kind.calls)),
+            payload_bytes=round(middle(kind.payload)),
+            duration_ns=_middle(kind.duration),
+            exposed_ns=_middle(kind.exposed),
+            wait_ns=_middle(kind.wait),
         )
-        for name, sums in sums_of_kinds(arrays).items()
+        for name, kind in sums_of_kinds(arrays).items()
     )
 
 
@@ -65,9 +65,9 @@ def sums_of_kinds(arrays: StepArrays) -> dict[str, KindSums]:
     found = {}
     for name in dict.fromkeys(u.kind for u in sorted(filter(None, units), key=in_order)):
         at = np.array([u is not None and u.kind == name for u in units])
-        sums = KindSums(*(step_sums(values[..., at]) for values in columns))
-        found[name] = sums._replace(
-            exposed=np.where(unknown[..., at].any(axis=2), np.nan, sums.exposed)
+        own = KindSums(*(sums(values[..., at]) for values in columns))
+        found[name] = own._replace(
+            exposed=np.where(unknown[..., at].any(axis=2), np.nan, own.exposed)
         )
     return found
 
@@ -84,7 +84,7 @@ def reduced_bytes(arrays: StepArrays) -> int | None:
     """Return the bytes of gradients that a rank gives to reduce-scatters in a step, the median."""
     units = [arrays.units.get(index) for index in arrays.buckets.tolist()]
     at = np.array([u is not None and u.collective == "reduce_scatter" for u in units], bool)
-    found = _middle(step_sums(arrays.column("gradient_bytes")[..., at]))
+    found = _middle(sums(arrays.column("gradient_bytes")[..., at]))
     return None if found is None else round(found)
 
 
@@ -108,14 +108,7 @@ def is_synchronous(arrays: StepArrays) -> bool:
 
 def step_wait_ns(arrays: StepArrays) -> float | None:
     """Return what all units of a step wait for their last rank; ``None`` of DDP's buckets."""
-    return _middle(step_sums(arrays.waited.ns)) if arrays.is_sharded else None
-
-
-def step_sums(values: Floats) -> Floats:
-    """Return the sums of what is known over the buckets of (R, S, B); NaN where nothing is."""
-    known = ~np.isnan(values)
-    found: Floats = np.where(known.any(axis=2), np.nansum(values, axis=2), np.nan)
-    return found
+    return _middle(sums(arrays.waited.ns)) if arrays.is_sharded else None
 
 
 def _middle(values: Floats) -> float | None:

@@ -113,7 +113,7 @@ def _model(timeline: Timeline, arrays: StepArrays, job: Job) -> ModelSummary:
         sketches={**_of_steps(arrays), **_of_buckets(arrays), **_of_kinds(arrays)},
         by_bucket=_by_bucket(arrays, kept, origin),
         by_step=_by_step(arrays, kept),
-        tails=dict(zip(buckets, tail_sums(arrays).tolist(), strict=True)),
+        tails={b: ns for b, ns in zip(buckets, tail_sums(arrays).tolist(), strict=True) if ns >= 0},
         errors=_errors(arrays),
         ranks={track.rank: _row(timeline, arrays, kept, origin)},
         source=model_source(timeline, arrays),
@@ -209,7 +209,7 @@ def _by_bucket(arrays: StepArrays, kept: Bools, origin: int) -> Table:
 
 def _by_step(arrays: StepArrays, kept: Bools) -> Table:
     period, exposed = arrays.period[0, kept], arrays.exposed[0, kept]
-    backward = (arrays.last_ready - arrays.first_ready)[0, kept]
+    backward = arrays.backward[0, kept]
     columns = {
         "period_count": (~np.isnan(period)).astype(np.int64),
         "period_sum": np.nan_to_num(period),

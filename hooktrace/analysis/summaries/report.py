@@ -143,7 +143,9 @@ def model_of(summary: Summary, m: ModelSummary, job: Job, late: Late) -> ModelFa
         is_whole=is_whole,
         is_order_known=not summary.unaligned and len(m.ranks) > 1,
         wait_unknown=why,
-        buckets=tuple(_bucket(m, b, late, m.tails.get(b, 0.0) / total, why) for b in buckets),
+        buckets=tuple(
+            _bucket(m, b, late, m.tails[b] / total if b in m.tails else None, why) for b in buckets
+        ),
         ranks=tuple(_rank(m, rank, late) for rank in sorted(m.ranks)),
         late=late.ranks,
         slow=slow_steps(m),
@@ -192,7 +194,9 @@ def _wait_unknown(m: ModelSummary, job: Job) -> str | None:
     return None
 
 
-def _bucket(m: ModelSummary, b: int, late: Late, tail: float, why: str | None) -> BucketFacts:
+def _bucket(
+    m: ModelSummary, b: int, late: Late, tail: float | None, why: str | None
+) -> BucketFacts:
     parameters, largest = m.parameters.get(b, (0, None))
     names = [key[0] for key in m.sketches if isinstance(key, tuple) and key[1] == b]
     stages = {n.removeprefix("stage "): _at(m, (n, b)) for n in names if n.startswith("stage ")}

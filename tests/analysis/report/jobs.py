@@ -8,7 +8,9 @@ from pathlib import Path
 from hooktrace.analysis.report import Finding, RunReport, build_report
 from hooktrace.analysis.report.facts import ModelFacts
 from hooktrace.analysis.timeline import load
-from hooktrace.records import CompletedStep
+from hooktrace.exporters import RecordFileExporter
+from hooktrace.exporters.retention import Retention
+from hooktrace.records import Batch, CompletedStep
 from hooktrace.records.files import find_records
 from hooktrace.testing.rank_file import rank_file
 from hooktrace.testing.synthetic import SyntheticJob, simulate, write_job
@@ -64,6 +66,27 @@ def write_changed(
         records = [job.run(rank), job.layout(), *job.clock_records(rank)]
         steps = [change(rank, step.completed(rank)) for step in simulate(job)]
         write_ranks(folder, {rank: rank_file(records, steps).decode()})
+
+
+def as_it_is(rank: int, completed: CompletedStep) -> CompletedStep:
+    """Change nothing."""
+    return completed
+
+
+def write_kept(
+    folder: Path, job: SyntheticJob, retention: Retention, change: Change = as_it_is
+) -> None:
+    """Write the files of a job as its exporters do, which leave buckets out of most steps."""
+    writers = [RecordFileExporter(folder, retention=retention) for _ in range(job.ranks)]
+    for rank, writer in enumerate(writers):
+        records = job.layout(rank), *job.clock_records(rank)
+        writer.export(Batch(run=job.run(rank), records=records))
+    for step in simulate(job):
+        for rank, writer in enumerate(writers):
+            completed = change(rank, step.completed(rank))
+            writer.export(Batch(run=job.run(rank), steps=(completed,)))
+    for writer in writers:
+        writer.close()
 
 
 def gain_ms(finding: Finding) -> float:

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from hooktrace.analysis.report.causes import tails
 from hooktrace.analysis.report.settled import settled_steps
 from hooktrace.analysis.timeline import load
+from hooktrace.exporters.retention import Retention
 from hooktrace.records import CompletedStep
 from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob, write_job
@@ -26,6 +27,7 @@ from tests.analysis.report.jobs import (
     one,
     report_of,
     write_changed,
+    write_kept,
 )
 
 
@@ -96,3 +98,62 @@ def test_only_those_wait_whose_results_come_after_the_late_rank(tmp_path: Path) 
     assert (late.rank, late.waiting) == (2, (3,))
     sentence = one(found_in(tmp_path), "Rank 2 (host-0) is late").sentence
     assert "and rank 3 waits for it, 7.0" in sentence
+
+
+FEW = Retention(first_steps=0, window_steps=2, window_every=20, extra_share=0.0)
+"""Keeps the buckets of every tenth step, whether or not a step is slow."""
+
+
+def test_steps_without_buckets_say_nothing_of_tails(tmp_path: Path) -> None:
+    """Nine of ten steps were left without: each bucket's share is that of the steps with them."""
+    job = SyntheticJob(ranks=2, steps=300, bucket_bytes=(30_000_000, 4_000_000), backward_ms=10.0)
+    everything = model_of(job, tmp_path / "all")
+    write_kept(tmp_path / "few", job, FEW)
+    kept = facts_of(tmp_path / "few")
+    shares = [bucket.tail_share for bucket in kept.buckets]
+    assert shares == pytest.approx([b.tail_share for b in everything.buckets], abs=0.02)
+    first = one(found_in(tmp_path / "few"), "Exposed communication is")
+    assert [text for text in first.evidence if "what backward leaves over" in text]
+
+
+def test_a_share_that_no_step_tells_is_not_known(tmp_path: Path) -> None:
+    """Steps of which the exposed time is not known have buckets, and no tails."""
+
+    def unresolved(rank: int, completed: CompletedStep) -> CompletedStep:
+        step, buckets = completed
+        return replace(step, exposed_ns=None), buckets
+
+    write_changed(tmp_path, QUIET, unresolved)
+    (model,) = report_of(tmp_path).models
+    assert {b.tail_share for b in model.facts.buckets} == {None}
+    assert np.isnan(tails(model.arrays)).all()
+
+
+def test_slow_steps_without_buckets_have_their_backward_pass(tmp_path: Path) -> None:
+    """Every 25th step computes for 100 ms more, which the step's own line says."""
+    job = dataclasses.replace(QUIET, ranks=2, steps=200)
+
+    def slow(rank: int, completed: CompletedStep) -> CompletedStep:
+        step, buckets = completed
+        if step.step % 25 == 0:
+            step = replace(
+                step, last_ready_ns=step.last_ready_ns + 100 * MS, done_ns=step.done_ns + 100 * MS
+            )
+        if step.step % 25 == 1 and step.previous_period_ns is not None:
+            step = replace(step, previous_period_ns=step.previous_period_ns + 100 * MS)
+        return step, buckets
+
+    write_kept(tmp_path, job, FEW, slow)
+    found = facts_of(tmp_path).slow
+    assert found is not None
+    assert len(found.steps) == 7  # of step 200 the period is not known
+    assert found.backward_excess_ns == pytest.approx(found.excess_ns, rel=0.02)
+    finding = one(found_in(tmp_path), "times the median or more")
+    assert "mostly in backward" in finding.sentence
+
+
+def test_a_rank_has_as_many_steps_as_its_lines_say(tmp_path: Path) -> None:
+    """Its step time and exposed time are medians of them all, with buckets or without."""
+    job = dataclasses.replace(QUIET, ranks=2, steps=100)
+    write_kept(tmp_path, job, FEW)
+    assert [rank.steps for rank in facts_of(tmp_path).ranks] == [100, 100]

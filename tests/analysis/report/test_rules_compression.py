@@ -51,6 +51,20 @@ def test_a_hook_that_sends_as_much_as_it_gets(tmp_path: Path) -> None:
     assert gain_ms(finding) == pytest.approx(8)
 
 
+def test_half_of_what_is_not_known_is_not_known(tmp_path: Path) -> None:
+    """Without the last bucket's transfer, which may be all that is exposed, there is no gain."""
+    job = dataclasses.replace(HIDDEN, bucket_bytes=(4_000_000,) * 8)
+
+    def unseen(rank: int, completed: CompletedStep) -> CompletedStep:
+        step, (*others, last) = completed
+        stages = tuple(stage for stage in last.stages if stage.name != "wire")
+        return step, (*others, replace(last, stages=stages))
+
+    assert one(found(job, tmp_path / "known"), "in 32 bits")
+    write_changed(tmp_path / "unseen", job, unseen)
+    assert not [f for f in found_in(tmp_path / "unseen") if "in 32 bits" in f.sentence]
+
+
 def test_a_large_error_has_no_gain(tmp_path: Path) -> None:
     """A quarter off, with error feedback: said, after what has a gain."""
     write_ranks(tmp_path, {0: text_of(run_of(0), [probed(make_step(i)) for i in range(3)])})

@@ -117,6 +117,9 @@ def test_slow_steps_that_wait_for_one_rank(ranks: int, without_file: int, tmp_pa
     ("exposed", "backward", "said"),
     [
         (0.49, 0.41, "the largest part in communication"),
+        (None, None, "in what is not known"),
+        (None, 0.4, "in what is not known"),
+        (0.6, None, "mostly in communication"),
         (0.2, 0.45, "the largest part in backward"),
         (0.3, 0.3, "the largest part outside of backward and communication"),
         (0.7, 0.6, "mostly in communication"),
@@ -124,12 +127,13 @@ def test_slow_steps_that_wait_for_one_rank(ranks: int, without_file: int, tmp_pa
     ],
 )
 def test_the_largest_part_of_slow_steps_is_named(
-    exposed: float, backward: float, said: str
+    exposed: float | None, backward: float | None, said: str
 ) -> None:
     """What neither is in communication nor in backward may be the least of all."""
     slow = SlowSteps(
-        steps=(3,), periods=30, slowest_ns=9e7, excess_ns=1e6, exposed_excess_ns=exposed * 1e6,
-        backward_excess_ns=backward * 1e6,
+        steps=(3,), periods=30, slowest_ns=9e7, excess_ns=1e6,
+        exposed_excess_ns=None if exposed is None else exposed * 1e6,
+        backward_excess_ns=None if backward is None else backward * 1e6,
     )  # fmt: skip
     model: Any = SimpleNamespace(slow=slow, is_whole=True, is_sharded=False, beside=())
     (finding,) = rules_ranks.slow_steps_cost(model, None)
