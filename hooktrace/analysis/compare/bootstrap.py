@@ -30,7 +30,7 @@ import numpy.typing as npt
 Floats = npt.NDArray[np.float64]
 
 DRAWS, FEWEST_DRAWS, MOST_DRAWN = 999, 199, 4_000_000
-"""Resamples of each run: fewer of one so long that more steps than ``MOST_DRAWN`` were drawn."""
+"""Resamples of each run: fewer where more steps than ``MOST_DRAWN`` were drawn of the longest."""
 
 LEVEL = 0.95
 """Of all intervals."""
@@ -128,15 +128,24 @@ def estimate(values: Floats, order: Floats, share: float) -> Floats:
     return found
 
 
-def resampled(values: Floats, order: Floats, share: float, *, length: int, seed: int) -> Estimates:
-    """Return estimates of ``values`` (steps, series), and those of resamples of whole steps."""
+def draws_for(steps: int) -> int:
+    """Return how many resamples runs have that are compared, the longest of so many steps."""
+    return max(FEWEST_DRAWS, min(DRAWS, MOST_DRAWN // steps))
+
+
+def resampled(
+    values: Floats, order: Floats, share: float, *, length: int, seed: int, draws: int = DRAWS
+) -> Estimates:
+    """Return estimates of ``values`` (steps, series), and those of resamples of whole steps.
+
+    ``draws``: the same for all runs that are compared, ``draws_for`` the longest.
+    """
     n = len(order)
     at = np.argsort(order, kind="stable")
     place = np.empty(n, np.int64)
     place[at] = np.arange(n)
     random = np.random.default_rng(seed)
     blocks = -(-n // length)
-    draws = max(FEWEST_DRAWS, min(DRAWS, MOST_DRAWN // n))
     drawn = np.empty((draws, values.shape[1]))
     rows = max(1, _CHUNK // n)
     for first in range(0, draws, rows):

@@ -56,20 +56,29 @@ def compare_runs(a: Sequence[Measures], b: Sequence[Measures]) -> Comparison:
     step, *parts = _parts(a, b, of_parts)
     loss = _loss(a, b) if is_same else _NO_LOSS
     names = side_names([one.facts for one in a], [one.facts for one in b])
+    mixed = [*_other_buckets(a), *_other_buckets(b)] if is_same else []
+    paired = pairs(first, second) if is_same and not mixed else []
     found = Comparison(
         a=Side(names[0], tuple(one.facts for one in a)),
         b=Side(names[1], tuple(one.facts for one in b)),
         sentence="",
         unlike=tuple(unlike(first, second)),
-        limits=(*limits(first, second), *_unseen([*a, *b]), *loss.limits),
+        limits=(*limits(first, second), *mixed, *_unseen([*a, *b]), *loss.limits),
         doubts=(),
         by_runs=len(a) + len(b) > 2,
         quantities=(*_quantities(a, b, of, is_same), *loss.quantities),
         step=step.difference if is_same else None,
         parts=tuple(parts) if is_same else (),
-        buckets=tuple(_buckets(a, b, of_parts, pairs(first, second))) if is_same else (),
+        buckets=tuple(_buckets(a, b, of_parts, paired)),
     )
     return replace(found, sentence=sentence(found), doubts=tuple(doubts(found)))
+
+
+def _other_buckets(side: Sequence[Measures]) -> Iterator[str]:
+    first = side[0].facts
+    for one in side[1:]:
+        if one.facts.buckets != first.buckets:
+            yield f"{one.facts.name} has other buckets than {first.name}; totals alone are compared"
 
 
 def _unseen(sides: Sequence[Measures]) -> Iterator[str]:

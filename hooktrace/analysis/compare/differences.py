@@ -24,6 +24,7 @@ from .bootstrap import (
     Estimates,
     Floats,
     block_length,
+    draws_for,
     estimate,
     interval,
     ratio_interval,
@@ -87,9 +88,10 @@ def _of_two_runs(a: Table, b: Table, share: float) -> list[Difference]:
     if why is not None:
         return found
     drift = [_drift(table, share) for table in (a, b)]
+    draws = draws_for(max(len(a.order), len(b.order)))
     for some, lengths in _by_length(a, b, np.flatnonzero(~constant).tolist()):
         drawn = [
-            resampled(t.values[:, some], t.order, share, length=of, seed=seed)
+            resampled(t.values[:, some], t.order, share, length=of, seed=seed, draws=draws)
             for seed, (t, of) in enumerate(zip((a, b), lengths, strict=True))
         ]
         shown = _with_intervals(drawn[0], drawn[1], drift[0][some], drift[1][some])

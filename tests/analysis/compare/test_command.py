@@ -140,6 +140,21 @@ def test_ranks_summed_up_one_by_one(runs: Path, tmp_path: Path) -> None:
     assert unknown in said
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("on", [(), ("--on", "local")], ids=["side by side", "summed"])
+def test_runs_of_thousands_of_steps_are_compared(on: tuple[str, ...], tmp_path: Path) -> None:
+    """Of unequal length."""
+    for steps in (4300, 5200):
+        job = SyntheticJob(ranks=2, steps=steps, bucket_bytes=(1_000_000,) * 2, seed=steps)
+        write_job(job, tmp_path / str(steps))
+    result = call("compare", tmp_path / "4300", tmp_path / "5200", "--json", *on)
+    assert result.exit_code == 0, result.output
+    (found,) = msgspec.json.decode(result.output)["comparisons"]
+    (mean,) = [q["difference"] for q in found["quantities"] if q["key"] == "period_mean"]
+    assert mean["low"] <= 0 <= mean["high"]
+    assert mean["a"] == pytest.approx(102e6, rel=0.01)
+
+
 def test_what_reads_ranks_is_looked_at_first(runs: Path) -> None:
     """An engine that is none, and a URL on either side."""
     assert "nothing is called 'spark' to run on" in no(runs / "a1", runs / "a2", "--on", "spark")

@@ -124,6 +124,16 @@ def test_a_side_of_several_runs_has_runs_as_units() -> None:
     assert compare_runs(a, b[:1]).by_runs
 
 
+def test_runs_of_one_side_with_other_buckets_have_totals_alone() -> None:
+    """A bucket's place says nothing then: the third of one run may not be in the other at all."""
+    four = measures("a2", bucket_bytes=(8_000_000,) * 4)
+    base, other = measures("base"), measures("other", seed=1)
+    for a, b in (([base, four], [other]), ([base], [other, four])):
+        found = compare_runs(a, b)
+        assert found.buckets == ()
+        assert [text for text in found.limits if "has other buckets than" in text]
+
+
 def test_without_buckets_step_times_are_compared() -> None:
     """Of files whose limit left the detail out; and one step alone has no period."""
     sides = []

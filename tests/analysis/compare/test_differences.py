@@ -46,6 +46,14 @@ def test_a_difference_has_an_interval() -> None:
     assert found.share == pytest.approx(0.1, abs=0.01)
 
 
+@pytest.mark.parametrize("steps", [(4300, 5200), (5200, 4300), (400, 20_000)])
+def test_long_runs_of_unequal_length_are_compared(steps: tuple[int, int]) -> None:
+    """Fewer resamples are drawn of long runs, and as many of either."""
+    found = difference([noise(0, steps=steps[0])], [noise(1, 110, steps[1])])
+    assert found.differs
+    assert found.difference == pytest.approx(10, abs=0.5)
+
+
 def test_a_run_that_drifts_by_more_shows_nothing() -> None:
     """Half a run at another speed: the machine did something else, and may do so again."""
     step = np.concatenate([noise(0), noise(2, 130)])
