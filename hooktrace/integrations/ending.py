@@ -141,7 +141,7 @@ def _summarize() -> None:
 
 def _summary(tracer: Any) -> list[str]:
     models = tracer.summary()
-    lines = [str(model).splitlines()[0] for model in models]
+    lines = [model.headline for model in models]
     if not lines:
         lines = ["too few steps were traced for medians" if tracer.steps() else _NOTHING]
     if any(model.hook == "ddp_allreduce" for model in models):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from .bucket import STAGES, BucketRecord, Clock, Unit
 from .step import StepRecord
-from .units import megabytes, milliseconds, ms
+from .units import megabytes, milliseconds, ms, percent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,16 +74,23 @@ class ModelSummary:
     buckets: tuple[BucketSummary, ...]
 
     def __str__(self) -> str:
-        head = f"{self.model}: {self.hook}, medians of {self.steps} steps"
-        if self.period_p50_ns is not None:
-            head += f" of {ms(self.period_p50_ns)}"
-        if self.exposed_p50_ns is not None:
-            head += f", {ms(self.exposed_p50_ns)} exposed"
         lines = [f"  {bucket}" for bucket in self.buckets]
         for i, bucket in enumerate(self.buckets):
             if bucket.unit is not None and bucket.count < self.steps:
                 lines[i] += f"; in {bucket.count} of the steps"
-        return "\n".join([head, *lines])
+        return "\n".join([self.headline, *lines])
+
+    @property
+    def headline(self) -> str:
+        """The first line: hook, number of steps, how long they are, and what of that is exposed."""
+        head = f"{self.model}: {self.hook}, medians of {self.steps} steps"
+        if self.period_p50_ns is not None:
+            head += f" of {ms(self.period_p50_ns)}"
+        if self.exposed_p50_ns is not None:
+            share = self.exposed_share
+            of_step = "" if share is None else f" ({percent(share)})"
+            head += f", {ms(self.exposed_p50_ns)}{of_step} exposed"
+        return head
 
     @property
     def exposed_share(self) -> float | None:

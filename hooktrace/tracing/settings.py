@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, get_args
 
 from .. import exporters  # whose exporters are imported when one is asked for
+from ..ranks.job import current_rank
 from .hang_options import OnHang
 from .state import State
 from .tracer import Tracer
@@ -82,6 +83,30 @@ _tracer: Tracer | None = None
 _lock = threading.Lock()
 
 
+class DefaultTracer(Tracer):
+    """The tracer of a process that made none itself, and may not know that nothing is kept."""
+
+    def close(self, timeout_s: float | None = None) -> bool:
+        """Close, and log once on rank 0 what was seen where nothing says who keeps it."""
+        is_first = self.state is not State.CLOSED
+        is_closed = super().close(timeout_s)
+        is_unasked = not self._exporters and os.environ.keys().isdisjoint(_EXPORTERS)
+        if is_first and is_unasked and current_rank() == 0:
+            self._say_what_is_lost()
+        return is_closed
+
+    def _say_what_is_lost(self) -> None:
+        steps = len(self.steps())
+        if not steps:
+            return
+        seen = [summary.headline for summary in self.summary()]
+        logger.warning(
+            "nothing keeps what the default tracer saw: %s; to keep the next run, set "
+            "HOOKTRACE_RECORD_DIR=runs/mine, then: hooktrace report runs/mine",
+            "; ".join(seen) or f"{steps} step{'s'[: steps > 1]}, too few for medians",
+        )
+
+
 def default_tracer() -> Tracer:
     """Return the tracer that ``trace()`` uses when it is given none.
 
@@ -91,7 +116,7 @@ def default_tracer() -> Tracer:
     global _tracer  # noqa: PLW0603  # the one process-wide tracer
     with _lock:
         if _tracer is None or _tracer.state is State.CLOSED:
-            _tracer = Tracer(**from_environment())
+            _tracer = DefaultTracer(**from_environment())
         return _tracer
 
 

@@ -231,7 +231,8 @@ def test_the_smallest_example_prints_its_summary() -> None:
     t = r"[\d.]+"
     model, *buckets = run.stdout.splitlines()
     assert re.fullmatch(
-        rf"model0: fp16_compress_hook, medians of 4[67] steps of {t} ms, {t} ms exposed", model
+        rf"model0: fp16_compress_hook, medians of 4[67] steps of {t} ms, {t} ms \({t} %\) exposed",
+        model,
     )
     assert len(buckets) == 2
     for index, line in enumerate(buckets):

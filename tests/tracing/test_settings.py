@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from hooktrace import Tracer
+from hooktrace import Tracer, default_tracer
 from hooktrace.tracing import settings
 from tests.exporters.processes import get
 from tests.exporters.records_sample import make_batch
+from tests.fakes import Job
 
 
 def test_unknown_settings_are_named(
@@ -73,3 +74,54 @@ def test_prometheus_is_set_up_by_four_variables(
     assert exporter.url.startswith("http://127.0.0.2:")
     assert "hooktrace_bucket_duration_seconds_sum" in found
     assert "hooktrace_bucket_duration_seconds_bucket" not in found
+
+
+@pytest.mark.parametrize(
+    ("steps", "rank", "said"),
+    [
+        (4, "0", "model0: local, medians of 2 steps of "),
+        (1, "0", "1 step, too few for medians"),
+        (0, "0", ""),
+        (4, "1", ""),
+    ],
+)
+def test_a_default_tracer_that_keeps_nothing_says_what_it_saw(
+    steps: int, rank: str, said: str, monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    """One line, once and of one rank, which names the setting that keeps it."""
+    monkeypatch.setattr(settings, "_tracer", None)
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setenv("HOOKTRACE_ERROR_EVERY", "0")
+    tracer = default_tracer()
+    job = Job(tracer)
+    for _ in range(steps):
+        job.step()
+    tracer.close()
+    tracer.close()
+    if not said:
+        assert caplog.text == ""
+        return
+    (line,) = caplog.messages
+    assert line.startswith(f"nothing keeps what the default tracer saw: {said}")
+    assert line.endswith("HOOKTRACE_RECORD_DIR=runs/mine, then: hooktrace report runs/mine")
+    assert ("%) exposed; to keep the next run, set" in line) == (steps > 1)
+
+
+def test_a_default_tracer_that_keeps_its_records_says_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """Nor one that is told to keep none, nor a tracer of the script's own."""
+    monkeypatch.setattr(settings, "_tracer", None)
+    monkeypatch.setenv("HOOKTRACE_ERROR_EVERY", "0")
+    for make, folder in ((default_tracer, str(tmp_path)), (default_tracer, ""), (Tracer, None)):
+        monkeypatch.delenv("HOOKTRACE_RECORD_DIR", raising=False)
+        if folder is not None:
+            monkeypatch.setenv("HOOKTRACE_RECORD_DIR", folder)
+        tracer = make()
+        tracer.error_every = 0
+        job = Job(tracer)
+        for _ in range(4):
+            job.step()
+        tracer.close()
+    assert caplog.text == ""
