@@ -13,6 +13,7 @@ from typer.testing import CliRunner, Result
 
 from hooktrace.__main__ import main
 from hooktrace.hooks import catalogue
+from hooktrace.hooks.sharded import SHARDED_HOOKS
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 
 
@@ -99,6 +100,17 @@ def test_hooks_lists_the_catalogue() -> None:
     names = [entry.name for entry in catalogue()]
     first_words = [words[0] for line in result.output.splitlines() if (words := line.split())]
     assert [word for word in first_words if word in names] == names
+
+
+def test_hooks_says_at_80_columns_what_each_does() -> None:
+    """Of both lists, whole: nothing is cut or wrapped."""
+    lines = call("hooks").output.splitlines()
+    assert max(map(len, lines)) <= 80
+    stripped = [line.strip() for line in lines]
+    assert {entry.what for entry in catalogue()} <= set(stripped)
+    for hook in SHARDED_HOOKS:
+        at = stripped.index(f"{hook.call:<44}{hook.takes_place_of.replace('_', '-')}")
+        assert stripped[at + 1 : at + 3] == [hook.what, f"sends {hook.sends}"]
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+import typer
 from typer.testing import CliRunner
 
+import hooktrace
 from hooktrace.commands.line.root import main
+
+COMMANDS = list(typer.main.get_command(main).commands)  # type: ignore[attr-defined]
 
 
 def test_run_is_shown_and_left_to_the_process() -> None:
@@ -13,3 +18,20 @@ def test_run_is_shown_and_left_to_the_process() -> None:
     result = CliRunner().invoke(main, ["run", "train.py"])
     assert result.exit_code == 2
     assert "start it as the process's own command" in result.stderr
+
+
+@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])
+def test_flags_take_no_value(command: list[str]) -> None:
+    """Nobody is to write ``--json true``; other options say what they take."""
+    shown = CliRunner().invoke(main, [*command, "--help"]).stdout
+    assert "--help" in shown
+    assert "bool" not in shown.lower()
+    if command == ["export"]:
+        assert "--out" in shown
+        assert "path" in shown.lower()
+
+
+def test_the_version() -> None:
+    """One line, and no command is asked for."""
+    result = CliRunner().invoke(main, ["--version"])
+    assert (result.exit_code, result.stdout) == (0, f"hooktrace {hooktrace.__version__}\n")

@@ -10,29 +10,19 @@ import typer
 
 def hooks() -> None:
     """List the standard hooks."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-
     from ...hooks import catalogue
     from ...hooks.sharded import SHARDED_HOOKS
 
-    console = Console(highlight=False)
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in ("name", "hooktrace.hooks.", "kind", "rounds", "what it does"):
-        table.add_column(column, no_wrap=column != "what it does")
+    typer.echo(f"{'name':<24}{'hooktrace.hooks.':<31}{'kind':<11}rounds")
     for entry in catalogue():
         rounds = "1" if entry.is_single_round else "several"
-        table.add_row(entry.name, entry.hook_name, entry.kind, rounds, entry.what)
-    console.print(table)
-    sharded = Table(
-        title="for FSDP2, of n ranks with parts of p elements", box=SIMPLE_HEAD, pad_edge=False
-    )
-    for column in ("hooktrace.fsdp.hooks.", "in the place of", "sends", "what it does"):
-        sharded.add_column(column, no_wrap=column not in {"sends", "what it does"})
+        typer.echo(f"{entry.name:<24}{entry.hook_name:<31}{entry.kind:<11}{rounds}")
+        typer.echo(f"    {entry.what}")
+    typer.echo("\nfor FSDP2, of n ranks with parts of p elements")
+    typer.echo(f"{'hooktrace.fsdp.hooks.':<44}in the place of")
     for one in SHARDED_HOOKS:
-        sharded.add_row(one.call, one.takes_place_of.replace("_", "-"), one.sends, one.what)
-    console.print(sharded)
+        typer.echo(f"{one.call:<44}{one.takes_place_of.replace('_', '-')}")
+        typer.echo(f"    {one.what}\n    sends {one.sends}")
 
 
 def check(

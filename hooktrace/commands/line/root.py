@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
+from ... import __version__
 from . import hooks, records, training
 
 
+def _without_values(params: list[Any]) -> list[Any]:
+    """Return options of which flags take no value in ``--help``."""
+    for param in params:
+        if getattr(param, "is_flag", False):
+            param.metavar = ""
+    return params
+
+
+class _Command(typer.core.TyperCommand):
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return all options, as they are shown."""
+        return _without_values(super().get_params(ctx))
+
+
 class _Commands(typer.core.TyperGroup):
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return all options, as they are shown."""
+        return _without_values(super().get_params(ctx))
+
     def invoke(self, context: Any) -> Any:
         """Turn what cannot be done into a line on standard error and exit code 2."""
         try:
@@ -42,9 +61,23 @@ main = typer.Typer(
 )
 
 
+def _show_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"hooktrace {__version__}")
+        raise typer.Exit
+
+
 @main.callback()
-def _root() -> None:
-    """Without it typer would turn a single subcommand into the whole command line."""
+def _root(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Show the version and exit.", callback=_show_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Take the options of the command itself."""
 
 
 for command in (
@@ -62,4 +95,4 @@ for command in (
     hooks.bench,
     training.run,
 ):
-    main.command()(command)
+    main.command(cls=_Command)(command)

@@ -21,8 +21,6 @@ from .picture import Picture
 from .state import Question, View, pressed
 
 _PERIOD_S = 1.0
-_PLAIN_LINES = 16
-"""Beside the ranks, where there is no terminal."""
 
 
 class Hub(Protocol):
@@ -43,8 +41,7 @@ def watch(hub: Hub, name: str, console: Console | None = None) -> None:
     console = console or Console(highlight=False, markup=False)
     shown = _decode(hub.look(""))
     if not console.is_terminal:
-        lines = _PLAIN_LINES + len(shown.ranks)
-        console.print(Picture(name, View(), shown), height=lines, crop=False)
+        console.print(Picture(name, View(), shown), crop=False)
         return
     with keys() as typed, Live(console=console, screen=True, auto_refresh=False) as live:
         top = Top(hub, name, shown, lambda picture: live.update(picture, refresh=True))

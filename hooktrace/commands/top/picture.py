@@ -38,27 +38,30 @@ class Picture:
         self._shown = shown
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        height = options.height or console.height
-        lines = self._lines(options.max_width, height)
+        lines = self._lines(options.max_width, options.height)
         for number, line in enumerate(lines):
             line.truncate(options.max_width, overflow="ellipsis")
             yield from line.render(console)
-            if number + 1 < len(lines):
+            # A screen scrolls after a last newline; a file ends with one.
+            if options.height is None or number + 1 < len(lines):
                 yield Segment.line()
 
-    def _lines(self, width: int, height: int) -> list[Text]:
-        """Return the whole picture, ``height`` lines of it; the last one has the keys."""
+    def _lines(self, width: int, height: int | None) -> list[Text]:
+        """Return ``height`` lines, the last one with the keys; without it all, and no keys."""
         shown, view = self._shown, self._view
         top = [_title(self._name, shown)]
         if shown is not None:
             top += _facts(shown, width)
             top += _strips(shown.steps, width)
         wrong = _wrong(shown, view, width)
+        if height is None:
+            ranks = [] if shown is None else _table(shown, view, len(shown.ranks))
+            return [*top, *ranks, *wrong]
         room = max(height - len(top) - len(wrong) - 1, 0)
         if view.page is not None:
             middle = [Text(line) for line in view.page[view.top : view.top + room]]
         else:
-            middle = _table(shown, view, width, room) if shown is not None else []
+            middle = _table(shown, view, room - 2) if shown is not None else []
         keys = Text(_KEYS if view.page is None else _PAGE_KEYS, style="reverse")
         body = [*top, *middle[:room]]
         padding = [Text()] * max(height - 1 - len(wrong) - len(body), 0)
@@ -160,17 +163,19 @@ _COLUMNS = (
     ("host", 0),
 )
 """Heading and width; the last column has the rest, and what is wrong with the rank."""
+_MEANS = "each rank, means of its last steps:"
 _SORTED = {"lag": "lag ms", "period": "period ms", "exposed": "exposed ms", "rank": "rank"}
 
 
-def _table(shown: JobSnapshot, view: View, width: int, room: int) -> list[Text]:
+def _table(shown: JobSnapshot, view: View, count: int) -> list[Text]:
+    """Return ``count`` ranks below two lines, or nothing; the chosen one is among them."""
     rows = sorted_ranks(shown.ranks, view.sort)
-    if not rows or room < 2:
+    if not rows or count < 1:
         return []
     chosen = next((i for i, row in enumerate(rows) if row.rank == view.rank), 0)
-    first = max(min(chosen - (room - 1) // 2, len(rows) - (room - 1)), 0)
-    lines = [_heading(view)]
-    for row in rows[first : first + room - 1]:
+    first = max(min(chosen - count // 2, len(rows) - count), 0)
+    lines = [Text(_MEANS), _heading(view)]
+    for row in rows[first : first + count]:
         lines.append(_row(row, shown, is_chosen=row.rank == view.rank))
     return lines
 

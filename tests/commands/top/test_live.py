@@ -107,3 +107,6 @@ def test_without_a_terminal_it_is_one_picture() -> None:
     output = StringIO()
     watch(FakeHub(), "runs/a", Console(file=output, width=80))
     assert sum("node0" in line for line in output.getvalue().splitlines()) == 4
+    assert output.getvalue().endswith("\n")
+    assert "q quit" not in output.getvalue()
+    assert "\n\n" not in output.getvalue()

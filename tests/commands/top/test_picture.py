@@ -21,13 +21,14 @@ def test_a_small_job_at_80_by_24() -> None:
     lines = screen(job(hangs=(HANG,)))
     assert len(lines) == 24
     assert max(map(len, lines)) <= 80
-    assert lines[:10] == [
+    assert lines[:11] == [
         "hooktrace top  runs/a  model net (fp16_compress_hook)",
         "4 of 4 ranks have told",
         "step 20, 4 ranks: period 100 ms (100 to 100); exposed 5.00 ms (5.00 to 5.00);",
         "lag 7.00 ms ± 0.20, last rank 3",
         "lag     ████████████████████  20 steps, up to 7.00 ms",
         "exposed ████████████████████  20 steps, up to 5.00 ms",
+        "each rank, means of its last steps:",
         "  rank     step behind   lag ms period ms exposed ms  host",
         "     3       20            7.00       100       5.00  node0",
         "     0       20           <0.20       100       5.00  node0",
@@ -43,7 +44,7 @@ def test_a_large_job_at_200_by_50() -> None:
     assert len(lines) == 50
     assert lines[1] == "1,000 of 1,000 ranks have told, the latest 128 are shown"
     assert lines[2].endswith("lag 7.00 ms ± 0.20, last rank 700")
-    assert sum("node" in line for line in lines) == 50 - 7
+    assert sum("node" in line for line in lines) == 50 - 8
 
 
 def test_the_chosen_rank_is_on_the_screen() -> None:
