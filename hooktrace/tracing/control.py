@@ -15,7 +15,7 @@ from ..probes.debug_checks import DebugChecks
 from ..probes.schedule import Request
 from ..probes.step_sampler import StepSampler
 from ..ranks.channel.meeting import aside
-from ..ranks.control.messages import Command, Done, decode_command, encode
+from ..ranks.control.messages import STACKS_AT_ONCE, Command, Done, decode_command, encode
 from ..ranks.hang.look import look
 from ..ranks.hang.sentences import seconds
 from ..ranks.hang.service import stacks_text
@@ -89,7 +89,9 @@ class TracerControl:
         return ", ".join([*paused, *models]) or "no model yet"
 
     def _stacks(self, command: Command) -> Done:
-        if command.rank not in {-1, self._rank}:
+        begin = command.begin
+        wanted = [command.rank] if command.rank >= 0 else range(begin, begin + STACKS_AT_ONCE)
+        if self._rank not in wanted:
             return Done()
         return Done(text=stacks_text()[:_MOST_TEXT])
 

@@ -15,8 +15,9 @@ from ..ranks.control.messages import Command, CommandResult
 class JobControl:
     """Each call returns a ``CommandResult``: by rank what was done, and which did not answer.
 
-    It waits for the ranks for 2 s at most (``flush``: 25), and not for a collective.  Raises
-    ``UsageError`` where rank 0 is not reached.  ``address``: asked for the hub's.
+    It waits for the ranks for 2 s at most (``flush``: 25 s; ``stacks``: 2 s for each 128 ranks),
+    and not for a collective.  Raises ``UsageError`` where rank 0 is not reached.  ``address``:
+    asked for the hub's.
     """
 
     def __init__(self, address: Callable[[], HubAddress]) -> None:

@@ -25,7 +25,8 @@ MOST_BYTES = 8 << 20
 
 Name = Annotated[str, Meta(max_length=64)]
 Text = Annotated[str, Meta(max_length=1024)]
-Payload = Annotated[bytes, Meta(max_length=4 << 20)]
+MOST_PAYLOAD = 4 << 20
+Payload = Annotated[bytes, Meta(max_length=MOST_PAYLOAD)]
 Rank = Annotated[int, Meta(ge=-1, le=1 << 31)]
 
 State = Literal["running", "stopped", "zombie", "gone", "ended", "unreachable", "unknown"]

@@ -18,7 +18,19 @@ from typing import Any, Protocol
 from ...capture.clocks import Clock
 from .child import Child
 from .children import Children
-from .messages import Answered, Ask, Member, Members, Notice, Report, Silent, State, Tell, Up
+from .messages import (
+    MOST_PAYLOAD,
+    Answered,
+    Ask,
+    Member,
+    Members,
+    Notice,
+    Report,
+    Silent,
+    State,
+    Tell,
+    Up,
+)
 
 logger = logging.getLogger("hooktrace")
 
@@ -171,7 +183,7 @@ class Node:
             if not isinstance(answer, bytes):
                 async with asyncio.timeout(question.timeout_s):
                     answer = await answer
-            found.answers[self.me.rank] = answer
+            found.answers[self.me.rank] = _fitting(answer)
         except Exception as error:  # of a user of the channel
             why = f"{type(error).__name__}: {error}"
             found.miss(Silent(self.me, "running", why[:1024]))
@@ -194,7 +206,19 @@ class Node:
             self.children.next_number(), question.name, question.argument, share, question.missing
         )
         found = await self._gather(below)
+        self._leave_out_what_does_not_fit(found)
         self._send_up(Answered(question.number, found.answers, tuple(found.silent.values())))
+
+    def _leave_out_what_does_not_fit(self, found: Answers) -> None:
+        """Name the ranks whose answers are too long to go up in one message with the others."""
+        room = MOST_PAYLOAD
+        for rank, answer in sorted(found.answers.items()):
+            if len(answer) <= room:
+                room -= len(answer)
+            else:
+                del found.answers[rank]
+                member = self.roster.get(rank) or Member(rank, 0, "", "")
+                found.miss(Silent(member, "running", "its answer is too long beside its host's"))
 
     # News go up, and down again.
 
@@ -239,7 +263,8 @@ class Node:
 
     async def _answer_client(self, child: Child, question: Ask, answer: Awaitable[bytes]) -> None:
         try:
-            child.send(Answered(question.number, {self.me.rank: await answer}))
+            payload = _fitting(await answer)
+            child.send(Answered(question.number, {self.me.rank: payload}))
         except Exception as error:  # what the client asked cannot be done
             why = f"{type(error).__name__}: {error}"[:1024]
             silent = Silent(self.me, "running", why)
@@ -285,3 +310,10 @@ class Node:
     def listens(self, child: Child) -> None:
         """A child may become the hub from now on."""
         self.on_child(child)
+
+
+def _fitting(answer: bytes) -> bytes:
+    """Return an answer; raises ``ValueError`` for one that no message holds."""
+    if len(answer) > MOST_PAYLOAD:
+        raise ValueError(f"an answer of {len(answer)} bytes is too long, {MOST_PAYLOAD} fit")
+    return answer

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from types import TracebackType
 
 import msgspec
+from msgspec.structs import replace
 
 from ...records.errors import UsageError
 from ..channel.handshake import WrongTokenError, connect
@@ -31,8 +32,9 @@ from ..channel.messages import (
     decode_down,
     encode,
 )
+from ..channel.silent_rank import SilentRank
 from .address import HubAddress
-from .messages import QUESTION, Command, CommandResult, decode_result
+from .messages import QUESTION, Command, CommandResult, Done, decode_result
 from .messages import encode as encode_command
 
 _CONNECT_S = 5.0
@@ -72,8 +74,19 @@ class Client:
             raise
 
     def command(self, command: Command, timeout_s: float = 30.0) -> CommandResult:
-        """Return what came of a command.  Raises ``UsageError`` as ``ask`` does."""
-        return decode_result(self.ask(QUESTION, encode_command(command), timeout_s))
+        """Return what came of a command, asked in parts where one answer does not hold it.
+
+        ``timeout_s``: for each part.  Raises ``UsageError`` as ``ask`` does.
+        """
+        ranks: dict[int, Done] = {}
+        silent: list[SilentRank] = []
+        while True:
+            part = decode_result(self.ask(QUESTION, encode_command(command), timeout_s))
+            ranks.update(part.ranks)
+            silent += part.silent
+            if part.more_from <= command.begin:
+                return CommandResult(ranks=ranks, silent=silent)
+            command = replace(command, begin=part.more_from)
 
     def ask(self, name: str, argument: bytes, timeout_s: float = 30.0) -> bytes:
         """Return the hub's answer.

@@ -14,6 +14,7 @@ from ..channel.node import Answers
 from ..channel.silent_rank import SilentRank
 from .messages import (
     QUESTION,
+    STACKS_AT_ONCE,
     Command,
     CommandResult,
     Done,
@@ -26,6 +27,9 @@ _TIMEOUT_S = 1.2
 _WHERE_S = 0.3
 """For each of two questions before: with what follows, less than two seconds."""
 _FLUSH_S = 20.0
+
+_MOST_STACKS = 2 << 20
+"""Bytes of text in one answer, which must fit one message of the channel."""
 
 _FROM_A_STEP = {"detail", "debug", "calibrate"}
 """What all ranks begin at the same step."""
@@ -59,7 +63,10 @@ class ControlHub:
             first = first_steps(before, after)
             command = msgspec.structs.replace(command, first=first)
         timeout_s = _FLUSH_S if command.verb == "flush" else _TIMEOUT_S
-        return encode(await self._ask(command, timeout_s))
+        result = await self._ask(command, timeout_s)
+        if command.verb == "stacks" and command.rank < 0:
+            result = part_of_stacks(result, command.begin)
+        return encode(result)
 
     async def _ask(self, command: Command, timeout_s: float) -> CommandResult:
         found = await self._node.gather(QUESTION, encode(command), timeout_s)
@@ -78,6 +85,22 @@ def first_steps(before: CommandResult, after: CommandResult) -> dict[str, int]:
     return {
         model: step + 2 * (step - then.get(model, step)) + _AHEAD for model, step in now.items()
     }
+
+
+def part_of_stacks(result: CommandResult, begin: int) -> CommandResult:
+    """Return what one answer holds of all ranks' stacks: of ranks from ``begin`` on."""
+    known = [*result.ranks, *(silent.rank for silent in result.silent)]
+    end, room = begin + STACKS_AT_ONCE, _MOST_STACKS
+    for rank in range(begin, end):
+        room -= len(result.ranks[rank].text.encode()) if rank in result.ranks else 0
+        if room < 0 and rank > begin:
+            end = rank
+            break
+    return CommandResult(
+        ranks={rank: done for rank, done in result.ranks.items() if begin <= rank < end},
+        silent=[silent for silent in result.silent if begin <= silent.rank < end],
+        more_from=end if max(known, default=0) >= end else 0,
+    )
 
 
 def _foremost(ranks: Iterable[Done]) -> dict[str, int]:

@@ -48,6 +48,24 @@ def test_one_connection_a_host() -> None:
         assert all(job.hosts[rank] == job.hosts[parents(job)[rank] or 0] for rank in deep)
 
 
+def test_answers_that_do_not_fit_beside_those_of_their_host_are_named() -> None:
+    """Each is within bounds; a rank of another host is as before, and so is one with no answer."""
+    with Job(6, hosts="abbbbb") as job:
+        for rank in (1, 2, 3):
+            job.ranks[rank].answer("novel", lambda _: bytes(3 << 20))
+        job.ranks[0].answer("novel", lambda _: b"short")
+        job.ranks[4].answer("novel", lambda _: b"short")
+        job.ranks[5].answer("novel", lambda _: bytes(5 << 20))
+        found = job.ranks[0].ask("novel", b"", SOON_S)
+    assert sorted(found.answers) == [0, 1, 4]
+    long = "its answer is too long beside its host's"
+    assert {rank: (one.state, one.why) for rank, one in found.silent.items()} == {
+        2: ("running", long),
+        3: ("running", long),
+        5: ("running", "ValueError: an answer of 5242880 bytes is too long, 4194304 fit"),
+    }
+
+
 def test_ranks_go_to_the_hub_when_their_first_is_gone() -> None:
     """And one that comes later takes its place in the store."""
     with Job(6, hosts="aabbbb") as job:

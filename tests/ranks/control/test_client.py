@@ -12,12 +12,14 @@ import pytest
 from msgspec.structs import replace
 
 from hooktrace.ranks.channel.handshake import NONCE_BYTES, PROOF_BYTES
-from hooktrace.ranks.channel.messages import Report
+from hooktrace.ranks.channel.messages import Member, Report, Silent
+from hooktrace.ranks.channel.node import Answers
 from hooktrace.ranks.control.address import HubAddress
 from hooktrace.ranks.control.client import Client
 from hooktrace.ranks.control.hub import ControlHub
-from hooktrace.ranks.control.messages import QUESTION, Command, Done, encode
+from hooktrace.ranks.control.messages import QUESTION, Command, Done, decode_command, encode
 from hooktrace.records.errors import UsageError
+from hooktrace.tracing.control import TracerControl
 from tests.ranks.channel.jobs import Job, wait_for
 
 
@@ -51,6 +53,57 @@ def test_each_rank_is_asked_and_one_that_is_gone_is_named(job: Job) -> None:
     }
     assert sorted(second.ranks) == [0, 1]
     assert [(one.rank, one.state) for one in second.silent] == [(2, "ended")]
+
+
+class LargeJob:
+    """A node of a job of 300 ranks, of which rank 200 does not answer."""
+
+    SILENT = 200
+    SIZE = 300
+
+    def __init__(self) -> None:
+        self.ranks = {r: TracerControl(list, r) for r in range(self.SIZE) if r != self.SILENT}
+
+    async def gather(self, name: str, argument: bytes, timeout_s: float) -> Answers:
+        """Ask each rank."""
+        command = decode_command(argument)
+        answers = {rank: encode(control.do(command)) for rank, control in self.ranks.items()}
+        member = Member(self.SILENT, 7, "b", "b")
+        return Answers(answers, {self.SILENT: Silent(member, "stopped")})
+
+
+@pytest.mark.parametrize("size", [16_000, 150_000])
+def test_the_stacks_of_a_large_job_come_in_parts(
+    job: Job, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """They do not fit one message, not even those of ranks that are asked together."""
+    monkeypatch.setattr("hooktrace.tracing.control.stacks_text", lambda: "é" * size)
+    hub, large = job.ranks[0], LargeJob()
+    hub.on_control(QUESTION, ControlHub(large).carry_out)
+    with Client(address_of(job)) as client:
+        found = client.command(Command(verb="stacks"))
+        (one,) = [
+            rank
+            for rank, done in client.command(Command(verb="stacks", rank=299)).ranks.items()
+            if done.text
+        ]
+    assert list(found.ranks) == list(large.ranks)
+    assert {len(done.text) for done in found.ranks.values()} == {size}
+    assert [(silent.rank, silent.state) for silent in found.silent] == [(200, "stopped")]
+    assert one == 299
+
+
+def test_an_answer_that_no_message_holds_is_an_answer(job: Job) -> None:
+    """Not a client that waits in vain."""
+
+    async def too_long(_: bytes) -> bytes:
+        return bytes(9 << 20)
+
+    job.ranks[0].on_control("novel", too_long)
+    with Client(address_of(job)) as client:
+        with pytest.raises(UsageError, match="an answer of 9437184 bytes is too long, 4194304 fit"):
+            client.ask("novel", b"")
+        assert len(client.command(Command(verb="status")).ranks) == 3
 
 
 def test_what_cannot_be_done_is_said(job: Job) -> None:
