@@ -1,6 +1,6 @@
 """What a command of ``hooktrace ctl`` does on one rank, to all tracers of its process.
 
-Command --> on a thread of its own, since it may ask torch's store --> Done
+Command --> on a thread of its own, since it may wait --> Done
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ class TracerControl:
     async def carry_out(self, argument: bytes) -> bytes:
         """Return what was done, encoded; raises ``msgspec.DecodeError`` for no command."""
         command = decode_command(argument)
-        return encode(await aside(lambda: self.do(command)))
+        # Some verbs ask torch's store: where it hangs, the others are carried out all the same.
+        return encode(await aside(lambda: self.do(command), f"an earlier {command.verb}"))
 
     def do(self, command: Command) -> Done:
         """Carry a command out, and say where this rank is."""

@@ -84,7 +84,7 @@ class _Shared:
             places=channel.places, token=channel.token.hex(), host=me.host, pid=me.pid
         )
         for logdir in {logdir for user in list(self.users) for logdir in user.logdirs}:
-            await aside(partial(self._write_where_used, channel, logdir, address))
+            await aside(partial(self._write_where_used, channel, logdir, address), "the disk")
 
     def _write_where_used(self, channel: Channel, logdir: Path, address: HubAddress) -> None:
         """Write it, unless whoever writes records there has closed meanwhile."""

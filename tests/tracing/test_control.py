@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+
 import pytest
 
 from hooktrace import Tracer
-from hooktrace.ranks.control.messages import Command
+from hooktrace.ranks.channel.meeting import aside
+from hooktrace.ranks.control.messages import Command, Done, decode_done, encode
 from hooktrace.ranks.hang.status import CallInFlight, ModelStatus
 from hooktrace.records import Unit
 from hooktrace.tracing.control import TracerControl, _where
@@ -47,6 +51,24 @@ def test_a_unit_of_a_sharded_model_is_named() -> None:
     assert _where(status) == (
         "net (fully_shard) at step 7, blocks.2 all-gather (forward) in wire all_gather for 31 s"
     )
+
+
+def test_a_store_that_hangs_keeps_no_rank_from_answering() -> None:
+    """However many threads wait for it: torch's store is not asked for what they are told."""
+
+    async def answered() -> Done:
+        go_on = threading.Event()
+        held = [asyncio.ensure_future(aside(lambda: go_on.wait(20))) for _ in range(4)]
+        await asyncio.sleep(0)
+        with pytest.raises(TimeoutError, match="torch's store has not answered for a while"):
+            await aside(str)
+        control = TracerControl(list, 0)
+        done = decode_done(await control.carry_out(encode(Command(verb="status"))))
+        go_on.set()
+        await asyncio.gather(*held)
+        return done
+
+    assert asyncio.run(answered()) == Done(text="paused")
 
 
 def test_a_rank_that_is_paused_knows_its_step() -> None:

@@ -38,12 +38,15 @@ T = TypeVar("T")
 Key = Literal["hub", "took_over"]
 """Rank 0's word, and that of a rank that is the hub in its place."""
 
-_ANSWER_S = 10.0
-"""A store that takes longer is waited for no more; the thread that asked may be lost."""
-_MOST_WAITING = 4
-"""Such calls: training may hold the store's client for as long as it waits for a key."""
+STORE = "torch's store"
 
-_waiting: WeakKeyDictionary[asyncio.AbstractEventLoop, set[object]]
+_ANSWER_S = 10.0
+"""What takes longer is waited for no more; its thread may be lost."""
+_MOST_WAITING = 4
+"""Such calls for the same thing: training may hold the store's client as long as it waits for a
+key."""
+
+_waiting: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, set[object]]]
 _waiting = WeakKeyDictionary()
 
 
@@ -128,15 +131,16 @@ def host_id() -> str:
     return f"{boot}-{network}"
 
 
-async def aside(work: Callable[[], T]) -> T:
+async def aside(work: Callable[[], T], needs: str = STORE) -> T:
     """Run what may block on a thread of its own, which nobody waits for at the end.
 
-    Raises ``TimeoutError`` where it takes too long, or several threads wait already, and what it
-    raises.
+    ``needs``: what it waits for; work that needs something else goes on where that hangs.
+    Raises ``TimeoutError`` where it takes too long, or several threads wait for the same already,
+    and what it raises.
     """
-    waiting = _waiting.setdefault(asyncio.get_running_loop(), set())
+    waiting = _waiting.setdefault(asyncio.get_running_loop(), {}).setdefault(needs, set())
     if len(waiting) >= _MOST_WAITING:
-        raise TimeoutError("torch's store has not answered for a while")
+        raise TimeoutError(f"{needs} has not answered for a while")
     call, loop = object(), asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 

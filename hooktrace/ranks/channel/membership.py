@@ -15,6 +15,7 @@ import logging
 import secrets
 from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 from .clock import ClockOffset
 from .doors import Doors
@@ -26,6 +27,8 @@ from .succession import Succession
 from .upward import RefusedError, Upward
 
 logger = logging.getLogger("hooktrace")
+
+T = TypeVar("T")
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 2.0
 """Between two tries to find a parent; more where very many ranks ask the store."""
@@ -222,7 +225,7 @@ class Membership:
         self._node.is_hub = True
         self.succession.name_successors()
         self._on_hub()
-        self._node.spawn(self._publish_at_last())
+        self._node.spawn(self._publish())
         if self._meeting is not None and is_loopback(own):
             self._node.spawn(self._widen(self._meeting))
 
@@ -230,7 +233,7 @@ class Membership:
         """Listen where other hosts reach this one, once one of them has left its address."""
         pause_s = _FIRST_PAUSE_S
         while len(self._node.roster) < self._node.world_size:
-            elsewhere = await aside(meeting.address_elsewhere)
+            elsewhere = await _at_last(meeting.address_elsewhere)
             if elsewhere is not None:
                 await self.doors.open([await aside(partial(route_to, elsewhere))])
                 self.succession.widened()
@@ -251,19 +254,14 @@ class Membership:
 
     async def _publish(self) -> None:
         """Leave in the store where the hub is; it may be gone with the hub before."""
-        meeting, spot = self._meeting, self.succession.own_spot()
+        meeting = self._meeting
         if meeting is not None:
-            hub = HubPlaces(spot.host_id, spot.places, self.doors.token.hex())
-            await aside(lambda: meeting.publish(hub, "took_over" if self._before else "hub"))
+            await _at_last(lambda: self._leave_places(meeting))
 
-    async def _publish_at_last(self) -> None:
-        """Training may hold the store's client for as long as it waits for a late rank."""
-        while True:
-            try:
-                await self._publish()
-                return
-            except TimeoutError:
-                await asyncio.sleep(_LASTING_S)
+    def _leave_places(self, meeting: Meeting) -> None:
+        spot = self.succession.own_spot()
+        hub = HubPlaces(spot.host_id, spot.places, self.doors.token.hex())
+        meeting.publish(hub, "took_over" if self._before else "hub")
 
     async def _publish_later(self) -> None:
         """Where a job ends rank by rank, each is the hub for a moment; the store may be gone."""
@@ -287,3 +285,12 @@ class Membership:
             type(self._trouble).__name__,
             self._trouble,
         )
+
+
+async def _at_last(work: Callable[[], T]) -> T:
+    """Return what the store says: training may hold its client while it waits for a late rank."""
+    while True:
+        try:
+            return await aside(work)
+        except TimeoutError:
+            await asyncio.sleep(_LASTING_S)

@@ -6,6 +6,7 @@ import itertools
 import random
 import threading
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -216,27 +217,48 @@ def test_a_rank_that_comes_late_finds_the_others() -> None:
         assert settled(job)
 
 
+class HeldStore:
+    """A store whose requests wait until ``go_on``; ``asked``: their names."""
+
+    def __init__(self, store: Any) -> None:
+        self.store = store
+        self.asked: list[str] = []
+        self.go_on = threading.Event()
+
+    def __getattr__(self, name: str) -> Callable[..., object]:
+        if name in ("host", "underlying_store"):
+            raise AttributeError(name)
+        self.asked.append(name)
+        return lambda *arguments: self.go_on.wait(20) and getattr(self.store, name)(*arguments)
+
+
 @pytest.mark.slow
 def test_rank_0_is_found_once_the_store_answers_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Training had it while it waited for a late rank."""
     monkeypatch.setattr("hooktrace.ranks.channel.meeting._ANSWER_S", 0.1)
-    job, held = Job(0), threading.Event()
+    job = Job(0)
     job.size, job.hosts, job.clocks = 2, "hh", {0: [], 1: []}
-    store = job.store
-    asked: list[str] = []
-
-    class Held:
-        def __getattr__(self, name: str) -> Callable[..., object]:
-            if name in ("host", "underlying_store"):
-                raise AttributeError(name)
-            asked.append(name)
-            return lambda *arguments: held.wait(20) and getattr(store, name)(*arguments)
-
-    job.store = Held()
+    job.store = store = HeldStore(job.store)
     job.ranks = [job.begin(rank) for rank in range(2)]
     hub = job.ranks[0]
-    assert wait_for(lambda: asked.count("set") > 1)
-    held.set()
+    assert wait_for(lambda: store.asked.count("set") > 1)
+    store.go_on.set()
     with job:
         assert settled(job)
         assert hub.is_hub
+
+
+@pytest.mark.slow
+def test_an_address_of_another_host_is_awaited_however_the_store_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else rank 0 would never listen where other hosts reach it."""
+    monkeypatch.setattr("hooktrace.ranks.channel.meeting._ANSWER_S", 0.1)
+    monkeypatch.setattr("hooktrace.ranks.channel.membership.is_loopback", lambda _: True)
+    job = Job(0)
+    job.size, job.hosts, job.clocks = 2, "hh", {0: []}
+    job.store = store = HeldStore(job.store)
+    hub = job.begin(0)
+    assert wait_for(lambda: store.asked.count("check") > 1)
+    store.go_on.set()
+    hub.close()
