@@ -14,6 +14,7 @@ from ..docs.pages import Page
 from . import rules
 
 CASES = Path(__file__).with_name("alerts.test.yml")
+LINKS = CASES.with_name("links.test.yml")
 
 
 def promtool(*arguments: object) -> str:
@@ -34,9 +35,10 @@ def test_series_are_of_the_table_or_recorded() -> None:
 
 
 def test_each_alert_has_its_runbook() -> None:
-    """A section of its own, to which its link leads."""
-    links = re.findall(r"runbook_url: (\S+)", rules.code(rules.RULES[1]))
-    assert links == [f"docs/runbooks.md#{name.lower()}" for name in rules.alerts()]
+    """A section of its own, to which its link leads where Prometheus knows the page."""
+    links = re.findall(r"runbook_url: (.+)", rules.code(rules.RULES[1]))
+    page = "{{ with $externalLabels.runbooks }}{{ . }}"
+    assert links == [f"'{page}#{name.lower()}{{{{ end }}}}'" for name in rules.alerts()]
     anchors = Page(REPOSITORY / "docs" / "runbooks.md").anchors
     assert {name.lower() for name in rules.alerts()} == {a for a in anchors if "hooktrace" in a}
 
@@ -51,6 +53,11 @@ def test_the_configuration_is_valid(tmp_path: Path) -> None:
     for path in (*rules.RULES, rules.FOLDER / "provisioning" / "prometheus.yml"):
         shutil.copy(path, tmp_path)
     assert "is valid" in promtool("check", "config", tmp_path / "prometheus.yml")
+
+
+def test_a_runbook_is_a_link_or_nothing() -> None:
+    """A URL where Prometheus knows that of the page, and else nothing that looks like one."""
+    assert "SUCCESS" in promtool("test", "rules", LINKS)
 
 
 def test_each_alert_fires_and_is_silent() -> None:
