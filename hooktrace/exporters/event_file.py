@@ -38,19 +38,14 @@ _GROWTH = np.log(1.1)
 
 
 class EventFile:
-    """A new event file in ``directory``, whose events start at ``first_step``.
-
-    TensorBoard takes what an earlier file of the same directory says about ``first_step`` and
-    later steps as overtaken, so a restarted run does not zigzag.
+    """A new event file in ``directory``.
 
     ``describe``: what a scalar's tag means, which stands with its first value.
 
     Raises ``OSError`` where the file cannot be made or written.
     """
 
-    def __init__(
-        self, directory: Path, first_step: int, describe: Callable[[str], str] = str
-    ) -> None:
+    def __init__(self, directory: Path, describe: Callable[[str], str] = str) -> None:
         self._describe = describe
         self._known: set[str] = set()
         now = time.time()
@@ -59,9 +54,16 @@ class EventFile:
         self._block = io.BytesIO()
         self._records = RecordWriter(self._block)
         self._add(Event(wall_time=now, file_version="brain.Event:2"))
-        start = SessionLog(status=SessionLog.START)
-        self._add(Event(wall_time=now, step=first_step, session_log=start))
         self.flush()
+
+    def begin(self, first_step: int) -> None:
+        """Say at which step the run begins, once that is known.
+
+        TensorBoard takes what came before, in an earlier file of the directory or in this one,
+        about ``first_step`` and later steps as overtaken, so a restarted run does not zigzag.
+        """
+        start = SessionLog(status=SessionLog.START)
+        self._add(Event(wall_time=time.time(), step=first_step, session_log=start))
 
     def scalars(self, step: int, wall_ns: int, values: Iterable[tuple[str, float]]) -> None:
         """Add (tag, value) pairs as one event."""

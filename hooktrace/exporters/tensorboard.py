@@ -44,8 +44,7 @@ class TensorBoardExporter:
     - ``hangs``: the latest ones as a table, written when one begins and when it is over.
 
     The first three are alone in the model's group; errors are in ``hooktrace.<model>.error``, all
-    else in ``hooktrace.<model>.more``.  Custom Scalars has one chart of all buckets' errors,
-    HParams a row a run, with hook, options, bucket cap and ranks, and the values written last.
+    else in ``hooktrace.<model>.more``.  Custom Scalars has one chart of all buckets' errors.
 
     ``hooktrace/meaning`` (rank 0) says what each tag means, ``hooktrace/records_lost.*`` what
     was lost.
@@ -76,6 +75,7 @@ class TensorBoardExporter:
         self._scalar_every = scalar_every
         self._histogram_every = histogram_every
         self._file: EventFile | None = None
+        self._begun = False
         self._models: dict[str, ModelSeries] = {}
         self._labels = ModelLabels(self.name)
         self._losses: dict[str, int] = {}
@@ -84,7 +84,10 @@ class TensorBoardExporter:
         """Write the batch with one write.  Raises ``OSError`` when it fails."""
         file = self._file
         if file is None:
-            file = self._file = self._open(batch)
+            folder = writable_directory(self._logdir / f"rank{batch.run.rank}")
+            file = self._file = self._make_file(folder, meaning_of)
+        if not self._begun and (steps := _steps_of(batch)):
+            self._begin(file, batch.run, min(steps))
         for layout in batch.of(LayoutRecord):
             if model := self._model(file, batch.run, layout.model):
                 model.write_layout(layout)
@@ -130,31 +133,16 @@ class TensorBoardExporter:
         self._models.clear()
         self._losses.clear()
 
-    def _open(self, batch: Batch) -> EventFile:
-        steps = [
-            *(step.step for step, _ in batch.steps),
-            *(layout.step for layout in batch.of(LayoutRecord)),
-            *(anomaly.step for anomaly in batch.of(AnomalyRecord)),
-            *(hang.step for hang in batch.of(HangRecord)),
-        ]
-        run, first_step = batch.run, min(steps, default=0)
-        folder = writable_directory(self._logdir / f"rank{run.rank}")
-        file = self._make_file(folder, first_step, meaning_of)
+    def _begin(self, file: EventFile, run: RunInfo, first_step: int) -> None:
+        self._begun = True
+        file.begin(first_step)
+        for model in self._models.values():
+            model.overtaken()
         if run.rank == 0:
+            from .tensorboard_tabs import charts
+
             file.text(first_step, run.wall_anchor_ns, "hooktrace/meaning", meaning_table())
-            self._tell_tabs(file, batch, first_step)
-        return file
-
-    def _tell_tabs(self, file: EventFile, batch: Batch, first_step: int) -> None:
-        """Lay out Custom Scalars, and make the run a row of HParams where a layout tells its hook.
-
-        A tab keeps what it is told first.
-        """
-        from .tensorboard_tabs import charts, session
-
-        file.values(first_step, batch.run.wall_anchor_ns, [charts()])
-        for layout in batch.of(LayoutRecord)[:1]:
-            file.values(first_step, batch.run.wall_anchor_ns, session(batch.run, layout))
+            file.values(first_step, run.wall_anchor_ns, [charts()])
 
     def _model(self, file: EventFile, run: RunInfo, name: str) -> ModelSeries | None:
         """Return what writes a model's events, ``None`` where there are too many models."""
@@ -170,3 +158,14 @@ class TensorBoardExporter:
         step = batch.steps[-1][0]
         values = [(f"hooktrace/records_lost.{r}", n) for r, n in batch.losses.items()]
         file.scalars(step.step, batch.run.wall_ns(step.done_ns), values)
+
+
+def _steps_of(batch: Batch) -> list[int]:
+    """Return the steps that a batch's records are of; a hang and a notice may be of none."""
+    return [
+        *(step.step for step, _ in batch.steps),
+        *(layout.step for layout in batch.of(LayoutRecord)),
+        *(skew.step for skew in batch.of(SkewRecord)),
+        *(anomaly.step for anomaly in batch.of(AnomalyRecord) if anomaly.bucket >= 0),
+        *(hang.step for hang in batch.of(HangRecord) if hang.bucket >= 0),
+    ]

@@ -190,6 +190,10 @@ class ModelSeries:
         self._anomaly_count += 1
         self._anomaly_step = max(self._anomaly_step, anomaly.step)
 
+    def overtaken(self) -> None:
+        """Take note that what was written before the run's first step is not shown any more."""
+        self._anomalies_written = 0
+
     def write_anomalies(self, *, last: bool = False) -> None:
         """Write the table when a quarter more have come than it had, so that it stays bounded."""
         count, written = self._anomaly_count, self._anomalies_written

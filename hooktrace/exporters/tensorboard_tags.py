@@ -11,8 +11,6 @@ import re
 from ..records import Unit, metrics
 
 FIRST = ("exposed_ms", "overlap_ratio", "step_period_ms")
-COMPARED = (*FIRST, "wire_bytes")
-"""What a table of runs compares."""
 
 _TEXTS = ("layout", "anomalies", "hangs")
 

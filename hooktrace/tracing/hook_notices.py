@@ -110,7 +110,7 @@ class HookNotices:
                 model=self._model,
                 hook=self._layout.hook,
                 generation=last.generation if last else 0,
-                step=max(0, last.step) if last else 0,
+                step=max(last.first_step, last.step) if last else self._tracer.first_step,
                 bucket=-1,
                 stage="hook",
                 time_ns=self._tracer.clock(),

@@ -47,3 +47,11 @@ def test_a_paused_hook_is_called_all_the_same() -> None:
             job.step()
             counter(torch.zeros(1))
         counter.handle.remove.assert_not_called()
+
+
+def test_a_notice_of_a_resumed_job_stands_at_its_first_step() -> None:
+    """Also before there is a model: step 0 is an earlier job's."""
+    with Tracer(error_every=0, first_step=100) as tracer:
+        job = Job(tracer)
+        job.hook.fails_on_gloo("hangs")
+        assert [anomaly.step for anomaly in tracer.anomalies()] == [100]

@@ -98,7 +98,7 @@ def test_hooktraces_own_files_alone_are_not_read(tmp_path: Path, monkeypatch: An
         lambda folder, **options: read.append(folder) or kept(folder, **options),
     )  # fmt: skip
     tmp_path.joinpath("rank0").mkdir()
-    EventFile(tmp_path / "rank0", 0).flush()
+    EventFile(tmp_path / "rank0").flush()
     write_scalars(tmp_path, "train/loss", np.ones(3))
     assert list(losses(tmp_path)) == ["train/loss"]
     assert read == [str(tmp_path)]
