@@ -12,12 +12,12 @@ from __future__ import annotations
 import numpy as np
 
 from ..report.step_arrays import Floats
+from ..report.step_parts import KINDS, StepParts
 from ..summaries.race import Table
 from ..summaries.summary import Job
 from ..timeline import Bools
 from .comparison import BucketKey, RunFacts
 from .measure import Measures, Series, series_of_means
-from .step_parts import KINDS, StepParts
 from .sums import ModelSums, RunSums
 
 _MEANS = ("period", "exposed", "busy", "wire", "wire_bytes")

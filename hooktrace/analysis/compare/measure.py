@@ -1,7 +1,7 @@
 """What is compared of a run: a number a step, the ranks of a step put together.
 
     Timeline --settled_steps--> StepArrays --+--means over ranks--> Measures
-             --waits------------------------>+--step_parts--^
+                                             +--step_parts--^
 
 Ranks of one step wait for each other, so they are no units of their own: each step is one number,
 the mean of its ranks.  For the step time this is what the job takes: each rank's periods add up to
@@ -19,9 +19,9 @@ from ...records import LayoutRecord
 from ..report.causes import late_ranks
 from ..report.settled import settled_steps
 from ..report.step_arrays import Floats, StepArrays, middle
-from ..timeline import STAGE_NAMES, UNKNOWN, Ints, Timeline, Waits, models_beside, waits
+from ..report.step_parts import KINDS, StepParts, step_parts
+from ..timeline import STAGE_NAMES, Ints, Timeline, models_beside
 from .comparison import BucketKey, RunFacts
-from .step_parts import KINDS, StepParts, step_parts
 
 MOST_UNKNOWN = 0.05
 """Share of wire stages whose wait may be unknown where wire is told apart all the same."""
@@ -56,8 +56,7 @@ def measure(
     arrays = settled_steps(timeline, model)
     if arrays is None:
         return None
-    found, why = _waits(timeline, arrays)
-    parts = step_parts(arrays, found)
+    why, parts = _why_unknown(arrays), step_parts(arrays)
     return Measures(
         facts=_facts(timeline, arrays, name, why),
         series=_series(timeline, arrays, parts),
@@ -66,25 +65,23 @@ def measure(
     )
 
 
-def _waits(timeline: Timeline, arrays: StepArrays) -> tuple[Waits, str | None]:
-    found = waits(timeline, arrays.model)
-    if found.why_unknown is not None:
-        return found, found.why_unknown
-    wire = _wire_waits(arrays, found)
-    unknown = sum(int((of == UNKNOWN).sum()) for of in wire)
-    if unknown > MOST_UNKNOWN * sum(map(len, wire)):
-        return found, "not all ranks are in each collective"
-    return found, None
+def _why_unknown(arrays: StepArrays) -> str | None:
+    """Return why it is not known what of the wire is waiting, a clause."""
+    if arrays.waited.why_unknown is not None:
+        return arrays.waited.why_unknown
+    waited = np.concatenate([_wire_waits(arrays, i) for i in range(len(arrays.ranks))])
+    if np.count_nonzero(np.isnan(waited)) > MOST_UNKNOWN * len(waited):
+        return "not all ranks are in each collective"
+    return None
 
 
-def _wire_waits(arrays: StepArrays, found: Waits) -> list[Floats]:
-    wires = []
-    for i in range(len(arrays.ranks)):
-        track, rows, _, _ = arrays.rows_of_rank(i)
-        stages, _ = track.stages_of(rows)
-        is_wire = track.stages.name[stages] == STAGE_NAMES.index("wire")
-        wires.append(found.ns[i][stages[is_wire]].astype(np.float64))
-    return wires
+def _wire_waits(arrays: StepArrays, i: int) -> Floats:
+    """Return how long each wire stage of a rank waited; NaN where that is not known."""
+    track, rows, step, bucket = arrays.rows_of_rank(i)
+    stages, of = track.stages_of(rows)
+    is_wire = track.stages.name[stages] == STAGE_NAMES.index("wire")
+    of = of[is_wire]
+    return arrays.waited.of_stages(i, stages[is_wire], step[of], bucket[of])
 
 
 def _series(timeline: Timeline, arrays: StepArrays, parts: StepParts) -> dict[str, Series]:

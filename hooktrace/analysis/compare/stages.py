@@ -10,8 +10,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..report.step_arrays import Floats
+from ..report.step_parts import KINDS
 from .measure import Measures
-from .step_parts import KINDS
 
 TITLES = {
     "probe": "hooktrace's own probes",

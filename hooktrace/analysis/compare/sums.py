@@ -20,12 +20,12 @@ import numpy as np
 from ...records import LayoutRecord, Options
 from ..report.settled import settled_steps
 from ..report.step_arrays import Floats, StepArrays, middle
+from ..report.step_parts import KINDS, step_parts
 from ..summaries.race import Table
 from ..summaries.rank_summary import merged_ranks
 from ..summaries.summary import Job, both
-from ..timeline import Bools, Ints, RankClock, RankTrack, Timeline, bucket_keys, waits
+from ..timeline import Bools, Ints, RankClock, RankTrack, Timeline, bucket_keys
 from .measure import bucket_bytes, by_rank, errors_by_step, layouts_of
-from .step_parts import KINDS, step_parts
 
 Parameters = tuple[tuple[str, tuple[int, ...]], ...]
 
@@ -194,7 +194,7 @@ def _or(value: float, nobody: float) -> float:
 
 
 def _tables(timeline: Timeline, arrays: StepArrays, kept: Bools) -> tuple[Table, Table]:
-    parts = step_parts(arrays, waits(timeline, arrays.model))
+    parts = step_parts(arrays)
     columns = {name: values[0] for name, values in by_rank(arrays).items()}
     columns |= {f"{name} count": (~np.isnan(own)).astype(float) for name, own in columns.items()}
     columns |= {

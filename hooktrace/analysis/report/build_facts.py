@@ -28,15 +28,23 @@ from .noise import noise_ns
 from .provenance import ModelSource
 from .rules_hangs import hang_facts
 from .stalls import stalls
-from .step_arrays import Floats, StepArrays, medians, middle, sums
-from .units import is_synchronous, kind_facts, shares_of_steps, step_wait_ns, whole_bytes
+from .step_arrays import Floats, StepArrays, mean, medians, middle, sums
+from .step_parts import exposed_kinds
+from .units import (
+    is_synchronous,
+    kind_facts,
+    net_of_waits,
+    shares_of_steps,
+    step_waits,
+    whole_bytes,
+)
 
 
 def model_facts(timeline: Timeline, arrays: StepArrays, source: ModelSource) -> ModelFacts:
     """Return the facts of a model, which ``source`` tells the steps of."""
     wait_unknown = arrays.waited.why_unknown  # first: what it takes in between, others have later
     period, exposed = _spread(arrays.period), _spread(arrays.exposed)
-    wire_busy, sent = arrays.by_step("wire_busy"), arrays.sent()
+    wire_busy, sent, waits = arrays.by_step("wire_busy"), arrays.sent(), step_waits(arrays)
     layouts = [
         layout
         for track in timeline.tracks
@@ -79,7 +87,9 @@ def model_facts(timeline: Timeline, arrays: StepArrays, source: ModelSource) -> 
         is_sharded=arrays.is_sharded,
         is_synchronous=is_synchronous(arrays),
         kinds=kind_facts(arrays),
-        wait_ns=step_wait_ns(arrays),
+        wait_ns=_some(np.fmax.reduce(waits, axis=0)),
+        net_exposed_ns=_some(net_of_waits(arrays.exposed, waits)),
+        exposed_kinds=exposed_kinds(arrays),
         whole_bytes=whole_bytes(arrays, layouts),
     )
 
@@ -114,13 +124,14 @@ def _bucket_facts(arrays: StepArrays, layouts: list[LayoutRecord]) -> tuple[Buck
                 call_ns=_some(call[..., b]),
                 stages=stages,
                 transfer_ns=_some(wire[..., b] - waited[..., b]),
-                wait_ns=_some(waited[..., b]),
+                wait_ns=_known(mean(waited[..., b])),
                 waits_for=_waits_for(arrays, b),
                 busbw_bytes_per_second=_some(busbw[..., b]),
                 tail_share=_known(float(shares[b])),
                 error=bucket_error(arrays.errors.get(index, [])),
                 unit=arrays.units.get(index),
                 exposed=_spread(exposed[..., b]),
+                net_ns=_some(net_of_waits(exposed[..., b], waited[..., b])),
                 share_of_steps=float(in_steps[b]) if arrays.is_sharded else 1.0,
             )
         )

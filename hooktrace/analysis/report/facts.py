@@ -51,13 +51,16 @@ class BucketFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One bucket.
 
     ``ready_ns``: after the first bucket of the step.  ``wait_ns``: of its time on the wire, until
-    the last rank is in the collective too; ``transfer_ns``: what is left (``timeline/waits.py``).
+    the last rank is in the collective too, the mean over ranks and steps: whoever is last waits for
+    nobody, so a median may be 0 whatever the others wait.  ``transfer_ns``: what is left, the
+    median (``timeline/waits.py``).
     ``waits_for``: ``None`` where it waits for none more often than by chance, or clocks do not tell
     for whom.
     ``tail_share``: the share of the exposed time that went by until this bucket was done, after the
     others before it.  ``largest``: of the parameter with the most elements its name and its share
     of the bucket.  ``unit``: of a sharded model, the collective that takes the bucket's place, and
-    ``exposed`` how long training waits for it; ``gradient_bytes`` of a gather are parameters.
+    ``exposed`` how long training waits for it, ``net_ns`` without its own wait;
+    ``gradient_bytes`` of a gather are parameters.
     ``share_of_steps``: in which share of the steps it is; all else is of these.
     """
 
@@ -79,6 +82,7 @@ class BucketFacts(msgspec.Struct, frozen=True, kw_only=True):
     error: BucketError | None
     unit: Unit | None = None
     exposed: Spread | None = None
+    net_ns: float | None = None
     share_of_steps: float = 1.0
 
     @property
@@ -90,6 +94,7 @@ class BucketFacts(msgspec.Struct, frozen=True, kw_only=True):
 class KindFacts(msgspec.Struct, frozen=True, kw_only=True):
     """All collectives of one kind in a sharded model's step: medians of steps' sums.
 
+    ``wait_ns``: the mean.  ``net_ns``: what is exposed, less what of it waits for the last rank.
     Of the steps that have any, ``fewest`` to ``most``; ``payload_bytes``: on one rank.
     """
 
@@ -101,6 +106,7 @@ class KindFacts(msgspec.Struct, frozen=True, kw_only=True):
     duration_ns: float | None
     exposed_ns: float | None
     wait_ns: float | None
+    net_ns: float | None
 
 
 class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -227,9 +233,12 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     steps.  ``is_order_known``: whether the clocks tell which rank came after which.
     ``wait_unknown``: why no bucket's wait is known, where that is so.  ``is_sharded``: of a model
     under FSDP2: ``buckets`` are its units' collectives, in the order in which they were first met,
-    ``kinds`` sums of them, ``is_synchronous`` whether training waits for all of each, ``wait_ns``
-    what a step's wait for the last rank in them, and ``whole_bytes`` what all parameters of units
-    take that are gathered both in forward and in backward.
+    ``kinds`` sums of them, ``is_synchronous`` whether training waits for all of each, and
+    ``whole_bytes`` what all parameters of units take that are gathered both in forward and in
+    backward.  ``exposed_kinds``: what is exposed of a step in each of ``step_parts.KINDS``, the
+    mean over ranks and steps.  ``wait_ns``: how long the rank that waits longest in a step does so,
+    at the last bucket, or at all units; the median over steps.  ``net_exposed_ns``: what is
+    exposed, less that wait of each rank.
     """
 
     model: str
@@ -268,6 +277,8 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     kinds: tuple[KindFacts, ...] = ()
     wait_ns: float | None = None
     whole_bytes: int | None = None
+    exposed_kinds: dict[str, float] = {}
+    net_exposed_ns: float | None = None
 
     @property
     def has_wire(self) -> bool:

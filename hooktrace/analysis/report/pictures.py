@@ -132,7 +132,7 @@ def _parts(bucket: BucketFacts, name: str) -> list[tuple[str, float, str]]:
         return [(name, bucket.stages.get(name, 0.0), name)]
     whom = f", most often rank {bucket.waits_for.rank}" if bucket.waits_for else ""
     return [
-        ("wait", bucket.wait_ns, f"wire, until the last rank is there{whom}"),
+        ("wait", bucket.wait_ns, f"wire, until the last rank is there, in the mean{whom}"),
         ("wire", bucket.transfer_ns, "wire, transfer"),
     ]
 

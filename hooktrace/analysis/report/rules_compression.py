@@ -101,8 +101,9 @@ def hook_sends_what_it_gets(model: ModelFacts, run: RunInfo | None) -> Iterator[
     are_small = model.wire_bytes < LATENCY * len(model.buckets) or any(small_buckets(model, run))
     if last is None or not model.has_wire or are_small or not model.is_32_bit:
         return
-    half, waits = (last.transfer_ns or 0.0) / 2, last.wait_ns or 0.0
-    gain = min(max(0.0, model.exposed.p50 - half - waits), sum(known) / 2)
+    half, net = (last.transfer_ns or 0.0) / 2, model.net_exposed_ns or 0.0
+    waits = model.exposed.p50 - net
+    gain = min(max(0.0, net - half), sum(known) / 2)
     remedy = "Try bf16_compress_hook or fp16_compress_hook, and look at the error."
     if model.hook != "allreduce_hook":
         remedy = "Try it inside bf16_compress_wrapper, and look at the error."
@@ -113,7 +114,7 @@ def hook_sends_what_it_gets(model: ModelFacts, run: RunInfo | None) -> Iterator[
         evidence=(
             f"{ms(model.exposed.p50)} are exposed, and the last bucket's transfer would still take "
             f"{ms(half)} of them"
-            + (f", and its wait for other ranks {ms(waits)}" if waits else ""),
+            + (f", and its wait for other ranks {ms(waits)}" if waits > 0 else ""),
             "what the cast costs on this machine is not in it",
         ),
         lossy_remedy=remedy,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from ...records import RunInfo
 from ...records.units import listed, ms, named_ranks, percent
 from .causes import SLOW
@@ -17,9 +19,9 @@ def ranks_wait(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
     """Gain of a late rank: its mean margin to the next, at the bucket where that is largest.
 
     Without it all ranks would have waited for the next one instead.  Where no clock tells, it is
-    the median waiting at the last bucket, at most the exposed time; a rank is named where it
-    compresses for longer there, by half of that.  Of a sharded model all waits of a step count,
-    since training waits at one unit after another.
+    what the rank that waits longest in a step waits at the last bucket, the median over steps, at
+    most the exposed time; a rank is named where it compresses for longer there, by half of that.
+    Of a sharded model all waits of a step count, since training waits at one unit after another.
     """
     for late in model.late:
         yield _late_rank(model, late)
@@ -27,10 +29,9 @@ def ranks_wait(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
         yield from _units_wait(model)
         return
     last = model.last
-    if model.late or last is None or model.exposed is None or not last.wait_ns:
+    if model.late or last is None or model.exposed is None or not model.wait_ns:
         return
-    gain = min(last.wait_ns, model.exposed.p50)
-    wire = last.stages.get("wire", 0.0)
+    gain = min(model.wait_ns, model.exposed.p50)
     if (model.exposed_share or 0) < HIDDEN or gain < 0.2 * model.exposed.p50:
         return
     codec = sorted((r.compress_ns, r.rank) for r in model.ranks if r.compress_ns is not None)
@@ -47,12 +48,13 @@ def ranks_wait(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
             who = f"most often for rank {last.waits_for.rank}, in {percent(last.waits_for.share)}"
             who += " of the steps, which is not often enough to call it late"
     yield Finding(
-        sentence=f"Ranks wait for each other: of {ms(wire)} that bucket {last.bucket}, the last, "
-        f"is on the wire, {ms(last.wait_ns)} go by until the last rank is in the collective too.",
+        sentence=f"Ranks wait for each other: of the time that bucket {last.bucket}, the last, is "
+        f"on the wire, {ms(model.wait_ns)} go by until the last rank is in the collective too.",
         rank=rank,
         gain_ns=gain,
         evidence=(
-            f"from then on it takes {ms(last.transfer_ns)}: that is the transfer",
+            "so long waits the rank that came first, in the median step; from then on the bucket "
+            f"takes {ms(last.transfer_ns)}: that is the transfer",
             who,
         ),
         remedy=remedy,
@@ -69,13 +71,14 @@ def _units_wait(model: ModelFacts) -> Iterator[Finding]:
     who = "the ranks' clocks are not known to each other, so no rank is named"
     if model.is_order_known:
         who = "no rank is last often enough, and by more than the clocks may be off, to be named"
-    most = max(model.buckets, key=lambda b: b.wait_ns or 0.0)
-    mostly = (most.wait_ns or 0.0) > model.wait_ns / 2
+    shares = [(b.wait_ns or 0.0) * b.share_of_steps for b in model.buckets]
+    most = model.buckets[int(np.argmax(shares))]
+    mostly = max(shares) > sum(shares) / 2
     yield Finding(
         sentence=f"Ranks wait for each other: in the collectives of a step {ms(model.wait_ns)} go "
         "by until the last rank is in them too.",
         gain_ns=gain,
-        evidence=(*([f"most of it at {most.title}, {ms(most.wait_ns)}"] if mostly else []), who),
+        evidence=(*([f"most of it at {most.title}"] if mostly else []), who),
         remedy="See in the merged trace who comes last, collective by collective.",
     )
 

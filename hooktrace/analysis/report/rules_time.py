@@ -37,6 +37,7 @@ def communication_is_exposed(model: ModelFacts, run: RunInfo | None) -> Iterator
         + (f"; {model.probed} probed steps are not among them" if model.probed else ""),
         f"buckets are under way for {ms(model.busy_ns)} of the step, {percent(model.overlap)} of "
         "it behind the backward pass",
+        *what_is_exposed(model),
     ]
     if model.wire_bytes and (model.least_wire_bytes or 0) < 0.9 * model.wire_bytes:
         evidence.append(
@@ -82,6 +83,28 @@ def communication_is_exposed(model: ModelFacts, run: RunInfo | None) -> Iterator
         remedy=remedy,
         is_kept=True,
     )
+
+
+_PARTS = (
+    ("waiting for a rank that comes later", ("wait",)),
+    ("transfer", ("transfer",)),
+    ("computing of the hook", ("compress", "decompress")),
+    ("waiting for a worker or a turn", ("queue", "turn")),
+    ("in the hook's call and future, where nobody sees more", ("hook", "pending")),
+)
+"""What sentences call kinds of exposed time."""
+
+
+def what_is_exposed(model: ModelFacts) -> Iterator[str]:
+    """Yield which shares of the exposed time are what, in the mean of ranks and steps."""
+    found, total = model.exposed_kinds, sum(model.exposed_kinds.values())
+    if not total:
+        return
+    shares = [(sum(found.get(kind, 0.0) for kind in of) / total, what) for what, of in _PARTS]
+    if model.wait_unknown is not None:
+        shares[1] = shares[1][0], "on the wire, of which nobody knows what is waiting"
+    said = [f"{percent(share)} {what}" for share, what in sorted(shares, reverse=True) if share]
+    yield f"of what is exposed, in the mean: {', '.join(said)}"
 
 
 def last_bucket_is_large(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
@@ -203,7 +226,7 @@ def workers_are_busy(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding
 def _if_late(model: ModelFacts, gain: float, held: str) -> str:
     """Return a remedy where a bucket that waits for a rank may hold up others by all that.
 
-    A bucket's wait is a median over ranks, of which the late one waits for nobody.
+    A bucket's wait is a mean over ranks, of which the late one waits for nobody.
     """
     late = max(model.late, key=lambda one: one.margin_ns, default=None)
     if late is not None and late.margin_ns >= gain:

@@ -13,11 +13,10 @@ from ...records import RunInfo, Unit
 from ...records.units import mb, milliseconds, ms, percent, size
 from .facts import BucketFacts, ModelFacts
 from .finding import Finding
-from .rules_time import HIDDEN
+from .rules_time import HIDDEN, what_is_exposed
 from .slow_transfers import slow_transfers
 from .units import are_alike, calls_of, gathered_twice
 
-_CODEC = ("compress", "decompress")
 _NAMED = 4
 """Units that a sentence names."""
 
@@ -77,9 +76,7 @@ def _about_exposed(model: ModelFacts, run: RunInfo | None) -> Iterator[str]:
             "steps are of several kinds: not all have the same collectives, and medians are over "
             "all of them"
         )
-    codec = sum(b.stages.get(n, 0.0) * b.share_of_steps for b in model.buckets for n in _CODEC)
-    if codec:
-        yield f"{ms(codec)} of it is the hook's: compressing and decompressing"
+    yield from what_is_exposed(model)
     kinds = sorted(model.kinds, key=lambda one: -(one.exposed_ns or 0.0))
     if kinds:
         yield "by kind: " + ", ".join(f"{ms(one.exposed_ns)} {one.name}" for one in kinds)
@@ -120,8 +117,7 @@ def parameters_gathered_twice(model: ModelFacts, run: RunInfo | None) -> Iterato
             and kind.exposed_ns is not None
             and gain
         ):
-            whole = max(0.0, kind.exposed_ns - (kind.wait_ns or 0.0))
-            gain *= whole / sum(map(_net, backward))
+            gain *= (kind.net_ns or 0.0) / sum(map(_net, backward))
     usual = len([b for b in again if b.share_of_steps >= 0.5])
     memory = "" if model.whole_bytes is None else f" of at most {mb(model.whole_bytes)}"
     waits = ""
@@ -146,8 +142,7 @@ def parameters_gathered_twice(model: ModelFacts, run: RunInfo | None) -> Iterato
 
 def _net(call: BucketFacts) -> float:
     """Return what training waits for a collective, but for the last rank, in the mean step, ns."""
-    exposed = 0.0 if call.exposed is None else call.exposed.p50
-    return max(0.0, exposed - (call.wait_ns or 0.0)) * call.share_of_steps
+    return (call.net_ns or 0.0) * call.share_of_steps
 
 
 def units_are_small(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:

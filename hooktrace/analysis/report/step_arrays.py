@@ -42,6 +42,12 @@ def middle(values: Floats, share: float = 0.5) -> float:
     return float(np.quantile(known, share, overwrite_input=True)) if known.size else float("nan")
 
 
+def mean(values: Floats) -> float:
+    """Return the mean of what is known among ``values``, of any shape; NaN where nothing is."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else float("nan")
+
+
 def sums(values: Floats) -> Floats:
     """Return the sums of what is known along the last axis; NaN where nothing is."""
     known = ~np.isnan(values)

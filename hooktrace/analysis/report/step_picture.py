@@ -170,7 +170,10 @@ def _parts(
     """Yield the parts of a stage: of wire what waits, and the transfer after it."""
     begin, end = float(track.stages.start[k]), float(track.stages.end[k])
     name = STAGE_NAMES[track.stages.name[k]]
-    if name == "wire" and (waited := arrays.waited.of_stage(at, k)) > 0:
-        yield "wait", begin, begin + waited
-        begin += waited
+    if name == "wire":
+        i, *places = at
+        (waited,) = arrays.waited.of_stages(i, *(np.array([x]) for x in (k, *places))).tolist()
+        if waited > 0:
+            yield "wait", begin, begin + waited
+            begin += waited
     yield name, begin, end

@@ -68,7 +68,7 @@ def about_waits(model: ModelFacts, *, named: bool = True) -> str:
     whom = "; waits for: who is last more often than by chance, and in which share of the steps"
     if not (named and any(bucket.waits_for for bucket in model.buckets)):
         whom = ""
-    return f"wait: the part of wire until the last rank is there{whom}"
+    return f"wait: the part of wire until the last rank is there, the mean{whom}"
 
 
 def rank_columns(ranks: Iterable[RankFacts]) -> Columns:

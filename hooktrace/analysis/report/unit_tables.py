@@ -34,8 +34,8 @@ def _counts(kind: KindFacts) -> str:
 def about_kinds() -> str:
     """Return what the columns of kinds are."""
     return (
-        "sums of a step, medians; payload: parameters that a rank gives to gathers, gradients to "
-        "reductions, in MB; times in ms; share: exposed, of the step"
+        "sums of a step, medians, of wait the mean; payload: parameters that a rank gives to "
+        "gathers, gradients to reductions, in MB; times in ms; share: exposed, of the step"
     )
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...records import LayoutRecord, Unit
 from .facts import BucketFacts, KindFacts, ModelFacts
-from .step_arrays import Floats, StepArrays, middle, sums
+from .step_arrays import Floats, StepArrays, mean, middle, sums
 
 KINDS = (
     ("all_gather", "forward"),
@@ -26,7 +26,8 @@ KINDS = (
 def kind_facts(arrays: StepArrays) -> tuple[KindFacts, ...]:
     """Return the sums over each kind of collective; nothing of DDP's buckets.
 
-    Medians of the steps that have any: steps need not have the same collectives.
+    Medians of the steps that have any, since steps need not have the same collectives; of waits
+    means, since whoever is last waits for nobody.
     """
     return tuple(
         KindFacts(
@@ -37,7 +38,8 @@ def kind_facts(arrays: StepArrays) -> tuple[KindFacts, ...]:
             payload_bytes=round(middle(kind.payload)),
             duration_ns=_middle(kind.duration),
             exposed_ns=_middle(kind.exposed),
-            wait_ns=_middle(kind.wait),
+            wait_ns=_known(mean(kind.wait)),
+            net_ns=_middle(net_of_waits(kind.exposed, kind.wait)),
         )
         for name, kind in sums_of_kinds(arrays).items()
     )
@@ -106,15 +108,26 @@ def is_synchronous(arrays: StepArrays) -> bool:
     return bool(known.any()) and bool((arrays.exposed_in[known] >= took[known]).all())
 
 
-def step_wait_ns(arrays: StepArrays) -> float | None:
-    """Return what all units of a step wait for their last rank; ``None`` of DDP's buckets."""
-    return _middle(sums(arrays.waited.ns)) if arrays.is_sharded else None
+def step_waits(arrays: StepArrays) -> Floats:
+    """Return what ranks wait for the last one at the last bucket, or at all units, (R, S)."""
+    if arrays.is_sharded:
+        return sums(arrays.waited.ns)
+    return sums(arrays.waited.ns[..., arrays.buckets == arrays.last])
+
+
+def net_of_waits(exposed: Floats, waited: Floats) -> Floats:
+    """Return what is exposed but for waiting, as far as that is known."""
+    found: Floats = np.maximum(exposed - np.nan_to_num(waited), 0.0)
+    return found
 
 
 def _middle(values: Floats) -> float | None:
     """Return the median of what is known; ``None`` where nothing is."""
-    found = middle(values)
-    return None if np.isnan(found) else found
+    return _known(middle(values))
+
+
+def _known(value: float) -> float | None:
+    return None if np.isnan(value) else value
 
 
 def gathered_twice(units: list[Unit]) -> set[str]:

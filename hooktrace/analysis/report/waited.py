@@ -29,25 +29,30 @@ class Waited:
 
     ``whom``: for which rank, as a place among them, the one that waited longest did, (S, B); NaN
     where nobody waited, and where clocks do not tell.  ``why_unknown``: a clause, where nothing is
-    known at all.
+    known at all.  ``by_clock``: whether all of it rests on clocks, or on what stages take.
     """
 
     ns: Floats
     whom: Floats
     why_unknown: str | None
+    by_clock: bool
     _stages: WireWaits | None
     """Where a bucket has several wire stages; of one alone ``ns`` says it."""
 
-    def of_stage(self, at: tuple[int, int, int], row: int) -> float:
-        """Return how long a wire stage waited; 0 where unknown.
+    def of_stages(self, i: int, rows: Ints, steps: Ints, buckets: Ints) -> Floats:
+        """Return how long wire stages of the ``i``-th rank waited; NaN where that is not known.
 
-        ``row``: the stage's among its rank's; ``at``: its bucket's place.
+        ``rows``: the stages' among their rank's; ``steps``, ``buckets``: their buckets' places.
         """
         if self._stages is None:
-            return float(np.nan_to_num(self.ns[at]))
-        rows, ns = self._stages.rows[at[0]], self._stages.ns[at[0]]
-        k = int(np.searchsorted(rows, row))
-        return max(0.0, float(ns[k])) if k < len(rows) and rows[k] == row else 0.0
+            found: Floats = self.ns[i, steps, buckets]
+            return found
+        known = self._stages.ns[i] != UNKNOWN
+        there, ns = self._stages.rows[i][known], self._stages.ns[i][known]
+        own = np.isin(rows, there)
+        found = np.full(len(rows), np.nan)
+        found[own] = ns[np.searchsorted(there, rows[own])]
+        return found
 
     def for_ranks(self, b: int) -> tuple[Floats, int]:
         """Return the share of steps in which a bucket waits for each rank, and their count."""
@@ -78,7 +83,8 @@ def waited(
     why = found.why_unknown
     if why is None and np.isnan(ns).all():
         why = _NOT_TOGETHER
-    return Waited(ns, whom, why, found if any(one.rounds > 1 for one in ranks) else None)
+    several = any(one.rounds > 1 for one in ranks)
+    return Waited(ns, whom, why, found.by_clock, found if several else None)
 
 
 def _of_rank(found: WireWaits, timeline: Timeline, i: int) -> _OfRank:

@@ -41,18 +41,18 @@ class Late:
     unknown: list[str] = field(default_factory=list)
 
     def wire_of(self, m: ModelSummary, bucket: int) -> tuple[float | None, float | None]:
-        """Return transfer and wait of a bucket, ns: medians of the steps that all ranks have.
+        """Return transfer and wait of a bucket, ns: median and mean of steps that all ranks have.
 
         A collective ends on all ranks at once, so the shortest wire time is the transfer, and what
-        the other ranks' mean is longer is what these wait.
+        the ranks' mean is longer is what they wait.
         """
         columns = m.by_bucket.columns
         rows = (m.by_bucket.keys & _BUCKET_BITS == bucket) & (columns["count"] == len(m.ranks))
         if not rows.any():
             return None, None
         least = columns["wire_least"][rows]
-        wait = (columns["wire_sum"][rows] - least * len(m.ranks)) / (len(m.ranks) - 1)
-        return middle(least), middle(wait)
+        wait = columns["wire_sum"][rows] / len(m.ranks) - least
+        return middle(least), float(wait.mean())
 
 
 def lateness(m: ModelSummary, origin: int) -> Late:

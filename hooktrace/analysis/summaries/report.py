@@ -119,6 +119,8 @@ def model_of(summary: Summary, m: ModelSummary, job: Job, late: Late) -> ModelFa
     if m.shards is not None:
         buckets = [b for b in buckets if b in m.shards.units]
     total = sum(m.tails.values()) or 1.0
+    wait = None if why is not None or m.shards is not None else late.wire_of(m, m.last)[1]
+    others = None if wait is None else wait * len(m.ranks) / (len(m.ranks) - 1)
     return ModelFacts(
         model=m.model,
         hook=m.hook,
@@ -161,7 +163,17 @@ def model_of(summary: Summary, m: ModelSummary, job: Job, late: Late) -> ModelFa
         is_synchronous=m.shards is not None and m.shards.is_synchronous,
         kinds=_kinds(m),
         whole_bytes=None if m.shards is None else m.shards.whole_bytes,
+        wait_ns=others,
+        # Whoever is last waits for nobody: what is exposed there is no waiting.
+        net_exposed_ns=min((x for r in m.ranks.values() if (x := r.facts.exposed_ns)), default=None)
+        if wait
+        else _at(m, "exposed"),
     )
+
+
+def net_of(exposed: float | None, wait: float | None) -> float | None:
+    """Return what is exposed but for waiting, by a median and a mean."""
+    return None if exposed is None else max(0.0, exposed - (wait or 0.0))
 
 
 def _kinds(m: ModelSummary) -> tuple[KindFacts, ...]:
@@ -176,6 +188,7 @@ def _kinds(m: ModelSummary) -> tuple[KindFacts, ...]:
             duration_ns=_at(m, f"time of {kind}"),
             exposed_ns=_at(m, f"exposed of {kind}"),
             wait_ns=None,
+            net_ns=_at(m, f"exposed of {kind}"),
         )
         for kind in dict.fromkeys(unit.kind for unit in units)
     )
@@ -221,6 +234,7 @@ def _bucket(
         error=_error(m.errors.get(b)),
         unit=None if m.shards is None else m.shards.units.get(b),
         exposed=_spread(m, ("exposed", b)),
+        net_ns=net_of(_at(m, ("exposed", b)), wait),
         share_of_steps=1.0 if m.shards is None else m.shards.in_steps.get(b, 1.0),
     )
 

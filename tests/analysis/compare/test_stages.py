@@ -12,7 +12,7 @@ from hooktrace.analysis.compare.stages import (
     parts_grouping,
     step_table,
 )
-from hooktrace.analysis.compare.step_parts import KINDS
+from hooktrace.analysis.report.step_parts import KINDS
 
 from .jobs import as_facts, measures
 

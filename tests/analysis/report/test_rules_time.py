@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from hooktrace.analysis.report import rules_time
 from hooktrace.records.codec import RecordEncoder
 from hooktrace.records.files import record_path
+from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.report.jobs import (
     HIDDEN,
     MS,
@@ -62,6 +63,36 @@ def test_a_large_last_bucket(tmp_path: Path) -> None:
     assert gain_ms(halved) == pytest.approx(8.3, rel=0.1)
     gains = [gain_ms(f) for f in all_found]
     assert gains == sorted(gains, reverse=True)
+
+
+def test_what_is_exposed_is_waiting_transfer_and_computing(tmp_path: Path) -> None:
+    """One bucket, ready as backward ends: 2 ms of codec at each end, and 8.2 ms between.
+
+    In every other step rank 1 comes 8 ms later, and compresses for 2 ms: rank 0 waits for 10 ms,
+    whatever it compresses meanwhile.  That is 2.5 ms in the mean of ranks and steps, and nothing in
+    the median.
+    """
+    job = SyntheticJob(
+        ranks=2, steps=40, bucket_bytes=(8_000_000,), codec_ms=2.0, jitter_ms=0.0,
+        late_ms={1: 8.0}, late_every=2,
+    )  # fmt: skip
+    first = found(job, tmp_path)[0]
+    assert first.rule == "communication_is_exposed"
+    (said,) = [text for text in first.evidence if text.startswith("of what is exposed")]
+    assert said == (
+        "of what is exposed, in the mean: 58 % transfer, 25 % computing of the hook, 18 % waiting "
+        "for a rank that comes later"
+    )
+
+
+def test_what_of_the_wire_is_waiting_may_not_be_known(tmp_path: Path) -> None:
+    """A rank's file is missing: it may be the one that all others wait for."""
+    write_job(SyntheticJob(ranks=3, steps=20, bucket_bytes=(8_000_000,)), tmp_path)
+    record_path(tmp_path, 2).unlink()
+    first = found_in(tmp_path)[0]
+    (said,) = [text for text in first.evidence if text.startswith("of what is exposed")]
+    assert "on the wire, of which nobody knows what is waiting" in said
+    assert "later" not in said
 
 
 def test_small_buckets(tmp_path: Path) -> None:

@@ -158,8 +158,7 @@ def test_gathering_again_costs_what_its_kind_exposes(tmp_path: Path) -> None:
     write_sharded(ShardedJob(), tmp_path)
     facts = facts_of(tmp_path)
     kinds = tuple(
-        replace(kind, exposed_ns=80 * MS, wait_ns=5 * MS) if "(backward)" in kind.name else kind
-        for kind in facts.kinds
+        replace(kind, net_ns=75 * MS) if "(backward)" in kind.name else kind for kind in facts.kinds
     )
     (finding,) = parameters_gathered_twice(replace(facts, kinds=kinds), None)
     assert gain_ms(finding) == pytest.approx(75)

@@ -61,11 +61,9 @@ def test_a_step_s_waits_are_summed(tmp_path: Path) -> None:
 
 
 def test_buckets_have_no_kinds(tmp_path: Path) -> None:
-    """DDP's facts are as they were."""
+    """Nor parameters that are gathered."""
     facts = model_of(SyntheticJob(ranks=2, steps=10), tmp_path)
-    assert (facts.is_sharded, facts.kinds, facts.wait_ns, facts.whole_bytes) == (
-        False, (), None, None,
-    )  # fmt: skip
+    assert (facts.is_sharded, facts.kinds, facts.whole_bytes) == (False, (), None)
     assert not facts.is_synchronous
     arrays = settled_steps(load(find_records(tmp_path)), "synthetic")
     assert arrays is not None

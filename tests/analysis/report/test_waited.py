@@ -11,9 +11,12 @@ from msgspec.structs import replace
 
 from hooktrace.analysis.report.settled import settled_steps
 from hooktrace.analysis.report.step_arrays import StepArrays
+from hooktrace.analysis.tensorboard_plugin.run_paths import waiting
+from hooktrace.analysis.tensorboard_plugin.scene import scene_of
 from hooktrace.analysis.timeline import load
 from hooktrace.records import CompletedStep, Stage
 from hooktrace.records.files import find_records, record_path
+from hooktrace.records.units import percent
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.report.jobs import MS, QUIET, facts_of, model_of, write_changed
 
@@ -35,7 +38,27 @@ def test_who_is_waited_for_and_how_often(tmp_path: Path) -> None:
     assert [b.waits_for and (b.waits_for.rank, b.waits_for.share) for b in model.buckets] == [
         *[None] * 3, *[(2, 1.0)] * 5,
     ]  # fmt: skip
-    assert (model.buckets[4].wait_ns, model.wait_unknown) == (7 * MS, None)
+    assert (model.buckets[4].wait_ns, model.wait_unknown) == (7 * MS * 3 / 4, None)
+
+
+def test_ranks_that_take_turns_wait_all_the_same(tmp_path: Path) -> None:
+    """Who is last waits for nobody: of two ranks half of all waits are zero, and so is a median."""
+    job = SyntheticJob(ranks=2, steps=40, bucket_bytes=(4_000_000,) * 3, jitter_ms=5.0)
+    model = model_of(job, tmp_path)
+    ns = arrays_of(tmp_path).waited.ns
+    assert np.median(ns[..., 0]) < 0.1 * MS
+    assert [b.wait_ns for b in model.buckets] == pytest.approx(ns.mean(axis=(0, 1)).tolist())
+    assert all(b.wait_ns is not None and b.wait_ns > 0.5 * MS for b in model.buckets)
+
+
+def test_the_report_and_the_tab_say_the_same_of_waiting(tmp_path: Path) -> None:
+    """As a share of all wire time, to a percent."""
+    job = SyntheticJob(ranks=2, steps=40, bucket_bytes=(4_000_000,) * 3, jitter_ms=5.0)
+    model, arrays = model_of(job, tmp_path), arrays_of(tmp_path)
+    wire = sum(float(arrays.stages["wire"][..., b].mean()) for b in range(3))
+    waited = sum(b.wait_ns or 0.0 for b in model.buckets)
+    (said, *_) = waiting(scene_of(load(find_records(tmp_path)), job.model))
+    assert said == ["of all wire time", percent(waited / wire)]
 
 
 def test_a_missing_rank_may_be_the_last_one(tmp_path: Path) -> None:
@@ -59,10 +82,11 @@ def test_of_several_rounds_each_has_its_own_wait(tmp_path: Path) -> None:
     track, rows = arrays.rows_of_step(0, 5)
     row, place = rows[4]
     first = track.buckets.first_stage[row]
-    of_stages = [
-        arrays.waited.of_stage((0, 5, place), first + k) for k in range(track.buckets.stages[row])
-    ]
-    assert [ns for ns in of_stages if ns] == [7 * MS]
+    stages = first + np.arange(track.buckets.stages[row])
+    of_stages = arrays.waited.of_stages(
+        0, stages, np.full_like(stages, 5), np.full_like(stages, place)
+    )
+    assert of_stages[of_stages > 0].tolist() == [7 * MS]
     assert arrays.waited.ns[0, 5, place] == 7 * MS
 
 

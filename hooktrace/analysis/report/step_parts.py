@@ -1,9 +1,9 @@
 """Where the time of each step goes, in parts that add up to it.
 
-    StepArrays, Waits --each rank--> StepParts: the mean of the ranks
+    StepArrays --each rank--> StepParts: the mean of the ranks; or what is exposed, by kind
 
 A step's period is what is exposed, what the hook's calls take of the training thread before, and
-the rest.  What is exposed is told apart by bucket as ``report.causes.tails`` does: the time until a
+the rest.  What is exposed is told apart by bucket as ``causes.tails`` does: the time until a
 bucket is done, since the one before it was.  In that time the bucket is in one stage after another,
 and these are the parts.  So no time is counted twice, though buckets overlap.
 
@@ -21,9 +21,9 @@ from typing import NamedTuple
 import numpy as np
 
 from ...records import STAGES
-from ..report.causes import tails
-from ..report.step_arrays import Floats, StepArrays
-from ..timeline import UNKNOWN, Bools, Ints, Waits
+from ..timeline import Bools, Ints
+from .causes import tails
+from .step_arrays import Floats, StepArrays
 
 KINDS = (*(name for name in STAGES if name != "wire"), "wait", "transfer", "between")
 """What a bucket may be in while others have ended: its stages, wire as wait and transfer, or none.
@@ -70,17 +70,49 @@ class _Pieces(NamedTuple):
     end: Floats
 
 
-def step_parts(arrays: StepArrays, waits: Waits) -> StepParts:
+class _Tails(NamedTuple):
+    """What buckets add, and take, and until when others are late, ns, (R, S, B).
+
+    ``known``: of which steps, (R, S).
+    """
+
+    added: Floats
+    took: Floats
+    late: Floats
+    known: Bools
+
+
+def _tails(arrays: StepArrays) -> _Tails:
+    added, took = np.nan_to_num(tails(arrays)), np.nan_to_num(arrays.done - arrays.ready)
+    known = np.abs(added.sum(axis=2) - arrays.exposed) < 1
+    known &= ~np.isnan(arrays.done).all(axis=2)
+    return _Tails(added, took, _until_last_rank(arrays), known)
+
+
+def exposed_kinds(arrays: StepArrays) -> dict[str, float]:
+    """Return what is exposed of a step in each kind that occurs, ns, the mean over ranks and steps.
+
+    Empty where no step tells.
+    """
+    added, took, late, known = _tails(arrays)
+    sums = np.zeros(len(KINDS))
+    for i in range(len(arrays.ranks)):
+        inside = _inside_tails(_pieces(arrays, i), added[i], took[i], late[i])
+        sums += inside[:, known[i]].sum(axis=(1, 2))
+    count = max(1, int(np.count_nonzero(known)))
+    return {kind: ns / count for kind, ns in zip(KINDS, sums.tolist(), strict=True) if ns > 0}
+
+
+def step_parts(arrays: StepArrays) -> StepParts:
     """Return the parts of a model's settled steps."""
     shape = len(KINDS), len(arrays.steps), len(arrays.buckets)
-    added, took = np.nan_to_num(tails(arrays)), np.nan_to_num(arrays.done - arrays.ready)
-    call, late = _calls(arrays), _until_last_rank(arrays, waits)
-    known = ~np.isnan(arrays.period) & ~np.isnan(arrays.exposed)
-    known &= (np.abs(added.sum(axis=2) - arrays.exposed) < 1) & ~np.isnan(arrays.done).all(axis=2)
+    added, took, late, known = _tails(arrays)
+    known = known & ~np.isnan(arrays.period)
+    call = _calls(arrays)
     exposed_in, busy_in = np.zeros(shape), np.zeros(shape[:2])
     compress = np.zeros(shape[1])
     for i in range(len(arrays.ranks)):
-        pieces, of_rank = _pieces(arrays, waits, i), known[i].astype(float)
+        pieces, of_rank = _pieces(arrays, i), known[i].astype(float)
         exposed_in += _inside_tails(pieces, added[i], took[i], late[i]) * of_rank[:, None]
         busy_in += _busy(pieces, arrays.ready[i], shape) * of_rank
         compress += _compress_in_calls(pieces, call[i], shape) * of_rank
@@ -110,13 +142,16 @@ def _calls(arrays: StepArrays) -> Floats:
     return np.nan_to_num(np.where(before, arrays.column("launched_after"), 0.0))
 
 
-def _pieces(arrays: StepArrays, waits: Waits, i: int) -> _Pieces:
+def _pieces(arrays: StepArrays, i: int) -> _Pieces:
     track, rows, step, bucket = arrays.rows_of_rank(i)
     stages, of = track.stages_of(rows)
     stages, of = (x[~track.buckets.having("untimed")[rows][of]] for x in (stages, of))
     kind = _KIND_OF_STAGE[track.stages.name[stages]]
     start, end = (x[stages].astype(np.float64) for x in (track.stages.start, track.stages.end))
-    waited = np.where(waits.ns[i][stages] == UNKNOWN, 0, waits.ns[i][stages])
+    waited, is_wire = np.zeros(len(stages)), kind == _TRANSFER
+    own = of[is_wire]
+    known = arrays.waited.of_stages(i, stages[is_wire], step[own], bucket[own])
+    waited[is_wire] = np.nan_to_num(known)  # all of it is transfer then
     waits_too = waited > 0
     between = np.minimum(start + waited, end)
     return _Pieces(
@@ -128,12 +163,13 @@ def _pieces(arrays: StepArrays, waits: Waits, i: int) -> _Pieces:
     )
 
 
-def _until_last_rank(arrays: StepArrays, waits: Waits) -> Floats:
+def _until_last_rank(arrays: StepArrays) -> Floats:
     """Return until when after its ready each bucket's rank has others to wait for, (R, S, B).
 
     Of a sharded model the waits of its collectives are all: each is waited for by itself.
     """
-    if waits.why_unknown is not None or not waits.by_clock or arrays.is_sharded:
+    waited = arrays.waited
+    if waited.why_unknown is not None or not waited.by_clock or arrays.is_sharded:
         return np.zeros_like(arrays.ready)
     surely = arrays.last_ready - np.nan_to_num(np.fmax.reduce(arrays.uncertainty, axis=2))
     late = np.fmax.reduce(surely, axis=0) - np.where(

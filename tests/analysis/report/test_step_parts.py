@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from hooktrace.analysis.compare.step_parts import KINDS, StepParts, step_parts
 from hooktrace.analysis.report.settled import settled_steps
-from hooktrace.analysis.timeline import load, waits
+from hooktrace.analysis.report.step_parts import KINDS, StepParts, step_parts
+from hooktrace.analysis.timeline import load
 from hooktrace.records import CompletedStep
 from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import Moments, SyntheticJob, write_job
@@ -23,7 +23,7 @@ def parts_of(job: SyntheticJob, folder: Path) -> StepParts:
     timeline = load(find_records(folder))
     arrays = settled_steps(timeline, job.model)
     assert arrays is not None
-    return step_parts(arrays, waits(timeline, job.model)).of_known()
+    return step_parts(arrays).of_known()
 
 
 def exposed_in(parts: StepParts, kind: str) -> float:
@@ -93,7 +93,7 @@ def test_a_short_stage_within_a_long_one_does_not_end_it(tmp_path: Path) -> None
     timeline = load(find_records(tmp_path))
     arrays = settled_steps(timeline, job.model)
     assert arrays is not None
-    parts = step_parts(arrays, waits(timeline, job.model)).of_known()
+    parts = step_parts(arrays).of_known()
     assert parts.busy_in[KINDS.index("transfer")].tolist() == [100 * MS] * 3
     assert exposed_in(parts, "transfer") == 70 * MS  # after the last gradient, at 30 ms
 
@@ -107,7 +107,7 @@ def test_of_units_all_waits_are_in_their_own_collectives(tmp_path: Path) -> None
     timeline = load(find_records(tmp_path))
     arrays = settled_steps(timeline, "net")
     assert arrays is not None
-    parts = step_parts(arrays, waits(timeline, "net")).of_known()
+    parts = step_parts(arrays).of_known()
     np.testing.assert_allclose(parts.exposed_in.sum(axis=(0, 2)), parts.exposed, atol=3)
     assert abs(exposed_in(parts, "wait") - 10 * 4 * MS * 2 / 3) < 0.1 * MS
     assert abs(exposed_in(parts, "transfer") - 10 * 8.2 * MS) < 0.1 * MS
@@ -121,6 +121,6 @@ def test_a_hook_on_a_unit_is_exposed_by_stage(tmp_path: Path) -> None:
     timeline = load(find_records(tmp_path))
     arrays = settled_steps(timeline, "net")
     assert arrays is not None
-    parts = step_parts(arrays, waits(timeline, "net")).of_known()
+    parts = step_parts(arrays).of_known()
     for kind in ("compress", "decompress"):
         assert abs(exposed_in(parts, kind) - 5 * 3 * MS) < 0.01 * MS
