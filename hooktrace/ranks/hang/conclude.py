@@ -19,9 +19,9 @@ _EXCUSED_TIMES = 10
 class HangDiagnosis(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Why ranks wait.
 
-    ``message``: one sentence, and what to do.  ``excused``: the ranks that are waited for are
-    paused, compile or save, which may take long.  The rest is as in ``HangRecord``; ``age_ns``: how
-    long the call has waited on the rank where that is longest.
+    ``message``: one sentence, and what to do.  ``excused``: the ranks that are waited for are, or
+    were a moment ago, paused, compile or save, which may take long.  The rest is as in
+    ``HangRecord``; ``age_ns``: how long the call has waited on the rank where that is longest.
     """
 
     kind: str

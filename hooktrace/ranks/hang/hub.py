@@ -85,6 +85,8 @@ class HangHub:
         self._closed = False
         self._number = 0
         self._open: tuple[HangNotice, float] | None = None
+        self._excused: tuple[tuple[str, int, int], float] | None = None
+        """The call whose missing ranks were excused, and since when they are not."""
 
     def hear(self, rank: int, suspicion: Suspicion) -> None:
         """Take a rank's suspicion, or that it is over."""
@@ -175,7 +177,7 @@ class HangHub:
         with self._lock:
             limits = [one.threshold_ns for one in self._suspicions.values()]
             known = self._open
-        if not limits or not found.is_due(min(limits)):
+        if not limits or not self._is_due(found, min(limits), begun):
             return
         if known is not None and known[0].diagnosis.what == found.what:
             if known[0].diagnosis.kind != found.kind:
@@ -186,6 +188,20 @@ class HangHub:
                 return  # of two that wait for each other, which waited longest may be a toss-up
             self._end("")
         self._tell(self._number, found, self._stacks(found, last, signalled), asked)
+
+    def _is_due(self, found: HangDiagnosis, threshold_ns: int, looked: float) -> bool:
+        """Return whether a hang is to be told, whose ranks were looked at first at that time.
+
+        Ranks that were excused have as long from their excuse's end on as others from the start.
+        """
+        if found.excused:
+            self._excused = found.what, math.inf
+        elif self._excused is not None and self._excused[0] == found.what:
+            over = min(looked, self._excused[1])
+            self._excused = found.what, over
+            if time.monotonic() - over < threshold_ns / 1e9:
+                return False
+        return found.is_due(threshold_ns)
 
     def _tell(
         self, number: int, found: HangDiagnosis, stacks: tuple[RankStacks, ...], asked: float

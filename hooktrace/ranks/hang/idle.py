@@ -55,7 +55,8 @@ def collective_without_all(
         text = f": {comparison.text}"
         return _finding("different_collectives", waiting, last, late, text)
     text = each(late, lambda rank: f"is {at(last.statuses[rank])}")
-    excused = all(_is_excused(last.statuses[rank]) for rank in late)
+    looks = [(first.statuses.get(rank), last.statuses[rank]) for rank in late]
+    excused = all(any(look is not None and look.is_excused for look in both) for both in looks)
     return _finding("busy", waiting, last, late, text, excused=excused)
 
 
@@ -68,11 +69,6 @@ def _kind_of(lost: Mapping[int, SilentRank]) -> str:
 
 def _silent(lost: Mapping[int, SilentRank]) -> str:
     return each(list(lost), lambda rank: f"does not answer; its process is {lost[rank].state}")
-
-
-def _is_excused(status: RankStatus) -> bool:
-    doing = () if status.main is None else status.main.doing
-    return status.paused or "saving" in doing or "compiling" in doing
 
 
 def _finding(

@@ -12,7 +12,7 @@ from ...records.units import named_ranks
 from .conclude import HangDiagnosis, conclude
 from .evidence import ThreadStack
 from .sentences import at, each, ended_step, lag
-from .status import ModelStatus, RankStatus
+from .status import EXCUSES, ModelStatus, RankStatus
 from .view import View
 
 _UNFINISHED = "Expected to have finished reduction in the prior iteration"
@@ -24,8 +24,6 @@ _ORDER = (
 )
 """Reasons, the one that tells most first: who waits itself is not what others wait for in the end.
 """
-
-_EXCUSES = {"saving": "saves", "compiling": "compiles"}
 
 
 class Reason(NamedTuple):
@@ -82,7 +80,7 @@ class _Missing(NamedTuple):
 def _reason(view: View, rank: int, status: RankStatus) -> Reason:
     main = status.main
     if main is None:
-        return Reason("busy", f"is {at(status)}{lag(status, view.front)}", status.paused)
+        return Reason("busy", f"is {at(status)}{lag(status, view.front)}", status.is_excused)
     missing = _Missing(view, view.before(rank), status, main, lag(status, view.front))
     return next(reason for rule in _RULES if (reason := rule(missing)) is not None)
 
@@ -152,10 +150,11 @@ def _in_other_model(one: _Missing) -> Reason | None:
 def _busy(one: _Missing) -> Reason:
     if "probe" in one.main.doing:
         return Reason("busy", f"is in a probe of hooktrace's own {one.place}{one.lag}")
-    excuse = next((text for doing, text in _EXCUSES.items() if doing in one.main.doing), "")
+    excuse = next((text for doing, text in EXCUSES.items() if doing in one.main.doing), "")
     said = f" and {excuse} there" if excuse else ""
     said += " and has paused the watchdog" if one.now.paused else ""
-    return Reason("busy", f"is {one.place}{said}{one.lag}", bool(excuse) or one.now.paused)
+    was_excused = one.before is not None and one.before.is_excused
+    return Reason("busy", f"is {one.place}{said}{one.lag}", one.now.is_excused or was_excused)
 
 
 _RULES: tuple[Callable[[_Missing], Reason | None], ...] = (

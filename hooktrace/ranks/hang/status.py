@@ -58,6 +58,10 @@ class CallInFlight(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return called(self.bucket, self.unit)
 
 
+EXCUSES = {"saving": "saves", "compiling": "compiles"}
+"""What a training thread may do for long, and how people call it."""
+
+
 class ModelStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Where a model stands on one rank.
 
@@ -116,6 +120,12 @@ class RankStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     pending: tuple[PendingCollective, ...] | None = None
     issued: dict[str, int] = {}
     paused: bool = False
+
+    @property
+    def is_excused(self) -> bool:
+        """Whether it does what may take long: it saves, compiles, or has said so."""
+        doing = () if self.main is None else self.main.doing
+        return self.paused or not EXCUSES.keys().isdisjoint(doing)
 
     def model(self, name: str) -> ModelStatus | None:
         """Return the status of a model, ``None`` where this rank has no such."""

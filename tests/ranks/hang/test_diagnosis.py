@@ -73,6 +73,15 @@ def test_excused(more: dict[str, object], said: str) -> None:
     assert said in found.message
 
 
+def test_a_rank_that_saved_a_moment_ago_is_excused() -> None:
+    """Between two looks nobody knows how long it has had for anything else."""
+    first = Statuses.of([waiting(0), late(1, thread={"doing": ("saving",)})])
+    found = diagnose(first, Statuses.of([waiting(0), late(1)]), 2)
+    assert found is not None
+    assert (found.kind, found.excused) == ("busy", True)
+    assert "saves" not in found.message
+
+
 def test_one_of_two_is_excused() -> None:
     """The other one is not."""
     assert not of(waiting(0), waiting(3), late(1, paused=True), late(2)).excused

@@ -291,6 +291,25 @@ def test_what_may_take_long(ranks: Ranks) -> None:
     assert ranks.wait(1)[0].diagnosis.excused
 
 
+def test_a_rank_that_has_saved_has_the_usual_time_from_then_on(
+    ranks: Ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others have waited for long when it goes on; in its next step it is no hang yet."""
+    now_s = [0.0]
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    ranks.statuses = [waiting(0), late(1, thread={"doing": ("saving",)})]
+    ranks.hub.hear(0, SUSPICION)
+    ranks.wait_for(lambda: len(ranks.asked) > 4)
+    now_s[0] = 20.0
+    ranks.statuses = [waiting(0), late(1)]
+    for now_s[0] in (20.0, 29.9):
+        questions = len(ranks.asked)
+        ranks.wait_for(lambda asked=questions: len(ranks.asked) > asked + 4)
+        assert ranks.notices == []
+    now_s[0] = 30.1
+    assert not ranks.wait(1)[0].diagnosis.excused
+
+
 def test_a_hub_that_takes_over(ranks: Ranks) -> None:
     """It goes on with the hang that another one told, and its number."""
     ranks.hub.hear(0, SUSPICION)
