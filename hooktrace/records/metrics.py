@@ -81,6 +81,7 @@ _SECONDS = (
     0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
     1.0, 2.5, 5.0, 10.0,
 )
+_STEP_SECONDS = (*_SECONDS, 25.0, 50.0, 100.0, 250.0, 500.0)
 _RATIOS = (
     0.0, 1e-08, 1e-07, 1e-06, 1e-05, 0.0001, 0.001, 0.003, 0.01, 0.03, 0.1, 0.2, 0.3, 0.5, 0.7,
     1.0, 2.0, 10.0,
@@ -104,16 +105,16 @@ INCOMPLETE_STEPS = Metric(
 )
 STEP_PERIOD = Metric(
     "hooktrace_step_period_seconds", "hooktrace.step.period", "s", "histogram",
-    "Time from one step's first ready bucket, or unit, to the next one's.", _MODEL, _SECONDS,
+    "Time from one step's first ready bucket, or unit, to the next one's.", _MODEL, _STEP_SECONDS,
 )
 EXPOSED = Metric(
     "hooktrace_exposed_seconds", "hooktrace.exposed", "s", "histogram",
     "Communication of a step that the backward pass did not hide; if sharded, that is waited for.",
-    _MODEL, _SECONDS,
+    _MODEL, _STEP_SECONDS,
 )
 BUSY = Metric(
     "hooktrace_busy_seconds", "hooktrace.busy", "s", "histogram",
-    "Time of a step in which a bucket or unit was being communicated.", _MODEL, _SECONDS,
+    "Time of a step in which a bucket or unit was being communicated.", _MODEL, _STEP_SECONDS,
 )
 BUS_BYTES = Metric(
     "hooktrace_bus_bytes", "hooktrace.bus.io", "By", "counter",
@@ -217,7 +218,7 @@ HANG_START = Metric(
 ARRIVAL_LAG = Metric(
     "hooktrace_arrival_lag_seconds", "hooktrace.arrival.lag", "s", "histogram",
     "How long after the first rank this one had a probed bucket or unit; where clocks are known.",
-    _MODEL, _SECONDS,
+    _MODEL, _STEP_SECONDS,
 )
 CLOCK_OFFSET = Metric(
     "hooktrace_clock_offset_seconds", "hooktrace.clock.offset", "s", "gauge",

@@ -21,12 +21,12 @@ def test_counters_add_up_and_totals_so_far_replace() -> None:
 def test_a_histogram_counts_by_inclusive_bounds_and_knows_its_extremes() -> None:
     """A value on a bound belongs to the bucket that ends there; the last one has no bound."""
     aggregates = Aggregates()
-    aggregates.add([(EXPOSED, [NET] * 4, [0.001, 0.0011, 99.0, 0.0])])
+    aggregates.add([(EXPOSED, [NET] * 4, [0.001, 0.0011, 999.0, 0.0])])
     counts = [0] * (len(EXPOSED.buckets) + 1)
     for bound, count in ((0.00005, 1), (0.001, 1), (0.0025, 1)):
         counts[EXPOSED.buckets.index(bound)] = count
     counts[-1] = 1
-    expected = Distribution(counts, 0.001 + 0.0011 + 99.0 + 0.0, least=0.0, most=99.0)
+    expected = Distribution(counts, 0.001 + 0.0011 + 999.0 + 0.0, least=0.0, most=999.0)
     assert aggregates.family(EXPOSED).distributions == {NET: expected}
 
 

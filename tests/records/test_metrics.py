@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from itertools import pairwise
 
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
@@ -12,8 +13,12 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
 from hooktrace.exporters import OpenTelemetryExporter, PrometheusExporter
 from hooktrace.records.metrics import (
+    ARRIVAL_LAG,
+    BUSY,
+    EXPOSED,
     MAX_BUCKET_LABELS,
     METRICS,
+    STEP_PERIOD,
     Metric,
     bucket_label,
 )
@@ -46,6 +51,13 @@ def test_name_follows_the_conventions(metric: Metric) -> None:
     assert not {"step", "rank"} & set(metric.labels)
     assert (metric.kind == "histogram") == bool(metric.buckets)
     assert list(metric.buckets) == sorted(set(metric.buckets))
+
+
+def test_steps_of_minutes_are_within_the_bounds() -> None:
+    """Of accumulated gradients or a slow network; and as dense as the dashboards say."""
+    for metric in (STEP_PERIOD, EXPOSED, BUSY, ARRIVAL_LAG):
+        assert metric.buckets[-1] == 500.0
+        assert all(high <= 2.5 * low for low, high in pairwise(metric.buckets))
 
 
 def test_names_are_unique() -> None:

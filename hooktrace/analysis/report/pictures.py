@@ -36,10 +36,10 @@ def overlap_picture(arrays: StepArrays) -> Svg | None:
         return None
     svg = Svg(330, "overlap and exposed time by step")
     left, right = 56.0, WIDTH - 12
-    behind = "computing" if arrays.is_sharded else "backward"
+    beside = "computing" if arrays.is_sharded else "backward"
     across = Scale(0, max(1, overlap.shape[1] - 1), left, right)
     for values, top, bottom, high, unit, name in (
-        (overlap, 22.0, 150.0, 100.0, " %", f"overlap: share of communication behind {behind}"),
+        (overlap, 22.0, 150.0, 100.0, " %", f"share of communication overlapped with {beside}"),
         (exposed, 192.0, 300.0, _ceiling(exposed), " ms", "exposed"),
     ):
         up = Scale(0, high, bottom, top)

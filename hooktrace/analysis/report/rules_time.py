@@ -26,7 +26,7 @@ WORTH_TWO = 2 << 20
 def communication_is_exposed(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
     """Gain: the median exposed time, all that any other hook or network could give.
 
-    A faster network cannot give more: what is not exposed runs beside the backward pass.
+    A faster network cannot give more: what is not exposed overlaps with the backward pass.
     """
     exposed, share = model.exposed, model.exposed_share
     if exposed is None or model.period is None or share is None:
@@ -36,7 +36,7 @@ def communication_is_exposed(model: ModelFacts, run: RunInfo | None) -> Iterator
         f"{ms(exposed.p95)}"
         + (f"; {model.probed} probed steps are not among them" if model.probed else ""),
         f"buckets are under way for {ms(model.busy_ns)} of the step, {percent(model.overlap)} of "
-        "it behind the backward pass",
+        "it overlapped with the backward pass",
         *what_is_exposed(model),
     ]
     if model.wire_bytes and (model.least_wire_bytes or 0) < 0.9 * model.wire_bytes:

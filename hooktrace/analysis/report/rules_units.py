@@ -88,12 +88,15 @@ def _about_exposed(model: ModelFacts, run: RunInfo | None) -> Iterator[str]:
     if model.is_synchronous:
         where = "on gloo" if run is not None and run.backend == "gloo" else "here"
         yield (
-            f"{where} every collective is synchronous: training waits for all of each, nothing is "
-            "behind computing, and nothing is queued"
+            f"{where} every collective is synchronous: training waits for all of each, nothing "
+            "overlaps with computing, and nothing is queued"
         )
     elif model.overlap is not None:
         hidden = percent(max(0.0, model.overlap))
-        yield f"collectives are under way for {ms(model.busy_ns)}, {hidden} of it behind computing"
+        yield (
+            f"collectives are under way for {ms(model.busy_ns)}, {hidden} of it overlapped with "
+            "computing"
+        )
 
 
 def parameters_gathered_twice(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:

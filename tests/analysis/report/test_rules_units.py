@@ -106,11 +106,11 @@ def test_what_is_exposed_is_said_by_kind_and_unit(tmp_path: Path) -> None:
 
 
 def test_what_is_hidden_is_not_called_synchronous(tmp_path: Path) -> None:
-    """Half of each collective is behind computing."""
+    """Half of each collective overlaps with computing."""
     write_sharded(ShardedJob(hidden=0.5), tmp_path)
     finding = one(found_in(tmp_path), "waits for its collectives")
     assert not any("synchronous" in text for text in finding.evidence)
-    assert any("50 % of it behind computing" in text for text in finding.evidence)
+    assert any("50 % of it overlapped with computing" in text for text in finding.evidence)
 
 
 def test_a_device_waits_and_is_not_called_synchronous(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_a_device_waits_and_is_not_called_synchronous(tmp_path: Path) -> None:
     finding = one(found_in(tmp_path), "waits for its collectives")
     assert gain_ms(finding) == pytest.approx(14 * 8.2, rel=1e-3)
     assert not any("synchronous" in text for text in finding.evidence)
-    assert any("0 % of it behind computing" in text for text in finding.evidence)
+    assert any("0 % of it overlapped with computing" in text for text in finding.evidence)
 
 
 def test_what_was_not_seen_of_all_is_claimed_of_none(tmp_path: Path) -> None:

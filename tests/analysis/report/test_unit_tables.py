@@ -64,7 +64,7 @@ def test_terminal_and_page_speak_of_units(tmp_path: Path) -> None:
     out = io.StringIO()
     print_report(Console(file=out, width=200, highlight=False, markup=False), report)
     text = without_allowed(out.getvalue())
-    for word in ("bucket", "last gradient", "behind the backward"):
+    for word in ("bucket", "last gradient", "with the backward"):
         assert word not in text
     for word in ("Collectives of a step, by kind", "Units: medians over 3 ranks", "reduce-scatter"):
         assert word in text
