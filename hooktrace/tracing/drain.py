@@ -26,6 +26,7 @@ class Drain:
         self._requested = 0
         self._served = 0
         self._turn = threading.Condition()
+        self._worker: threading.Thread | None = None
         self._thread = threading.Thread(target=self._main, name="hooktrace-drain", daemon=True)
 
     def start(self) -> None:
@@ -60,13 +61,19 @@ class Drain:
             self._stopping = True
             self._turn.notify_all()
         if self._thread.ident is None:
-            if not self._ended:
-                self._main()
-        elif threading.current_thread() is not self._thread:
-            self._thread.join(timeout_s)
+            self._main()
+        if threading.current_thread() is not self._worker:
+            with self._turn:
+                self._turn.wait_for(lambda: self._ended, timeout_s)
+            if self._ended and self._thread.is_alive():
+                self._thread.join(timeout_s)
         return self._ended
 
     def _main(self) -> None:
+        with self._turn:  # a signal handler may stop it while its thread starts
+            if self._worker is not None:
+                return
+            self._worker = threading.current_thread()
         relax_capture_mode()
         try:
             stopping = False

@@ -169,10 +169,11 @@ class Tracer(Queries, InJob):
     def start(self) -> None:
         """Start the drain's thread, if it does not run yet; called by the first hook.
 
-        Where the system gives no thread, recording is switched off, and training goes on untraced.
+        A closed tracer stays closed.  Where the system gives no thread, recording is switched off,
+        and training goes on untraced.
         """
         with self._lock:
-            if self.started:
+            if self.started or self.state is State.CLOSED:
                 return
             try:
                 self._drain.start()

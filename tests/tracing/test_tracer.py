@@ -91,3 +91,22 @@ def test_close_while_close_runs() -> None:
     Job(tracer).step()
     assert tracer.close(60)
     assert nested == [False]
+
+
+def test_what_is_closed_does_not_start() -> None:
+    """A signal handler may close between a call's look at the state and the start of the drain."""
+    exporter = FakeExporter()
+
+    def closing() -> int:
+        if job is not None:
+            tracer.close()
+        return 0
+
+    job: Job | None = None
+    tracer = Tracer([exporter], clock=closing)
+    job = Job(tracer)
+    job.step()
+    tracer.start()
+    assert not tracer.started
+    assert tracer._drain._thread.ident is None
+    assert exporter.closed == 1
