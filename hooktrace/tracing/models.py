@@ -36,23 +36,25 @@ class TracedModels:
         self._said: LastUsed[str, None] = LastUsed(lambda: None)
         self._number = 0
         self._layouts: weakref.WeakSet[Layout] = weakref.WeakSet()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may close the tracer meanwhile
 
     def name(self, wanted: str | None) -> str:
         """Return a name for a model that no other one has."""
-        name = wanted or f"model{self._number}"
-        self._number += wanted is None
-        if len(self._names) >= _REMEMBERED:  # a number that no name has needs no memory
-            return f"{name}#{next(self._more)}"
-        candidates = itertools.chain([name], (f"{name}#{n}" for n in itertools.count(2)))
-        unique = next(c for c in candidates if c not in self._names)
-        self._names.add(unique)
-        return unique
+        with self._lock:
+            name = wanted or f"model{self._number}"
+            self._number += wanted is None
+            if len(self._names) >= _REMEMBERED:  # a number that no name has needs no memory
+                return f"{name}#{next(self._more)}"
+            candidates = itertools.chain([name], (f"{name}#{n}" for n in itertools.count(2)))
+            unique = next(c for c in candidates if c not in self._names)
+            self._names.add(unique)
+            return unique
 
     def give_back(self, name: str) -> None:
         """Let the next model have a name that was given last and not used."""
-        self._names.discard(name)
-        self._number -= name == f"model{self._number - 1}"
+        with self._lock:
+            self._names.discard(name)
+            self._number -= name == f"model{self._number - 1}"
 
     def is_new(self, what: str) -> bool:
         """Return whether something is said for the first time; a job may make many models alike."""
@@ -85,7 +87,7 @@ class TracedModels:
 
     def begin_in_child(self) -> None:
         """Identify every bucket anew in a forked child, which speaks to no other rank."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         for layout in list(self._layouts):
             layout.recheck()
         for model in self.all():
