@@ -15,6 +15,7 @@ from hooktrace.__main__ import main
 from hooktrace.hooks import catalogue
 from hooktrace.hooks.sharded import SHARDED_HOOKS
 from hooktrace.testing.synthetic import SyntheticJob, write_job
+from tests.ports import free_ports
 
 
 def call(*arguments: str) -> Result:
@@ -23,9 +24,8 @@ def call(*arguments: str) -> Result:
 
 @pytest.fixture
 def taken_port() -> Iterator[int]:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        server.listen()
+    """A port of loopback at which another program listens; the one before it is free."""
+    with socket.create_server(("127.0.0.1", free_ports(2) + 1)) as server:
         yield server.getsockname()[1]
 
 

@@ -19,6 +19,7 @@ CROSS_CUTTING = {
     "test_layering.py": "imports between all packages",
     "test_main.py": "the command line, whose module is __main__",
     "test_mirror.py": "the tree of tests",
+    "test_ports.py": "the ports that tests are given",
     "test_private_names.py": "torch's private names: one home each, and what is without them",
     "analysis/report/test_any_file.py": "report and export of whatever a file may hold",
     "analysis/report/test_silence.py": "in which runs each rule speaks",

@@ -17,7 +17,7 @@ from tests.exporters.conftest import Make
 from tests.exporters.processes import get
 from tests.exporters.records_sample import make_batch, make_layout
 from tests.exporters.test_prometheus import NET, samples
-from tests.ports import free_port, free_port_of_three
+from tests.ports import free_port, free_ports
 
 STEPS = "hooktrace_steps_total"
 
@@ -25,7 +25,7 @@ STEPS = "hooktrace_steps_total"
 @pytest.fixture
 def taken() -> Iterator[int]:
     """A port of loopback at which another program listens; the two after it are free."""
-    with socket.create_server(("127.0.0.1", free_port_of_three())) as listener:
+    with socket.create_server(("127.0.0.1", free_ports(3))) as listener:
         yield listener.getsockname()[1]
 
 
