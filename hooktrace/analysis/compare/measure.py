@@ -59,7 +59,7 @@ def measure(
     why, parts = _why_unknown(arrays), step_parts(arrays)
     return Measures(
         facts=_facts(timeline, arrays, name, why),
-        series=_series(timeline, arrays, parts),
+        series=_series(arrays, parts),
         parts=parts.of_known(),
         losses=losses or {},
     )
@@ -84,10 +84,10 @@ def _wire_waits(arrays: StepArrays, i: int) -> Floats:
     return arrays.waited.of_stages(i, stages[is_wire], step[of], bucket[of])
 
 
-def _series(timeline: Timeline, arrays: StepArrays, parts: StepParts) -> dict[str, Series]:
+def _series(arrays: StepArrays, parts: StepParts) -> dict[str, Series]:
     means = {name: _mean_of_ranks(values) for name, values in by_rank(arrays).items()}
     found = series_of_means(arrays.steps, means, parts.busy_in)
-    found["error"] = _errors(timeline, arrays)
+    found["error"] = _errors(arrays)
     if not len(found["wire_bytes"].values):  # of an opaque hook sampled steps alone tell
         values = arrays.sent()
         found["wire_bytes"] = _known(np.arange(len(values), dtype=np.float64), values)
@@ -129,25 +129,12 @@ def _known(steps: Floats, values: Floats) -> Series:
     return Series(steps[known], values[known])
 
 
-def _errors(timeline: Timeline, arrays: StepArrays) -> Series:
+def _errors(arrays: StepArrays) -> Series:
     """Return the relative L2 error of each probed step, the mean of its buckets and ranks."""
-    by_step = errors_by_step(timeline, arrays)
+    by_step = arrays.errors_by_step()
     steps = sorted(by_step)
     values = [float(np.mean(by_step[step])) for step in steps]
     return Series(np.array(steps, dtype=np.float64), np.array(values, dtype=np.float64))
-
-
-def errors_by_step(timeline: Timeline, arrays: StepArrays) -> dict[int, list[float]]:
-    """Return the relative L2 errors of a model's last generation, if sharded of all, by step."""
-    by_step: dict[int, list[float]] = {}
-    for track in timeline.tracks:
-        of_model = track.is_of(track.buckets, arrays.model)
-        if not arrays.is_sharded:
-            of_model &= track.buckets.generation == arrays.generation
-        for row, error in track.errors.items():
-            if of_model[row] and error.relative_l2 is not None:
-                by_step.setdefault(int(track.buckets.step[row]), []).append(error.relative_l2)
-    return by_step
 
 
 def _facts(

@@ -25,7 +25,7 @@ from ..summaries.race import Table
 from ..summaries.rank_summary import merged_ranks
 from ..summaries.summary import Job, both
 from ..timeline import Bools, Ints, RankClock, RankTrack, Timeline, bucket_keys
-from .measure import bucket_bytes, by_rank, errors_by_step, layouts_of
+from .measure import bucket_bytes, by_rank, layouts_of
 
 Parameters = tuple[tuple[str, tuple[int, ...]], ...]
 
@@ -169,7 +169,7 @@ def _model(timeline: Timeline, arrays: StepArrays, job: Job) -> ModelSums:
         probed=np.array(sorted(arrays.probed), dtype=np.int64),
         by_step=by_step,
         by_bucket=by_bucket,
-        errors=_errors(timeline, arrays),
+        errors=_errors(arrays),
         gradient_bytes=dict(zip(gradients.tolist(), counts.tolist(), strict=True)),
         sizes=dict(zip(arrays.buckets.tolist(), bucket_bytes(arrays), strict=True)),
         parameters={b.bucket: (rank, b.parameters or ()) for x in layouts for b in x.buckets},
@@ -211,8 +211,8 @@ def _tables(timeline: Timeline, arrays: StepArrays, kept: Bools) -> tuple[Table,
     return Table(arrays.steps[kept], by_step), Table(keys.ravel(), {"added": added.ravel()})
 
 
-def _errors(timeline: Timeline, arrays: StepArrays) -> Table:
-    by_step = sorted(errors_by_step(timeline, arrays).items())
+def _errors(arrays: StepArrays) -> Table:
+    by_step = sorted(arrays.errors_by_step().items())
     columns = {
         "sum": np.array([sum(errors) for _, errors in by_step], dtype=np.float64),
         "count": np.array([len(errors) for _, errors in by_step], dtype=np.float64),

@@ -17,7 +17,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ...records import RunInfo
-from ..timeline import STAGE_NAMES, UNKNOWN, Bools, Ints, RankTrack, Timeline, waits
+from ..timeline import (
+    COUNTS,
+    STAGE_NAMES,
+    UNKNOWN,
+    Bools,
+    Ints,
+    RankTrack,
+    Timeline,
+    reasons,
+    waits,
+)
 
 Array = npt.NDArray[Any]
 
@@ -39,11 +49,12 @@ Table = dict[str, Values]
 
 
 class _Rank:
-    """One rank's share: its columns, its clock, and what it waited for others."""
+    """One rank's share: columns, clock, which steps count, and what it waited for others."""
 
     def __init__(self, tables: _Timeline, index: int) -> None:
         self.track: RankTrack = tables.timeline.tracks[index]
         self._clock = tables.timeline.clocks[index]
+        self.why = tables.reasons[index]
         self._tables, own = tables, self.track.records.run
         anchor = tables.reference or own
         self._is_placed = self._clock.is_known or None not in (tables.reference, own)
@@ -93,6 +104,7 @@ class _Timeline:
         runs = (track.records.run for track in timeline.tracks)
         self.reference: RunInfo | None = next((r for r in runs if r and r.rank == 0), None)
         self.waits = [waits(timeline, model) for model in timeline.models]
+        self.reasons = reasons(timeline)
         tracks = timeline.tracks
         self._names = {
             "model": _distinct(name for t in tracks for name, _ in t.models),
@@ -142,7 +154,7 @@ def _steps(own: _Rank) -> Table:
         **{flag: Values(steps.having(flag)) for flag in ("warmup", "shadow", "probed")},
         "sharded": Values(steps.having("sharded")),
         "complete": Values(~steps.having("incomplete")),
-        "counts": Values(steps.counts),
+        "counts": Values(own.why == COUNTS),
     }
 
 

@@ -21,7 +21,7 @@ from typing import BinaryIO
 import msgspec
 import numpy as np
 
-from ..timeline import Timeline, hangs
+from ..timeline import Timeline, hangs, reasons
 from .arrows import first_time, placed
 from .rank_events import Event, RankEvents
 
@@ -77,8 +77,8 @@ def _pieces(timeline: Timeline, found: Exported) -> Iterator[bytes]:
     found.arrows = sum(int(np.count_nonzero(one.phase > 1)) for one in ranks)
     hung = hangs(timeline)
     origin, separator = first_time(ranks, hung), b"\n"
-    for one in ranks:
-        for event in RankEvents(one, origin, hung).events():
+    for one, why in zip(ranks, reasons(timeline), strict=True):
+        for event in RankEvents(one, origin, why, hung).events():
             found.slices += event["ph"] in "XB"
             yield separator + _line(event)
             separator = b",\n"

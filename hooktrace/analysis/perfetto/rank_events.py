@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ...records import LayoutRecord, SkewRecord, Unit
-from ..timeline import STAGE_NAMES, UNKNOWN, Hang, Ints
+from ..timeline import COUNTS, REASONS, STAGE_NAMES, UNKNOWN, Hang, Ints
 from .arrows import PlacedRank
 from .hang_events import hang_slices
 
@@ -32,10 +32,14 @@ _SAME_UNIT = {"cat": "ranks", "name": "same unit"}
 
 @dataclass(slots=True)
 class RankEvents:
-    """Events of one rank, in ns after ``origin_ns``; knows where its rows end."""
+    """Events of one rank, in ns after ``origin_ns``; knows where its rows end.
+
+    ``why``: of each of its steps the place in ``REASONS``.
+    """
 
     placed: PlacedRank
     origin_ns: int
+    why: Ints
     hangs: Sequence[Hang] = ()
     _ends: dict[int, int] = field(default_factory=dict)
 
@@ -97,16 +101,17 @@ class RankEvents:
         columns = (
             *(steps.model, steps.step, starts, self._ends_of_steps(starts), steps.exposed),
             *(steps.wire_bytes, steps.gradient_bytes, steps.last_ready - steps.first_ready),
-            *(steps.bus_bytes, steps.wire_busy, steps.having("sharded")),
+            *(steps.bus_bytes, steps.wire_busy, steps.having("sharded"), self.why),
         )
         for values in zip(*(column.tolist() for column in columns), strict=True):
             model, step, start, end, exposed, sent, payload, last_ready, on_bus, *more = values
-            busy, sharded = more
+            busy, sharded, why = more
             tid, names = self._row(model, 0, "steps", start, end)
             yield from names
             name = "payload_bytes" if sharded else "gradient_bytes"
             sizes = {name: payload, "wire_bytes": sent, "exposed_ns": exposed}
-            args = {name: value for name, value in sizes.items() if value != UNKNOWN}
+            args: Event = {name: value for name, value in sizes.items() if value != UNKNOWN}
+            args |= {} if why == COUNTS else {"left_out": REASONS[why]}
             yield self._slice(start, end, cat="step", name=f"step {step}", tid=tid, args=args)
             if exposed > 0 and not sharded:
                 begin = max(start, end - exposed)

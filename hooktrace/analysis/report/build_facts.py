@@ -24,6 +24,7 @@ from .facts import (
     Spread,
     WaitsFor,
 )
+from .last_of_group import is_order_known
 from .noise import noise_ns
 from .provenance import ModelSource
 from .rules_hangs import hang_facts
@@ -74,7 +75,7 @@ def model_facts(timeline: Timeline, arrays: StepArrays, source: ModelSource) -> 
         busbw_bytes_per_second=_some(rate(arrays.by_step("bus_bytes"), wire_busy)),
         is_32_bit=widths == {4.0},
         is_whole=timeline.run is not None and timeline.run.world_size == len(timeline.tracks),
-        is_order_known=not np.isnan(arrays.lags).all(),
+        is_order_known=is_order_known(arrays),
         wait_unknown=wait_unknown,
         buckets=_bucket_facts(arrays, layouts),
         ranks=rank_facts(timeline, arrays),

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..timeline import Ints, last_rank, often
+from ..timeline import Ints, last_rank
 from .facts import SlowSteps
+from .last_of_group import LastOfGroup, last_of_groups
 from .late_facts import LateRank
 from .late_units import late_at_units, late_at_units_in
 from .step_arrays import Floats, StepArrays, medians, middle, sums
@@ -21,47 +22,48 @@ SLOW = 1.5
 def late_ranks(arrays: StepArrays) -> tuple[LateRank, ...]:
     """Return the ranks that are last often, and not by chance (``lateness``), the worst first.
 
-    Those whose margin is below ``WORTH`` of the
-    period, and those that nobody waits for, are left out.
+    Those whose margin is below ``WORTH`` of the period, and those that nobody waits for, are left
+    out.
     """
     if arrays.is_sharded:
         return late_at_units(arrays)
-    call = arrays.column("launched_after")
-    known = ~np.isnan(arrays.called) & ~np.isnan(arrays.uncertainty)
-    last, margin, unsure = last_rank(arrays.called, arrays.uncertainty, known)
-    seen = np.maximum(known.all(axis=0).sum(axis=0), 1)
-    found = []
-    for i in np.unique(last[last >= 0]).tolist():
-        own = last == i
-        margins = np.where(own, margin, 0.0).sum(axis=0) / seen
-        worst = int(np.argmax(margins))
-        share = float(own[:, worst].sum() / seen[worst])
-        if share < often(len(arrays.ranks), int(seen[worst])):
-            continue
-        waiting = waiting_ranks(arrays.done[..., worst], arrays.called[..., worst], i)
-        if not waiting:
-            continue
-        after = arrays.called[i, :, worst] - arrays.called[waiting, :, worst].max(axis=0)
-        waited = np.where(own[:, worst], after, 0.0).sum() / seen[worst]
-        if waited < WORTH * middle(arrays.period):
-            continue
-        behind, held = _beyond_others(arrays.called, i), _beyond_others(call, i)
-        since = int(np.nanargmax(np.diff(behind, prepend=0.0)[: worst + 1]))
-        found.append(
-            LateRank(
-                rank=arrays.ranks[i],
-                bucket=int(arrays.buckets[worst]),
-                share=share,
-                margin_ns=float(waited),
-                uncertainty_ns=middle(unsure[:, worst]),
-                lag_ns=float(behind[worst]),
-                since=int(arrays.buckets[since]),
-                waiting=tuple(arrays.ranks[j] for j in waiting),
-                held_ns=max(0.0, float(np.nansum(held[:worst]))),
-                is_late_from_the_start=since == 0,
-            )
-        )
-    return tuple(sorted(found, key=lambda one: -one.margin_ns))
+    found = (
+        _late_rank(arrays, one, i)
+        for one in last_of_groups(arrays)
+        for i in np.unique(one.last[one.last >= 0]).tolist()
+    )
+    return tuple(sorted(filter(None, found), key=lambda one: -one.margin_ns))
+
+
+def _late_rank(arrays: StepArrays, one: LastOfGroup, i: int) -> LateRank | None:
+    """Return what is known of a rank; ``None``: it is last by chance, or nobody waits for it."""
+    own = one.last == i
+    worst = int(np.argmax(np.where(own, one.margin, 0.0).sum(axis=0) / one.seen))
+    if not one.often_by(i)[worst]:
+        return None
+    called = arrays.called[..., worst]
+    waiting = waiting_ranks(arrays.done[..., worst], called, i)
+    if not waiting:
+        return None
+    after = called[i] - called[waiting].max(axis=0)
+    waited = float(np.where(own[:, worst], after, 0.0).sum() / one.seen[worst])
+    if waited < WORTH * middle(arrays.period):
+        return None
+    behind = _beyond_others(arrays.called, i)
+    held = _beyond_others(arrays.column("launched_after"), i)
+    since = int(np.nanargmax(np.diff(behind, prepend=0.0)[: worst + 1]))
+    return LateRank(
+        rank=arrays.ranks[i],
+        bucket=int(arrays.buckets[worst]),
+        share=float(own[:, worst].sum() / one.seen[worst]),
+        margin_ns=waited,
+        uncertainty_ns=middle(one.unsure[:, worst]),
+        lag_ns=float(behind[worst]),
+        since=int(arrays.buckets[since]),
+        waiting=tuple(arrays.ranks[j] for j in waiting),
+        held_ns=max(0.0, float(np.nansum(held[:worst]))),
+        is_late_from_the_start=since == 0,
+    )
 
 
 def _beyond_others(values: Floats, i: int) -> Floats:

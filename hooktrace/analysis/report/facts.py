@@ -230,7 +230,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     median of all steps, ``least_wire_bytes`` that of the one which sends least, and
     ``often_wire_bytes`` what ``OFTEN_SENT`` of them send, or more.  ``is_whole``:
     whether all ranks of the run have a file.  ``beside``: other models that communicate within the
-    steps.  ``is_order_known``: whether the clocks tell which rank came after which.
+    steps.  ``is_order_known``: whether the clocks of all ranks are known at once.
     ``wait_unknown``: why no bucket's wait is known, where that is so.  ``is_sharded``: of a model
     under FSDP2: ``buckets`` are its units' collectives, in the order in which they were first met,
     ``kinds`` sums of them, ``is_synchronous`` whether training waits for all of each, and

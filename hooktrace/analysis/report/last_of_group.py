@@ -1,9 +1,10 @@
-"""Who came last of its group to each collective of a sharded model, by no wait of its own.
+"""Who came last to each bucket, or of its group to each collective of a sharded model.
 
     StepArrays --together.py--> groups --arrivals, less elsewhere.py--> LastOfGroup of each
 
-All ranks of a group leave its collective together, so what one is late by at the next is its own;
-but for what it has waited meanwhile for ranks that are not in the group.
+Report, comparison and tab name late ranks by this.  All ranks of a group leave its collective
+together, so what one is late by at the next is its own; but for what it has waited meanwhile for
+ranks that are not in the group.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..timeline import UNKNOWN, Bools, Ints, last_rank
+from ..timeline import UNKNOWN, Bools, Ints, last_rank, often
 from .elsewhere import waited_elsewhere
 from .step_arrays import Floats, StepArrays
 from .together import Together
@@ -23,8 +24,8 @@ class LastOfGroup(NamedTuple):
 
     ``last``: for whom others waited, by its own doing; ``UNKNOWN`` where it is not told, or for
     nobody.  ``is_sure``: it also came last, as clocks tell.  ``margin``: what others waited for it,
-    ns.  ``unsure``: what clocks may be off by.  ``seen``: in how many steps all ranks have it and
-    it is known what they waited elsewhere, 1 at least, (b,).
+    ns.  ``unsure``: what clocks may be off by.  ``seen``: in how many steps all ranks have it, and
+    their clocks and what they waited elsewhere are known, 1 at least, (b,).
     """
 
     group: Together
@@ -34,10 +35,35 @@ class LastOfGroup(NamedTuple):
     unsure: Floats
     seen: Ints
 
+    def often_by(self, i: int) -> Bools:
+        """Return at which collectives others wait for the i-th rank often, (b,)."""
+        return self.is_often((self.last == i).sum(axis=0))
+
+    def is_often(self, times: Ints) -> Bools:
+        """Return where a rank that is last so many times is so more often than by chance, (b,)."""
+        least = [often(len(self.group.ranks), steps) for steps in self.seen.tolist()]
+        found: Bools = times / self.seen >= np.array(least)
+        return found
+
 
 def last_of_groups(arrays: StepArrays) -> list[LastOfGroup]:
-    """Return it of each group whose ranks are known."""
-    return [_last_of(arrays, group) for group in arrays.together]
+    """Return it of each group whose ranks are known; DDP's buckets are one of all ranks."""
+    if arrays.is_sharded:
+        return [_last_of(arrays, group) for group in arrays.together]
+    return [_last_of_all(arrays)] if len(arrays.ranks) > 1 else []
+
+
+def _last_of_all(arrays: StepArrays) -> LastOfGroup:
+    known = ~np.isnan(arrays.called) & ~np.isnan(arrays.uncertainty)
+    last, margin, off = last_rank(arrays.called, arrays.uncertainty, known)
+    return LastOfGroup(
+        group=Together(tuple(range(len(arrays.ranks))), tuple(range(len(arrays.buckets)))),
+        last=last,
+        is_sure=last != UNKNOWN,
+        margin=margin,
+        unsure=off,
+        seen=np.maximum(known.all(axis=0).sum(axis=0), 1),
+    )
 
 
 def _last_of(arrays: StepArrays, group: Together) -> LastOfGroup:
@@ -64,5 +90,12 @@ def _last_of(arrays: StepArrays, group: Together) -> LastOfGroup:
         is_sure=is_sure & (last != UNKNOWN),
         margin=np.fmin(margin, waited),
         unsure=off,
-        seen=np.maximum((~np.isnan(called - held.ns)).all(axis=0).sum(axis=0), 1),
+        seen=np.maximum((known & ~np.isnan(held.ns)).all(axis=0).sum(axis=0), 1),
     )
+
+
+def is_order_known(arrays: StepArrays) -> bool:
+    """Return whether the clocks of all ranks that wait for each other are known, in any step."""
+    known = ~np.isnan(arrays.uncertainty)
+    groups = [one.ranks for one in arrays.together] or [tuple(range(len(known)))]
+    return any(len(ranks) > 1 and bool(known[[*ranks]].all(axis=0).any()) for ranks in groups)

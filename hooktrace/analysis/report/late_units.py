@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from ..timeline import Ints, often
+from ..timeline import Ints
 from .elsewhere import joining
 from .last_of_group import LastOfGroup, last_of_groups
 from .late_facts import LateAt, LateRank
@@ -54,13 +54,12 @@ class _Often:
         of_ranks = np.zeros(len(arrays.ranks))
         for one in self.groups:
             own, at, seen = one.last == i, [*one.group.buckets], one.seen
-            least = np.array([often(len(one.group.ranks), count) for count in seen.tolist()])
-            is_often = own.sum(axis=0) / seen >= least
+            is_often, sure = one.often_by(i), (own & one.is_sure).sum(axis=0)
             margins = np.where(own & is_often, one.margin, 0.0)
             self.by_unit[at] = margins.sum(axis=0) / seen
-            self.shares[at] = (own & one.is_sure).sum(axis=0) / seen
+            self.shares[at] = sure / seen
             self.is_often[at] = is_often & (self.by_unit[at] > 0)
-            self.is_sure[at] = self.is_often[at] & (self.shares[at] >= least)
+            self.is_sure[at] = self.is_often[at] & one.is_often(sure)
             of_ranks[[*one.group.ranks]] += margins.sum(axis=1).mean()
         self.waited = float(np.delete(of_ranks, i).max())
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from ...records import LayoutRecord, Options
 from ...records.units import mb
-from ..timeline import Ints, RankTrack, Timeline
+from ..timeline import REASONS, Timeline, reasons
 from .step_arrays import StepArrays
 from .units import reduced_bytes
 
@@ -30,8 +30,8 @@ _WHY = {
     "warmup": "before DDP settled its buckets",
     "shadow": "of join(), without data of their own",
     "incomplete": "not complete",
-    "probed": "probed by hooktrace",
     "generation": "of earlier buckets",
+    "probed": "probed by hooktrace",
     "hang": "that hold a hang",
 }
 
@@ -86,14 +86,14 @@ def model_source(timeline: Timeline, arrays: StepArrays) -> ModelSource:
     layout = _last_layout(timeline, arrays)
     # A sharded model's parameter is in each of its unit's collectives.
     shapes = list(_shapes(layout, once=arrays.is_sharded)) if layout else None
-    numbers, left_out = _left_out(timeline, arrays)
+    seen, left_out = _left_out(timeline, arrays.model)
     return ModelSource(
         hook_options=layout.hook_options if layout else (),
         bucket_cap_bytes=layout.bucket_cap_bytes if layout else None,
         parameters=None if shapes is None else len(shapes),
         elements=None if shapes is None else sum(map(prod, shapes)),
         gradient_bytes=_gradient_bytes(arrays, layout),
-        seen=numbers,
+        seen=seen,
         counted=len(arrays.steps),
         detailed=int(np.count_nonzero(~np.isnan(arrays.called).all(axis=(0, 2)))),
         left_out=left_out,
@@ -130,32 +130,17 @@ def _last_layout(timeline: Timeline, arrays: StepArrays) -> LayoutRecord | None:
     )
 
 
-def _left_out(timeline: Timeline, arrays: StepArrays) -> tuple[int, dict[str, int]]:
-    """Return how many steps there are, and why those that do not count do not.
-
-    Of several reasons the first in ``_WHY`` stands.
-    """
-    tracks = timeline.tracks
-    seen = np.unique(np.concatenate([_numbers(track, arrays) for track in tracks]))
-    left = np.setdiff1d(seen, arrays.steps)
-    found = {}
-    flags = ["warmup", "shadow", "incomplete", "probed"]
-    for flag in flags if arrays.is_sharded else [*flags, "generation"]:
-        own = np.unique(np.concatenate([_numbers(track, arrays, flag) for track in tracks]))
-        found[flag] = int(np.isin(left, own).sum())
-        left = np.setdiff1d(left, own)
-    found["hang"] = len(left)
-    return len(seen), {flag: count for flag, count in found.items() if count}
-
-
-def _numbers(track: RankTrack, arrays: StepArrays, flag: str | None = None) -> Ints:
-    steps = track.steps
-    rows = track.is_of(steps, arrays.model)
-    if flag == "generation":
-        rows = rows & (steps.generation != arrays.generation)
-    elif flag is not None:
-        rows = rows & steps.having(flag)
-    return steps.step[rows]
+def _left_out(timeline: Timeline, model: str) -> tuple[int, dict[str, int]]:
+    """Return how many steps there are, and how many count on no rank, by the first reason."""
+    own = [track.is_of(track.steps, model) for track in timeline.tracks]
+    ranks = list(zip(timeline.tracks, own, reasons(timeline), strict=True))
+    numbers = np.concatenate([track.steps.step[rows] for track, rows, _ in ranks])
+    seen, place = np.unique(numbers, return_inverse=True)
+    first = np.full(len(seen), len(REASONS))
+    np.minimum.at(first, place, np.concatenate([why[rows] for _, rows, why in ranks]))
+    counts = dict(zip(REASONS, np.bincount(first, minlength=len(REASONS)).tolist(), strict=True))
+    del counts["counts"]
+    return len(seen), {reason: count for reason, count in counts.items() if count}
 
 
 def run_lines(source: RunSource) -> Iterator[tuple[str, str]]:

@@ -42,8 +42,9 @@ class RankRows(NamedTuple):
         own: Bools = self.all_buckets & (self.track.buckets.bucket == bucket)
         return self.track.buckets.wire_bytes[own]
 
-    def errors(self) -> Iterator[tuple[int, ErrorRecord]]:
-        """Yield what each probe found, with its bucket."""
+    def errors(self) -> Iterator[tuple[int, int, ErrorRecord]]:
+        """Yield what each probe found, with its step and bucket."""
         for row, error in sorted(self.track.errors.items()):
             if self.all_buckets[row]:
-                yield int(self.track.buckets.bucket[row]), error
+                columns = self.track.buckets
+                yield int(columns.step[row]), int(columns.bucket[row]), error

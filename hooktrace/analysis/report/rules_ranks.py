@@ -13,6 +13,7 @@ from .facts import ModelFacts, SlowSteps, Stall
 from .finding import Finding
 from .late_facts import LateRank
 from .rules_time import HIDDEN
+from .who_waits import why_nobody
 
 
 def ranks_wait(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
@@ -36,17 +37,15 @@ def ranks_wait(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
         return
     codec = sorted((r.compress_ns, r.rank) for r in model.ranks if r.compress_ns is not None)
     rank = None
-    who = "the ranks' clocks are not known to each other, so no rank is named"
+    who = f"no rank is named: {_why_nobody(model)}"
     remedy = "See in the merged trace who comes last, step by step."
     if len(codec) > 1 and (longer := codec[-1][0] - codec[-2][0]) >= gain / 2:
         rank = codec[-1][1]
         who = f"rank {rank} compresses it for {ms(longer)} longer than any other"
         remedy = f"Look at what the hook does on rank {rank} before its first collective."
-    elif model.is_order_known:
-        who = "no rank is last often enough, and by more than the clocks may be off, to be named"
-        if last.waits_for is not None:
-            who = f"most often for rank {last.waits_for.rank}, in {percent(last.waits_for.share)}"
-            who += " of the steps, which is not often enough to call it late"
+    elif model.is_order_known and last.waits_for is not None:
+        who = f"most often for rank {last.waits_for.rank}, in {percent(last.waits_for.share)}"
+        who += f" of the steps; no rank is called late: {_why_nobody(model)}"
     yield Finding(
         sentence=f"Ranks wait for each other: of the time that bucket {last.bucket}, the last, is "
         f"on the wire, {ms(model.wait_ns)} go by until the last rank is in the collective too.",
@@ -61,6 +60,14 @@ def ranks_wait(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
     )
 
 
+def _why_nobody(model: ModelFacts) -> str:
+    return why_nobody(
+        is_order_known=model.is_order_known,
+        is_sharded=model.is_sharded,
+        is_on_device=model.clock == "device",
+    )
+
+
 def _units_wait(model: ModelFacts) -> Iterator[Finding]:
     """Yield what ranks wait for each other at all units of a step, where none is named."""
     if model.late or model.exposed is None or not model.wait_ns:
@@ -68,9 +75,7 @@ def _units_wait(model: ModelFacts) -> Iterator[Finding]:
     gain = min(model.wait_ns, model.exposed.p50)
     if (model.exposed_share or 0) < HIDDEN or gain < 0.2 * model.exposed.p50:
         return
-    who = "the ranks' clocks are not known to each other, so no rank is named"
-    if model.is_order_known:
-        who = "no rank is last often enough, and by more than the clocks may be off, to be named"
+    who = f"no rank is named: {_why_nobody(model)}"
     shares = [(b.wait_ns or 0.0) * b.share_of_steps for b in model.buckets]
     most = model.buckets[int(np.argmax(shares))]
     mostly = max(shares) > sum(shares) / 2

@@ -13,7 +13,7 @@ import msgspec
 
 from ...records import RunInfo
 from ...records.units import named_ranks
-from ..timeline import RankTrack, Timeline, hangs, units_by_number
+from ..timeline import PROBED, RankTrack, Timeline, hangs, reasons, units_by_number
 from ..whatif.advise import Advised
 from .advice import advice_fields, advice_of
 from .build_facts import anomaly_facts, model_facts
@@ -145,7 +145,8 @@ def report_json(report: RunReport) -> str:
 
 
 def _why_unmeasured(timeline: Timeline, model: str) -> str:
-    if any((t.is_of(t.steps, model) & t.steps.settled).any() for t in timeline.tracks):
+    why = zip(timeline.tracks, reasons(timeline), strict=True)
+    if any((t.is_of(t.steps, model) & (of == PROBED)).any() for t, of in why):
         return (
             "hooktrace looked at a bucket in every step that ended (as with debug=True, a small "
             "error_every, or few steps), so there are no times of training as it is"

@@ -314,8 +314,17 @@ class StepArrays:
         """What was found by each probe, by bucket."""
         found: dict[int, list[ErrorRecord]] = {}
         for own in self._rows:
-            for bucket, error in own.errors():
+            for _, bucket, error in own.errors():
                 found.setdefault(bucket, []).append(error)
+        return found
+
+    def errors_by_step(self) -> dict[int, list[float]]:
+        """Return the relative L2 errors of the same probes, by step."""
+        found: dict[int, list[float]] = {}
+        for own in self._rows:
+            for step, _, error in own.errors():
+                if error.relative_l2 is not None:
+                    found.setdefault(step, []).append(error.relative_l2)
         return found
 
     def rows_of_rank(self, i: int) -> tuple[RankTrack, Ints, Ints, Ints]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from ...records.units import percent
+from ..timeline import OFTEN
 from .step_arrays import Floats
 
 WORTH = 0.005
@@ -28,3 +30,15 @@ def waiting_ranks(done: Floats, ready: Floats, i: int) -> list[int]:
     known = np.maximum(np.count_nonzero(np.isfinite(done) & np.isfinite(ready[i]), axis=1), 1)
     before = np.count_nonzero(done < ready[i], axis=1) / known
     return [j for j in np.flatnonzero(before <= 1 - SURELY).tolist() if j != i]
+
+
+def why_nobody(*, is_order_known: bool, is_sharded: bool, is_on_device: bool) -> str:
+    """Return why no rank is called late, in a clause."""
+    if is_sharded and is_on_device:
+        return "on a device the host's calls do not tell when a rank comes to a unit's collective"
+    if not is_order_known:
+        return "the clocks of all ranks were never known at once"
+    return (
+        f"none that others wait for is last in {percent(OFTEN)} of the steps or more, beyond "
+        f"chance and what clocks may be off, and by {percent(WORTH)} of a step in the mean"
+    )

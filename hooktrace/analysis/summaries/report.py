@@ -91,7 +91,7 @@ def _of_ranks(summary: Summary, job: Job) -> Iterator[str]:
     if summary.hung:
         yield (
             f"{named_ranks(summary.hung)}: hangs are recorded; hooktrace hang tells them, and the "
-            "steps that hung are among the numbers here"
+            "steps that hung are not among the numbers of these ranks"
         )
     for text, ranks in summary.missing.items():
         yield f"{named_ranks(ranks)}: {text}"

@@ -164,11 +164,9 @@ def _lateness(scene: Scene, own: RankScene, at: int) -> list[list[str]]:
     off = sum(clocks) if first != index else 0
     known = "by wall clock" if UNKNOWN in clocks else f"± {exact_ms(off)}"
     rows = [["after the first rank", f"{exact_ms(lag)} ({known})"]]
-    late = int(scene.late[key])
-    if late != UNKNOWN:
-        rows.append(
-            ["last of all", f"rank {arrivals.ranks[late]}, by {exact_ms(int(scene.margin[key]))}"]
-        )
+    last, margin = arrivals.last_at(key)
+    if last != UNKNOWN:
+        rows.append(["last of all", f"rank {arrivals.ranks[last]}, by {exact_ms(margin)}"])
     return rows
 
 

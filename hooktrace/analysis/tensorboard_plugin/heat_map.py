@@ -83,7 +83,7 @@ def _known(cells: Ints) -> Ints:
 
 def counted_steps(scene: Scene, steps: Ints) -> Ints:
     """Return the places of the steps that enter statistics on all ranks."""
-    odd = [r.number[~r.track.steps.counts[r.steps.row]] for r in scene.ranks]
+    odd = [r.number[~r.counts] for r in scene.ranks]
     found: Ints = np.flatnonzero(~np.isin(steps, np.concatenate([[], *odd])))
     return found
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from ...records import LayoutRecord
-from ...records.units import named_ranks, percent
-from ..timeline import OFTEN, UNKNOWN, Ints
+from ...records.units import named_ranks
+from ..timeline import Ints
 from .runs import NotThereError
 from .scene import RankScene, Scene
 from .units import call_name
@@ -37,7 +37,7 @@ def summary_of(scene: Scene) -> dict[str, Any]:
         "rebuilds": _rebuilds(scene.ranks),
         "late": _late(scene),
         "usual_exposed": _usual_exposed(scene),
-        "late_note": _late_note(scene),
+        "late_note": scene.late.why_nobody,
     }
 
 
@@ -74,11 +74,10 @@ def _merged(scene: Scene) -> dict[str, Ints]:
         at, columns, row = np.searchsorted(every, r.number), r.track.steps, r.steps.row
         np.minimum.at(found["start"], at, r.steps.start)
         np.maximum.at(found["end"], at, r.steps.end)
-        counts = columns.counts[row]
-        np.maximum.at(found["period"], at[counts], columns.period[row][counts])
-        worse = (r.exposed > found["exposed"][at]) & counts
+        np.maximum.at(found["period"], at[r.counts], columns.period[row][r.counts])
+        worse = (r.exposed > found["exposed"][at]) & r.counts
         found["rank"][at[worse]] = r.rank
-        np.maximum.at(found["exposed"], at[counts], r.exposed[counts])
+        np.maximum.at(found["exposed"], at[r.counts], r.exposed[r.counts])
     return found
 
 
@@ -95,7 +94,7 @@ def _usual_exposed(scene: Scene) -> list[list[int]]:
     """Return the median exposed time of each rank's steps that count, in ns; -1 without any."""
     found = []
     for r in scene.ranks:
-        own = r.exposed[r.track.steps.counts[r.steps.row] & (r.exposed >= 0)]
+        own = r.exposed[r.counts & (r.exposed >= 0)]
         found.append([r.rank, int(np.median(own)) if len(own) else -1])
     return found
 
@@ -162,39 +161,23 @@ def layout_text(layout: LayoutRecord) -> str:
 
 
 def _late(scene: Scene) -> list[dict[str, Any]]:
-    """Return the ranks that are last more often than by chance, and by how much at most."""
-    found = []
-    for one in scene.often_last[:MAX_LISTED]:
-        is_own = (scene.late == one.row) & (scene.arrivals.bucket == one.bucket)
-        own = np.flatnonzero(is_own & scene.counts)
-        worst = own[int(scene.margin[own].argmax())]
-        found.append(
-            {
-                "rank": scene.arrivals.ranks[one.row],
-                "times": one.times,
-                "of": one.of,
-                "margin": int(scene.margin[worst]),
-                "step": int(scene.arrivals.step[worst]),
-                "bucket": one.bucket,
-                "name": _name_in(scene.ranks[one.row], one.bucket),
-            }
-        )
-    return found
+    """Return the late ranks, the worst first: where, how often, and by how much at most."""
+    ranks = {r.rank: r for r in scene.ranks}
+    return [
+        {
+            "rank": one.rank,
+            "times": one.times,
+            "of": one.of,
+            "margin": one.margin_ns,
+            "step": one.step,
+            "bucket": one.bucket,
+            "name": _name_in(ranks[one.rank], one.bucket),
+        }
+        for one in scene.late.ranks[:MAX_LISTED]
+    ]
 
 
 def _name_in(rank: RankScene, bucket: int) -> str:
     """Return what a rank's bucket is called."""
     at = np.flatnonzero(rank.bucket == bucket)
     return call_name(rank.track, int(rank.buckets.row[at[-1]])) if len(at) else f"bucket {bucket}"
-
-
-def _late_note(scene: Scene) -> str:
-    """Return why no rank is named, or nothing."""
-    if scene.often_last or len(scene.ranks) < 2:
-        return ""
-    if not (scene.arrivals.uncertainty != UNKNOWN).all(axis=0).any():
-        return "Not known: the clocks of all ranks were never known at once."
-    return (
-        f"No rank is last in {percent(OFTEN)} of the steps or more and more often than by chance, "
-        "by more than clocks may be off."
-    )

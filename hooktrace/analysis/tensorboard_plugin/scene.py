@@ -18,34 +18,32 @@ import numpy.typing as npt
 
 from ...records import AnomalyRecord, LayoutRecord, Unit
 from ..timeline import (
+    COUNTS,
     FLAGS,
     STAGE_NAMES,
     UNKNOWN,
     Arrivals,
+    Bools,
     Hang,
     Ints,
-    OftenLast,
     RankClock,
     RankTrack,
     Timeline,
     Waits,
     bucket_keys,
-    counted_rows,
-    often_last,
+    reasons,
 )
 from ..timeline import arrivals as arrivals_of
 from ..timeline import hangs as hangs_of
 from ..timeline import waits as waits_of
 from .hang_bars import HangBar, extent_with, hang_bars, lane_in
 from .lane_rows import MAX_ROWS, rows_of
+from .late_bars import Late, late_in
 from .spans import Spans
 from .units import exposed_at, index_of, rows_by_kind, units_of
 
 LATE = 1 << 10
-"""Bit beside ``FLAGS``: this rank was last to have the bucket ready, by more than clocks may
-be off and by more than ``_NOTABLE`` of the usual step, and is last more often than by chance."""
-
-_NOTABLE = 0.02
+"""Bit beside ``FLAGS``: others waited here for this rank, which is late (``late_bars.py``)."""
 
 KINDS = (*STAGE_NAMES, "wait", "other")
 """What time in a bucket is: ``wait`` is the part of ``wire`` that waits for the last rank, which
@@ -62,9 +60,9 @@ class RankScene:
 
     ``step``, ``bucket``, ``lane``, ``flags`` are of buckets, and ``spent``: ns of each
     of ``KINDS``.  ``waited``, ``waited_for``: of each row of the track's stages, as ``Waits`` has
-    them, but ``waited_for`` is a rank's number.  ``number``, ``exposed`` and ``last_ready`` are of
-    steps.  ``exposed_at``: the stretches of time that are exposed.  ``unit``: of each bucket which
-    of the scene's units, ``UNKNOWN`` of DDP's.
+    them, but ``waited_for`` is a rank's number.  ``number``, ``counts``, ``exposed`` and
+    ``last_ready`` are of steps.  ``exposed_at``: the stretches of time that are exposed.  ``unit``:
+    of each bucket which of the scene's units, ``UNKNOWN`` of DDP's.
     """
 
     track: RankTrack
@@ -78,6 +76,7 @@ class RankScene:
     waited_for: Ints
     steps: Spans
     number: Ints
+    counts: Bools
     exposed: Ints
     exposed_at: Spans
     last_ready: Ints
@@ -96,10 +95,8 @@ class RankScene:
 class Scene:
     """All ranks of one model; ``extent``: the last end, and of an open hang as much as shows it.
 
-    ``late``, ``margin``: the row in ``arrivals`` of the rank that held the others up, and by how
-    long, ns.  ``counts``: rows of ``arrivals`` of steps that count on all ranks: probes take each
-    rank as long as they do, and one that has run out of data is early.  ``often_last``: the ranks
-    that are late in those by more than chance.  ``hangs``: each with when it began.
+    ``late``: the ranks that the report names, and why it names none.  ``hangs``: each with when it
+    began.
     ``origin``: in rank 0's clock.  ``units``: the collectives of a sharded model, whose rows have
     ``titles``; both are empty of DDP's.
     """
@@ -109,10 +106,7 @@ class Scene:
     lanes: int
     ranks: list[RankScene]
     arrivals: Arrivals
-    late: Ints
-    margin: Ints
-    counts: npt.NDArray[np.bool_]
-    often_last: list[OftenLast]
+    late: Late
     hangs: list[tuple[int, Hang]]
     waits: Waits
     origin: int
@@ -127,31 +121,24 @@ class Scene:
 
 def scene_of(timeline: Timeline, model: str) -> Scene:
     """Return the scene of a model; an empty one where the run does not have it."""
-    arrivals = arrivals_of(timeline, model)
-    late, margin = arrivals.late()
-    usual_step = _usual_step(timeline, model)
-    late = np.where(margin < _NOTABLE * usual_step, UNKNOWN, late)
-    every_hang = hangs_of(timeline)
-    counts = _counts(timeline, model, arrivals.step, every_hang)
-    often = often_last(late[counts], arrivals.bucket[counts], len(arrivals.ranks))
-    named = np.where(np.isin(late, [one.row for one in often]), late, UNKNOWN)
-    keys = bucket_keys(arrivals.step, arrivals.bucket)
+    late, every_hang = late_in(timeline, model), hangs_of(timeline)
     waits = waits_of(timeline, model)
     numbers = np.array([*(track.rank for track in timeline.tracks), UNKNOWN])
-    ranks = list(zip(timeline.tracks, timeline.clocks, strict=True))
+    ranks = list(zip(timeline.tracks, timeline.clocks, reasons(timeline), strict=True))
     hangs = [one for one in every_hang if one.record.model in (model, "")]
     firsts = (
         int(clock.common(times.min(keepdims=True))[0])
-        for track, clock in ranks
+        for track, clock, _ in ranks
         for times in (_ready(track, model), _first_ready(track, model))
         if len(times)
     )
     origin = min((*firsts, *(one.start for one in hangs)), default=0)
     scenes, units = [], units_of(timeline, model)
-    for index, (track, clock) in enumerate(ranks):
-        own, since = keys[named == index], partial(_since, clock, origin)
+    for index, (track, clock, why) in enumerate(ranks):
+        seen = partial(_since, clock, origin), units
         waited = waits.ns[index], numbers[waits.last[index]]
-        scenes.append(_rank_scene(track, model, (since, units), own, waited))
+        found = late.keys_of(track.rank), why == COUNTS
+        scenes.append(_rank_scene(track, model, seen, found, waited))
     lanes, titles = rows_by_kind([(r.unit, r.step, r.buckets) for r in scenes], units)
     if any((r.flags & FLAGS["sharded"]).any() for r in scenes):
         scenes = [replace(one, lane=lane) for one, lane in zip(scenes, lanes, strict=True)]
@@ -163,14 +150,11 @@ def scene_of(timeline: Timeline, model: str) -> Scene:
     hung = max((bar.lane or 0 for r in scenes for bar in r.hangs), default=0)
     return Scene(
         model=model,
-        extent=extent_with(hangs, origin, int(max(ends, default=0)), usual_step),
+        extent=extent_with(hangs, origin, int(max(ends, default=0)), _usual_step(timeline, model)),
         lanes=max(hung, *(int(r.lane.max(initial=0)) for r in scenes), 0) + 1,
         ranks=scenes,
-        arrivals=arrivals,
+        arrivals=arrivals_of(timeline, model),
         late=late,
-        margin=margin,
-        counts=counts,
-        often_last=often,
         hangs=[(one.start - origin, one) for one in hangs],
         waits=waits,
         origin=origin,
@@ -188,17 +172,6 @@ def _usual_step(timeline: Timeline, model: str) -> float:
     periods = [t.steps.period[t.is_of(t.steps, model)] for t in timeline.tracks]
     known = np.concatenate([p[p > 0] for p in periods]) if periods else np.zeros(0)
     return float(np.median(known)) if len(known) else 0.0
-
-
-def _counts(
-    timeline: Timeline, model: str, steps: Ints, hangs: list[Hang]
-) -> npt.NDArray[np.bool_]:
-    """Return which steps count on all ranks."""
-    left_out = [
-        track.steps.step[track.is_of(track.steps, model) & ~counted_rows(track, model, hangs)]
-        for track in timeline.tracks
-    ]
-    return ~np.isin(steps, np.concatenate([np.zeros(0, np.int64), *left_out]))
 
 
 def _rows(track: RankTrack, model: str) -> Ints:
@@ -222,15 +195,16 @@ def _rank_scene(
     track: RankTrack,
     model: str,
     seen: tuple[_Clock, list[Unit]],
-    late: Ints,
+    found: tuple[Ints, Bools],
     waits: tuple[Ints, Ints],
 ) -> RankScene:
     """Return a rank; ``seen``: host times to ns since the origin, and what units there are.
 
-    ``late``: keys of buckets.  ``waits``: of each stage how long, and for which rank.
+    ``found``: keys of buckets that wait for it, which is late, and which of its steps count.
+    ``waits``: of each stage how long, and for which rank.
     """
     columns, steps = track.buckets, track.steps
-    since, units = seen
+    (since, units), (late, counts) = seen, found
     row, start = _rows(track, model), since(_ready(track, model))
     buckets = Spans(row, start, start + (columns.done_after - columns.ready_after)[row])
     row, step, bucket = buckets.row, columns.step[buckets.row], columns.bucket[buckets.row]
@@ -252,6 +226,7 @@ def _rank_scene(
         waited_for=waits[1],
         steps=of_steps,
         number=steps.step[of_steps.row],
+        counts=counts[of_steps.row],
         exposed=exposed,
         exposed_at=exposed_at(track, buckets, of_steps, exposed),
         last_ready=last_ready[of_steps.row],

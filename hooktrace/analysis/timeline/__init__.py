@@ -8,6 +8,7 @@ In go the record files of each rank; out comes a Timeline, which report, Perfett
             ...                              arrivals.py: who was ready last <------+
                                              lateness.py: who is so too often for chance
                                              hangs.py: who waited for whom <--------+
+                             counts.py: which steps count, and why not the others
                             waits.py: of a collective what was waiting for whom <--+
                             whole.py: of a sharded model, which ranks are in each
               critical_path.py: what a step could not have ended without <--+
@@ -28,17 +29,19 @@ from .columns import UNKNOWN as UNKNOWN
 from .columns import Bools as Bools
 from .columns import Ints as Ints
 from .columns import RankTrack as RankTrack
+from .counts import COUNTS as COUNTS
+from .counts import HANG as HANG
+from .counts import PROBED as PROBED
+from .counts import REASONS as REASONS
+from .counts import reasons as reasons
 from .critical_path import CriticalPath as CriticalPath
 from .critical_path import CriticalPaths as CriticalPaths
 from .follow import TrackFollower as TrackFollower
 from .follow import read_in_turns as read_in_turns
 from .hangs import Hang as Hang
-from .hangs import counted_rows as counted_rows
 from .hangs import hangs as hangs
 from .lateness import OFTEN as OFTEN
-from .lateness import OftenLast as OftenLast
 from .lateness import often as often
-from .lateness import often_last as often_last
 from .merge import RankClock as RankClock
 from .merge import Timeline as Timeline
 from .merge import load as load

@@ -73,10 +73,11 @@ class Arrivals:
         found: Ints = np.where(known, self.ready - first, UNKNOWN)
         return found
 
-    def late(self) -> tuple[Ints, Ints]:
-        """Return the row of the last rank of each key and its margin to the next, ns."""
-        known = (self.ready != UNKNOWN) & (self.uncertainty != UNKNOWN)
-        return last_rank(self.ready, self.uncertainty, known)[:2]
+    def last_at(self, key: int) -> tuple[int, int]:
+        """Return the row of the last rank at a key and its margin to the next, ns."""
+        ready, unsure = self.ready[:, key], self.uncertainty[:, key]
+        last, margin, _ = last_rank(ready, unsure, (ready != UNKNOWN) & (unsure != UNKNOWN))
+        return int(last), int(margin)
 
 
 def arrivals(timeline: Timeline, model: str) -> Arrivals:

@@ -48,8 +48,6 @@ not resolve.  ``detail_left_out``: a step whose buckets are not there because th
 left them out; they are not missing.  ``sharded``: of a step, as ``StepRecord`` says it, and of each
 bucket that is a unit's collective."""
 
-_IN_STATISTICS = FLAGS["detail_left_out"] | FLAGS["probed"] | FLAGS["sharded"]
-
 
 def packed(values: npt.NDArray[Any]) -> Ints:
     """Return whole numbers in half the memory where they fit."""
@@ -140,17 +138,6 @@ class StepColumns(_Columns):
     wire_busy: Ints
     previous_period: Ints
     bucket_count: Ints
-
-    @property
-    def settled(self) -> Bools:
-        """Of which steps bytes and errors enter statistics, as ``StepRecord.settled``."""
-        found: Bools = (self.flags & ~_IN_STATISTICS) == 0
-        return found
-
-    @property
-    def counts(self) -> Bools:
-        """Of which steps times enter statistics, as ``StepRecord.counts``."""
-        return self.settled & ~self.having("probed")
 
     @property
     def period(self) -> Ints:

@@ -1,7 +1,6 @@
 """Hangs of a run: what the files of all ranks say of each, once.
 
     HangRecords of each rank's files --hangs--> Hang: since when, whether it went on, who has it
-                                      --counted_rows--> the steps that count, and hold none
 
 Every rank gets the record of a hang, so it may stand in many files.  It is over where a record says
 so, or where the ranks that waited have the step in their files as whole: then it went on, whoever
@@ -10,14 +9,13 @@ could not tell any more.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ...records import HangRecord
 from ...records.hang import hang_kind
-from .columns import Bools, RankTrack
+from .columns import RankTrack
 from .merge import RankClock, Timeline
 
 _Key = tuple[int, str, int, int]
@@ -80,19 +78,6 @@ def hangs(timeline: Timeline) -> list[Hang]:
             found.setdefault(key, {})[track.rank] = records
     merged = [_merged(timeline, by_rank) for by_rank in found.values()]
     return sorted(merged, key=lambda one: (one.went_on, one.start))
-
-
-def counted_rows(track: RankTrack, model: str, found: Sequence[Hang]) -> Bools:
-    """Return of which of a rank's steps of a model times enter statistics.
-
-    Those that count (``StepColumns.counts``) and hold none of the hangs; for who came late, its
-    step before may hold it.
-    """
-    hung = [one.record for one in found if one.record.model == model]
-    late = [one.step - 1 for one in hung if track.rank in one.ranks]
-    steps = track.steps
-    rows: Bools = track.is_of(steps, model) & steps.counts
-    return rows & ~np.isin(steps.step, [*late, *(one.step for one in hung)])
 
 
 def _of_file(records: list[HangRecord]) -> dict[_Key, list[HangRecord]]:

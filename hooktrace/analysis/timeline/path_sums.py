@@ -20,8 +20,8 @@ from ...records.stall import ENOUGH_STEPS, is_stall
 from ...records.units import listed, ms, percent
 from .beside import models_beside
 from .columns import UNKNOWN, Bools, Ints, StepColumns
+from .counts import COUNTS, reasons
 from .critical_path import CriticalPaths, Kind, Segment
-from .hangs import counted_rows, hangs
 from .merge import Timeline
 from .waits import Waits
 
@@ -68,7 +68,7 @@ def critical_path_sums(
     """Return what the paths of a model's steps consist of, of at most ``most`` steps.
 
     They are chosen by chance, always the same.  Only steps count whose times count on all ranks
-    (``counted_rows``), without those that stalled: one would be longer than all others together.
+    (``counts.py``), without those that stalled: one would be longer than all others together.
     """
     paths = CriticalPaths(timeline, model, found)
     steps = _counted(timeline, model)
@@ -86,9 +86,9 @@ def critical_path_sums(
 
 def _counted(timeline: Timeline, model: str) -> Ints:
     """Return the steps of a model that count on all ranks and have not stalled, ascending."""
-    hung, found, stalled = hangs(timeline), None, np.zeros(0, np.int64)
-    for track in timeline.tracks:
-        rows = np.flatnonzero(counted_rows(track, model, hung))
+    found, stalled = None, np.zeros(0, np.int64)
+    for track, why in zip(timeline.tracks, reasons(timeline), strict=True):
+        rows = np.flatnonzero(track.is_of(track.steps, model) & (why == COUNTS))
         own = track.steps.step[rows]
         found = np.unique(own) if found is None else np.intersect1d(found, own)
         stalled = np.append(stalled, own[_stalled(track.steps, rows)])

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 from rich.console import Console
 from rich.text import Text
 
 from ...analysis.report.command import check_writable, writing
 from ...analysis.report.run_files import read_run
-from ...analysis.timeline import Timeline
+from ...analysis.timeline import COUNTS, HANG, PROBED, Timeline, reasons
 from ...analysis.whatif.advise import Advice, Advised, advise
 from ...analysis.whatif.answer import Answer, answer_fields, prediction_fields
 from ...analysis.whatif.ask import Source, ask, everything, grid, read_source, sweep_of
@@ -100,10 +101,10 @@ def _write(folder: Path, timeline: Timeline, answer: Answer) -> list[str]:
     run, model = timeline.run, answer.today.model
     if run is None:
         raise UsageError("the run's own line is missing, so no other can be written like it")
-    steps = sorted(
-        {n for t in timeline.tracks
-         for n in t.steps.step[t.is_of(t.steps, model) & t.steps.settled].tolist()}
-    )  # fmt: skip
+    ranks = zip(timeline.tracks, reasons(timeline), strict=True)
+    rows = ((t.steps, t.is_of(t.steps, model), why) for t, why in ranks)
+    settled = (s.step[own & np.isin(why, (COUNTS, PROBED, HANG))] for s, own, why in rows)
+    steps = sorted({number for one in settled for number in one.tolist()})
     several = len(answer.predictions) > 1
     for one in answer.predictions or (answer.baseline,):
         hook, cap = answer.hook(one.choice), answer.cap(one.choice)

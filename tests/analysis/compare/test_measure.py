@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 
 from hooktrace.analysis.compare import measure
 from hooktrace.analysis.timeline import load
+from hooktrace.records import CompletedStep
 from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob, write_job
+from tests.analysis.report.jobs import facts_of, write_changed
 
 from .jobs import measured, measures
 
@@ -38,6 +41,21 @@ def test_errors_are_by_step_also_of_probed_ones(tmp_path: Path) -> None:
     assert one.series["error"].steps.tolist() == [25, 50]
     assert one.facts.probed == 2
     assert 25 not in one.series["period"].steps
+
+
+def test_errors_of_steps_that_do_not_settle_are_left_out(tmp_path: Path) -> None:
+    """As the report's are: a step that broke off says nothing of the hook."""
+
+    def broken(rank: int, completed: CompletedStep) -> CompletedStep:
+        step, buckets = completed
+        return replace(step, complete=step.step != 25), buckets
+
+    write_changed(tmp_path, SyntheticJob(ranks=2, steps=60, error=0.01), broken)
+    one = measure(load(find_records(tmp_path)), "synthetic", "a")
+    assert one is not None
+    assert one.series["error"].steps.tolist() == [50]
+    counts = [bucket.error.count for bucket in facts_of(tmp_path).buckets if bucket.error]
+    assert counts == [2]  # of either rank
 
 
 def test_one_rank_has_no_waits(tmp_path: Path) -> None:

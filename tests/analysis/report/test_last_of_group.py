@@ -6,11 +6,18 @@ from pathlib import Path
 
 import numpy as np
 
-from hooktrace.analysis.report.last_of_group import LastOfGroup, last_of_groups
+from hooktrace.analysis.report.last_of_group import (
+    LastOfGroup,
+    is_order_known,
+    last_of_groups,
+)
 from hooktrace.analysis.report.settled import settled_steps
 from hooktrace.analysis.timeline import UNKNOWN, load
-from hooktrace.records.files import find_records
+from hooktrace.records.files import find_records, record_path
+from hooktrace.testing.synthetic import SyntheticJob, write_job
 from hooktrace.testing.synthetic_shards import ShardedJob, write_sharded_job
+from tests.analysis.report.jobs import found_in as findings_in
+from tests.analysis.report.jobs import one
 
 MS = 1_000_000
 GATHER, REDUCE = 4, 6
@@ -68,3 +75,29 @@ def test_of_one_group_it_is_who_came_last(tmp_path: Path) -> None:
     assert set(one.last[:, at].tolist()) == {1}
     assert np.array_equal(one.is_sure, one.last != UNKNOWN)
     assert set(one.margin[:, at].tolist()) == {9.0 * MS}
+
+
+def test_one_clock_that_nobody_measured_is_enough_to_know_nothing(tmp_path: Path) -> None:
+    """The last one may always be that rank, so it is not said that none is last."""
+    job = SyntheticJob(ranks=3, steps=12, late_ms={1: 6.0})
+    write_job(job, tmp_path)
+    path = record_path(tmp_path, 2)
+    kept = [line for line in path.read_text().splitlines(True) if '"kind":"clock"' not in line]
+    path.write_text("".join(kept))
+    arrays = settled_steps(load(find_records(tmp_path)), job.model)
+    assert arrays is not None
+    assert not is_order_known(arrays)
+    finding = one(findings_in(tmp_path), "Ranks wait for each other")
+    assert "the clocks of all ranks were never known at once" in finding.evidence[1]
+
+
+def test_buckets_are_of_all_ranks(tmp_path: Path) -> None:
+    """DDP's; of one rank alone there is nobody to be last."""
+    for ranks in (1, 3):
+        job = SyntheticJob(ranks=ranks, steps=12, late_ms={1: 6.0} if ranks > 1 else {})
+        write_job(job, tmp_path / str(ranks))
+        arrays = settled_steps(load(find_records(tmp_path / str(ranks))), job.model)
+        assert arrays is not None
+        assert is_order_known(arrays) == (ranks > 1)
+        found = last_of_groups(arrays)
+        assert [set(of_all.last.flat) for of_all in found] == [{1}] * (ranks > 1)

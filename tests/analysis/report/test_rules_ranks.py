@@ -42,7 +42,7 @@ def test_waiting_is_seen_without_clocks(tmp_path: Path) -> None:
     all_found = found(job, tmp_path)
     finding = one(all_found, "Ranks wait for each other")
     assert gain_ms(finding) == pytest.approx(6, rel=0.1)
-    assert "the ranks' clocks are not known" in finding.evidence[1]
+    assert "the clocks of all ranks were never known at once" in finding.evidence[1]
     assert not [f for f in all_found if "is late" in f.sentence]
 
 

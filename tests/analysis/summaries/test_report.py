@@ -11,6 +11,7 @@ from hooktrace.analysis.report import RunReport
 from hooktrace.analysis.summaries import Summary, report_of
 from hooktrace.records.files import record_path
 from hooktrace.testing.synthetic import SyntheticJob
+from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
 from tests.analysis.report.jobs import report_of as full_report
 from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
 from tests.analysis.summaries.runs import read, report_on, summaries_of
@@ -149,3 +150,16 @@ def test_steps_of_several_kinds_are_what_they_are_side_by_side(tmp_path: Path) -
     for ours, theirs in zip(one.kinds, other.kinds, strict=True):
         assert (ours.count, ours.payload_bytes) == (theirs.count, theirs.payload_bytes)
     assert [b.share_of_steps for b in one.buckets] == [b.share_of_steps for b in other.buckets]
+
+
+def test_steps_that_hung_are_not_among_the_numbers(tmp_path: Path) -> None:
+    """And it says so; the full report leaves them out too."""
+    job = SyntheticJob(steps=20)
+    write_hung_job(job, SyntheticHang(step=12, went_on_after_s=42), tmp_path)
+    parts, shared = read(job, tmp_path)
+    mine, full = report_of(reduce(Summary.merged, parts), shared), full_report(tmp_path)
+    (facts,), (other,) = ([one.facts for one in report.models] for report in (mine, full))
+    assert facts.steps == other.steps == 19
+    assert facts.period is not None
+    assert facts.period.p95 < 1e9
+    assert any("steps that hung are not among the numbers" in text for text in mine.missing)

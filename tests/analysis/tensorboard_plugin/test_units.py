@@ -25,7 +25,7 @@ from hooktrace.testing.synthetic_shards import ShardedJob, sharded_steps, write_
 from ..timeline.files import text_of, write_ranks
 
 MS = 1_000_000
-HYBRID = ShardedJob(ranks=4, replicas=2, steps=6, late_ms={3: 4.0})
+HYBRID = ShardedJob(ranks=4, replicas=2, steps=12, late_ms={3: 4.0})
 PLAIN = ShardedJob(ranks=2, steps=3, micro_steps=2)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from hooktrace.analysis.timeline import RankClock, arrivals, load
+from hooktrace.analysis.timeline import Arrivals, RankClock, arrivals, load
 from hooktrace.analysis.timeline.columns import UNKNOWN
 from hooktrace.records import CLOCK_DRIFT, ClockRecord
 from hooktrace.records.files import find_records, record_path
@@ -28,6 +28,11 @@ def clock(time_ns: int, offset_ns: int, uncertainty_ns: int = 20_000) -> ClockRe
         round_trip_ns=2 * uncertainty_ns,
         pings=32,
     )
+
+
+def last_of(found: Arrivals) -> set[int]:
+    """Return the rows that are last at any bucket."""
+    return {found.last_at(key)[0] for key in range(len(found.step))}
 
 
 def test_a_rank_that_is_seconds_away_and_drifts_is_put_in_its_place(tmp_path: Path) -> None:
@@ -54,7 +59,7 @@ def test_a_rank_that_is_seconds_away_and_drifts_is_put_in_its_place(tmp_path: Pa
     assert np.abs(found.ready[0] - found.ready[1]).max() <= 2  # ns, of rounding
     assert set(found.uncertainty[0]) == {0}
     assert set(found.uncertainty[1]) == {20_000}
-    assert set(found.late()[0]) == {UNKNOWN}
+    assert last_of(found) == {UNKNOWN}
 
 
 @pytest.mark.parametrize(("late_ns", "named"), [(50_000, True), (39_000, False)])
@@ -73,13 +78,10 @@ def test_the_last_rank_is_named_if_it_is_later_than_the_clocks_may_be_off(
         texts[rank] = text_of(run_of(rank), steps, clocks=clocks if rank else ())
     write_ranks(tmp_path, texts)
     found = arrivals(load(find_records(tmp_path)), MODEL)
-    late, margin = found.late()
-    at = np.flatnonzero((found.step == 1) & (found.bucket == 1))
-    assert late[at].tolist() == [2 if named else UNKNOWN]
-    assert margin[at].tolist() == [late_ns]
-    assert found.lag()[2, at].tolist() == [late_ns]
-    others = np.delete(late, at)
-    assert set(others) == {UNKNOWN}
+    (at,) = np.flatnonzero((found.step == 1) & (found.bucket == 1)).tolist()
+    assert found.last_at(at) == (2 if named else UNKNOWN, late_ns)
+    assert found.lag()[2, at] == late_ns
+    assert last_of(found) == ({UNKNOWN, 2} if named else {UNKNOWN})
 
 
 def test_a_clock_that_nobody_measured_is_said_to_be_unknown(tmp_path: Path) -> None:
@@ -92,7 +94,7 @@ def test_a_clock_that_nobody_measured_is_said_to_be_unknown(tmp_path: Path) -> N
     found = arrivals(timeline, MODEL)
     assert set(found.ready[1] - found.ready[0]) == {5 * MS}
     assert set(found.uncertainty[1]) == {UNKNOWN}
-    assert set(found.late()[0]) == {UNKNOWN}
+    assert last_of(found) == {UNKNOWN}
 
 
 def test_uncertainty_grows_beyond_the_measurements() -> None:
@@ -129,7 +131,7 @@ def test_a_rank_that_lacks_a_bucket_names_nobody(tmp_path: Path) -> None:
     assert found.ready[1, found.step == 2].tolist() == [UNKNOWN, UNKNOWN]
     assert found.lag()[1, found.step == 2].tolist() == [UNKNOWN, UNKNOWN]
     assert found.lag()[0, found.step == 2].tolist() == [0, 0]
-    assert set(found.late()[0]) == {UNKNOWN}
+    assert last_of(found) == {UNKNOWN}
 
 
 def test_files_of_another_run_are_set_apart(tmp_path: Path) -> None:

@@ -96,7 +96,6 @@ def check_step(track: RankTrack, row: int, step: StepRecord) -> None:
     assert columns.previous_period[row] == or_unknown(step.previous_period_ns)
     for name in ("step", "generation", "gradient_bytes", "wire_bytes", "bus_bytes", "bucket_count"):
         assert getattr(columns, name)[row] == or_unknown(getattr(step, name)), name
-    assert bool(columns.counts[row]) == step.counts
     flags = {name for name, bit in FLAGS.items() if columns.flags[row] & bit}
     wanted = {name for name in ("shadow", "warmup") if getattr(step, name)}
     assert flags == wanted | (set() if step.complete else {"incomplete"})
@@ -276,7 +275,6 @@ def test_a_sharded_step_and_its_units() -> None:
     assert track.buckets.exposed.tolist() == [record.exposed_ns for record in records]
     assert track.buckets.having("sharded").all()
     assert track.steps.having("sharded").all()
-    assert track.steps.counts.all()
     unsharded = track_of(text_of(run_of(0), steps_of(2)))
     assert set(unsharded.buckets.exposed.tolist()) == {UNKNOWN}
     assert not unsharded.steps.having("sharded").any()

@@ -1,0 +1,93 @@
+"""The ranks that the report calls late, as the tab marks and lists them.
+
+Timeline, model --late_in--> Late: the bars at which others waited for each such rank
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..report.causes import late_ranks
+from ..report.last_of_group import LastOfGroup, is_order_known, last_of_groups
+from ..report.late_facts import LateRank
+from ..report.settled import settled_steps
+from ..report.step_arrays import StepArrays
+from ..report.who_waits import why_nobody
+from ..timeline import Ints, Timeline, bucket_keys
+
+
+@dataclass(frozen=True, slots=True)
+class LateBars:
+    """A late rank: last to ``bucket`` in ``times`` of ``of`` steps, the most in ``step``.
+
+    ``margin_ns``: by how much in that step.  ``keys``: ``bucket_keys`` where others wait for it, of
+    the buckets at which it is last often.
+    """
+
+    rank: int
+    bucket: int
+    times: int
+    of: int
+    margin_ns: int
+    step: int
+    keys: Ints
+
+
+@dataclass(frozen=True, slots=True)
+class Late:
+    """``ranks``: the worst first; ``why_nobody``: a sentence where there are none of several."""
+
+    ranks: list[LateBars]
+    why_nobody: str
+
+    def keys_of(self, rank: int) -> Ints:
+        """Return the ``bucket_keys`` of a rank's bars to mark."""
+        own = [one.keys for one in self.ranks if one.rank == rank]
+        return np.concatenate([np.zeros(0, np.int64), *own])
+
+
+def late_in(timeline: Timeline, model: str) -> Late:
+    """Return the late ranks of a model."""
+    if len(timeline.tracks) < 2:
+        return Late([], "")
+    arrays = settled_steps(timeline, model)
+    if arrays is None or not len(arrays.steps):
+        return Late([], "Not known: no step counts.")
+    late, groups = late_ranks(arrays), last_of_groups(arrays)
+    return Late([_bars_of(arrays, groups, one) for one in late], "" if late else _note(arrays))
+
+
+def _bars_of(arrays: StepArrays, groups: Sequence[LastOfGroup], late: LateRank) -> LateBars:
+    i, b = arrays.ranks.index(late.rank), arrays.buckets.tolist().index(late.bucket)
+    keys = []
+    for one in groups:
+        step, place = np.nonzero((one.last == i) & one.often_by(i))
+        bucket = arrays.buckets[np.array(one.group.buckets)[place]]
+        keys.append(bucket_keys(arrays.steps[step], bucket))
+    one = next(one for one in groups if i in one.group.ranks and b in one.group.buckets)
+    at = one.group.buckets.index(b)
+    is_last = (one.last[:, at] == i) & one.is_sure[:, at]
+    margin = np.where(is_last, one.margin[:, at], -1.0)
+    return LateBars(
+        rank=late.rank,
+        bucket=late.bucket,
+        times=int(is_last.sum()),
+        of=int(one.seen[at]),
+        margin_ns=int(margin.max()),
+        step=int(arrays.steps[margin.argmax()]),
+        keys=np.concatenate(keys),
+    )
+
+
+def _note(arrays: StepArrays) -> str:
+    if arrays.is_sharded and not arrays.together and arrays.waited.why_unknown is not None:
+        return f"Not known: {arrays.waited.why_unknown}."
+    why = why_nobody(
+        is_order_known=is_order_known(arrays),
+        is_sharded=arrays.is_sharded,
+        is_on_device=arrays.is_on_device,
+    )
+    return f"No rank is named: {why}."
