@@ -191,8 +191,11 @@ class Tracer(Queries, InJob):
 
                 self._leave_channel = process_channel.leave
                 self._channel = process_channel.join(self)
-                if self.state is State.CLOSED:  # by a signal handler, meanwhile
+                if self._is_closed():  # by a signal handler, meanwhile
                     self._leave_channel(self)
+
+    def _is_closed(self) -> bool:
+        return self.state is State.CLOSED
 
     @property
     def recording(self) -> bool:
