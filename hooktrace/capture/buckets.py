@@ -185,6 +185,7 @@ class ModelState:
         "first_step",
         "generation",
         "hook",
+        "is_planned",
         "last_index",
         "name",
         "names",
@@ -217,6 +218,8 @@ class ModelState:
         """Its DDP model, where somebody has told."""
         self.passed: PassedCalls | None = None
         """Calls after those that ``step`` counts, while the tracer is paused."""
+        self.is_planned = False
+        """Whether it was decided what is sampled."""
         self.sampling: Sampler | None = None
         self.sample_step = sys.maxsize
         """The next step at which ``sampling`` has anything to do."""

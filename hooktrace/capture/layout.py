@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, MutableMapping
 import torch
 from torch.utils.weak import WeakIdKeyDictionary
 
-from ..records import LayoutRecord, Options
+from ..records import LayoutRecord
 from .buckets import BucketSlot, GradBucketLike, ModelState, in_backward
 from .first_pass import UnnumberedPasses, is_unnumbered
 from .hook_options import options_of
@@ -57,7 +57,6 @@ class LayoutTracker:
         # By weak reference: a later parameter may get the id of one that is gone.
         self._names: MutableMapping[torch.Tensor, str] = WeakIdKeyDictionary()
         self._met = 0
-        self._options: Options = ()
         self.bucket_cap_bytes: int | None = None
         """DDP's, where it is known."""
         self.ddp: weakref.ref[torch.nn.Module] | None = None
@@ -79,18 +78,6 @@ class LayoutTracker:
         buffer = bucket.buffer()
         slot = self.by_buffer.get(id(buffer))
         return slot if slot is not None and slot.buffer() is buffer else None
-
-    def find_known(self, bucket: GradBucketLike) -> BucketSlot | None:
-        """Return the slot of a bucket of a model that was met before, ``None`` for another's."""
-        slot = self.find(bucket)
-        if slot is None and self._is_known(bucket):
-            slot, _ = self.identify(bucket)
-        return slot
-
-    def _is_known(self, bucket: GradBucketLike) -> bool:
-        if any(model.awaits(bucket.index()) for model in self.models):
-            return True
-        return any(self._owner(parameter) is not None for parameter in bucket.parameters())
 
     def pass_calls(self) -> PassedCalls | None:
         """Return what counts the hook's calls from here on, whatever their buckets are.
@@ -177,8 +164,6 @@ class LayoutTracker:
 
     def _push_layout(self, model: ModelState, state: object) -> None:
         """Push the layout of a model whose last bucket is there."""
-        if state is not None:  # of a call that is not recorded it is not known
-            self._options = options_of(state)
         self._push(
             LayoutRecord(
                 model=model.name,
@@ -187,7 +172,7 @@ class LayoutTracker:
                 step=model.step + (max(model.slots) <= model.last_index),
                 time_ns=self._clock(),
                 buckets=tuple(s.layout() for _, s in sorted(model.slots.items())),
-                hook_options=self._options,
+                hook_options=options_of(state),
                 bucket_cap_bytes=self.bucket_cap_bytes,
             )
         )

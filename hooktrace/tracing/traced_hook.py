@@ -34,7 +34,7 @@ from ..staging.hook import HOOK_SIGNATURE, StagedHook
 from .hook_notices import HookNotices, note_compiled
 from .sampling_plan import SamplingPlan
 from .settings import default_tracer
-from .state import ALARMED, RECORDING
+from .state import ALARMED, RECORDING, State
 from .tracer import Tracer
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class TracedHook:
         if tracer.state is not RECORDING:
             passed = self._passed
             if passed is None or tracer.state is ALARMED:
-                self._pass(bucket)
+                self._pass(state, bucket)
             else:
                 passed.calls += 1
             return self._hook(state, bucket)
@@ -168,7 +168,7 @@ class TracedHook:
             if begins or sampled is not None:
                 call.enter()
         except Exception as error:  # of a clock, a device: this call runs on untraced
-            self._give_up(StampFailure.of(error), bucket, step, sampled)
+            self._give_up(StampFailure.of(error), state, bucket, step, sampled)
             return self._hook(state, bucket)
         try:
             future = self._launch(state, bucket, call)
@@ -185,7 +185,7 @@ class TracedHook:
                 call.lose_stamps(error)
         return future if sampled is None else sampled.join(future)
 
-    def _pass(self, bucket: Any) -> None:
+    def _pass(self, state: Any, bucket: Any) -> None:
         """Count a call that is not recorded: ranks probe by the count, and may switch apart."""
         if self._tracer.state is ALARMED:
             self._tracer.raise_alarm()
@@ -194,9 +194,20 @@ class TracedHook:
             self._passed.calls += 1
             return
         self._notices.called_untraced()
-        slot = self._layout.find_known(bucket)
-        if slot is not None:
+        if self._tracer.state is State.CLOSED:
+            return
+        try:
+            slot = self._slot_of(state, bucket)
             slot.model.enter(slot.index)
+        except Exception as error:
+            self._tracer.push(StampFailure.of(error))
+
+    def _slot_of(self, state: Any, bucket: Any) -> BucketSlot:
+        """Return the slot of a call that is not recorded."""
+        slot = self._layout.find(bucket) or self._layout.identify(bucket, state)[0]
+        if not slot.model.is_planned:  # so that the first call that is recorded begins the model
+            self._layout.recheck()
+        return slot
 
     def _settle(self) -> None:
         """Count what was passed: the tracer records again, and ``by_buffer`` leads here."""
@@ -205,16 +216,19 @@ class TracedHook:
             self._passed = None
 
     def _give_up(
-        self, failure: StampFailure, bucket: Any, step: int, sampled: SampledCall | None
+        self,
+        failure: StampFailure,
+        state: Any,
+        bucket: Any,
+        step: int,
+        sampled: SampledCall | None,
     ) -> None:
         """Let go of a call that could not be stamped; ``step``: -1 where it is not counted yet."""
         self._tracer.push(failure)
         self._notices.called_untraced()
         with suppress(Exception):  # it may be this that failed
             self._settle()
-            slot = self._layout.find_known(bucket)
-            if slot is None:
-                return
+            slot = self._slot_of(state, bucket)
             step = slot.model.enter(slot.index) if step < 0 else step
             if sampled is not None:
                 sampled.abandon(failure.why)
@@ -240,13 +254,17 @@ class TracedHook:
         return sampled
 
     def _identify(self, state: Any, bucket: Any) -> tuple[BucketSlot, bool, bool]:
-        """Return the bucket's slot, and whether the call is a shadow, and its model's first."""
+        """Return the bucket's slot, whether the call is a shadow, and whether a model begins.
+
+        A model that was paused begins with a step, at whose first bucket the other ranks know it.
+        """
         if not self._tracer.started:
             self._tracer.start()
         self._settle()
         slot, shadow = self._layout.identify(bucket, state)
-        begins = slot.model.step < slot.model.first_step
-        if begins and slot.model.sampling is None:
+        begins = slot.index == 0 and not slot.model.is_planned
+        if begins:
+            slot.model.is_planned = True
             self._plan.begin(state, slot, bucket)
         return slot, shadow, begins
 

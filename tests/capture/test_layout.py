@@ -55,13 +55,12 @@ def test_names_go_with_their_parameters() -> None:
 
 
 def test_a_layout_says_what_the_hook_and_ddp_were_told() -> None:
-    """Also one that is announced by a call whose state is not known."""
     layouts: list[LayoutRecord] = []
     layout = LayoutTracker("hook", str, layouts.append, lambda: 0, lambda: 0)
     layout.bucket_cap_bytes = 1 << 20
     parameter = torch.zeros(2)
     layout.identify(FakeBucket([parameter]), 0.25)
-    layout.identify(FakeBucket([parameter, torch.zeros(3)]))
+    layout.identify(FakeBucket([parameter, torch.zeros(3)]), 0.25)
     assert [(r.hook_options, r.bucket_cap_bytes) for r in layouts] == [
         ((("state", 0.25),), 1 << 20)
     ] * 2

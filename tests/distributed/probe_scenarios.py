@@ -278,25 +278,28 @@ def switched(rank: int) -> tuple[list[tuple[int, int]], int]:
 
 
 def paused_apart(rank: int) -> dict[str, list[int]]:
-    """Return the numbers of the last steps where ranks pause some calls apart, in three ways.
+    """Return the numbers of the last steps where ranks pause some calls apart, in four ways.
 
-    While DDP rebuilds its buckets; in a static graph's first pass, whose buckets do not tell which
-    they are; and where rank 1 has less data, and no backward passes of its own at the end.
+    From before the first step on, to the middle of one; while DDP rebuilds its buckets; in a static
+    graph's first pass, whose buckets do not tell which they are; and where rank 1 has less data,
+    and no backward passes of its own at the end.
     """
     facts = {}
     for name, off, options in (
+        ("first", range(-1, 9 + rank), {}),
         ("rebuilt", range(1 + rank, 12 + 3 * rank), {}),
         ("static", range(rank, 12 - rank), {"static_graph": True}),
         ("joined", range(60 + 9 * rank, 100 - 3 * rank), {}),
     ):
         ddp = make_ddp(CAP_MB, **options)
         with Tracer(error_every=0, align_clocks=False) as tracer:
+            tracer.recording = -1 not in off
             hooktrace.instrument(ddp, _pausing(tracer, off), tracer=tracer)
             with ddp.join(enable=name == "joined"):
                 for step in range(7 if (name, rank) == ("joined", 1) else 40):
                     backward(ddp, rank, step)
             tracer.flush()
-            facts[name] = [step.step for step in tracer.steps()][-10:]
+            facts[name] = [step.step for step in tracer.steps() if step.complete][-10:]
     return facts
 
 

@@ -65,9 +65,9 @@ def test_ranks_that_record_other_steps_count_all_of_them(two: Ranks) -> None:
 
 
 def test_ranks_that_pause_some_calls_apart_agree_on_numbers(two: Ranks) -> None:
-    """Also while DDP rebuilds its buckets, and of steps that a rank only shadows."""
+    """Also from before the first step, while DDP rebuilds its buckets, and of shadowed steps."""
     last = [*range(30, 40)]
-    expected = {"rebuilt": last, "static": last, "joined": last}
+    expected = {"first": last, "rebuilt": last, "static": last, "joined": last}
     assert two.run(probe_scenarios.paused_apart) == [expected, expected]
 
 

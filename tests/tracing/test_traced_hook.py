@@ -127,7 +127,7 @@ def test_a_paused_call_is_not_looked_at() -> None:
 
 
 @pytest.mark.parametrize("buckets", [1, 2, 3])
-@pytest.mark.parametrize("begins", range(1, 10))
+@pytest.mark.parametrize("begins", range(10))
 @pytest.mark.parametrize("calls", [1, 2, 5, 30])
 def test_steps_have_their_numbers_after_a_pause(buckets: int, begins: int, calls: int) -> None:
     """Wherever it began and ended, as on a rank that paused some calls earlier, or not at all."""
@@ -140,8 +140,41 @@ def test_steps_have_their_numbers_after_a_pause(buckets: int, begins: int, calls
             (model,) = tracer.models.all()
             assert model.position[0] == number // buckets
         tracer.flush()
-        recorded = [s.step for s in tracer.steps() if s.step * buckets >= resumed]
-        assert recorded == [*range(-(-resumed // buckets), end // buckets)]
+        recorded = [s for s in tracer.steps() if s.step * buckets >= resumed]
+        assert [s.step for s in recorded] == [*range(-(-resumed // buckets), end // buckets)]
+        assert all(s.complete for s in recorded)
+        assert tracer.losses() == {}
+
+
+def test_what_is_sampled_of_a_model_is_decided_once_it_is_recorded() -> None:
+    """At the first bucket of a step, by which the other ranks know it."""
+    with Tracer(error_every=1, align_clocks=False) as tracer:
+        job = Job(tracer, 2)
+        tracer.recording = False
+        job.step()
+        job.hook(None, job.buckets[0])
+        tracer.recording = True
+        job.hook(None, job.buckets[1])
+        (model,) = tracer.models.all()
+        assert (model.step, model.sampling) == (1, None)
+        job.hook(None, job.buckets[0])
+        assert (model.step, model.sampling is None) == (2, False)
+
+
+def test_a_model_whose_first_call_cannot_be_stamped_is_one_model() -> None:
+    """Its later buckets are not another's."""
+    with Tracer(error_every=0, align_clocks=False) as tracer:
+        job = Job(tracer, 2)
+        with mock.patch.object(job.hook, "_clock", raising):
+            job.hook(None, job.buckets[0])
+        job.hook(None, job.buckets[1])
+        for _ in range(2):
+            job.step()
+        tracer.flush()
+        assert [(s.model, s.step, s.complete) for s in tracer.steps()] == [
+            *(("model0", 0, False), ("model0", 1, True), ("model0", 2, True)),
+        ]
+        assert tracer.losses() == {"stamp_failed": 1}
 
 
 def test_a_pause_ends_where_a_call_cannot_be_stamped() -> None:
