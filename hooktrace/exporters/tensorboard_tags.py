@@ -18,7 +18,10 @@ MEANINGS = (
     ("exposed_ms", metrics.EXPOSED.help),
     ("overlap_ratio", "Share of a step's communication that was not exposed."),
     ("step_period_ms", metrics.STEP_PERIOD.help),
-    ("busbw_GBps", "Bus bandwidth of a step, as nccl-tests defines it."),
+    (
+        "busbw_GBps",
+        "Bus bandwidth of a step (nccl-tests), at least: waits for late ranks are in it.",
+    ),
     ("gradient_bytes", "Bytes of gradients that a step gave to the hook."),
     ("payload_bytes", "Bytes of parameters and gradients that a sharded step communicated."),
     ("exposed_*_ms", "How long training waited for the units' collectives of one kind in a step."),

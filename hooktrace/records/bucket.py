@@ -218,7 +218,10 @@ class BucketRecord(
 
     @property
     def busbw_bytes_per_second(self) -> float | None:
-        """Bus bandwidth of the wire stages (nccl-tests); ``None`` where unknown."""
+        """Bus bandwidth of the wire stages (nccl-tests); ``None`` where unknown.
+
+        They hold waiting for late ranks, which one rank does not know.
+        """
         wire_ns = self.stage_ns("wire")
         return self.bus_bytes * 1e9 / wire_ns if self.bus_bytes is not None and wire_ns else None
 

@@ -122,7 +122,7 @@ BUS_BYTES = Metric(
 )
 WIRE_BUSY = Metric(
     "hooktrace_wire_busy_seconds", "hooktrace.wire.busy", "s", "counter",
-    "Time with a collective on the wire, of the same steps: bus bytes over it are busbw.", _MODEL,
+    "Time with a collective on the wire, waiting for late ranks too, of the same steps.", _MODEL,
 )
 BUCKET_DURATION = Metric(
     "hooktrace_bucket_duration_seconds", "hooktrace.bucket.duration", "s", "histogram",

@@ -122,7 +122,7 @@ class RankEvents:
             if exposed != UNKNOWN:
                 yield self._counter(start, model, "exposed", ms=exposed / 1e6)
             if on_bus > 0 and busy > 0:
-                yield self._counter(start, model, "busbw", **{"GB/s": on_bus / busy})
+                yield self._counter(start, model, "busbw with waits", **{"GB/s": on_bus / busy})
 
     def _ends_of_steps(self, starts: Ints) -> Ints:
         """Return when steps end: on a device with their last bucket, as the host does not know."""

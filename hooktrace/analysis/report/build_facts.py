@@ -30,7 +30,7 @@ from .provenance import ModelSource
 from .rules_hangs import hang_facts
 from .stalls import stalls
 from .step_arrays import Floats, StepArrays, mean, medians, middle, sums
-from .step_parts import exposed_kinds
+from .step_parts import exposed_kinds, transfer_busy
 from .units import (
     is_synchronous,
     kind_facts,
@@ -72,7 +72,9 @@ def model_facts(timeline: Timeline, arrays: StepArrays, source: ModelSource) -> 
         wire_bytes=_some(sent),
         least_wire_bytes=_known(middle(sent, 0.0)),
         often_wire_bytes=_known(middle(sent, 1 - OFTEN_SENT)),
-        busbw_bytes_per_second=_some(rate(arrays.by_step("bus_bytes"), wire_busy)),
+        busbw_bytes_per_second=_busbw(
+            arrays.by_step("bus_bytes"), transfer_busy(arrays), wire_busy
+        ),
         is_32_bit=widths == {4.0},
         is_whole=timeline.run is not None and timeline.run.world_size == len(timeline.tracks),
         is_order_known=is_order_known(arrays),
@@ -100,8 +102,8 @@ def _bucket_facts(arrays: StepArrays, layouts: list[LayoutRecord]) -> tuple[Buck
     duration, call = arrays.done - arrays.ready, arrays.column("launched_after")
     gradient_bytes = np.fmax.reduce(arrays.column("gradient_bytes"), axis=(0, 1), initial=0)
     wire = arrays.stages.get("wire", np.full_like(ready, np.nan))
-    busbw = rate(arrays.column("bus_bytes"), wire)
-    waited, exposed = arrays.waited.ns, arrays.exposed_in
+    on_bus, waited, exposed = arrays.column("bus_bytes"), arrays.waited.ns, arrays.exposed_in
+    transfer = wire - waited
     shares, in_steps = tail_shares(arrays), shares_of_steps(arrays)
     of_generation = (x for x in reversed(layouts) if x.generation == arrays.generation)
     parameters = {b.bucket: b.parameters for x in of_generation for b in x.buckets if b.parameters}
@@ -124,10 +126,10 @@ def _bucket_facts(arrays: StepArrays, layouts: list[LayoutRecord]) -> tuple[Buck
                 duration=_spread(duration[..., b]),
                 call_ns=_some(call[..., b]),
                 stages=stages,
-                transfer_ns=_some(wire[..., b] - waited[..., b]),
+                transfer_ns=_some(transfer[..., b]),
                 wait_ns=_known(mean(waited[..., b])),
                 waits_for=_waits_for(arrays, b),
-                busbw_bytes_per_second=_some(busbw[..., b]),
+                busbw_bytes_per_second=_busbw(on_bus[..., b], transfer[..., b], wire[..., b]),
                 tail_share=_known(float(shares[b])),
                 error=bucket_error(arrays.errors.get(index, [])),
                 unit=arrays.units.get(index),
@@ -235,6 +237,11 @@ def _units_of(track: RankTrack) -> dict[tuple[str, int, int], Unit]:
         for bucket in layout.buckets
         if bucket.unit is not None
     }
+
+
+def _busbw(on_bus: Floats, transfer: Floats, wire: Floats) -> float | None:
+    """Return the bus bandwidth of transfers; of all time on the wire, where waits are not known."""
+    return _some(rate(on_bus, wire if np.isnan(transfer).all() else transfer))
 
 
 def rate(count: Floats, ns: Floats) -> Floats:

@@ -54,8 +54,9 @@ class BucketFacts(msgspec.Struct, frozen=True, kw_only=True):
     the last rank is in the collective too, the mean over ranks and steps: whoever is last waits for
     nobody, so a median may be 0 whatever the others wait.  ``transfer_ns``: what is left, the
     median (``timeline/waits.py``).
-    ``waits_for``: ``None`` where it waits for none more often than by chance, or clocks do not tell
-    for whom.
+    ``busbw_bytes_per_second``: over transfers; over all time on the wire where ``transfer_ns`` is
+    not known.  ``waits_for``: ``None`` where it waits for none more often than by chance, or clocks
+    do not tell for whom.
     ``tail_share``: the share of the exposed time that went by until this bucket was done, after the
     others before it.  ``largest``: of the parameter with the most elements its name and its share
     of the bucket.  ``unit``: of a sharded model, the collective that takes the bucket's place, and
@@ -231,14 +232,15 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     ``often_wire_bytes`` what ``OFTEN_SENT`` of them send, or more.  ``is_whole``:
     whether all ranks of the run have a file.  ``beside``: other models that communicate within the
     steps.  ``is_order_known``: whether the clocks of all ranks are known at once.
-    ``wait_unknown``: why no bucket's wait is known, where that is so.  ``is_sharded``: of a model
-    under FSDP2: ``buckets`` are its units' collectives, in the order in which they were first met,
-    ``kinds`` sums of them, ``is_synchronous`` whether training waits for all of each, and
-    ``whole_bytes`` what all parameters of units take that are gathered both in forward and in
-    backward.  ``exposed_kinds``: what is exposed of a step in each of ``step_parts.KINDS``, the
-    mean over ranks and steps.  ``wait_ns``: how long the rank that waits longest in a step does so,
-    at the last bucket, or at all units; the median over steps.  ``net_exposed_ns``: what is
-    exposed, less that wait of each rank.
+    ``wait_unknown``: why no bucket's wait is known, where that is so: bus bandwidth is then over
+    all time on the wire.  ``is_sharded``: of a model under FSDP2: ``buckets`` are its units'
+    collectives, in the order in which they were first met, ``kinds`` sums of them,
+    ``is_synchronous`` whether training waits for all of each, and ``whole_bytes`` what all
+    parameters of units take that are gathered both in forward and in backward.  ``exposed_kinds``:
+    what is exposed of a step in each of ``step_parts.KINDS``, the mean over ranks and steps.
+    ``wait_ns``: how long the rank that waits longest in a step does so, at the last bucket, or at
+    all units; the median over steps.  ``net_exposed_ns``: what is exposed, less that wait of each
+    rank.
     """
 
     model: str

@@ -18,7 +18,7 @@ from .pictures import error_picture, lag_picture, overlap_picture, stages_pictur
 from .provenance import model_lines, run_lines
 from .run_report import RunReport
 from .step_picture import step_pictures
-from .tables import about_small, about_waits, bucket_columns, rank_columns, stages_of
+from .tables import about_busbw, about_small, about_waits, bucket_columns, rank_columns, stages_of
 from .unit_tables import about_kinds, about_units, kind_columns, unit_columns
 from .units import payload_bytes
 
@@ -43,6 +43,7 @@ _NOTABLE = (red_row, split_buckets, split_ranks)
 _TABLES = (
     model_lines,
     run_lines,
+    about_busbw,
     about_small,
     about_waits,
     bucket_columns,

@@ -194,8 +194,8 @@ def _is_small(bucket: BucketFacts) -> bool:
 
 def _on_bus(bucket: BucketFacts) -> float | None:
     """Return the bytes that bus bandwidth is made of, from that bandwidth."""
-    rate, wire = bucket.busbw_bytes_per_second, bucket.stages.get("wire")
-    return None if rate is None or not wire else rate * wire / 1e9
+    rate, transfer = bucket.busbw_bytes_per_second, bucket.transfer_ns
+    return None if rate is None or not transfer else rate * transfer / 1e9
 
 
 def _title_of_smallest(small: list[BucketFacts]) -> str:

@@ -103,6 +103,18 @@ def exposed_kinds(arrays: StepArrays) -> dict[str, float]:
     return {kind: ns / count for kind, ns in zip(KINDS, sums.tolist(), strict=True) if ns > 0}
 
 
+def transfer_busy(arrays: StepArrays) -> Floats:
+    """Return the ns with at least one transfer under way, (R, S); NaN where waits are not known."""
+    shape = len(KINDS), len(arrays.steps), len(arrays.buckets)
+    found = np.full((len(arrays.ranks), len(arrays.steps)), np.nan)
+    if arrays.waited.why_unknown is not None:
+        return found
+    for i in range(len(arrays.ranks)):
+        busy = _busy(_pieces(arrays, i), arrays.ready[i], shape)[_TRANSFER]
+        found[i] = np.where(np.isnan(arrays.waited.ns[i]).all(axis=1), np.nan, busy)
+    return found
+
+
 def step_parts(arrays: StepArrays) -> StepParts:
     """Return the parts of a model's settled steps."""
     shape = len(KINDS), len(arrays.steps), len(arrays.buckets)

@@ -40,9 +40,23 @@ def _bucket_row(b: BucketFacts, stages: list[str]) -> list[str]:
         *map(milliseconds, times),
         waits_for(b),
         percent(b.tail_share),
-        mb_per_second(b.busbw_bytes_per_second),
+        busbw_of(b),
         "-" if b.error is None else f"{b.error.p50:.2g}",
     ]
+
+
+def busbw_of(bucket: BucketFacts) -> str:
+    """Return the bus bandwidth of a bucket: the least that it is, where its wait is not known."""
+    text = mb_per_second(bucket.busbw_bytes_per_second)
+    is_least = bucket.transfer_ns is None and bucket.busbw_bytes_per_second is not None
+    return f"≥ {text}" if is_least else text
+
+
+def about_busbw(model: ModelFacts) -> str:
+    """Return what the column of bus bandwidths is."""
+    if model.wait_unknown is None:
+        return "busbw (nccl-tests) of transfers, in MB/s"
+    return "busbw (nccl-tests) in MB/s, at least: over time on the wire, with what it waits"
 
 
 def waits_for(bucket: BucketFacts) -> str:

@@ -18,7 +18,7 @@ from .finding import Finding
 from .notable import split_buckets
 from .provenance import model_lines, run_lines
 from .run_report import ModelReport, RunReport
-from .tables import Columns, about_small, about_waits, bucket_columns, rank_columns
+from .tables import Columns, about_busbw, about_small, about_waits, bucket_columns, rank_columns
 from .unit_tables import LONGEST, about_kinds, about_units, kind_columns, unit_columns
 from .units import are_alike, payload_bytes
 
@@ -62,7 +62,8 @@ def _print_model(console: Console, model: ModelReport) -> None:
         f"{ms(facts.exposed.p50 if facts.exposed else None)} exposed",
         f"overlap {percent(facts.overlap)}",
         _sent(facts),
-        f"busbw {bandwidth(facts.busbw_bytes_per_second)}",
+        f"busbw {'' if facts.wait_unknown is None else 'at least '}"
+        f"{bandwidth(facts.busbw_bytes_per_second)}",
     ]
     console.print()
     console.print(Text.assemble((facts.model, "bold"), f": {', '.join(said)}"))
@@ -179,7 +180,7 @@ def _bucket_table(model: ModelFacts) -> Table:
     return _table(
         f"Buckets: medians over {len(model.ranks)} ranks, {model.clock} times",
         f"sizes in MB, times in ms; {about_waits(model, named=False)}; tail: share of what is "
-        "exposed; busbw (nccl-tests) in MB/s; error: relative L2",
+        f"exposed; {about_busbw(model)}; error: relative L2",
         bucket_columns(model),
     )
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from ...records.units import mb_per_second, megabytes, milliseconds, percent
+from ...records.units import megabytes, milliseconds, percent
 from .facts import BucketFacts, KindFacts, ModelFacts
-from .tables import Columns, about_waits, stages_of
+from .tables import Columns, about_busbw, about_waits, busbw_of, stages_of
 from .units import are_alike
 
 LONGEST = 26
@@ -69,7 +69,7 @@ def _row(b: BucketFacts, stages: list[str], longest: int) -> list[str]:
         *map(milliseconds, [*times, *map(b.stages.get, stages), b.wait_ns]),
         whom,
         milliseconds(b.exposed.p50 if b.exposed is not None else None),
-        mb_per_second(b.busbw_bytes_per_second),
+        busbw_of(b),
         "-" if b.error is None else f"{b.error.p50:.2g}",
     ]
 
@@ -81,7 +81,7 @@ def about_units(model: ModelFacts, left_out: Collection[str] = ()) -> str:
         "unit": "times in ms",
         "exposed": "exposed: what training waits for it",
         "wait": about_waits(model, named="waits for" not in left_out),
-        "busbw": "busbw (nccl-tests) in MB/s",
+        "busbw": about_busbw(model),
         "error": "error: relative L2",
         "steps": "" if are_alike(model) else "steps: which share of them has it",
     }

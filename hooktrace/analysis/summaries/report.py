@@ -140,7 +140,7 @@ def model_of(summary: Summary, m: ModelSummary, job: Job, late: Late) -> ModelFa
         wire_bytes=_at(m, "wire_bytes"),
         least_wire_bytes=_at(m, "wire_bytes", 0.0),
         often_wire_bytes=_at(m, "wire_bytes", 1 - OFTEN_SENT),
-        busbw_bytes_per_second=_at(m, "busbw"),
+        busbw_bytes_per_second=_at(m, "busbw") if why is not None else None,
         is_32_bit=m.widths == {4.0},
         is_whole=is_whole,
         is_order_known=not summary.unaligned and len(m.ranks) > 1,
@@ -229,7 +229,7 @@ def _bucket(
         transfer_ns=transfer,
         wait_ns=wait,
         waits_for=None if share is None or wait is None else WaitsFor(*share),
-        busbw_bytes_per_second=_at(m, ("busbw", b)),
+        busbw_bytes_per_second=_busbw(_at(m, ("busbw", b)), stages.get("wire"), transfer),
         tail_share=tail,
         error=_error(m.errors.get(b)),
         unit=None if m.shards is None else m.shards.units.get(b),
@@ -237,6 +237,11 @@ def _bucket(
         net_ns=net_of(_at(m, ("exposed", b)), wait),
         share_of_steps=1.0 if m.shards is None else m.shards.in_steps.get(b, 1.0),
     )
+
+
+def _busbw(rate: float | None, wire: float | None, transfer: float | None) -> float | None:
+    """Return the rate of a bucket's transfer, from that of all its time on the wire."""
+    return rate * wire / transfer if rate and wire and transfer else rate
 
 
 def _error(errors: Errors | None) -> BucketError | None:

@@ -62,7 +62,7 @@ def bucket_detail(scene: Scene, rank: int, row: int) -> dict[str, Any]:
             _wires(track, row),
         ),
         "waiting": wait_sentence(scene, own, _wires(track, row)),
-        "bytes": _bytes(track, row),
+        "bytes": _bytes(own, row),
         "late": _lateness(scene, own, at),
         "error": [] if error is None else _error(error, unit),
         "worst": [] if error is None else [
@@ -129,8 +129,8 @@ def _stage_rows(own: RankScene, row: int) -> list[list[int | str]]:
     return rows
 
 
-def _bytes(track: RankTrack, row: int) -> list[list[str]]:
-    columns = track.buckets
+def _bytes(own: RankScene, row: int) -> list[list[str]]:
+    track, columns = own.track, own.track.buckets
     gradient, wire = int(columns.gradient_bytes[row]), int(columns.wire_bytes[row])
     unit = unit_of(track, row)
     gathers = unit is not None and unit.collective == "all_gather"
@@ -140,8 +140,12 @@ def _bytes(track: RankTrack, row: int) -> list[list[str]]:
     ratio = f" ({gradient / wire:.3g} times less)" if wire and wire != gradient else ""
     found.append(["on the wire", size(wire) + ratio])
     wire_ns = sum(ns for name, ns, _ in _stages(track, row) if STAGE_NAMES[name] == "wire")
-    if columns.bus_bytes[row] != UNKNOWN and wire_ns:
-        found.append(["bus bandwidth", f"{columns.bus_bytes[row] / wire_ns:.3g} GB/s"])
+    waited = own.waited[_wires(track, row)]
+    is_known = bool((waited != UNKNOWN).all())
+    took = wire_ns - int(waited.sum()) if is_known else wire_ns
+    if columns.bus_bytes[row] != UNKNOWN and took > 0:
+        what = "bus bandwidth" if is_known else "bus bandwidth, with what it waits"
+        found.append([what, f"{columns.bus_bytes[row] / took:.3g} GB/s"])
     return found
 
 

@@ -74,7 +74,7 @@ def _bucket_table(summary: ModelSummary) -> Table:
     table = Table(
         title=f"{summary.hook}, rank 0: medians of {summary.steps} steps",
         caption="sizes in MB; times in ms: from ready to done, its 95th percentile, its stages; "
-        "busbw: bus bandwidth (nccl-tests) in MB/s",
+        "busbw: bus bandwidth (nccl-tests) in MB/s, over wire, which holds waiting for late ranks",
         box=None,
         padding=(0, 1, 0, 0) if is_sharded or len(stages) > len(_USUAL_STAGES) else (0, 1),
         pad_edge=False,

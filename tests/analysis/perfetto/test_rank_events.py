@@ -68,7 +68,7 @@ def test_marks_and_counters(tmp_path: Path) -> None:
         ("net: steps", "bucket 0: ready 3.000 ms after the first rank", STEP_NS),
     ]
     counters = [(e["name"], e["args"]) for e in events if e["ph"] == "C"]
-    assert counters == [("net exposed", {"ms": 2.0}), ("net busbw", {"GB/s": 0.002})] * 2
+    assert counters == [("net exposed", {"ms": 2.0}), ("net busbw with waits", {"GB/s": 0.002})] * 2
     derived = {e["name"] for e in events if e.get("cat") == "derived"}
     assert derived == {"queue", "wire"}
 

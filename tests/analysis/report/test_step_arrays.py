@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from hooktrace.analysis.report.tables import about_busbw, bucket_columns
+from hooktrace.records.files import record_path
+from hooktrace.testing.synthetic import write_job
 from tests.analysis.report.jobs import (
     HIDDEN,
     MS,
@@ -52,6 +55,28 @@ def test_transfer_is_wire_time_without_the_wait(tmp_path: Path) -> None:
         assert bucket.transfer_ns == pytest.approx(4.2 * MS, rel=0.1)
         waits = 7 * MS * 2 / 3 if bucket.bucket >= 3 else 0.0  # a mean: rank 2 waits for nobody
         assert bucket.wait_ns == pytest.approx(waits, abs=0.5 * MS)
+
+
+def test_bus_bandwidth_holds_no_waiting(tmp_path: Path) -> None:
+    """Of three ranks two wait for 7 ms: 4 MB still go at 4/3 of them, the bus factor, in 4.2 ms."""
+    late = dataclasses.replace(QUIET, late_ms={2: 7.0})
+    job, waiting = model_of(QUIET, tmp_path / "early"), model_of(late, tmp_path / "late")
+    for model in (job, waiting):
+        rates = [b.busbw_bytes_per_second for b in model.buckets]
+        assert rates == pytest.approx([4e6 * 4 / 3 / 4.2e-3] * len(rates), rel=0.1)
+    assert waiting.busbw_bytes_per_second == pytest.approx(job.busbw_bytes_per_second, rel=0.03)
+
+
+def test_where_waits_are_not_known_bus_bandwidth_is_a_least_one(tmp_path: Path) -> None:
+    """Of all time on the wire, and it says so."""
+    write_job(dataclasses.replace(QUIET, late_ms={2: 7.0}), tmp_path)
+    record_path(tmp_path, 2).unlink()
+    model = facts_of(tmp_path)
+    rates = [b.busbw_bytes_per_second for b in model.buckets]
+    assert rates == pytest.approx([4e6 * 4 / 3 / 11.2e-3] * len(rates), rel=0.1)
+    columns = bucket_columns(model)
+    assert {row[columns.names.index("busbw")][:2] for row in columns.rows} == {"≥ "}
+    assert "with what it waits" in about_busbw(model)
 
 
 def test_a_rank_that_is_alone_in_a_step_is_after_nobody(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hooktrace.analysis.tensorboard_plugin.bucket_detail import bucket_detail, r
 from hooktrace.analysis.tensorboard_plugin.runs import NotThereError
 from hooktrace.analysis.tensorboard_plugin.scene import scene_of
 from hooktrace.analysis.timeline import load
-from hooktrace.records.files import find_records
+from hooktrace.records.files import find_records, record_path
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.tensorboard_plugin.test_level_of_detail import scene
 from tests.analysis.timeline.files import steps_of
@@ -54,3 +54,17 @@ def test_a_bucket_is_found_by_its_step(tmp_path: Path) -> None:
     for rank, step, bucket in ((1, 2, 1), (0, 3, 1), (0, 2, 2)):
         with pytest.raises(NotThereError, match=f"rank {rank} has no bucket {bucket} in step"):
             row_of(made, rank, step, bucket)
+
+
+def test_bus_bandwidth_is_of_the_transfer(tmp_path: Path) -> None:
+    """Rank 0 waits for 5 of some 9 ms; of one file alone nobody knows what is waiting."""
+    job = SyntheticJob(ranks=2, steps=4, late_ms={1: 5.0}, jitter_ms=0.0)
+    write_job(job, tmp_path)
+    made = scene_of(load(find_records(tmp_path)), job.model)
+    record_path(tmp_path, 1).unlink()
+    alone = scene_of(load(find_records(tmp_path)), job.model)
+    waiting, late = (dict(bucket_detail(made, rank, 0)["bytes"]) for rank in (0, 1))
+    assert waiting["bus bandwidth"] == late["bus bandwidth"]
+    name, rate = bucket_detail(alone, 0, 0)["bytes"][-1]
+    assert name == "bus bandwidth, with what it waits"
+    assert float(rate.split()[0]) < 0.6 * float(late["bus bandwidth"].split()[0])
