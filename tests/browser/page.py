@@ -58,6 +58,13 @@ class Timeline:
             arg=run,
         )
         self.frame.select_option("#run", run)
+        return self.whole(run)
+
+    def whole(self, run: str | None = None) -> dict[str, Any]:
+        """Show the whole run, without the pointer."""
+        self.settle(run)
+        self.frame.locator("#fit").dispatch_event("click")
+        self.frame.wait_for_function("() => window.hooktraceTimeline.state().mode === 'fit'")
         return self.settle(run)
 
     def step(self, number: int) -> dict[str, Any]:

@@ -5,6 +5,7 @@ One TensorBoard and one page serve all tests, which say where they begin.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -84,7 +85,7 @@ def test_a_reload_and_a_link_show_the_same(page: Any, address: str) -> None:
 
 
 def test_an_address_that_names_what_is_not_there_says_so(page: Any, address: str) -> None:
-    """And shows what is there: another run, the nearest step, the whole run."""
+    """And shows what is there: another run, the nearest step, all of a run."""
     for state, told, run in (
         ("run=gone", "There is no run “gone” under this logdir; “a/late” is shown.", "a/late"),
         ("run=b&p.hooktrace.step=99", "There is no step 99 in this run; step 30 is", "b"),
@@ -96,6 +97,24 @@ def test_an_address_that_names_what_is_not_there_says_so(page: Any, address: str
         timeline = opened(page, address, f"&p.hooktrace.{state}")
         assert timeline.wait("s.told && s.drawn.ranks")["run"] == run
         assert told in timeline.text("#told")
+
+
+def test_the_whole_run_is_kept_and_another_run_opens_on_a_step(page: Any, address: str) -> None:
+    """By a reload and by the run's list; the critical path's parts below 1 % are one row."""
+    timeline = opened(page, address, "&p.hooktrace.run=a/late")
+    assert timeline.settle("a/late")["mode"] == "free"
+    timeline.whole()
+    assert page.url.endswith("&p.hooktrace.whole=1")
+    assert Timeline(page, None).settle("a/late")["mode"] == "fit"
+    timeline = Timeline(page, None)
+    timeline.settle("a/late")
+    timeline.frame.select_option("#run", "b")
+    assert timeline.settle("b")["mode"] == "free"
+    assert "whole" not in page.url
+    timeline.frame.wait_for_selector("#path-run .row")
+    rows = timeline.text("#path-run")
+    assert rows.count("< 1 %") <= 1
+    assert re.search(r"[2-9] parts below 1 % each", rows)
 
 
 def test_back_leads_to_what_was_there(page: Any, address: str) -> None:
@@ -113,7 +132,7 @@ def test_back_leads_to_what_was_there(page: Any, address: str) -> None:
 def test_jumps_arrive_and_the_step_box_follows(page: Any, address: str) -> None:
     """At the step, with the lane in the window, and never far beyond the run's ends."""
     timeline = opened(page, address, "&p.hooktrace.run=a/late")
-    whole = timeline.settle("a/late")
+    whole = timeline.whole("a/late")
     timeline.frame.locator("#anomalies .row").first.click()
     timeline.wait("s.mode === 'free'")
     state = timeline.settle()

@@ -45,11 +45,26 @@ def overlapping(ranks: Ranks, t0: float, t1: float) -> int:
     return sum(int(((done - origin >= t0) & (ready - origin <= t1)).sum()) for ready, done in times)
 
 
-def test_first_picture_has_all_ranks_steps_and_marks(
+def test_it_opens_on_a_typical_step(server: str, open_timeline: Any) -> None:
+    """One step in bars of its own, its number in the box; one key away the run, without one."""
+    timeline = open_timeline(server)
+    state = timeline.settle("real")
+    assert state["mode"] == "free"
+    assert state["drawn"]["bins"] == 0
+    assert state["t1"] - state["t0"] < 0.5 * state["extent"]
+    number = int(timeline.frame.input_value("#step"))
+    bars = [timeline.place(rank, number, 0) for rank in range(RANKS)]
+    assert len({y for _, y in bars}) == RANKS
+    whole = timeline.press("0")
+    assert (whole["mode"], whole["drawn"]["steps"]) == ("fit", RANKS * STEPS)
+    assert timeline.frame.input_value("#step") == ""
+
+
+def test_the_whole_run_has_all_ranks_steps_and_marks(
     server: str, open_timeline: Any, real: Ranks
 ) -> None:
     """Every step of every rank, exposed time and the marks of DDP's rebuild."""
-    state = open_timeline(server).settle("real")
+    state = open_timeline(server).whole("real")
     drawn = state["drawn"]
     assert (drawn["ranks"], drawn["steps"]) == (RANKS, RANKS * STEPS)
     assert drawn["exposed"] == sum(int((t.steps.exposed > 0).sum()) for t in real.tracks)
@@ -110,7 +125,7 @@ def test_tooltip_has_the_numbers_and_names_and_a_click_pins_them(
 def test_keys_zoom_pan_and_step(server: str, open_timeline: Any) -> None:
     """W and s are inverse, a and d and the arrows too; [ and ] go by steps, 0 shows all."""
     timeline = open_timeline(server)
-    whole = timeline.settle("real")
+    whole = timeline.whole("real")
     near = timeline.press("w")
     assert near["t1"] - near["t0"] == pytest.approx(0.7 * (whole["t1"] - whole["t0"]))
     right = timeline.press("d")
@@ -151,7 +166,7 @@ def test_drag_pans_and_the_wheel_zooms_at_the_pointer(server: str, open_timeline
 def test_slowest_steps_jump(server: str, open_timeline: Any, real: Ranks) -> None:
     """The list begins with the longest period of any rank, and a click shows that step."""
     timeline = open_timeline(server)
-    whole = timeline.settle("real")
+    whole = timeline.whole("real")
     periods: dict[int, int] = {}
     for track in real.tracks:
         steps, counts = track.steps, track.steps.counts
@@ -170,7 +185,7 @@ def test_slowest_steps_jump(server: str, open_timeline: Any, real: Ranks) -> Non
 def test_resizing_draws_anew(server: str, open_timeline: Any) -> None:
     """The canvas has the new size, with as many ranks and steps."""
     timeline = open_timeline(server)
-    before = timeline.settle("real")
+    before = timeline.whole("real")
     size = "() => document.getElementById('lanes').width"
     wide = timeline.frame.evaluate(size)
     timeline.page.set_viewport_size({"width": 800, "height": 600})
@@ -261,7 +276,7 @@ def test_a_running_job_is_followed(site: Path, open_timeline: Any, tmp_path: Pat
         timeline = open_timeline(address)
         timeline.wait("s.notice.includes('no record file')")
         write_ranks(logs / "job", {0: text[:cut]})
-        state = timeline.settle("job")
+        state = timeline.whole("job")
         assert state["drawn"]["steps"] == 9
         timeline.press("l")
         write_ranks(logs / "job", {0: text})
@@ -302,7 +317,7 @@ def test_names_do_no_harm_and_broken_files_are_named(
     (logs / run / "plugins/hooktrace/rank00002.jsonl").mkdir()
     with tensorboard(site, logs, tmp_path / "log") as address:
         timeline = open_timeline(address)
-        state = timeline.settle(run)
+        state = timeline.whole(run)
         assert state["model"] == name
         assert state["drawn"]["bars"] == 8
         timeline.page.mouse.move(*timeline.place(0, 2, 0))
@@ -341,7 +356,7 @@ def test_a_hang_without_end_is_drawn_open(site: Path, open_timeline: Any, tmp_pa
     record = write_hung_job(job, SyntheticHang(step=12, killed=(2,)), tmp_path / "logs")
     with tensorboard(site, tmp_path / "logs", tmp_path / "log") as address:
         timeline = open_timeline(address)
-        state = timeline.settle(".")
+        state = timeline.whole(".")
         assert {k: state["drawn"][k] for k in ("hangs", "missing", "open")} == {
             "hangs": 3, "missing": 1, "open": 4
         }  # fmt: skip

@@ -5,7 +5,7 @@
     GET view?run&model&t0&t1&width         -> what to draw (level_of_detail.py); with ranks and
                                               strips of some of them (chosen_ranks.py)
     GET summary?run&model                  -> lists (run_summary.py), bands (run_bands.py)
-    GET step?run&model&step                -> where a step is
+    GET step?run&model&step                -> where a step is; without one a typical step
     GET heat?run&model&value&columns       -> ranks by steps (heat_map.py)
     GET selection?run&model&t0&t1&ranks    -> a stretch of time in numbers (selection.py)
     GET search?run&model&text              -> what a text finds (search.py)
@@ -139,7 +139,8 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
 
     def _serve_step(self, request: wrappers.Request) -> dict[str, Any]:
         scene = self._snapshot(request).scene(request.args.get("model", ""))
-        return step_of(scene, _number(request, "step"))
+        is_named = "step" in request.args
+        return step_of(scene, _number(request, "step") if is_named else None)
 
     def _serve_heat(self, request: wrappers.Request) -> dict[str, Any]:
         snapshot = self._snapshot(request)

@@ -108,7 +108,7 @@ def _redraws(page: Any, frame: Any, what: str, moves: int) -> Iterator[Row]:
 
 def _open(browser: Any, address: str) -> tuple[Any, Any]:
     page = browser.new_page(viewport={"width": 1440, "height": 860})
-    page.goto(f"{address}/#hooktrace")
+    page.goto(f"{address}/#hooktrace&p.hooktrace.whole=1")
     frame = page.wait_for_selector("iframe", timeout=1000 * _DEADLINE_S).content_frame()
     return page, frame
 

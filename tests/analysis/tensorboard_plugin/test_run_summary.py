@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 
 from hooktrace.analysis.tensorboard_plugin.run_summary import step_of, summary_of
+from hooktrace.analysis.tensorboard_plugin.runs import NotThereError
 from hooktrace.analysis.tensorboard_plugin.scene import LATE, scene_of
 from hooktrace.analysis.timeline import load
 from hooktrace.records import CompletedStep
@@ -38,6 +40,31 @@ def test_the_late_rank_is_marked_and_counted(tmp_path: Path) -> None:
     start = steps[longest].first_ready_ns - steps[1].first_ready_ns
     assert step_of(made, longest)["start"] == start
     assert step_of(made, 10**6)["step"] == 100
+
+
+def test_a_typical_step_is_as_long_as_the_median(tmp_path: Path) -> None:
+    """Each third one is slow: none of these."""
+    write_job(SyntheticJob(ranks=2, steps=40, slow_every=3), tmp_path)
+    made = scene_of(load(find_records(tmp_path)), "synthetic")
+    every = [step_of(made, number) for number in range(1, 41)]
+    periods = sorted(step["period"] for step in every if step["period"] >= 0)
+    found = step_of(made, None)
+    assert found in every
+    assert found["period"] in periods[len(periods) // 2 - 1 : len(periods) // 2 + 1]
+
+
+def test_a_typical_step_has_its_buckets_in_the_file(tmp_path: Path) -> None:
+    """It is shown, and would be empty; while none counts there is none."""
+    for kept in (1, 4):
+        steps = [
+            (replace(record, detail_kept=record.step == kept), buckets)
+            if record.step == kept
+            else (replace(record, detail_kept=False), ())
+            for record, buckets in steps_of(6)
+        ]
+        assert step_of(scene(tmp_path / str(kept), steps), None)["step"] == kept
+    with pytest.raises(NotThereError, match="no step counts yet"):
+        step_of(scene(tmp_path / "begun", steps_of(1)), None)
 
 
 def test_who_is_late_by_chance_is_not_named(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@
 //   run         the run's name; from a report also its folder     text     the first run
 //   id          run_id: a link is of this run and no other        text     any
 //   model                                                         text     the first model
-//   t0, t1      what is shown, ns since the run's origin          number   the whole run
+//   t0, t1      what is shown, ns since the run's origin          number   a typical step
+//   whole       the whole run                                    flag     no
 //   step        shown at first; t0 and t1 then stand in its place number   -
 //   follow      stay at the end of a run that grows               flag     no
 //   span        how much of it, ns                                number   the whole run
@@ -42,7 +43,7 @@ const NUMBER = {
 const TEXT = { read: (text) => text, write: String };
 const FLAG = { read: (text) => text === "1", write: (is) => (is ? "1" : "") };
 const NAMES = {
-  run: TEXT, id: TEXT, model: TEXT, t0: NUMBER, t1: NUMBER, step: NUMBER, follow: FLAG, span: NUMBER,
+  run: TEXT, id: TEXT, model: TEXT, t0: NUMBER, t1: NUMBER, step: NUMBER, whole: FLAG, follow: FLAG, span: NUMBER,
   lane: NUMBER,
   pinned: TEXT, hidden: TEXT, search: TEXT, lit: TEXT, selection: TEXT, compared: TEXT, mode: TEXT,
   sort: TEXT, filter: TEXT, heat: TEXT, bands: TEXT, shape: TEXT, ungrouped: FLAG, folded: TEXT,

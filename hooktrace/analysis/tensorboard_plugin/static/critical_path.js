@@ -170,9 +170,13 @@ function stepText({ step, start, end, parts, why_unknown: why }) {
   return [element("p", {}, `Step ${step} took ${formatTime(end - start)}:`), ...bars(parts, end - start)];
 }
 
-// A row a part, with its share as a bar behind it.
+// A row a part, with its share as a bar behind it; those below 1 % are one row.
 function bars(parts, length) {
-  return parts.map(([text, ns]) => {
+  const small = parts.filter(([, ns]) => ns < 0.01 * length);
+  const left = small.reduce((sum, [, ns]) => sum + ns, 0);
+  const rows = small.length < 2 ? parts : [...parts.filter((part) => !small.includes(part)),
+    [`${small.length} parts below 1 % each`, left]];
+  return rows.map(([text, ns]) => {
     const share = 100 * ns / length;
     const made = row(text, `${formatTime(ns)}, ${share < 1 ? "< 1" : Math.round(share)} %`);
     made.style.setProperty("--share", `${share}%`);

@@ -146,6 +146,7 @@ export class Data {
   need(width, lanes) {
     const { view, picture } = this;
     if (!this.model || width < 1) return;
+    if (!picture && this.jumps > 0) return; // the first one is of the step that is gone to
     this.width = width;
     this.lanes = lanes;
     const wanted = view.span / width;
@@ -182,15 +183,18 @@ export class Data {
     view.touch();
   }
 
-  // Where a step is, or the nearest one; null where it cannot be told.
+  // Where a step is, or the nearest one, and without a number a typical one; null where it cannot
+  // be told.
   async step(number) {
     this.jumps += 1;
     try {
-      return await this.get("step", { run: this.run, model: this.model, step: number });
+      const which = number === undefined ? {} : { step: number };
+      return await this.get("step", { run: this.run, model: this.model, ...which });
     } catch {
       return null;
     } finally {
       this.jumps -= 1;
+      this.view.touch();
     }
   }
 

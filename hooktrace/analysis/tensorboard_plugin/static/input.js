@@ -78,7 +78,7 @@ export function listen(app) {
     arrowup: () => scroll(-0.5), arrowdown: () => scroll(0.5),
     pageup: () => scroll(-2), pagedown: () => scroll(2),
     "[": () => app.steps.by(-1), "]": () => app.steps.by(1),
-    0: () => view.fit(), home: () => view.fit(), end: () => view.setFollow(true),
+    0: () => app.fit(), home: () => app.fit(), end: () => view.setFollow(true),
     l: () => view.setFollow(view.mode !== "follow"),
     escape: () => { app.unpin(); app.search.clear(); },
     "/": () => app.search.focus(), "?": () => app.keys.open(),

@@ -44,7 +44,7 @@ class App {
     this.page = build({
       chooseRun: (name) => this.chooseRun(name), chooseModel: (name) => this.chooseModel(name),
       goToStep: (number) => this.goToStep(number), stepBy: (by) => this.steps.by(by),
-      fit: () => this.view.fit(), follow: (on) => this.view.setFollow(on),
+      fit: () => this.fit(), follow: (on) => this.view.setFollow(on),
       togglePath: () => this.path.toggle(),
     });
     this.stage = this.page.stage;
@@ -164,6 +164,11 @@ class App {
 
   // Returns the step that is shown, the nearest one; null where there is none.
   goToStep(number, rank) { return this.steps.go(number, rank); }
+
+  fit() {
+    this.restore.stay();
+    this.view.fit();
+  }
 
   // What is under the pointer, also when the picture has moved below a pointer that rests.
   hover(x, y) {

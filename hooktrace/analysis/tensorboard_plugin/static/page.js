@@ -4,7 +4,7 @@
 
 import { element } from "./dom.js";
 
-const KEYS = "w s zoom · a d pan · [ ] step · 0 all · c path · f focus · / search · ? all keys";
+const KEYS = "w s zoom · a d pan · [ ] step · 0 whole run · c path · f focus · / search · ? all keys";
 
 export function build(act) {
   const page = {
@@ -49,7 +49,7 @@ function bar({ runs, models, stepBox, follow, path, status, stage }, act) {
       button("previous", "‹", "Previous step ([)", () => act.stepBy(-1)), stepBox,
       button("next", "›", "Next step (])", () => act.stepBy(1))),
     path,
-    button("fit", "all", "Show the whole run (0)", () => act.fit()),
+    button("fit", "whole run", "Show the whole run (0)", () => act.fit()),
     element("label", { title: "Stay at the end of a running job (l)" }, follow, " follow"),
     status,
   );

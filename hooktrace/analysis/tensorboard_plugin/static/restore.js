@@ -1,13 +1,13 @@
 // Brings the page to what its address says, and the address to what the page shows.
 //
-//   address --run--> Data --first picture--> Restore.look() --t0 t1 | step | follow, pinned--> page
+//   address --run--> Data --news--> Restore.look() --t0 t1 | step | follow | whole, pinned--> page
 //   page --each frame--> Restore.keep() --> address
 //
-// What an address names and the run does not have is told in a line, and what is there is shown.  A
+// An address that tells no place leads to a typical step.  What an address names and the run does not have is told in a line, and what is there is shown.  A
 // run that is still being read may have it later, so nothing is missed before all is read.
 
 // What is of one run only, and goes with it.
-const OF_A_RUN = ["id", "t0", "t1", "step", "span", "lane", "pinned", "selection", "compared", "lit"];
+const OF_A_RUN = ["id", "t0", "t1", "step", "whole", "span", "lane", "pinned", "selection", "compared", "lit"];
 
 export class Restore {
   constructor(app, address) {
@@ -36,13 +36,18 @@ export class Restore {
     const has = (name) => this.address.get(name) !== null;
     this.wants = new Set([...["model", "id", "step", "pinned", "lane"].filter(has),
       ...(has("t0") && has("t1") ? ["zoom"] : []), ...(has("follow") ? ["follow"] : [])]);
+    const isPlaced = ["zoom", "step", "follow"].some((name) => this.wants.has(name));
+    if (!isPlaced && !has("whole")) this.wants.add("typical");
   }
 
   // Of another run or model nothing of this one is kept.
   forget() {
     OF_A_RUN.forEach((name) => this.address.set(name, null));
-    this.wants.clear();
+    this.wants = new Set(["typical"]);
   }
+
+  // Somebody asks for the whole run before it is read.
+  stay() { this.wants.delete("typical"); }
 
   // Somebody went to another address while the page was open.
   arrive() {
@@ -67,6 +72,7 @@ export class Restore {
     for (const [name, act] of Object.entries({
       id: () => this.checkId(info, isRead), model: () => this.checkModel(model, isRead),
       zoom: () => this.zoom(isRead), step: () => this.step(isRead), follow: () => this.follow(),
+      typical: () => this.typical(isRead),
       pinned: () => this.pin(isRead), lane: () => this.scroll(),
     })) {
       if (this.wants.has(name) && act()) this.wants.delete(name);
@@ -112,6 +118,13 @@ export class Restore {
     return true;
   }
 
+  // Not where somebody has moved while the run was read.
+  typical(isRead) {
+    const isUntouched = this.app.view.mode === "fit";
+    if (isRead && isUntouched) this.app.steps.goTypical();
+    return isRead || !isUntouched;
+  }
+
   follow() {
     const span = this.address.get("span");
     if (span !== null) this.app.view.restore(this.app.view.extent - span, this.app.view.extent);
@@ -143,6 +156,7 @@ export class Restore {
     const isFree = view.mode === "free", follows = view.mode === "follow";
     address.set("t0", isFree ? Math.round(view.t0) : null);
     address.set("t1", isFree ? Math.round(view.t1) : null);
+    address.set("whole", view.mode === "fit");
     const { laneHeight } = app.canvas.lanes;
     address.set("lane", view.scroll > 0 ? Math.round(100 * view.scroll / laneHeight) / 100 : null);
     address.set("follow", follows);

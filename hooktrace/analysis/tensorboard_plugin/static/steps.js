@@ -10,7 +10,18 @@ export class Steps {
   // is in the window too.
   async go(number, rank = null) {
     if (!Number.isFinite(number)) return null;
-    const found = await this.app.data.step(Math.round(number));
+    return this.arrive(await this.app.data.step(Math.round(number)), rank);
+  }
+
+  // To begin with; not where another run was chosen or somebody has moved meanwhile.
+  async goTypical() {
+    const { data, view } = this.app, { opened, model } = data;
+    const found = await data.step();
+    if (data.opened !== opened || data.model !== model || view.mode !== "fit") return;
+    if (this.arrive(found)) view.jump();
+  }
+
+  arrive(found, rank = null) {
     if (!found) return null;
     const { view, page } = this.app;
     this.show(found.start, found.end, rank);
@@ -48,10 +59,16 @@ export class Steps {
     return canvas.stepInMiddle()?.step ?? null;
   }
 
-  // The box has the step that was gone to, and once one has moved on that in the middle.
+  // The box has the step that was gone to, and once one has moved on that in the middle; of the
+  // whole run none.
   tell() {
     const { canvas, view, page: { stepBox } } = this.app;
     if (view.isMoving || document.activeElement === stepBox) return;
+    if (view.mode === "fit") {
+      stepBox.value = "";
+      stepBox.placeholder = "step";
+      return;
+    }
     const at = this.arrived, isThere = at && at.t0 === view.goal0 && at.t1 === view.goal1;
     const middle = isThere ? { step: at.step, isExact: true } : canvas.stepInMiddle();
     if (!middle) return;
