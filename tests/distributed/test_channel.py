@@ -24,6 +24,5 @@ def test_each_start_and_each_tracer_finds_its_own_ranks(tmp_path: Path) -> None:
     assert sorted(turns) == ["0-0", "1-0", "1-1", "1-2"]
     for name, facts in turns.items():
         assert facts["found"] == [name.replace("-", " ")] * 2
-        assert facts["seconds"] < (8 if name == "1-1" else 5)
     assert "no channel" not in said
     assert "is not reached" not in said

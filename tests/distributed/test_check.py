@@ -107,9 +107,9 @@ def test_last_words_are_those_of_the_rank(in_training: dict[str, CheckResult]) -
 
 
 def test_ranks_do_not_wait_for_one_that_is_gone(in_training: dict[str, CheckResult]) -> None:
-    """Whatever they stand in, a few seconds after it they are ended."""
+    """Whatever they stand in, they are ended long before the deadline."""
     (case,) = in_training["leaves_one_behind"].cases
-    assert case.seconds < 12
+    assert case.seconds < UNHURRIED_S
 
 
 def test_a_hang_costs_its_deadline_and_leaves_its_stacks() -> None:
@@ -117,7 +117,7 @@ def test_a_hang_costs_its_deadline_and_leaves_its_stacks() -> None:
     spec = HookSpec(name="stands_still", hook=f"{HOOKS}:stands_still")
     (result,) = check([spec], cases=["many-buckets", "unused"], timeout_s=DEADLINE_S)
     hung, after = result.cases
-    assert DEADLINE_S <= hung.seconds < DEADLINE_S + 3
+    assert hung.seconds >= DEADLINE_S
     (problem,) = hung.problems
     assert (problem.status, problem.kind, problem.rank) == ("fail", "hang", None)
     assert problem.message.startswith(

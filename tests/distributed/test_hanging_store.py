@@ -23,7 +23,7 @@ time.sleep(300)
 
 @pytest.mark.slow
 def test_a_tracer_closes_where_the_store_hangs() -> None:
-    """Within its deadline, of which it takes a second; and the process ends."""
+    """Without waiting for it; and the process ends."""
     with subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE) as server:
         assert server.stdout is not None
         port = server.stdout.readline().decode().strip()
@@ -37,11 +37,9 @@ def test_a_tracer_closes_where_the_store_hangs() -> None:
             for rank in range(2)
         ]
         try:
-            said = [rank.communicate(timeout=240)[0].decode().split() for rank in ranks]
+            said = [rank.communicate(timeout=240)[0].decode() for rank in ranks]
         finally:
             for process in (*ranks, server):
                 process.kill()
     assert [rank.returncode for rank in ranks] == [0, 0]
-    for closed, took_s in said:
-        assert closed == "True"
-        assert float(took_s) < 8
+    assert said == ["True", "True"]

@@ -9,13 +9,13 @@ import time
 import pytest
 
 from hooktrace.ranks.channel.channel import THREAD_NAME
-from tests.ranks.channel.jobs import Job, S, wait_for
+from tests.ranks.channel.jobs import DEADLINE_S, Job, S, wait_for
 
 
 def test_a_question_is_answered_by_all_ranks() -> None:
     """In one round, the hub's own answer with the others'."""
     with Job(4) as job:
-        found = job.ranks[0].ask("who", b"asks", 5.0)
+        found = job.ranks[0].ask("who", b"asks", DEADLINE_S)
     assert found.answers == {rank: b"%d asks" % rank for rank in range(4)}
     assert found.silent == {}
 
@@ -41,7 +41,7 @@ def test_a_rank_that_raises_or_has_no_answer_is_silent_and_says_why() -> None:
     with Job(3) as job:
         job.ranks[1].answer("who", fail)
         del job.ranks[2].node.handlers["who"]
-        found = job.ranks[0].ask("who", b"", 5.0)
+        found = job.ranks[0].ask("who", b"", DEADLINE_S)
     assert found.answers == {0: b"0 "}
     assert {rank: silent.why for rank, silent in found.silent.items()} == {
         1: "ValueError: no idea",
@@ -54,7 +54,7 @@ def test_a_rank_that_never_came_is_named() -> None:
     job = Job(2)
     job.ranks[0].node.world_size = 3
     with job:
-        found = job.ranks[0].ask("who", b"", 5.0)
+        found = job.ranks[0].ask("who", b"", DEADLINE_S)
     assert [(r, s.state, s.why) for r, s in found.silent.items()] == [
         (2, "unknown", "it has not joined the channel")
     ]
@@ -67,7 +67,7 @@ def test_one_that_left_in_order_has_ended_and_one_that_broke_off_is_lost() -> No
         job.ranks[1].close()
         job.abort(2)
         assert wait_for(lambda: len(job.ranks[0].node.roster) == 1)
-        found = job.ranks[0].ask("who", b"", 5.0)
+        found = job.ranks[0].ask("who", b"", DEADLINE_S)
     assert {rank: silent.state for rank, silent in found.silent.items()} == {1: "ended", 2: "gone"}
 
 
@@ -83,7 +83,7 @@ def test_another_rank_takes_over_when_the_hub_is_gone(in_order: bool) -> None:
         assert wait_for(lambda: job.hub(below=3))
         hub = job.hub(below=3)
         assert hub is not None
-        found = hub.ask("who", b"", 5.0)
+        found = hub.ask("who", b"", DEADLINE_S)
         assert hub.offset_at(time.perf_counter_ns()) is not None
     assert sorted(found.answers) == [1, 2, 3]
     assert found.silent[0].state == ("ended" if in_order else "unknown")
@@ -122,14 +122,14 @@ def test_clocks_are_compared_within_their_uncertainty() -> None:
 def test_a_channel_without_a_job_asks_itself() -> None:
     """And ends at once."""
     with Job(1) as job:
-        assert job.ranks[0].ask("who", b"", 1.0).answers == {0: b"0 "}
+        assert job.ranks[0].ask("who", b"", DEADLINE_S).answers == {0: b"0 "}
 
 
 def test_nothing_is_left_at_the_end() -> None:
     """No thread, and no descriptor."""
     before = len(os.listdir("/proc/self/fd"))
     with Job(3) as job:
-        job.ranks[0].ask("who", b"", 5.0)
+        job.ranks[0].ask("who", b"", DEADLINE_S)
     assert wait_for(lambda: THREAD_NAME not in [t.name for t in threading.enumerate()])
     assert wait_for(lambda: len(os.listdir("/proc/self/fd")) <= before)
     for channel in job.ranks:
@@ -148,4 +148,4 @@ def test_in_a_forked_child_nothing_of_the_parents_is_held_or_ended() -> None:
             finally:
                 os._exit(1)
         assert os.waitpid(child, 0)[1] == 0
-        assert sorted(job.ranks[0].ask("who", b"", 5.0).answers) == [0, 1]
+        assert sorted(job.ranks[0].ask("who", b"", DEADLINE_S).answers) == [0, 1]

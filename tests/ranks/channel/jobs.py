@@ -16,8 +16,11 @@ from hooktrace.records import ClockRecord
 
 S = 1_000_000_000
 
+DEADLINE_S = 60.0
+"""What happens at once as a rule has that long, on a busy machine."""
 
-def wait_for(reached: Callable[[], object], within_s: float = 20) -> bool:
+
+def wait_for(reached: Callable[[], object], within_s: float = DEADLINE_S) -> bool:
     """Poll, and return whether it was reached."""
     end = time.monotonic() + within_s
     while not reached():
@@ -53,9 +56,15 @@ class Job:
         channel.start()
         return channel
 
-    def gathered(self, hub: int = 0) -> bool:
-        """Return whether all ranks are below the hub, or it."""
-        return wait_for(lambda: len(self.ranks[hub].node.roster) == self.size)
+    def gathered(self) -> bool:
+        """Return whether all ranks are below rank 0, and have been told so: then they report."""
+        hub, *others = self.ranks
+        return wait_for(
+            lambda: (
+                len(hub.node.roster) == self.size
+                and all(channel._membership.upward.is_there for channel in others)
+            )
+        )
 
     def __enter__(self) -> Job:
         assert self.gathered()

@@ -19,7 +19,7 @@ from torch.distributed import FileStore
 
 from hooktrace.ranks.channel.channel import THREAD_NAME, Channel
 from tests.ranks.channel import rank_process
-from tests.ranks.channel.jobs import Job, wait_for
+from tests.ranks.channel.jobs import DEADLINE_S, Job, wait_for
 from tests.ranks.channel.rank_process import HangingStore, channel_in
 from tests.ranks.channel.strangers import Stranger
 
@@ -180,7 +180,7 @@ def test_workers_of_a_killed_rank_keep_none_of_its_connections(tmp_path: Path) -
     try:
         with process("workers", store, 1) as parent:
             facts = printed_by(parent)
-            assert hub.ask("who", b"", 5.0).answers == {0: b"0", 1: b"1"}
+            assert hub.ask("who", b"", DEADLINE_S).answers == {0: b"0", 1: b"1"}
             parent.kill()
             parent.wait()  # its connection may be closed before where it listens
             assert wait_for(lambda: 1 in hub.node.lost)

@@ -225,7 +225,7 @@ def test_a_delay_one_way_stays_within_the_uncertainty() -> None:
 def test_offsets_add_up_over_two_levels() -> None:
     """From a rank by the first one of its host to the hub, and so do the uncertainties."""
     with Job(4, ahead_ns=7 * S, hosts="aabb") as job:
-        assert wait_for(lambda: all(job.bursts(rank) for rank in (1, 2, 3)), 30)
+        assert wait_for(lambda: all(job.bursts(rank) for rank in (1, 2, 3)))
         below = [rank for rank in (2, 3) if parent_of(job.ranks[rank]) != 0]
         assert len(below) == 1
         for rank in (1, 2, 3):

@@ -12,11 +12,9 @@ import pytest
 
 from hooktrace.ranks.channel.channel import Channel
 from hooktrace.ranks.channel.messages import Member
-from tests.ranks.channel.jobs import Job, wait_for
+from tests.ranks.channel.jobs import DEADLINE_S, Job, wait_for
 
 pytestmark = pytest.mark.usefixtures("loopback_reaches_all")
-
-SOON_S = 30.0
 
 
 def answers(hub: Channel, timeout_s: float = 5.0) -> list[int]:
@@ -27,7 +25,7 @@ def answers(hub: Channel, timeout_s: float = 5.0) -> list[int]:
 def settled(job: Job, ranks: int | None = None) -> bool:
     """Return whether rank 0 gets answers of all ranks, soon."""
     everybody = list(range(ranks or job.size))
-    return wait_for(lambda: answers(job.ranks[0]) == everybody, SOON_S)
+    return wait_for(lambda: answers(job.ranks[0]) == everybody)
 
 
 def parents(job: Job) -> dict[int, int | None]:
@@ -42,7 +40,7 @@ def parents(job: Job) -> dict[int, int | None]:
 def test_one_connection_a_host() -> None:
     """Also where all ranks come at once; those of the hub's host connect each."""
     with Job(12, hosts="aaabbbcccccc") as job:
-        assert answers(job.ranks[0]) == list(range(12))
+        assert answers(job.ranks[0], DEADLINE_S) == list(range(12))
         assert len(job.ranks[0].node.children.connections()) == 2 + 2
         deep = [rank for rank, parent in parents(job).items() if parent not in (None, 0)]
         assert len(deep) == 2 + 5
@@ -57,7 +55,7 @@ def test_answers_that_do_not_fit_beside_those_of_their_host_are_named() -> None:
         job.ranks[0].answer("novel", lambda _: b"short")
         job.ranks[4].answer("novel", lambda _: b"short")
         job.ranks[5].answer("novel", lambda _: bytes(5 << 20))
-        found = job.ranks[0].ask("novel", b"", SOON_S)
+        found = job.ranks[0].ask("novel", b"", DEADLINE_S)
     assert sorted(found.answers) == [0, 1, 4]
     long = "its answer is too long beside its host's"
     assert {rank: (one.state, one.why) for rank, one in found.silent.items()} == {
@@ -73,8 +71,8 @@ def test_ranks_go_to_the_hub_when_their_first_is_gone() -> None:
         leader = next(rank for rank in range(2, 6) if parents(job)[rank] == 0)
         job.abort(leader)
         others = sorted({*range(6)} - {leader})
-        assert wait_for(lambda: answers(job.ranks[0]) == others, SOON_S)
-        found = job.ranks[0].ask("who", b"", 5.0)
+        assert wait_for(lambda: answers(job.ranks[0]) == others)
+        found = job.ranks[0].ask("who", b"", DEADLINE_S)
         assert found.silent[leader].state == "unknown"
         job.ranks[leader] = job.begin(leader)
         assert settled(job)
@@ -109,7 +107,7 @@ def test_another_host_takes_over_where_that_of_the_hub_is_gone() -> None:
         assert wait_for(lambda: job.hub(below=4))
         hub = job.hub(below=4)
         assert hub is not None
-        found = hub.ask("who", b"", 5.0)
+        found = hub.ask("who", b"", DEADLINE_S)
         assert sorted(found.answers) == [4, 5, 6, 7]
         assert found.silent[0].state == "unreachable"
         assert found.silent[1].why == "it has not joined since this rank took over from rank 0"

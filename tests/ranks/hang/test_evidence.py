@@ -43,7 +43,7 @@ def seen(work: Callable[[], object], until: Callable[[ThreadStack], bool]) -> Th
     """Return the stack of a thread that does some work, once it is where it is to be."""
     thread = threading.Thread(target=work, daemon=True, name="watched")
     thread.start()
-    end = time.monotonic() + 10
+    end = time.monotonic() + 60
     found: list[ThreadStack] = []
     while time.monotonic() < end:
         looker = threading.Thread(target=lambda: found.extend(stacks()))

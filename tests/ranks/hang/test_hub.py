@@ -22,6 +22,7 @@ from hooktrace.records.hang import RankStacks
 from tests.ranks.hang.answers import BACKWARD, STEP, S, call, late, model, status, thread, waiting
 
 SUSPICION = Suspicion(model="model0", step=STEP, bucket=5, age_ns=11 * S, threshold_ns=10 * S)
+BETWEEN_S = module._BETWEEN_S
 OVER = msgspec.structs.replace(SUSPICION, over=True)
 
 
@@ -63,11 +64,11 @@ class Ranks:
     def wait(self, count: int) -> list[HangNotice]:
         """Return what was told, once it is so much."""
         with self.told:
-            assert self.told.wait_for(lambda: len(self.notices) >= count, 10)
+            assert self.told.wait_for(lambda: len(self.notices) >= count, 60)
         return self.notices
 
     def wait_for(self, true: Callable[[], bool]) -> None:
-        end = time.monotonic() + 10
+        end = time.monotonic() + 60
         while not true():
             assert time.monotonic() < end
             time.sleep(0.01)
@@ -279,6 +280,35 @@ def test_two_rounds_at_once_say_nothing(ranks: Ranks, monkeypatch: pytest.Monkey
     ranks.hub.hear(1, OVER)
     ranks.wait_for(lambda: len(ranks.asked) > 1)
     assert ranks.notices == []
+
+
+def test_a_hang_is_told_four_seconds_after_the_suspicion(
+    ranks: Ranks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the latest: where ranks do not answer, who are waited for."""
+    now_s, told_at_s = 0.0, []
+
+    def wait(timeout_s: float) -> bool:
+        nonlocal now_s
+        now_s += timeout_s
+        return False
+
+    def ask(name: str, argument: bytes, timeout_s: float) -> Any:
+        wait(timeout_s)
+        return Ranks.ask(ranks, name, argument, timeout_s)
+
+    def tell(name: str, payload: bytes) -> None:
+        told_at_s.append(now_s)
+        ranks.hub._closed = True
+        Ranks.tell(ranks, name, payload)
+
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now_s))
+    monkeypatch.setattr(module, "_BETWEEN_S", BETWEEN_S)
+    ranks.ask, ranks.tell = ask, tell  # type: ignore[method-assign]
+    ranks.hub._changed = SimpleNamespace(wait=wait, clear=bool, set=bool)  # type: ignore[assignment]
+    ranks.hub.hear(0, SUSPICION)
+    ranks.wait(1)
+    assert told_at_s == [pytest.approx(4.0, rel=0.01)]
 
 
 def test_what_may_take_long(ranks: Ranks) -> None:
