@@ -46,6 +46,9 @@ class TensorBoardExporter:
     The first three are alone in the model's group; errors are in ``hooktrace.<model>.error``, all
     else in ``hooktrace.<model>.more``.  Custom Scalars has one chart of all buckets' errors.
 
+    A long run is thinned out: after 2,000 points every second one is written, after 4,000 every
+    fourth, and so on, and of histograms the same.
+
     ``hooktrace/meaning`` (rank 0) says what each tag means, ``hooktrace/records_lost.*`` what
     was lost.
 

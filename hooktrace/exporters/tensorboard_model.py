@@ -34,6 +34,19 @@ MAX_ANOMALIES = 50
 """Anomalies in a text; the total stands above them."""
 MAX_HANGS = 20
 """Records of hangs in a text, two of one that went on."""
+FULL = 1000
+"""TensorBoard shows as many points of a tag; twice as many are written before any is left out."""
+
+
+def is_due(count: int, every: int = 1) -> bool:
+    """Return whether the ``count``-th of something, from 0 on, is written.
+
+    It is each ``every``-th of the first ``2 * FULL`` that are due, half of as many more, a quarter
+    of twice as many more, and so on: of n about ``FULL * log2(n / FULL)``, so that no run is too
+    long.
+    """
+    halvings = max(0, (count // (every * FULL)).bit_length() - 1)
+    return count % (every << halvings) == 0
 
 
 class ModelSeries:
@@ -44,6 +57,7 @@ class ModelSeries:
         self._run = run
         self._group = group_of(name)
         self._timed_steps = 0
+        self._other_steps = 0
         self._due = -1  # the last step with scalars, whose period the next one knows
         self._durations_ns: defaultdict[str, array[int]] = defaultdict(partial(array, "q"))
         self._window_end = (0, 0)
@@ -67,21 +81,27 @@ class ModelSeries:
         if self._due == step.step - 1 and step.previous_period_ns is not None:
             period = [(self._tag("step_period_ms"), step.previous_period_ns / 1e6)]
             self._file.scalars(self._due, wall_ns, period)
-        if sampled := [*self._errors(buckets), *self._lag(step.step)]:
+        sampled = [*self._errors(buckets), *self._lag(step.step)]
+        # What is known of few steps only does not follow the distance between timed ones.
+        is_other = bool(sampled) or step.sent is not None or not step.counts
+        other_is_due = is_other and is_due(self._other_steps)
+        self._other_steps += is_other
+        if sampled and other_is_due:
             self._file.scalars(step.step, wall_ns, sampled)
         if not step.settled:
             return
-        # What an opaque hook sends is known of few steps: none of them is left out.
-        if self._timed_steps % scalar_every == 0 or step.sent is not None:
+        is_timed = is_due(self._timed_steps, scalar_every) and (step.counts or other_is_due)
+        if is_timed or (step.sent is not None and other_is_due):
             self._file.scalars(step.step, wall_ns, self._scalars(step))
             if step.counts:
                 self._file.scalars(step.step, wall_ns, self._exposed(buckets))
             self._due = step.step if step.counts else -1
         if not step.counts:
             return
+        if is_due(self._timed_steps // histogram_every):
+            self._collect(buckets)
+            self._window_end = (step.step, wall_ns)
         self._timed_steps += 1
-        self._window_end = (step.step, wall_ns)
-        self._collect(buckets)
         if self._timed_steps % histogram_every == 0:
             self.write_histograms()
 
