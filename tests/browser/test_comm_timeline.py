@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hooktrace.analysis.timeline import COUNTS, load, reasons
 from hooktrace.analysis.timeline import Timeline as Ranks
-from hooktrace.analysis.timeline import load
 from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
@@ -168,8 +168,8 @@ def test_slowest_steps_jump(server: str, open_timeline: Any, real: Ranks) -> Non
     timeline = open_timeline(server)
     whole = timeline.whole("real")
     periods: dict[int, int] = {}
-    for track in real.tracks:
-        steps, counts = track.steps, track.steps.counts
+    for track, why in zip(real.tracks, reasons(real), strict=True):
+        steps, counts = track.steps, why == COUNTS
         for step, period in zip(steps.step[counts], steps.period[counts], strict=True):
             periods[int(step)] = max(periods.get(int(step), 0), int(period))
     slowest = max(periods, key=periods.__getitem__)

@@ -12,7 +12,7 @@ from math import isnan, prod
 import numpy as np
 
 from ...records import AnomalyRecord, ErrorRecord, LayoutRecord, Unit
-from ..timeline import RankTrack, Timeline, hangs, models_beside, often
+from ..timeline import RankTrack, Timeline, hangs, models_beside
 from .causes import late_ranks, slow_steps, tail_shares, waited_ns
 from .facts import (
     OFTEN_SENT,
@@ -39,6 +39,7 @@ from .units import (
     step_waits,
     whole_bytes,
 )
+from .who_waits import often
 
 
 def model_facts(timeline: Timeline, arrays: StepArrays, source: ModelSource) -> ModelFacts:

@@ -20,7 +20,7 @@ SLOW = 1.5
 
 
 def late_ranks(arrays: StepArrays) -> tuple[LateRank, ...]:
-    """Return the ranks that are last often, and not by chance (``lateness``), the worst first.
+    """Return the ranks that are last often, and not by chance (``often``), the worst first.
 
     Those whose margin is below ``WORTH`` of the period, and those that nobody waits for, are left
     out.

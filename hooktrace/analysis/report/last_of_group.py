@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ..timeline import UNKNOWN, Bools, Ints, last_rank, often
+from ..timeline import UNKNOWN, Bools, Ints, last_rank
 from .elsewhere import waited_elsewhere
 from .step_arrays import Floats, StepArrays
 from .together import Together
+from .who_waits import often
 
 
 class LastOfGroup(NamedTuple):

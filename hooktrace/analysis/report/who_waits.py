@@ -1,15 +1,24 @@
 """Who waits for a rank, and from when on that is worth a name: of buckets and of units.
 
+One rank is always last, and where ranks take turns each is in its share of the steps.
+
 Times of a bucket on all ranks --waiting_ranks--> those that have its result only when one is ready
 """
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ...records.units import percent
-from ..timeline import OFTEN
 from .step_arrays import Floats
+
+OFTEN = 0.25
+"""Share of steps from which on a rank that is last is worth a name, ..."""
+
+SIGMAS = 3.0
+"""... if it is by as many standard deviations above one of the ranks taking turns at random."""
 
 WORTH = 0.005
 """Of the median period: the margin from which on a rank that is late is worth a name."""
@@ -19,6 +28,15 @@ SURELY = 0.95
 
 MOSTLY = 0.75
 """Of all margins of slow steps: what a rank has to be late by to be named."""
+
+
+def often(ranks: int, steps: int) -> float:
+    """Return the share of steps from which on a rank comes last often, and not by chance.
+
+    A step is a draw of 1 / ``ranks``, so ``steps`` draws spread by sqrt(p (1 - p) / steps).
+    """
+    chance = 1 / max(1, ranks)
+    return max(OFTEN, chance + SIGMAS * math.sqrt(chance * (1 - chance) / max(1, steps)))
 
 
 def waiting_ranks(done: Floats, ready: Floats, i: int) -> list[int]:

@@ -17,9 +17,8 @@ from ..report.causes import SLOW
 from ..report.facts import SlowSteps
 from ..report.late_facts import LateRank
 from ..report.step_arrays import Floats, middle
-from ..report.who_waits import SURELY, WORTH
+from ..report.who_waits import SURELY, WORTH, often
 from ..timeline import Bools, Ints
-from ..timeline.lateness import often
 from .summary import ModelSummary, RankRow
 
 _BUCKET_BITS = (1 << 20) - 1

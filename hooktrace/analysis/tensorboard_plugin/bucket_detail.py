@@ -152,23 +152,19 @@ def _bytes(own: RankScene, row: int) -> list[list[str]]:
 def _lateness(scene: Scene, own: RankScene, at: int) -> list[list[str]]:
     """Return how this bucket's arrival stands to the other ranks', and how well that is known."""
     arrivals = scene.arrivals
-    if len(arrivals.ranks) < 2:
-        return []
     found = np.flatnonzero((arrivals.step == own.step[at]) & (arrivals.bucket == own.bucket[at]))
-    index = arrivals.ranks.index(own.rank)
-    if not len(found):
+    members = own.track.facts[int(own.track.buckets.facts[own.buckets.row[at]])].members
+    within = [i for i, r in enumerate(arrivals.ranks) if members is None or r in range(*members)]
+    if len(within) < 2 or not len(found):
         return []
-    key = int(found[0])
-    lags = arrivals.lag()[:, key]
-    lag, first = (
-        int(lags[index]),
-        int(np.where(lags == UNKNOWN, np.iinfo(np.int64).max, lags).argmin()),
-    )
-    clocks = [int(arrivals.uncertainty[one, key]) for one in {index, first}]
-    off = sum(clocks) if first != index else 0
-    known = "by wall clock" if UNKNOWN in clocks else f"± {exact_ms(off)}"
-    rows = [["after the first rank", f"{exact_ms(lag)} ({known})"]]
-    last, margin = arrivals.last_at(key)
+    arrivals = arrivals.among(within, int(found[0]))
+    lags, clocks = arrivals.lag()[:, 0], arrivals.uncertainty[:, 0]
+    index = arrivals.ranks.index(own.rank)
+    first = int(np.where(lags == UNKNOWN, np.iinfo(np.int64).max, lags).argmin())
+    off = int(clocks[index] + clocks[first]) if first != index else 0
+    known = "by wall clock" if UNKNOWN in clocks[[index, first]] else f"± {exact_ms(off)}"
+    rows = [["after the first rank", f"{exact_ms(int(lags[index]))} ({known})"]]
+    last, margin = arrivals.last_at(0)
     if last != UNKNOWN:
         rows.append(["last of all", f"rank {arrivals.ranks[last]}, by {exact_ms(margin)}"])
     return rows

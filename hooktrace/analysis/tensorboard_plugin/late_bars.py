@@ -1,6 +1,6 @@
 """The ranks that the report calls late, as the tab marks and lists them.
 
-Timeline, model --late_in--> Late: the bars at which others waited for each such rank
+Timeline, model --late_in--> LateBars: where others waited for each such rank
 """
 
 from __future__ import annotations
@@ -36,28 +36,18 @@ class LateBars:
     keys: Ints
 
 
-@dataclass(frozen=True, slots=True)
-class Late:
-    """``ranks``: the worst first; ``why_nobody``: a sentence where there are none of several."""
-
-    ranks: list[LateBars]
-    why_nobody: str
-
-    def keys_of(self, rank: int) -> Ints:
-        """Return the ``bucket_keys`` of a rank's bars to mark."""
-        own = [one.keys for one in self.ranks if one.rank == rank]
-        return np.concatenate([np.zeros(0, np.int64), *own])
-
-
-def late_in(timeline: Timeline, model: str) -> Late:
-    """Return the late ranks of a model."""
+def late_in(timeline: Timeline, model: str) -> tuple[list[LateBars], str]:
+    """Return the late ranks, the worst first, and of several ranks why none is named."""
     if len(timeline.tracks) < 2:
-        return Late([], "")
+        return [], ""
     arrays = settled_steps(timeline, model)
     if arrays is None or not len(arrays.steps):
-        return Late([], "Not known: no step counts.")
-    late, groups = late_ranks(arrays), last_of_groups(arrays)
-    return Late([_bars_of(arrays, groups, one) for one in late], "" if late else _note(arrays))
+        return [], "Not known: no step counts."
+    late = late_ranks(arrays)
+    if not late:
+        return [], _note(arrays)
+    groups = last_of_groups(arrays)
+    return [_bars_of(arrays, groups, one) for one in late], ""
 
 
 def _bars_of(arrays: StepArrays, groups: Sequence[LastOfGroup], late: LateRank) -> LateBars:

@@ -37,7 +37,7 @@ def summary_of(scene: Scene) -> dict[str, Any]:
         "rebuilds": _rebuilds(scene.ranks),
         "late": _late(scene),
         "usual_exposed": _usual_exposed(scene),
-        "late_note": scene.late.why_nobody,
+        "late_note": scene.late_note,
     }
 
 
@@ -188,7 +188,7 @@ def _late(scene: Scene) -> list[dict[str, Any]]:
             "bucket": one.bucket,
             "name": _name_in(ranks[one.rank], one.bucket),
         }
-        for one in scene.late.ranks[:MAX_LISTED]
+        for one in scene.late[:MAX_LISTED]
     ]
 
 

@@ -38,7 +38,7 @@ from ..timeline import hangs as hangs_of
 from ..timeline import waits as waits_of
 from .hang_bars import HangBar, extent_with, hang_bars, lane_in
 from .lane_rows import MAX_ROWS, rows_of
-from .late_bars import Late, late_in
+from .late_bars import LateBars, late_in
 from .spans import Spans
 from .units import exposed_at, index_of, rows_by_kind, units_of
 
@@ -95,10 +95,9 @@ class RankScene:
 class Scene:
     """All ranks of one model; ``extent``: the last end, and of an open hang as much as shows it.
 
-    ``late``: the ranks that the report names, and why it names none.  ``hangs``: each with when it
-    began.
-    ``origin``: in rank 0's clock.  ``units``: the collectives of a sharded model, whose rows have
-    ``titles``; both are empty of DDP's.
+    ``late``: the ranks that the report names; ``late_note``: why it names none.  ``hangs``: each
+    with when it began.  ``origin``: in rank 0's clock.  ``units``: the collectives of a sharded
+    model, whose rows have ``titles``; both are empty of DDP's.
     """
 
     model: str
@@ -106,7 +105,8 @@ class Scene:
     lanes: int
     ranks: list[RankScene]
     arrivals: Arrivals
-    late: Late
+    late: list[LateBars]
+    late_note: str
     hangs: list[tuple[int, Hang]]
     waits: Waits
     origin: int
@@ -121,7 +121,7 @@ class Scene:
 
 def scene_of(timeline: Timeline, model: str) -> Scene:
     """Return the scene of a model; an empty one where the run does not have it."""
-    late, every_hang = late_in(timeline, model), hangs_of(timeline)
+    (late, late_note), every_hang = late_in(timeline, model), hangs_of(timeline)
     waits = waits_of(timeline, model)
     numbers = np.array([*(track.rank for track in timeline.tracks), UNKNOWN])
     ranks = list(zip(timeline.tracks, timeline.clocks, reasons(timeline), strict=True))
@@ -137,7 +137,8 @@ def scene_of(timeline: Timeline, model: str) -> Scene:
     for index, (track, clock, why) in enumerate(ranks):
         seen = partial(_since, clock, origin), units
         waited = waits.ns[index], numbers[waits.last[index]]
-        found = late.keys_of(track.rank), why == COUNTS
+        own = (one.keys for one in late if one.rank == track.rank)
+        found = next(own, np.zeros(0, np.int64)), why == COUNTS
         scenes.append(_rank_scene(track, model, seen, found, waited))
     lanes, titles = rows_by_kind([(r.unit, r.step, r.buckets) for r in scenes], units)
     if any((r.flags & FLAGS["sharded"]).any() for r in scenes):
@@ -155,6 +156,7 @@ def scene_of(timeline: Timeline, model: str) -> Scene:
         ranks=scenes,
         arrivals=arrivals_of(timeline, model),
         late=late,
+        late_note=late_note,
         hangs=[(one.start - origin, one) for one in hangs],
         waits=waits,
         origin=origin,

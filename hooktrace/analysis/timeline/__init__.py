@@ -6,7 +6,6 @@ In go the record files of each rank; out comes a Timeline, which report, Perfett
     rank00001.jsonl --follow.py, as it grows--> RankTrack --------+--merge.py--> Timeline
                       read_aside.py: in processes                 |
             ...                              arrivals.py: who was ready last <------+
-                                             lateness.py: who is so too often for chance
                                              hangs.py: who waited for whom <--------+
                              counts.py: which steps count, and why not the others
                             waits.py: of a collective what was waiting for whom <--+
@@ -40,8 +39,6 @@ from .follow import TrackFollower as TrackFollower
 from .follow import read_in_turns as read_in_turns
 from .hangs import Hang as Hang
 from .hangs import hangs as hangs
-from .lateness import OFTEN as OFTEN
-from .lateness import often as often
 from .merge import RankClock as RankClock
 from .merge import Timeline as Timeline
 from .merge import load as load

@@ -10,6 +10,7 @@ the two clocks may be off (``records.late_rank`` says the same of one bucket).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,6 +73,13 @@ class Arrivals:
         first = np.where(known, self.ready, np.iinfo(np.int64).max).min(axis=0, initial=2**62)
         found: Ints = np.where(known, self.ready - first, UNKNOWN)
         return found
+
+    def among(self, rows: Sequence[int], key: int) -> Arrivals:
+        """Return the arrivals of some ranks, by row, at one key."""
+        one = slice(key, key + 1)
+        ready, uncertainty = self.ready[[*rows], one], self.uncertainty[[*rows], one]
+        ranks = [self.ranks[row] for row in rows]
+        return Arrivals(ranks, self.step[one], self.bucket[one], ready, uncertainty)
 
     def last_at(self, key: int) -> tuple[int, int]:
         """Return the row of the last rank at a key and its margin to the next, ns."""

@@ -240,3 +240,12 @@ def test_a_sharded_run_speaks_of_no_buckets(hybrid: Scene) -> None:
     assert [mark["text"] for mark in marks] == texts
     detail = bucket_detail(hybrid, 0, 3)
     assert "bucket" not in json.dumps([detail[k] for k in detail]).replace('"bucket"', "")
+
+
+def test_the_last_one_is_of_the_ranks_in_the_collective(hybrid: Scene) -> None:
+    """Rank 3 is late in its own replica; in the other one nobody waits for it."""
+    lasts = []
+    for rank in (0, 2):
+        late = dict(bucket_detail(hybrid, rank, row_of(hybrid, rank, 5, 0))["late"])
+        lasts.append(late.get("last of all", "").partition(",")[0])
+    assert lasts == ["", "rank 3"]
