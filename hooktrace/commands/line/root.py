@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any
 
 import typer
 
-from ... import __version__
 from . import hooks, records, training
 
 
@@ -63,7 +63,8 @@ main = typer.Typer(
 
 def _show_version(is_asked: bool) -> None:
     if is_asked:
-        typer.echo(f"hooktrace {__version__}")
+        # The package itself: a checkout on PYTHONPATH is not installed.
+        typer.echo(f"hooktrace {sys.modules['hooktrace'].__version__}")
         raise typer.Exit
 
 
