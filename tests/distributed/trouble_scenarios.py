@@ -24,7 +24,7 @@ from tests.distributed.harness import scenario
 from tests.distributed.models import anomalies, backward, gradients, make_ddp
 
 STEPS = 60
-PATIENCE_S = 12
+PATIENCE_S = 60
 """For which a probe waits for a rank that does not come."""
 
 KINDS = ("copy", "join", "comparison", "clock", "clock at the meeting", "group")
