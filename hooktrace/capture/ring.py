@@ -22,8 +22,6 @@ class Ring(Generic[T]):
     """
 
     def __init__(self, capacity: int) -> None:
-        if capacity < 1:
-            raise ValueError(f"the ring's capacity is {capacity}; pass at least 1")
         self.capacity = capacity
         self._entries: deque[T] = deque()
         self.dropped = 0

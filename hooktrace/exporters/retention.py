@@ -27,6 +27,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..records import AnomalyRecord, BucketRecord, CompletedStep, StepRecord
+from ..records.errors import check_counts
 from ..records.running_median import RunningMedian
 
 GENERATIONS = 16
@@ -55,9 +56,8 @@ class Retention:
     extra_share: float = 0.02
 
     def __post_init__(self) -> None:
-        for name, least in (("first_steps", 0), ("window_steps", 0), ("window_every", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} is {getattr(self, name)}; pass at least {least}")
+        check_counts(0, first_steps=self.first_steps, window_steps=self.window_steps)
+        check_counts(1, window_every=self.window_every)
         if not self.slow_factor > 1:
             raise ValueError(f"slow_factor is {self.slow_factor}; pass more than 1")
         if not 0 <= self.extra_share <= 1:

@@ -12,6 +12,7 @@ import os
 from typing import TYPE_CHECKING
 
 from ..records import AnomalyRecord, Batch, HangRecord, LayoutRecord, RunInfo, SkewRecord
+from ..records.errors import check_counts
 from .append_file import writable_directory
 from .base import needing
 from .model_labels import ModelLabels
@@ -69,8 +70,7 @@ class TensorBoardExporter:
         scalar_every: int = 1,
         histogram_every: int = 100,
     ) -> None:
-        if scalar_every < 1 or histogram_every < 1:
-            raise ValueError("scalar_every and histogram_every count steps; pass at least 1")
+        check_counts(1, scalar_every=scalar_every, histogram_every=histogram_every)
         with needing("tensorboard", "TensorBoard"):
             from .event_file import EventFile
         self._make_file = EventFile

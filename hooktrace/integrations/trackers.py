@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..records import AnomalyRecord, Batch, CompletedStep
+from ..records.errors import check_counts
 from ..records.summary import summarize
 from .headline import numbers_of
 
@@ -71,6 +72,5 @@ def log_to(fn: Log, *, every: int = 100, all_ranks: bool = False) -> TrackerExpo
     """
     if not callable(fn):
         raise TypeError(f"log_to takes a function such as wandb.log, not a {type(fn).__name__}")
-    if every < 1:
-        raise ValueError(f"every={every} counts steps; pass 1 or more")
+    check_counts(1, every=every)
     return TrackerExporter(fn, every, all_ranks)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, get_args
 
+from ..records.errors import is_seconds
+
 OnHang = Literal["record", "warn", "dump", "abort"]
 
 
@@ -18,7 +20,7 @@ class HangOptions(NamedTuple):
 
     def checked(self) -> HangOptions:
         """Return them; raises ``ValueError`` for what cannot work."""
-        if self.after_s is not None and not self.after_s > 0:
+        if self.after_s is not None and not is_seconds(self.after_s):
             raise ValueError(
                 f"hang_after_s={self.after_s} is no time to wait; pass seconds, or None for ten "
                 "and what is usual"

@@ -14,6 +14,7 @@ from typing import Any, get_args
 
 from .. import exporters  # whose exporters are imported when one is asked for
 from ..ranks.job import current_rank
+from ..records.errors import is_seconds
 from .hang_options import OnHang
 from .state import State
 from .tracer import Tracer
@@ -33,7 +34,7 @@ def _steps(value: str) -> int:
 
 
 def _seconds(value: str) -> float:
-    if not float(value) > 0:
+    if not is_seconds(float(value)):
         raise ValueError("it is a number of seconds")
     return float(value)
 

@@ -23,7 +23,7 @@ from ..capture.ring import Ring
 from ..capture.unit_waits import UnitWaits
 from ..exporters.base import Exporter, checked
 from ..records import AnomalyRecord, Scope
-from ..records.errors import AnomalyError
+from ..records.errors import AnomalyError, check_counts, check_seconds
 from .drain import Drain
 from .fan_out import LeftWithParent
 from .hang_options import HangOptions, OnHang
@@ -102,12 +102,12 @@ class Tracer(Queries, InJob):
         interval_s: float = 0.5,
         close_timeout_s: float = 10.0,
     ) -> None:
-        if error_every < 0:
-            raise ValueError(f"error_every={error_every} counts steps; pass 0 for no probes")
+        check_counts(1, ring_capacity=ring_capacity)
+        check_counts(0, keep_steps=keep_steps, keep_buckets=keep_buckets)
+        check_counts(0, error_every=error_every, first_step=first_step)
+        check_seconds(interval_s=interval_s, close_timeout_s=close_timeout_s)
         if error not in get_args(Scope):
             raise ValueError(f"error={error!r} is not known; pass {' or '.join(get_args(Scope))}")
-        if first_step < 0:
-            raise ValueError(f"first_step={first_step} counts steps; pass 0 or more")
         self._alarm = Alarm(on_anomaly)
         self._to_raise: AnomalyError | None = None
         self.state = State.RECORDING
@@ -187,15 +187,15 @@ class Tracer(Queries, InJob):
                 return
             self.started = True
             if self._wants_channel:
-                from . import process_channel  # which a tracer that starts nothing does without
+                self._join_channel()
 
-                self._leave_channel = process_channel.leave
-                self._channel = process_channel.join(self)
-                if self._is_closed():  # by a signal handler, meanwhile
-                    self._leave_channel(self)
+    def _join_channel(self) -> None:
+        from . import process_channel  # which a tracer that starts nothing does without
 
-    def _is_closed(self) -> bool:
-        return self.state is State.CLOSED
+        self._leave_channel = process_channel.leave
+        self._channel = process_channel.join(self)
+        if self.state is State.CLOSED:  # by a signal handler, meanwhile
+            self._leave_channel(self)
 
     @property
     def recording(self) -> bool:

@@ -155,8 +155,9 @@ def test_a_job_in_which_every_step_goes_wrong_keeps_a_share() -> None:
 @pytest.mark.parametrize(
     ("rules", "message"),
     [
-        ({"first_steps": -1}, "first_steps is -1; pass at least 0"),
-        ({"window_every": 0}, "window_every is 0; pass at least 1"),
+        ({"first_steps": -1}, "first_steps is -1; pass a whole number of at least 0"),
+        ({"window_steps": 0.5}, "window_steps is 0.5; pass a whole number of at least 0"),
+        ({"window_every": 0}, "window_every is 0; pass a whole number of at least 1"),
         ({"slow_factor": 1.0}, "slow_factor is 1.0; pass more than 1"),
         ({"slow_factor": float("nan")}, "slow_factor is nan; pass more than 1"),
         ({"extra_share": 1.5}, "extra_share is 1.5; pass a share from 0 to 1"),

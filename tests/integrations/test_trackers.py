@@ -58,7 +58,7 @@ def test_what_it_takes() -> None:
     """The usual mistakes are named."""
     with pytest.raises(TypeError, match=r"log_to takes a function such as wandb.log, not a str"):
         log_to("wandb")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="every=0 counts steps; pass 1 or more"):
+    with pytest.raises(ValueError, match="every is 0; pass a whole number of at least 1"):
         log_to(print, every=0)
 
 

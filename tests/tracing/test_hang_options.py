@@ -7,7 +7,7 @@ import pytest
 from hooktrace import Tracer
 
 
-@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan")])
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf"), 1e300])
 def test_no_time_to_wait(seconds: float) -> None:
     """The error says what to pass."""
     with pytest.raises(ValueError, match="pass seconds, or None"):

@@ -21,10 +21,12 @@ def test_unknown_settings_are_named(
     monkeypatch.setenv("HOOKTRACE_PROMETHUS_PORT", "9464")
     monkeypatch.setenv("HOOKTRACE_PROMETHEUS_PORT", "http")
     monkeypatch.setenv("HOOKTRACE_ERROR_EVERY", "often")
+    monkeypatch.setenv("HOOKTRACE_HANG_AFTER_S", "inf")
     with caplog.at_level(logging.WARNING):
         assert settings.from_environment() == {"exporters": []}
     assert "HOOKTRACE_PROMETHUS_PORT is not a setting of hooktrace" in caplog.text
     assert "HOOKTRACE_PROMETHEUS_PORT=http has no effect" in caplog.text
+    assert "HOOKTRACE_HANG_AFTER_S=inf has no effect: it is a number of seconds" in caplog.text
     assert "HOOKTRACE_ERROR_EVERY=often has no effect: it is a number of steps" in caplog.text
     assert "HOOKTRACE_ERROR_EVERY is not a setting" not in caplog.text
     monkeypatch.setenv("HOOKTRACE_ERROR_EVERY", "0")
