@@ -156,7 +156,7 @@ class RecordFileExporter:
         chosen = self._policy.choose(completed)
         for previous in chosen[:-1]:
             parts.buckets(previous)  # they stand behind their step's line
-        step, buckets = completed
+        step, buckets = chosen[-1] if chosen else completed
         if not chosen:
             parts.record(replace(step, detail_kept=False))
         elif not parts.add(

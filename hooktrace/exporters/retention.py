@@ -1,6 +1,7 @@
 """Which steps a record file keeps in detail: with all their buckets and stages.
 
-    StepRecord, its buckets, anomalies --> DetailPolicy.choose --> none, the step, or the last two
+    StepRecord, its buckets, anomalies --> DetailPolicy.choose --> none, the step, or the last two;
+                                           the step says what it was kept for
 
 A step's own line takes some 400 bytes, its detail 340 a bucket: with 25 buckets, 256 MiB hold
 30,000 steps in full and 400,000 with the defaults.  Kept are
@@ -26,9 +27,12 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from ..records import AnomalyRecord, BucketRecord, CompletedStep, StepRecord
 from ..records.errors import check_counts
 from ..records.running_median import RunningMedian
+from ..records.step import KeptFor
 
 GENERATIONS = 16
 LAST = 128
@@ -98,21 +102,21 @@ class DetailPolicy:
         model = self._model(step.model)
         model.next_step(step.generation, self._retention)
         period, exposed = model.slow(step, self._retention.slow_factor)
-        keep = self._is_wanted(completed, model)
+        why = self._why_wanted(completed, model)
         with_previous = period and model.left is not None
-        if with_previous or ((period or exposed) and not keep):
+        if with_previous or ((period or exposed) and why is None):
             if model.slow_ones.take():
-                keep = True
+                why = why or "slow"
             else:
                 self.left_out["slow_steps"] += 1
                 with_previous = False
-        if not keep:
+        if why is None:
             model.left = completed
             self.left_out.update(steps=1, buckets=len(completed[1]))
             return ()
         previous = self._take_back(model) if with_previous else ()
         model.left = None
-        return (*previous, completed)
+        return (*previous, (replace(step, kept_for=why), completed[1]))
 
     def choose_last(self) -> list[CompletedStep]:
         """Return each model's last step where it was left out: it says where a job ended."""
@@ -125,19 +129,23 @@ class DetailPolicy:
         self.left_out.subtract({"steps": 1, "buckets": len(completed[1])})
         return (completed,)
 
-    def _is_wanted(self, completed: CompletedStep, model: _Model) -> bool:
-        """Return whether a step is kept even if it is not slow."""
+    def _why_wanted(self, completed: CompletedStep, model: _Model) -> KeptFor | None:
+        """Return why a step is kept even if it is not slow.
+
+        By number before all else: what is kept for that stands for the others.
+        """
         step, buckets = completed
         rules = self._retention
         wrong = self._went_wrong(step, buckets)
         asked = self._asked.get(step.model, (0, 0))
-        return (
-            model.is_first
-            or asked[0] <= step.step < asked[1]
-            or step.step % rules.window_every < rules.window_steps
-            or any(b.error is not None for b in buckets)
-            or (wrong and model.troubles.take())
-        )
+        reasons: dict[KeptFor, bool] = {
+            "window": step.step % rules.window_every < rules.window_steps,
+            "first": model.is_first,
+            "asked": asked[0] <= step.step < asked[1],
+            "probed": any(b.error is not None for b in buckets),
+        }
+        why = next((why for why, holds in reasons.items() if holds), None)
+        return why or ("wrong" if wrong and model.troubles.take() else None)
 
     def _went_wrong(self, step: StepRecord, buckets: Sequence[BucketRecord]) -> bool:
         if (step.model, step.step) in self._anomalies:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -12,6 +12,10 @@ from .intervals import overlap_ratio
 from .run import RunInfo
 
 R = TypeVar("R")
+
+KeptFor = Literal["window", "first", "asked", "probed", "wrong", "slow"]
+"""Why a file has the buckets of a step: it is one of so many in a row, or of the first, by its
+number; somebody asked for it; it was probed, went wrong, or was slow."""
 
 
 class StepRecord(Record, frozen=True, kw_only=True, tag="step"):
@@ -31,7 +35,8 @@ class StepRecord(Record, frozen=True, kw_only=True, tag="step"):
     that was communicated up to the end of a backward pass that reduced gradients; ``exposed_ns`` is
     then how long training waited for its units, one by one, ``None`` where that is not known of
     one of them.  ``detail_kept`` is false of a step that a file's retention left without its
-    buckets.
+    buckets, and ``kept_for`` why it has them otherwise: only steps that are kept by their number
+    say what steps are like.  ``None``: nobody chose, or it is the one before a slow step.
     """
 
     model: str
@@ -58,6 +63,7 @@ class StepRecord(Record, frozen=True, kw_only=True, tag="step"):
     sent_unknown: str | None = None
     sharded: bool = False
     detail_kept: bool = True
+    kept_for: KeptFor | None = None
 
     @property
     def compression_ratio(self) -> float | None:

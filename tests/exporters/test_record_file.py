@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from hooktrace.analysis.timeline import read_track, reasons, timeline_of
 from hooktrace.exporters.record_file import RecordFileExporter
 from hooktrace.exporters.retention import Retention
-from hooktrace.records import AnomalyRecord, Batch, LayoutRecord
+from hooktrace.records import AnomalyRecord, Batch, LayoutRecord, StepRecord
 from hooktrace.records.files import find_records, part_path, record_path
 from hooktrace.records.reader import read_parts
 from tests.exporters import records_sample as sample
@@ -35,6 +35,11 @@ def write(logdir: Path, *batches: Batch, **options: int) -> RecordFileExporter:
     return exporter
 
 
+def kept(step: StepRecord) -> StepRecord:
+    """Return the step as a file has it that keeps the first twenty, or all, by their number."""
+    return replace(step, kept_for="window")
+
+
 def test_each_line_is_strict_json_and_gives_the_records_back(tmp_path: Path) -> None:
     """What was exported is what is read, and any JSON parser takes the lines."""
     batch = sample.full_batch(rank=3)
@@ -44,7 +49,7 @@ def test_each_line_is_strict_json_and_gives_the_records_back(tmp_path: Path) -> 
     assert exporter.path == tmp_path / "plugins" / "hooktrace" / "rank00003.jsonl"
     trace = read_parts([exporter.path])
     assert trace.run == batch.run
-    assert trace.steps == [step for step, _ in batch.steps]
+    assert trace.steps == [kept(step) for step, _ in batch.steps]
     assert trace.buckets == [bucket for _, buckets in batch.steps for bucket in buckets]
     assert trace.layouts == list(batch.of(LayoutRecord))
     assert trace.anomalies == list(batch.of(AnomalyRecord))
@@ -60,7 +65,7 @@ def test_a_file_cut_at_any_byte_gives_whole_steps(tmp_path: Path) -> None:
     batch = sample.make_batch(steps=3)
     write(tmp_path, batch)
     data = record_path(tmp_path, 0).read_bytes()
-    steps = [step for step, _ in batch.steps]
+    steps = [kept(step) for step, _ in batch.steps]
     for size in range(len(data)):
         trace = sample.decoded(data[:size].splitlines(keepends=True))
         assert trace.steps == steps[: len(trace.steps)]
@@ -137,7 +142,7 @@ def check_killed(paths: list[Path], exported: int) -> None:
     # A part is counted before it goes: the kill may have come between.
     going = len(read_parts([paths[1]]).steps) if len(paths) > 1 else 0
     assert trace.removed.get("steps", 0) in {missing, missing + going}
-    assert trace.steps == [sample.make_step(i, bucket_count=9)[0] for i in numbers]
+    assert trace.steps == [kept(sample.make_step(i, bucket_count=9)[0]) for i in numbers]
     assert Counter(b.step for b in trace.buckets) == dict.fromkeys(numbers, 9)
     assert len(trace.skipped) <= 1
     assert len(paths) > 1 or not trace.closed

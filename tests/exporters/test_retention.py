@@ -52,6 +52,21 @@ def test_the_first_steps_of_each_generation_of_each_model() -> None:
         assert list(choices(policy, [step(i, model=model) for i in range(9)])) == [0, 1]
 
 
+def test_each_step_says_why_it_was_kept() -> None:
+    """By number before all else, as such steps stand for others; one before a slow one: nothing."""
+    rules = {**NOTHING, "first_steps": 2, "window_steps": 1, "window_every": 40, "extra_share": 1.0}
+    policy = DetailPolicy(Retention(**rules))
+    policy.ask("net", 5, 1)
+    policy.expect([sample.make_anomaly(step=7)])
+    steps = [step(i) for i in range(90)]
+    steps[60] = step(60, previous_period_ns=10 * sample.STEP_NS)
+    found = [one for completed in steps for one, _ in policy.choose(completed)]
+    assert [(one.step, one.kept_for) for one in found] == [
+        *[(0, "window"), (1, "first"), (5, "asked"), (7, "wrong"), (40, "window")],
+        *[(59, None), (60, "slow"), (80, "window")],
+    ]
+
+
 def test_a_window_of_every_so_many() -> None:
     """By step number, so that all ranks keep the same ones; every=1 keeps all."""
     rules = {**NOTHING, "window_steps": 3, "window_every": 10}

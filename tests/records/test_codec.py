@@ -36,6 +36,7 @@ from hooktrace.records.bucket import UnitCollective
 from hooktrace.records.codec import RecordEncoder, decode_line
 from hooktrace.records.content import RankRecords
 from hooktrace.records.lines import BucketLine, Losses
+from hooktrace.records.step import KeptFor
 from tests.exporters import records_sample as sample
 
 from .text import decode, encode
@@ -64,6 +65,7 @@ def records(cls: type, **given_fields: st.SearchStrategy[Any]) -> st.SearchStrat
     """Return a strategy for ``cls`` that fills every field by its annotation."""
     kinds = {"str": TEXTS, "Count": COUNTS, "Ns": NS, "bool": st.booleans(), "float": FLOATS}
     kinds["Clock"] = st.sampled_from(["host", "device"])
+    kinds["KeptFor"] = st.sampled_from(get_args(KeptFor))
     kinds["Scope"] = st.sampled_from(["global", "local"])
     transfer = st.builds(Transfer, collective=TEXTS, dtype=TEXTS, wire_bytes=COUNTS)
     kinds["tuple[Transfer, ...]"] = st.lists(transfer, max_size=2).map(tuple)

@@ -56,7 +56,7 @@ def measure(
     arrays = settled_steps(timeline, model)
     if arrays is None:
         return None
-    why, parts = _why_unknown(arrays), step_parts(arrays)
+    why, parts = _why_unknown(arrays), step_parts(arrays.sample)
     return Measures(
         facts=_facts(timeline, arrays, name, why),
         series=_series(arrays, parts),

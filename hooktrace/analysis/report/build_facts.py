@@ -44,9 +44,10 @@ from .who_waits import often
 
 def model_facts(timeline: Timeline, arrays: StepArrays, source: ModelSource) -> ModelFacts:
     """Return the facts of a model, which ``source`` tells the steps of."""
-    wait_unknown = arrays.waited.why_unknown  # first: what it takes in between, others have later
+    sample = arrays.sample
+    wait_unknown = sample.waited.why_unknown  # first: what it takes in between, others have later
     period, exposed = _spread(arrays.period), _spread(arrays.exposed)
-    wire_busy, sent, waits = arrays.by_step("wire_busy"), arrays.sent(), step_waits(arrays)
+    wire_busy, sent, waits = arrays.by_step("wire_busy"), arrays.sent(), step_waits(sample)
     layouts = [
         layout
         for track in timeline.tracks
@@ -59,6 +60,7 @@ def model_facts(timeline: Timeline, arrays: StepArrays, source: ModelSource) -> 
         hook=arrays.hook,
         clock="device" if arrays.is_on_device else "host",
         steps=len(arrays.steps),
+        bucket_steps=source.sampled,
         probed=source.probed,
         period=period,
         period_noise_ns=noise_ns(arrays.period),
@@ -67,33 +69,33 @@ def model_facts(timeline: Timeline, arrays: StepArrays, source: ModelSource) -> 
         overlap=_some(arrays.overlap),
         busy_ns=_some(arrays.busy),
         wire_busy_ns=_some(wire_busy),
-        queued_ns=_known(waited_ns(arrays, "queue")),
-        turn_ns=_known(waited_ns(arrays, "turn")),
+        queued_ns=_known(waited_ns(sample, "queue")),
+        turn_ns=_known(waited_ns(sample, "turn")),
         gradient_bytes=int(_some(arrays.by_step("gradient_bytes")) or 0),
         wire_bytes=_some(sent),
         least_wire_bytes=_known(middle(sent, 0.0)),
         often_wire_bytes=_known(middle(sent, 1 - OFTEN_SENT)),
         busbw_bytes_per_second=_busbw(
-            arrays.by_step("bus_bytes"), transfer_busy(arrays), wire_busy
+            arrays.by_step("bus_bytes"), transfer_busy(sample), wire_busy
         ),
         is_32_bit=widths == {4.0},
         is_whole=timeline.run is not None and timeline.run.world_size == len(timeline.tracks),
         is_order_known=is_order_known(arrays),
         wait_unknown=wait_unknown,
-        buckets=_bucket_facts(arrays, layouts),
-        ranks=rank_facts(timeline, arrays),
-        late=late_ranks(arrays),
+        buckets=_bucket_facts(sample, layouts),
+        ranks=rank_facts(timeline, sample),
+        late=late_ranks(sample),
         slow=slow_steps(arrays),
         stalls=stalls(arrays),
         hangs=hang_facts(hangs(timeline), [arrays.model]),
         anomalies=anomaly_facts(timeline, [arrays.model]),
         beside=models_beside(timeline, arrays.model),
         is_sharded=arrays.is_sharded,
-        is_synchronous=is_synchronous(arrays),
-        kinds=kind_facts(arrays),
+        is_synchronous=is_synchronous(sample),
+        kinds=kind_facts(sample),
         wait_ns=_some(np.fmax.reduce(waits, axis=0)),
         net_exposed_ns=_some(net_of_waits(arrays.exposed, waits)),
-        exposed_kinds=exposed_kinds(arrays),
+        exposed_kinds=exposed_kinds(sample),
         whole_bytes=whole_bytes(arrays, layouts),
     )
 

@@ -224,8 +224,9 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One model's last generation; of a sharded model all of them.
 
     ``period_noise_ns``: half the width of the median period's 95 % interval (``noise.py``).
-    ``steps``: those whose times count; ``probed``: how many were left out because hooktrace probed
-    them.  Those of ``hangs`` are left out too.  ``exposed_share``: exposed communication as a share
+    ``steps``: those whose times count; ``bucket_steps``: those that facts of buckets are of;
+    ``probed``: how many were left out because hooktrace probed them.  Those of ``hangs`` are left
+    out too.  ``exposed_share``: exposed communication as a share
     of the step's period, both medians.  ``queued_ns``, ``turn_ns``: of what is exposed, the time
     that the bucket which ends the step waits for a worker, and for its turn.  ``wire_bytes``: the
     median of all steps, ``least_wire_bytes`` that of the one which sends least, and
@@ -247,6 +248,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     hook: str
     clock: str
     steps: int
+    bucket_steps: int
     probed: int
     period: Spread | None
     period_noise_ns: float | None

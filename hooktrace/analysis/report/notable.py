@@ -52,6 +52,7 @@ def split_buckets(model: ModelFacts) -> tuple[list[BucketFacts], list[BucketFact
 
 def red_row(model: ModelFacts, arrays: StepArrays) -> str:
     """Return which rank is furthest behind in the picture of lags, in words."""
+    arrays = arrays.sample
     lags = arrays.lags
     if np.isnan(lags).all():
         return ""

@@ -174,6 +174,7 @@ def lag_picture(arrays: StepArrays) -> Svg | None:
 
     Of many ranks or buckets a cell stands for several next to each other, and shows the most.
     """
+    arrays = arrays.sample
     if np.isnan(arrays.lags).all():
         return None
     lags = _most_of(_most_of(arrays.lags, _MOST_CELLS[0]).T, _MOST_CELLS[1]).T

@@ -49,7 +49,8 @@ class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
 
     ``hook_options``, ``bucket_cap_bytes``: as its layout says.  ``parameters``, ``elements``,
     ``gradient_bytes``: of the last generation.  ``seen``: steps that any file has; of ``counted``
-    the times enter statistics, of ``detailed`` those of single buckets too; ``left_out``: how many
+    the times enter statistics, of ``detailed`` those of single buckets too, and
+    ``sampled`` of these stand for all (``StepColumns.standing_for``); ``left_out``: how many
     others, by the reason.  ``is_sharded``: under FSDP2: each parameter counts once, as a whole, and
     ``gradient_bytes`` are what a rank reduces in a step.
     """
@@ -62,6 +63,7 @@ class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
     seen: int
     counted: int
     detailed: int
+    sampled: int
     left_out: dict[str, int]
     is_sharded: bool = False
 
@@ -95,7 +97,8 @@ def model_source(timeline: Timeline, arrays: StepArrays) -> ModelSource:
         gradient_bytes=_gradient_bytes(arrays, layout),
         seen=seen,
         counted=len(arrays.steps),
-        detailed=int(np.count_nonzero(~np.isnan(arrays.called).all(axis=(0, 2)))),
+        detailed=arrays.detailed,
+        sampled=arrays.sample.detailed,
         left_out=left_out,
         is_sharded=arrays.is_sharded,
     )
@@ -175,6 +178,8 @@ def _of_steps(source: ModelSource) -> str:
     text = f"{source.counted:,} of {source.seen:,} count"
     if source.detailed < source.counted:
         text += f", {source.detailed:,} with their {'units' if source.is_sharded else 'buckets'}"
+    if source.sampled < source.detailed:
+        text += f", of which {source.sampled:,}, kept by their number, stand for all"
     words = _WHY | (_OF_UNITS if source.is_sharded else {})
     why = [f"{count:,} {words[flag]}" for flag, count in source.left_out.items()]
     return text + (f"; left out: {', '.join(why)}" if why else "")

@@ -97,6 +97,31 @@ class StepArrays:
         of_bucket = np.searchsorted(self.buckets, bucket) * (len(rows) * len(self.steps))
         self._bucket_at = of_bucket + of_rank + np.searchsorted(self.steps, step_of_bucket)
 
+    @property
+    def sample(self) -> StepArrays:
+        """The same steps, but the buckets of those only that stand for all.
+
+        Where the files have the buckets of some steps only, most of these may be slow ones.
+        """
+        return self._sample or self
+
+    @cached_property
+    def _sample(self) -> StepArrays | None:
+        rows = []
+        for own in self._rows:
+            steps, buckets = own.track.steps, own.track.buckets
+            those = steps.step[steps.standing_for(own.steps)]
+            rows.append(own._replace(buckets=own.buckets & np.isin(buckets.step, those)))
+        pairs = zip(rows, self._rows, strict=True)
+        if all(np.array_equal(one.buckets, own.buckets) for one, own in pairs):
+            return None
+        return StepArrays(self._timeline, (self.model, self.hook), self.generation, rows)
+
+    @property
+    def detailed(self) -> int:
+        """How many steps have buckets, on any rank."""
+        return int(np.count_nonzero(~np.isnan(self.called).all(axis=(0, 2))))
+
     def _joined(self, values: Callable[[RankRows], npt.NDArray[Any]]) -> npt.NDArray[Any]:
         """Return what ``values`` gives for each rank, one rank after another."""
         return np.concatenate([values(own) for own in self._rows])

@@ -48,7 +48,7 @@ def typical_step(arrays: StepArrays) -> int | None:
 
     The first one where no length is known; ``None`` where none has its buckets in the files.
     """
-    drawn, lengths = _is_drawn(arrays), _lengths(arrays)
+    drawn, lengths = _is_drawn(arrays.sample), _lengths(arrays.sample)
     if not drawn.any():
         return None
     if np.isnan(lengths).all():

@@ -176,9 +176,14 @@ def _short(text: str) -> str:
     return _SHORT.get(what, what) + again + turn
 
 
+def _of_what(model: ModelFacts) -> str:
+    ranks = f"{len(model.ranks)} ranks" if len(model.ranks) > 1 else "1 rank"
+    return f"medians of {model.bucket_steps:,} steps on {ranks}, {model.clock} times"
+
+
 def _bucket_table(model: ModelFacts) -> Table:
     return _table(
-        f"Buckets: medians over {len(model.ranks)} ranks, {model.clock} times",
+        f"Buckets: {_of_what(model)}",
         f"sizes in MB, times in ms; {about_waits(model, named=False)}; tail: share of what is "
         f"exposed; {about_busbw(model)}; error: relative L2",
         bucket_columns(model),
@@ -204,7 +209,7 @@ def _unit_table(model: ModelFacts) -> Table:
     if folded:
         caption += f"; {len(folded)} that cost, wait and err less are left out"
     return _table(
-        f"Units: medians over {len(model.ranks)} ranks, {model.clock} times",
+        f"Units: {_of_what(model)}",
         caption,
         unit_columns(model, shown, _SHORT_NAME if sends_other else LONGEST),
         left_out,

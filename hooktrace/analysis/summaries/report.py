@@ -126,6 +126,7 @@ def model_of(summary: Summary, m: ModelSummary, job: Job, late: Late) -> ModelFa
         hook=m.hook,
         clock="device" if m.is_on_device else "host",
         steps=m.steps,
+        bucket_steps=m.source.sampled,
         probed=m.source.probed,
         period=period,
         period_noise_ns=noise_ns(periods(m)[None]),

@@ -42,11 +42,16 @@ FLAGS = {
     "detail_left_out": 128,
     "probed": 256,
     "sharded": 512,
+    "kept_by_window": 1024,
+    "kept_as_first": 2048,
 }
 """Bits of the ``flags`` of buckets and steps.  ``untimed``: a bucket on a device whose events did
 not resolve.  ``detail_left_out``: a step whose buckets are not there because the writer's retention
 left them out; they are not missing.  ``sharded``: of a step, as ``StepRecord`` says it, and of each
-bucket that is a unit's collective."""
+bucket that is a unit's collective.  ``kept_...``: of a step, why its buckets are there."""
+
+ENOUGH_BY_WINDOW = 100
+"""Steps kept in windows from which on they alone stand for all."""
 
 
 def packed(values: npt.NDArray[Any]) -> Ints:
@@ -138,6 +143,20 @@ class StepColumns(_Columns):
     wire_busy: Ints
     previous_period: Ints
     bucket_count: Ints
+
+    def standing_for(self, rows: Bools) -> Bools:
+        """Return which of these steps say what the buckets of all of them are like.
+
+        All of them, unless the writer left some without buckets: it then kept slow ones rather than
+        others.  Those that it kept in windows, by their number, stand for all; where these are few,
+        the first ones too; and what there is, where a file says of none why it was kept.
+        """
+        if not (rows & self.having("detail_left_out")).any():
+            return rows
+        found: Bools = rows & self.having("kept_by_window")
+        if np.count_nonzero(found) < ENOUGH_BY_WINDOW:
+            found = found | (rows & self.having("kept_as_first"))
+        return found if found.any() else rows
 
     @property
     def period(self) -> Ints:

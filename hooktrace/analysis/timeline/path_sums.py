@@ -67,13 +67,15 @@ def critical_path_sums(
 ) -> PathSums:
     """Return what the paths of a model's steps consist of, of at most ``most`` steps.
 
-    They are chosen by chance, always the same.  Only steps count whose times count on all ranks
+    They are chosen by chance, always the same, of those that stand for all where the files have the
+    buckets of some only.  Only steps count whose times count on all ranks
     (``counts.py``), without those that stalled: one would be longer than all others together.
     """
     paths = CriticalPaths(timeline, model, found)
     steps = _counted(timeline, model)
+    of = np.intersect1d(steps, _standing_for(timeline, model))
     # Not every k-th: jobs repeat themselves, and a step of a kind would be all, or none.
-    chosen = np.random.default_rng(0).permutation(steps)[:most]
+    chosen = np.random.default_rng(0).permutation(of)[:most]
     every = [paths.of(step) for step in chosen.tolist()] if paths.why_unknown is None else []
     known = [path for path in every if path.why_unknown is None]
     why = paths.why_unknown or next((path.why_unknown for path in every), "no step counts")
@@ -93,6 +95,17 @@ def _counted(timeline: Timeline, model: str) -> Ints:
         found = np.unique(own) if found is None else np.intersect1d(found, own)
         stalled = np.append(stalled, own[_stalled(track.steps, rows)])
     return np.zeros(0, np.int64) if found is None else np.setdiff1d(found, stalled)
+
+
+def _standing_for(timeline: Timeline, model: str) -> Ints:
+    """Return the steps of which the buckets stand for all, on any rank."""
+    found = [
+        track.steps.step[
+            track.steps.standing_for(track.is_of(track.steps, model) & (why == COUNTS))
+        ]
+        for track, why in zip(timeline.tracks, reasons(timeline), strict=True)
+    ]
+    return np.unique(np.concatenate(found)) if found else np.zeros(0, np.int64)
 
 
 def _stalled(steps: StepColumns, rows: Ints) -> Bools:

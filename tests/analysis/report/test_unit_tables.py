@@ -66,7 +66,7 @@ def test_terminal_and_page_speak_of_units(tmp_path: Path) -> None:
     text = without_allowed(out.getvalue())
     for word in ("bucket", "last gradient", "with the backward"):
         assert word not in text
-    for word in ("Collectives of a step, by kind", "Units: medians over 3 ranks", "reduce-scatter"):
+    for word in ("Collectives of a step, by kind", "steps on 3 ranks", "reduce-scatter"):
         assert word in text
     html = re.sub(r"<style>.*?</style>", "", page(report), flags=re.DOTALL)
     html = without_allowed(html)
