@@ -94,6 +94,9 @@ _PARTS = (
 )
 """What sentences call kinds of exposed time."""
 
+LEAST_SHARE = 0.001
+"""Of the exposed time, from which on a kind of it is told."""
+
 
 def what_is_exposed(model: ModelFacts) -> Iterator[str]:
     """Yield which shares of the exposed time are what, in the mean of ranks and steps."""
@@ -103,7 +106,11 @@ def what_is_exposed(model: ModelFacts) -> Iterator[str]:
     shares = [(sum(found.get(kind, 0.0) for kind in of) / total, what) for what, of in _PARTS]
     if model.wait_unknown is not None:
         shares[1] = shares[1][0], "on the wire, of which nobody knows what is waiting"
-    said = [f"{percent(share)} {what}" for share, what in sorted(shares, reverse=True) if share]
+    said = [
+        f"{percent(share)} {what}"
+        for share, what in sorted(shares, reverse=True)
+        if share >= LEAST_SHARE
+    ]
     yield f"of what is exposed, in the mean: {', '.join(said)}"
 
 
