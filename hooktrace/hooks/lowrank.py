@@ -19,8 +19,8 @@ _LEAST_NUMEL = 1 << 14
 _FASTER_BY_VECTORS = (torch.float32, torch.float64, torch.float16)
 _HALF = (torch.float16, torch.bfloat16)
 
-_LITTLE_LEFT = 0.01
-"""A column of which no more is left, once the ones before it were taken out, is projected again."""
+_LITTLE_LEFT = 0.5
+"""A column that has no more of its norm left without those before it is projected again."""
 
 
 def multiply(matrix: torch.Tensor, q: torch.Tensor, out: torch.Tensor) -> None:
@@ -60,18 +60,23 @@ def orthogonalize(
     (1, n, r), it becomes the column of ``restart`` instead: a matrix that power iteration starts
     from must not be zero, or it is zero for ever.
 
-    Of a column that the ones before it make up, rounding is left, which is not at right angles to
-    them: what such columns share would count twice in the product.  A gradient of lower rank than
-    the state's (a batch of one) is full of them.  They are projected once more, which is enough
-    (Giraud, Langou, Rozloznik: The loss of orthogonality in the Gram-Schmidt orthogonalization
-    process, 2005).
+    If the columns before it make a column up, what is left of it is rounding, which is not at right
+    angles to them: what such columns share would count twice in the product.  A gradient of lower
+    rank than the state's (a batch of one) is full of them.  A column that has lost half of its norm
+    is projected once more, which is enough (Giraud, Langou, Rozloznik: The loss of orthogonality in
+    the Gram-Schmidt orthogonalization process, 2005).  If less than the rounding of the column that
+    was given is left then, that may be a multiple of a column before (of equal rows it is): it
+    counts as a column of zeros.
     """
     rank = matrices.shape[2]
     if rank > 2 and matrices.dtype not in _HALF:
         matrices.copy_(torch.linalg.qr(matrices)[0])
         return
-    share = max(_LITTLE_LEFT, 4 * torch.finfo(matrices.dtype).eps)
-    little = torch.linalg.vector_norm(matrices, dim=1, keepdim=True).mul_(share)
+    eps = torch.finfo(matrices.dtype).eps
+    # In float32: float16 would have inf for a long column, below which everything is rounding.
+    wide = torch.float32 if matrices.dtype in _HALF else matrices.dtype
+    given = torch.linalg.vector_norm(matrices, dim=1, keepdim=True, dtype=wide)
+    little, nothing = given * _LITTLE_LEFT, given * eps
     for i in range(rank):
         column = matrices[:, :, i : i + 1]
         norm = torch.linalg.vector_norm(column, dim=1, keepdim=True)
@@ -82,7 +87,8 @@ def orthogonalize(
             column.sub_((before * along).sum(dim=2, keepdim=True) * is_rounding)
             again = torch.linalg.vector_norm(column, dim=1, keepdim=True)
             norm = torch.where(is_rounding, again, norm)
-        is_zero = norm == 0
+        is_zero = (norm == 0) | (norm < nothing[:, :, i : i + 1])
+        column.masked_fill_(is_zero, 0)
         column.div_(norm.add_(epsilon if epsilon else is_zero))
         if restart is not None:
             column.add_(restart[:, :, i : i + 1] * is_zero)

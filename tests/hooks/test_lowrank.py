@@ -7,31 +7,32 @@ import torch
 
 from hooktrace.hooks.lowrank import orthogonalize
 
-DTYPES = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
+from .low_rank import DTYPES, KINDS, error, of_rank
 
 
-def of_rank(rank: int, shape: tuple[int, int], dtype: torch.dtype) -> torch.Tensor:
-    """Return a matrix of that rank whose rows and columns are of size about 1."""
-    generator = torch.Generator().manual_seed(rank)
-    left = torch.randn(shape[0], rank, generator=generator, dtype=torch.float64)
-    right = torch.randn(rank, shape[1], generator=generator, dtype=torch.float64)
-    return (left @ right).to(dtype)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("columns", range(1, 5))
+def test_the_product_is_the_matrix_where_the_rank_suffices(
+    dtype: torch.dtype, columns: int, kind: str
+) -> None:
+    """P transpose(P) M = M for P from M times anything, of no fewer columns than M's rank."""
+    generator = torch.Generator().manual_seed(9)
+    for rank in range(columns + 1):
+        matrix = of_rank(kind, rank, (48, 32), dtype)
+        p = matrix @ torch.randn(32, columns, generator=generator).to(dtype)
+        orthogonalize(p[None])
+        wide, basis = matrix.double(), p.double()
+        assert error(basis @ (basis.t() @ wide), matrix) < 40, rank
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("columns", [2, 4])
-@pytest.mark.parametrize("rank", [1, 2])
-def test_the_product_is_the_matrix_where_the_rank_suffices(
-    dtype: torch.dtype, columns: int, rank: int
-) -> None:
-    """P transpose(P) M = M for P from M times anything, with more columns than M has rank."""
-    matrix = of_rank(rank, (48, 32), dtype)
-    generator = torch.Generator().manual_seed(9)
-    p = matrix @ torch.randn(32, columns, generator=generator).to(dtype)
-    orthogonalize(p[None])
-    wide, basis = matrix.double(), p.double()
-    error = (basis @ (basis.t() @ wide) - wide).norm() / wide.norm()
-    assert error < 40 * torch.finfo(dtype).eps
+def test_what_is_not_finite_stays_so(dtype: torch.dtype) -> None:
+    """It is for the loss scaler to see."""
+    columns = torch.randn(16, 2, generator=torch.Generator().manual_seed(1)).to(dtype)
+    columns[3, 1] = float("inf")
+    orthogonalize(columns[None])
+    assert columns[:, 1].isnan().any()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
