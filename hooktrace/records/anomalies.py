@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from .base import Count, Ns, Record
+from .base import AnyBucket, Count, Ns, Rank, Record, Step
 
 Severity = Literal["warn", "fail"]
 
@@ -36,13 +36,13 @@ class AnomalyRecord(Record, frozen=True, kw_only=True, tag="anomaly", rename={"k
     model: str
     hook: str
     generation: Count
-    step: Count
-    bucket: Count
+    step: Step
+    bucket: AnyBucket
     stage: str
     time_ns: Ns
     message: str
     parameter: str | None = None
-    rank: Count | None = None
+    rank: Rank | None = None
 
 
 class Said(NamedTuple):

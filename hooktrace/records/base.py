@@ -10,8 +10,28 @@ from msgspec import Meta
 Ns = Annotated[int, Meta(ge=-(1 << 61), le=1 << 61)]
 """A time or a duration in ns: 73 years at most, so that three of them add up in 64 bits."""
 
-Count = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
-"""A number of things, bytes or an index, of 64 bits."""
+Count = Annotated[int, Meta(ge=0, le=1 << 53)]
+"""A number of things or bytes, at most what a double holds to the unit."""
+
+WallNs = Annotated[int, Meta(ge=0, lt=1 << 62)]
+"""A time in ns since the Unix epoch."""
+
+MOST_RANKS = 1 << 20
+Rank = Annotated[int, Meta(ge=0, lt=MOST_RANKS)]
+RankCount = Annotated[int, Meta(ge=1, le=MOST_RANKS)]
+"""A rank, and how many there are; readers count those that have no file, one by one."""
+
+Step = Annotated[int, Meta(ge=-1, lt=1 << 32)]
+"""A step's number; -1 where there was none yet."""
+
+BucketIndex = Annotated[int, Meta(ge=0, lt=1 << 20)]
+"""Which bucket it is; with a step and a model it makes a key of 64 bits."""
+
+AnyBucket = Annotated[int, Meta(ge=-1, lt=1 << 20)]
+"""A bucket, or -1 for none."""
+
+BusBytes = Annotated[float, Meta(ge=0, le=1 << 60)]
+"""Bytes times a bus factor."""
 
 
 class Record(

@@ -12,7 +12,7 @@ from typing import Annotated, Literal, get_args
 import msgspec
 from msgspec import Meta
 
-from .base import Count, Ns, Record
+from .base import MOST_RANKS, BucketIndex, BusBytes, Count, Ns, Rank, RankCount, Record, Step
 from .compression_error import ErrorRecord
 
 StageName = Literal["probe", "turn", "compress", "queue", "wire", "decompress", "hook", "pending"]
@@ -54,8 +54,7 @@ UnitCollective = Literal["all_gather", "reduce_scatter", "all_reduce"]
 and, of hybrid sharding, reduces what is left over the replicas."""
 
 
-_Rank = Annotated[int, Meta(ge=0, le=1 << 32)]
-Members = tuple[_Rank, _Rank, Annotated[int, Meta(ge=1, le=1 << 32)]]
+Members = tuple[Rank, RankCount, Annotated[int, Meta(ge=1, lt=MOST_RANKS)]]
 """The ranks of a process group, as ``range`` takes them: those of a device mesh always are one."""
 
 
@@ -117,15 +116,15 @@ class BucketCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
 
     model: str
     generation: Count
-    step: Count
-    bucket: Count
+    step: Step
+    bucket: BucketIndex
     ready_ns: Ns
     launched_ns: Ns
     done_ns: Ns
     stages: tuple[Stage, ...]
     device: DeviceSpan | None = None
     wire_bytes: Count | None = None
-    bus_bytes: float | None = None
+    bus_bytes: BusBytes | None = None
     shadow: bool = False
     warmup: bool = False
     probed: bool = False
@@ -232,7 +231,7 @@ class BucketLayout(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     ``parameters`` holds (name, shape); without ``instrument()`` the name is ``index.position``.
     """
 
-    bucket: Count
+    bucket: BucketIndex
     dtype: str
     device_type: str
     numel: Count
@@ -257,7 +256,7 @@ class LayoutRecord(Record, frozen=True, kw_only=True, tag="layout"):
     model: str
     hook: str
     generation: Count
-    step: Count
+    step: Step
     time_ns: Ns
     buckets: tuple[BucketLayout, ...]
     hook_options: Options = ()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from .base import Count, Ns, Record
+from .base import BucketIndex, Count, Ns, Record, Step
 from .bucket import Options
 
 
@@ -26,7 +26,7 @@ class ComputeRecord(Record, frozen=True, kw_only=True, tag="compute"):
 
     model: str
     generation: Count
-    step: Count
+    step: Step
     parameters: tuple[str, ...]
     ready_ns: tuple[Ns, ...]
     forward_ns: Ns | None = None
@@ -63,8 +63,8 @@ class TrialRecord(Record, frozen=True, kw_only=True, tag="trial"):
 
     model: str
     generation: Count
-    step: Count
-    bucket: Count
+    step: Step
+    bucket: BucketIndex
     first: Count
     count: Count
     hook: str

@@ -20,7 +20,7 @@ MOST_NAMED = 100
 
 
 class SkippedLine(NamedTuple):
-    """A line that was not read: its number, from 1, and why."""
+    """A line that was not read: its number, from 1, and why; 0: what is left of a file."""
 
     line: int
     reason: str

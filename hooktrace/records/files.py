@@ -10,10 +10,15 @@ A part in the middle may be gone: the oldest goes when the files have reached th
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import stat
+from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
+
+from .base import MOST_RANKS
 
 _NAME = re.compile(r"rank(\d+)(?:\.(\d+))?(?:\.part(\d+))?\.jsonl", re.ASCII)
 
@@ -29,7 +34,8 @@ class RecordFileName(NamedTuple):
     def of(cls, path: Path) -> RecordFileName | None:
         """Return what the name of ``path`` says, ``None`` where it is no record file's."""
         match = _NAME.fullmatch(path.name)
-        return None if match is None else cls(*(int(group or 0) for group in match.groups()))
+        found = None if match is None else cls(*(int(group or 0) for group in match.groups()))
+        return None if found is None or found.rank >= MOST_RANKS else found
 
     def __str__(self) -> str:
         age = f".{self.age}" if self.age else ""
@@ -48,6 +54,24 @@ def part_path(first: Path, part: int) -> Path:
     if name is None:
         raise ValueError(f"{first} is no record file's name; pass what record_path() gives")
     return first.with_name(str(name._replace(part=part)))
+
+
+def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
+    """Open a file to read it; raises ``OSError``, also for a pipe or device, which may not end."""
+    return open(path, "rb", opener=_regular)
+
+
+def _regular(path: str, flags: int) -> int:
+    fd = os.open(path, flags | os.O_NONBLOCK)  # of a pipe this would wait for who writes
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return fd
+    os.close(fd)
+    raise OSError(errno.EINVAL, "it is not a regular file", path)
+
+
+def size_of(paths: Iterable[Path]) -> int:
+    """Return the bytes of all files; of one that cannot be looked at none."""
+    return sum(path.stat().st_size for path in paths if path.is_file())
 
 
 def ranks_files(folder: Path) -> list[tuple[RecordFileName, Path]]:

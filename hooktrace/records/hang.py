@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from .base import Count, Ns, Record
+from .base import AnyBucket, Count, Ns, Rank, Record, Step, WallNs
 
 
 class RankStacks(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -22,7 +22,7 @@ class RankStacks(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ``state``: of the process, ``running``, ``stopped``, ``gone`` ..., as its host tells it.
     """
 
-    rank: Count
+    rank: Rank
     pid: Count
     host: str
     state: str
@@ -48,14 +48,14 @@ class HangRecord(Record, frozen=True, kw_only=True, tag="hang", rename={"kind": 
     hang: Count
     model: str
     hook: str
-    step: Count
-    bucket: Count
-    ranks: tuple[Count, ...]
-    waiting: tuple[Count, ...]
+    step: Step
+    bucket: AnyBucket
+    ranks: tuple[Rank, ...]
+    waiting: tuple[Rank, ...]
     since_ns: Ns
-    since_wall_ns: Count
+    since_wall_ns: WallNs
     message: str
-    rank: Count
+    rank: Rank
     stacks: tuple[RankStacks, ...] = ()
     ended_after_ns: Ns | None = None
     end_is_stamped: bool = False

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
-from .base import Count, Ns, Record
+from .base import Count, Ns, Rank, RankCount, Record, Step
 
 
 class Range(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -21,9 +21,9 @@ class Range(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     count: Count
     least_ns: Ns
-    least_rank: Count
+    least_rank: Rank
     most_ns: Ns
-    most_rank: Count
+    most_rank: Rank
 
     @property
     def width_ns(self) -> int:
@@ -47,13 +47,13 @@ class StepSpread(msgspec.Struct, frozen=True, array_like=True, gc=False):
     ``incomplete``: ranks that miss a bucket of the step.
     """
 
-    step: Count
+    step: Step
     ranks: Count = 1
     incomplete: Count = 0
     period: Range | None = None
-    period_total_ns: Count = 0
+    period_total_ns: Ns = 0
     exposed: Range | None = None
-    exposed_total_ns: Count = 0
+    exposed_total_ns: Ns = 0
     arrival: Range | None = None
     uncertainty_ns: Ns = 0
 
@@ -129,5 +129,5 @@ class JobStepRecord(Record, frozen=True, kw_only=True, tag="job_step"):
 
     model: str
     hook: str
-    world_size: Count
+    world_size: RankCount
     spread: StepSpread

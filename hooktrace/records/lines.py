@@ -17,8 +17,6 @@ from .base import Count, Ns, Record
 from .bucket import BucketCall, BucketRecord, LayoutRecord, Members, Stage, Unit
 from .run import SCHEMA_VERSION, RunInfo
 
-_FARTHEST_NS = 1 << 61
-
 
 class RunLine(RunInfo, frozen=True, kw_only=True, tag_field="kind", tag="run"):
     """The first line of a file: the run, and the version of the records that follow."""
@@ -29,12 +27,6 @@ class RunLine(RunInfo, frozen=True, kw_only=True, tag_field="kind", tag="run"):
     def of(cls, run: RunInfo) -> RunLine:
         """Return the line of a run."""
         return cls(schema=SCHEMA_VERSION, **asdict(run))
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.wall_anchor_ns < 2 * _FARTHEST_NS:
-            raise ValueError("the wall clock's anchor is no time")
-        if self.rank < 0:
-            raise ValueError("the rank is negative")
 
     def record(self) -> RunInfo:
         """Return the run."""

@@ -1,4 +1,4 @@
-"""Record files to records: nothing in a file makes reading it fail.
+"""Record files to records: nothing in a file, and no file, makes reading a rank's fail.
 
     file --read_blocks--> whole lines --RecordReader--> RankRecords
                                            +-- cannot be read: named by its number, skipped
@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from io import BytesIO
+from math import prod
 from typing import Any
 
 import msgspec
@@ -20,6 +21,7 @@ import msgspec
 from .bucket import LayoutRecord
 from .codec import UNREADABLE, Line, decode_line, decode_lines
 from .content import LISTS, RankRecords, SkippedLine, joined
+from .files import open_regular
 from .lines import BucketFacts, BucketLine, Losses, RunLine, layout_facts
 from .run import SCHEMA_VERSION, RunInfo
 from .step import StepRecord
@@ -36,7 +38,7 @@ def read_blocks(path: str | os.PathLike[str]) -> Iterator[bytes]:
 
     Raises ``OSError`` for a file that cannot be opened or read.
     """
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         while block := file.read(_BLOCK):
             rest = file.readline(LONGEST_LINE)
             yield block + rest
@@ -51,7 +53,7 @@ def read_parts(
     """Read the parts of one rank's run, oldest first, as ``find_records`` gives them.
 
     Lines that cannot be read are skipped and named in ``skipped``, with their part where there are
-    several; only a file that cannot be opened or read raises (``OSError``).
+    several; of a file that cannot be opened or read line 0 is named.
 
     ``reader``: makes what reads a part, given the run that the parts before it tell.
     """
@@ -59,9 +61,15 @@ def read_parts(
     for path in paths:
         run = next((part.run for part in parts if part.run is not None), None)
         one = (reader or RecordReader)(run)
-        for block in read_blocks(path):
-            one.feed(block)
-        parts.append(one.content())
+        try:
+            for block in read_blocks(path):
+                one.feed(block)
+        except OSError as error:
+            parts.append(one.content())
+            parts[-1].closed = False
+            parts[-1].skip(0, f"{error.strerror or error}; put a file there that you may read")
+        else:
+            parts.append(one.content())
     return joined(parts, [os.path.basename(path) for path in paths])
 
 
@@ -132,6 +140,8 @@ class RecordReader:
             if type(line) is RunLine and line is not lines[0]:
                 raise ValueError("what follows may be another run's")
             if type(line) is LayoutRecord:
+                if max(_elements(line), default=0) > _MOST_ELEMENTS:
+                    raise ValueError("a parameter has more elements than any memory holds")
                 key = line.model, line.generation
                 self._facts |= {(*key, i): facts for i, facts in layout_facts(line).items()}
         if buckets:
@@ -185,6 +195,13 @@ class RecordReader:
         self._head = (self._head + raw)[:_HEAD_BYTES]
         self._records.skip(self._number, reason)
         self._records.closed = False
+
+
+_MOST_ELEMENTS = 1 << 53
+
+
+def _elements(layout: LayoutRecord) -> Iterator[int]:
+    return (prod(shape) for bucket in layout.buckets for _, shape in bucket.parameters)
 
 
 class StopReadingError(ValueError):

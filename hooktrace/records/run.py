@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .base import Count, Ns, Record
+from .base import Count, Ns, Rank, RankCount, Record, WallNs
 
 SCHEMA_VERSION = 3
 """Version of the record fields; a file that holds records says which one it was written with."""
@@ -22,15 +22,15 @@ class RunInfo(Record, frozen=True, kw_only=True, tag="run"):
     """
 
     run_id: str
-    rank: Count
-    local_rank: Count
-    world_size: Count
+    rank: Rank
+    local_rank: Rank
+    world_size: RankCount
     host: str
     pid: Count
     torch_version: str
     backend: str
     host_anchor_ns: Ns
-    wall_anchor_ns: Count
+    wall_anchor_ns: WallNs
     cores: Count | None = None
     threads: Count | None = None
     predicted: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .base import Count, Ns, Record
+from .base import BucketIndex, Count, Ns, Rank, Record, Step
 
 
 class SkewRecord(Record, frozen=True, kw_only=True, tag="skew"):
@@ -18,11 +18,11 @@ class SkewRecord(Record, frozen=True, kw_only=True, tag="skew"):
     model: str
     hook: str
     generation: Count
-    step: Count
-    bucket: Count
+    step: Step
+    bucket: BucketIndex
     time_ns: Ns
-    rank: Count
-    ranks: tuple[Count, ...]
+    rank: Rank
+    ranks: tuple[Rank, ...]
     arrivals_ns: tuple[Ns, ...]
     uncertainty_ns: Ns | None
 

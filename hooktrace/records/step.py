@@ -6,7 +6,7 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from .base import Count, Ns, Record
+from .base import BusBytes, Count, Ns, Record, Step
 from .bucket import BucketRecord, Clock, Transfer
 from .intervals import overlap_ratio
 from .run import RunInfo
@@ -42,7 +42,7 @@ class StepRecord(Record, frozen=True, kw_only=True, tag="step"):
     model: str
     hook: str
     generation: Count
-    step: Count
+    step: Step
     clock: Clock
     first_ready_ns: Ns
     last_ready_ns: Ns
@@ -53,7 +53,7 @@ class StepRecord(Record, frozen=True, kw_only=True, tag="step"):
     previous_period_ns: Ns | None
     gradient_bytes: Count
     wire_bytes: Count | None
-    bus_bytes: float | None
+    bus_bytes: BusBytes | None
     bucket_count: Count
     shadow: bool = False
     warmup: bool = False

@@ -42,7 +42,8 @@ from tests.exporters import records_sample as sample
 from .text import decode, encode
 
 NS = st.integers(min_value=-(2**61), max_value=2**61)
-COUNTS = st.integers(min_value=-(2**63), max_value=2**63 - 1)
+COUNTS = st.integers(min_value=0, max_value=2**53)
+RANK = st.integers(min_value=0, max_value=2**20 - 1)
 TIMES = st.integers(min_value=0, max_value=2**50)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False) | st.integers(0, 2**53).map(float)
 TEXTS = st.text() | st.sampled_from(['"</script>', "a\nb\u2028", "\\", ""])
@@ -64,6 +65,9 @@ SPAN = st.builds(DeviceSpan, ready_ns=TIMES, done_ns=TIMES, stages=STAGES)
 def records(cls: type, **given_fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """Return a strategy for ``cls`` that fills every field by its annotation."""
     kinds = {"str": TEXTS, "Count": COUNTS, "Ns": NS, "bool": st.booleans(), "float": FLOATS}
+    kinds |= {"Step": st.integers(-1, 2**32 - 1), "BucketIndex": st.integers(0, 2**20 - 1)}
+    kinds |= {"AnyBucket": st.integers(-1, 2**20 - 1), "BusBytes": st.floats(0, 2**60)}
+    kinds |= {"Rank": RANK, "RankCount": st.integers(1, 2**20), "WallNs": st.integers(0, 2**62 - 1)}
     kinds["Clock"] = st.sampled_from(["host", "device"])
     kinds["KeptFor"] = st.sampled_from(get_args(KeptFor))
     kinds["Scope"] = st.sampled_from(["global", "local"])
@@ -76,8 +80,7 @@ def records(cls: type, **given_fields: st.SearchStrategy[Any]) -> st.SearchStrat
         phase=st.sampled_from(["forward", "backward"]),
         turn=COUNTS,
     )
-    ranks = st.integers(0, 1 << 32)
-    kinds["Members"] = st.tuples(ranks, ranks, st.integers(1, 1 << 32))
+    kinds["Members"] = st.tuples(RANK, kinds["RankCount"], st.integers(1, 2**20 - 1))
     values = st.booleans() | st.integers(-(2**60), 2**60) | FLOATS | TEXTS
     kinds["tuple[str, ...]"] = st.lists(TEXTS, max_size=2).map(tuple)
     kinds["tuple[Ns, ...]"] = st.lists(NS, max_size=2).map(tuple)

@@ -95,7 +95,9 @@ TYPES = {
     "str": str,
     "int": int,
     "Ns": int,
-    "Count": int,
+    **dict.fromkeys(("Count", "Step", "BucketIndex", "AnyBucket", "Rank", "RankCount"), int),
+    "WallNs": int,
+    "BusBytes": float,
     "bool": bool,
     "Clock": str,
     "StageName": str,
@@ -119,7 +121,7 @@ def check_types(value: Any, kind: str) -> None:
         for item in value:
             check_types(
                 item,
-                "int" if kind in ("tuple[Ns, ...]", "tuple[Count, ...]") else type(item).__name__,
+                "int" if kind in ("tuple[Ns, ...]", "tuple[Rank, ...]") else type(item).__name__,
             )
     elif value is None:
         assert kind.endswith("| None") or kind == "NoneType"

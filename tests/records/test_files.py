@@ -24,3 +24,9 @@ def test_which_files_are_found(tmp_path: Path) -> None:
             "rank00000.part10.jsonl",
         ]
     assert find_records(tmp_path / "nowhere") == {}
+
+
+def test_no_job_has_a_rank_of_twenty_digits(tmp_path: Path) -> None:
+    """Readers count ranks one by one."""
+    (tmp_path / f"rank{'9' * 20}.jsonl").write_text("")
+    assert find_records(tmp_path) == {}

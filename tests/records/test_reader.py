@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
 
 import hooktrace
 from hooktrace.records.content import RankRecords, SkippedLine
+from hooktrace.records.reader import read_parts
 from tests.exporters import records_sample as sample
 
 from .text import decode, encode
@@ -53,6 +59,63 @@ def test_another_schema_or_run_is_not_read_as_this_one() -> None:
     assert both.run == run
     assert [step.step for step in both.steps] == [0]
     assert "a second run begins here" in both.skipped[0].reason
+
+
+@pytest.mark.parametrize("what", ["pipe", "device", "folder", "nothing"])
+def test_only_regular_files_are_read(tmp_path: Path, what: str) -> None:
+    """A pipe waits for who writes, a device may never end; the other parts of the rank are read."""
+    first, second = tmp_path / "rank00000.jsonl", tmp_path / "rank00000.part1.jsonl"
+    first.write_bytes(encode(sample.make_run(), [sample.make_step(0)]))
+    {
+        "pipe": lambda: os.mkfifo(second),
+        "device": lambda: second.symlink_to("/dev/zero"),
+        "folder": second.mkdir,
+        "nothing": lambda: second.symlink_to(tmp_path / "nowhere"),
+    }[what]()
+    found = read_parts([first, second])
+    assert [step.step for step in found.steps] == [0]
+    ((line, reason),) = found.skipped
+    assert (line, found.closed) == (0, False)
+    assert reason.startswith("rank00000.part1.jsonl: ")
+    assert reason.endswith("put a file there that you may read")
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("run", {"rank": 10**20}),
+        ("run", {"rank": -1}),
+        ("run", {"world_size": 0}),
+        ("run", {"world_size": 1 << 40}),
+        ("run", {"wall_anchor_ns": -1}),
+        ("layout", {"buckets": [{"gradient_bytes": -4}]}),
+        ("layout", {"buckets": [{"bucket": 1 << 40}]}),
+        ("layout", {"buckets": [{"parameters": [["weight", [-1]]]}]}),
+        ("layout", {"buckets": [{"parameters": [["weight", [1 << 50] * 30]]}]}),
+        ("bucket", {"wire_bytes": -5}),
+        ("bucket", {"bucket": -1}),
+        ("bucket", {"bus_bytes": -1e300}),
+        ("step", {"gradient_bytes": -9}),
+        ("step", {"wire_bytes": 2**63 - 1}),
+        ("step", {"step": 1 << 62}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else next(iter(value)),
+)
+def test_numbers_out_of_range_are_lines_that_cannot_be_read(
+    kind: str, changes: dict[str, Any]
+) -> None:
+    """They would overflow sums and keys, or be counted one by one."""
+    data = encode(sample.make_run(), [sample.make_step(1)], sample.make_layout())
+    assert decode(data).skipped == []
+    lines = data.splitlines()
+    at = next(i for i, x in enumerate(lines) if x.startswith(b'{"kind":"%s"' % kind.encode()))
+    content = msgspec.json.decode(lines[at])
+    for name, value in changes.items():
+        content[name] = [content[name][0] | value[0]] if isinstance(value, list) else value
+    lines[at] = msgspec.json.encode(content)
+    (skipped,) = decode(b"\n".join(lines) + b"\n").skipped
+    assert skipped.line == at + 1
+    assert skipped.reason.startswith(("Expected `", "not JSON: ", "a parameter has more"))
 
 
 def test_reading_needs_no_torch() -> None:

@@ -81,7 +81,7 @@ def _all(side: Side, field: str) -> list[str]:
 
 def _of_run(run: RunFacts) -> Iterator[str]:
     if missing := missing_ranks(run):
-        yield f"{run.name}: no file of {missing} is there, so means are over the others"
+        yield f"{run.name}: no file of {missing} is there or readable, so means are over the others"
     if run.unaligned and run.waits_unknown is None:
         yield (
             f"{run.name}: the clock of {named_ranks(run.unaligned)} is unknown, so what a rank's "

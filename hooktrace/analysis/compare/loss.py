@@ -53,7 +53,9 @@ def is_loss(tag: str) -> bool:
 def _folders(run: Path) -> Iterator[Path]:
     root = run.parent.parent if run.name == "hooktrace" and run.parent.name == "plugins" else run
     files = root.rglob("events.out.tfevents.*")
-    yield from sorted({path.parent for path in files if not path.name.endswith(".hooktrace")})
+    theirs = [path for path in files if not path.name.endswith(".hooktrace")]
+    endless = {path.parent for path in theirs if not path.is_file()}  # a pipe, a link to a device
+    yield from sorted({path.parent for path in theirs} - endless)
 
 
 def loss_difference(

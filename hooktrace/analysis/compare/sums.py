@@ -126,10 +126,7 @@ class RunSums:
 
 
 def sum_up(ranks: Sequence[Sequence[str | os.PathLike[str]]], job: Job) -> RunSums:
-    """Return the sums of some ranks, given the files of each; one rank at a time is in memory.
-
-    Raises ``OSError`` for a file that cannot be opened.
-    """
+    """Return the sums of some ranks, given the files of each; one rank at a time is in memory."""
     return merged_ranks(ranks, job, RunSums(), of_track)
 
 

@@ -52,7 +52,7 @@ def _lines(timeline: Timeline, found: list[Hang], stacks: bool) -> list[str]:
         lines += end_lines(ends, behind(ends))
     size = timeline.run.world_size if timeline.run is not None else 0
     others = [track.rank for track in timeline.other_runs]
-    lines += missing_lines([end.rank for end in ends], others, size)
+    lines += missing_lines([end.rank for end in ends], others, size, timeline.unread)
     return [*lines, *earlier_lines(_earlier(timeline))]
 
 

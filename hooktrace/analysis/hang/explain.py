@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ...records.hang import called, hang_kind
 from ...records.units import named_ranks
-from ..timeline import Hang
+from ..timeline import Hang, Unread
 from .earlier import EarlierHang
 from .ends import Behind, LastStep, RankEnd
 
@@ -68,13 +68,18 @@ def earlier_lines(found: Sequence[EarlierHang]) -> Iterator[str]:
 
 
 def missing_lines(
-    present: Collection[int], others: Collection[int], world_size: int
+    present: Collection[int],
+    others: Collection[int],
+    world_size: int,
+    unread: Collection[Unread] = (),
 ) -> Iterator[str]:
-    """Yield which ranks have no file, and ``others``, whose file is of an earlier run."""
-    if absent := set(range(world_size)) - {*present, *others}:
+    """Yield which ranks have no file, or an ``unread`` one, and ``others``, of an earlier run."""
+    if absent := set(range(world_size)) - {*present, *others, *(one.rank for one in unread)}:
         yield _row("no file", f"of {named_ranks(absent)}; the run has {world_size} ranks")
     if others:
         yield _row("left out", f"the {_files(others)}, of an earlier run")
+    for one in unread:
+        yield _row("not read", f"{one.file}: {one.why}")
 
 
 def _behind(one: Behind) -> str:

@@ -13,7 +13,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeE
 
 from ...records import RunInfo
 from ...records.errors import UsageError
-from ...records.files import find_records, has_old_traces
+from ...records.files import find_records, has_old_traces, size_of
 from ...records.units import listed
 from ..timeline import Timeline, load
 from .fetched import fetched
@@ -47,19 +47,14 @@ def read_run(
         raise UsageError(f"no file of rank {rank} is there; pass --rank one of {listed(traces)}")
     if rank is not None:
         traces = {rank: traces[rank]}
-    try:
-        with progress_bar() as bar:
-            size = sum(path.stat().st_size for paths in traces.values() for path in paths)
-            task = bar.add_task(f"reading {len(traces)} ranks", total=size)
-            timeline = load(
-                traces,
-                processes=processes,
-                progress=lambda done, _: bar.update(task, completed=done),
-            )
-    except OSError as error:
-        raise UsageError(
-            f"cannot read {error.filename}: {error.strerror}; make the record files readable"
-        ) from error
+    with progress_bar() as bar:
+        size = sum(map(size_of, traces.values()))
+        task = bar.add_task(f"reading {len(traces)} ranks", total=size)
+        timeline = load(
+            traces,
+            processes=processes,
+            progress=lambda done, _: bar.update(task, completed=done),
+        )
     if not any(
         len(track.steps) or len(track.buckets) or track.records.hangs for track in timeline.tracks
     ):
@@ -96,10 +91,13 @@ def files_of(run: Path) -> dict[int, list[Path]]:
 
 
 def _nothing_read(timeline: Timeline, run: Path) -> str:
+    for one in timeline.unread:
+        return f"nothing in {run} can be read: {one.file}: {one.why}"
     for track in timeline.tracks:
         if track.records.skipped:
             line, reason = track.records.skipped[0]
-            return f"nothing in {track.paths[0]} can be read: line {line}: {reason}"
+            where = f"line {line}: " if line else ""
+            return f"nothing in {track.paths[0]} can be read: {where}{reason}"
     return (
         f"the record files in {run} hold no step; train with a traced hook for some steps, and end "
         "with tracer.close()"

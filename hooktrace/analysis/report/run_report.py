@@ -187,7 +187,8 @@ def not_of_units(model: ModelFacts) -> Iterator[str]:
 def _missing(timeline: Timeline) -> Iterator[str]:
     ranks = {track.rank for track in timeline.tracks}
     size = timeline.run.world_size if timeline.run is not None else len(ranks)
-    if absent := set(range(size)) - ranks:
+    unread = {one.rank for one in timeline.unread}
+    if absent := set(range(size)) - ranks - unread:
         yield (
             f"{named_ranks(absent)}: no record file; the run has {size} ranks, so whoever is late "
             "among them is not seen"
@@ -200,6 +201,8 @@ def _missing(timeline: Timeline) -> Iterator[str]:
     if timeline.other_runs:
         others = named_ranks(track.rank for track in timeline.other_runs)
         yield f"{others}: the file is of an earlier run and was left out"
+    for one in timeline.unread:
+        yield f"nothing of {one.file} is here: {one.why}"
 
 
 def _missing_of_ranks(timeline: Timeline) -> list[str]:
@@ -215,9 +218,10 @@ def missing_of(track: RankTrack) -> Iterator[str]:
     records = track.records
     if records.skipped:
         line, reason = records.skipped[0]
-        left = len(records.skipped) - 1
-        more = f", and {left} more lines" if left else ""
-        yield f"line {line} could not be read ({reason}){more}"
+        left = len(records.skipped) - 1 + records.unnamed
+        more = f", and {left:,} more lines" if left else ""
+        what = f"line {line}" if line else "a file"
+        yield f"{what} could not be read ({reason}){more}"
     if records.lost:
         kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(records.lost.items()))
         yield (

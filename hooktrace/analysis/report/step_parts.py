@@ -183,7 +183,8 @@ def _until_last_rank(arrays: StepArrays) -> Floats:
     waited = arrays.waited
     if waited.why_unknown is not None or not waited.by_clock or arrays.is_sharded:
         return np.zeros_like(arrays.ready)
-    surely = arrays.last_ready - np.nan_to_num(np.fmax.reduce(arrays.uncertainty, axis=2))
+    unsure = np.fmax.reduce(arrays.uncertainty, axis=2, initial=np.nan)
+    surely = arrays.last_ready - np.nan_to_num(unsure)
     late = np.fmax.reduce(surely, axis=0) - np.where(
         surely < np.fmax.reduce(surely, axis=0), 0.0, np.inf
     )

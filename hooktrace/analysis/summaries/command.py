@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -11,6 +12,7 @@ from rich.text import Text
 
 from ...records import RunInfo
 from ...records.errors import UsageError
+from ...records.files import size_of
 from ...records.reader import RecordReader, read_blocks
 from ..report.fetched import is_url
 from ..report.run_files import check_measured, files_of, progress_bar
@@ -72,26 +74,20 @@ def read_on(run: Path, on: str, summarize: Callable[[Sequence[Files], Job], M]) 
     """
     traces = files_of(run)
     files = [traces[rank] for rank in sorted(traces)]
-    try:
-        job = _job(traces)
-        check_measured(job.run, run)
-        with progress_bar() as bar:
-            size = sum(path.stat().st_size for paths in files for path in paths)
-            task = bar.add_task(f"reading {len(files)} ranks", total=size)
+    job = _job(traces)
+    check_measured(job.run, run)
+    with progress_bar() as bar:
+        size = sum(map(size_of, files))
+        task = bar.add_task(f"reading {len(files)} ranks", total=size)
 
-            def progress(ranks: int) -> None:
-                bar.update(task, completed=size * ranks // len(files))
+        def progress(ranks: int) -> None:
+            bar.update(task, completed=size * ranks // len(files))
 
-            summary = merged_on(on, files, job, summarize, progress)
-    except OSError as error:
-        raise UsageError(
-            f"cannot read {error.filename}: {error.strerror}; make the record files readable, on "
-            "all workers under the same path"
-        ) from error
+        summary = merged_on(on, files, job, summarize, progress)
     if not summary.names:
         raise UsageError(
-            f"the record files in {run} hold no step; train with a traced hook for some steps, and "
-            "end with tracer.close()"
+            f"no step can be read of the record files in {run}; make them readable, on all workers "
+            "under the same path, or train with a traced hook for some steps"
         )
     return summary, job
 
@@ -101,7 +97,7 @@ def _job(traces: dict[int, list[Path]]) -> Job:
     newest = newest_run(runs.values())
     lowest = next((r for r, run in runs.items() if run and run.run_id == newest), min(runs))
     run = runs[lowest]
-    rows = sum(path.stat().st_size for path in traces[lowest]) // _ROW_BYTES
+    rows = size_of(traces[lowest]) // _ROW_BYTES
     reference = run if run is not None and run.rank == 0 else None
     return Job(run, reference, max(1, -(-rows // _MOST_ROWS)))
 
@@ -110,9 +106,10 @@ def _run_of(paths: Sequence[Path]) -> RunInfo | None:
     """Return what the beginning of a rank's files says of the run."""
     for path in paths:
         reader = RecordReader()
-        for block in read_blocks(path):
-            reader.feed(block)
-            break
+        with suppress(OSError):
+            for block in read_blocks(path):
+                reader.feed(block)
+                break
         if (run := reader.content().run) is not None:
             return run
     return None

@@ -46,8 +46,7 @@ def merged_on(
 
     ``on``: ``local``, a process a core; ``local:N``, N of them; ``dask://host:port`` or
     ``ray://host:port``.  ``summarize``: a function of a module; of no rank it returns what changes
-    nothing.  ``progress`` is told how many ranks there are so far.  Raises
-    ``UsageError``, and ``OSError`` for a file that cannot be opened.
+    nothing.  ``progress`` is told how many ranks there are so far.  Raises ``UsageError``.
     """
     pool = pool_of(on)
     size = min(_MOST_RANKS, max(1, len(files) // _CHUNKS))

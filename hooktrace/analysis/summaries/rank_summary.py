@@ -38,10 +38,7 @@ _Names = dict[str | tuple[str, int], Sketch]
 
 
 def summarize(ranks: Sequence[Sequence[str | os.PathLike[str]]], job: Job) -> Summary:
-    """Return the summary of some ranks, given the files of each; one rank at a time is in memory.
-
-    Raises ``OSError`` for a file that cannot be opened.
-    """
+    """Return the summary of some ranks, given the files of each; one at a time is in memory."""
     found = merged_ranks(ranks, job, Summary(), of_track)
     memory = {f"{os.uname().nodename}:{os.getpid()}": _peak_bytes()}
     return found.merged(Summary(memory=memory)) if ranks else found

@@ -108,7 +108,7 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
                     "host": track.records.run.host if track.records.run is not None else None,
                     "clock_known": track.rank not in unaligned,
                     "closed": track.records.closed,
-                    "skipped": len(track.records.skipped),
+                    "skipped": len(track.records.skipped) + track.records.unnamed,
                     "first_skipped": [list(s) for s in track.records.skipped[:3]],
                     "lost": track.records.lost,
                     "removed_steps": track.records.removed.get("steps", 0),
@@ -118,7 +118,10 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
             "unaligned": named_ranks(unaligned) if unaligned else "",
             "other_runs": others,
             "of_other_runs": named_ranks(others) if others else "",
-            "errors": [[name, why] for name, why in snapshot.errors.items()],
+            "errors": [
+                *([name, why] for name, why in snapshot.errors.items()),
+                *([one.file, one.why] for one in timeline.unread),
+            ],
         }
 
     def _serve_view(self, request: wrappers.Request) -> dict[str, Any]:

@@ -41,6 +41,7 @@ from .hangs import Hang as Hang
 from .hangs import hangs as hangs
 from .merge import RankClock as RankClock
 from .merge import Timeline as Timeline
+from .merge import Unread as Unread
 from .merge import load as load
 from .merge import newest_run as newest_run
 from .merge import timeline_of as timeline_of

@@ -8,12 +8,15 @@ from __future__ import annotations
 import gc
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from ...records import CLOCK_DRIFT, ClockRecord, RunInfo
+from ...records.base import MOST_RANKS
+from ...records.files import size_of
 from .columns import UNKNOWN, Ints, RankTrack
 from .read_aside import processes_for
 from .read_columns import read_track
@@ -84,16 +87,26 @@ class RankClock:
         return found
 
 
+class Unread(NamedTuple):
+    """A rank's first file, and why nothing of it is there."""
+
+    rank: int
+    file: str
+    why: str
+
+
 @dataclass(slots=True)
 class Timeline:
     """The ranks of one run, in ascending order, each with its clock.
 
-    ``other_runs``: tracks of earlier runs, which are not among ``tracks``.
+    ``other_runs``: tracks of earlier runs, which are not among ``tracks``.  ``unread``: files of
+    which nothing is, each with the reason.
     """
 
     tracks: list[RankTrack]
     clocks: list[RankClock]
     other_runs: list[RankTrack]
+    unread: list[Unread] = field(default_factory=list)
 
     @property
     def run(self) -> RunInfo | None:
@@ -123,11 +136,10 @@ def load(
 ) -> Timeline:
     """Read the files of many ranks, in ``processes`` at once: as many as there are cores.
 
-    ``progress`` is told, after each rank, how many bytes of how many have been read.  Raises
-    ``OSError`` for a file that cannot be opened.
+    ``progress`` is told, after each rank, how many bytes of how many have been read.
     """
     files = [traces[rank] for rank in sorted(traces)]
-    sizes = [sum(path.stat().st_size for path in paths) for paths in files]
+    sizes = [size_of(paths) for paths in files]
     total, done = sum(sizes), 0
     tracks = []
     for track, size in zip(_tracks(files, total, processes), sizes, strict=True):
@@ -163,21 +175,45 @@ def timeline_of(tracks: Sequence[RankTrack]) -> Timeline:
     """Put the tracks of the newest run side by side; those of others go to ``other_runs``.
 
     A file that holds nothing, of a process that ended before its first line, is as good as none,
-    unless all do, and say what there is in its place.
+    unless all do, and say what there is in its place.  One that cannot be read, or is of a rank
+    that the run does not have, or has in another file, is ``unread``.
     """
     holding = [t for t in tracks if t.records.run is not None or len(t.steps) or len(t.buckets)]
+    empty = [t for t in tracks if all(t is not one for one in holding)] if holding else []
     tracks = holding or tracks
     newest = newest_run(t.records.run for t in tracks)
     ours = [t for t in tracks if t.records.run is None or t.records.run.run_id == newest]
     ours.sort(key=lambda t: t.rank)
-    reference = next(
-        (t.records.run for t in ours if t.records.run and t.records.run.rank == 0), None
-    )
+    runs = [t.records.run for t in ours if t.records.run is not None]
+    size = max((run.world_size for run in runs), default=MOST_RANKS)
+    kept, surplus = _one_a_rank(ours, size)
+    reference = next((run for run in runs if run.rank == 0), None)
     return Timeline(
-        tracks=ours,
-        clocks=[RankClock(t.records.run, t.records.clocks, reference) for t in ours],
+        tracks=kept,
+        clocks=[RankClock(t.records.run, t.records.clocks, reference) for t in kept],
         other_runs=[t for t in tracks if all(t is not one for one in ours)],
+        unread=[
+            *(_unread(t, t.records.skipped[0].reason) for t in empty if t.records.skipped),
+            *surplus,
+        ],
     )
+
+
+def _one_a_rank(tracks: Sequence[RankTrack], size: int) -> tuple[list[RankTrack], list[Unread]]:
+    """Return the first track of each rank of a run, and what is wrong with the others."""
+    kept: dict[int, RankTrack] = {}
+    surplus = []
+    for track in tracks:
+        if track.rank >= size:
+            surplus.append(_unread(track, f"it is of none of the run's {size} ranks; remove it"))
+        elif (first := kept.setdefault(track.rank, track)) is not track:
+            other = Path(first.paths[0]).name
+            surplus.append(_unread(track, f"{other} is of the same rank and run; remove one"))
+    return list(kept.values()), surplus
+
+
+def _unread(track: RankTrack, why: str) -> Unread:
+    return Unread(track.rank, Path(track.paths[0]).name, why)
 
 
 def newest_run(runs: Iterable[RunInfo | None]) -> str | None:

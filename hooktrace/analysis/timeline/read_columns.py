@@ -38,8 +38,7 @@ from .columns import (
 def read_track(paths: Sequence[str | os.PathLike[str]]) -> RankTrack:
     """Read the record files of one rank and run, oldest first.
 
-    Lines that cannot be read are skipped and named in ``records.skipped``; raises ``OSError`` for a
-    file that cannot be opened.
+    Lines and files that cannot be read are skipped and named in ``records.skipped``.
     """
     builder = ColumnBuilder()
     return builder.track(read_parts(paths, builder.reader), paths)

@@ -185,7 +185,7 @@ def hold(console: Console, options: DemoOptions) -> None:
 def _read_batch(paths: list[Path]) -> Batch:
     """Return all records of a rank's record files as one batch.
 
-    Raises ``OSError`` for a file that cannot be opened, ``ValueError`` where no run is in them.
+    Raises ``ValueError`` where no run can be read in them.
     """
     records = read_parts(paths)
     if records.run is None:

@@ -28,7 +28,7 @@ def test_one_run_a_side_is_said_alone_of_equal_runs() -> None:
     [
         ({"hosts": ("elsewhere",)}, "other hosts: host-0 and elsewhere"),
         ({"torch_version": "2.14"}, "other versions of torch: 2.13.0 and 2.14"),
-        ({"ranks": (0, 2)}, "other: no file of rank 1 is there"),
+        ({"ranks": (0, 2)}, "other: no file of rank 1 is there or readable"),
         ({"unaligned": (1,)}, "the clock of rank 1 is unknown"),
         ({"probed": 3}, "left out of all times: 3 of 63 in other"),
         ({"least_wire_bytes": 0.0}, "steps are of several kinds, which send from 0.00 to 32.00 MB"),

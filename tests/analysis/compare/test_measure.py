@@ -68,3 +68,18 @@ def test_nothing_settled_is_none(tmp_path: Path) -> None:
     """Of another model."""
     write_job(SyntheticJob(ranks=1, steps=3), tmp_path)
     assert measure(load(find_records(tmp_path)), "another", "a") is None
+
+
+def test_steps_whose_buckets_are_of_another_generation_have_no_parts(tmp_path: Path) -> None:
+    """A damaged file: step times are compared all the same."""
+    job = SyntheticJob(ranks=2, steps=6)
+    write_job(job, tmp_path)
+    for (path,) in find_records(tmp_path).values():
+        lines = path.read_bytes().splitlines(keepends=True)
+        at = b'"generation":%d'
+        damaged = [x.replace(at % 1, at % 2) if b'"kind":"step"' in x else x for x in lines]
+        path.write_bytes(b"".join(damaged))
+    found = measure(load(find_records(tmp_path)), job.model, "a")
+    assert found is not None
+    assert len(found.series["period"].values) > 0
+    assert len(found.parts.period) == 0

@@ -105,6 +105,22 @@ def test_why_nobody_knows_what_is_sent(tmp_path: Path) -> None:
     assert why.startswith("what synthetic sends is not known: its hook is opaque")
 
 
+def test_a_file_that_cannot_be_read_is_said(tmp_path: Path) -> None:
+    """By the report and by ``hooktrace hang``; the report is of the others."""
+    write_job(SyntheticJob(ranks=3, steps=10), tmp_path)
+    path = record_path(tmp_path, 1)
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    for command in ("report", "hang"):
+        result = call(command, tmp_path)
+        assert result.exit_code == 0, result.output
+        text = " ".join(result.output.split())
+        assert "rank00001.jsonl" in text
+        assert "it is not a regular file; put a file there that you may read" in text
+        assert "no record file" not in text
+        assert "no file" not in text
+
+
 def test_the_page_is_written_beside_it(tmp_path: Path) -> None:
     """Standard output holds the JSON alone."""
     write_job(JOB, tmp_path)

@@ -17,7 +17,7 @@ Completed = tuple[StepRecord, tuple[BucketRecord, ...]]
 
 def run_of(rank: int, *, offset_ns: int = 0, wall_error_ns: int = 0, **changes: Any) -> RunInfo:
     """Return the run as a rank sees it whose host clock is behind rank 0's by ``offset_ns``."""
-    run = make_run(rank)
+    run = make_run(rank, max(2, rank + 1))
     return replace(
         run,
         host_anchor_ns=run.host_anchor_ns - offset_ns,

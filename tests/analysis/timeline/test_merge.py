@@ -165,6 +165,24 @@ def test_an_empty_file_is_no_rank(tmp_path: Path) -> None:
         assert timeline.unaligned == []
 
 
+def test_a_file_that_cannot_be_read_takes_no_other_with_it(tmp_path: Path) -> None:
+    """It is named with the reason: unreadable, another tool's, of no rank, or of one twice."""
+    texts = {rank: text_of(run_of(rank, world_size=4), steps_of(3)) for rank in (0, 1)}
+    texts |= {2: "no record\n", 3: "", 4: text_of(run_of(4, world_size=4), steps_of(3))}
+    write_ranks(tmp_path, {**texts, 7: texts[1]})
+    record_path(tmp_path, 3).unlink()
+    record_path(tmp_path, 3).mkdir()
+    found = load(find_records(tmp_path))
+    assert [track.rank for track in found.tracks] == [0, 1]
+    said = {one.file: one.why for one in found.unread}
+    assert "is no record file of hooktrace" in said["rank00002.jsonl"]
+    assert said["rank00003.jsonl"] == (
+        "it is not a regular file; put a file there that you may read"
+    )
+    assert said["rank00004.jsonl"] == "it is of none of the run's 4 ranks; remove it"
+    assert said["rank00007.jsonl"] == "rank00001.jsonl is of the same rank and run; remove one"
+
+
 def test_a_file_without_its_first_line_is_of_the_rank_that_it_names(tmp_path: Path) -> None:
     """It is not another rank 0."""
     write_ranks(tmp_path, {rank: text_of(run_of(rank), steps_of(3)) for rank in range(2)})
