@@ -85,7 +85,8 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     where the interval does not hold 0, *same* where both are one constant, *not shown* (to differ)
     else; *unknown* for the reason ``why``.  *Not shown* has a reason only where the interval holds
     no 0, but a run's own halves differ by more.  ``drift_a``, ``drift_b``: the second half of the
-    run less its first.
+    run less its first.  ``runs_needed``: so many a side likely tell a difference like this one
+    (``differences.runs_needed``); of one run a side the least that may.
     """
 
     a: float | None
@@ -100,6 +101,7 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     why: str | None = None
     drift_a: float | None = None
     drift_b: float | None = None
+    runs_needed: int | None = None
 
     @property
     def differs(self) -> bool:

@@ -136,6 +136,9 @@ def _with_intervals(
     a: Estimates, b: Estimates, drift_a: Floats, drift_b: Floats
 ) -> Iterator[Difference]:
     absolute, relative = interval(a, b), ratio_interval(a, b)
+    # What runs vary by is not known of one a side: as their steps and halves do, at the least.
+    errors = np.sqrt((a.drawn.var(axis=0) + b.drawn.var(axis=0)) / 2)
+    spreads = np.maximum(errors, np.maximum(np.abs(drift_a), np.abs(drift_b)) / 2)
     for i, found in enumerate(absolute.found.tolist()):
         low, high = float(absolute.low[i]), float(absolute.high[i])
         drifts = max(abs(drift_a[i]), abs(drift_b[i])) > abs(found)
@@ -146,7 +149,7 @@ def _with_intervals(
             share_high=_some(relative.high[i]), drift_a=float(drift_a[i]),
             drift_b=float(drift_b[i]), verdict="differs" if apart and not drifts else "not shown",
             why="the halves of one run differ by more than the runs do" if apart and drifts
-            else None,
+            else None, runs_needed=runs_needed(found, float(spreads[i])),
         )  # fmt: skip
 
 
@@ -178,7 +181,29 @@ def _of_runs(a: list[float], b: list[float]) -> Difference:
         a=means[0], b=means[1], difference=found, low=found - wide, high=found + wide,
         share=_some(found * per), share_low=_some((found - wide) * per),
         share_high=_some((found + wide) * per), verdict=verdict,
+        runs_needed=runs_needed(found, error / sqrt(1 / len(a) + 1 / len(b))),
     )  # fmt: skip
+
+
+MOST_RUNS = 30
+"""A side; nobody repeats a job more often for a comparison."""
+
+_FOUND_IN_4_OF_5 = 0.84
+"""The 80 % quantile of the normal distribution."""
+
+
+def runs_needed(apart: float, spread: float) -> int | None:
+    """Return how many runs a side, at least two, tell them ``apart`` in four of five tries.
+
+    The least n with (t(2n - 2) + 0.84) spread sqrt(2 / n) <= |apart|; ``MOST_RUNS + 1`` for more
+    than ``MOST_RUNS``, ``None`` where they are not apart.  ``spread``: a run's standard deviation.
+    """
+    if not apart:
+        return None
+    for n in range(2, MOST_RUNS + 1):
+        if (student_t(2 * n - 2) + _FOUND_IN_4_OF_5) * spread * sqrt(2 / n) <= abs(apart):
+            return n
+    return MOST_RUNS + 1
 
 
 def _error_of_means(a: list[float], b: list[float]) -> tuple[float, float]:
@@ -204,7 +229,7 @@ def paired(a: Floats, b: Floats) -> Difference:
     shares = [_share(x, own[0]) for x in (found.difference, found.low, found.high)]
     return replace(
         found, a=own[0], b=own[1], share=shares[0], share_low=shares[1], share_high=shares[2],
-        drift_a=None, drift_b=None,
+        drift_a=None, drift_b=None, runs_needed=None,
     )  # fmt: skip
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ...records.units import named_ranks, percent
+from ...records.units import ms, named_ranks, percent
 from .comparison import Comparison, RunFacts, Side
+from .differences import MOST_RUNS
 from .pairing import missing_ranks
 from .sentence import by_median_alone, mostly_outside
 
@@ -22,14 +23,7 @@ _FAR_APART = 2
 def doubts(found: Comparison) -> Iterator[str]:
     """Yield what speaks against taking the differences at their word."""
     first, second = found.a.runs[0], found.b.runs[0]
-    if not found.by_runs:
-        yield (
-            "One run a side: the intervals are of these two runs. Runs of one set-up differ among "
-            "themselves too, by what else the machines do; repeat each and pass A1,A2 B1,B2 to "
-            "have that in the intervals"
-        )
-    elif 1 in (len(found.a.runs), len(found.b.runs)):
-        yield "one side has a single run: its spread between runs is taken to be the other side's"
+    yield from _repeated(found)
     if not found.unlike and first.hook == second.hook:
         yield (
             "as far as the files tell, both have the same hook and set-up: what they differ by is "
@@ -47,6 +41,32 @@ def doubts(found: Comparison) -> Iterator[str]:
     yield from _means(found)
     if max(first.steps, second.steps) >= _FAR_APART * min(first.steps, second.steps):
         yield f"{first.steps:,} steps of {first.name} and {second.steps:,} of {second.name} count"
+
+
+def _repeated(found: Comparison) -> Iterator[str]:
+    told = _runs_needed(found)
+    if not found.by_runs:
+        yield (
+            "One run a side: the intervals are of these two runs. Runs of one set-up differ among "
+            "themselves too, by what else the machines do; repeat each and pass A1,A2 B1,B2 to "
+            f"have that in the intervals{f'; {told}' if told else ''}"
+        )
+        return
+    if 1 in (len(found.a.runs), len(found.b.runs)):
+        yield "one side has a single run: its spread between runs is taken to be the other side's"
+    step = found.quantity("period")
+    if told is not None and step is not None and step.verdict == "not shown":
+        yield told
+
+
+def _runs_needed(found: Comparison) -> str | None:
+    step = found.quantity("period")
+    if step is None or step.runs_needed is None:
+        return None
+    count = f"{step.runs_needed}" if found.by_runs else f"{step.runs_needed} or more"
+    count = count if step.runs_needed <= MOST_RUNS else f"more than {MOST_RUNS}"
+    apart = ms(abs(step.difference or 0.0))
+    return f"to tell {apart} a step, likely {count} runs a side are needed"
 
 
 def _summed(runs: Sequence[RunFacts]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""A comparison in one sentence, of nothing but what is shown to differ.
+"""A comparison in one sentence, of nothing but what is shown to differ; one more on what is lost.
 
 Comparison without its sentence --step time, parts--> "fp16 is 11 % (9 to 13) faster than ..."
 """
@@ -9,12 +9,18 @@ from collections.abc import Sequence
 
 from ...records.units import ms, named_ranks, percent
 from .comparison import Comparison, Difference, RunFacts
-from .numbers import sign, signed_ms
+from .numbers import sign, signed_ms, value
 
 _OF_STEP = 0.1
 """Of the difference of the step time: the least that a part must be to be said."""
 
 _MOST_PARTS = 3
+
+_ROUNDING = 1e-6
+"""Relative error of a sum of 32 bits, at most."""
+
+_APART = 1.1
+"""Times as large is another relative error."""
 
 _WORDS = {
     "turn": "waiting for earlier calls (turn)",
@@ -41,7 +47,11 @@ def _runs(side: Sequence[RunFacts]) -> str:
 
 
 def sentence(found: Comparison) -> str:
-    """Return the sentence."""
+    """Return the sentence, and a second one where gradients lose something, or may."""
+    return _of_step(found) + _lost(found)
+
+
+def _of_step(found: Comparison) -> str:
     step = found.quantity("period")
     a, b = found.a.name, found.b.name
     among = _among(found)
@@ -129,6 +139,40 @@ def _not_shown(found: Comparison, step: Difference, among: str) -> str:
     if step.verdict == "same":
         return f"{among} the step time is the same, {ms(step.a)}"
     return f"{text}, and {step.why}" if step.why else text
+
+
+def _lost(found: Comparison) -> str:
+    """Return what hooks lose of the gradients, in the steps that were probed."""
+    error = found.quantity("error")
+    if error is None or error.a is error.b is None:
+        return _unprobed(found)
+    if _is_alike(error.a, error.b):
+        return ""
+    a, b = (value(x, "error") for x in (error.a, error.b))
+    return (
+        f" Relative error of the gradients, in probed steps: {b} with {found.b.name}, {a} with "
+        f"{found.a.name}."
+    )
+
+
+def _unprobed(found: Comparison) -> str:
+    first, second = found.a.runs[0], found.b.runs[0]
+    sent = found.quantity("wire_bytes")
+    is_same = (first.hook, first.hook_options) == (second.hook, second.hook_options)
+    if is_same or sent is None or not sent.differs:
+        return ""
+    return (
+        " What the gradients lose is unknown, because no step was probed; pass a smaller "
+        "error_every."
+    )
+
+
+def _is_alike(a: float | None, b: float | None) -> bool:
+    """Return whether two relative errors are nearly the same, or none but by rounding."""
+    most = max(a or 0.0, b or 0.0)
+    if most <= _ROUNDING:
+        return True
+    return a is not None and b is not None and most < _APART * min(a, b)
 
 
 def _else(found: Comparison) -> str:

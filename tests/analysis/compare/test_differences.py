@@ -7,7 +7,13 @@ import pytest
 
 from hooktrace.analysis.compare.bootstrap import MEDIAN, Floats
 from hooktrace.analysis.compare.comparison import Difference
-from hooktrace.analysis.compare.differences import Table, differences, paired
+from hooktrace.analysis.compare.differences import (
+    MOST_RUNS,
+    Table,
+    differences,
+    paired,
+    runs_needed,
+)
 
 
 def noise(seed: int, mean: float = 100.0, steps: int = 100) -> Floats:
@@ -91,6 +97,34 @@ def test_one_run_beside_several_has_their_spread() -> None:
     """1.41 sqrt(1 / 2 + 1), t of 1 degree."""
     found = difference([np.full(50, 100.0), np.full(50, 102.0)], [np.full(50, 111.0)])
     assert found.high == pytest.approx(10 + 12.706 * np.sqrt(2) * np.sqrt(1.5))
+
+
+def test_how_many_runs_tell_a_difference() -> None:
+    """By the spread of those that there are: here standard deviations of 2."""
+    assert runs_needed(2, 2) == 17  # (2.04 + 0.84) 2 sqrt(2 / 17) < 2
+    assert runs_needed(-10, 2) == 3
+    assert runs_needed(1, 2) == MOST_RUNS + 1
+    assert runs_needed(0, 2) is None
+    a, b = ([np.full(50, x) for x in (m - 2, m, m + 2)] for m in (100.0, 102.0))
+    assert difference(a, b).runs_needed == 17
+
+
+@pytest.mark.slow
+def test_as_many_runs_as_are_said_tell_it_in_four_of_five_tries() -> None:
+    """Counted, for runs whose medians are normal."""
+    random, told = np.random.default_rng(5), 0
+    runs = runs_needed(1.5, 1.0)
+    for _ in range(400):
+        sides = [[np.full(2, x) for x in random.normal(m, 1, runs)] for m in (0, 1.5)]
+        told += difference(*sides).differs
+    assert told / 400 == pytest.approx(0.8, abs=0.08)
+
+
+def test_one_run_a_side_says_the_least_number() -> None:
+    """By its steps, and by how far its own halves are apart."""
+    assert difference([noise(0)], [noise(1, 110)]).runs_needed == 2
+    drifts = np.concatenate([noise(0), noise(2, 130)])
+    assert difference([drifts], [noise(1, 105, 200)]).runs_needed == 31  # 15 for 10 apart
 
 
 def test_nothing_known_of_a_side_is_unknown() -> None:

@@ -47,6 +47,17 @@ def test_what_is_doubtful_is_said(fields: dict[str, object], words: str) -> None
     assert words in doubts_of(as_facts(measures("other", seed=1), **fields))
 
 
+def test_how_often_to_repeat_is_said() -> None:
+    """Of one run a side at least so often; of several that do not tell, likely."""
+    assert "to tell 11.9 ms a step, likely 2 or more runs a side are needed" in doubts_of(
+        measures("other", seed=1, bytes_per_second=2.5e8)
+    )
+    a = [measures(f"a{i}", seed=i) for i in range(2)]
+    b = [measures(f"b{i}", seed=10 + i, forward_ms=f) for i, f in enumerate((40.0, 41.0))]
+    (told,) = [text for text in compare_runs(a, b).doubts if "runs a side" in text]
+    assert told == "to tell 0.47 ms a step, likely 19 runs a side are needed"
+
+
 def test_a_run_that_still_warms_up_is_said() -> None:
     """Where its halves differ by more than the runs do."""
     one = measures("other", seed=1)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from hooktrace.analysis.compare import compare_runs
-from hooktrace.analysis.compare.comparison import Comparison, Difference
+from hooktrace.analysis.compare.comparison import Comparison, Difference, Quantity
 from hooktrace.analysis.compare.sentence import (
     by_median_alone,
     mostly_outside,
@@ -74,6 +75,30 @@ def test_slow_steps_may_cost_what_the_median_gains() -> None:
     assert "faster than base by the median step, not by the mean: " in found.sentence
     assert any("it is what a whole run costs" in text for text in found.doubts)
     assert not by_median_alone(FOUND)
+
+
+@pytest.mark.parametrize("a", [0.0, None])
+def test_what_gradients_lose_is_in_the_headline(a: float | None) -> None:
+    """Also where few steps were probed, and where one run has none; not where it is rounding."""
+    lost = Difference(a=a, b=0.33, verdict="unknown", why="two are too few")
+    error = Quantity(key="error", title="relative error", unit="error", difference=lost)
+    one = "0" if a is not None else "unknown"
+    text = f" Relative error of the gradients, in probed steps: 0.33 with other, {one} with base."
+    plain = sentence(FOUND)
+    assert sentence(replace(FOUND, quantities=(*FOUND.quantities, error))) == plain + text
+    for same in (replace(lost, b=1e-7), replace(lost, a=0.33, b=0.34)):
+        alike = replace(FOUND, quantities=(*FOUND.quantities, replace(error, difference=same)))
+        assert sentence(alike) == plain
+
+
+def test_sending_less_without_a_probe_is_said() -> None:
+    """Of another hook, which is not known to lose nothing."""
+    found = compared(wire_share=0.5, hook="fp16_compress_hook")
+    assert found.sentence.endswith(
+        " What the gradients lose is unknown, because no step was probed; pass a smaller "
+        "error_every."
+    )
+    assert "lose" not in compared(wire_share=0.5).sentence
 
 
 def test_a_part_that_is_not_shown_is_not_said() -> None:
