@@ -233,6 +233,37 @@ def hub_stopped(rank: int) -> None:
     backward(ddp, rank, HANGS_AT)
 
 
+def hub_stopped_for_a_while(rank: int) -> None:
+    """Rank 0 is stopped until rank 1 tells of it, goes on, and then announces a pause; 3 times."""
+    ddp = registered(rank)
+    store = job_store("hangs")  # whose server stands still with rank 0
+    if rank == 0:
+        store.set("hub", str(os.getpid()))
+    hub = int(store.get("hub"))
+    steps_until(rank, ddp)
+    (tracer,) = open_tracers
+    if rank == 1:
+        threading.Thread(target=_let_go_on, args=(tracer, hub), daemon=True).start()
+    for step in range(HANGS_AT, HANGS_AT + 6, 2):
+        if rank == 0:
+            os.kill(os.getpid(), signal.SIGSTOP)
+        backward(ddp, rank, step)
+        if rank == 0:
+            with tracer.pause_watchdog():
+                time.sleep(6 * HANG_AFTER_S)
+        backward(ddp, rank, step + 1)
+    Path(os.environ["HOOKTRACE_TEST_HANGS"], f"over{rank}").touch()
+    for_ever()
+
+
+def _let_go_on(tracer: Tracer, pid: int) -> None:
+    """Send a stopped process SIGCONT, each time that a hang is told."""
+    for step in range(HANGS_AT, HANGS_AT + 6, 2):
+        while not any(hang.step == step for hang in tracer.hangs()):
+            time.sleep(0.05)
+        os.kill(pid, signal.SIGCONT)
+
+
 def raised(rank: int) -> None:
     """Rank 1 raises, and stays in its except."""
     ddp = registered(rank)

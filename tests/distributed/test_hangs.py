@@ -162,10 +162,31 @@ def test_four_ranks_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.slow
 def test_stopped_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another rank takes the hub's place, and tells what is the case with rank 0."""
+    """Each rank tells by itself what is the case with rank 0; one of the host has it in its log."""
     hangs = told(scenarios.hub_stopped, tmp_path, monkeypatch, ranks=3, by=(1, 2))
-    for found in hangs.values():
-        assert (found[0].kind, found[0].ranks) == ("stopped", (0,)), found[0].message
+    for rank, found in hangs.items():
+        (record,) = found
+        assert (record.kind, record.ranks, record.waiting) == ("stopped", (0,), (rank,))
+        assert "for rank 0, which stands still: its process (pid " in record.message
+
+
+@pytest.mark.slow
+def test_a_pause_after_the_hub_was_stopped_is_no_hang(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What ranks suspected while rank 0 stood still is forgotten with it."""
+    monkeypatch.setenv("HOOKTRACE_TEST_HANGS", str(tmp_path))
+    group = here(3)
+    try:
+        group.begin(name_of(scenarios.hub_stopped_for_a_while))
+        until(lambda: all((tmp_path / f"over{rank}").exists() for rank in range(3)), group)
+    finally:
+        group.kill()
+    stood_still = {(step, "stopped") for step in (3, 5, 7)}
+    by = {rank: {(h.step, h.kind) for h in read(tmp_path / str(rank))} for rank in range(3)}
+    assert by[1] == stood_still
+    assert by[2] <= stood_still  # rank 1 may have let it go on before rank 2 told of it
+    assert by[0] <= stood_still
 
 
 @pytest.mark.slow

@@ -191,7 +191,7 @@ def test_own_limit() -> None:
 
 
 def test_said_again() -> None:
-    """After five seconds: another rank may be the hub by now."""
+    """After five seconds: the hub may not have been reached."""
     job = Job(2)
     job.step([0, 30 * S])
     said = [one.age_ns // S for one in job.suspicions if not one.over]

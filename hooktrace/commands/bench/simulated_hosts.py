@@ -14,7 +14,7 @@ import time
 from collections.abc import Sequence
 
 from ...ranks.channel.clock import ClockOffset
-from ...ranks.channel.messages import Ask, Listen, Listening, Member, Place, Report
+from ...ranks.channel.messages import Ask, Member, Place, Report
 from ...ranks.channel.node import Answers, Node
 from ...ranks.channel.upward import Upward
 from ...ranks.whole_job.gatherer import Gatherer
@@ -48,7 +48,6 @@ class SimulatedHost:
         offset = ClockOffset(time.perf_counter_ns, lambda _: None)
         self._node = _HostNode(self._members, world_size, offset)
         self._upward = Upward(self._node, offset)
-        self._upward.on_listen = self._listen
         self._node.parent = self._upward
         self._node.notice_handlers[PLAN] = [self._follow]
         self._node.notice_handlers[OVER] = [lambda _: self._upward.leave("end")]
@@ -72,9 +71,6 @@ class SimulatedHost:
         except (OSError, TimeoutError):
             return False
         return True
-
-    def _listen(self, _: Listen) -> None:
-        self._upward.send(Listening((("127.0.0.1", 9),)))  # nobody will follow
 
     def _follow(self, payload: bytes) -> None:
         self._plan = decode_plan(payload)

@@ -6,9 +6,8 @@ while collectives, the store and other threads are stuck; offsets of clocks.
     hub (rank 0) <--one connection a host-- first rank of a host <-- the other ranks there
 
     channel.py             this process's thread, and what others ask of it
-      membership.py        stays in the tree: the hub, its successors, one's own host
+      membership.py        stays in the tree: the hub, and one's own host
         meeting.py         where to find each other at first: the job's store, addresses
-        succession.py      who follows the hub
         upward.py          the connection to the parent          clock.py   offsets by pings
         doors.py           where this node listens
       node.py, children.py questions down, answers and news up, notices down

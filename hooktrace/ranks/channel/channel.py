@@ -83,6 +83,11 @@ class Channel:
         return self.node.is_hub
 
     @property
+    def speaks_for_host(self) -> bool:
+        """Whether what all ranks are told is for this one to say, of those on this host."""
+        return self._membership.speaks_for_host
+
+    @property
     def places(self) -> tuple[tuple[str, int], ...]:
         """Where this process listens."""
         return self._membership.doors.places

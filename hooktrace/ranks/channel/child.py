@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from .connection import Connection
-from .messages import CONTROL, Answered, Down, Member, Place
+from .messages import CONTROL, Answered, Down, Member
 
 
 class Child:
@@ -16,8 +16,6 @@ class Child:
         self.member: Member | None = None
         self.below: dict[int, Member] = {}
         self.asked: dict[int, asyncio.Future[Answered | None]] = {}
-        self.places: tuple[Place, ...] = ()
-        """Where it listens, if it was asked to."""
         self.is_busy = False
         """Whether a control client waits for an answer."""
 

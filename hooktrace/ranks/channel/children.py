@@ -28,7 +28,6 @@ from .messages import (
     Down,
     Goodbye,
     Hello,
-    Listening,
     MayPing,
     Member,
     Members,
@@ -65,8 +64,8 @@ class Above(Protocol):
     def refusal(self, member: Member) -> str | None:
         """Return why somebody is not taken as a child, ``None`` if it is."""
 
-    def members_changed(self, change: Members, child: Child) -> None:
-        """Ranks came or went below a child."""
+    def members_changed(self, change: Members) -> None:
+        """Ranks came or went below."""
 
     def reported(self, report: Report) -> None:
         """News for the hub."""
@@ -76,15 +75,6 @@ class Above(Protocol):
 
     def asked_by(self, child: Child, question: Ask) -> None:
         """A control client asks all ranks."""
-
-    def listens(self, child: Child) -> None:
-        """A child listens now."""
-
-    def greeted(self, child: Child) -> None:
-        """A child is taken; it has not been told so yet."""
-
-    def parted(self, child: Child) -> None:
-        """A child is gone."""
 
     def offset(self, host_ns: int) -> tuple[int, int] | None:
         """Return the offset to rank 0's clock and its uncertainty, ns."""
@@ -99,6 +89,8 @@ class Children:
         self._ranks: dict[Child, None] = {}
         self._outbox: deque[tuple[bytes, deque[Child]]] = deque()
         self._of_rank: dict[int, Child] = {}
+        self._firsts: dict[str, Child] = {}
+        """The child of each host that is told so."""
         self._numbers = itertools.count()
         self._turns = Turns()
         self._takes: dict[type, Callable[[Child, Any, int], None]] = {
@@ -111,7 +103,6 @@ class Children:
             Answered: lambda child, answer, _: child.answered(answer),
             Report: lambda _, report, __: above.reported(report),
             Tell: lambda _, tell, __: above.told(tell),
-            Listening: lambda child, listening, _: self._listening(child, listening),
             Ask: lambda child, question, _: above.asked_by(child, question),
         }
 
@@ -127,15 +118,6 @@ class Children:
     def connections(self) -> list[Connection]:
         """Return all connections from below."""
         return list(self._all)
-
-    def hub_is_back(self, parent: Member) -> None:
-        """Keep the ranks of this host, if ``parent`` is of another; the rest finds the hub."""
-        me = self._above.me
-        for child in list(self._all.values()):
-            if child.member and child.member.host_id == me.host_id != parent.host_id:
-                child.send(Welcome(me, self._above.interval_s))
-            else:
-                child.connection.leave("the hub is back")
 
     def send(self, message: Down) -> None:
         """Send a message to all, to some of them at a time: others' turns come between."""
@@ -190,7 +172,7 @@ class Children:
         self._ranks.pop(child, None)
         child.over()
         self._turns.leave(child)
-        self._above.parted(child)
+        self._replace_first(child)
         ranks = tuple(child.below)
         if not ranks or connection.ending:
             return
@@ -209,10 +191,27 @@ class Children:
         child.connection.introduced()
         if not child.is_control:
             self._ranks[child] = None
-            self._above.greeted(child)
-        child.send(Welcome(self._above.me, self._above.interval_s, self._above.is_hub))
+            self._firsts.setdefault(hello.member.host_id, child)
+        self._welcome(child)
         if not child.is_control:
             self._members(child, Members(joined=(hello.member,)))
+
+    def _welcome(self, child: Child) -> None:
+        above = self._above
+        first = None if child.member is None else self._firsts.get(child.member.host_id)
+        child.send(Welcome(above.me, above.interval_s, above.is_hub, first is child))
+
+    def _replace_first(self, gone: Child) -> None:
+        """Let another child be the first of its host, where that is gone."""
+        host = next((host for host, child in self._firsts.items() if child is gone), None)
+        if host is None:
+            return
+        del self._firsts[host]
+        for child in self._ranks:
+            if child.member is not None and child.member.host_id == host:
+                self._firsts[host] = child
+                self._welcome(child)
+                return
 
     def _refusal(self, hello: Hello) -> tuple[str, bool] | None:
         if hello.protocol != PROTOCOL:
@@ -247,7 +246,7 @@ class Children:
             ended=tuple([rank for rank in change.ended if self._forget(child, rank)]),
             lost=tuple([rank for rank in change.lost if self._forget(child, rank)]),
         )
-        self._above.members_changed(gone, child)
+        self._above.members_changed(gone)
 
     def _forget(self, child: Child, rank: int) -> bool:
         """Let go of a rank, unless it is below another child by now."""
@@ -256,10 +255,6 @@ class Children:
             return False
         del self._of_rank[rank]
         return True
-
-    def _listening(self, child: Child, listening: Listening) -> None:
-        child.places = listening.places
-        self._above.listens(child)
 
     def _ping(self, child: Child, ping: Ping, arrived_ns: int) -> None:
         offset, uncertainty = self._above.offset(arrived_ns) or (None, 0)

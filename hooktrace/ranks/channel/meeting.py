@@ -20,7 +20,7 @@ import os
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -34,9 +34,6 @@ logger = logging.getLogger("hooktrace")
 LOOPBACK = "127.0.0.1"
 
 T = TypeVar("T")
-
-Key = Literal["hub", "took_over"]
-"""Rank 0's word, and that of a rank that is the hub in its place."""
 
 STORE = "torch's store"
 
@@ -69,13 +66,13 @@ class Meeting:
         """Return the address by which this host reaches the store."""
         return address_of_this_host(self._store)
 
-    def publish(self, hub: HubPlaces, key: Key) -> None:
+    def publish(self, hub: HubPlaces) -> None:
         """Say where the hub is; it may have been elsewhere before."""
-        self._store.set(self._prefix + key, msgspec.json.encode(hub).decode())
+        self._store.set(self._prefix + "hub", msgspec.json.encode(hub).decode())
 
-    def hub(self, key: Key = "hub") -> HubPlaces | None:
-        """Return where the hub is, or one that took over, ``None`` where nobody has said so."""
-        said = self._get(key)
+    def hub(self) -> HubPlaces | None:
+        """Return where the hub is, ``None`` where it has not said so."""
+        said = self._get("hub")
         return None if said is None else msgspec.json.decode(said, type=HubPlaces)
 
     def first_of_host(

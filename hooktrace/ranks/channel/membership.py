@@ -1,11 +1,11 @@
-"""Stays in the tree: finds a parent, and another one when it is lost, or becomes the hub.
+"""Stays in the tree: finds a parent, and finds it again when it is lost.
 
     rank 0 --> the hub           others --meeting.py--> the hub, or the first one of their host
-    parent lost --> the hub again, its successors in their order, this node itself if it is one
-                --> none of them: said once, and tried again
+    parent lost --> the hub where it was, or where the store has it by now
+                --> not there without a word: the ranks below are told what is known of it
 
-After the first meeting neither the store nor a collective is needed.  A rank that took over looks
-for the hub before it: that may have been stopped for a while only.
+After the first meeting neither the store nor a collective is needed to find the hub again: it may
+have been stopped for a while only.  No rank takes its place: DDP does not go on without rank 0.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypeVar
 
 from .clock import ClockOffset
 from .doors import Doors
 from .handshake import TOKEN_BYTES
-from .meeting import LOOPBACK, HubPlaces, Key, Meeting, aside, is_loopback, route_to
-from .messages import Listen, Listening, Pace, Place, Spot
+from .meeting import LOOPBACK, HubPlaces, Meeting, aside, is_loopback, route_to
+from .messages import HUB_GONE, Member, Notice, Pace, Place, Silent, State, encode
 from .node import Node
-from .succession import Succession
 from .upward import RefusedError, Upward
 
 logger = logging.getLogger("hooktrace")
@@ -35,10 +35,13 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 2.0
 _RANKS_A_SECOND = 1000
 
 _LASTING_S = 2.0
-"""A pause after which the hub is not just late."""
+"""After which a hub that was lost is not just between two connections."""
 
-_HEAL_S = 2.0
-"""Between two looks of a rank that took over for the hub before it, and for a new one."""
+_LATE_S = 30.0
+"""After which a rank that was never in the tree says so: rank 0 may come late to its first step."""
+
+_PACE_S = 2.0
+"""Between two looks of the hub for how many hosts there are."""
 
 _FIRSTS = 3
 """Ranks that were the first ones of this host and are gone, before this one turns to the hub."""
@@ -64,64 +67,42 @@ class Membership:
         self._on_hub = on_hub
         self.doors = Doors(node.children, node.clock, secrets.token_bytes(TOKEN_BYTES))
         self.upward = Upward(node, offset)
-        self.succession = Succession(node, self.doors)
-        self._before: tuple[Spot, ...] = ()
-        """Where this one took over: the hub, and those who come before this one."""
+        self._hub: HubPlaces | None = None
+        """Where the hub is, once this rank has been in its tree."""
+        self._hub_member: Member | None = None
+        """Its process, where this rank has been its child."""
+        self._has_left_in_order = False
+        """Whether the parent, which is gone, had said so."""
         self._trouble: Exception | None = None
         self._is_said = False
         self._refusals = 0
         node.parent = self.upward
-        self.upward.on_listen = lambda listen: node.spawn(self._listen(listen))
-        self.upward.on_successors = self.succession.learn
 
     @property
     def hub_places(self) -> tuple[Place, ...]:
         """Where the hub listens, as far as it is reached from this host; empty if unknown."""
-        known = self.succession.known
-        return () if known is None else tuple(self.succession.reachable(known.hub))
+        if self._node.is_hub:
+            return self.doors.places
+        return () if self._hub is None else tuple(self._reachable(self._hub))
+
+    @property
+    def speaks_for_host(self) -> bool:
+        """Whether what all ranks are told is for this one to say, of those on this host."""
+        return self._node.is_hub or (self.upward.is_first and not self.upward.is_here)
 
     async def stay(self) -> None:
         """Be in the tree until this is cancelled."""
         if self._node.me.rank == 0 or self._meeting is None:
-            await self._begin_as_hub()
-        pause_s = _FIRST_PAUSE_S
-        longest_s = max(_LONGEST_PAUSE_S, self._node.world_size / _RANKS_A_SECOND)
+            await self._be_hub()
         while True:
-            if self._node.is_hub:
-                await self._be_hub()
-            elif await self._join_somebody():
-                pause_s = _FIRST_PAUSE_S
-                await self._be_child()
-            elif not self._node.is_hub:
-                self._say_alone(pause_s)
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, longest_s)
-
-    async def _be_child(self) -> None:
-        self._is_said = True  # it works: the hub may well end before this one
-        self._refusals = 0
-        goodbye = await self.upward.stay()
-        member = self.upward.member
-        if member is not None:
-            self._node.parent_left(member, goodbye)
+            await self._find_parent()
+            await self._be_child()
 
     async def _be_hub(self) -> None:
-        """Be the hub until the one before it is found again."""
+        await self._begin_as_hub()
         while True:
-            await asyncio.sleep(_HEAL_S)
+            await asyncio.sleep(_PACE_S)
             self._set_pace(max(1.0, self._node.children.count / _HOSTS_A_SECOND))
-            if self._before and await self._found_again():
-                break
-        self._node.is_hub, self._before = False, ()
-        assert self.upward.member is not None
-        self._node.children.hub_is_back(self.upward.member)
-        await self._be_child()
-
-    async def _found_again(self) -> bool:
-        for spot in self._before:
-            if await self._join_one_of(spot):
-                return True
-        return await self._meet()
 
     def _set_pace(self, interval_s: float) -> None:
         """Have the children beat as often as this node can take."""
@@ -129,74 +110,86 @@ class Membership:
             self._node.interval_s = interval_s
             self._node.children.send(Pace(interval_s))
 
-    async def _join_somebody(self) -> bool:
-        """Return whether there is a parent now; there is none either where this is the hub now."""
-        if self.succession.known is None:
-            return await self._meet() or await self._meet("took_over")
-        for place in list(self.succession.candidates()):
-            if place is None:
-                await self._take_over()
-                return False
-            if await self._join(place):
-                return True
-            if self._waits_for_tree():
-                return False
-        return await self._meet() or await self._meet("took_over")
+    async def _find_parent(self) -> None:
+        pause_s, begun = _FIRST_PAUSE_S, time.monotonic()
+        longest_s = max(_LONGEST_PAUSE_S, self._node.world_size / _RANKS_A_SECOND)
+        while True:
+            before = self._hub_state()
+            if self._hub is not None and await self._join_hub(self._hub):
+                return
+            # Before the store is asked, which may be the hub's process, too, and hang with it.
+            self._tell_of_hub(time.monotonic() - begun, before)
+            if await self._meet():
+                return
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, longest_s)
 
-    async def _join_one_of(self, spot: Spot, token: bytes | None = None) -> bool:
-        for place in self.succession.reachable(spot):
-            if await self._join(place, token):
+    async def _be_child(self) -> None:
+        self._refusals = 0
+        if self.upward.is_hub:
+            self._hub_member = self.upward.member
+        self._has_left_in_order = await self.upward.stay() is not None
+
+    async def _join_hub(self, hub: HubPlaces) -> bool:
+        for place in self._reachable(hub):
+            if await self._join(place, hub):
                 return True
         return False
 
-    async def _join(self, place: Place, token: bytes | None = None) -> bool:
-        token = token or self.doors.token
+    def _reachable(self, hub: HubPlaces) -> Iterator[Place]:
+        """Yield where the hub is reached from this host."""
+        for place in hub.places:
+            if hub.host_id == self._node.me.host_id or not is_loopback(place[0]):
+                yield place
+
+    async def _join(self, place: Place, hub: HubPlaces) -> bool:
+        """Join the tree of ``hub`` at a place."""
+        token = bytes.fromhex(hub.token)
         try:
             await self.upward.join(place, token)
         except (OSError, TimeoutError, RefusedError) as error:
             logger.debug("no parent at %s port %d: %s", *place, error)
             self._trouble = error
             return False
-        self.doors.token = token
+        self.doors.token, self._hub = token, hub
         return True
 
-    async def _meet(self, key: Key = "hub") -> bool:
+    async def _meet(self) -> bool:
         """Find the hub by what it left in the store, and join it or the first one of this host."""
         meeting = self._meeting
         if meeting is None:
             return False
         try:
-            hub = await aside(lambda: meeting.hub(key))
-            if hub is None or set(hub.places) & set(self.doors.places):
-                return False
-            return await self._join_found(meeting, hub)
+            hub = await aside(meeting.hub)
+            return hub is not None and await self._join_found(meeting, hub)
+        except TimeoutError:
+            return False  # training has the store
         except Exception as error:  # of torch's store
-            self._trouble = error
-            if self.succession.known is not None and not isinstance(error, TimeoutError):
+            if self._hub is None:
+                self._trouble = error
+            else:
                 self._meeting = None  # it has gone with a rank, and would say so again and again
             return False
 
     async def _join_found(self, meeting: Meeting, hub: HubPlaces) -> bool:
-        token, spot = bytes.fromhex(hub.token), Spot(0, hub.host_id, hub.places)
         if hub.host_id == self._node.me.host_id:
-            return await self._join_one_of(spot, token)
-        if not self._node.is_hub:
-            self.doors.token = token  # of those who may come before this one is in the tree
-        if not list(self.succession.reachable(spot)):
+            return await self._join_hub(hub)
+        self.doors.token = bytes.fromhex(hub.token)  # of those who come before this is in the tree
+        if not list(self._reachable(hub)):
             own = await aside(meeting.own_address)
             await aside(lambda: meeting.leave_address(own))
         first = await self._first_of_host(meeting, hub)
         for _ in range(_FIRSTS):
             if first is None:
                 break
-            if await self._join(first, token):
+            if await self._join(first, hub):
                 return True
             if self._waits_for_tree():
                 return False  # one connection a host is enough
             if isinstance(self._trouble, RefusedError):
                 break
             first = await self._first_of_host(meeting, hub, first)
-        return await self._join_one_of(spot, token)
+        return await self._join_hub(hub)
 
     def _waits_for_tree(self) -> bool:
         """Return whether somebody is there, and likely to be in the tree, or the hub, soon."""
@@ -223,11 +216,11 @@ class Membership:
         await self.doors.open([own])
         self._offset.is_reference = True
         self._node.is_hub = True
-        self.succession.name_successors()
         self._on_hub()
-        self._node.spawn(self._publish())
-        if self._meeting is not None and is_loopback(own):
-            self._node.spawn(self._widen(self._meeting))
+        if self._meeting is not None:
+            self._node.spawn(self._publish(self._meeting))
+            if is_loopback(own):
+                self._node.spawn(self._widen(self._meeting))
 
     async def _widen(self, meeting: Meeting) -> None:
         """Listen where other hosts reach this one, once one of them has left its address."""
@@ -236,46 +229,45 @@ class Membership:
             elsewhere = await _at_last(meeting.address_elsewhere)
             if elsewhere is not None:
                 await self.doors.open([await aside(partial(route_to, elsewhere))])
-                self.succession.widened()
                 self._on_hub()
-                await self._publish()
+                await self._publish(meeting)
                 return
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, _LASTING_S)
 
-    async def _take_over(self) -> None:
-        """Be the hub: the one before, and whoever comes before this one, are lost."""
-        assert self.succession.known is not None
-        self._before = self.succession.before_this()
-        self._node.is_hub = True
-        self.succession.name_successors()
-        self._on_hub()
-        self._node.spawn(self._publish_later())
+    async def _publish(self, meeting: Meeting) -> None:
+        """Leave in the store where the hub is."""
+        hub = HubPlaces(self._node.me.host_id, self.doors.places, self.doors.token.hex())
+        await _at_last(lambda: meeting.publish(hub))
 
-    async def _publish(self) -> None:
-        """Leave in the store where the hub is; it may be gone with the hub before."""
-        meeting = self._meeting
-        if meeting is not None:
-            await _at_last(lambda: self._leave_places(meeting))
+    def _tell_of_hub(self, alone_s: float, before: State | None) -> None:
+        """Tell what is known of a hub that is not there; of one that ended in order, nothing.
 
-    def _leave_places(self, meeting: Meeting) -> None:
-        spot = self.succession.own_spot()
-        hub = HubPlaces(spot.host_id, spot.places, self.doors.token.hex())
-        meeting.publish(hub, "took_over" if self._before else "hub")
+        ``before``: the state of its process before the last try; if that has changed, the try says
+        nothing of the process as it is now.
+        """
+        state, trouble = self._hub_state(), self._trouble
+        if self._hub is None:
+            if alone_s > _LATE_S:
+                self._say_alone()
+            return
+        if alone_s <= _LASTING_S or self._has_left_in_order or state != before:
+            return
+        if state is None:
+            is_silent = isinstance(trouble, OSError) and not isinstance(trouble, ConnectionError)
+            state = "unreachable" if is_silent else "unknown"
+        hub = self._hub_member or Member(0, 0, "", self._hub.host_id)
+        why = "" if trouble is None else f"{type(trouble).__name__}: {trouble}".rstrip(": ")
+        self._node.notice(Notice(HUB_GONE, encode(Silent(hub, state, why[:1024]))))
 
-    async def _publish_later(self) -> None:
-        """Where a job ends rank by rank, each is the hub for a moment; the store may be gone."""
-        await asyncio.sleep(_LASTING_S)
-        if self._node.is_hub:
-            await self._publish()
+    def _hub_state(self) -> State | None:
+        """Return the state of the hub's process, ``None`` where that is not seen from here."""
+        hub, me = self._hub_member, self._node.me
+        return self._node.look(hub) if hub is not None and hub.host_id == me.host_id else None
 
-    async def _listen(self, listen: Listen) -> None:
-        await self.doors.open(listen.hosts or (self.upward.own_host,))
-        self.upward.send(Listening(self.doors.places))
-
-    def _say_alone(self, pause_s: float) -> None:
-        """Say once that nobody is reached; a hub that has not come yet is just late."""
-        if self._is_said or pause_s <= _LASTING_S or self._trouble is None:
+    def _say_alone(self) -> None:
+        """Say once that nobody is reached."""
+        if self._is_said or self._trouble is None:
             return
         self._is_said = True
         logger.warning(

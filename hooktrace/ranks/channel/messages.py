@@ -20,6 +20,9 @@ PROTOCOL = 2
 CONTROL = -1
 """The rank of somebody who asks, and is no rank."""
 
+HUB_GONE = "hub.gone"
+"""The notice of a rank, to itself and those below, that the hub is not reached: a ``Silent``."""
+
 MOST_BYTES = 8 << 20
 """Of one message."""
 
@@ -145,49 +148,23 @@ Place = tuple[Text, int]
 """A host's address and a port."""
 
 
-class Spot(_Message, frozen=True):
-    """Where a rank listens; those places that are loopback are of its own host only."""
-
-    rank: Rank
-    host_id: Text
-    places: tuple[Place, ...]
-
-
-class Listening(_Message, frozen=True, tag="listening"):
-    """Where a child that was asked to listen does."""
-
-    places: tuple[Place, ...]
-
-
 class Welcome(_Message, frozen=True, tag="welcome"):
     """A parent takes a child.  ``interval_s``: between two beats.
 
     ``is_hub``: only a child of the hub may have children, or a circle could seem to be a tree.
-    Said again where it changes.
+    ``is_first``: of the parent's children on this child's host; said again where it changes.
     """
 
     member: Member
     interval_s: float
     is_hub: bool = False
+    is_first: bool = False
 
 
 class Pace(_Message, frozen=True, tag="pace"):
     """How often a child is to beat from now on."""
 
     interval_s: float
-
-
-class Listen(_Message, frozen=True, tag="listen"):
-    """A child is to listen at these hosts, or where it reaches its parent, to become the hub."""
-
-    hosts: tuple[Text, ...]
-
-
-class Successors(_Message, frozen=True, tag="successors"):
-    """Where the hub is, and who follows it, in this order."""
-
-    hub: Spot
-    next: tuple[Spot, ...]
 
 
 class Refused(_Message, frozen=True, tag="refused"):
@@ -203,14 +180,8 @@ class Goodbye(_Message, frozen=True, tag="goodbye"):
     why: Text = ""
 
 
-Up = (
-    Hello | Members | Beat | MayPing | Pinged | Ping | Ask | Answered | Report | Tell | Listening
-    | Goodbye
-)  # fmt: skip
-Down = (
-    Welcome | Refused | Pace | Beat | MayPing | Pong | Ask | Answered | Notice | Listen | Successors
-    | Goodbye
-)  # fmt: skip
+Up = Hello | Members | Beat | MayPing | Pinged | Ping | Ask | Answered | Report | Tell | Goodbye
+Down = Welcome | Refused | Pace | Beat | MayPing | Pong | Ask | Answered | Notice | Goodbye
 
 Message = Up | Down
 

@@ -80,8 +80,7 @@ class Node:
     """``me``: this rank, one of ``world_size``.  ``offset``: of its clock to rank 0's, at a time.
 
     ``look``: returns the state of a process of this host.  ``on_lost`` is told of ranks whose
-    connection ended without a word, ``on_child`` of a child that is new, or listens from now on,
-    ``greeted`` of one that is about to be welcomed, ``parted`` of one that is gone.
+    connection ended without a word.
     """
 
     is_hub = False
@@ -100,9 +99,6 @@ class Node:
         self.offset = offset
         self.look: Callable[[Member], State] = lambda _: "unknown"
         self.on_lost: Callable[[Sequence[int]], None] = lambda _: None
-        self.on_child: Callable[[Child], None] = lambda _: None
-        self.greeted: Callable[[Child], None] = lambda _: None
-        self.parted: Callable[[Child], None] = lambda _: None
         self.parent: Parent | None = None
         self.children = Children(self)
         self.handlers: dict[str, Handler] = {}
@@ -151,9 +147,9 @@ class Node:
             found.miss(Silent(member, state, "its connection ended"))
         for member in self.ended.values():
             found.miss(Silent(member, "ended"))
-        since = "the channel" if self.me.rank == 0 else "since this rank took over from rank 0"
         for rank in self._never_joined():
-            found.miss(Silent(Member(rank, 0, "", ""), "unknown", f"it has not joined {since}"))
+            why = "it has not joined the channel"
+            found.miss(Silent(Member(rank, 0, "", ""), "unknown", why))
         for rank in found.silent.keys() & found.answers.keys() & self.roster.keys():
             del found.silent[rank]
         for rank in self.roster.keys() - found.answers.keys() - found.silent.keys():
@@ -281,7 +277,7 @@ class Node:
             return None
         return "this is not the hub"
 
-    def members_changed(self, change: Members, child: Child) -> None:
+    def members_changed(self, change: Members) -> None:
         """Keep the roster, and tell the parent."""
         for member in change.joined:
             self.roster[member.rank] = member
@@ -292,8 +288,6 @@ class Node:
                 if rank in self.roster:
                     kept[rank] = self.roster.pop(rank)
         self._send_up(change)
-        if change.joined:
-            self.on_child(child)
         if change.lost:
             self.on_lost(change.lost)
 
@@ -302,14 +296,6 @@ class Node:
         below = tuple(member for member in self.roster.values() if member is not self.me)
         if below:
             self._send_up(Members(joined=below))
-
-    def parent_left(self, member: Member, goodbye: str | None) -> None:
-        """Take note of how the parent went, in case that this becomes the hub."""
-        (self.lost if goodbye is None else self.ended)[member.rank] = member
-
-    def listens(self, child: Child) -> None:
-        """A child may become the hub from now on."""
-        self.on_child(child)
 
 
 def _fitting(answer: bytes) -> bytes:

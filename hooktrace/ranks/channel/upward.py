@@ -20,7 +20,6 @@ from .messages import (
     Ask,
     Down,
     Hello,
-    Listen,
     MayPing,
     Member,
     Notice,
@@ -29,7 +28,6 @@ from .messages import (
     Pong,
     Refused,
     Report,
-    Successors,
     Up,
     Welcome,
     decode_down,
@@ -69,10 +67,10 @@ class Upward:
         self._is_hubs = False
         self._has_beaten = False
         """Whether a report has taken a ping along, in this interval."""
+        self.is_first = False
+        """Whether the parent, or the last one, has no earlier child on this host."""
         self.member: Member | None = None
         """The parent, or the last one."""
-        self.on_listen: Callable[[Listen], None] = lambda _: None
-        self.on_successors: Callable[[Successors], None] = lambda _: None
         self._takes: dict[type, Callable[[Any, int], None]] = {
             Welcome: lambda welcome, _: self._welcome(welcome),
             Refused: lambda refused, _: self._refuse(refused),
@@ -81,8 +79,6 @@ class Upward:
             Pong: offset.answered,
             Ask: lambda question, _: node.spawn(node.answer_parent(question)),
             Notice: lambda notice, _: node.notice(notice),
-            Listen: lambda listen, _: self.on_listen(listen),
-            Successors: lambda successors, _: self.on_successors(successors),
         }
 
     @property
@@ -96,10 +92,10 @@ class Upward:
         return self.is_there and self._is_hubs
 
     @property
-    def own_host(self) -> str:
-        """By which address of this host it reaches the parent."""
-        assert self._connection is not None
-        return str(self._connection.transport.get_extra_info("sockname")[0])
+    def is_here(self) -> bool:
+        """Whether there is a parent, on this host."""
+        here = self._node.me.host_id
+        return self.is_there and self.member is not None and self.member.host_id == here
 
     async def join(self, place: Place, token: bytes) -> None:
         """Become a child of whoever listens there.
@@ -124,6 +120,7 @@ class Upward:
             raise
         self.member = welcome.member
         self._is_hubs = welcome.is_hub
+        self.is_first = welcome.is_first
         self._node.interval_s = welcome.interval_s
         self._pauses = self._offset.pauses()
         self.send(MayPing())
@@ -212,10 +209,7 @@ class Upward:
         if self._welcomed is not None and not self._welcomed.done():
             self._welcomed.set_result(welcome)
             return
-        self._is_hubs = welcome.is_hub  # the hub has found the one before it
-        if not welcome.is_hub:
-            for connection in self._node.children.connections():
-                connection.leave("no child of the hub any more")
+        self.is_first = welcome.is_first
 
     def _keep_pace(self, pace: Pace) -> None:
         self._node.interval_s = pace.interval_s

@@ -121,6 +121,12 @@ def _answers_nothing(silent: SilentRank) -> str:
     return f"does not answer{why}, and of which nothing more is known"
 
 
+def of_silent(view: View) -> HangDiagnosis | None:
+    """Return what a silent rank's process tells; ``None`` where nothing of any is known."""
+    rules = (_died, _stopped, _unreachable, _interpreter_held)
+    return next((found for rule in rules if (found := rule(view)) is not None), None)
+
+
 _RULES: tuple[Callable[[View], HangDiagnosis | None], ...] = (
     _died,
     _stopped,

@@ -1,7 +1,6 @@
 """The hub's part: it asks all ranks twice when one suspects a hang, tells what it is, and its end.
 
     hear(rank, Suspicion) --a thread while there is one--> ask, ask again --diagnose--> HangNotice
-    note(HangNotice), on every rank: whoever becomes the hub goes on with it
 
 The thread runs only while somebody suspects something.  It waits for the channel alone.
 """
@@ -70,7 +69,7 @@ class Asking(Protocol):
 
 
 class HangHub:
-    """Finds out why ranks wait, while this rank is the hub."""
+    """Finds out why ranks wait, where this rank is the hub."""
 
     def __init__(self, channel: Asking, world_size: int) -> None:
         self._channel = channel
@@ -106,15 +105,6 @@ class HangHub:
         ago = suspicion.over_for_ns
         end = math.inf if ago is None else time.monotonic() - ago / 1e9
         self._ends[suspicion.what] = max(end, self._ends.get(suspicion.what, end))
-
-    def take_notice(self, notice: HangNotice) -> None:
-        """Take note of what was told, by this rank or by another hub."""
-        with self._lock:
-            self._number = max(self._number, notice.hang + 1)
-            if notice.ended_after_ns is None:
-                self._open = notice, time.monotonic()
-            elif self._open is not None and self._open[0].hang <= notice.hang:
-                self._open = None
 
     def close(self) -> None:
         """End the thread soon."""
@@ -208,7 +198,9 @@ class HangHub:
     ) -> None:
         late_ns = int((time.monotonic() - asked) * 1e9)
         notice = HangNotice(number, found, stacks, late_ns=late_ns)
-        self.take_notice(notice)  # its end may be heard before the channel's thread has told it
+        with self._lock:
+            self._number = number + 1
+            self._open = notice, time.monotonic()
         self._channel.tell(NOTICE, _encode(notice))
 
     def _end(self, error: str) -> None:

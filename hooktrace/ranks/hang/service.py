@@ -2,12 +2,14 @@
 
     watchdogs, each second --Suspicion--> hub.py, at the hub
     questions --> status, stacks          notice --> HangRecord --> each tracer
+    the hub is gone --hub_gone.py--> a line in the log; a notice of this rank's own
 
 All of it runs in the channel's thread, and briefly.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import threading
@@ -21,8 +23,12 @@ from ...capture.buckets import ModelState
 from ...capture.clocks import Clock
 from ...records import HangRecord
 from ...records.hang import RankStacks
+from ..channel.messages import HUB_GONE, Silent
+from ..channel.silent_rank import SilentRank
+from ..native_calls import call_aside
 from .evidence import LastingExceptions, stacks
 from .hub import HangHub, over
+from .hub_gone import sentence, waits_without_hub
 from .look import rank_status
 from .messages import (
     NOTICE,
@@ -39,6 +45,8 @@ from .processes import StackWriter, neighbour
 from .status import RankStatus
 from .watchdog import Suspicion, Watchdog, Watched, end_of, went_on
 
+logger = logging.getLogger("hooktrace")
+
 _LOOK_S = 1.0
 _MOST_CHARACTERS = 16_384
 
@@ -54,6 +62,10 @@ class HangChannel(Protocol):
 
     def answer(self, name: str, handler: Callable[[bytes], bytes]) -> None:
         """Answer a question."""
+
+    @property
+    def speaks_for_host(self) -> bool:
+        """Whether what all ranks are told is for this one to say, of those on this host."""
 
     def on_notice(self, name: str, handler: Callable[[bytes], None]) -> None:
         """Take news for all ranks."""
@@ -93,6 +105,7 @@ class HangService:
     def __init__(self, channel: HangChannel, rank: int, world_size: int, clock: Clock) -> None:
         self._channel = channel
         self._rank = rank
+        self._world_size = world_size
         self._clock = clock
         self._watchdogs: dict[HangUser, Watchdog] = {}
         self._open: dict[HangUser, tuple[HangNotice, float]] = {}
@@ -101,10 +114,16 @@ class HangService:
         self._writer = StackWriter(rank)
         self._exceptions = LastingExceptions()
         self._hub = HangHub(channel, world_size)
+        self._number = 0
+        """Of the next hang."""
+        self._is_alone = False
+        """Whether what is open was told by this rank itself, without the hub."""
+        self._said_gone = False
         channel.answer(STATUS, self._answer_status)
         channel.answer(STACKS, self._answer_stacks)
         channel.on_report(SUSPICION, self._hear)
         channel.on_notice(NOTICE, self._note)
+        channel.on_notice(HUB_GONE, self._hub_gone)
         channel.every(_LOOK_S, self._look)
 
     def add(self, user: HangUser) -> None:
@@ -158,6 +177,8 @@ class HangService:
             news = None if user.paused else watchdog.look()
             if news is not None:
                 self._channel.report(SUSPICION, _encode(news))
+            if news is not None and news.over and self._is_alone:
+                self._end(user, news)
 
     def _hear(self, rank: int, payload: bytes) -> bool:
         if not self._channel.is_hub:
@@ -166,8 +187,34 @@ class HangService:
         return True
 
     def _note(self, payload: bytes) -> None:
-        notice = msgspec.msgpack.decode(payload, type=HangNotice)
-        self._hub.take_notice(notice)
+        self._is_alone = False
+        self._take(msgspec.msgpack.decode(payload, type=HangNotice))
+
+    def _hub_gone(self, payload: bytes) -> None:
+        """Say so once a host; of a call that waits too long meanwhile, tell what is known here."""
+        hub = SilentRank.of(msgspec.msgpack.decode(payload, type=Silent))
+        if self._channel.speaks_for_host and not self._said_gone:
+            self._said_gone = True
+            # A log's lock, a disk may be what ranks wait for.
+            call_aside(lambda: logger.warning("%s", sentence(hub)), "hooktrace-hang-warn")
+        with self._lock:
+            suspects = any(one.suspects for one in self._watchdogs.values())
+            is_told = bool(self._open)
+        found = waits_without_hub(self.status(), hub, self._world_size) if suspects else None
+        if found is not None and not is_told:
+            self._is_alone = True
+            self._take(HangNotice(self._number, found))
+
+    def _end(self, user: HangUser, news: Suspicion) -> None:
+        """Tell that a hang is over which the hub has not told."""
+        with self._lock:
+            told = self._open.get(user)
+        if told is not None:
+            self._is_alone = False
+            self._take(over(*told, news.error, news.over_for_ns))
+
+    def _take(self, notice: HangNotice) -> None:
+        self._number = max(self._number, notice.hang + 1)
         is_over = notice.ended_after_ns is not None
         # Under the lock: a tracer that closes meanwhile has been told of the end, or says it.
         with self._lock:

@@ -35,7 +35,7 @@ _MOST_CHARACTERS = 200
 """Of what a call raised."""
 
 _AGAIN_NS = 5_000_000_000
-"""After which a suspicion is said again: another rank may be the hub by now."""
+"""After which a suspicion is said again: the hub may not have been reached."""
 
 
 class Watched(Protocol):
@@ -122,6 +122,11 @@ class Watchdog:
         self._usual: tuple[str, int, int] = ("", -1, 0)
         self._before: RankStatus | None = None
         self._stands: tuple[PendingCollective, int] | None = None
+
+    @property
+    def suspects(self) -> bool:
+        """Whether a call waits too long, as far as the last look told."""
+        return self._said is not None
 
     def look(self) -> Suspicion | None:
         """Return what is new: a suspicion, the same one after some seconds, or that it is over."""

@@ -1,9 +1,7 @@
 """This process's part in the view of the whole job, over the channel.
 
-    tracers --Batch--> RankSteps --each second--> Gatherer of the parent ... --> JobSteps of the hub
-    hub --Plan--> all            hub --JobStepRecord--> its tracer            hub --look--> top
-
-A node whose parent is gone becomes the hub, and begins with what comes then.
+tracers --Batch--> RankSteps --each second--> Gatherer of the parent ... --> JobSteps of the hub
+hub --Plan--> all            hub --JobStepRecord--> its tracer            hub --look--> top
 """
 
 from __future__ import annotations

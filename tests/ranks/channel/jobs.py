@@ -84,19 +84,9 @@ class Job:
         self.ranks[0].tell("said", b"%d saw %b" % (rank, payload))
         return True
 
-    def hub(self, below: int | None = None) -> Channel | None:
-        """Return the rank that is the hub, but rank 0; ``below``: of so many ranks, its own too."""
-        hubs = [channel for channel in self.ranks[1:] if channel.is_hub]
-        return next((hub for hub in hubs if below in (None, len(hub.node.roster))), None)
-
     def bursts(self, rank: int) -> list[ClockRecord]:
         """Return what a rank measured by bursts; on a busy machine a beat may tell before."""
         return [record for record in self.clocks[rank] if record.pings > 1]
-
-    def followers(self, rank: int) -> int:
-        """Return how many successors of the hub a rank knows."""
-        known = self.ranks[rank]._membership.succession.known
-        return 0 if known is None else len(known.next)
 
     def abort(self, rank: int, *, entirely: bool = False) -> None:
         """Let a rank's connections break off without a word; ``entirely``: its thread ends too."""

@@ -17,6 +17,7 @@ from typing import Any
 from torch.distributed import FileStore
 from torch.utils.data import DataLoader, Dataset
 
+from hooktrace.ranks.channel import membership
 from hooktrace.ranks.channel.channel import Channel
 from hooktrace.ranks.channel.messages import Member
 from hooktrace.tracing import process_channel
@@ -43,9 +44,9 @@ class Slow(Dataset[int]):
         return os.getpid()
 
 
-def channel_in(store: Any, rank: int, size: int) -> Channel:
+def channel_in(store: Any, rank: int, size: int, host: str = "h") -> Channel:
     """Start a rank's channel."""
-    member = Member(rank, os.getpid(), "h", "h")
+    member = Member(rank, os.getpid(), "h", host)
     channel = Channel(member, size, store, time.perf_counter_ns, lambda _: None)
     channel.answer("who", lambda _: b"%d" % rank)
     channel.start()
@@ -55,7 +56,9 @@ def channel_in(store: Any, rank: int, size: int) -> Channel:
 def main(what: str, file: str, rank: int, size: int) -> None:
     """Be a rank."""
     store = HangingStore() if what == "hanging" else FileStore(file, size)
-    channel = channel_in(store, rank, size)
+    if what == "workers":  # the first of a host of its own, which listens for others there
+        membership.is_loopback = lambda _: False
+    channel = channel_in(store, rank, size, "h" if what != "workers" else "w")
     if what == "hanging":
         time.sleep(0.3)
         return

@@ -207,9 +207,7 @@ def test_a_delay_one_way_stays_within_the_uncertainty() -> None:
     hub.node.world_size = job.size = 2
     job.hosts, job.clocks[1] = "hh", []
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        Meeting(job.store).publish(
-            HubPlaces("h", (listener.getsockname()[:2],), hub.token.hex()), "hub"
-        )
+        Meeting(job.store).publish(HubPlaces("h", (listener.getsockname()[:2],), hub.token.hex()))
         thread = threading.Thread(target=relay, args=(listener, hub.places[0]))
         thread.start()
         job.ranks.append(job.begin(1, 2 * S))

@@ -125,7 +125,7 @@ def test_who_takes_a_dead_hubs_port_learns_nothing_and_is_no_hub(
     job = Job(0)
     job.size, job.hosts, job.clocks = 2, "hh", {1: []}
     with OtherUser(("127.0.0.1", 0), part) as other:
-        Meeting(job.store).publish(HubPlaces("h", (other.place,), token.hex()), "hub")
+        Meeting(job.store).publish(HubPlaces("h", (other.place,), token.hex()))
         rank = job.begin(1)
         try:
             rank.on_notice("said", told.append)

@@ -1,17 +1,19 @@
-"""The tree over hosts: one connection a host, and who takes whose place when one is gone."""
+"""The tree over hosts: one connection a host, and what becomes of it when a rank is gone."""
 
 from __future__ import annotations
 
 import itertools
+import os
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+import msgspec
 import pytest
 
 from hooktrace.ranks.channel.channel import Channel
-from hooktrace.ranks.channel.messages import Member
+from hooktrace.ranks.channel.messages import HUB_GONE, Member, Silent, State
 from tests.ranks.channel.jobs import DEADLINE_S, Job, wait_for
 
 pytestmark = pytest.mark.usefixtures("loopback_reaches_all")
@@ -22,10 +24,10 @@ def answers(hub: Channel, timeout_s: float = 5.0) -> list[int]:
     return sorted(hub.ask("who", b"", timeout_s).answers)
 
 
-def settled(job: Job, ranks: int | None = None) -> bool:
+def settled(job: Job, ranks: list[int] | None = None) -> bool:
     """Return whether rank 0 gets answers of all ranks, soon."""
-    everybody = list(range(ranks or job.size))
-    return wait_for(lambda: answers(job.ranks[0]) == everybody)
+    everybody = ranks or list(range(job.size))
+    return wait_for(lambda: answers(job.ranks[0]) == everybody, DEADLINE_S)
 
 
 def parents(job: Job) -> dict[int, int | None]:
@@ -97,43 +99,6 @@ def test_a_first_of_a_host_that_is_stopped_is_passed_over(monkeypatch: pytest.Mo
         assert settled(job)
 
 
-def test_another_host_takes_over_where_that_of_the_hub_is_gone() -> None:
-    """However many of its own ranks came first; who is gone is unreachable."""
-    with Job(8, hosts="aaaabbcc") as job:
-        assert wait_for(lambda: all(job.followers(rank) == 4 for rank in range(1, 8)))
-        for rank in (1, 2, 3):
-            job.abort(rank)
-        job.abort(0, entirely=True)
-        assert wait_for(lambda: job.hub(below=4))
-        hub = job.hub(below=4)
-        assert hub is not None
-        found = hub.ask("who", b"", DEADLINE_S)
-        assert sorted(found.answers) == [4, 5, 6, 7]
-        assert found.silent[0].state == "unreachable"
-        assert found.silent[1].why == "it has not joined since this rank took over from rank 0"
-
-
-def test_successors_that_are_gone_are_replaced() -> None:
-    """Else the third loss would leave all alone."""
-    with Job(5) as job:
-        hub, left = job.ranks[0], {1, 2, 3, 4}
-        for _ in range(2):
-            assert wait_for(lambda: len(following(hub)) == 2 and left.issuperset(following(hub)))
-            lost = following(hub)[0]
-            job.abort(lost)
-            left.remove(lost)
-        assert wait_for(lambda: left == set(following(hub)))
-        job.abort(0, entirely=True)
-        others = [job.ranks[rank] for rank in left]
-        assert wait_for(lambda: any(len(channel.node.roster) == 2 for channel in others))
-
-
-def following(channel: Channel) -> list[int]:
-    """Return who follows the hub."""
-    known = channel._membership.succession.known
-    return [] if known is None else [spot.rank for spot in known.next]
-
-
 def test_only_a_child_of_the_hub_takes_children() -> None:
     """A circle of ranks that are each other's parents would look like a tree from inside."""
     with Job(4, hosts="abbb") as job:
@@ -178,7 +143,7 @@ def test_one_connection_a_host_over_one_tracer_after_another() -> None:
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("hosts", ["hhhh", "aabb"])
 def test_a_new_channel_on_all_ranks_again_and_again_out_of_step(hosts: str) -> None:
-    """Rank 0's may be closed first, others take over for a moment; all find the new one."""
+    """Rank 0's may be closed first; all find the new one."""
     chance = random.Random(7)
     with Job(4, hosts=hosts) as job:
         for _ in range(6):
@@ -193,14 +158,84 @@ def test_a_new_channel_on_all_ranks_again_and_again_out_of_step(hosts: str) -> N
 @pytest.mark.slow
 @pytest.mark.timeout(60)
 def test_a_new_channel_of_rank_0_alone_gets_all_the_others_back() -> None:
-    """They have taken over meanwhile, and found nothing wrong with that."""
+    """The store has where it is, and the ranks say nothing of one that ended in order."""
     with Job(4) as job:
+        heard = gone_heard(job, (1, 2, 3))
         for _ in range(2):
-            assert wait_for(lambda: job.followers(1) == 2)
             job.ranks[0].close()
-            assert wait_for(lambda: job.hub(below=3))
             job.ranks[0] = job.begin(0)
             assert settled(job)
+        assert heard == {}
+
+
+def gone_heard(job: Job, ranks: Iterable[int]) -> dict[int, list[Silent]]:
+    """Return what ranks are told of a hub that is not reached, as it comes."""
+    heard: dict[int, list[Silent]] = {}
+
+    def listen(rank: int) -> None:
+        job.ranks[rank].on_notice(
+            HUB_GONE,
+            lambda told: heard.setdefault(rank, []).append(
+                msgspec.msgpack.decode(told, type=Silent)
+            ),
+        )
+
+    for rank in ranks:
+        listen(rank)
+    return heard
+
+
+def test_a_hub_that_is_gone_is_told_to_all_by_what_each_host_knows() -> None:
+    """Its own host sees the process; one rank of each is the one to say it."""
+    with Job(6, hosts="aaabbb") as job:
+        for channel in job.ranks:
+            channel.node.look = lambda member: "stopped" if member.rank == 0 else "unknown"
+        heard = gone_heard(job, range(1, 6))
+        place = job.ranks[0].places[0]
+        assert [channel.speaks_for_host for channel in job.ranks[:3]] == [True, False, False]
+        assert sum(channel.speaks_for_host for channel in job.ranks[3:]) == 1
+        job.abort(0, entirely=True)
+        assert wait_for(lambda: sorted(heard) == [1, 2, 3, 4, 5])
+        assert not any(channel.is_hub for channel in job.ranks[1:])
+        for host in (job.ranks[1:3], job.ranks[3:]):
+            assert sum(channel.speaks_for_host for channel in host) == 1
+        hub = Member(0, os.getpid(), "host of 0", "a")
+        assert [heard[rank][0].member for rank in (1, 2)] == [hub, hub]
+        assert [heard[rank][0].state for rank in range(1, 6)] == ["stopped"] * 2 + ["unknown"] * 3
+        assert f"Connect call failed {place}" in heard[3][0].why
+
+
+def test_of_a_hub_that_goes_on_meanwhile_nothing_is_told() -> None:
+    """What was tried while it stood still says nothing of it now."""
+    states: list[State] = ["running", "stopped"]
+    with Job(2) as job:
+        heard = gone_heard(job, [1])
+        looks = itertools.cycle(states)
+        seen: list[State] = []
+
+        def look(_: Member) -> State:
+            seen.append(next(looks))
+            return seen[-1]
+
+        job.ranks[1].node.look = look
+        job.abort(0, entirely=True)
+        assert wait_for(lambda: len(seen) > 20)
+        assert heard == {}
+        job.ranks[1].node.look = lambda _: "stopped"
+        assert wait_for(lambda: heard)
+
+
+def test_of_a_host_whose_first_rank_is_gone_another_speaks() -> None:
+    """On the hub's own host, and where the others come to the hub instead."""
+    with Job(6, hosts="aaabbb") as job:
+        leader = next(rank for rank in range(3, 6) if parents(job)[rank] == 0)
+        first = next(rank for rank in (1, 2) if job.ranks[rank]._membership.upward.is_first)
+        job.abort(leader)
+        job.abort(first)
+        left = sorted({3, 4, 5} - {leader})
+        assert settled(job, sorted({0, 1, 2, *left} - {first}))
+        assert sum(job.ranks[rank].speaks_for_host for rank in left) == 1
+        assert wait_for(lambda: job.ranks[3 - first]._membership.upward.is_first)
 
 
 def test_a_rank_that_comes_late_finds_the_others() -> None:

@@ -35,8 +35,6 @@ class Ranks:
         self.asked: list[tuple[str, bytes]] = []
         self.notices: list[HangNotice] = []
         self.told = threading.Condition()
-        self.notes = True
-        """Whether the channel's thread tells this rank's own hub, too, at once."""
         self.hub = HangHub(self, 2)
 
     def ask(self, name: str, argument: bytes, timeout_s: float) -> Any:
@@ -55,8 +53,6 @@ class Ranks:
 
     def tell(self, name: str, payload: bytes) -> None:
         notice = msgspec.msgpack.decode(payload, type=HangNotice)
-        if self.notes:
-            self.hub.take_notice(notice)
         with self.told:
             self.notices.append(notice)
             self.told.notify_all()
@@ -132,8 +128,8 @@ def test_an_end_that_is_heard_right_after_a_look_is_told_at_once(
 def test_an_end_that_is_heard_while_the_hang_is_told_is_told_too(
     ranks: Ranks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stacks take half a second, and the channel's thread has not come to telling this rank."""
-    ask, ranks.notes = ranks.ask, False
+    """Stacks take half a second."""
+    ask = ranks.ask
 
     def asked(name: str, argument: bytes, timeout_s: float) -> Any:
         if name == STACKS:
@@ -226,19 +222,6 @@ def test_of_two_that_wait_for_each_other_none_has_ended(ranks: Ranks) -> None:
         ranks.wait_for(lambda asked=questions: len(ranks.asked) > asked + 4)
     ((begun),) = ranks.notices
     assert (begun.diagnosis.kind, begun.diagnosis.model) == ("different_order", "a")
-
-
-def test_an_end_that_comes_late_ends_no_later_hang(ranks: Ranks) -> None:
-    """The channel's thread tells this rank when it comes to it."""
-    ranks.hub.hear(0, SUSPICION)
-    ranks.wait(1)
-    ranks.hub.hear(0, OVER)
-    first_is_over = ranks.wait(2)[1]
-    ranks.hub.hear(0, SUSPICION)
-    ranks.wait(3)
-    ranks.hub.take_notice(first_is_over)
-    ranks.hub.hear(0, OVER)
-    assert ranks.wait(4)[3].hang == 1
 
 
 def test_nothing_is_told_of_what_moves(ranks: Ranks) -> None:
@@ -338,22 +321,6 @@ def test_a_rank_that_has_saved_has_the_usual_time_from_then_on(
         assert ranks.notices == []
     now_s[0] = 30.1
     assert not ranks.wait(1)[0].diagnosis.excused
-
-
-def test_a_hub_that_takes_over(ranks: Ranks) -> None:
-    """It goes on with the hang that another one told, and its number."""
-    ranks.hub.hear(0, SUSPICION)
-    (begun,) = ranks.wait(1)
-    other = Ranks()
-    other.statuses = ranks.statuses
-    other.hub.take_notice(msgspec.structs.replace(begun, hang=7))
-    other.hub.hear(0, SUSPICION)
-    other.wait_for(lambda: len(other.asked) > 4)
-    other.hub.hear(0, OVER)
-    (ended,) = other.wait(1)
-    assert ended.hang == 7
-    assert ended.ended_after_ns is not None
-    other.hub.close()
 
 
 def test_silent_ranks_are_asked_by_their_host(ranks: Ranks) -> None:

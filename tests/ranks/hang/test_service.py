@@ -8,12 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
+from hooktrace.ranks.channel.messages import HUB_GONE, Member, Silent, State, encode
+from hooktrace.ranks.hang import service as module
 from hooktrace.ranks.hang.conclude import HangDiagnosis
 from hooktrace.ranks.hang.messages import NOTICE, HangNotice
 from hooktrace.ranks.hang.service import HangService
 from hooktrace.records import HangRecord
 from hooktrace.testing import FakeClock
-from tests.ranks.test_hang import Rank
+from tests.ranks.test_hang import Rank, S
 
 FOUND = HangDiagnosis(
     kind="busy",
@@ -32,9 +34,11 @@ class Channel:
     """Has what a service asked for."""
 
     is_hub = False
+    speaks_for_host = True
 
     def __init__(self) -> None:
         self.notices: dict[str, Callable[[bytes], None]] = {}
+        self.look: Callable[[], None] = lambda: None
 
     def answer(self, name: str, handler: Any) -> None:
         """Nobody asks."""
@@ -46,7 +50,7 @@ class Channel:
         """Nobody reports."""
 
     def every(self, period_s: float, work: Any) -> None:
-        """No time passes."""
+        self.look = work
 
     def ask(self, name: str, argument: bytes, timeout_s: float) -> Any:
         raise AssertionError
@@ -82,19 +86,16 @@ def service() -> Iterator[tuple[HangService, Channel]]:
     made.close()
 
 
-@pytest.mark.parametrize("hub_has_ended_it", [False, True])
 def test_a_tracer_that_closes_says_the_end_that_it_was_not_told(
-    service: tuple[HangService, Channel], hub_has_ended_it: bool
+    service: tuple[HangService, Channel],
 ) -> None:
-    """Also where the hub, in this process, takes it for over and has not told anybody yet."""
+    """And is not told once more."""
     made, channel = service
     user, other = User(), User()
     made.add(user)
     made.add(other)
     channel.notices[NOTICE](msgspec.msgpack.encode(HangNotice(0, FOUND)))
     end = HangNotice(0, FOUND, ended_after_ns=5)
-    if hub_has_ended_it:
-        made._hub.take_notice(end)
     made.remove(user)
     assert [one.ended_after_ns is not None for one in user.heard] == [False, True]
     channel.notices[NOTICE](msgspec.msgpack.encode(end))
@@ -102,3 +103,95 @@ def test_a_tracer_that_closes_says_the_end_that_it_was_not_told(
     assert len(user.heard) == 2
     assert user.heard[1].end_is_stamped
     assert [one.ended_after_ns for one in other.heard] == [None, 5]
+
+
+class Waiting(User):
+    """A tracer whose calls of step 1 have waited for two seconds, and are suspected."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock.advance(S)
+        self.launch(self.clock.now_ns)
+        self.clock.advance(2 * S)
+
+
+def gone(state: State = "stopped") -> bytes:
+    """Return that the hub is not reached."""
+    return encode(Silent(Member(0, 7, "a", "a"), state))
+
+
+@pytest.fixture
+def waiting() -> Iterator[tuple[Channel, Waiting]]:
+    """Rank 1, which has looked at its calls."""
+    channel, user = Channel(), Waiting()
+    made = HangService(channel, 1, 3, user.clock)
+    made.add(user)
+    channel.look()
+    yield channel, user
+    made.close()
+
+
+def test_a_call_that_waits_while_the_hub_is_gone_is_told_once_and_its_end(
+    waiting: tuple[Channel, Waiting],
+) -> None:
+    """By this rank alone, with what is known of the hub's process."""
+    channel, user = waiting
+    assert user.heard == []
+    for _ in range(3):
+        channel.notices[HUB_GONE](gone())
+    user.finish()
+    channel.look()
+    begun, ended = user.heard
+    assert (begun.kind, begun.ranks, begun.waiting, begun.hang) == ("stopped", (0,), (1,), 0)
+    assert (ended.hang, ended.kind, (ended.ended_after_ns or 0) // S) == (0, "stopped", 2)
+    assert begun.message.startswith(
+        "bucket 0 of step 1 has waited 2.0 s on rank 1 for rank 0, which stands still: its process "
+        "(pid 7 on a) is stopped by a signal; "
+    )
+
+
+def test_a_hub_that_comes_back_ends_what_was_told_without_it(
+    waiting: tuple[Channel, Waiting],
+) -> None:
+    """It tells of the same hang, under the same number, and of its end."""
+    channel, user = waiting
+    channel.notices[HUB_GONE](gone())
+    channel.notices[NOTICE](msgspec.msgpack.encode(HangNotice(0, FOUND)))
+    user.finish()
+    channel.look()
+    assert [(one.hang, one.kind, one.ended_after_ns) for one in user.heard] == [
+        (0, "stopped", None),
+        (0, "busy", None),
+    ]
+
+
+def test_a_hub_that_is_gone_while_nothing_waits_is_no_hang(
+    service: tuple[HangService, Channel],
+) -> None:
+    """What was suspected of an earlier call is over."""
+    made, channel = service
+    user = User()
+    made.add(user)
+    channel.look()
+    channel.notices[HUB_GONE](gone())
+    assert user.heard == []
+
+
+@pytest.mark.parametrize("speaks", [True, False])
+def test_one_rank_of_a_host_says_once_that_the_hub_is_gone(
+    service: tuple[HangService, Channel],
+    speaks: bool,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever it waits for."""
+    monkeypatch.setattr(module, "call_aside", lambda work, name: work())
+    _, channel = service
+    channel.speaks_for_host = speaks
+    for _ in range(3):
+        channel.notices[HUB_GONE](gone())
+    said = [record.message for record in caplog.records]
+    assert said == speaks * [
+        "the hub on rank 0 is gone: its process (pid 7 on a) is stopped by a signal; DDP does not "
+        "go on without it; let it go on: kill -CONT its pid"
+    ]
