@@ -24,6 +24,7 @@ from ..probes.local import LocalProbes
 from ..probes.model import ModelProbes
 from ..probes.step_sampler import StepSampler
 from ..probes.wire_sampler import WireSampler
+from ..records.hook_names import how_to_see
 from ..staging.groups import group_of, only_default_group
 from ..staging.hook import StagedHook
 from .calibrating import SETTLED_AFTER, calibration_of
@@ -112,9 +113,8 @@ class SamplingPlan:
     def _local_probes(self, slot: BucketSlot) -> LocalProbes | None:
         staged, tracer = self._staged, self._tracer
         if staged is None or staged.has_opaque:
-            why = (
-                "is opaque, and where it compresses cannot be seen; write it with @hooktrace.staged"
-            )
+            cure = how_to_see(self._name if staged is None else "")
+            why = f"is opaque, and where it compresses cannot be seen; {cure}"
         elif staged.has_effects:
             why = "changes more than its state and the bucket, so it cannot be run on trial"
         else:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from msgspec.structs import replace
 
+from ...records.hook_names import how_to_see
 from ..report.step_arrays import Floats
 from .bootstrap import MEAN, MEDIAN, MIDDLE_HALF, estimate
 from .comparison import (
@@ -82,11 +83,10 @@ def _other_buckets(side: Sequence[Measures]) -> Iterator[str]:
 
 
 def _unseen(sides: Sequence[Measures]) -> Iterator[str]:
-    opaque = sorted({one.facts.hook for one in sides if is_opaque(one)})
-    if opaque:
+    for hook in sorted({one.facts.hook for one in sides if is_opaque(one)}):
         yield (
-            f"{', '.join(opaque)} is opaque: of its stages nothing is seen, so they are not "
-            "compared; write it with @hooktrace.staged to see them"
+            f"{hook} is opaque: of its stages nothing is seen, so they are not compared; to see "
+            f"them, {how_to_see(hook)}"
         )
 
 

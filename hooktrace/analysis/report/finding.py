@@ -6,6 +6,9 @@ import msgspec
 
 from ...records.anomalies import Severity
 
+IN_TRACE = "See in the merged trace (hooktrace export)"
+"""How remedies that need all ranks side by side begin."""
+
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """A sentence, what it rests on, and what to do.

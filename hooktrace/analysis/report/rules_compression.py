@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...records import RunInfo
+from ...records.hook_names import AVERAGES
 from ...records.units import mb, ms
 from .facts import ModelFacts
 from .finding import Finding
@@ -105,7 +106,7 @@ def hook_sends_what_it_gets(model: ModelFacts, run: RunInfo | None) -> Iterator[
     waits = model.exposed.p50 - net
     gain = min(max(0.0, net - half), sum(known) / 2)
     remedy = "Try bf16_compress_hook or fp16_compress_hook, and look at the error."
-    if model.hook != "allreduce_hook":
+    if model.hook not in AVERAGES:
         remedy = "Try it inside bf16_compress_wrapper, and look at the error."
     yield Finding(
         sentence=f"{model.hook} sends all {mb(model.gradient_bytes)} in 32 bits; a 16-bit hook "

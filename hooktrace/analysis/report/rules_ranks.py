@@ -10,7 +10,7 @@ from ...records import RunInfo
 from ...records.units import listed, ms, named_ranks, percent
 from .causes import SLOW
 from .facts import ModelFacts, SlowSteps, Stall
-from .finding import Finding
+from .finding import IN_TRACE, Finding
 from .late_facts import LateRank
 from .rules_time import HIDDEN
 from .who_waits import why_nobody
@@ -38,7 +38,7 @@ def ranks_wait(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
     codec = sorted((r.compress_ns, r.rank) for r in model.ranks if r.compress_ns is not None)
     rank = None
     who = f"no rank is named: {_why_nobody(model)}"
-    remedy = "See in the merged trace who comes last, step by step."
+    remedy = f"{IN_TRACE} who comes last, step by step."
     if len(codec) > 1 and (longer := codec[-1][0] - codec[-2][0]) >= gain / 2:
         rank = codec[-1][1]
         who = f"rank {rank} compresses it for {ms(longer)} longer than any other"
@@ -84,7 +84,7 @@ def _units_wait(model: ModelFacts) -> Iterator[Finding]:
         "by until the last rank is in them too.",
         gain_ns=gain,
         evidence=(*([f"most of it at {most.title}"] if mostly else []), who),
-        remedy="See in the merged trace who comes last, collective by collective.",
+        remedy=f"{IN_TRACE} who comes last, collective by collective.",
     )
 
 
@@ -213,11 +213,12 @@ def _main_part(model: ModelFacts, slow: SlowSteps) -> tuple[str, str]:
     noun = "unit" if model.is_sharded else "bucket"
     outside = "communication" if model.is_sharded else "backward and communication"
     parts = [
-        (share, _COMMUNICATION, f"See in the merged trace which {noun} is slow in them."),
+        (share, _COMMUNICATION, f"{IN_TRACE} which {noun} is slow in them."),
         (
             backward,
             "in backward",
-            "Look at what else the machine does then, and at the hook's compress stage.",
+            "Look at what else the machine does then"
+            + ("." if model.hook in AVERAGES else ", and at the hook's compress stage."),
         ),
         (
             None if share is None or backward is None else 1 - share - backward,

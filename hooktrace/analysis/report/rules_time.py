@@ -11,9 +11,10 @@ from math import ceil
 import numpy as np
 
 from ...records import RunInfo
+from ...records.hook_names import AVERAGES, how_to_see
 from ...records.units import mb, milliseconds, ms, percent, size
 from .facts import OFTEN_SENT, BucketFacts, ModelFacts
-from .finding import Finding
+from .finding import IN_TRACE, Finding
 from .slow_transfers import slow_transfers
 
 HIDDEN = 0.02
@@ -292,7 +293,7 @@ def bucket_is_slow(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
             bucket=one.of.bucket,
             gain_ns=min(adds, one.excess_ns),
             evidence=(f"beside {one.others} others", f"it adds {ms(adds)} to what is exposed"),
-            remedy="See in the merged trace what else is on the wire, or computes, while it is.",
+            remedy=f"{IN_TRACE} what else is on the wire, or computes, while it is.",
         )
 
 
@@ -326,8 +327,8 @@ def hook_holds_the_thread(model: ModelFacts, run: RunInfo | None) -> Iterator[Fi
     remedy = "See in Comm Timeline what the longest call waits for."
     if "hook" in worst.stages:
         what = "what it does in them is not seen, as the hook is opaque: compressing, or waiting"
-        remedy = "Write the hook with @hooktrace.staged to see it."
-    elif compress > total / 2:
+        remedy = f"To see it, {how_to_see(model.hook)}."
+    elif compress > total / 2 and model.hook not in AVERAGES:
         remedy = "Compress with fewer passes over the bucket, or compress less."
     yield Finding(
         sentence=f"The hook's own calls hold up the backward pass for {ms(total)} of each step.",

@@ -12,7 +12,7 @@ from math import ceil
 from ...records import RunInfo, Unit
 from ...records.units import mb, milliseconds, ms, percent, size
 from .facts import BucketFacts, ModelFacts
-from .finding import Finding
+from .finding import IN_TRACE, Finding
 from .rules_time import HIDDEN, what_is_exposed
 from .slow_transfers import slow_transfers
 from .units import are_alike, calls_of, gathered_twice
@@ -221,7 +221,7 @@ def unit_is_slow(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
             bucket=one.of.bucket,
             gain_ns=gain * one.of.share_of_steps,
             evidence=(f"beside {one.others} others",),
-            remedy="See in the merged trace what else is on the wire, or computes, while it is.",
+            remedy=f"{IN_TRACE} what else is on the wire, or computes, while it is.",
         )
 
 

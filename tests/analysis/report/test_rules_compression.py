@@ -65,6 +65,20 @@ def test_half_of_what_is_not_known_is_not_known(tmp_path: Path) -> None:
     assert not [f for f in found_in(tmp_path / "unseen") if "in 32 bits" in f.sentence]
 
 
+@pytest.mark.parametrize(
+    ("hook", "remedy"),
+    [
+        ("allreduce_hook", "Try bf16_compress_hook or fp16_compress_hook, and look at the error."),
+        ("ddp_allreduce", "Try bf16_compress_hook or fp16_compress_hook, and look at the error."),
+        ("my_hook", "Try it inside bf16_compress_wrapper, and look at the error."),
+    ],
+)
+def test_what_nobody_registered_is_not_wrapped(tmp_path: Path, hook: str, remedy: str) -> None:
+    """DDP's own average goes where a hook comes; a hook of one's own may have its reasons."""
+    job = dataclasses.replace(HIDDEN, hook=hook, bucket_bytes=(4_000_000,) * 7 + (16_000_000,))
+    assert one(found(job, tmp_path), "a 16-bit hook would halve").lossy_remedy == remedy
+
+
 def test_a_large_error_has_no_gain(tmp_path: Path) -> None:
     """A quarter off, with error feedback: said, after what has a gain."""
     write_ranks(tmp_path, {0: text_of(run_of(0), [probed(make_step(i)) for i in range(3)])})

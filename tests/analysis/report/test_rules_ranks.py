@@ -135,9 +135,16 @@ def test_the_largest_part_of_slow_steps_is_named(
         exposed_excess_ns=None if exposed is None else exposed * 1e6,
         backward_excess_ns=None if backward is None else backward * 1e6,
     )  # fmt: skip
-    model: Any = SimpleNamespace(slow=slow, is_whole=True, is_sharded=False, beside=())
+    model: Any = SimpleNamespace(
+        slow=slow, is_whole=True, is_sharded=False, beside=(), hook="fp16_compress_hook"
+    )
     (finding,) = rules_ranks.slow_steps_cost(model, None)
     assert finding.sentence.endswith(f"1.00 ms a step, {said}.")
+    assert ("compress stage" in finding.remedy) == ("in backward" in said)
+    assert ("(hooktrace export)" in finding.remedy) == ("in communication" in said)
+    model.hook = "ddp_allreduce"  # DDP's own, which compresses nothing
+    (finding,) = rules_ranks.slow_steps_cost(model, None)
+    assert "compress" not in finding.remedy
 
 
 def test_slow_steps_in_which_ranks_take_turns(tmp_path: Path) -> None:

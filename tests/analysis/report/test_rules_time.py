@@ -176,11 +176,18 @@ def test_a_wait_for_the_rounds_before_is_not_called_compression() -> None:
     stages["compress"] = 25e6
     (held,) = rules_time.hook_holds_the_thread(model, None)
     assert held.remedy.startswith("Compress")
+    model.hook = "ddp_allreduce"  # DDP's own, which compresses nothing
+    (held,) = rules_time.hook_holds_the_thread(model, None)
+    assert "ompress" not in held.remedy
     stages.clear()
     stages.update(hook=30e6, pending=10e6)
+    model.hook = "my_hook"
     (held,) = rules_time.hook_holds_the_thread(model, None)
     assert held.evidence[0].startswith("what it does in them is not seen")  # it may compress
     assert "staged" in held.remedy
+    model.hook = "powerSGD_hook"
+    (held,) = rules_time.hook_holds_the_thread(model, None)
+    assert held.remedy == "To see it, use hooktrace.hooks.powerSGD_hook in place of torch's."
 
 
 def test_a_smaller_last_bucket_is_not_called_large(tmp_path: Path) -> None:
