@@ -149,11 +149,6 @@ _KINDS = (
         "look for a way through the hook on which nobody sets the future's result",
     ),
     HangKind(
-        "lock",
-        "A rank waits for a lock",
-        "look at which other thread holds it, and for what that waits",
-    ),
-    HangKind(
         "interpreter_held",
         "A rank's interpreter runs nothing: a thread holds its lock and does not come back",
         "look at the native code that the thread is in",

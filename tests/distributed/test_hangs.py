@@ -62,7 +62,7 @@ def read(path: Path) -> list[HangRecord]:
         (scenarios.missing_bucket, "missing_bucket", "has had 1 bucket in step 3 and went on"),
         (scenarios.barrier_on_one, "different_collectives", "is in barrier() in `hang_scenarios"),
         (scenarios.uneven_inputs, "uneven_inputs", "which ends its training in `hang_scenarios"),
-        (scenarios.locked, "lock", "which waits for a lock in `hang_scenarios.py:"),
+        (scenarios.locked, "busy", "for rank 1, which is in `hang_scenarios.py:"),
         (scenarios.interpreter_held, "interpreter_held", "answers nothing, although its process"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
@@ -235,7 +235,7 @@ def test_dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert waits.startswith("bucket 0 of step 3 has waited ")
     assert "bucket 0 of step 3 for " in waits
     assert "all_reduce of " in waits
-    assert "in run_backward()" in waits
+    assert " _engine_run_backward" in waits
     assert " next_batch" in late
 
 

@@ -2,7 +2,7 @@
 
     watchdog.py      calls in flight --too old--> Suspicion --> the hub
     look.py          every rank, asked twice --> RankStatus (status.py)
-      evidence.py      stacks, exceptions, locks (innermost.py) of its threads
+      evidence.py      stacks and exceptions of its threads
       collectives.py   what torch has issued and waits for
     processes.py     ranks that do not answer: stopped, gone, or their interpreter is held
     diagnosis.py     two rounds of answers --view.py--> HangDiagnosis, a pure function

@@ -8,10 +8,10 @@ The rules, in their order; each speaks only where its evidence is there:
 2. all ranks have issued the call, and threads wait in callbacks: ``waits_in_callback``;
 3. a silent rank's process runs: ``interpreter_held``;
 4. ranks that have not come to the call, by what they are at: ``missing_bucket``, ``raised``,
-   ``lock``, ``uneven_inputs``, ``busy``; where all of these wait themselves, ``different_order``
+   ``uneven_inputs``, ``busy``; where all of these wait themselves, ``different_order``
    or ``different_collectives`` (missing.py);
 5. nobody is behind: the ranks differ in how many collectives they made (``some_ranks_only``) or in
-   which (``different_collectives``); one is still in the hook's own code (``busy``, ``lock``); the
+   which (``different_collectives``); one is still in the hook's own code (``busy``); the
    future of an opaque hook has no collective left (``never_completed``) (together.py);
 6. ``unknown``, and why.
 """
@@ -90,13 +90,13 @@ def _in_callbacks(view: View) -> HangDiagnosis | None:
 
 
 def _waiting_callbacks(view: View, rank: int) -> list[ThreadStack]:
-    """Return the threads of native code that stand in a future's ``wait``."""
+    """Return the threads of native code that stand where something's ``wait`` is called."""
     before = view.before(rank)
     known = {} if before is None else {s.ident: s.where for s in before.callbacks}
     return [
         thread
         for thread in view.everyone[rank].callbacks
-        if thread.calls == "wait" and known.get(thread.ident) == thread.where
+        if thread.waits and known.get(thread.ident) == thread.where
     ]
 
 

@@ -3,12 +3,14 @@
     sys._current_frames, sys._current_exceptions, bytecode --> ThreadStack, one a thread
 
 Nothing is imported, read from a disk or waited for here: whatever the threads wait for, a file
-system or a lock, must not stop the thread that looks at them.  All that is returned is text, and
-bounded.
+system or a lock, must not stop the thread that looks at them.  Nor is ``frame.f_locals`` read: on
+Python up to 3.12 it leaves a copy in the frame, and what a function lets go of, a batch or the
+model, lives on until it returns.  All that is returned is text, and bounded.
 """
 
 from __future__ import annotations
 
+import dis
 import sys
 import sysconfig
 import threading
@@ -19,8 +21,6 @@ from typing import Any
 
 import msgspec
 import torch
-
-from .innermost import called, lock_waited_for
 
 MOST_THREADS = 64
 _MOST_FRAMES = 48
@@ -33,6 +33,9 @@ _TORCH = str(Path(torch.__file__).parent)  # as frames name it, not where links 
 _STANDARD = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib")})
 _INSTALLED = ("/site-packages/", "/dist-packages/")
 
+_BOOTSTRAP = "_bootstrap"
+"""The outermost frame of a thread that Python started."""
+
 _CONTROL_FLOW = ("StopIteration", "StopAsyncIteration", "GeneratorExit", "Empty", "Full")
 """Exceptions that say that something has ended, not that anything went wrong."""
 
@@ -41,34 +44,27 @@ class ThreadStack(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Where one thread is.
 
     ``frames``: "file:line function", the innermost last.  ``where``: the innermost one of the
-    user's own code, by its file's name alone; of any code where none is the user's.  ``calls``:
-    the function without frames of its own, as ``wait`` or ``acquire``, that the innermost frame is
-    in.  ``doing``: what torch and hooktrace do for that thread, see ``_DOING``.  ``exception``:
-    what it raised and handles now, "" where it handles nothing or what is none of the user's.
-    ``waits``: ``lock``, or "" where that is not known; ``holder``: who has that lock, as far as it
-    tells.  ``foreign``: it was not started by Python, as the threads of gloo's callbacks.
+    user's own code, by its file's name alone; of any code where none is the user's.  ``doing``:
+    what torch and hooktrace do for that thread, see ``_DOING``.  ``exception``: what it raised and
+    handles now, "" where it handles nothing or what is none of the user's.  ``foreign``: it was not
+    started by Python, as the threads of gloo's callbacks; ``waits``: the line that such a thread is
+    at calls something's ``wait``.
     """
 
     name: str
     ident: int
     frames: tuple[str, ...]
     where: str
-    calls: str = ""
     doing: tuple[str, ...] = ()
     exception: str = ""
-    waits: str = ""
-    holder: str = ""
     foreign: bool = False
+    waits: bool = False
 
     def text(self) -> str:
         """Return the stack as people read it."""
-        notes = [self.exception and f"handles {self.exception}", self.waits and self._lock()]
-        said = "".join(f", {note}" for note in notes if note)
+        said = f", handles {self.exception}" if self.exception else ""
         lines = [f"thread {self.name!r}{said}", *(f"  {frame}" for frame in self.frames)]
-        return "\n".join([*lines, *([f"    in {self.calls}()"] if self.calls else [])])
-
-    def _lock(self) -> str:
-        return f"waits for a {self.waits}" + (f" held by {self.holder}" if self.holder else "")
+        return "\n".join(lines)
 
 
 class LastingExceptions:
@@ -103,7 +99,7 @@ def stacks(lasting: frozenset[int] = frozenset()) -> list[ThreadStack]:
     main_first = sorted(frames.items(), key=lambda one: one[0] != threading.main_thread().ident)
     for ident, frame in main_first[:MOST_THREADS]:
         exception = _raised(exceptions.get(ident))
-        found.append(_stack(ident, frame, exception, frames, names))
+        found.append(_stack(ident, frame, exception, names.get(ident)))
     return found
 
 
@@ -118,29 +114,35 @@ def main_stack(threads: Iterable[ThreadStack], training: Iterable[int] = ()) -> 
     return next((by_ident[i] for i in [*training, main] if i in by_ident), None)
 
 
-def _stack(
-    ident: int,
-    frame: FrameType,
-    exception: str,
-    all_frames: dict[int, FrameType],
-    names: dict[int | None, str],
-) -> ThreadStack:
+def _stack(ident: int, frame: FrameType, exception: str, name: str | None) -> ThreadStack:
     inner_first = list(_outwards(frame))
     outermost = inner_first[-1].f_code
-    foreign = ident != threading.main_thread().ident and outermost.co_name != "_bootstrap"
-    calls = called(frame)
-    lock = lock_waited_for(frame) if is_users(frame.f_code.co_filename) else None
+    foreign = ident != threading.main_thread().ident and outermost.co_name != _BOOTSTRAP
     return ThreadStack(
-        name=_cut(names.get(ident) or f"thread {ident} of native code"),
+        name=_cut(name or f"thread {ident} of native code"),
         ident=ident,
         frames=tuple(_shown(inner_first)),
         where=where(frame),
-        calls=_cut(calls),
         doing=tuple(_doings(inner_first)),
         exception=exception,
-        waits="" if lock is None else "lock",
-        holder="" if lock is None else _holder(lock, all_frames, names),
         foreign=foreign,
+        waits=foreign and _calls_wait(frame),
+    )
+
+
+def _calls_wait(frame: FrameType) -> bool:
+    """Return whether the line that a frame is at calls something's ``wait``.
+
+    By its code alone: the file system that has the source may be what the thread waits for.
+    """
+    code = list(dis.get_instructions(frame.f_code))
+    at = next((one.positions for one in code if one.offset == frame.f_lasti), None)
+    if at is None or at.lineno is None or at.end_lineno is None:
+        return False
+    lines = range(at.lineno, at.end_lineno + 1)
+    return any(
+        one.argval == "wait" and one.positions is not None and one.positions.lineno in lines
+        for one in code
     )
 
 
@@ -245,15 +247,6 @@ def _doing(code: CodeType) -> str:
         if file.startswith(path) and (names is None or name in names)
     )
     return next(matching, "")
-
-
-def _holder(lock: Any, frames: dict[int, FrameType], names: dict[int | None, str]) -> str:
-    """Return which thread holds a lock, where the lock tells: a reentrant one does."""
-    said = repr(lock).partition("owner=")[2].split(" ")[0]
-    ident = int(said) if said.isdecimal() else 0
-    if ident not in frames:
-        return ""
-    return _cut(f"thread {names.get(ident, ident)!r} at {where(frames[ident])}")
 
 
 def _error(handled: Any) -> Any:

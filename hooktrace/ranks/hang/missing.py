@@ -19,7 +19,7 @@ _UNFINISHED = "Expected to have finished reduction in the prior iteration"
 """How torch's DDP says, in the forward pass, that a bucket never came."""
 
 _ORDER = (
-    *("missing_bucket", "different_collectives", "raised", "lock", "uneven_inputs", "busy"),
+    *("missing_bucket", "different_collectives", "raised", "uneven_inputs", "busy"),
     *("elsewhere", "other_model"),
 )
 """Reasons, the one that tells most first: who waits itself is not what others wait for in the end.
@@ -72,9 +72,7 @@ class _Missing(NamedTuple):
     def stands_still(self) -> bool:
         """Whether its training thread was at the same place before."""
         was = None if self.before is None else self.before.main
-        return was is not None and (
-            (was.where, was.calls, was.doing) == (self.main.where, self.main.calls, self.main.doing)
-        )
+        return was is not None and ((was.where, was.doing) == (self.main.where, self.main.doing))
 
 
 def _reason(view: View, rank: int, status: RankStatus) -> Reason:
@@ -116,13 +114,6 @@ def _raised(one: _Missing) -> Reason | None:
     return Reason("raised", f"raised {one.main.exception} and is now {one.place}{one.lag}")
 
 
-def _locked(one: _Missing) -> Reason | None:
-    if one.main.waits != "lock" or not one.stands_still:
-        return None
-    held = f", which {one.main.holder} holds" if one.main.holder else ""
-    return Reason("lock", f"waits for a lock {one.place}{held}{one.lag}")
-
-
 def _ends(one: _Missing) -> Reason | None:
     if "ending" not in one.main.doing:
         return None
@@ -160,7 +151,6 @@ def _busy(one: _Missing) -> Reason:
 _RULES: tuple[Callable[[_Missing], Reason | None], ...] = (
     _went_on,
     _raised,
-    _locked,
     _ends,
     _in_collective,
     _in_other_model,

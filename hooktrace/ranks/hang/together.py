@@ -169,10 +169,6 @@ def _in_own_code(view: View) -> HangDiagnosis | None:
     others = [rank for rank in view.waiting if rank not in own]
     if not own:
         return None
-    locked = [r for r in own if _main_waits_for_lock(view.waiting[r])]
-    if locked:
-        said = each(locked, lambda rank: f"waits for a lock {at(view.waiting[rank])} in its hook")
-        return conclude(view, "lock", locked, said)
     told = _told_by_torch(view)
     if told is not None:
         return told
@@ -181,10 +177,6 @@ def _in_own_code(view: View) -> HangDiagnosis | None:
         said = each(busy, lambda rank: f"is in its hook, {_place(view, rank)}")
         return conclude(view, "busy", busy, said)
     return None
-
-
-def _main_waits_for_lock(status: RankStatus) -> bool:
-    return status.main is not None and status.main.waits == "lock"
 
 
 def _in_collective(status: RankStatus) -> str:

@@ -21,7 +21,7 @@ def thread(where: str = "train.py:50 step", **more: Any) -> ThreadStack:
 def callback(where: str, ident: int = 7) -> ThreadStack:
     """A thread of gloo's that waits in a callback."""
     return ThreadStack(
-        name=f"thread {ident}", ident=ident, frames=(), where=where, calls="wait", foreign=True
+        name=f"thread {ident}", ident=ident, frames=(), where=where, waits=True, foreign=True
     )
 
 

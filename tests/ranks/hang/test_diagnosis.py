@@ -163,23 +163,6 @@ def test_backward_ended_between_the_rounds() -> None:
     assert found.kind == "busy"
 
 
-def test_lock() -> None:
-    """And who holds it, where the lock tells."""
-    waits = {"waits": "lock", "holder": "thread 'saver' at `a.py:1 f`"}
-    found = of(*others(2), late(2, where="cache.py:9 get", thread=waits))
-    assert (found.kind, found.ranks) == ("lock", (2,))
-    assert "waits for a lock in `cache.py:9 get`, which thread 'saver'" in found.message
-
-
-def test_lock_that_is_passed_on() -> None:
-    """At another place a second ago: it gets its locks."""
-    first = [*others(2), late(2, where="a.py:1 f", thread={"waits": "lock"})]
-    last = [*others(2), late(2, where="b.py:2 g", thread={"waits": "lock"})]
-    found = diagnose(Statuses.of(first), Statuses.of(last), 4)
-    assert found is not None
-    assert found.kind == "busy"
-
-
 def test_uneven_inputs() -> None:
     """A rank is at the end of its training, a step behind."""
     found = of(*others(2), late(2, where="train.py:99 main", thread={"doing": ("ending",)}))

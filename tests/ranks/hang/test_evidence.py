@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,28 +15,6 @@ from hooktrace.ranks.hang import evidence
 from hooktrace.ranks.hang.evidence import LastingExceptions, ThreadStack, main_stack, stacks
 
 _taken = threading.Lock()
-_reentrant = threading.RLock()
-
-
-class Holder:
-    """Something with a lock."""
-
-    def __init__(self) -> None:
-        self.lock = _reentrant
-
-    def enters(self) -> None:
-        with self.lock:
-            pass
-
-
-def acquires() -> None:
-    _taken.acquire()
-    _taken.release()
-
-
-def enters() -> None:
-    with _taken:
-        pass
 
 
 def seen(work: Callable[[], object], until: Callable[[ThreadStack], bool]) -> ThreadStack:
@@ -56,38 +34,41 @@ def seen(work: Callable[[], object], until: Callable[[ThreadStack], bool]) -> Th
     raise AssertionError(f"not seen: {own}")
 
 
-@contextmanager
-def held(lock: Any) -> Iterator[None]:
-    with lock:
-        yield
+@pytest.fixture
+def of_native_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take threads for ones of native code, of which alone it is told."""
+    monkeypatch.setattr(evidence, "_BOOTSTRAP", "none")
 
 
-def test_locks() -> None:
-    """By a call or a ``with`` statement, of a global or of an attribute."""
-    with held(_taken):
-        for work in (acquires, enters):
-            found = seen(work, lambda stack: stack.waits == "lock")
-            assert work.__name__ in found.where
-    time.sleep(0)
+def in_native_wait(stack: ThreadStack) -> bool:
+    """Whether a thread is in an event's ``wait``."""
+    return stack.frames[-1].endswith(" wait")
 
 
-def test_holder_of_a_lock() -> None:
-    """A reentrant lock tells who has it."""
-    with held(_reentrant):
-        found = seen(Holder().enters, lambda stack: stack.waits == "lock")
-    assert found.holder.startswith("thread 'MainThread' at test_evidence.py:")
+def test_looking_keeps_nothing_alive() -> None:
+    """A batch that a thread lets go of is gone then, and not when its function returns."""
+    alive: list[bool] = []
+
+    def trains() -> None:
+        batch = torch.ones(1)
+        batch_is = weakref.ref(batch)
+        _taken.acquire()
+        _taken.release()
+        del batch
+        alive.append(batch_is() is not None)
+
+    with _taken:
+        line = trains.__code__.co_firstlineno + 3
+        seen(trains, lambda stack: stack.where == f"test_evidence.py:{line} trains")
+    end = time.monotonic() + 10
+    while not alive and time.monotonic() < end:
+        time.sleep(0.01)
+    assert alive == [False]
 
 
-def test_an_event_is_no_lock() -> None:
-    """Waiting for an event is not waiting for somebody who holds it."""
-    event = threading.Event()
-    found = seen(event.wait, lambda stack: stack.calls == "acquire")
-    event.set()
-    assert found.waits == ""
-
-
-def test_native_calls() -> None:
-    """The function that native code is in, in the middle of a chain of calls too."""
+@pytest.mark.usefixtures("of_native_code")
+def test_a_line_that_waits() -> None:
+    """By its code, in the middle of a chain too; other lines of the function say nothing."""
     future: Any = torch.futures.Future()
 
     def chained() -> None:
@@ -96,7 +77,13 @@ def test_native_calls() -> None:
             .wait()
         )  # fmt: skip
 
-    assert seen(chained, lambda stack: stack.calls == "wait").where.endswith("chained")
+    def waits_later() -> None:
+        _taken.acquire()
+        future.wait()
+
+    assert seen(chained, lambda stack: stack.waits).where.endswith(" chained")
+    with _taken:
+        assert not seen(waits_later, lambda stack: stack.where.endswith(" waits_later")).waits
     future.set_result(torch.ones(1))
 
 
@@ -118,7 +105,7 @@ def test_exceptions() -> None:
 def test_the_end_of_an_iterator_is_no_exception() -> None:
     """Loops that begin anew handle it all the time."""
     event = threading.Event()
-    found = seen(lambda: handles(StopIteration(), event), lambda s: s.calls == "acquire")
+    found = seen(lambda: handles(StopIteration(), event), in_native_wait)
     event.set()
     assert found.exception == ""
 
@@ -150,7 +137,7 @@ def deep(levels: int, event: threading.Event) -> None:
 def test_bounded() -> None:
     """A deep stack shows both of its ends."""
     event = threading.Event()
-    found = seen(lambda: deep(200, event), lambda stack: stack.calls == "acquire")
+    found = seen(lambda: deep(200, event), in_native_wait)
     event.set()
     assert len(found.frames) == evidence._MOST_FRAMES + 1
     assert found.frames[8] == f"... {200 + 1 + 4 + 2 - evidence._MOST_FRAMES} frames ..."
