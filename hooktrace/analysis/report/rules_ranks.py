@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...records import RunInfo
+from ...records.hook_names import AVERAGES
 from ...records.units import listed, ms, named_ranks, percent
 from .causes import SLOW
 from .facts import ModelFacts, SlowSteps, Stall
