@@ -187,6 +187,14 @@ class BucketCall:
         return self._recorder.event_pool
 
     @property
+    def available(self) -> int:
+        """When DDP could have the result of an ended call: it was there, and the hook had returned.
+
+        A hook of several rounds returns from its last call when none is under way any more.
+        """
+        return self.done if self.launched is None else max(self.done, self.launched)
+
+    @property
     def operation(self) -> Stamped | None:
         """The operation that the call waits for now; whoever asks must not keep it."""
         return self._operation

@@ -102,9 +102,10 @@ class BucketCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, 
     """What differs from call to call of a hook for one bucket; ``BucketRecord`` says the rest.
 
     ``ready_ns``: the hook was called.  ``launched_ns``: it returned.  ``done_ns``: its result was
-    there for DDP; of a bucket on a device this is only when the work was enqueued, and the truth is
-    in ``device``.  ``wire_bytes`` is ``None`` where it is unknown: of opaque hooks, but for sampled
-    steps, whose buckets have ``sent``.  ``bus_bytes`` is payload size times nccl-tests' bus factor.
+    there for DDP, and the hook had returned; of a bucket on a device this is only when the work was
+    enqueued, and the truth is in ``device``.  ``wire_bytes`` is ``None`` where it is unknown: of
+    opaque hooks, but for sampled steps, whose buckets have ``sent``.  ``bus_bytes`` is payload size
+    times nccl-tests' bus factor.
     ``shadow`` marks a call that DDP made under ``join()`` for a rank that has run out of data.
     ``warmup`` marks steps before DDP settled its buckets: they stay out of statistics.
     ``probed`` marks a call in which hooktrace did work of its own that takes time (stage probe).

@@ -38,10 +38,9 @@ def _stages(call: BucketCall, times: CallTimes) -> tuple[Stage, ...]:
 def _opaque(times: CallTimes) -> tuple[Stage, ...]:
     if times.launched is None:
         return (Stage(name="pending", start_ns=times.ready, end_ns=times.done),)
-    returned = min(times.launched, times.done)
     return (
-        Stage(name="hook", start_ns=times.entered, end_ns=returned),
-        Stage(name="pending", start_ns=returned, end_ns=times.done),
+        Stage(name="hook", start_ns=times.entered, end_ns=times.launched),
+        Stage(name="pending", start_ns=times.launched, end_ns=times.done),
     )
 
 
@@ -119,7 +118,7 @@ def bucket_record(
         generation=generation,
         step=call.step,
         ready_ns=host.ready,
-        launched_ns=launched(call),
+        launched_ns=launched(call) if host.launched is None else host.launched,
         done_ns=host.released,
         # On a device the host's stamps only say when work was enqueued: they are not stages.
         stages=_stages(call, host) if slot.device_type == "cpu" else (),

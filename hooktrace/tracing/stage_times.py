@@ -40,7 +40,8 @@ class CallTimes(msgspec.Struct, gc=False):
 
     ``ready``: DDP called the hook.  ``entered``: hooktrace had looked at the bucket, and called it.
     ``started``: it got its turn.  ``launched``: it had returned; ``None`` on a device, which cannot
-    know.  ``done``: the bucket's result was there.  ``released``: hooktrace had looked at that too.
+    know.  ``done``: DDP could have the bucket's result, for which the hook must have returned.
+    ``released``: hooktrace had looked at it too.
     ``hidden_to``: until when the backward pass hides communication, as far as this call tells: to
     ``ready``, and of the last bucket to the end of backward, less the time that the hook's own call
     took, which is not backward's; ``None`` where backward's end is not known.  ``exposed``: on a
@@ -74,12 +75,13 @@ def host_spans(call: BucketCall) -> list[tuple[Collective, Span]]:
 
 def host_times(call: BucketCall) -> CallTimes:
     """Return what the host's stamps say."""
-    done = call.done
+    done = call.available
     collectives = [TimedCollective(known, *span) for known, span in host_spans(call)]
     entered = call.ready if call.entered is None else call.entered
     started = entered if call.started is None else call.started
     released = done if call.released is None else call.released
-    ready, returned, end = call.ready, launched(call), call.backward_end
+    # The hook may return just now: it is then stamped between two looks.
+    ready, returned, end = call.ready, min(launched(call), done), call.backward_end
     hidden_to = None if end in (NOT_YET, NEVER) else _hidden_to(ready, returned, end)
     return CallTimes(ready, entered, started, returned, collectives, done, released, hidden_to)
 

@@ -12,6 +12,7 @@ from hooktrace import Tracer, staged, trace
 from hooktrace.capture import buckets, device_events
 from hooktrace.capture.calls import BucketCall, Collective, Round
 from hooktrace.capture.device_call import give_back
+from hooktrace.staging.sequencer import Sequencer
 from hooktrace.testing import FakeBucket
 from hooktrace.tracing.stage_times import device_times, host_times
 from tests.fakes import FakeGroup, FakeOperation, fake_clock, hook_of
@@ -61,6 +62,35 @@ def test_a_collective_that_is_all_of_its_call_takes_the_call_s_times() -> None:
     call.only, call.done = what, 50
     (found,) = host_times(call).collectives
     assert (found.what, found.issued, found.arrived, found.freed) == (what, 10, 50, 50)
+
+
+def test_a_result_is_not_done_before_its_hook_has_returned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """DDP cannot have it: with the last bucket a hook of several rounds waits for all its calls."""
+    clock = fake_clock()
+
+    def wait(sequencer: Sequencer) -> bool:
+        clock.advance(30)
+        return True
+
+    monkeypatch.setattr(Sequencer, "wait_until_idle", wait)
+
+    @staged(multi_round=True)
+    def hook(state: object, bucket: Any) -> Any:
+        clock.advance(5)
+        operation = FakeOperation(wire_bytes=4)
+        operation.complete()
+        yield operation
+        clock.advance(7)
+        return bucket.buffer()
+
+    with Tracer(clock=clock, error_every=0) as tracer:
+        trace(hook, tracer=tracer)(None, FakeBucket([torch.zeros(8)]))
+        ((record,), (step,)) = tracer.buckets(), tracer.steps()
+    assert (record.launched_ns, record.done_ns) == (42, 42)
+    assert step.exposed_ns == 42
+    assert record.stage_totals_ns() == {"compress": 5, "wire": 0, "decompress": 37}
 
 
 def test_device_times_come_from_events_alone(monkeypatch: pytest.MonkeyPatch) -> None:

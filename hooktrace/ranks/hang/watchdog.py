@@ -219,7 +219,7 @@ def end_of(call: BucketCall) -> int | None:
     """Return when a call was over, by its own stamps; ``None``: it is not, or they do not tell."""
     if call.in_flight or call.done == NOT_YET or call.events:
         return None
-    return call.done if call.released is None else call.released
+    return call.available if call.released is None else call.released
 
 
 def went_on(
