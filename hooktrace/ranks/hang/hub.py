@@ -11,13 +11,14 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import msgspec
 
 from ...records.hang import RankStacks, called
 from ...records.units import named_ranks
+from ..channel.messages import Silent
 from ..channel.silent_rank import SilentRank
 from .conclude import HangDiagnosis
 from .diagnosis import diagnose
@@ -156,7 +157,7 @@ class HangHub:
     def _find_out(self) -> None:
         first, begun = self._ask(STATUS, StatusQuestion(), _FIRST_S), time.monotonic()
         before = _statuses(first)
-        signalled = _helped(before)
+        signalled = _helped(before, first.silent)
         if self._changed.wait(max(0.0, _BETWEEN_S - (time.monotonic() - begun))):
             return  # what has not moved in a moment says nothing: a rank has gone on
         asked = time.monotonic()
@@ -260,15 +261,15 @@ def _lasts(told: HangDiagnosis, now: Statuses) -> bool:
     return any(call.place == told.what for call in calls)
 
 
-def _helped(found: Statuses) -> tuple[SignalledRank, ...]:
+def _helped(found: Statuses, silent: Mapping[int, Silent]) -> tuple[SignalledRank, ...]:
     """Return the silent ranks whose processes run, each with a rank of its host."""
     helpers: dict[str, int] = {}
     for rank, status in found.statuses.items():
-        helpers.setdefault(status.host, rank)
+        helpers.setdefault(status.host_id, rank)
     signalled = [
-        SignalledRank(rank, silent.pid, helpers[silent.host])
-        for rank, silent in found.silent.items()
-        if silent.state == "running" and silent.host in helpers
+        SignalledRank(rank, one.member.pid, helpers[one.member.host_id])
+        for rank, one in silent.items()
+        if one.state == "running" and one.member.host_id in helpers
     ]
     return tuple(signalled[:_MOST_SIGNALLED])
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import os
-import socket
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -20,6 +19,7 @@ from ...capture.buckets import Departure, ModelState
 from ...capture.calls import NOT_YET, BucketCall
 from ...capture.device_events import relax_capture_mode
 from ...records.units import ordinal
+from ..channel.meeting import host_id
 from .collectives import collectives
 from .evidence import main_stack, stacks
 from .status import CallInFlight, ModelStatus, RankStatus
@@ -51,7 +51,7 @@ def rank_status(
     return RankStatus(
         rank=rank,
         pid=os.getpid(),
-        host=socket.gethostname(),
+        host_id=host_id(),
         models=look(models, now_ns),
         main=None if main is None else msgspec.structs.replace(main, frames=()),
         callbacks=tuple(msgspec.structs.replace(thread, frames=()) for thread in foreign),

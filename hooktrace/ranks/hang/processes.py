@@ -11,6 +11,7 @@ no stacks are offered and nobody is asked.
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import os
 import signal
@@ -99,22 +100,25 @@ class StackWriter:
         if number is None:
             self.why_not = "the system has no signal that nobody uses"
             return
+        # What is there before the handler is there after it: never the default, by which a signal
+        # ends the process that another rank sends at this moment, or while the interpreter ends.
+        _ignore(number)
         faulthandler.register(number, self._file, all_threads=True, chain=False)
         self._signal = number
 
     def close(self) -> None:
-        """Give the signal back, and remove the file.  In a forked child, leave the file alone."""
+        """Remove the file, and ignore the signal.  In a forked child, leave the file alone."""
         if self._file is None:
             return
-        if self._signal:
-            faulthandler.unregister(self._signal)
-        self._file.close()
-        self._file = None
         if self._path is not None and os.getpid() == self._pid:
             with suppress(OSError):
                 self._path.unlink()
             with suppress(OSError):
                 self._folder.rmdir()  # the last one does
+        if self._signal:
+            faulthandler.unregister(self._signal)
+        self._file.close()
+        self._file = None
 
 
 class Neighbour(NamedTuple):
@@ -227,13 +231,28 @@ def _remove_stale(folder: Path) -> None:
                 found.path.unlink()
 
 
+_ignored: set[int] = set()
+"""Signals that this process ignores because a writer of its own had them."""
+
+
+def _ignore(number: int) -> None:
+    """Ignore a signal, from any thread: ``signal.signal`` is for the main one only."""
+    ctypes.pythonapi.PyOS_setsig(number, ctypes.c_void_p(int(signal.SIG_IGN)))
+    _ignored.add(number)
+
+
 def free_signal() -> int | None:
-    """Return a real-time signal that nobody in this process uses; ``None`` where there is none."""
+    """Return a real-time signal that nobody in this process uses; ``None`` where there is none.
+
+    One that a writer before had is taken again, rather than a further one.
+    """
     first, last = getattr(signal, "SIGRTMIN", None), getattr(signal, "SIGRTMAX", None)
-    used = _mask(os.getpid(), "SigCgt"), _mask(os.getpid(), "SigIgn"), _mask(os.getpid(), "SigBlk")
+    used = [_mask(os.getpid(), field) for field in ("SigCgt", "SigBlk", "SigIgn")]
     if first is None or last is None or None in used:
         return None
-    taken = (used[0] or 0) | (used[1] or 0) | (used[2] or 0)
+    caught, blocked, ignored = [mask or 0 for mask in used]
+    own = sum(1 << (number - 1) for number in _ignored)
+    taken = caught | blocked | (ignored & ~own)
     for number in range(last, first, -1):  # the first ones are the C library's favourites
         unused = not taken >> (number - 1) & 1
         if unused and signal.getsignal(number) is signal.SIG_DFL:

@@ -103,7 +103,7 @@ class ModelStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class RankStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What one rank says of itself.
+    """What one rank says of itself; ``host_id``: as ``Member`` has it.
 
     ``main``: the thread that trains, without its frames.  ``callbacks``: threads of native code,
     likewise.  ``pending``: collectives that torch has issued and that have not completed; ``None``
@@ -113,7 +113,7 @@ class RankStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     rank: int
     pid: int
-    host: str
+    host_id: str
     models: tuple[ModelStatus, ...] = ()
     main: ThreadStack | None = None
     callbacks: tuple[ThreadStack, ...] = ()

@@ -57,7 +57,8 @@ def late(rank: int, step: int = STEP - 1, bucket: int = 7, **more: Any) -> RankS
 
 def status(rank: int, *models: ModelStatus, **more: Any) -> RankStatus:
     """A rank."""
-    return RankStatus(rank=rank, pid=1000 + rank, host="node1", models=models, **more)
+    known = {"rank": rank, "pid": 1000 + rank, "host_id": "node1#boot"} | more
+    return RankStatus(models=models, **known)
 
 
 def pending(number: int, kind: str = "all_reduce", numel: int = 1024) -> dict[str, Any]:

@@ -12,11 +12,21 @@ from typing import Any
 import msgspec
 import pytest
 
+from hooktrace.ranks.channel.messages import Member, Silent
+from hooktrace.ranks.channel.silent_rank import SilentRank
 from hooktrace.ranks.hang import hub as module
 from hooktrace.ranks.hang.conclude import HangDiagnosis
 from hooktrace.ranks.hang.hub import HangHub, over
-from hooktrace.ranks.hang.messages import STACKS, STATUS, HangNotice, StacksAnswer, StatusQuestion
+from hooktrace.ranks.hang.messages import (
+    STACKS,
+    STATUS,
+    HangNotice,
+    SignalledRank,
+    StacksAnswer,
+    StatusQuestion,
+)
 from hooktrace.ranks.hang.status import RankStatus
+from hooktrace.ranks.hang.view import Statuses
 from hooktrace.ranks.hang.watchdog import Suspicion
 from hooktrace.records.hang import RankStacks
 from tests.ranks.hang.answers import BACKWARD, STEP, S, call, late, model, status, thread, waiting
@@ -325,8 +335,7 @@ def test_a_rank_that_has_saved_has_the_usual_time_from_then_on(
 
 def test_silent_ranks_are_asked_by_their_host(ranks: Ranks) -> None:
     """One that runs is signalled by a rank that answers, and what it writes is shown."""
-    member = SimpleNamespace(rank=1, host="node1", pid=77)
-    ranks.silent = {1: SimpleNamespace(member=member, state="running", why="")}
+    ranks.silent = {1: Silent(Member(1, 77, "node1", "node1#boot"), "running")}
     ranks.statuses = [waiting(0)]
     ranks.hub.hear(0, SUSPICION)
     (begun,) = ranks.wait(1)
@@ -340,6 +349,15 @@ def test_silent_ranks_are_asked_by_their_host(ranks: Ranks) -> None:
     (signalled,) = questions[1].signalled
     assert (signalled.rank, signalled.pid, signalled.helper) == (1, 77, 0)
     assert (begun.stacks[0].rank, begun.stacks[0].text) == (1, "written by rank 1")
+
+
+def test_a_silent_rank_is_asked_by_its_own_host_of_two_with_one_name() -> None:
+    """As containers may have."""
+    there, here = status(0, host_id="a"), status(2, host_id="b")
+    silent = Silent(Member(3, 77, "trainer", "b"), "running")
+    found = Statuses.of([there, here], [SilentRank.of(silent)])
+    assert module._helped(found, {3: silent}) == (SignalledRank(3, 77, 2),)
+    assert module._helped(Statuses.of([there]), {3: silent}) == ()
 
 
 def test_records_of_a_notice(ranks: Ranks) -> None:

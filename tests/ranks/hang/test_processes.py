@@ -101,6 +101,62 @@ def test_stacks_of_a_held_interpreter(tmp_path: Path) -> None:
     assert not folder.exists()
 
 
+_CLOSES = """
+import sys
+from pathlib import Path
+from hooktrace.ranks.hang.processes import StackWriter
+writer = StackWriter(3, Path(sys.argv[1]))
+print(writer.why_not, flush=True)
+for line in sys.stdin:
+    writer.close()
+    print("closed", flush=True)
+"""
+
+
+def test_a_rank_that_closes_while_another_asks_it_lives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The signal arrives after its handler is gone: between a look and a signal anything may be."""
+    folder, kill = tmp_path / "private", os.kill
+    command = [sys.executable, "-c", _CLOSES, str(folder)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stdout.readline() == "\n"
+
+        def closes() -> None:
+            child.stdin.write("close\n")
+            child.stdin.flush()
+            assert child.stdout.readline() == "closed\n"
+
+        def kill_late(pid: int, number: int) -> None:
+            closes()
+            kill(pid, number)
+
+        monkeypatch.setattr(os, "kill", kill_late)
+        known = neighbour(3, child.pid, folder)
+        assert known is not None
+        assert known.ask()
+        closes()
+        child.stdin.close()
+        assert child.wait(20) == 0
+
+
+def test_one_tracer_after_another_takes_the_same_signal(tmp_path: Path) -> None:
+    """It stays this process's own, and nobody's default action ends the process by it."""
+    numbers = set()
+    for rank in range(3):
+        writer = StackWriter(rank, tmp_path / "private")
+        numbers.add(next((tmp_path / "private").iterdir()).name.split("-")[-1])
+        writer.close()
+    (number,) = numbers
+    ignored = processes._mask(os.getpid(), "SigIgn")
+    assert ignored is not None
+    assert ignored >> (int(number) - 1) & 1
+
+
 def test_nobody_is_signalled_who_has_no_handler(
     sleeper: subprocess.Popen[bytes], tmp_path: Path
 ) -> None:
@@ -117,7 +173,7 @@ def test_nobody_is_signalled_who_has_no_handler(
 
 
 def test_signals_of_others_are_left_alone(tmp_path: Path) -> None:
-    """The first one that is free is taken, and given back."""
+    """The first one that is free is taken, and the next writer takes it again."""
     before = processes.free_signal()
     assert before is not None
     handler = signal.signal(before, lambda *_: None)
@@ -129,9 +185,9 @@ def test_signals_of_others_are_left_alone(tmp_path: Path) -> None:
         taken = int(next((tmp_path / "private").iterdir()).name.split("-")[-1])
         assert taken != before
         writer.close()
+        assert processes.free_signal() == taken
     finally:
         signal.signal(before, handler)
-    assert processes.free_signal() == before
 
 
 def test_a_folder_that_is_not_private(tmp_path: Path) -> None:
