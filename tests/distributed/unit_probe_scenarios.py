@@ -19,6 +19,7 @@ from torch.distributed.fsdp import fully_shard
 from hooktrace import Tracer, fsdp
 from hooktrace.fsdp import hooks, probe, probe_plan
 from hooktrace.staging.groups import collectives_issued
+from tests.distributed.harness import scenario
 from tests.distributed.sharded_scenarios import (
     FOUR,
     SETUPS,
@@ -123,6 +124,7 @@ def equal(one: Run, other: Run) -> list[bool]:
     return [torch.equal(a, b) for a, b in pairs]
 
 
+@scenario(deadline_s=300)  # hundreds of runs, all of which come to an end
 def all_hooks(rank: int) -> dict[str, dict[str, Any]]:
     """Return what each hook's probes found, and whether training was the same without them."""
     found = {}

@@ -88,12 +88,15 @@ class View:
 
     @property
     def moves(self) -> bool:
-        """Whether a rank that is waited for came nearer between the two rounds."""
-        return any(
-            _position(self.before(rank), self.front.model) != _position(status, self.front.model)
-            for rank, status in self.behind.items()
-            if self.before(rank) is not None
-        )
+        """Whether a rank that is waited for came nearer between the two rounds, or came."""
+        return any(self._has_come_nearer(rank, now) for rank, now in self.everyone.items())
+
+    def _has_come_nearer(self, rank: int, now: RankStatus) -> bool:
+        before, model = self.before(rank), self.front.model
+        if before is None:
+            return False
+        was = _position(before, model)
+        return (was is None or was < self.front.position) and was != _position(now, model)
 
 
 def _position(status: RankStatus | None, model: str) -> tuple[int, int] | None:

@@ -235,6 +235,17 @@ def test_some_ranks_only() -> None:
     )
 
 
+def test_a_rank_that_came_between_two_looks_is_on_its_way() -> None:
+    """It is in the hook, and will issue the collective that the others wait in."""
+    none: dict[str, Any] = {"pending": (), "issued": {"0": 6}}
+    first = Statuses.of([waiting(0, **pending(7)), late(1, **none)])
+    come = Statuses.of([waiting(0, **pending(7)), waiting(1, call(stage="future"), **none)])
+    assert diagnose(first, come, 2) is None
+    stays = diagnose(come, come, 2)
+    assert stays is not None
+    assert (stays.kind, stays.ranks) == ("some_ranks_only", (1,))
+
+
 def test_a_result_that_came_to_one_first() -> None:
     """The same number of collectives: it is not known why one has its result and one has not."""
     done = status(1, model(call(6), finished=((5, 1),)), main=thread(doing=BACKWARD))
