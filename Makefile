@@ -1,5 +1,6 @@
 # make demo: the main job.  make test: all tests.  make fast: those of a
 # developer's loop, under a minute.  Each sets up .venv first, once.
+# make bench: what this project must know of its own speed; BENCH='--only wire' measures one group.
 # PYTHON is any Python from 3.11 on: make demo PYTHON=python3.12
 # WORKERS is how many processes run the tests, of which each has ranks of its own: make test WORKERS=4
 
@@ -9,7 +10,7 @@ VENV := .venv
 PIP := $(VENV)/bin/python -m pip --disable-pip-version-check install -q -c constraints.txt
 INPUTS := pyproject.toml constraints.txt
 
-.PHONY: demo test fast clean
+.PHONY: demo test fast bench clean
 
 demo: $(VENV)/.installed
 	$(VENV)/bin/hooktrace demo
@@ -19,6 +20,9 @@ test: $(VENV)/.installed-dev
 
 fast: $(VENV)/.installed-dev
 	$(VENV)/bin/python -m pytest -n auto --dist loadfile -m 'not slow and not browser'
+
+bench: $(VENV)/.installed-dev
+	$(VENV)/bin/python -m tests.benchmarks $(BENCH)
 
 $(VENV)/.python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -35,4 +39,4 @@ $(VENV)/.installed-dev: $(VENV)/.python $(INPUTS)
 	@touch $@ $(VENV)/.installed
 
 clean:
-	rm -rf $(VENV) .venv-otlp .venv-perfetto .venv-frameworks .venv-grafana runs
+	rm -rf $(VENV) .venv-otlp .venv-perfetto .venv-frameworks runs

@@ -3,7 +3,7 @@
     records/metrics.py    METRICS     --> metrics.md
     records/anomalies.py  ANOMALIES   --> errors-and-anomalies.md
     records/hang.py       HANGS       --> hangs.md
-    commands/bench        GROUPS      --> benchmarks.md
+    docs/benchmarks.json  what make bench has measured --> benchmarks.md
     commands/line         the options --> command-line.md
     analysis/frames       FRAMES      --> data-frames.md
     docs/frameworks.json  what tests have shown --> frameworks.md
@@ -24,7 +24,6 @@ import typer
 
 from hooktrace.__main__ import main as command_line
 from hooktrace.analysis.frames.columns import FRAMES
-from hooktrace.commands.bench.command import GROUPS
 from hooktrace.records.anomalies import ANOMALIES, AnomalyKind
 from hooktrace.records.hang import HANGS, HangKind
 from hooktrace.records.metrics import METRICS, Metric
@@ -109,11 +108,19 @@ def _queries() -> str:
 
 
 def _benchmarks() -> str:
-    rows = (
-        f"| `{name}` | {group.what} | {'yes' if group.is_default else 'no'} |"
-        for name, group in GROUPS.items()
-    )
-    return "\n".join(["| group | what it measures | by default |", "| --- | --- | --- |", *rows])
+    found = json.loads((DOCS / "benchmarks.json").read_text("utf-8"))
+    head = "| group | what | median (95 %) | budget | measured on | |"
+    return "\n".join([head, "| --- | --- | --- | --- | --- | --- |", *map(_benchmark, found)])
+
+
+def _benchmark(row: dict[str, Any]) -> str:
+    value, least, most = (f"{row[name]:.4g}" for name in ("value", "least", "most"))
+    figure = value if least == most else f"{value} ({least} to {most})"
+    budget = "" if row["budget"] is None else f"{row['budget']:g}"
+    met = "" if row["budget"] is None or row["least"] <= row["budget"] else "not met"
+    where = f"{row['date']}, {row['cpu']}, load {row['load']}"
+    columns = (f"`{row['group']}`", row["what"], f"{figure} {row['unit']}", budget, where, met)
+    return f"| {' | '.join(columns)} |"
 
 
 def _frameworks() -> str:

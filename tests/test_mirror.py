@@ -26,7 +26,6 @@ CROSS_CUTTING = {
     "analysis/report/test_silence.py": "in which runs each rule speaks",
     "exporters/test_otlp_backends.py": "the OpenTelemetry exporter with real receivers",
     "exporters/test_queries.py": "record files in DuckDB, Polars and pandas",
-    "integrations/test_clusters.py": "reports and comparisons on real clusters of Dask and Ray",
     "integrations/test_ray.py": "Ray Train, which needs no module of its own here",
     "records/test_codec_fuzz.py": "the codec on damaged files",
     "tracing/test_process.py": "tracers at the end of a process, and in its forked children",

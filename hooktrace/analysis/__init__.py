@@ -6,7 +6,6 @@ In go the record files of one run; out come findings, pictures, a Perfetto file,
                                   |
                                   +--> report              findings and facts: text, page, JSON
                                   +--> frames              data frames for notebooks
-        one rank at a time -------+--> summaries           merged: reports on runs of any size
                                   +--> perfetto            one trace file of all ranks
                                   +--> tensorboard_plugin  the Comm Timeline tab
 

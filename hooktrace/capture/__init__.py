@@ -7,8 +7,6 @@
                                  v
                               Ring (ring.py)            bounded; what does not fit is counted
 
-In the few steps of a calibration, step_times.py also stamps each gradient, forward and optimizer.
-
 What enters are DDP's buckets; what leaves are ended calls, for ``tracing`` to make records of.
 Nothing here formats, adds up or waits.
 """

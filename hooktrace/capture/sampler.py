@@ -18,8 +18,8 @@ class Sampler(Protocol):
     def miss(self, slot: Any, step: int, sink: Any) -> None:
         """Take note that a call was not looked at: other ranks may wait for it."""
 
-    def replan(self, request: Any, step: int) -> bool:
-        """Look at other steps after one; returns whether there is anything to look at."""
+    def replan(self, burst: int, step: int) -> bool:
+        """Look at the steps after one too; returns whether there is anything to look at."""
 
     asked: bool
     """Whether something was changed meanwhile: the next call is to be looked at."""

@@ -19,7 +19,7 @@ from ..ranks.control.messages import MOST_STEPS, Command, CommandResult, Verb
 from ..records.errors import UsageError
 
 VERBS = get_args(Verb)
-_COUNTED = ("detail", "probe", "debug", "error-every")
+_COUNTED = ("detail", "probe")
 TOKEN_VARIABLE = "HOOKTRACE_CHANNEL_TOKEN"
 
 
@@ -74,9 +74,8 @@ def _command(verb: str, number: int | None) -> Command:
         return Command(verb="stacks", rank=-1 if number is None else number)
     if verb not in _COUNTED:
         return Command(verb=verb)  # type: ignore[arg-type]
-    least = 0 if verb == "error-every" else 1
-    if number is None or not least <= number <= MOST_STEPS:
-        raise UsageError(f"{verb} takes a number of steps; pass {least} to {MOST_STEPS}")
+    if number is None or not 1 <= number <= MOST_STEPS:
+        raise UsageError(f"{verb} takes a number of steps; pass 1 to {MOST_STEPS}")
     return Command(verb=verb, number=number)  # type: ignore[arg-type]
 
 

@@ -4,14 +4,13 @@
 
 The drain adds up; a scrape copies the totals under a lock and formats the copy in the server's own
 thread.  prometheus_endpoint.py has the port, which the exporters of a process share;
-prometheus_format.py the format; prometheus_server.py binds, and tells Prometheus where.
+prometheus_format.py the metric families; target_file.py tells Prometheus where they are.
 """
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..records import Batch, RunInfo
 from ..records.metrics import TARGET_LABELS
@@ -19,16 +18,13 @@ from .aggregates import Aggregates
 from .model_labels import ModelLabels
 from .observations import observe
 from .prometheus_endpoint import Wanted, join
-from .prometheus_server import TargetFile, Tls
-
-if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry
+from .target_file import TargetFile
 
 _ANY_ADDRESS = ("", "0.0.0.0", "::")
 
 
 class PrometheusExporter:
-    """Serves the metrics table to Prometheus over HTTP, or HTTPS with ``certfile`` and ``keyfile``.
+    """Serves the metrics table to Prometheus over HTTP.
 
     It binds in the constructor: to ``port + local_rank``, or to a free port with ``port=0``; the
     result is in ``port`` and ``url``.  ``local_rank`` is taken from ``LOCAL_RANK`` (0 without it).
@@ -43,11 +39,8 @@ class PrometheusExporter:
 
     ``bucket_histograms=False`` serves durations of buckets by sum and count alone: 2 series for
     each bucket and not 20.
-    ``client_cafile`` / ``client_capath`` and ``client_auth_required`` ask scrapers for a
-    certificate.  ``registry`` is a ``CollectorRegistry`` to share; by default it is one of its own.
 
-    Raises ``OSError`` when the port cannot be bound, when ``file_sd`` is not a writable directory
-    or when a TLS file cannot be read, ``ValueError`` for options that contradict each other, and
+    Raises ``OSError`` when the port cannot be bound or ``file_sd`` is not a writable directory, and
     ``ImportError`` where ``prometheus-client`` is not installed.
     """
 
@@ -60,28 +53,15 @@ class PrometheusExporter:
         *,
         local_rank: int | None = None,
         file_sd: str | Path | None = None,
-        certfile: str | Path | None = None,
-        keyfile: str | Path | None = None,
-        client_cafile: str | Path | None = None,
-        client_capath: str | Path | None = None,
-        client_auth_required: bool = False,
-        registry: CollectorRegistry | None = None,
         bucket_histograms: bool = True,
     ) -> None:
-        paths = (certfile, keyfile, client_cafile, client_capath)
-        tls = Tls(*(None if path is None else os.fspath(path) for path in paths))
-        tls.check(client_auth_required)
         self._addr = addr
-        self._scheme = "https" if certfile else "http"
         self._target = None if file_sd is None else TargetFile(Path(file_sd))
         self._shows_rank = False
         self._aggregates = Aggregates()
         self._models = ModelLabels(self.name)
         wanted = port + _local_rank(local_rank) if port else 0
-        self._endpoint = join(
-            Wanted(wanted, addr, tls, client_auth_required, registry, bucket_histograms),
-            self._aggregates,
-        )
+        self._endpoint = join(Wanted(wanted, addr, bucket_histograms), self._aggregates)
         self.port = self._endpoint.port
         self.url = self._url("localhost")
         self._closed = False
@@ -114,7 +94,7 @@ class PrometheusExporter:
         reachable = host if self._addr in _ANY_ADDRESS else self._addr
         if ":" in reachable:
             reachable = f"[{reachable}]"
-        return f"{self._scheme}://{reachable}:{self.port}/metrics"
+        return f"http://{reachable}:{self.port}/metrics"
 
 
 def _local_rank(given: int | None) -> int:

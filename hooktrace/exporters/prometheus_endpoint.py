@@ -1,8 +1,8 @@
 """Where this process answers scrapes: one endpoint for all exporters that ask for the same port.
 
-    port, address, TLS --join--> the endpoint that is there, or a new one on that port or the next
-                                 free one
-    Aggregates of its exporters --merged, at each scrape--> TotalsCollector
+    port, address --join--> the endpoint that is there, or a new one on the next free port
+    Aggregates of its exporters --merged, at each scrape--> TotalsCollector, in prometheus_client's
+                                                            registry and server
 
 Two tracers of a process would otherwise fight for its port, and their counters, of one rank, would
 be two targets.
@@ -23,7 +23,7 @@ from ..records.metrics import METRICS
 from .aggregates import Aggregates, Distribution, Family
 from .base import needing
 from .prometheus_format import Pairs, Totals, TotalsCollector
-from .prometheus_server import TargetFile, Tls, serve
+from .target_file import TargetFile
 
 if TYPE_CHECKING:
     from wsgiref.simple_server import WSGIServer
@@ -44,9 +44,6 @@ class Wanted(NamedTuple):
 
     port: int
     addr: str
-    tls: Tls
-    client_auth_required: bool
-    registry: CollectorRegistry | None
     bucket_histograms: bool
 
 
@@ -65,14 +62,9 @@ class Endpoint:
         self._ended: list[Family] = []
         self.target_labels: Pairs = ()
         self.target_files: list[TargetFile] = []
-        self._registry = CollectorRegistry() if wanted.registry is None else wanted.registry
-        self._collector = TotalsCollector(self._read, bucket_histograms=wanted.bucket_histograms)
-        self._registry.register(self._collector)
-        try:
-            self._server, self.thread = _bind(wanted, self._registry)
-        except BaseException:
-            self._registry.unregister(self._collector)
-            raise
+        registry = CollectorRegistry()
+        registry.register(TotalsCollector(self._read, bucket_histograms=wanted.bucket_histograms))
+        self._server, self.thread = _bind(wanted, registry)
         self.port: int = self._server.server_port
 
     def leave(self, aggregates: Aggregates) -> None:
@@ -108,7 +100,6 @@ class Endpoint:
         self._server.shutdown()
         self._server.server_close()
         self.thread.join(_CLOSE_SECONDS)
-        self._registry.unregister(self._collector)
 
 
 class _Endpoints:
@@ -143,7 +134,7 @@ def _bind(wanted: Wanted, registry: CollectorRegistry) -> tuple[WSGIServer, thre
     """Serve on the port that is wanted, or on the next free one, and say so."""
     for port in _ports(wanted.port):
         try:
-            bound = serve(port, wanted.addr, registry, wanted.tls, wanted.client_auth_required)
+            bound = _serve(port, wanted.addr, registry)
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
@@ -157,6 +148,30 @@ def _bind(wanted: Wanted, registry: CollectorRegistry) -> tuple[WSGIServer, thre
             )  # fmt: skip
         return bound
     raise taken
+
+
+def _serve(
+    port: int, addr: str, registry: CollectorRegistry
+) -> tuple[WSGIServer, threading.Thread]:
+    """Bind and start the server; raises ``OSError`` that says why that is not possible."""
+    from prometheus_client import start_http_server
+
+    try:
+        return start_http_server(port, addr, registry)
+    except (OSError, OverflowError) as error:
+        number = getattr(error, "errno", None) or errno.EINVAL
+        message = f"the Prometheus exporter could not bind {addr}:{port}: {_remedy(error)}"
+        raise OSError(number, message) from error
+
+
+def _remedy(error: OSError | OverflowError) -> str:
+    if isinstance(error, OverflowError):
+        return "port plus local rank must be at most 65535; pass a lower port, or port=0"
+    if error.errno == errno.EADDRINUSE:
+        return "the port is in use; pass port=0 for a free one"
+    if isinstance(error, PermissionError):
+        return "no permission for this port; pass port=0 or one from 1024 on"
+    return f"{error.strerror or error}; pass an address of this host, such as addr='127.0.0.1'"
 
 
 def _ports(first: int) -> Iterator[int]:

@@ -34,8 +34,8 @@ class TensorBoardExporter:
       ``wire_bytes``, ``compression_ratio`` (about 400 bytes a step); of a sharded model
       ``payload_bytes`` in place of ``gradient_bytes``, and ``exposed_<kind>_ms`` by kind of
       collective;
-    - on probed steps ``error_bucket<i>`` (relative L2), ``cosine_bucket<i>`` and, with error
-      feedback, ``residual_bucket<i>``, of a sharded model ``error_unit.<name>.<kind>`` and so
+    - on probed steps ``error_bucket<i>`` (relative L2) and, with error feedback,
+      ``residual_bucket<i>``, of a sharded model ``error_unit.<name>.<kind>`` and so
       on; where the ranks' clocks are known, ``arrival_lag_ms``, how
       long after the first rank this one had the probed bucket ready;
     - histograms of bucket durations and of each stage (ms), once every ``histogram_every`` steps

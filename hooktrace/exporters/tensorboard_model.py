@@ -144,14 +144,12 @@ class ModelSeries:
                 continue
             for name, value in (
                 ("error", bucket.error.relative_l2),
-                ("cosine", bucket.error.cosine),
                 ("residual", bucket.error.residual_l2),
             ):
                 if value is not None:
                     of = f"{name}_bucket{bucket.bucket}" if unit is None else unit_tag(name, unit)
                     tag = self._tag(of)
-                    worse = min if name == "cosine" else max
-                    found[tag] = worse(found.get(tag, value), value)
+                    found[tag] = max(found.get(tag, value), value)
         return list(found.items())
 
     def _is_told(self, bucket: BucketRecord) -> bool:

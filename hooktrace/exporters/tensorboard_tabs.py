@@ -15,7 +15,6 @@ from tensorboard.plugins.custom_scalar import metadata as custom
 
 _CHARTS = (
     ("relative error of all buckets or units", r"hooktrace\..*\.error/error_(bucket|unit).*"),
-    ("cosine of all buckets or units", r"hooktrace\..*\.error/cosine_(bucket|unit).*"),
     (
         "residual of all buckets or units, with error feedback",
         r"hooktrace\..*\.error/residual_(bucket|unit).*",

@@ -29,9 +29,7 @@ MEANINGS = (
     ("compression_ratio", "Gradient bytes, of a sharded step payload bytes, over wire bytes."),
     ("anomalies_total", "Things that went wrong so far; of each bucket or unit the first."),
     ("error_bucket*", metrics.BUCKET_ERROR.help),
-    ("cosine_bucket*", metrics.BUCKET_COSINE.help),
     ("error_unit.*", metrics.UNIT_ERROR.help),
-    ("cosine_unit.*", metrics.UNIT_COSINE.help),
     ("residual_unit.*", "Norm of what error feedback keeps for the next step."),
     ("residual_bucket*", "Norm of what error feedback keeps for the next step."),
     ("arrival_lag_ms", metrics.ARRIVAL_LAG.help),
@@ -40,7 +38,7 @@ MEANINGS = (
     ("stage_*_ms", "Time of a bucket or unit in one stage."),
 )
 _MEANING = dict(MEANINGS)
-_ERROR = re.compile(r"(error|cosine|residual)_(bucket|unit)")
+_ERROR = re.compile(r"(error|residual)_(bucket|unit)")
 
 
 def group_of(model: str) -> str:
@@ -54,7 +52,7 @@ def exposed_tag(unit: Unit) -> str:
 
 
 def unit_tag(what: str, unit: Unit) -> str:
-    """Return the name of a unit's ``error``, ``cosine`` or ``residual``; a slash would group it."""
+    """Return the name of a unit's ``error`` or ``residual``; a slash would group it."""
     name = unit.name.replace("%", "%25").replace("/", "%2F")
     return f"{what}_unit.{name}.{_kind(unit)}"
 

@@ -128,11 +128,6 @@ class TracedModel:
         self._misses = False
         self._watching = _Forward(self._steps)
         self._watching.watch(model, *sharded_modules(model))
-        if tracer.calibrate:
-            logger.warning(
-                "%s is not calibrated: hooktrace whatif does not take a sharded model's units yet",
-                self.name,
-            )
         self._say_what_is_not_called(groups, hooks)
 
     def in_forward(self, model: nn.Module) -> None:

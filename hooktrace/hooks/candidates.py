@@ -1,8 +1,8 @@
-"""The hooks that a calibration tries on a job's gradients, each with the options that it has there.
+"""The hooks that average over all ranks, each with the options that are worth a try.
 
-catalogue, more options --candidates()--> Candidate: label, hook, state --probes/trial.py--> costs
+catalogue, more options --candidates()--> Candidate: label, hook, state
 
-``noop``, ``post-local-sgd`` and ``gossip`` are not tried: they do not average over all ranks, so a
+``noop``, ``post-local-sgd`` and ``gossip`` are none: they do not average over all ranks, so a
 step that they make shorter is no replacement for the job's own step.
 """
 
@@ -13,13 +13,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ..records import Options
 from .catalogue import DDPCommHookType, HookEntry, Kind, catalogue
 
 if TYPE_CHECKING:
-    import torch
-
-    from ..staging.driver import Steps
     from ..staging.hook import StagedHook
 
 
@@ -42,35 +38,9 @@ class Candidate:
         hook = self.entry.hook
         return hook.bind(**self.hook_options) if self.hook_options else hook
 
-    def load(self) -> None:
-        """Import the hook's module, and its state's with it, which takes up to 0.1 s."""
-        _ = self.hook
-
-    @property
-    def options(self) -> Options:
-        """What it differs by from the hook's own defaults, for records."""
-        return tuple(
-            {**self.entry.state_options, **self.state_options, **self.hook_options}.items()
-        )
-
     def make_state(self, process_group: Any = None, **options: Any) -> Any:
         """Return what to register the hook with, for a group (``None``: the default one)."""
         return self.entry.make_state(process_group, **{**self.state_options, **options})
-
-    def working_state(self, process_group: Any) -> Any:
-        """Return a state of which the next call is normal work: no longer plain averages."""
-        state = self.make_state(process_group)
-        if self.entry.state_name == "PowerSGDState":
-            state.iter = state.start_powerSGD_iter
-        return state
-
-    def fits(self, dtype: torch.dtype) -> bool:
-        """Return whether the hook takes gradients of a dtype."""
-        return dtype.is_floating_point or not self.hook.floating
-
-    def steps(self, state: Any, bucket: Any) -> Steps:
-        """Return the hook's generator for a bucket."""
-        return self.hook.steps(state, bucket)
 
 
 _WORK: Mapping[Kind, int] = {"lossless": 0, "cast": 1, "quantised": 2, "low-rank": 3}

@@ -1,6 +1,6 @@
 """Another hook and another limit of bucket sizes for a script that knows nothing of it.
 
-    hooktrace advise --verify --Chosen.encoded--> environment --> each rank: chosen()
+    who compares hooks --Chosen.encoded--> environment --> each rank: chosen()
       DDP(module, ...)      --its parameters are the run's?--> the chosen bucket_cap_mb
       the hook it registers --likewise--> models.py: the chosen one with a state of its own
 
@@ -60,7 +60,7 @@ def shapes_key(shapes: Iterable[Sequence[int]]) -> str:
 
 
 def chosen() -> Chosen | None:
-    """Return what is to be changed in this process, ``None`` in any but a verification's."""
+    """Return what is to be changed in this process, ``None`` in a process of any other job."""
     said = os.environ.get(VARIABLE)
     if not said:
         return None

@@ -29,7 +29,7 @@ from ..tracing.trace import listed_hooks, trace
 from ..tracing.traced_hook import Hook, TracedHook
 from . import ending
 from .chosen import hook_for
-from .remedy import failure, remedied
+from .failing_hooks import failure
 
 if TYPE_CHECKING:
     from torch.nn.parallel import DistributedDataParallel
@@ -85,7 +85,7 @@ class Dispatcher:
         if ddp is None or other is None:
             return hook, state
         self._is_other = True
-        # As a calibration tries it: PowerSGD at work from its second step on.
+        # PowerSGD at work from its second step on.
         state = other.make_state(ddp.process_group, **other.entry.check_options)
         if isinstance(hook, TracedHook):  # the script's: its tracer, and the name it gave the model
             hook.become(other.hook)
@@ -148,7 +148,7 @@ def patch(ddp: Any) -> None:
         return
     _replace(dist, "_register_comm_hook", _taking)
     _replace(dist, "_register_builtin_comm_hook", _taking_builtin)
-    _replace(ddp, "register_comm_hook", _remedying)
+    _replace(ddp, "register_comm_hook", _warning_of_failures)
     _replace(ddp, "_lazy_init", _averaging)
     _replace(ddp, "__setstate__", _tracing_copies)
 
@@ -181,13 +181,15 @@ def _taking_builtin(original: Any) -> Any:
     return _register_builtin_comm_hook
 
 
-def _remedying(original: Any) -> Any:
+def _warning_of_failures(original: Any) -> Any:
     def register_comm_hook(self: DistributedDataParallel, state: Any, hook: Hook) -> None:
         dispatcher = _dispatcher(self)
-        hook = hook if dispatcher is None else remedied(hook, self)
+        how = None if dispatcher is None else failure(hook, self)
+        if how is not None:  # before: torch may refuse it
+            logger.warning("%s on gloo; register hooktrace.hooks' of the same name", how)
         original(self, state, hook)
         if dispatcher is not None:
-            dispatcher.expect_failure(failure(hook, self))
+            dispatcher.expect_failure(how)
 
     return register_comm_hook
 

@@ -15,9 +15,6 @@ bytes and anomalies.
         wire_sampler.py    which steps of an opaque hook are looked up
           wire.py          which collectives it issues
         debug_checks.py    finite values, memory held or changed, on every step
-        calibration.py     once: when each gradient is ready, and what each standard hook would cost
-          trial_step.py      one hook in a step, within its time
-            trial.py           on a part of a bucket
     drain
       probe_result.py      ProbeResult -> ErrorRecord, SkewRecord
       diagnosis.py         ProbeResult, BucketRecord -> anomalies

@@ -33,7 +33,6 @@ from ..staging.streams import keep_for_current_stream
 from .anomalies import anomaly_of
 from .check_result import CheckResult
 from .compare import digest, finite_parts, lengths_of
-from .schedule import OFF
 from .step_sampler import LOOKED, CallStart, Future, Look, Part, Sink
 
 logger = logging.getLogger("hooktrace")
@@ -43,15 +42,10 @@ _CALLS = 8
 
 
 class DebugChecks(Part):
-    """Looks at one model's buckets in every step; on the thread of its backward pass.
+    """Looks at one model's buckets in every step; on the thread of its backward pass."""
 
-    ``first``, ``steps``: only in so many from that one on.  Who holds a bucket's memory cannot be
-    told then: a hook may hold it already.
-    """
-
-    def __init__(self, first: int = 0, steps: int | None = None) -> None:
-        self.next_step = first
-        self._end = None if steps is None else first + steps
+    def __init__(self) -> None:
+        self.next_step = 0
         self._memory: dict[BucketSlot, MemoryHolders] = {}
         self._step: list[CheckedCall] = []
         self._failed = False
@@ -61,9 +55,6 @@ class DebugChecks(Part):
         """Look at a bucket before its hook does; raises nothing."""
         slot = start.slot
         if self._failed or not slot.is_dense:
-            return None
-        if self._end is not None and start.step >= self._end:
-            self.next_step = OFF
             return None
         if sum(lengths_of(slot.parameters)) != slot.numel:
             return None  # complex gradients, which are two real ones each
@@ -85,7 +76,7 @@ class DebugChecks(Part):
         call.look_at_gradients(bucket.buffer().detach())
         if not in_backward(bucket):  # a shadow, whose bucket is made for the call
             return call
-        if slot.device_type == "cpu" and self._end is None:
+        if slot.device_type == "cpu":
             self._look_at_memory(call, slot, bucket)
         elif not self._said:
             self._said = True

@@ -30,7 +30,7 @@ from ..staging.streams import keep_for_current_stream, tensors_in
 from .compare import finite_parts, first_overflow, lengths_of, measure, square_sum
 from .probe import residual_of
 from .probe_result import ProbeResult
-from .schedule import OFF, Plan, Request, Schedule
+from .schedule import OFF, Schedule
 from .step_sampler import LOOKED, CallStart, Look, Part, Sink
 
 logger = logging.getLogger("hooktrace")
@@ -62,10 +62,10 @@ class LocalProbes(Part):
             self.next_step = self._schedule.next_after(step)
         return LOOKED if is_due else None
 
-    def replan(self, request: Request, step: int) -> bool:
-        """Measure other steps from the next one on."""
-        plan = Plan(self._schedule.every).changed(request)
-        self._schedule = Schedule(step + 1, plan.every, self._schedule.all_buckets, plan.burst)
+    def replan(self, burst: int, step: int) -> bool:
+        """Measure the next ``burst`` steps too."""
+        plan = self._schedule
+        self._schedule = Schedule(step + 1, plan.every, plan.all_buckets, burst)
         self.next_step = self._schedule.next_after(step)
         return True
 

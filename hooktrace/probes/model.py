@@ -24,7 +24,7 @@ from .device_group import DeviceGroup
 from .identity import alike, signature
 from .probe import Probe, ReferenceGroup
 from .probe_result import ProbeFailure, ProbeResult, StepChecksums
-from .schedule import NEVER, OFF, Agreement, Plan, Request, Schedule
+from .schedule import NEVER, OFF, Agreement, Plan, Schedule
 from .step_sampler import LOOKED, CallStart, Look, Part, Sink
 
 logger = logging.getLogger("hooktrace")
@@ -182,7 +182,7 @@ class ModelProbes(Part):
         else:
             self._tell(lambda: self._agreement.end(step))
 
-    def replan(self, request: Request, step: int) -> bool:
+    def replan(self, burst: int, step: int) -> bool:
         """End the round; in the next one the ranks follow the plan of the first that comes to it.
 
         Asks the store.
@@ -190,7 +190,7 @@ class ModelProbes(Part):
         with self._lock:
             if self._stopped:
                 return False
-            self._plan = self._plan.changed(request)
+            self._plan = self._plan._replace(burst=burst)
             self._over, self.next_step = True, 0
         self._tell(lambda: self._agreement.end_newest(step))
         return True

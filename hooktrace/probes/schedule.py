@@ -77,22 +77,11 @@ class Schedule:
         return bucket_count > 0 and bucket == turn % bucket_count
 
 
-class Request(NamedTuple):
-    """What somebody asks for while training runs; ``every``: ``None`` leaves it as it is."""
-
-    every: int | None = None
-    burst: int = 0
-
-
 class Plan(NamedTuple):
     """What is probed from a step on: ``burst`` steps in a row, then each ``every``-th."""
 
     every: int
     burst: int = 0
-
-    def changed(self, request: Request) -> Plan:
-        """Return the plan that a request makes of this one."""
-        return Plan(self.every if request.every is None else request.every, request.burst)
 
     def __str__(self) -> str:
         return f"{self.every} {self.burst}"

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from ..capture.buckets import BucketSlot, GradBucketLike
 from ..capture.calls import BucketCall, Recorder
-from .schedule import OFF, Request
+from .schedule import OFF
 
 Future = Any  # torch.futures.Future or torch._C.Future
 
@@ -97,8 +97,8 @@ class Part(Protocol):
         """In a forked child, let go of what is the parent's."""
         return
 
-    def replan(self, request: Request, step: int) -> bool:
-        """Look at other steps after ``step``; returns whether this part does.  Any thread.
+    def replan(self, burst: int, step: int) -> bool:
+        """Look at ``burst`` steps after ``step`` too; returns whether this part does.  Any thread.
 
         Whatever was agreed on with other ranks is over: none of them waits for this one.
         """
@@ -117,14 +117,10 @@ class StepSampler:
         self.next_step = min((part.next_step for part in parts), default=OFF)
         self.asked = False
 
-    def replan(self, request: Request, step: int) -> bool:
-        """Look at other steps; returns whether any part can.  Any thread."""
-        each = [part.replan(request, step) for part in self._parts]
+    def replan(self, burst: int, step: int) -> bool:
+        """Look at the next ``burst`` steps too; returns whether any part can.  Any thread."""
+        each = [part.replan(burst, step) for part in self._parts]
         return any(each)
-
-    def add(self, part: Part) -> None:
-        """Look at something more from now on.  Any thread."""
-        self._parts = [*self._parts, part]
 
     def enter(self, start: CallStart, sink: Sink) -> SampledCall | None:
         """Look at a call of a step at or after ``next_step``.

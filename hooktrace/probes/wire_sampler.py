@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 
 from ..capture.clocks import clock_anchor
-from .schedule import OFF, Request
 from .step_sampler import CallStart, Part, Sink
 from .wire import WireSample
 
@@ -33,11 +32,9 @@ class WireSampler(Part):
         self._burst_end = -1
         self.next_step = _FIRST_STEP
 
-    def replan(self, request: Request, step: int) -> bool:
-        """Sample other steps from the next one on."""
-        if request.every is not None:
-            self._every = request.every or OFF
-        self._burst_end = step + request.burst
+    def replan(self, burst: int, step: int) -> bool:
+        """Sample the next ``burst`` steps too."""
+        self._burst_end = step + burst
         self._rested_ns = 0
         self.next_step = step + 1
         return True

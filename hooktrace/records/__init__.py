@@ -5,7 +5,6 @@
     bucket, step, skew, run    the kinds of records, each declared once; base: what they share
     compression_error          what a hook lost of a bucket
     anomalies    what went wrong in a hook, and the one table of what can
-    calibration  when gradients are ready, what each hook would cost
     hang         ranks that wait for others, and the one table of why
     job          one step over all ranks
     intervals    exposed, busy, queue, bandwidth: the one place where these words get their meaning
@@ -37,9 +36,6 @@ from .bucket import Stage as Stage
 from .bucket import StageName as StageName
 from .bucket import Transfer as Transfer
 from .bucket import Unit as Unit
-from .calibration import ComputeRecord as ComputeRecord
-from .calibration import TrialRecord as TrialRecord
-from .calibration import TrialRound as TrialRound
 from .compression_error import ErrorRecord as ErrorRecord
 from .compression_error import ParameterError as ParameterError
 from .compression_error import Scope as Scope

@@ -206,7 +206,7 @@ _KINDS = (
     _right(
         "fails_on_gloo",
         "A hook of torch's is registered that hangs or raises on gloo",
-        "set HOOKTRACE_FIX=1, or register hooktrace's hook of the same name",
+        "register hooktrace's hook of the same name, which works on gloo",
         "by hooktrace run",
     ),
     _right(

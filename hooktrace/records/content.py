@@ -9,7 +9,6 @@ from typing import NamedTuple
 from .anomalies import AnomalyRecord
 from .base import Record
 from .bucket import BucketRecord, LayoutRecord
-from .calibration import ComputeRecord, TrialRecord
 from .hang import HangRecord
 from .run import ClockRecord, RunInfo
 from .skew import SkewRecord
@@ -50,8 +49,6 @@ class RankRecords:
     clocks: list[ClockRecord] = field(default_factory=list)
     skews: list[SkewRecord] = field(default_factory=list)
     hangs: list[HangRecord] = field(default_factory=list)
-    computes: list[ComputeRecord] = field(default_factory=list)
-    trials: list[TrialRecord] = field(default_factory=list)
     skipped: list[SkippedLine] = field(default_factory=list)
     unnamed: int = 0
     lost: dict[str, int] = field(default_factory=dict)
@@ -67,15 +64,7 @@ class RankRecords:
             self.unnamed += 1
 
 
-ListedRecord = (
-    LayoutRecord
-    | AnomalyRecord
-    | ClockRecord
-    | SkewRecord
-    | HangRecord
-    | ComputeRecord
-    | TrialRecord
-)
+ListedRecord = LayoutRecord | AnomalyRecord | ClockRecord | SkewRecord | HangRecord
 """Kinds of records that files hold beside runs, steps and buckets."""
 
 LISTS: dict[type[Record], str] = {
@@ -84,8 +73,6 @@ LISTS: dict[type[Record], str] = {
     ClockRecord: "clocks",
     SkewRecord: "skews",
     HangRecord: "hangs",
-    ComputeRecord: "computes",
-    TrialRecord: "trials",
 }
 """The list of ``RankRecords`` that takes each of them."""
 

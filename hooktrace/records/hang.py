@@ -141,7 +141,7 @@ _KINDS = (
         "waits_in_callback",
         "A callback waits for another collective, on a thread that has to complete it",
         "return the next collective's future instead of waiting for it: write the hook with "
-        "@hooktrace.staged, or for torch's own hooks set HOOKTRACE_FIX=1",
+        "@hooktrace.staged, or in place of torch's own register hooktrace's of the same name",
     ),
     HangKind(
         "never_completed",

@@ -233,7 +233,7 @@ def _other_schema(schema: object) -> str:
 _HEAD_BYTES = 200
 """Bytes by which a file of another tool is known."""
 _LONGEST_REASON = 300
-_KINDS = "run layout bucket step clock skew anomaly hang compute trial losses"
+_KINDS = "run layout bucket step clock skew anomaly hang losses"
 _BEGINNINGS = tuple(f'{{"kind":"{kind}"'.encode() for kind in _KINDS.split())
 """By which a line that cannot be read is still known as ours."""
 

@@ -18,7 +18,6 @@ class RunInfo(Record, frozen=True, kw_only=True, tag="run"):
     ``wall_anchor_ns`` (``time.time_ns``) and ``host_anchor_ns`` (``time.perf_counter_ns``) were
     read at the same moment, once per process.  ``cores``: on which the process may run;
     ``threads``: of torch for one operation; ``None`` where it is not known, as in older files.
-    ``predicted``: nobody recorded anything; ``hooktrace whatif --write`` computed it.
     """
 
     run_id: str
@@ -33,7 +32,6 @@ class RunInfo(Record, frozen=True, kw_only=True, tag="run"):
     wall_anchor_ns: WallNs
     cores: Count | None = None
     threads: Count | None = None
-    predicted: bool = False
 
     def wall_ns(self, host_ns: int) -> int:
         """Turn a record's host time into ns since the Unix epoch."""

@@ -11,16 +11,12 @@ from typing import Protocol
 
 from ..capture.buckets import ModelState
 from ..capture.clocks import Clock
-from ..probes.debug_checks import DebugChecks
-from ..probes.schedule import Request
-from ..probes.step_sampler import StepSampler
 from ..ranks.channel.meeting import aside
 from ..ranks.control.messages import STACKS_AT_ONCE, Command, Done, decode_command, encode
 from ..ranks.hang.look import look
 from ..ranks.hang.sentences import seconds
 from ..ranks.hang.service import stacks_text
 from ..ranks.hang.status import ModelStatus
-from .calibrating import calibration_of
 from .models import TracedModels
 
 _FLUSH_S = 8.0
@@ -56,10 +52,7 @@ class TracerControl:
             "status": lambda _: Done(text=self._status()),
             "stacks": self._stacks,
             "detail": self._detail,
-            "probe": lambda command: self._probe(Request(burst=command.number)),
-            "error-every": lambda command: self._probe(Request(every=command.number)),
-            "debug": self._debug,
-            "calibrate": self._calibrate,
+            "probe": self._probe,
             "pause": lambda _: self._record(False),
             "resume": lambda _: self._record(True),
             "flush": lambda _: self._flush(),
@@ -107,12 +100,14 @@ class TracerControl:
             return Done(trouble="this rank writes no records: add a RecordFileExporter")
         return Done(text="; ".join(texts))
 
-    def _probe(self, request: Request) -> Done:
+    def _probe(self, command: Command) -> Done:
         texts, sharded = [], []
         for model in self._models():
             if _is_sharded(model):
                 sharded.append(model.name)
-            elif model.sampling is not None and model.sampling.replan(request, model.position[0]):
+            elif model.sampling is not None and model.sampling.replan(
+                command.number, model.position[0]
+            ):
                 _look_soon(model)
                 texts.append(model.name)
         if not texts and not sharded:
@@ -120,38 +115,12 @@ class TracerControl:
         begun = [f"probes of {', '.join(texts)} begin once all ranks have met"] if texts else []
         return _done(begun, sharded, "a change of probes is for buckets")
 
-    def _debug(self, command: Command) -> Done:
-        texts, sharded = [], []
-        for model in self._models():
-            if _is_sharded(model):
-                sharded.append(model.name)
-                continue
-            first = command.first.get(model.name, model.position[0] + 1)
-            _sampler_of(model).add(DebugChecks(first, command.number))
-            _look_soon(model)
-            texts.append(_span(model, first, command.number))
-        return _done(texts, sharded, "debug checks look at buckets")
-
-    def _calibrate(self, command: Command) -> Done:
-        texts, sharded = [], []
-        for tracer in self._tracers():
-            for model in tracer.models.all():
-                if _is_sharded(model):
-                    sharded.append(model.name)
-                    continue
-                first = command.first.get(model.name, model.position[0] + 1)
-                calibration = calibration_of(tracer, model.name, first)
-                _sampler_of(model).add(calibration)
-                _look_soon(model)
-                texts.append(_span(model, first, calibration.steps))
-        return _done(texts, sharded, "a calibration is for hooktrace whatif")
-
     def _record(self, on: bool) -> Done:
         for tracer in self._tracers():
             tracer.recording = on
             for model in tracer.models.all():
                 if model.sampling is not None:  # no rank waits for another's probes meanwhile
-                    model.sampling.replan(Request(), model.position[0])
+                    model.sampling.replan(0, model.position[0])
                     _look_soon(model)
         return Done(text="recording" if on else "paused")
 
@@ -179,13 +148,6 @@ def _where(status: ModelStatus) -> str:
         return text
     what = f"{oldest.stage} {oldest.collective}".rstrip()
     return f"{text}, {oldest.name} in {what} for {seconds(oldest.age_ns)}"
-
-
-def _sampler_of(model: ModelState) -> StepSampler:
-    """Return what looks at a model's calls, made where nothing did."""
-    if not isinstance(model.sampling, StepSampler):
-        model.sampling = StepSampler([])
-    return model.sampling
 
 
 def _is_sharded(model: ModelState) -> bool:

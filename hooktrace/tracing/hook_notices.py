@@ -75,8 +75,8 @@ class HookNotices:
             )
 
     def fails_on_gloo(self, how: str) -> None:
-        """Record that the hook is torch's, and how that fails."""
-        self._note("fails_on_gloo", f"is torch's, which {how} on gloo")
+        """Record how the hook, one of torch's, fails."""
+        self._note("fails_on_gloo", f"fails: {how} on gloo")
 
     def called_untraced(self) -> None:
         """Take note that DDP called the hook, though nothing else is known of the call."""

@@ -39,18 +39,6 @@ class JobControl:
         """Measure the compression error in the next steps, on all ranks the same ones."""
         return self._command(Command(verb="probe", number=steps))
 
-    def debug(self, steps: int) -> CommandResult:
-        """Look at every bucket of the next steps, as ``Tracer(debug=True)`` does."""
-        return self._command(Command(verb="debug", number=steps))
-
-    def calibrate(self) -> CommandResult:
-        """Calibrate in some 30 of the next steps, as ``Tracer(calibrate=True)`` does."""
-        return self._command(Command(verb="calibrate"))
-
-    def error_every(self, steps: int) -> CommandResult:
-        """Measure the compression error at each so many steps from now on; 0 for never."""
-        return self._command(Command(verb="error-every", number=steps))
-
     def pause(self) -> CommandResult:
         """Stop recording on all ranks, until ``resume``."""
         return self._command(Command(verb="pause"))

@@ -2,7 +2,7 @@
 
     Tracer(exporters=[...]) --the environment names a folder?--> one record file exporter there
 
-So a script that writes its records into the run it was calibrated in leaves that as it is, binds no
+So a script that writes its records into a run leaves that run as it is, binds no
 port a second time, and tells no tracker of steps that are only a trial.
 """
 

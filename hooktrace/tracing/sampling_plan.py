@@ -2,10 +2,9 @@
 
 tracer's options, the hook, the bucket --begin--> model.sampling
 
-error      against all ranks' lossless average (ModelProbes), or on this rank's own (LocalProbes)
-wire       what an opaque hook sends (WireSampler)
-debug      every step (DebugChecks)
-calibrate  some steps after the first ones (Calibration)
+error  against all ranks' lossless average (ModelProbes), or on this rank's own (LocalProbes)
+wire   what an opaque hook sends (WireSampler)
+debug  every step (DebugChecks)
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from typing import Any
 import torch.distributed as dist
 
 from ..capture.buckets import BucketSlot
-from ..probes.calibration import Calibration
 from ..probes.debug_checks import DebugChecks
 from ..probes.device_group import trouble_with
 from ..probes.local import LocalProbes
@@ -27,7 +25,6 @@ from ..probes.wire_sampler import WireSampler
 from ..records.hook_names import how_to_see
 from ..staging.groups import group_of, only_default_group
 from ..staging.hook import StagedHook
-from .calibrating import SETTLED_AFTER, calibration_of
 from .tracer import Tracer
 
 logger = logging.getLogger("hooktrace")
@@ -63,16 +60,11 @@ class SamplingPlan:
             WireSampler(every) if every and opaque else None,
             self._comparison(state, slot, bucket) if every and readable else None,
             DebugChecks() if debug and readable else None,
-            self._calibration(slot) if self._tracer.calibrate else None,
         ]
         wanted = [part for part in parts if part is not None]
         if wanted:
             slot.model.sampling = StepSampler(wanted)
             slot.model.sample_step = slot.model.sampling.next_step
-
-    def _calibration(self, slot: BucketSlot) -> Calibration:
-        model = slot.model
-        return calibration_of(self._tracer, model.name, model.first_step + SETTLED_AFTER)
 
     def _comparison(
         self, state: Any, slot: BucketSlot, bucket: Any

@@ -70,14 +70,13 @@ _ARGUMENTS: dict[str, tuple[str, Callable[[str], object]]] = {
     "HOOKTRACE_RUN_ID": ("run_id", str),
     "HOOKTRACE_ERROR_EVERY": ("error_every", _steps),
     "HOOKTRACE_DEBUG": ("debug", is_on),
-    "HOOKTRACE_CALIBRATE": ("calibrate", is_on),
     "HOOKTRACE_CHANNEL": ("channel", is_on),
     "HOOKTRACE_HANG_AFTER_S": ("hang_after_s", _seconds),
     "HOOKTRACE_ON_HANG": ("on_hang", _on_hang),
 }
 """The other arguments of ``Tracer``, and how their values are read."""
 
-_ELSEWHERE = ("HOOKTRACE_FIX", "HOOKTRACE_CHANNEL_TOKEN")
+_ELSEWHERE = ("HOOKTRACE_CHANNEL_TOKEN",)
 """Settings of ``integrations``, and of the clients of a job that runs."""
 
 _tracer: Tracer | None = None

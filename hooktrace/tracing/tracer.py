@@ -32,7 +32,7 @@ from .models import TracedModels
 from .open_tracers import open_tracers
 from .pipeline import Pipeline
 from .recent import Queries, RecentRecords
-from .redirected import is_redirected, redirected
+from .redirected import redirected
 from .state import Alarm, OnAnomaly, State
 
 if TYPE_CHECKING:
@@ -58,9 +58,6 @@ class Tracer(Queries, InJob):
       anything.
     - ``debug``: look at every bucket of every step for NaN and inf, and for hooks that hold or
       change a bucket's memory; every call then takes much longer.
-    - ``calibrate``: in some 30 steps after a model's first 20, time its gradients one by one, and
-      try all standard hooks on them without sending anything, which is what ``hooktrace whatif``
-      and ``advise`` need; the same on all ranks.
     - ``align_clocks``: compare the ranks' clocks now and then, over the channel.
     - ``channel``: connect the ranks over TCP, one connection a host to rank 0, for clocks, control
       and the explanation of hangs; the same on all ranks.
@@ -92,7 +89,6 @@ class Tracer(Queries, InJob):
         error_all_buckets: bool = False,
         error: Scope = "global",
         debug: bool = False,
-        calibrate: bool = False,
         align_clocks: bool = True,
         channel: bool = True,
         on_anomaly: OnAnomaly = "record",
@@ -118,7 +114,6 @@ class Tracer(Queries, InJob):
         self.error_all_buckets = error_all_buckets
         self.error: Scope = error
         self.debug = debug
-        self.calibrate = calibrate and not is_redirected()
         self.models = TracedModels()
         """The models whose hooks report here."""
         self.align_clocks = align_clocks

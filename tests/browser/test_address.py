@@ -12,10 +12,6 @@ from typing import Any
 
 import pytest
 
-from hooktrace.analysis.report.links import step_links
-from hooktrace.analysis.report.run_report import build_report
-from hooktrace.analysis.timeline import load
-from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 
 from .page import Timeline
@@ -267,14 +263,3 @@ def test_legend_entries_filter(page: Any, address: str) -> None:
     timeline.settle()
     only = Timeline(page, None).settle("a/late")["drawn"]
     assert (only["stages"], only["waits"], only["bars"]) == (all_of["bars"], 0, all_of["bars"])
-
-
-def test_a_reports_finding_leads_to_its_step(page: Any, address: str, logs: Path) -> None:
-    """By a link of its page, which has the run's folder and not its name."""
-    report = build_report(load(find_records(logs / "a/late")), path=str(logs / "a/late"))
-    (finding,) = (one for one in report.models[0].findings if one.rule == "nonfinite_gradient")
-    ((step, link),) = step_links(report, "synthetic", finding, address)
-    timeline = opened(page, address, link.partition("#hooktrace")[2])
-    state = timeline.settle("a/late")
-    assert (step, timeline.frame.input_value("#step"), state["told"]) == (3, "3", "")
-    assert state["drawn"]["marks"] >= 1

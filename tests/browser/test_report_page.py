@@ -9,13 +9,9 @@ import pytest
 
 from hooktrace.analysis.compare.command import run_compare
 from hooktrace.analysis.report.page import page
-from hooktrace.analysis.whatif import page as whatif_page
-from hooktrace.analysis.whatif.advise import advise
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 
 from ..analysis.report.jobs import report_of
-from ..analysis.whatif.answers import answer, predicted
-from ..analysis.whatif.sweeps import made_up
 
 pytestmark = pytest.mark.browser
 
@@ -68,21 +64,3 @@ def test_a_comparisons_page_is_not_clipped_either(browser: Any, tmp_path: Path) 
     shown.emulate_media(media="print", color_scheme="dark")
     assert shown.evaluate(_CLIPPED) == []
     shown.close()
-
-
-def test_predictions_fit_a_small_screen(browser: Any, tmp_path: Path) -> None:
-    """Advice with its code, the sweep and the table, of a hook with a long name."""
-    long = "package.module.a_hook_that_somebody_named_well_" * 3
-    one = answer(predicted(210.0, "fp16", 5.0, error=3e-4), predicted(110.0, long, error=0.6))
-    file = tmp_path / "whatif.html"
-    code = "from hooktrace import hooks, instrument\ninstrument(ddp, hooks.some_hook)  # " + long
-    file.write_text(whatif_page.page(one, advise(one), made_up(), code=lambda *_: code))
-    for width, scheme in ((800, "dark"), (2560, "light")):
-        shown = browser.new_page(viewport={"width": width, "height": 600}, color_scheme=scheme)
-        shown.goto(file.as_uri())
-        assert shown.evaluate(_CLIPPED) == []
-        lines = shown.locator("path.sweep").evaluate_all(
-            "found => found.map(e => getComputedStyle(e).stroke)"
-        )
-        assert len(set(lines)) == 4
-        shown.close()

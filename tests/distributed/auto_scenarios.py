@@ -25,7 +25,6 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import (
     default_hooks,
     powerSGD_hook,
-    quantization_hooks,
 )
 from torch.distributed.algorithms.join import Join
 from torch.distributed.optim import _apply_optimizer_in_backward
@@ -438,53 +437,7 @@ def _train_copy(how: str) -> torch.Tensor:
     return torch.cat(seen)
 
 
-def remedies(rank: int) -> Facts:
-    """Return whether torch's hooks that fail on gloo run, as hooktrace's of the same name do."""
-    os.environ["HOOKTRACE_FIX"] = "1"
-    theirs = partial(powerSGD_hook.PowerSGDState, None, 1, 2)
-    ours = partial(hooks.PowerSGDState, None, 1, 2)
-    fp16, bf16 = default_hooks.fp16_compress_wrapper, default_hooks.bf16_compress_wrapper
-    cases: dict[str, tuple[Any, Any, Any, Any]] = {
-        "powerSGD": (powerSGD_hook.powerSGD_hook, theirs, hooks.powerSGD_hook, ours),
-        "batched": (
-            *(powerSGD_hook.batched_powerSGD_hook, theirs),
-            *(hooks.batched_powerSGD_hook, ours),
-        ),
-        "tensor": (
-            *(quantization_hooks.quantization_pertensor_hook, _no_state),
-            *(hooks.quantization_pertensor_hook, _no_state),
-        ),
-        "channel": (
-            *(quantization_hooks.quantization_perchannel_hook, _no_state),
-            *(hooks.quantization_perchannel_hook, _no_state),
-        ),
-        "bf16": (
-            *(default_hooks.bf16_compress_hook, _no_state),
-            *(hooks.bf16_compress_hook, _no_state),
-        ),
-        "fp16(powerSGD)": (
-            *(fp16(powerSGD_hook.powerSGD_hook), theirs),
-            *(hooks.fp16_compress_wrapper(hooks.powerSGD_hook), ours),
-        ),
-        "bf16(allreduce)": (
-            *(bf16(default_hooks.allreduce_hook), _no_state),
-            *(hooks.bf16_compress_wrapper(default_hooks.allreduce_hook), _no_state),
-        ),
-    }
-    facts: Facts = {}
-    try:
-        for name, (hook, make, our_hook, our_make) in cases.items():
-            expected = train(None, prepare=_first(our_hook, our_make()))
-            state = make()
-            with traced():
-                facts[name] = torch.equal(expected, train(None, prepare=_first(hook, state)))
-            facts[f"{name}, iter"] = getattr(state, "iter", None)
-    finally:
-        del os.environ["HOOKTRACE_FIX"]
-    return facts
-
-
-def advised(rank: int) -> list[list[str]]:
+def failing(rank: int) -> list[list[str]]:
     """Return what is recorded of torch's PowerSGD, which averages plainly here, and of others."""
     found = []
     for hook, state in (

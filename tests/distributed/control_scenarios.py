@@ -56,12 +56,12 @@ class Job:
 @mock.patch("hooktrace.ranks.control.hub._TIMEOUT_S", 20.0)
 @mock.patch("hooktrace.ranks.control.hub._WHERE_S", 20.0)
 def commands(rank: int) -> dict[str, Any]:
-    """Detail, probes, a changed distance, debug, pause and resume, one after another."""
+    """Detail, probes, pause and resume, one after another."""
     shared = [tempfile.mkdtemp(prefix="hooktrace-control-") if rank == 0 else None]
     dist.broadcast_object_list(shared)
     logdir = str(shared[0])
     said: dict[str, Any] = {}
-    with Tracer([RecordFileExporter(logdir, retention=LEAST)], error_every=1000) as tracer:
+    with Tracer([RecordFileExporter(logdir, retention=LEAST)], error_every=10) as tracer:
         job = Job(rank, tracer)
         job.train(40)
         said["mode"] = _wait_for_channel(tracer, Path(logdir))
@@ -71,7 +71,6 @@ def commands(rank: int) -> dict[str, Any]:
         said["probe"] = job.under(lambda: tracer.job.probe(4))
         job.train(60)
         said["bursts"] = [b.step for b in tracer.buckets() if b.error is not None]
-        said["every"] = job.under(lambda: tracer.job.error_every(10))
         job.train(100)
         said["probed"] = [b.step for b in tracer.buckets() if b.error is not None]
         said["before"] = tracer.steps()[-1].step
@@ -82,15 +81,10 @@ def commands(rank: int) -> dict[str, Any]:
         job.train(90)
         said["after"] = tracer.steps()[-1].step
         said["probed after"] = [b.step for b in tracer.buckets() if b.error is not None]
-        job.under(lambda: tracer.job.error_every(0))  # probes see NaN too
-        job.train(40)
-        said["debug"] = job.under(lambda: tracer.job.debug(5))
-        job.train(30, nan=True)
         said["stacks"] = job.under(lambda: tracer.job.stacks(1))
         said["flush"] = job.under(tracer.job.flush)
         said["terminal"] = job.under(lambda: _ctl(logdir, "status"))
         said["losses"] = tracer.losses()
-        said["anomalies"] = {(a.kind, a.step) for a in tracer.anomalies()}
         del job
         dist.barrier()
     records = read_parts([record_path(logdir, rank)])

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
-from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -323,13 +321,3 @@ def alone(rank: int) -> dict[str, Any]:
     with traced(model) as tracer:
         train(Setup(), rank, model)
         return facts_of(tracer)
-
-
-def not_calibrated(rank: int) -> list[str]:
-    """Return what is warned of when a sharded model's tracer is to calibrate."""
-    with (
-        mock.patch.object(logging.getLogger("hooktrace"), "warning") as warning,
-        Tracer(error_every=0, channel=False, calibrate=True) as tracer,
-    ):
-        fsdp.trace(sharded(SETUPS["plain"]), tracer=tracer, name="net").remove()
-    return [call.args[0] % call.args[1:] for call in warning.call_args_list]

@@ -38,10 +38,12 @@ def test_the_same_steps_are_kept_in_detail(ranks: list[dict[str, Any]]) -> None:
 
 
 def test_a_burst_is_probed_on_the_same_steps(ranks: list[dict[str, Any]]) -> None:
-    """Four in a row, once the ranks have met; then a tenth of the steps."""
-    first = ranks[0]["bursts"]
-    assert first == ranks[1]["bursts"] == [*range(first[0], first[0] + 4)]
-    more = [step for step in ranks[0]["probed"] if step not in first]
+    """Four in a row, once the ranks have met; then a tenth of the steps again."""
+    steps = ranks[0]["probed"]
+    runs = [steps[i : i + 4] for i in range(len(steps))]
+    (burst,) = [run for run in runs if run == [*range(run[0], run[0] + 4)]]
+    assert set(burst) < set(ranks[0]["bursts"])
+    more = [step for step in steps if step > burst[-1]]
     assert more == [*range(more[0], more[-1] + 1, 10)]
     assert len(more) >= 5
     assert ranks[1]["probed"] == ranks[0]["probed"]
@@ -55,19 +57,6 @@ def test_nothing_is_recorded_while_paused(ranks: list[dict[str, Any]]) -> None:
         again = [step for step in one["probed after"] if step > one["before"] + 30]
         assert len(again) >= 3
     assert ranks[0]["probed after"] == ranks[1]["probed after"]
-
-
-def test_debug_looks_at_the_steps_that_it_was_asked_for(ranks: list[dict[str, Any]]) -> None:
-    """NaN is seen on both ranks, from the same step on."""
-    seen = [
-        min(step for kind, step in one["anomalies"] if kind == "nonfinite_gradient")
-        for one in ranks
-    ]
-    assert seen[0] == seen[1]
-    said = ranks[0]["debug"].ranks
-    first = ranks[0]["after"] + 40 + 8
-    assert [said[rank].text for rank in (0, 1)] == [f"net: steps {first} to {first + 4}"] * 2
-    assert seen[0] == first
 
 
 def test_stacks_are_those_of_the_rank(ranks: list[dict[str, Any]]) -> None:

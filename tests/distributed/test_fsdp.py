@@ -191,9 +191,3 @@ def test_one_rank_communicates_nothing(two: Ranks) -> None:
     """So nothing is recorded, and that is said."""
     for facts in two.run(sharded_scenarios.alone):
         assert facts["steps"] == []
-
-
-def test_a_tracer_that_calibrates_says_that_units_are_not(two: Ranks) -> None:
-    """What-if does not take them yet; nothing is said later."""
-    for said in two.run(sharded_scenarios.not_calibrated):
-        assert any("net is not calibrated: hooktrace whatif does not take" in one for one in said)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from hooktrace.commands.bench.wire import ALL, WireComparison, compare_on_two_ranks
+from tests.benchmarks.wire import ALL, WireComparison, compare_on_two_ranks
 
 pytestmark = pytest.mark.slow
 

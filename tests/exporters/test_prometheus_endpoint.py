@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
+from hooktrace.exporters import PrometheusExporter
 from tests.exporters.conftest import Make
 from tests.exporters.processes import get
 from tests.exporters.records_sample import make_batch, make_layout
@@ -57,11 +57,17 @@ def test_a_range_of_ports_that_are_all_in_use_is_an_error(
 ) -> None:
     """The error names the first one and says what to do."""
     monkeypatch.setattr("hooktrace.exporters.prometheus_endpoint._TRIES", 1)
-    registry = CollectorRegistry()
     with pytest.raises(OSError, match=r"the port is in use; pass port=0 for a free one$") as caught:
-        make(port=taken, registry=registry)
+        make(port=taken)
     assert f"could not bind 127.0.0.1:{taken}" in str(caught.value)
-    make(registry=registry)  # which is usable still
+
+
+def test_bad_addresses_end_in_their_remedy() -> None:
+    """An address of another host and a port out of range are explained."""
+    with pytest.raises(OSError, match=r"such as addr='127\.0\.0\.1'"):
+        PrometheusExporter(port=0, addr="192.0.2.1")
+    with pytest.raises(OSError, match="at most 65535; pass a lower port, or port=0"):
+        PrometheusExporter(port=65535, local_rank=3)
 
 
 def test_two_tracers_of_a_process_share_a_port(make: Make, tmp_path: Path) -> None:
@@ -103,7 +109,7 @@ def test_gauges_of_a_tracer_go_with_it(make: Make) -> None:
 
 
 def test_other_options_are_told_as_the_reason(make: Make, caplog: pytest.LogCaptureFixture) -> None:
-    """A port has one certificate and one format."""
+    """A port has one format."""
     port = free_port()
     first = make(port=port, local_rank=0)
     second = make(port=port, local_rank=0, bucket_histograms=False)

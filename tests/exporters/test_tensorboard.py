@@ -68,7 +68,6 @@ def test_scalars_of_timed_steps_only(tmp_path: Path) -> None:
         f"{GROUP}.more/wire_bytes": [4000.0, 4000.0],
         f"{GROUP}.more/compression_ratio": [2.0, 2.0],
         f"{GROUP}.error/error_bucket0": [0.25],
-        f"{GROUP}.error/cosine_bucket0": [0.75],
         f"{GROUP}.error/residual_bucket0": [16.0],
         f"{GROUP}.more/arrival_lag_ms": [3.0],
         f"{GROUP}.more/anomalies_total": [1.0],
@@ -115,7 +114,7 @@ def test_probed_steps_have_sizes_and_errors_but_no_times(tmp_path: Path) -> None
 
     names = {tag.partition("/")[2] for tag in events.Tags()["scalars"]}
     sizes = {"gradient_bytes", "wire_bytes", "compression_ratio"}
-    assert names == sizes | {"error_bucket0", "cosine_bucket0", "residual_bucket0"}
+    assert names == sizes | {"error_bucket0", "residual_bucket0"}
     assert events.Tags()["histograms"] == []
 
 

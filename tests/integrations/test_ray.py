@@ -13,7 +13,6 @@ import pytest
 from hooktrace.records.reader import read_parts
 from tests.distributed.harness import REPOSITORY
 from tests.docs.pages import Page
-from tests.integrations.cluster_report import expect_report_and_comparison
 from tests.integrations.frameworks import needs_frameworks, run
 from tests.integrations.rows import Framework, shows
 
@@ -71,8 +70,3 @@ def test_a_model_that_the_function_shards(tmp_path: Path) -> None:
         steps = [(step.model, step.hook) for step in found.steps if step.complete]
         assert steps == [("traced", "fully_shard")] * 6 + [("bf16", "bf16_reduce_scatter")] * 6
         assert found.anomalies == []
-
-
-def test_a_report_and_a_comparison_on_ray(tmp_path: Path) -> None:
-    """By Ray's client.  Here, since two clusters at once are in each other's way on one machine."""
-    expect_report_and_comparison("ray", tmp_path)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.distributed import HashStore
 
-from hooktrace.probes.schedule import NEVER, OFF, Agreement, Plan, Request, Schedule
+from hooktrace.probes.schedule import NEVER, OFF, Agreement, Plan, Schedule
 
 
 def agreements(wishes: list[int], start: int = 0) -> list[Agreement]:
@@ -179,6 +179,6 @@ def test_after_a_burst_there_may_be_nothing() -> None:
 def test_a_round_follows_the_plan_of_the_first_to_come() -> None:
     """Whatever the others were asked for meanwhile."""
     store = HashStore()
-    plans = [Plan(100).changed(Request(burst=4)), Plan(100), Plan(100).changed(Request(every=7))]
+    plans = [Plan(100, burst=4), Plan(100), Plan(7)]
     rounds = [Agreement(store, "k", rank, 3, "same", number=1, start=0) for rank in range(3)]
     assert [one.agree(plan) for one, plan in zip(rounds, plans, strict=True)] == [Plan(100, 4)] * 3

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from hooktrace.probes.schedule import Request
 from hooktrace.probes.step_sampler import CallStart
 from hooktrace.probes.wire import WireSample
 from hooktrace.probes.wire_sampler import WireSampler
@@ -84,16 +83,15 @@ class _Slot:
         name = "net"
 
 
-def test_a_burst_is_sampled_and_another_distance_from_then_on() -> None:
-    """Whatever the time; with no distance none follows."""
-    sampler = WireSampler(100)
+def test_a_burst_is_sampled_too() -> None:
+    """Whatever the time."""
+    sampler = WireSampler(4)
     sink: Any = _Sink()
     slot: Any = _Slot()
     bucket: Any = None
-    requests = {10: Request(burst=3), 20: Request(every=4), 30: Request(every=0)}
-    for step in range(60):
-        if step in requests:
-            assert sampler.replan(requests[step], step - 1)
+    for step in range(20):
+        if step == 10:
+            assert sampler.replan(3, step - 1)
         if step >= sampler.next_step:
             sampler.enter(CallStart(slot, step, 0, bucket, None), sink)
-    assert [s.step for s in sink.samples] == [2, 10, 11, 12, 20, 24, 28]
+    assert [s.step for s in sink.samples] == [2, 4, 8, 10, 11, 12, 16]

@@ -16,7 +16,6 @@ from hooktrace.records import (
     BucketLayout,
     BucketRecord,
     ClockRecord,
-    ComputeRecord,
     DeviceSpan,
     ErrorRecord,
     HangRecord,
@@ -28,8 +27,6 @@ from hooktrace.records import (
     Stage,
     StepRecord,
     Transfer,
-    TrialRecord,
-    TrialRound,
     Unit,
 )
 from hooktrace.records.bucket import UnitCollective
@@ -134,7 +131,6 @@ HANG = records(
     waiting=RANKS,
     stacks=st.lists(STACKS, max_size=2).map(tuple),
 )
-TRIAL = records(TrialRecord, rounds=st.lists(records(TrialRound), max_size=2).map(tuple))
 STEPS = st.lists(st.tuples(STEP, st.lists(BUCKET, max_size=3).map(tuple)), max_size=3)
 FEW = {
     "layouts": st.lists(LAYOUT, max_size=2),
@@ -142,8 +138,6 @@ FEW = {
     "clocks": st.lists(records(ClockRecord), max_size=2),
     "skews": st.lists(SKEW, max_size=2),
     "hangs": st.lists(HANG, max_size=2),
-    "computes": st.lists(records(ComputeRecord), max_size=2),
-    "trials": st.lists(TRIAL, max_size=2),
 }
 COUNTED = st.dictionaries(TEXTS, COUNTS, max_size=2)
 

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from hooktrace.analysis.timeline import RankTrack, arrivals, load
+from hooktrace.analysis.timeline import RankTrack, arrivals, load, reasons
 from hooktrace.records import (
     AnomalyRecord,
     BucketRecord,
@@ -139,7 +139,8 @@ def read_both(data: bytes) -> tuple[RankRecords, RankTrack]:
         timeline = load({0: [path], 1: [path]}, processes=1)
     (track, *_) = [*timeline.tracks, *timeline.other_runs]
     for model in timeline.models:
-        arrivals(timeline, model).late()
+        arrivals(timeline, model)
+    reasons(timeline)
     assert [line for line, _ in trace.skipped] == sorted({line for line, _ in trace.skipped})
     assert len(trace.skipped) <= 100
     return trace, track

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from pathlib import Path
 
 import pytest
 
 from hooktrace import Tracer
+from hooktrace.exporters import RecordFileExporter
 from hooktrace.ranks.channel.meeting import aside
 from hooktrace.ranks.control.messages import Command, Done, decode_done, encode
 from hooktrace.ranks.hang.status import CallInFlight, ModelStatus
@@ -71,9 +73,9 @@ def test_a_store_that_hangs_keeps_no_rank_from_answering() -> None:
     assert asyncio.run(answered()) == Done(text="paused")
 
 
-def test_a_rank_that_is_paused_knows_its_step() -> None:
+def test_a_rank_that_is_paused_knows_its_step(tmp_path: Path) -> None:
     """By which all ranks begin what they are asked for at the same one."""
-    with Tracer(error_every=0, align_clocks=False) as tracer:
+    with Tracer([RecordFileExporter(tmp_path)], error_every=0, align_clocks=False) as tracer:
         job, control = Job(tracer, 2), TracerControl(lambda: [tracer], 0)
         for _ in range(4):
             job.step()
@@ -82,7 +84,7 @@ def test_a_rank_that_is_paused_knows_its_step() -> None:
             job.step()
         done = control.do(Command(verb="status"))
         assert (done.text, done.steps) == ("paused, model0 (local) at step 13", {"model0": 13})
-        assert control.do(Command(verb="debug", number=5)).text == "model0: steps 14 to 18"
+        assert control.do(Command(verb="detail", number=5)).text == "model0: steps 14 to 18"
 
 
 @pytest.mark.parametrize(
@@ -93,18 +95,18 @@ def test_a_rank_that_is_paused_knows_its_step() -> None:
         (1, "model0: none, this rank is past steps 1 to 3; ask once more"),
     ],
 )
-def test_a_rank_that_is_asked_late_says_what_is_left(first: int, said: str) -> None:
+def test_a_rank_that_is_asked_late_says_what_is_left(first: int, said: str, tmp_path: Path) -> None:
     """All ranks are told from which step on, and one that is busy may be past it when it hears."""
-    with Tracer(error_every=0, align_clocks=False) as tracer:
+    with Tracer([RecordFileExporter(tmp_path)], error_every=0, align_clocks=False) as tracer:
         job, control = Job(tracer, 2), TracerControl(lambda: [tracer], 0)
         for _ in range(4):
             job.step()
-        command = Command(verb="debug", number=3, first={"model0": first})
+        command = Command(verb="detail", number=3, first={"model0": first})
         assert control.do(command).text == said
 
 
-def test_a_sharded_model_is_neither_checked_nor_calibrated_nor_probed_anew() -> None:
-    """All look at buckets; it says so, and of which model, and begins nothing."""
+def test_a_sharded_model_is_not_probed_anew() -> None:
+    """It says so, and of which model, and begins nothing."""
     with Tracer(error_every=0, align_clocks=False) as tracer:
         job, control = Job(tracer, 2), TracerControl(lambda: [tracer], 0)
         for _ in range(4):
@@ -113,9 +115,7 @@ def test_a_sharded_model_is_neither_checked_nor_calibrated_nor_probed_anew() -> 
         for slot in model.slots.values():
             slot.unit = Unit(name="blocks.0", collective="all_gather", phase="forward")
         before = model.sampling
-        for verb in ("debug", "calibrate", "probe", "error-every"):
-            done = control.do(Command(verb=verb, number=5))  # type: ignore[arg-type]  # of these
-            assert done.trouble is not None
-            assert done.trouble.startswith("model0: sharded (FSDP2), and ")
-            assert done.trouble.endswith("it does not take units yet")
+        done = control.do(Command(verb="probe", number=5))
+        assert done.trouble.startswith("model0: sharded (FSDP2), and ")
+        assert done.trouble.endswith("it does not take units yet")
         assert model.sampling is before

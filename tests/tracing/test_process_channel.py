@@ -96,7 +96,7 @@ def test_where_the_hub_is_is_not_written_once_it_has_gone(
     """Writing is on a thread of its own, which may be late; the file would stay for ever."""
     late: list[Callable[[], None]] = []
 
-    async def aside(work: Callable[[], None]) -> None:
+    async def aside(work: Callable[[], None], needs: str) -> None:
         late.append(work)
 
     monkeypatch.setattr(process_channel, "aside", aside)

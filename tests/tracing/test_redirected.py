@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from hooktrace import Tracer
 from hooktrace.exporters import RecordFileExporter
 from hooktrace.tracing.redirected import FOLDER, redirected
 
@@ -36,7 +35,7 @@ def test_a_job_as_users_start_it_exports_to_what_it_says() -> None:
 def test_a_measured_job_exports_to_folders_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One a tracer; what it was given is closed, and nothing is calibrated."""
+    """One a tracer; what it was given is closed."""
     monkeypatch.setenv(FOLDER, str(tmp_path))
     given = Given()
     (first,), (second,) = redirected([given]), redirected([])
@@ -46,8 +45,3 @@ def test_a_measured_job_exports_to_folders_of_its_own(
     assert isinstance(second, RecordFileExporter)
     assert first.logdir != second.logdir
     assert {first.logdir.parent, second.logdir.parent} == {tmp_path}
-    with Tracer(calibrate=True) as tracer:
-        assert not tracer.calibrate
-    monkeypatch.delenv(FOLDER)
-    with Tracer(calibrate=True) as tracer:
-        assert tracer.calibrate

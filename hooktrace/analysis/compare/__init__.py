@@ -12,10 +12,8 @@ what makes them doubtful, as text, as a page with pictures, or as JSON.
                                                |
                       terminal.py (rich) <-----+-----> page.py (Jinja2, pictures.py), JSON
 
-    files of one rank --sums.py--> RunSums --merged in any order--from_sums.py--> Measures (--on)
-
 ``compare_runs`` is a pure function of ``Measures``, which are small, so that whoever has them from
-elsewhere (a tab, a simulated run, the summaries of a cluster) compares them the same way.
+elsewhere (a tab) compares them the same way.
 ``command.py`` is what the command line calls.  No torch.
 """
 

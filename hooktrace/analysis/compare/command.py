@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,13 +14,10 @@ from ...records.errors import UsageError
 from ..report.command import check_writable, writing
 from ..report.fetched import fetched, is_url
 from ..report.run_files import read_run
-from ..summaries.command import check_on, read_on
 from .compare_runs import compare_runs
 from .comparison import Comparison
-from .from_sums import measures_of
 from .loss import losses
 from .measure import Measures, measure
-from .sums import sum_up
 from .terminal import print_comparisons
 
 SCHEMA = 1
@@ -34,20 +30,13 @@ def run_compare(
     html: Path | None = None,
     model: str | None = None,
     as_json: bool = False,
-    on: str | None = None,
 ) -> None:
-    """Compare runs with the first one, each a path or several of one set-up, joined by commas.
-
-    ``on``: what reads their ranks, one by one (``summaries.engines``); ``None``: all side by side.
-    """
+    """Compare runs with the first one, each a path or several of one set-up, joined by commas."""
     if len(sides) < 2:
         raise UsageError("one run alone is nothing to compare; pass two or more")
     if html is not None:
         check_writable(html)
-    if on is not None:
-        check_on(on, [part for side in sides for part in _split(side)])
-    read = _side_by_side if on is None else partial(_summed, on)
-    found = compare_sides([paths_of(side) for side in sides], model, read)
+    found = compare_sides([paths_of(side) for side in sides], model)
     console = Console(highlight=False, markup=False)
     if as_json:
         console.file.write(comparisons_json(found))
@@ -70,7 +59,7 @@ def paths_of(side: str) -> list[Path]:
     if Path(side).exists():
         return [Path(side)]
     found: list[Path] = []
-    for part in _split(side):
+    for part in (part for part in side.split(",") if part):
         if is_url(part):
             found.append(fetched(part))
             continue
@@ -84,10 +73,6 @@ def paths_of(side: str) -> list[Path]:
     return found
 
 
-def _split(side: str) -> list[str]:
-    return [part for part in side.split(",") if part]
-
-
 class _Run(NamedTuple):
     """A run that was read: all its models, and what is compared of each of them."""
 
@@ -96,23 +81,14 @@ class _Run(NamedTuple):
     measured: Callable[[str], Measures | None]
 
 
-def _side_by_side(name: str, path: Path) -> _Run:
+def _read(name: str, path: Path) -> _Run:
     timeline = read_run(path)
     return _Run(name, timeline.models, lambda model: measure(timeline, model, name, losses(path)))
 
 
-def _summed(on: str, name: str, path: Path) -> _Run:
-    sums, job = read_on(path, on, sum_up)
-    return _Run(name, sums.names, lambda model: measures_of(sums, job, model, name, losses(path)))
-
-
-def compare_sides(
-    sides: Sequence[Sequence[Path]],
-    model: str | None,
-    read: Callable[[str, Path], _Run] = _side_by_side,
-) -> list[Comparison]:
+def compare_sides(sides: Sequence[Sequence[Path]], model: str | None) -> list[Comparison]:
     """Return the comparisons of all sides but the first with it, one a model."""
-    runs = [[read(_name(path, sides), path) for path in side] for side in sides]
+    runs = [[_read(_name(path, sides), path) for path in side] for side in sides]
     found = []
     for other in runs[1:]:
         for ours, theirs in _models(runs[0], other, model):

@@ -13,6 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ...records.hook_names import how_to_see
+from ..report.break_even import break_even
 from ..report.step_arrays import Floats
 from .bootstrap import MEAN, MEDIAN, MIDDLE_HALF, estimate
 from .comparison import (
@@ -31,7 +32,7 @@ from .loss import loss_difference
 from .measure import Measures
 from .pairing import Pair, is_same_model, limits, pairs, unlike
 from .sentence import sentence, side_names
-from .stages import TITLES, Grouping, exposed_parts, grouping, is_opaque, parts_grouping, step_table
+from .stages import TITLES, Grouping, exposed_parts, grouping, is_opaque, step_table
 
 _QUANTITIES: tuple[tuple[str, str, Unit, float], ...] = (
     ("period", "step time", "ns", MEDIAN),
@@ -53,8 +54,7 @@ def compare_runs(a: Sequence[Measures], b: Sequence[Measures]) -> Comparison:
     first, second = a[0].facts, b[0].facts
     is_same = is_same_model(first, second)
     of = grouping([*a, *b])
-    of_parts = parts_grouping([*a, *b], of)
-    step, *parts = _parts(a, b, of_parts)
+    step, *parts = _parts(a, b, of)
     loss = _loss(a, b) if is_same else _NO_LOSS
     names = side_names([one.facts for one in a], [one.facts for one in b])
     mixed = [*_other_buckets(a), *_other_buckets(b)] if is_same else []
@@ -70,9 +70,14 @@ def compare_runs(a: Sequence[Measures], b: Sequence[Measures]) -> Comparison:
         quantities=(*_quantities(a, b, of, is_same), *loss.quantities),
         step=step.difference if is_same else None,
         parts=tuple(parts) if is_same else (),
-        buckets=tuple(_buckets(a, b, of_parts, paired)),
+        buckets=tuple(_buckets(a, b, of, paired)),
     )
-    return replace(found, sentence=sentence(found), doubts=tuple(doubts(found)))
+    return replace(
+        found,
+        sentence=sentence(found),
+        doubts=tuple(doubts(found)),
+        pays_below_bytes_per_second=_pays_below(found),
+    )
 
 
 def _other_buckets(side: Sequence[Measures]) -> Iterator[str]:
@@ -80,6 +85,16 @@ def _other_buckets(side: Sequence[Measures]) -> Iterator[str]:
     for one in side[1:]:
         if one.facts.buckets != first.buckets:
             yield f"{one.facts.name} has other buckets than {first.name}; totals alone are compared"
+
+
+def _pays_below(found: Comparison) -> float | None:
+    sent = found.quantity("wire_bytes")
+    parts = {part.key: part.difference.difference for part in found.parts}
+    added = [parts.get(key) for key in ("compress", "decompress")]
+    known = [ns for ns in added if ns is not None]
+    if sent is None or sent.a is None or sent.b is None or not known:
+        return None
+    return break_even(sent.a - sent.b, sum(known))
 
 
 def _unseen(sides: Sequence[Measures]) -> Iterator[str]:
@@ -107,23 +122,13 @@ def _quantities(
 
 def _of_series(a: Sequence[Measures], b: Sequence[Measures], key: str, share: float) -> Difference:
     tables = [[Table.of(_values(one, key)) for one in side] for side in (a, b)]
-    found = differences(tables[0], tables[1], share)[0]
-    if any(_is_lost(one, key) for one in (*a, *b)) and found.verdict == "unknown":
-        return replace(found, why="it is made from summaries")
-    return found
-
-
-def _is_lost(one: Measures, key: str) -> bool:
-    """Return whether a number that is no stage's got lost in summaries."""
-    return one.facts.from_summaries and key not in one.series and key not in TITLES
+    return differences(tables[0], tables[1], share)[0]
 
 
 def _values(one: Measures, key: str) -> Floats:
     """Return a series of a run; zeros of a stage that it does not have."""
     if key in one.series:
         return one.series[key].values
-    if _is_lost(one, key):
-        return np.zeros(0)
     return np.zeros_like(one.parts.period)
 
 

@@ -36,11 +36,9 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     ``probed`` ones.  ``world_size``: 0 where no file tells.  ``least_wire_bytes``,
     ``most_wire_bytes``: of any step.  ``unaligned``: ranks whose clock nobody measured.
     ``waits_unknown``: why wire cannot be told apart into wait and transfer, a clause, or ``None``.
-    ``late``: who comes last, the worst first; not known where ``from_summaries``, of ranks that
-    were summed up one by one.  ``every``: of how many steps one was looked at then.  ``closed``:
-    whether all files have their end.  ``is_sharded``: a model under FSDP2, whose ``buckets`` are
-    units' collectives.  ``beside``: other models that communicate within its steps; of summaries
-    those of the same run, which may.
+    ``late``: who comes last, the worst first.  ``closed``: whether all files have their end.
+    ``is_sharded``: a model under FSDP2, whose ``buckets`` are units' collectives.  ``beside``:
+    other models that communicate within its steps.
     """
 
     name: str
@@ -65,8 +63,6 @@ class RunFacts(msgspec.Struct, frozen=True, kw_only=True):
     waits_unknown: str | None
     late: tuple[LateRank, ...]
     closed: bool
-    from_summaries: bool = False
-    every: int = 1
     is_sharded: bool = False
     beside: tuple[str, ...] = ()
 
@@ -164,7 +160,9 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     ``sentence``: the whole in one.  ``unlike``: what else differs between the two set-ups.
     ``limits``: how far they are compared.  ``doubts``: what makes it doubtful.  ``by_runs``:
     whether runs are the units of the intervals, and not the steps of two runs.  ``step``: the sum
-    of ``parts``.
+    of ``parts``.  ``pays_below_bytes_per_second``: the bandwidth above which the second side's hook
+    costs more than it saves: bytes that it sends less, over what compress and decompress add to the
+    step by ``parts``; ``None`` where it sends no less, or they add nothing.
     """
 
     a: Side
@@ -178,6 +176,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     step: Difference | None
     parts: tuple[Part, ...]
     buckets: tuple[BucketPair, ...]
+    pays_below_bytes_per_second: float | None = None
 
     @property
     def is_of_units(self) -> bool:

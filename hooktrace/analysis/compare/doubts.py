@@ -31,7 +31,6 @@ def doubts(found: Comparison) -> Iterator[str]:
         )
     if first.run_id and first.run_id == second.run_id and first.name == second.name:
         yield "both are the same run"
-    yield from _summed((*found.a.runs, *found.b.runs))
     yield from _elsewhere(found.a, found.b)
     for run in (*found.a.runs, *found.b.runs):
         yield from _of_run(run)
@@ -69,18 +68,6 @@ def _runs_needed(found: Comparison) -> str | None:
     return f"to tell {apart} a step, likely {count} runs a side are needed"
 
 
-def _summed(runs: Sequence[RunFacts]) -> Iterator[str]:
-    if any(run.from_summaries for run in runs):
-        yield (
-            "what of wire is waiting and what transfer, which stages the exposed time is due to, "
-            "and who is late: unknown, because it is made from summaries, one rank after another; "
-            "leave out --on for these"
-        )
-    for run in runs:
-        if run.every > 1:
-            yield f"{run.name}: it is long, so one of {run.every} steps was looked at"
-
-
 def _elsewhere(a: Side, b: Side) -> Iterator[str]:
     for what, ours, theirs in (
         ("hosts", _all(a, "hosts"), _all(b, "hosts")),
@@ -115,7 +102,6 @@ def _of_run(run: RunFacts) -> Iterator[str]:
         )
     if run.beside:
         may = "communicates" if len(run.beside) == 1 else "communicate"
-        may = "may communicate" if run.from_summaries else may
         yield (
             f"{run.name}: {' and '.join(run.beside)} {may} within the steps of {run.model} too: "
             "what is outside of communication here holds the collectives of other models"

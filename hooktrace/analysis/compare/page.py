@@ -13,9 +13,13 @@ from ..report.page import environment
 from .comparison import Comparison
 from .numbers import MINUS, share, signed, value, verdict, within
 from .pictures import bucket_picture, parts_picture, shares_picture
+from .sentence import break_even_text
 
 _PAGES = environment(Path(__file__).parent / "templates")
-_CALLED = (bucket_picture, parts_picture, shares_picture, share, signed, value, verdict, within)
+_CALLED = (
+    *(bucket_picture, parts_picture, shares_picture, break_even_text),
+    *(share, signed, value, verdict, within),
+)
 _PAGES.globals.update({called.__name__: called for called in _CALLED})
 _PAGES.globals["MINUS"] = MINUS
 _PAGES.filters["mb"] = mb

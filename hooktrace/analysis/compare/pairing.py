@@ -98,7 +98,7 @@ def limits(a: RunFacts, b: RunFacts) -> Iterator[str]:
             f"the {len(b.buckets)} of {b.name}; all others enter totals only"
         )
     for one in (a, b):
-        if one.waits_unknown is not None and not one.from_summaries:  # a doubt says it then
+        if one.waits_unknown is not None:
             yield (
                 f"wire is not told apart into waiting and transfer, because in {one.name} "
                 f"{one.waits_unknown}"

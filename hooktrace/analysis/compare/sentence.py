@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ...records.units import ms, named_ranks, percent
+from ...records.units import bandwidth, ms, named_ranks, percent
 from .comparison import Comparison, Difference, RunFacts
 from .numbers import sign, signed_ms, value
 
@@ -184,3 +184,9 @@ def _else(found: Comparison) -> str:
     if sent is not None and sent.differs and sent.share is not None:
         said.append(f"what is sent, {sign(sent.share)}{percent(abs(sent.share))}")
     return f". Shown to differ: {'; '.join(said)}." if said else "."
+
+
+def break_even_text(found: Comparison) -> str:
+    """Return from which bandwidth on the second side's hook stops paying."""
+    limit = bandwidth(found.pays_below_bytes_per_second)
+    return f"break-even: on links above {limit} what {found.b.name} saves is less than it costs"

@@ -52,14 +52,6 @@ def grouping(sides: Sequence[Measures]) -> Grouping:
     return found
 
 
-def parts_grouping(sides: Sequence[Measures], of: Grouping) -> Grouping:
-    """Return what parts of the step time can be told apart, where stages are ``of``.
-
-    Of summaries none of the stages: whether a rank waits for the last one takes all ranks.
-    """
-    return {"exposed": KINDS} if any(one.facts.from_summaries for one in sides) else of
-
-
 def is_opaque(one: Measures) -> bool:
     """Return whether no stage of the hook is seen, only its call and its future."""
     return _occurs(one, "hook") or _occurs(one, "pending")

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from .comparison import Comparison, Difference, RunFacts, Unit
 from .numbers import MINUS, share, signed, value, within
+from .sentence import break_even_text
 
 _MOST_BUCKETS = 12
 
@@ -49,6 +50,8 @@ def _print(console: Console, one: Comparison) -> None:
         console.print(Text(text, style="dim"))
     if one.step is not None:
         console.print(_parts(one, one.step))
+    if one.pays_below_bytes_per_second is not None:
+        console.print(Text(break_even_text(one), style="dim"))
     if one.buckets:
         console.print(_buckets(one))
 

@@ -37,7 +37,6 @@ from .units import (
     net_of_waits,
     shares_of_steps,
     step_waits,
-    whole_bytes,
 )
 from .who_waits import often
 
@@ -70,7 +69,6 @@ def model_facts(timeline: Timeline, arrays: StepArrays, source: ModelSource) -> 
         busy_ns=_some(arrays.busy),
         wire_busy_ns=_some(wire_busy),
         queued_ns=_known(waited_ns(sample, "queue")),
-        turn_ns=_known(waited_ns(sample, "turn")),
         gradient_bytes=int(_some(arrays.by_step("gradient_bytes")) or 0),
         wire_bytes=_some(sent),
         least_wire_bytes=_known(middle(sent, 0.0)),
@@ -96,7 +94,6 @@ def model_facts(timeline: Timeline, arrays: StepArrays, source: ModelSource) -> 
         wait_ns=_some(np.fmax.reduce(waits, axis=0)),
         net_exposed_ns=_some(net_of_waits(arrays.exposed, waits)),
         exposed_kinds=exposed_kinds(sample),
-        whole_bytes=whole_bytes(arrays, layouts),
     )
 
 

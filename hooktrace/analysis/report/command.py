@@ -13,7 +13,6 @@ from rich.text import Text
 from ...records.errors import UsageError
 from ...records.units import named_ranks
 from ..perfetto import export
-from .links import checked_address
 from .run_files import progress_bar, read_run
 from .run_report import build_report, report_json
 from .terminal import print_report
@@ -25,18 +24,12 @@ def run_report(
     html: Path | None = None,
     model: str | None = None,
     as_json: bool = False,
-    tensorboard: str | None = None,
 ) -> None:
     """Print the report of a run, and write it as one HTML file; raises ``UsageError``.
 
-    ``as_json``: print it for programs, and nothing else.  ``tensorboard``: an address, to which the
-    file's findings link.
+    ``as_json``: print it for programs, and nothing else.
     """
     console = Console(highlight=False, markup=False)
-    if tensorboard is not None:
-        tensorboard = checked_address(tensorboard)
-        if html is None:
-            raise UsageError("--tensorboard is for the page's links; pass --html FILE too")
     if html is not None:
         check_writable(html)
     timeline = read_run(run)
@@ -53,7 +46,7 @@ def run_report(
         from .page import page  # Jinja2, which a report in the terminal does without
 
         with writing(html):
-            html.write_text(page(report, tensorboard=tensorboard), encoding="utf-8")
+            html.write_text(page(report), encoding="utf-8")
     if html is not None and not as_json:
         console.print()
         console.print(Text(f"with pictures: {html}"), soft_wrap=True)

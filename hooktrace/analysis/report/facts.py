@@ -227,8 +227,8 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     ``steps``: those whose times count; ``bucket_steps``: those that facts of buckets are of;
     ``probed``: how many were left out because hooktrace probed them.  Those of ``hangs`` are left
     out too.  ``exposed_share``: exposed communication as a share
-    of the step's period, both medians.  ``queued_ns``, ``turn_ns``: of what is exposed, the time
-    that the bucket which ends the step waits for a worker, and for its turn.  ``wire_bytes``: the
+    of the step's period, both medians.  ``queued_ns``: of what is exposed, the time
+    that the bucket which ends the step waits for a worker.  ``wire_bytes``: the
     median of all steps, ``least_wire_bytes`` that of the one which sends least, and
     ``often_wire_bytes`` what ``OFTEN_SENT`` of them send, or more.  ``is_whole``:
     whether all ranks of the run have a file.  ``beside``: other models that communicate within the
@@ -258,7 +258,6 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     busy_ns: float | None
     wire_busy_ns: float | None
     queued_ns: float | None
-    turn_ns: float | None
     gradient_bytes: int
     wire_bytes: float | None
     least_wire_bytes: float | None
@@ -280,7 +279,6 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     is_synchronous: bool = False
     kinds: tuple[KindFacts, ...] = ()
     wait_ns: float | None = None
-    whole_bytes: int | None = None
     exposed_kinds: dict[str, float] = {}
     net_exposed_ns: float | None = None
 

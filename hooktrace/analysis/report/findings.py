@@ -27,19 +27,13 @@ from .rules_hangs import ranks_hung
 from .rules_ranks import ranks_wait, slow_steps_cost, steps_stalled
 from .rules_time import (
     bucket_is_slow,
-    calls_wait_their_turn,
     communication_is_exposed,
     hook_holds_the_thread,
     last_bucket_is_large,
     small_buckets,
     workers_are_busy,
 )
-from .rules_units import (
-    parameters_gathered_twice,
-    unit_is_slow,
-    units_are_exposed,
-    units_are_small,
-)
+from .rules_units import unit_is_slow, units_are_exposed
 
 Rule = Callable[[ModelFacts, RunInfo | None], Iterator[Finding]]
 
@@ -48,7 +42,6 @@ RULES: tuple[Rule, ...] = (
     last_bucket_is_large,
     small_buckets,
     workers_are_busy,
-    calls_wait_their_turn,
     bucket_is_slow,
     hook_holds_the_thread,
     saves_less_than_it_costs,
@@ -62,8 +55,6 @@ RULES: tuple[Rule, ...] = (
 
 UNIT_RULES: tuple[Rule, ...] = (
     units_are_exposed,
-    parameters_gathered_twice,
-    units_are_small,
     unit_is_slow,
     saves_less_than_it_costs,
     ranks_wait,

@@ -10,11 +10,9 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ...records.units import bandwidth, mb, ms, percent
-from ..whatif.advised_words import advice_text, loss_text, verdict
-from .advice import about_advice
-from .links import step_links
+from .break_even import hook_lines
 from .notable import red_row, split_buckets, split_ranks
-from .pictures import error_picture, lag_picture, overlap_picture, stages_picture
+from .pictures import lag_picture, overlap_picture, stages_picture
 from .provenance import model_lines, run_lines
 from .run_report import RunReport
 from .step_picture import step_pictures
@@ -38,10 +36,11 @@ def environment(*folders: Path) -> Environment:
 
 
 _PAGES = environment()
-_PICTURES = (error_picture, lag_picture, overlap_picture, stages_picture, step_pictures)
+_PICTURES = (lag_picture, overlap_picture, stages_picture, step_pictures)
 _NOTABLE = (red_row, split_buckets, split_ranks)
 _TABLES = (
     model_lines,
+    hook_lines,
     run_lines,
     about_busbw,
     about_small,
@@ -49,21 +48,16 @@ _TABLES = (
     bucket_columns,
     rank_columns,
     stages_of,
-    step_links,
     about_kinds,
     about_units,
     kind_columns,
     payload_bytes,
     unit_columns,
 )
-_ADVICE = (about_advice, advice_text, loss_text, verdict)
 _PAGES.filters.update(bandwidth=bandwidth, mb=mb, ms=ms, percent=percent)
-_PAGES.globals.update(
-    {called.__name__: called for called in (*_PICTURES, *_TABLES, *_NOTABLE, *_ADVICE)}
-)
+_PAGES.globals.update({called.__name__: called for called in (*_PICTURES, *_TABLES, *_NOTABLE)})
 
 
-def page(report: RunReport, *, tensorboard: str | None = None) -> str:
-    """Return the whole page; ``tensorboard``: an address that findings' steps link to."""
-    template = _PAGES.get_template("report.html.j2")
-    return template.render(report=report, tensorboard=tensorboard)
+def page(report: RunReport) -> str:
+    """Return the whole page."""
+    return _PAGES.get_template("report.html.j2").render(report=report)

@@ -6,7 +6,7 @@ ModelFacts, StepArrays --> Svg, or None where there is nothing to draw
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import ceil, floor, inf, isnan, log10
+from math import ceil, isnan
 
 import numpy as np
 
@@ -135,38 +135,6 @@ def _parts(bucket: BucketFacts, name: str) -> list[tuple[str, float, str]]:
         ("wait", bucket.wait_ns, f"wire, until the last rank is there, in the mean{whom}"),
         ("wire", bucket.transfer_ns, "wire, transfer"),
     ]
-
-
-def error_picture(model: ModelFacts) -> Svg | None:
-    """Return the relative L2 error of each bucket, median to largest, on a logarithmic scale."""
-    found = [(b, b.error) for b in model.buckets if b.error is not None][:MOST_BARS]
-    values = [value for _, e in found for value in (e.p50, e.most) if 0 < value < inf]
-    if not values:
-        return None
-    low = floor(log10(min(values)))
-    high = max(ceil(log10(max(values))), low + 1)
-    bottom = 12 + 18.0 * len(found)
-    begin = _begin(model)
-    svg = Svg(bottom + 28, f"error of each {'unit' if model.is_sharded else 'bucket'}")
-    across = Scale(low, high, begin, _RIGHT)
-    for power in range(low, high + 1):
-        svg.line(across(power), 8, across(power), bottom, "grid")
-        svg.text(across(power), bottom + 14, f"{10.0**power:g}", anchor="middle")
-    for i, (bucket, error) in enumerate(found):
-        y = 19 + 18.0 * i
-        median, most = (
-            across(min(max(log10(value), low), high)) if value > 0 else begin
-            for value in (error.p50, error.most)
-        )
-        svg.text(begin - 8, y + 4, _label(bucket), anchor="end")
-        svg.line(median, y, most, y, "whisker")
-        tip = f"median {error.p50:.3g}, largest {error.most:.3g} of {error.count} probes"
-        svg.add("circle", "point", cx=median, cy=y, r=4.5, tip=tip)
-        name = error.worst or ""
-        name = name if len(name) <= _LONGEST else f"\u2026{name[-_LONGEST:]}"
-        text = f"{error.p50:.2g}" + (f", worst {name}" if name else "")
-        svg.text(_RIGHT + 12, y + 4, text)
-    return svg
 
 
 def lag_picture(arrays: StepArrays) -> Svg | None:

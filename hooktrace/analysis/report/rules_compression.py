@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ...records import RunInfo
 from ...records.hook_names import AVERAGES
 from ...records.units import mb, ms
+from .break_even import codec_ns
 from .facts import ModelFacts
 from .finding import Finding
 from .rules_time import HIDDEN, small_buckets
@@ -24,13 +25,6 @@ _STEPS = "hook_then_optimizer"
 LATENCY = 100_000
 """Bytes below which a transfer is mostly latency, whatever the network: 10 Gbit/s take 80 us."""
 
-_SAY_COMPRESS = ("compress", "fp16", "bf16", "quant", "powersgd", "power_sgd", "topk")
-
-
-def _codec_ns(model: ModelFacts) -> float:
-    names = ("compress",) if _STEPS in model.hook else ("compress", "decompress")
-    return sum(b.stages.get(name, 0.0) * b.share_of_steps for b in model.buckets for name in names)
-
 
 def saves_less_than_it_costs(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
     """Gain: compress and decompress time less the wire time saved, sums of the buckets' medians.
@@ -38,7 +32,7 @@ def saves_less_than_it_costs(model: ModelFacts, run: RunInfo | None) -> Iterator
     Saved is the transfer time times (gradient bytes / wire bytes - 1): as if it were proportional
     to the bytes, which is in favour of compression, since a latency is not saved.
     """
-    codec = _codec_ns(model)
+    codec = codec_ns(model)
     saved = spent = 0.0
     if _STEPS in model.hook:  # what of it is the optimizer's, nobody knows
         return
@@ -70,31 +64,12 @@ def hook_sends_what_it_gets(model: ModelFacts, run: RunInfo | None) -> Iterator[
 
     For 32-bit gradients: half as many bytes take half the time at best, and the last bucket cannot
     start before backward ends.  What it waits for other ranks stays, and where most of a transfer
-    is latency (``small_buckets``) bytes are not what it takes.  For a hook whose name says that it
-    compresses the gain is what compress and decompress take, which is then in vain; nothing is
-    said where it sends less in some steps.
+    is latency (``small_buckets``) bytes are not what it takes.
     """
     if not model.wire_bytes or not model.least_wire_bytes or model.exposed is None:
         return
     ratio = model.gradient_bytes / model.wire_bytes
-    if ratio > 1.02 or ratio < 0.5:
-        return
-    if any(word in model.hook.lower() for word in _SAY_COMPRESS):
-        if model.gradient_bytes > 1.02 * model.least_wire_bytes:
-            return
-        remedy = "Check the gradients' dtype: a cast to 16 bits saves nothing on 16 bits."
-        if model.is_32_bit:
-            remedy = (
-                "Check whether it has begun to compress (start_powerSGD_iter), and which tensor it "
-                "gives to the collective."
-            )
-        yield Finding(
-            sentence=f"{model.hook} sends as much as it gets: {mb(model.wire_bytes)} for "
-            f"{mb(model.gradient_bytes)} of gradients.",
-            gain_ns=_codec_ns(model),
-            evidence=(f"compress and decompress take {ms(_codec_ns(model))} of each step",),
-            remedy=remedy,
-        )
+    if ratio > 1.02 or ratio < 0.5 or model.gradient_bytes > 1.02 * model.least_wire_bytes:
         return
     last, known = model.last, [b.transfer_ns for b in model.buckets if b.transfer_ns is not None]
     if len(known) < len(model.buckets) or (model.exposed_share or 0) < HIDDEN:

@@ -210,7 +210,7 @@ def workers_are_busy(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding
     """Gain: the median, over ranks and steps, of min(exposed, queue of the bucket done last).
 
     Time in the queue costs nothing where it is hidden; what ends the step has waited for it.  The
-    wait for a turn among calls of several rounds is none: ``calls_wait_their_turn`` has it.
+    wait for a turn among calls of several rounds is none.
     """
     gain = model.queued_ns
     if not gain or (model.exposed_share or 0) < HIDDEN:
@@ -248,29 +248,6 @@ def _if_late(model: ModelFacts, gain: float, held: str) -> str:
     return (
         f"Look at who comes late first: bucket {waiting.bucket} holds {held} for "
         f"{ms(waiting.wait_ns)} until the last rank is there."
-    )
-
-
-def calls_wait_their_turn(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
-    """Gain: the median, over ranks and steps, of min(exposed, turn of the bucket done last).
-
-    Of a hook with several rounds one call runs after another, whatever the network could do.
-    """
-    gain = model.turn_ns
-    if not gain or (model.exposed_share or 0) < HIDDEN:
-        return
-    worst = max(model.buckets, key=lambda b: b.stages.get("turn", 0.0))
-    yield Finding(
-        sentence=f"Calls wait their turn: {model.hook} has several rounds, its calls run one after "
-        f"another, and the one that ends the step waits {ms(gain)} for those before it.",
-        gain_ns=gain,
-        evidence=(
-            f"bucket {worst.bucket} waits longest, {ms(worst.stages.get('turn'))} at the median",
-            "it is hooktrace that keeps this order, the same on all ranks: without it rounds of "
-            "different buckets could meet",
-        ),
-        remedy=_if_late(model, gain, "the turn")
-        or "Raise bucket_cap_mb: fewer buckets have fewer rounds to wait for.",
     )
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ...records import RunInfo
 from ...records.errors import UsageError
 from ...records.files import find_records, has_old_traces, size_of
 from ...records.units import listed
@@ -59,17 +58,7 @@ def read_run(
         len(track.steps) or len(track.buckets) or track.records.hangs for track in timeline.tracks
     ):
         raise UsageError(_nothing_read(timeline, folder))
-    check_measured(timeline.run, folder)
     return timeline
-
-
-def check_measured(run: RunInfo | None, folder: Path) -> None:
-    """Raise ``UsageError`` for a run that nobody made: ``hooktrace whatif --write`` computed it."""
-    if run is not None and run.predicted:
-        raise UsageError(
-            f"the steps in {folder} are predicted, not measured; look at them in TensorBoard's "
-            "Comm Timeline, or pass the run that they were predicted from"
-        )
 
 
 def files_of(run: Path) -> dict[int, list[Path]]:

@@ -14,8 +14,6 @@ import msgspec
 from ...records import RunInfo
 from ...records.units import named_ranks
 from ..timeline import PROBED, RankTrack, Timeline, hangs, reasons, units_by_number
-from ..whatif.advise import Advised
-from .advice import advice_fields, advice_of
 from .build_facts import anomaly_facts, model_facts
 from .facts import ModelFacts
 from .finding import Finding
@@ -34,14 +32,12 @@ class ModelReport:
     """One model: what is known, what is said of it, what pictures are drawn from, what it is.
 
     ``arrays``: ``None`` where the facts are of merged summaries, of which there are no pictures.
-    ``advised``: of a calibrated run.
     """
 
     facts: ModelFacts
     findings: list[Finding]
     arrays: StepArrays | None
     source: ModelSource
-    advised: Advised | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +83,7 @@ def build_report(
             continue
         source = model_source(timeline, arrays)
         facts = model_facts(timeline, arrays, source)
-        said = findings(facts, timeline.run)
-        models.append(ModelReport(facts, said, arrays, source, advice_of(timeline, name)))
+        models.append(ModelReport(facts, findings(facts, timeline.run), arrays, source))
     of_none = [""] if model is None else []  # ranks that hung outside of all hooks, before any step
     told = {model for track in timeline.tracks for model, _ in track.unknown_bytes}
     unsampled = (
@@ -131,12 +126,7 @@ def report_json(report: RunReport) -> str:
         "unaligned": report.unaligned,
         "missing": report.missing,
         "models": [
-            {
-                "source": one.source,
-                "facts": one.facts,
-                "findings": one.findings,
-                "advice": None if one.advised is None else advice_fields(one.advised),
-            }
+            {"source": one.source, "facts": one.facts, "findings": one.findings}
             for one in report.models
         ],
         "findings": report.findings,
@@ -170,10 +160,6 @@ def not_of_units(model: ModelFacts) -> Iterator[str]:
     """Yield what a report does not know of a sharded model, whose buckets it would know it of."""
     if not model.is_sharded:
         return
-    yield (
-        f"{model.model} is sharded by fully_shard: hooktrace whatif and advise do not take units "
-        "yet, so nothing is predicted for it"
-    )
     if model.wait_unknown is not None and len(model.ranks) > 1:
         yield f"who comes late to the units of {model.model}: not known, as {model.wait_unknown}"
     unknown = sum(b.wait_ns is None for b in model.buckets)

@@ -10,9 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...records.units import bandwidth, mb, ms, percent
-from ..whatif.advise import Advised
-from ..whatif.advised_words import advice_text, loss_text, verdict
-from .advice import about_advice
+from .break_even import hook_lines
 from .facts import ModelFacts
 from .finding import Finding
 from .notable import split_buckets
@@ -37,22 +35,6 @@ def print_report(console: Console, report: RunReport) -> None:
         console.print(Text("What is missing", style="bold"))
         for line in report.missing:
             console.print(_item("-", Text(line, style="yellow")))
-    for model in report.models:
-        if model.advised is not None:
-            _print_advice(console, model.advised)
-
-
-def _print_advice(console: Console, advised: Advised) -> None:
-    answer = advised.answer
-    console.print()
-    console.print(Text(f"Advice for {answer.today.model}, predicted", style="bold"))
-    console.print(Text(verdict(advised)))
-    for one in advised.lines:
-        said = Text(f"{advice_text(answer, one)}; {loss_text(answer, one.prediction)}")
-        console.print(_item(Text(ms(1e6 * one.gain_ms), style="bold green"), said, width=9))
-    for text in answer.doubts:
-        console.print(_item("-", Text(text, style="yellow")))
-    console.print(Text(about_advice(advised), style="dim italic"))
 
 
 def _print_model(console: Console, model: ModelReport) -> None:
@@ -67,7 +49,7 @@ def _print_model(console: Console, model: ModelReport) -> None:
     ]
     console.print()
     console.print(Text.assemble((facts.model, "bold"), f": {', '.join(said)}"))
-    _print_lines(console, model_lines(model.source))
+    _print_lines(console, [*model_lines(model.source), *hook_lines(facts)])
     _print_findings(console, [one for one in model.findings if not one.is_small])
     _print_small(console, model)
     tables = [_bucket_table(facts), _rank_table(facts)]

@@ -5,13 +5,12 @@ StepArrays --> KindFacts a kind; what a step waits for the last rank; what keepi
 
 from __future__ import annotations
 
-from math import prod
 from typing import NamedTuple
 
 import numpy as np
 
-from ...records import LayoutRecord, Unit
-from .facts import BucketFacts, KindFacts, ModelFacts
+from ...records import Unit
+from .facts import KindFacts, ModelFacts
 from .step_arrays import Floats, StepArrays, mean, middle, sums
 
 KINDS = (
@@ -130,41 +129,9 @@ def _known(value: float) -> float | None:
     return None if np.isnan(value) else value
 
 
-def gathered_twice(units: list[Unit]) -> set[str]:
-    """Return the names of units whose parameters are gathered in forward, and in backward again."""
-    phases = {(u.name, u.phase) for u in units if u.collective == "all_gather"}
-    return {name for name, _ in phases if {(name, "forward"), (name, "backward")} <= phases}
-
-
-def whole_bytes(arrays: StepArrays, layouts: list[LayoutRecord]) -> int | None:
-    """Return the bytes of all parameters, as they are gathered, of units gathered twice.
-
-    ``None`` where there are none, or no layout says their shapes.
-    """
-    twice = gathered_twice(list(arrays.units.values()))
-    for layout in reversed(layouts):
-        if layout.generation == arrays.generation:
-            found = {
-                b.unit.name: sum(prod(shape) for _, shape in b.parameters)
-                * (b.gradient_bytes // b.numel)
-                for b in layout.buckets
-                if b.unit is not None and b.unit.collective == "all_gather" and b.numel
-            }
-            return sum(size for name, size in found.items() if name in twice) or None
-    return None
-
-
 def are_alike(model: ModelFacts) -> bool:
     """Return whether all steps of a model have the same collectives."""
     return all(b.share_of_steps == 1 for b in model.buckets)
-
-
-def calls_of(model: ModelFacts, collective: str, phase: str | None = None) -> list[BucketFacts]:
-    """Return the calls of one kind in a sharded model's step."""
-    return [
-        b for b in model.buckets
-        if b.unit is not None and b.unit.collective == collective and phase in (None, b.unit.phase)
-    ]  # fmt: skip
 
 
 def payload_bytes(model: ModelFacts, *, gathered: bool) -> int:

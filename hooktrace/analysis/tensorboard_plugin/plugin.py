@@ -100,7 +100,6 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
             **_progress(snapshot),
             "run_id": run.run_id if run is not None else None,
             "world_size": run.world_size if run is not None else None,
-            "predicted": run is not None and run.predicted,
             "models": [_model(snapshot, name) for name in timeline.models],
             "ranks": [
                 {

@@ -1,6 +1,6 @@
 """What measurements share: processes, models with known buckets, steps, and turns.
 
-run_ranks(n, measure, ...) --> measure(...) on n gloo ranks, on loopback or hosts --> results
+run_ranks(n, measure, ...) --> measure(...) on n gloo ranks, on loopback --> results
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 import signal
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -18,8 +17,6 @@ from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, start_pr
 from torch.nn.parallel import DistributedDataParallel
 
 from ...ranks.job import loopback, shutdown
-from ...testing import FakeBucket
-from .shaped_links import CABLE, enter
 
 Hook = Callable[..., Any]
 
@@ -31,28 +28,23 @@ def run_ranks(
     measure: Callable[..., Any],
     *arguments: Any,
     deadline_s: float = 900.0,
-    hosts: Sequence[str] = (),
 ) -> list[Any]:
     """Call ``measure(*arguments)`` on each of ``ranks`` gloo ranks and return what each gave.
 
     ``measure`` must be importable, and its result must pickle.  Each rank has one thread for
-    computing.  ``hosts``: names of ``shaped_links``, one a rank; without, all are on loopback.  No
-    process is left behind: after ``deadline_s`` seconds they are ended and ``TimeoutError`` is
-    raised.  What a rank raises is a ``RuntimeError`` here.
+    computing.  No process is left behind: after ``deadline_s`` seconds they are ended and
+    ``TimeoutError`` is raised.  What a rank raises is a ``RuntimeError`` here.
     """
     # A rank that is being killed may write once more, and that error would hide the Ctrl-C.
     with tempfile.TemporaryDirectory(
         prefix="hooktrace-bench-", ignore_cleanup_errors=True
     ) as directory:
-        environment = {"GLOO_SOCKET_IFNAME": CABLE if hosts else loopback()}
+        environment = {"GLOO_SOCKET_IFNAME": loopback()}
         context = start_processes(
             "bench",
             _rank_main,
-            args={
-                r: (hosts[r] if hosts else "", directory, (r, ranks), measure, arguments)
-                for r in range(ranks)
-            },
-            envs={r: {**environment, "LOCAL_RANK": str(0 if hosts else r)} for r in range(ranks)},
+            args={r: (directory, (r, ranks), measure, arguments) for r in range(ranks)},
+            envs={r: {**environment, "LOCAL_RANK": str(r)} for r in range(ranks)},
             logs_specs=DefaultLogsSpecs(log_dir=directory),
         )
         try:
@@ -70,15 +62,12 @@ def run_ranks(
 
 
 def _rank_main(
-    host: str,
     directory: str,
     rank_of_ranks: tuple[int, int],
     measure: Callable[..., Any],
     arguments: tuple[Any, ...],
 ) -> Any:
     rank, ranks = rank_of_ranks
-    if host:
-        enter(host)
     torch.set_num_threads(1)
     torch.manual_seed(0)
     dist.init_process_group(
@@ -87,13 +76,6 @@ def _rank_main(
     result = measure(*arguments)
     shutdown()
     return result
-
-
-def on_all_ranks(answer: bool) -> bool:
-    """Return rank 0's ``answer`` on every rank; all of them must ask."""
-    answers = torch.tensor([float(answer)])
-    dist.broadcast(answers, 0)
-    return bool(answers.item())
 
 
 def linear_stack(
@@ -119,20 +101,6 @@ def done(tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
     future.set_result(tensor)
     return future
-
-
-def fake_buckets(count: int) -> list[FakeBucket]:
-    """Return the small buckets of one model, in order."""
-    return [FakeBucket([torch.zeros(16)], index=i, is_last=i == count - 1) for i in range(count)]
-
-
-def step_s(model: DistributedDataParallel, data: torch.Tensor) -> float:
-    """Return how many seconds forward and backward take, once all ranks have come to them."""
-    dist.barrier()
-    started = time.perf_counter()
-    model.zero_grad()
-    model(data).square().mean().backward()
-    return time.perf_counter() - started
 
 
 def in_turns(sides: Sequence[Callable[[], _T]]) -> Iterator[list[_T]]:

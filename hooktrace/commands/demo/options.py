@@ -20,7 +20,7 @@ HOOKS: dict[str, Candidate] = {
     **{entry.name: Candidate(entry.name, entry) for entry in catalogue()},
     **{one.label: one for one in candidates()},
 }
-"""All standard hooks, and those with the options that a calibration tries."""
+"""All standard hooks, and those with other options than their own."""
 
 UNIT_HOOKS: dict[str, ShardedHookEntry] = {one.name: one for one in reversed(SHARDED_HOOKS)}
 """Those for a sharded model, with their own defaults."""
@@ -35,7 +35,7 @@ class DemoOptions:
     ``hook`` is a key of ``HOOKS``, or with ``fsdp``, which shards the model, of ``UNIT_HOOKS``;
     ``allreduce`` is none there.  Rank r serves its metrics on ``port + r``, on any free port
     with 0.  ``out`` gets all files.  ``bucket_cap_mb`` is DDP's.  ``hold`` serves the metrics
-    again after the job, until Ctrl-C.  ``calibrate``: as of ``Tracer``.
+    again after the job, until Ctrl-C.
     """
 
     hook: str
@@ -45,7 +45,6 @@ class DemoOptions:
     port: int
     bucket_cap_mb: float
     hold: bool
-    calibrate: bool = False
     fsdp: bool = False
 
     @property
@@ -87,11 +86,6 @@ class DemoOptions:
             raise UsageError(
                 f"a sharded model takes no hook {self.hook!r}; pass --hook one of "
                 f"{', '.join(sorted(UNIT_HOOKS))}, or none"
-            )
-        if self.fsdp and self.calibrate:
-            raise UsageError(
-                "a sharded model is not calibrated: hooktrace whatif does not take its units; "
-                "leave out --calibrate, or --fsdp"
             )
 
     def _check_ports(self) -> None:

@@ -78,7 +78,6 @@ def train(options: DemoOptions) -> RankResult:
         exporters,
         error_every=_ERROR_EVERY,
         error_all_buckets=True,
-        calibrate=options.calibrate,
     ) as tracer:
         losses = _train(options, tracer, screen, rank, metrics.url)
         summary = next(iter(tracer.summary()), None)

@@ -61,36 +61,12 @@ def check(
 
 def bench(
     *,
-    only: Annotated[
-        list[str] | None,
-        typer.Option(help="Only this group, such as per-bucket; may be repeated."),
-    ] = None,
-    hooks: Annotated[
-        bool, typer.Option("--hooks", help="The standard hooks beside torch's own instead.")
-    ] = False,
-    timeline: Annotated[
-        bool, typer.Option("--timeline", help="Comm Timeline in Chromium instead.")
-    ] = False,
-    report: Annotated[
-        bool, typer.Option("--report", help="A report on 64 ranks of 1,000 steps instead.")
-    ] = False,
-    ranks: Annotated[
-        bool, typer.Option("--ranks", help="A hub with 10,000 simulated ranks instead.")
-    ] = False,
-    whatif: Annotated[
-        bool,
-        typer.Option("--whatif", help="Predicted steps beside measured ones; root on Linux only."),
-    ] = False,
     quick: Annotated[bool, typer.Option("--quick", help="Fewer repetitions.")] = False,
     json_path: Annotated[
         Path | None, typer.Option("--json", help="Write the numbers to this file too.")
     ] = None,
 ) -> None:
-    """Measure what tracing costs on this machine, or how fast the hooks or the views are."""
+    """Measure what tracing costs on this machine: per bucket, and in a whole step."""
     from ..bench import run
 
-    flags = {
-        "hooks": hooks, "timeline": timeline, "ranks": ranks, "report": report, "whatif": whatif,
-    }  # fmt: skip
-    groups = [*(only or []), *(name for name, is_on in flags.items() if is_on)]
-    raise typer.Exit(run(groups, quick=quick, json_path=json_path))
+    raise typer.Exit(run(quick=quick, json_path=json_path))

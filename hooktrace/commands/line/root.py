@@ -85,8 +85,6 @@ for command in (
     training.demo,
     records.report,
     records.compare,
-    records.whatif,
-    records.advise,
     records.hang,
     training.ctl,
     training.top,

@@ -24,19 +24,13 @@ def demo(
     hold: Annotated[
         bool, typer.Option("--hold", help="Serve the metrics again at the end, until Ctrl-C.")
     ] = False,
-    calibrate: Annotated[
-        bool,
-        typer.Option(
-            "--calibrate", help="Time gradients and try every hook on them, for hooktrace whatif."
-        ),
-    ] = False,
 ) -> None:
     """Train a small language model on N ranks and show its gradient communication."""
     from ..demo import DemoOptions, run
 
     options = DemoOptions(
         hook=hook, ranks=ranks, steps=steps, out=out, port=port,
-        bucket_cap_mb=bucket_cap_mb, hold=hold, calibrate=calibrate, fsdp=fsdp,
+        bucket_cap_mb=bucket_cap_mb, hold=hold, fsdp=fsdp,
     )  # fmt: skip
     try:
         code = run(options)
@@ -52,7 +46,7 @@ def ctl(
         typer.Argument(
             metavar="[RUN] COMMAND",
             help="The logdir of RecordFileExporter, and status, stacks [RANK], detail N, probe N, "
-            "debug N, calibrate, error-every N, pause, resume or flush.",
+            "pause, resume or flush.",
         ),
     ],
     *,

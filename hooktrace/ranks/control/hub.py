@@ -31,9 +31,6 @@ _FLUSH_S = 20.0
 _MOST_STACKS = 2 << 20
 """Bytes of text in one answer, which must fit one message of the channel."""
 
-_FROM_A_STEP = {"detail", "debug", "calibrate"}
-"""What all ranks begin at the same step."""
-
 _AHEAD = 8
 """Steps from the foremost rank's on, and as many as a rank made while it was asked."""
 
@@ -57,7 +54,7 @@ class ControlHub:
         Raises ``msgspec.DecodeError`` for what is none.
         """
         command = decode_command(argument)
-        if command.verb in _FROM_A_STEP:
+        if command.verb == "detail":  # which all ranks begin at the same step
             before = await self._ask(Command(verb="status"), _WHERE_S)
             after = await self._ask(Command(verb="status"), _WHERE_S)
             first = first_steps(before, after)

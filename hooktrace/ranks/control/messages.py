@@ -12,10 +12,7 @@ from msgspec import Meta
 
 from ..channel.silent_rank import SilentRank
 
-Verb = Literal[
-    "status", "stacks", "detail", "probe", "debug", "calibrate", "error-every", "pause", "resume",
-    "flush",
-]  # fmt: skip
+Verb = Literal["status", "stacks", "detail", "probe", "pause", "resume", "flush"]
 
 MOST_STEPS = 100_000
 """That one command may ask for."""
@@ -28,7 +25,7 @@ QUESTION = "control"
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """``number``: of steps, or steps between two probes.  ``first``: step by model, from which on.
+    """``number``: of steps.  ``first``: step by model, from which on.
 
     ``rank``: whose stacks are wanted; -1 for those of ``STACKS_AT_ONCE`` ranks from ``begin`` on.
     """

@@ -36,6 +36,22 @@ def test_a_slower_network_is_transfer() -> None:
     assert worst.stage[0] == "transfer"
 
 
+def test_from_which_bandwidth_on_the_second_hook_stops_paying() -> None:
+    """One bucket of 8 MB: half of it, for 1 ms more in compress and decompress each."""
+    one = {"bucket_bytes": (8_000_000,), "ranks": 2}
+    sides = (
+        [measures("base", codec_ms=0.05, **one)],
+        [
+            measures(
+                "other", seed=1, codec_ms=1.05, wire_share=0.5, hook="fp16_compress_hook", **one
+            )
+        ],
+    )
+    assert compare_runs(*sides).pays_below_bytes_per_second == pytest.approx(4e6 / 2e-3, rel=0.02)
+    assert compare_runs(*reversed(sides)).pays_below_bytes_per_second is None
+    assert compared(bytes_per_second=2.5e8).pays_below_bytes_per_second is None
+
+
 def test_a_slower_codec_is_compress_and_decompress() -> None:
     """With one bucket both are exposed: 3 ms each."""
     one = {"bucket_bytes": (8_000_000,), "ranks": 2}

@@ -9,7 +9,6 @@ from hooktrace.analysis.compare.stages import (
     exposed_parts,
     grouping,
     is_opaque,
-    parts_grouping,
     step_table,
 )
 from hooktrace.analysis.report.step_parts import KINDS
@@ -54,11 +53,3 @@ def test_parts_of_each_step_add_up_to_it() -> None:
         table = step_table(one, of)
         np.testing.assert_allclose(sum(table.values()), one.parts.period)
     assert exposed_parts(one, ("transfer",)).shape == (59, 8)
-
-
-def test_of_summaries_no_stage_is_a_part() -> None:
-    """Of either side; the time in each stage is known all the same."""
-    sides = [measures("base"), as_facts(measures("other", seed=1), from_summaries=True)]
-    of = grouping(sides)
-    assert parts_grouping(sides, of) == {"exposed": KINDS}
-    assert parts_grouping(sides[:1], of) is of

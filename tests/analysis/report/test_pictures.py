@@ -21,7 +21,6 @@ def test_the_page_needs_nothing_else_and_has_its_pictures(tmp_path: Path) -> Non
         "overlap and exposed time by step",
         "stages of each bucket",
         "lag of each rank at each bucket",
-        "error of each bucket",
     ]
     assert [bool(re.fullmatch(r"step \d+ on all ranks", str(label))) for label in labels[:2]] == [
         True, True,

@@ -44,13 +44,6 @@ def test_compression_that_pays_is_not_blamed(tmp_path: Path) -> None:
     assert not [f for f in found(job, tmp_path) if "costs more" in f.sentence]
 
 
-def test_a_hook_that_sends_as_much_as_it_gets(tmp_path: Path) -> None:
-    """Its name says that it compresses."""
-    job = dataclasses.replace(HIDDEN, hook="fp16_compress_hook", codec_ms=0.5)
-    finding = one(found(job, tmp_path), "fp16_compress_hook sends as much as it gets")
-    assert gain_ms(finding) == pytest.approx(8)
-
-
 def test_half_of_what_is_not_known_is_not_known(tmp_path: Path) -> None:
     """Without the last bucket's transfer, which may be all that is exposed, there is no gain."""
     job = dataclasses.replace(HIDDEN, bucket_bytes=(4_000_000,) * 8)

@@ -149,7 +149,6 @@ def test_a_wait_for_the_rounds_before_is_not_called_compression() -> None:
             SimpleNamespace(bucket=9, is_last=True, call_ns=80e6, wait_ns=None, stages=stages),
         ],
         queued_ns=2e6,
-        turn_ns=50e6,
         exposed_share=1.0,
         late=(),
     )
@@ -161,12 +160,6 @@ def test_a_wait_for_the_rounds_before_is_not_called_compression() -> None:
     (queued,) = rules_time.workers_are_busy(model, None)
     assert "2.00 ms for a free worker" in queued.sentence
     assert "bucket 8 holds a worker for 9.00 ms until the last rank is there" in queued.remedy
-    (turned,) = rules_time.calls_wait_their_turn(model, None)
-    assert "the one that ends the step waits 50.0 ms for those before it" in turned.sentence
-    assert "Raise bucket_cap_mb" in turned.remedy
-    model.turn_ns = 8e6
-    (turned,) = rules_time.calls_wait_their_turn(model, None)
-    assert "bucket 8 holds the turn for 9.00 ms until the last rank is there" in turned.remedy
     model.late = (SimpleNamespace(rank=1, margin_ns=8.5e6),)
     (queued,) = rules_time.workers_are_busy(model, None)
     assert queued.remedy.startswith("Look at rank 1 first, which is late: collectives that wait")

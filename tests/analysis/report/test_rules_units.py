@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from hooktrace.analysis.report.findings import RULES, UNIT_RULES
-from hooktrace.analysis.report.rules_units import parameters_gathered_twice
 from tests.analysis.report.jobs import facts_of, found_in, gain_ms, one, report_of
-from tests.analysis.report.sharded_jobs import MS, ShardedJob, write_sharded
+from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
 
 SMALL = ShardedJob(blocks=12, block_bytes=4_800, compute_ms=1.0)
 
@@ -46,14 +44,6 @@ RUNS: dict[str, tuple[ShardedJob, int | None]] = {
 
 SPEAKS: dict[str, set[str]] = {
     "units_are_exposed": set(RUNS),
-    "parameters_gathered_twice": {
-        "plain",
-        "small",
-        "few of them small",
-        "small on a slow network",
-        "small, one file of three",
-    },
-    "units_are_small": {"small"},
     "unit_is_slow": {"one slow unit"},
     "saves_less_than_it_costs": {"costly hook"},
     "ranks_wait": {"late", "late, clocks unknown"},
@@ -144,55 +134,9 @@ def test_what_was_not_seen_of_all_is_claimed_of_none(tmp_path: Path) -> None:
     assert {b.tail_share for b in facts.buckets} == {None}
 
 
-def test_gathering_again_has_its_price_in_memory(tmp_path: Path) -> None:
-    """Four blocks of 12 MB; the root is gathered once."""
-    write_sharded(ShardedJob(), tmp_path)
-    finding = one(found_in(tmp_path), "gathered in forward and again in backward")
-    assert "4 units" in finding.sentence
-    assert "48.00 MB" in finding.sentence
-    assert gain_ms(finding) == pytest.approx(4 * 8.2, rel=1e-3)
-
-
-def test_gathering_again_costs_what_its_kind_exposes(tmp_path: Path) -> None:
-    """In each step another gather is slow: no gather's median has that, all of a step's sum has."""
-    write_sharded(ShardedJob(), tmp_path)
-    facts = facts_of(tmp_path)
-    kinds = tuple(
-        replace(kind, net_ns=75 * MS) if "(backward)" in kind.name else kind for kind in facts.kinds
-    )
-    (finding,) = parameters_gathered_twice(replace(facts, kinds=kinds), None)
-    assert gain_ms(finding) == pytest.approx(75)
-
-
-def test_a_gather_s_wait_for_a_late_rank_is_not_saved(tmp_path: Path) -> None:
-    """Whoever keeps the parameters waits at the next collective."""
-    write_sharded(ShardedJob(late_ms={1: 20.0}), tmp_path)
-    finding = one(found_in(tmp_path), "gathered in forward and again in backward")
-    assert gain_ms(finding) == pytest.approx(4 * 8.2, rel=1e-2)
-
-
-def test_small_units_gain_what_fewer_collectives_would_not_take(tmp_path: Path) -> None:
-    """38 collectives a step of 0.2 ms each; three would do, one a kind, but for their bytes."""
-    write_sharded(SMALL, tmp_path)
-    finding = one(found_in(tmp_path), "units are too small")
-    assert "13 units" in finding.sentence
-    assert 0.5 * 38 * 0.2 < gain_ms(finding) < 38 * 0.22
-
-
 def test_a_report_says_what_does_not_take_units(tmp_path: Path) -> None:
-    """What-if, and of hybrid sharding who is late."""
+    """Of hybrid sharding, who is late."""
     write_sharded(ShardedJob(ranks=4, group=2), tmp_path)
     report = report_of(tmp_path)
-    assert any("whatif and advise do not take units yet" in text for text in report.missing)
     assert any("who comes late to the units" in text for text in report.missing)
     assert facts_of(tmp_path).wait_unknown is not None
-
-
-def test_a_wait_that_is_not_known_is_in_the_gain_and_said(tmp_path: Path) -> None:
-    """Of hybrid sharding; where it is known it is taken out, and that is said."""
-    write_sharded(ShardedJob(ranks=4, group=2), tmp_path / "hybrid")
-    finding = one(found_in(tmp_path / "hybrid"), "gathered in forward and again")
-    assert "where it is not known" in finding.evidence[0]
-    write_sharded(ShardedJob(late_ms={1: 3.0}), tmp_path / "late")
-    finding = one(found_in(tmp_path / "late"), "gathered in forward and again")
-    assert finding.evidence[0].endswith("without what they wait for the last rank")

@@ -271,7 +271,6 @@ SPEAKS: dict[str, set[str]] = {
     "last_bucket_is_large": {"large last"},
     "small_buckets": {"small buckets"},
     "workers_are_busy": {"queue", "small buckets", "slow collectives"},
-    "calls_wait_their_turn": {"one after another", "one after another, one file of three"},
     "bucket_is_slow": {"one slow bucket"},
     "hook_holds_the_thread": {
         "codec",

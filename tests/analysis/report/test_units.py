@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from hooktrace.analysis.report.settled import settled_steps
-from hooktrace.analysis.report.units import calls_of, gathered_twice, kind_facts, payload_bytes
+from hooktrace.analysis.report.units import kind_facts, payload_bytes
 from hooktrace.analysis.timeline import load
-from hooktrace.records import Unit
 from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob
 from tests.analysis.report.jobs import facts_of, model_of, report_of
@@ -32,9 +31,6 @@ def test_kinds_are_summed_in_the_order_of_a_step(tmp_path: Path) -> None:
     assert facts.is_synchronous
     assert payload_bytes(facts, gathered=True) == 9 * 4_000_000
     assert payload_bytes(facts, gathered=False) == 5 * 12_000_000
-    assert [b.title for b in calls_of(facts, "all_gather", "backward")][:1] == [
-        "blocks.3 all-gather (backward)"
-    ]
 
 
 def test_each_parameter_counts_once(tmp_path: Path) -> None:
@@ -46,14 +42,6 @@ def test_each_parameter_counts_once(tmp_path: Path) -> None:
     assert source.is_sharded
 
 
-def test_what_is_kept_would_be_all_blocks(tmp_path: Path) -> None:
-    """Whole, on each rank; ``None`` where nothing is gathered twice."""
-    write_sharded(ShardedJob(), tmp_path / "again")
-    write_sharded(ShardedJob(again=False), tmp_path / "kept")
-    assert facts_of(tmp_path / "again").whole_bytes == 4 * 12_000_000
-    assert facts_of(tmp_path / "kept").whole_bytes is None
-
-
 def test_a_step_s_waits_are_summed(tmp_path: Path) -> None:
     """Two of three ranks wait 3 ms at each of ten collectives."""
     write_sharded(ShardedJob(late_ms={1: 3.0}, again=False), tmp_path)
@@ -63,16 +51,8 @@ def test_a_step_s_waits_are_summed(tmp_path: Path) -> None:
 def test_buckets_have_no_kinds(tmp_path: Path) -> None:
     """Nor parameters that are gathered."""
     facts = model_of(SyntheticJob(ranks=2, steps=10), tmp_path)
-    assert (facts.is_sharded, facts.kinds, facts.whole_bytes) == (False, (), None)
+    assert (facts.is_sharded, facts.kinds) == (False, ())
     assert not facts.is_synchronous
     arrays = settled_steps(load(find_records(tmp_path)), "synthetic")
     assert arrays is not None
     assert kind_facts(arrays) == ()
-
-
-def test_gathered_in_both_phases() -> None:
-    """A reduction is no gather."""
-    a = [Unit(name="a", collective="all_gather", phase=phase) for phase in ("forward", "backward")]  # type: ignore[arg-type]  # of these
-    b = Unit(name="b", collective="all_gather", phase="forward")
-    c = Unit(name="b", collective="reduce_scatter", phase="backward")
-    assert gathered_twice([*a, b, c]) == {"a"}

@@ -20,7 +20,6 @@ from hooktrace.records.errors import UsageError
             {"fsdp": True, "hook": "bf16"},
             "a sharded model takes no hook 'bf16'; pass --hook one of E",
         ),
-        ({"fsdp": True, "calibrate": True}, "leave out --calibrate, or --fsdp"),
         (
             {"fsdp": True, "ranks": 1},
             "over one rank nothing is sharded; pass --fsdp with --ranks 2",

@@ -25,7 +25,6 @@
 //   search      what is searched for                              text     nothing
 //   lit         bucket or =unit/first step/last step, lit        text     nothing
 //   selection   "t0..t1", ns since the run's origin               text     none
-//   compared: of those who set it                                text
 //   mode        "heat": the heat map                              text     the timeline
 //   heat        what its colour shows                             text     exposed
 //   bands       what the strip of the whole run shows: period     text     exposed
@@ -45,7 +44,7 @@ const FLAG = { read: (text) => text === "1", write: (is) => (is ? "1" : "") };
 const NAMES = {
   run: TEXT, id: TEXT, model: TEXT, t0: NUMBER, t1: NUMBER, step: NUMBER, whole: FLAG, follow: FLAG, span: NUMBER,
   lane: NUMBER,
-  pinned: TEXT, hidden: TEXT, search: TEXT, lit: TEXT, selection: TEXT, compared: TEXT, mode: TEXT,
+  pinned: TEXT, hidden: TEXT, search: TEXT, lit: TEXT, selection: TEXT, mode: TEXT,
   sort: TEXT, filter: TEXT, heat: TEXT, bands: TEXT, shape: TEXT, ungrouped: FLAG, folded: TEXT,
 };
 const PREFIX = "p.hooktrace.";

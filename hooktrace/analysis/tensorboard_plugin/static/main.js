@@ -22,7 +22,6 @@ import { Panel } from "./panel.js";
 import { RankTools } from "./rank_tools.js";
 import { Restore } from "./restore.js";
 import { Search } from "./search.js";
-import { SecondRun } from "./second_run.js";
 import { tellTests } from "./state.js";
 import { Steps } from "./steps.js";
 import { followTheme } from "./theme.js";
@@ -68,7 +67,6 @@ class App {
     this.cursor = new BarCursor(this);
     this.keys = new KeysDialog(this.stage);
     this.legend = new Legend(this);
-    this.second = new SecondRun(this);
     this.hovered = this.hoveredAt = null;
     this.pinned = null;
     this.drawn = {};
@@ -122,7 +120,6 @@ class App {
     this.page.runs.value = name;
     this.page.models.replaceChildren();
     this.data.open(name, model);
-    this.second.offer([...this.page.runs.options].map((one) => one.value));
   }
 
   chooseModel(name) {
@@ -202,7 +199,6 @@ class App {
   pin(hit) {
     if (!hit || hit.kind !== "bar") return this.unpin();
     this.pinned = hit;
-    this.second.pinned = null;
     this.panel.pin(hit);
     this.touch();
   }
@@ -217,7 +213,7 @@ class App {
   }
 
   unpin() {
-    this.pinned = this.second.pinned = null;
+    this.pinned = null;
     this.panel.pin(null);
     this.touch();
   }
@@ -243,7 +239,6 @@ class App {
     this.drawn = this.canvas.draw(this.hovered, this.pinned, this.path);
     this.ranks.draw();
     this.legend.draw();
-    this.second.draw();
     if (this.hovered) this.hoverAgain();
     this.frames += 1;
     this.clock(performance.now() - began);
@@ -272,9 +267,7 @@ class App {
     const ranks = `${info.ranks.length} rank${info.ranks.length === 1 ? "" : "s"}`;
     const { t0, t1, extent } = this.view;
     const span = formatTime(Math.max(0, Math.min(t1, extent) - Math.max(t0, 0)));
-    const what = info.predicted ? "predicted, not measured · one rank of "
-      + `${info.world_size} · ` : `${ranks} · `;
-    this.page.status.textContent = `${what}${span} shown of ${formatTime(extent)}`
+    this.page.status.textContent = `${ranks} · ${span} shown of ${formatTime(extent)}`
       + (share < 1 ? ` · read ${Math.floor(100 * share)} %` : "");
     this.stage.setAttribute("aria-label",
       `Timeline of ${ranks}: ${this.data.counted(this.drawn.bars)} and ${this.drawn.bins} merged bars; `

@@ -11,7 +11,6 @@ export class Panel {
     this.boxes = {};
     for (const [id, title, open] of [
       ["pinned", "Pinned bucket", true],
-      ["differences", "Difference of the step", true],
       ["path", "Critical path of the step", true], ["path-run", "Critical path, whole run", true],
       ["waiting", "Waiting for the last rank", true], ["slowest", "Slowest steps", true],
       ["exposed", "Most exposed steps", false], ["late", "Late ranks", true],
@@ -39,14 +38,12 @@ export class Panel {
     for (const id of Object.keys(this.boxes)) this.fill(id, []);
   }
 
-  // `other`: of the run that is compared.
-  async pin(hit, other = null) {
+  async pin(hit) {
     this.hit = hit;
     if (!hit) return this.fill("pinned", []);
-    const whose = other ? [element("p", {}, `of ${other.run}`)] : [];
     try {
-      const detail = await (other ?? this.data).detail(hit.rank, hit.id);
-      if (this.hit === hit) this.fill("pinned", [...whose, ...describe(detail)]);
+      const detail = await this.data.detail(hit.rank, hit.id);
+      if (this.hit === hit) this.fill("pinned", describe(detail));
     } catch (error) {
       this.fill("pinned", [element("p", {}, error.message)]);
     }

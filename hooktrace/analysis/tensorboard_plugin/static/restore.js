@@ -7,7 +7,7 @@
 // run that is still being read may have it later, so nothing is missed before all is read.
 
 // What is of one run only, and goes with it.
-const OF_A_RUN = ["id", "t0", "t1", "step", "whole", "span", "lane", "pinned", "selection", "compared", "lit"];
+const OF_A_RUN = ["id", "t0", "t1", "step", "whole", "span", "lane", "pinned", "selection", "lit"];
 
 export class Restore {
   constructor(app, address) {

@@ -6,7 +6,6 @@ export function tellTests(app) {
   window.hooktraceTimeline = {
     state: () => stateOf(app),
     locate: (rank, step, bucket) => app.canvas.locate(rank, step, bucket),
-    locateSecond: (rank, step, bucket) => app.second.canvas.locate(rank, step, bucket),
     locateHeat: (rank, step) => app.ranks.heat.locate(rank, step),
     goToStep: (number) => app.goToStep(number),
   };
@@ -23,10 +22,9 @@ function stateOf(app) {
     lanesWidth: canvas.lanesWidth, theme: canvas.theme.name, isWhole: data.isWhole,
     // `drawn` is of the last frame: not of one that is asked for.
     isBusy: app.isWaiting || data.isBusy || view.isMoving || app.restore.isWanting
-      || app.viewState.isWriting || app.ranks.isBusy || app.path.isBusy || app.second.isBusy,
+      || app.viewState.isWriting || app.ranks.isBusy || app.path.isBusy,
     heat: app.ranks.heat.state(), lanes: canvas.lanes.state(), path: app.path.state(),
     selection: app.ranks.selection.state(), lateOutOfSight: canvas.edges,
-    second: app.second.state(),
     told: app.page.told.textContent, ...app.times, notice: app.page.notice.textContent,
   };
 }

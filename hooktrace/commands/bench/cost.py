@@ -1,0 +1,162 @@
+"""What tracing adds per bucket, and to a whole training step.
+
+    hooks --in turns, step by step--> times of each round --> differences, ratios --> rows
+
+*Per bucket*: one rank, 40 buckets of 16 KB, forward and backward by the clock.  The step waits for
+whatever the callback threads do under the interpreter lock, so they are counted.  All variants
+share one DDP model, whose hook calls the variant whose turn it is: two models of the same layers
+differ by some µs a bucket.  The control is the untraced hook against itself: the machine's noise.
+
+*Whole step*: two ranks, 12.6 M parameters, buckets of 8 MB, a record file.  Blocks of traced and
+untraced steps take turns; a traced block ends with a flush, so that its export work falls into it.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from rich.console import Console
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks as torch_hooks
+
+from ... import hooks
+from ...exporters import RecordFileExporter
+from ...tracing.trace import trace
+from ...tracing.tracer import Tracer
+from .harness import Hook, done, in_turns, linear_stack, run_ranks
+from .table import HEADING, Row, line_of, machine_facts
+
+_BUCKETS = 40
+_WARMUP_ROUNDS = 20
+_ROUNDS_A_FLUSH = 8
+_ASLEEP_S = 3600.0
+_LEAD_IN_STEPS = 4
+_TIMED_STEPS = 10
+
+
+def run(*, quick: bool = False, json_path: str | Path | None = None) -> int:
+    """Measure, and print the rows; returns 0.
+
+    ``quick``: fewer repetitions.  ``json_path`` names a file that gets all numbers.
+    """
+    warnings.filterwarnings("ignore", module=r"torch\.")
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    facts = machine_facts()
+    console.print(", ".join(f"{k} {v}" for k, v in facts.items()))
+    console.print(HEADING, style="bold")
+    rows = []
+    for measure in (_per_bucket, _whole_step):
+        with console.status("measuring"):
+            for row in measure(quick):
+                console.print(line_of(row))
+                rows.append(row.numbers())
+    if json_path is not None:
+        Path(json_path).write_text(json.dumps({"machine": facts, "rows": rows}, indent=1) + "\n")
+    return 0
+
+
+def _per_bucket(quick: bool) -> Iterator[Row]:
+    (times,) = run_ranks(1, _rounds_of_steps, 150 if quick else 600)
+    for name in (_CONTROL, *_TRACED):
+        base, more = ("staged hook", name) if name == _CONTROL else (name, f"traced {name}")
+        added = [(a - b) / _BUCKETS / 1e3 for a, b in zip(times[more], times[base], strict=True)]
+        what = name if name == _CONTROL else f"{name}, traced - untraced"
+        yield Row(f"per bucket: {what}", added, "µs")
+
+
+def _instant(state: Any, bucket: Any) -> Any:
+    return done(bucket.buffer())
+
+
+_CONTROL = "control, the staged hook against itself"
+_TRACED: dict[str, Hook] = {
+    "staged hook": hooks.allreduce_hook,
+    "torch's hook": torch_hooks.allreduce_hook,
+    "hook done at once": _instant,
+}
+
+
+def _rounds_of_steps(rounds: int) -> dict[str, list[float]]:
+    """Return what a step took with each variant, ns, in each round."""
+    sides: dict[str, Hook] = {_CONTROL: hooks.allreduce_hook, **_TRACED}
+    with ExitStack() as stack:
+        tracers = []
+        for name, hook in _TRACED.items():
+            tracer = Tracer([], error_every=0, align_clocks=False, interval_s=_ASLEEP_S)
+            tracers.append(stack.enter_context(tracer))
+            sides[f"traced {name}"] = trace(hook, tracer=tracer)
+        turn = SimpleNamespace(hook=None)
+        model = linear_stack(64, _BUCKETS, _whose_turn_it_is, turn)
+        data = torch.randn(8, 64)
+        found: list[list[float]] = []
+        turns = in_turns([partial(_step_ns, turn, hook, model, data) for hook in sides.values()])
+        for number, round_ in enumerate(islice(turns, _WARMUP_ROUNDS + rounds)):
+            found.append(round_)
+            if number % _ROUNDS_A_FLUSH == 0:
+                for tracer in tracers:
+                    tracer.flush()
+    return dict(zip(sides, map(list, zip(*found[_WARMUP_ROUNDS:], strict=True)), strict=True))
+
+
+def _whose_turn_it_is(turn, bucket):  # type: ignore[no-untyped-def]
+    """Run the hook whose turn it is; DDP refuses annotations that are strings."""
+    return turn.hook(None, bucket)
+
+
+def _step_ns(
+    turn: SimpleNamespace, hook: Hook, model: Callable[..., Any], data: torch.Tensor
+) -> float:
+    turn.hook = hook
+    started = time.perf_counter_ns()
+    model(data).sum().backward()
+    return time.perf_counter_ns() - started
+
+
+def _whole_step(quick: bool) -> Iterator[Row]:
+    rounds, _ = run_ranks(2, _rounds_of_blocks, 20 if quick else 60)
+    for at, what in enumerate(("traced / untraced", "the same, processor time of all threads")):
+        shares = [traced[at] / untraced[at] for traced, untraced in rounds]
+        yield Row(f"whole step: {what}", shares, "ratio")
+    yield Row("a step, untraced", [untraced[0] / 1e6 for _, untraced in rounds], "ms")
+
+
+def _rounds_of_blocks(rounds: int) -> list[list[tuple[float, float]]]:
+    """Return what a step of a traced and of an untraced block took, in each round."""
+    with tempfile.TemporaryDirectory() as folder, Tracer([RecordFileExporter(folder)]) as tracer:
+        model = linear_stack(1024, 12, trace(hooks.allreduce_hook, tracer=tracer), cap_mb=8)
+        optimizer, data = torch.optim.SGD(model.parameters(), lr=1e-6), torch.randn(64, 1024)
+
+        def train(steps: int) -> None:
+            for _ in range(steps):
+                optimizer.zero_grad()
+                model(data).square().mean().backward()
+                optimizer.step()
+
+        train(2 * _LEAD_IN_STEPS)
+        sides = [partial(_block, tracer, recording, train) for recording in (True, False)]
+        found = list(islice(in_turns(sides), rounds))
+        tracer.recording = True
+    return found
+
+
+def _block(tracer: Tracer, recording: bool, train: Callable[[int], None]) -> tuple[float, float]:
+    """Return ns a step, by the clock and of processor time; all ranks begin together."""
+    tracer.recording = recording
+    dist.barrier()
+    train(_LEAD_IN_STEPS)
+    cpu, wall = time.process_time_ns(), time.perf_counter_ns()
+    train(_TIMED_STEPS)
+    wall, cpu = time.perf_counter_ns() - wall, time.process_time_ns() - cpu
+    tracer.flush()
+    return wall / _TIMED_STEPS, cpu / _TIMED_STEPS

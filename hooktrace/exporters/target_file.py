@@ -1,0 +1,98 @@
+"""The file by which Prometheus finds a rank (``file_sd_configs``).
+
+URL, RunInfo --TargetFile.write--> <place>/hooktrace-rank<N>.json --TargetFile.remove--> gone
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+from itertools import chain, count
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from ..records import RunInfo
+from ..records.metrics import TARGET_LABELS
+from .append_file import writable_directory
+
+_log = logging.getLogger(__name__)
+
+_announced: dict[Path, str] = {}
+"""What stands in the files of this process; two endpoints of one rank have one each."""
+
+
+class TargetFile:
+    """One rank's file in the directory ``place``, or beside it where it ends in ``.json``.
+
+    Raises ``OSError`` when the directory cannot be made or written.
+    """
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+        self._path: Path | None = None
+        self._text = ""
+        try:
+            writable_directory(place.parent if place.suffix == ".json" else place)
+        except OSError as error:
+            why = os.strerror(error.errno or errno.EIO)
+            message = f"file_sd={place} cannot be used ({why}); pass a writable directory"
+            raise OSError(error.errno or errno.EIO, message) from error
+
+    @property
+    def is_written(self) -> bool:
+        """Whether Prometheus can find the file."""
+        return self._path is not None
+
+    def write(self, url: str, run: RunInfo) -> None:
+        """Announce that the rank's metrics are at ``url``; warns where that cannot be written."""
+        target = urlsplit(url).netloc
+        labels = {name: str(getattr(run, name)) for name in TARGET_LABELS}
+        text = json.dumps([{"targets": [target], "labels": labels}], indent=1) + "\n"
+        path = self._path_of(run.rank, text)
+        try:
+            _write_atomically(path, text)
+        except OSError as error:
+            _log.warning(
+                "Prometheus will not discover rank %d: %s could not be written (%s); "
+                "make room or permit writing there, or add the target %s by hand",
+                run.rank, path, error, target,
+            )  # fmt: skip
+            return
+        self._path = path
+        self._text = _announced[path] = text
+
+    def remove(self) -> None:
+        """Remove the file, if it is still the one that was written."""
+        path, self._path = self._path, None
+        if path is None:
+            return
+        _announced.pop(path, None)
+        try:
+            # A later run may have announced itself under the same name.
+            if path.read_text() == self._text:
+                path.unlink()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            _log.warning("%s could not be removed (%s); delete it by hand", path, error)
+
+    def _path_of(self, rank: int, text: str) -> Path:
+        if self._place.suffix == ".json":
+            first = self._place.with_name(f"{self._place.stem}-rank{rank}.json")
+        else:
+            first = self._place / f"hooktrace-rank{rank}.json"
+        others = (first.with_stem(f"{first.stem}-{number}") for number in count(2))
+        return next(p for p in chain([first], others) if _announced.get(p, text) == text)
+
+
+def _write_atomically(path: Path, text: str) -> None:
+    # The temporary name must not match Prometheus' *.json, and the mode must let it read the file.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        temporary.write_text(text)
+        temporary.replace(path)
+    except OSError:
+        temporary.unlink(missing_ok=True)
+        raise

@@ -1,0 +1,139 @@
+"""The groups of rows: measures the chosen ones and prints their rows."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+
+from hooktrace.commands.bench.table import HEADING, Row, line_of, machine_facts
+from hooktrace.records.errors import UsageError
+
+from .drain import drain
+from .hooks import hooks_beside_torchs
+from .long_run import memory, record_files
+from .per_bucket import per_bucket, training_thread
+from .programs import large_report, start_up
+from .ranks import ranks
+from .sharded import sharded
+from .timeline import timeline
+from .whole_step import probes, whole_step, without_a_hook
+from .wire import wire
+
+
+class Group(NamedTuple):
+    """Rows under one heading, ``what``.
+
+    ``run(quick=...)`` yields them as they are known; ``quick`` takes fewer samples.
+    ``is_default``: measured where no group is asked for.
+    """
+
+    run: Callable[..., Iterator[Row]]
+    what: str
+    is_default: bool = True
+
+
+GROUPS = {
+    "per-bucket": Group(per_bucket, "added by tracing to a step of 40 small buckets"),
+    "training-thread": Group(
+        training_thread, "processor time of the training thread in backward, 2 ranks"
+    ),
+    "drain": Group(drain, "processor time of the drain, 25 buckets a step"),
+    "whole-step": Group(whole_step, "a step of 12.6 M parameters, 2 ranks, all exporters"),
+    "without-a-hook": Group(
+        without_a_hook, "the same step, without a hook: hooktrace run, DDP alone, any hook"
+    ),
+    "fsdp": Group(sharded, "a model that fully_shard has sharded: a unit's collective, a step"),
+    "wire": Group(wire, "all-reduces of 8 MB and hooks that decompress, against torch.profiler"),
+    "probes": Group(probes, "a probe of the error, an 8 MB bucket, 2 ranks"),
+    "memory": Group(memory, "a tracer that is left on"),
+    "record-file": Group(record_files, "record files that are left on"),
+    "start-up": Group(start_up, "import and commands, new interpreters"),
+    "hooks": Group(
+        hooks_beside_torchs, "step time with a standard hook / with torch's own", is_default=False
+    ),
+    "timeline": Group(timeline, "Comm Timeline of a million stages, in Chromium", is_default=False),
+    "ranks": Group(ranks, "a hub with 10,000 simulated ranks on 1,250 hosts", is_default=False),
+    "report": Group(large_report, "a report on a large job's files", is_default=False),
+}
+"""By the name that ``--only`` takes, in the order of the table."""
+
+
+def run(
+    only: Sequence[str] = (), *, quick: bool = False, json_path: str | Path | None = None
+) -> int:
+    """Measure groups and print their rows; returns 0, or 1 when one could not be measured.
+
+    ``only``: names of ``GROUPS``, the default ones without a name.  ``json_path`` names a file that
+    gets all numbers.  Raises ``UsageError`` for another name.
+    """
+    groups = chosen(only)
+    warnings.filterwarnings("ignore", module=r"torch\.")
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    facts = machine_facts()
+    console.print(", ".join(f"{k} {v}" for k, v in facts.items()))
+    console.print(HEADING, style="bold")
+    rows: list[dict[str, object]] = []
+    failed = False
+    for name, group in groups.items():
+        console.print(f"\n{name}: {group.what}", style="bold")
+        try:
+            with console.status(f"measuring {name}"):
+                for row in group.run(quick=quick):
+                    console.print(line_of(row))
+                    rows.append({"group": name, **row.numbers()})
+        except Exception as error:  # one group that cannot run must not hide the others
+            console.print(f"{name} could not be measured: {error}")
+            failed = True
+    if json_path is not None:
+        _write(Path(json_path), rows, facts)
+    return int(failed)
+
+
+def _write(path: Path, rows: list[dict[str, object]], facts: dict[str, str]) -> None:
+    """Write rows, and keep those of other groups that are there (``docs/benchmarks.json``)."""
+    measured = {row["group"] for row in rows}
+    kept = json.loads(path.read_text()) if path.exists() else []
+    machine = {"cpu": f"{facts['cores']} cores ({facts['cpu']})", "load": facts["load"]}
+    names = ("group", "what", "value", "least", "most", "unit", "budget")
+    found = [
+        *(row for row in kept if row["group"] not in measured),
+        *({n: row[n] for n in names} | machine | {"date": facts["date"]} for row in rows),
+    ]
+    order = list(GROUPS)
+    found.sort(key=lambda row: order.index(row["group"]))
+    path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+
+
+def chosen(names: Iterable[str]) -> dict[str, Group]:
+    """Return the named groups, the default ones where there is no name.
+
+    Raises ``UsageError`` for a name that there is not.
+    """
+    wanted = list(dict.fromkeys(names)) or [name for name in GROUPS if GROUPS[name].is_default]
+    for name in wanted:
+        if name not in GROUPS:
+            raise UsageError(f"there is no group of rows {name!r}; pass --only {', '.join(GROUPS)}")
+    return {name: GROUPS[name] for name in wanted}
+
+
+def _main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks")
+    parser.add_argument("--only", action="append", help="this group; may be repeated")
+    parser.add_argument("--quick", action="store_true", help="fewer repetitions")
+    parser.add_argument("--json", type=Path, help="write the numbers to this file too")
+    options = parser.parse_args()
+    try:
+        return run(options.only or [], quick=options.quick, json_path=options.json)
+    except UsageError as error:
+        parser.error(str(error))
+
+
+if __name__ == "__main__":
+    sys.exit(_main())

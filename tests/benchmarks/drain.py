@@ -1,0 +1,126 @@
+"""Processor time of the drain per bucket: alone, with each exporter, and with all of them.
+
+    25 fake buckets --fp16 hook--> tracer --> drain, exporters --> processor time of their threads
+
+A tracer for each variant, in one process; all train at the same pace, ten steps a second, so that
+batches are as large as in a real job and timers (of flushes, of OTLP) run as they do there.  The
+stamps are those of a made-up clock, so that which steps are slow, and kept, is the same in each run
+and on each machine.  A thread belongs to the variant with whose tracer it came into being; the
+sender of OpenTelemetry is one of them, the backend runs in another process.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from hooktrace import hooks
+from hooktrace.commands.bench.harness import run_ranks
+from hooktrace.commands.bench.table import Row
+from hooktrace.testing import FakeClock
+from hooktrace.tracing.trace import trace
+from hooktrace.tracing.tracer import Tracer
+
+from .backends import EXPORTERS, otlp_sink
+from .harness import fake_buckets
+
+_BUDGET_US = 100.0
+_BUCKETS = 25
+_PERIOD_S = 0.1
+_STAMP_NS = 20_000
+_STEPS_A_SAMPLE = 50
+_WARMUP_STEPS = 50
+
+
+def drain(*, quick: bool) -> Iterator[Row]:
+    """Yield the drain's own time, what each exporter adds, and all of it."""
+    if not hasattr(time, "pthread_getcpuclockid"):
+        return
+    with otlp_sink():
+        (taken,) = run_ranks(1, _measure, 3 if quick else 14)
+    alone, *each, together = taken.T
+    yield Row("the drain alone: steps and records", alone.tolist(), "µs/bucket")
+    for name, one in zip(EXPORTERS, each, strict=True):
+        yield Row(f"{name}, added", (one - alone).tolist(), "µs/bucket")
+    what = "the drain with all exporters"
+    yield Row(what, together.tolist(), "µs/bucket", budget=_BUDGET_US)
+
+
+def _measure(samples: int) -> np.ndarray:
+    """Return µs a bucket, of shape (samples, variants): none, each exporter, all of them."""
+    with tempfile.TemporaryDirectory() as directory:
+        variants = [
+            _Variant(names, Path(directory, str(number)))
+            for number, names in enumerate([[], *([name] for name in EXPORTERS), EXPORTERS])
+        ]
+        periods = _periods_ns()
+        taken = []
+        for steps in (_WARMUP_STEPS, *[_STEPS_A_SAMPLE] * samples):
+            before = np.array([variant.spent_ns() for variant in variants])
+            for period_ns in islice(periods, steps):
+                for variant in variants:
+                    variant.step(period_ns)
+            spent = np.array([variant.spent_ns() for variant in variants]) - before
+            taken.append(spent / 1e3 / (steps * _BUCKETS))
+        for variant in variants:
+            variant.close()
+    return np.array(taken[1:])
+
+
+def _periods_ns() -> Iterator[int]:
+    """Wait for the next step, ten a second, and yield how long it is to say the last one took.
+
+    A step in 200 says that it took three times as long.
+    """
+    source = random.Random(0)
+    next_s = time.monotonic()
+    while True:
+        next_s += _PERIOD_S
+        time.sleep(max(0.0, next_s - time.monotonic()))
+        slow = 3 if source.random() < 1 / 200 else 1
+        yield round(slow * source.gauss(_PERIOD_S, _PERIOD_S / 200) * 1e9)
+
+
+class _Variant:
+    """A tracer with some exporters, its model, and the threads that came with it."""
+
+    def __init__(self, names: Iterable[str], folder: Path) -> None:
+        others = set(threading.enumerate())
+        exporters = [EXPORTERS[name](folder) for name in names]
+        self._clock = FakeClock(step_ns=_STAMP_NS)
+        self._tracer = Tracer(exporters, clock=self._clock, align_clocks=False)
+        self._hook = trace(hooks.fp16_compress_hook, tracer=self._tracer)
+        self._buckets = fake_buckets(_BUCKETS)
+        for _ in range(2):  # a step is complete, and exported, when the next one begins
+            self.step(round(_PERIOD_S * 1e9))
+        self._tracer.flush()
+        self._threads = [
+            thread
+            for thread in set(threading.enumerate()) - others
+            if not isinstance(thread, threading._DummyThread)  # a callback's, which gloo made
+        ]
+
+    def step(self, period_ns: int) -> None:
+        """Call the hook for each bucket, and say that ``period_ns`` passed."""
+        for bucket in self._buckets:
+            self._hook(None, bucket).wait()
+        self._clock.advance(period_ns)
+
+    def spent_ns(self) -> int:
+        """Return the processor time of the drain and of the exporters' own threads."""
+        clocks = [time.pthread_getcpuclockid(t.ident or 0) for t in self._threads if t.is_alive()]
+        return sum(map(time.clock_gettime_ns, clocks))
+
+    def close(self) -> None:
+        """Close the tracer.  Raises ``RuntimeError`` where it lost records or an exporter."""
+        lost = {**self._tracer.losses(), **self._tracer.failures()}
+        self._tracer.close()
+        if lost:
+            raise RuntimeError(f"the tracer lost records or exporters: {lost}")

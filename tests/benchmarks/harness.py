@@ -1,0 +1,32 @@
+"""What these benchmarks share beyond the product's own harness (``hooktrace.commands.bench``)."""
+
+from __future__ import annotations
+
+import time
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from hooktrace.testing import FakeBucket
+
+
+def on_all_ranks(answer: bool) -> bool:
+    """Return rank 0's ``answer`` on every rank; all of them must ask."""
+    answers = torch.tensor([float(answer)])
+    dist.broadcast(answers, 0)
+    return bool(answers.item())
+
+
+def fake_buckets(count: int) -> list[FakeBucket]:
+    """Return the small buckets of one model, in order."""
+    return [FakeBucket([torch.zeros(16)], index=i, is_last=i == count - 1) for i in range(count)]
+
+
+def step_s(model: DistributedDataParallel, data: torch.Tensor) -> float:
+    """Return how many seconds forward and backward take, once all ranks have come to them."""
+    dist.barrier()
+    started = time.perf_counter()
+    model.zero_grad()
+    model(data).square().mean().backward()
+    return time.perf_counter() - started

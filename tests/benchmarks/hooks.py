@@ -1,0 +1,281 @@
+"""Each standard hook beside torch's own, same work, in one run.
+
+Two gloo ranks.  Two DDP models of the same layers, one with each hook, take turns step by step; a
+sample is the ratio of their times in one round.  A layer is a bucket, of 1, 5 or 25 MB, and the
+batch is small, so that the hook is most of the step.  The row ``control`` is one hook against
+itself: its spread is the noise of the machine.
+
+On gloo torch 2.13's PowerSGD deadlocks with several buckets, its batched form and its quantisation
+raise.  *serialised*: torch's hook, waited for before the next bucket.  *repaired*: torch's formulas
+with the least change that makes them run, serialised as well.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
+from itertools import islice
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import torch
+import torch.distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import (
+    debugging_hooks,
+    default_hooks,
+    optimizer_overlap_hooks,
+    post_localSGD_hook,
+    powerSGD_hook,
+    quantization_hooks,
+)
+
+from hooktrace import hooks
+from hooktrace.commands.bench.harness import Hook, done, in_turns, linear_stack, run_ranks
+from hooktrace.commands.bench.table import Row
+from hooktrace.staging.collectives import AllGather
+from hooktrace.staging.driver import Steps
+from hooktrace.staging.groups import group_of
+from hooktrace.staging.hook import staged
+
+from .harness import on_all_ranks, step_s
+
+_SHAPES = {1: (512, 8), 5: (1144, 4), 25: (2560, 2)}
+"""By MB of a bucket: width of a square layer, and number of layers."""
+_WARMUP_ROUNDS = 4
+_LEAST_ROUNDS = 8
+_LONGEST_S = 10.0
+"""For one hook and size, after the least rounds: torch's slowest step takes a second."""
+_CHANNEL = 512
+"""Elements that share a scale in per-channel quantisation."""
+
+
+def hooks_beside_torchs(*, quick: bool) -> Iterator[Row]:
+    """Yield a row for each hook and bucket size: its step time over torch's."""
+    rounds = _LEAST_ROUNDS if quick else 400
+    for index, peer in enumerate(PEERS):
+        ratios: dict[int, list[float]] = run_ranks(2, _measure, index, rounds)[0]
+        for size, samples in ratios.items():
+            what = f"{peer.name}, {size} MB"
+            yield Row(what, samples, "ratio", budget=peer.budget, note=peer.form)
+
+
+def _measure(index: int, rounds: int) -> dict[int, list[float]]:
+    return {size: _ratios(PEERS[index], *shape, rounds) for size, shape in _SHAPES.items()}
+
+
+def _ratios(peer: Peer, width: int, layers: int, rounds: int) -> list[float]:
+    data = torch.randn(4, width)
+    models = [linear_stack(width, layers, _plain(hook), state) for state, hook in peer.sides()]
+    turns = in_turns([partial(step_s, model, data) for model in models])
+    ratios: list[float] = []
+    started = time.monotonic()
+    for ours, theirs in islice(turns, _WARMUP_ROUNDS, _WARMUP_ROUNDS + rounds):
+        ratios.append(ours / theirs)
+        if len(ratios) >= _LEAST_ROUNDS and on_all_ranks(time.monotonic() - started > _LONGEST_S):
+            break
+    return ratios
+
+
+def _plain(hook: Hook) -> Hook:
+    """Return a hook with neither a name (torch's bf16) nor annotations that DDP refuses on gloo."""
+
+    def plain(state, bucket):  # type: ignore[no-untyped-def]
+        return hook(state, bucket)
+
+    return plain
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A hook of hooktrace and what it is compared with.
+
+    ``form``: torch's own, serialised, repaired, or the formula where torch has none.  ``budget``:
+    of the ratio, if any.  ``state`` makes a hook's state with what it is given the classes of.
+    """
+
+    name: str
+    ours: Hook
+    theirs: Hook
+    form: str = "torch's own"
+    _: KW_ONLY
+    budget: float | None = 1.0
+    state: Callable[[Any], Any] = lambda of: None
+
+    def sides(self) -> tuple[tuple[Any, Hook], tuple[Any, Hook]]:
+        """Return (state, hook) of ours, and of theirs, each for one DDP model."""
+        return (self.state(hooks), self.ours), (self.state(_TORCHS), self.theirs)
+
+
+_TORCHS = SimpleNamespace(
+    PowerSGDState=powerSGD_hook.PowerSGDState,
+    PostLocalSGDState=post_localSGD_hook.PostLocalSGDState,
+)
+
+
+def _serialised(hook: Hook) -> Hook:
+    """Return a hook that waits for each bucket, so that collectives cannot pair up wrongly."""
+    return lambda state, bucket: done(hook(state, bucket).wait())
+
+
+def _batched(state: Any, bucket: Any) -> Any:
+    """Run torch's batched hook with the batch dimension that its orthogonalisation asks for."""
+    orthogonalize = powerSGD_hook._orthogonalize
+
+    def of_one(matrix: torch.Tensor, epsilon: float = 0) -> None:
+        orthogonalize(matrix if matrix.dim() == 3 else matrix[None], epsilon)
+
+    with mock.patch.object(powerSGD_hook, "_orthogonalize", of_one):
+        return done(powerSGD_hook.batched_powerSGD_hook(state, bucket).wait())
+
+
+def _all_gathered(tensor: torch.Tensor) -> list[torch.Tensor]:
+    """Return the tensors of all ranks, in their order."""
+    parts = [torch.zeros_like(tensor) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, tensor)
+    return parts
+
+
+def _quantised(channel: int | None) -> Hook:
+    """Return torch's quantisation with the all-gathers' results taken as gloo gives them."""
+    if channel is None:
+        observer_type: Any = torch.ao.quantization.MinMaxObserver
+        quantize = quantization_hooks._quantize_per_tensor_backend
+        dequantize = quantization_hooks._dequantize_per_tensor_backend
+    else:
+        observer_type = torch.ao.quantization.PerChannelMinMaxObserver
+        quantize = quantization_hooks._quantize_per_channel_backend
+        dequantize = quantization_hooks._dequantize_per_channel_backend
+
+    def hook(state: Any, bucket: Any) -> Any:
+        tensor = bucket.buffer()
+        values = tensor
+        if channel is not None:
+            missing = channel - len(tensor) % channel
+            values = torch.nn.functional.pad(tensor, (0, missing)).view(-1, channel)
+        observer = observer_type()
+        observer(values)
+        scales = _all_gathered(torch.stack([p.float() for p in observer.calculate_qparams()]))
+        parts = _all_gathered(quantize(values, *scales[dist.get_rank()]))
+        total = torch.zeros(values.shape)
+        for part, (scale, zero) in zip(parts, scales, strict=True):
+            total += dequantize(part, scale, zero)
+        return done(total.flatten()[: len(tensor)] / len(parts))
+
+    return hook
+
+
+@staged
+def _bytes_alone(state: Any, bucket: Any) -> Steps:
+    """Send what per-channel quantisation sends, and compute nothing: the least it can take."""
+    buffer: torch.Tensor = bucket.buffer()
+    size = buffer.numel() + 5 * -(-buffer.numel() // _CHANNEL)
+    yield AllGather(buffer.view(torch.uint8)[:size], group_of(state))
+    return buffer
+
+
+def _gathered(state: Any, bucket: Any) -> Any:
+    """Gather all gradients and average them, each rank beginning with its own, as torch 1.7 did."""
+    tensor: torch.Tensor = bucket.buffer()
+    rank = dist.get_rank()
+    parts = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
+    work = dist.all_gather(parts, tensor, async_op=True)
+
+    def aggregate(future: Any) -> torch.Tensor:
+        for other, part in enumerate(parts):
+            if other != rank:
+                tensor.add_(part)
+        tensor.div_(len(parts))
+        return tensor
+
+    return work.get_future().then(aggregate)
+
+
+class _Sgd:
+    """A functional optimizer: plain SGD."""
+
+    def step_param(self, param: torch.Tensor, grad: torch.Tensor) -> None:
+        with torch.no_grad():
+            param.add_(grad, alpha=-1e-6)
+
+
+def _power(rank: int) -> Callable[[Any], Any]:
+    return lambda of: of.PowerSGDState(None, matrix_approximation_rank=rank, start_powerSGD_iter=2)
+
+
+_REPAIRED = "torch's, repaired"
+
+PEERS = (
+    Peer("allreduce_hook", hooks.allreduce_hook, default_hooks.allreduce_hook),
+    Peer("fp16_compress_hook", hooks.fp16_compress_hook, default_hooks.fp16_compress_hook),
+    Peer("bf16_compress_hook", hooks.bf16_compress_hook, default_hooks.bf16_compress_hook),
+    Peer(
+        "fp16_compress_wrapper(allreduce_hook)",
+        hooks.fp16_compress_wrapper(hooks.allreduce_hook),
+        default_hooks.fp16_compress_wrapper(default_hooks.allreduce_hook),
+    ),
+    *(
+        Peer(
+            f"powerSGD_hook, rank {rank}",
+            hooks.powerSGD_hook,
+            _serialised(powerSGD_hook.powerSGD_hook),
+            "torch's, serialised",
+            state=_power(rank),
+        )
+        for rank in (1, 2, 4)
+    ),
+    Peer(
+        "batched_powerSGD_hook, rank 1",
+        hooks.batched_powerSGD_hook,
+        _batched,
+        _REPAIRED,
+        state=_power(1),
+    ),
+    Peer(
+        "quantization_pertensor_hook",
+        hooks.quantization_pertensor_hook,
+        _quantised(None),
+        _REPAIRED,
+    ),
+    Peer(
+        "quantization_perchannel_hook",
+        hooks.quantization_perchannel_hook,
+        _quantised(_CHANNEL),
+        _REPAIRED,
+        budget=0.05,
+    ),
+    Peer(
+        "no arithmetic, all-gather of as many bytes",
+        _bytes_alone,
+        _quantised(_CHANNEL),
+        "torch's quantization_perchannel_hook, repaired",
+        budget=None,
+    ),
+    Peer(
+        "allgather_then_aggregate_hook",
+        hooks.allgather_then_aggregate_hook,
+        _gathered,
+        "the formula",
+    ),
+    Peer("noop_hook", hooks.noop_hook, debugging_hooks.noop_hook),
+    Peer(
+        "post_localSGD_hook",
+        hooks.post_localSGD_hook,
+        post_localSGD_hook.post_localSGD_hook,
+        state=lambda of: of.PostLocalSGDState(None, dist.group.WORLD, 2),
+    ),
+    Peer(
+        "hook_then_optimizer(allreduce_hook)",
+        hooks.hook_then_optimizer(hooks.allreduce_hook, hooks.OptimizerHookState(_Sgd())),
+        optimizer_overlap_hooks._hook_then_optimizer(
+            default_hooks.allreduce_hook, optimizer_overlap_hooks._OptimizerHookState(_Sgd())
+        ),
+    ),
+    Peer(
+        "control: allreduce_hook on both sides",
+        default_hooks.allreduce_hook,
+        default_hooks.allreduce_hook,
+    ),
+)

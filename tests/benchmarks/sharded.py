@@ -1,0 +1,185 @@
+"""What tracing adds to a sharded model (FSDP2): to a unit's collective, and to a whole step.
+
+*A unit's collective*, one process: models alike of 40 units, whose collectives go to torch's fake
+process group of two ranks and send nothing, have one step in turns, round by round.  A sample is
+the difference of two of them in a round, processor time of the training thread in forward and
+backward, over the step's 120 collectives; what ends the step is in it.  The drain sleeps, and is
+called now and then.  Beside it stand a tracer that is paused after the first rounds; the control,
+two untraced models; the floor, a frame around the collective; and one that computes for 3 µs,
+which shows as more: what comes in between FSDP's own code finds caches cold, and leaves them so.
+
+*A whole step*, two gloo ranks: two models alike, each layer a unit, take turns in blocks of steps;
+one is traced, with all exporters, and one is as ``fully_shard`` made it.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+from hooktrace.commands.bench.harness import in_turns, run_ranks
+from hooktrace.commands.bench.table import Row
+from hooktrace.fsdp.torch_groups import groups_of
+from hooktrace.fsdp.trace import trace
+from hooktrace.tracing.tracer import Tracer
+
+from .backends import all_exporters, otlp_sink
+from .blocks import Block, block, ratios, train, until_enough
+
+UNITS = 40
+COLLECTIVES = 3 * UNITS
+"""Of a step: each unit is gathered twice and reduced once."""
+
+_SIDE = 64
+_ROWS = 8
+_WARMUP_ROUNDS = 20
+_ROUNDS_A_DRAIN = 8
+_ASLEEP_S = 3600.0
+_BUDGET_US = 15.0
+_WIDTH = 1024
+_LAYERS = 12
+_BATCH = 64
+_WARMUP_STEPS = 8
+
+
+def sharded(*, quick: bool) -> Iterator[Row]:
+    """Yield what a unit's collective costs more, then the ratio of whole steps."""
+    (costs,) = run_ranks(1, _unit_steps, 100 if quick else 600)
+    for what, side, budget in (
+        ("a unit's collective, traced - untraced", "traced", _BUDGET_US),
+        ("the same, traced and paused - untraced", "paused", None),
+        ("control, an untraced model against another", "control", None),
+        ("floor, a frame", "frame", None),
+        ("control, a frame and 3 µs of work", "working", None),
+    ):
+        added = added_us(costs[side], costs["plain"])
+        yield Row(f"FSDP2: {what}", added, "µs/unit", budget=budget)
+    yield Row("FSDP2: that step, untraced", [ns / 1e6 for ns in costs["plain"]], "ms")
+    with otlp_sink():
+        rounds, _ = run_ranks(2, _whole_steps, 45.0 if quick else 360.0)
+    wall, cpu = ratios(rounds)
+    note = f"{len(rounds)} pairs of blocks"
+    yield Row("FSDP2: a whole step, traced / untraced", wall, "ratio", budget=1.01, note=note)
+    yield Row("the same, processor time of all threads", cpu, "ratio")
+    yield Row("a step, untraced", [plain[0] / 1e6 for _, plain in rounds], "ms")
+
+
+def added_us(costs: list[int], base: list[int]) -> list[float]:
+    """Return by how many µs a collective steps are above others; both in ns, round by round."""
+    return [(more - less) / COLLECTIVES / 1e3 for more, less in zip(costs, base, strict=True)]
+
+
+def _unit_steps(rounds: int) -> dict[str, list[int]]:
+    """Return the processor time of the training thread in each step, ns, by side.
+
+    Raises ``RuntimeError`` where a step had other collectives, or records were lost.
+    """
+    dist.destroy_process_group()
+    dist.init_process_group("fake", rank=0, world_size=2)
+    names = ("plain", "control", "frame", "working", "traced", "paused")
+    sides = {name: _stack(_SIDE, UNITS) for name in names}
+    _around(sides["frame"], _Frame)
+    _around(sides["working"], _Working)
+    with _tracer() as tracer, _tracer() as paused:
+        trace(sides["traced"], tracer=tracer)
+        trace(sides["paused"], tracer=paused)
+        turns = in_turns([partial(_unit_step, model) for model in sides.values()])
+        costs: list[list[int]] = []
+        while len(costs) < _WARMUP_ROUNDS + rounds:
+            costs += islice(turns, _ROUNDS_A_DRAIN)
+            paused.recording = False
+            tracer.flush()
+        _check(tracer, COLLECTIVES)
+    return dict(zip(sides, map(list, zip(*costs[_WARMUP_ROUNDS:], strict=True)), strict=True))
+
+
+def _tracer() -> Tracer:
+    return Tracer(error_every=0, channel=False, interval_s=_ASLEEP_S, run_id="bench")
+
+
+def _stack(width: int, layers: int) -> nn.Module:
+    """Return a stack of layers without bias, each a unit; the root has nothing of its own."""
+    torch.manual_seed(0)
+    stack = [nn.Linear(width, width, bias=False) for _ in range(layers)]
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for layer in stack:
+        fully_shard(layer, mesh=mesh)
+    model = nn.Sequential(*stack)
+    fully_shard(model, mesh=mesh)
+    return model
+
+
+def _unit_step(model: nn.Module) -> int:
+    data = torch.ones(_ROWS, _SIDE)
+    began = time.thread_time_ns()
+    model(data).sum().backward()
+    took = time.thread_time_ns() - began
+    model.zero_grad()
+    return took
+
+
+def _check(tracer: Tracer, collectives: int) -> None:
+    last = tracer.steps()[-1]
+    if last.bucket_count != collectives or tracer.losses():
+        raise RuntimeError(
+            f"of a step with {collectives} collectives {last.bucket_count} were recorded, and "
+            f"the tracer lost {tracer.losses()}"
+        )
+
+
+class _Frame:
+    """A collective, called from one frame more."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+        self.allocate: Callable[..., torch.Tensor] = inner.allocate
+
+    def __call__(self, **arguments: Any) -> Any:
+        """Call it."""
+        return self._inner(**arguments)
+
+
+class _Working(_Frame):
+    """The same, after computing for 3 µs."""
+
+    def __call__(self, **arguments: Any) -> Any:
+        """Compute, and call it."""
+        end = time.perf_counter_ns() + 3000
+        while time.perf_counter_ns() < end:
+            pass
+        return self._inner(**arguments)
+
+
+def _around(model: nn.Module, wrap: Callable[[Any], Any]) -> None:
+    for group in groups_of(model):
+        group.all_gather = wrap(group.all_gather)
+        group.reduce_scatter = wrap(group.reduce_scatter)
+
+
+def _whole_steps(longest_s: float) -> list[list[Block]]:
+    """Return blocks of a traced model, and of one that is not."""
+    with tempfile.TemporaryDirectory() as folder, Tracer(all_exporters(Path(folder))) as tracer:
+        ours, plain = _stack(_WIDTH, _LAYERS), _stack(_WIDTH, _LAYERS)
+        trace(ours, tracer=tracer)
+        data = torch.randn(_BATCH, _WIDTH)
+        trains = [
+            partial(train, model, torch.optim.SGD(model.parameters(), lr=1e-6), data)
+            for model in (ours, plain)
+        ]
+        for steps in trains:
+            steps(_WARMUP_STEPS)
+        sides = [partial(block, tracer, True, steps) for steps in trains]
+        rounds = until_enough(in_turns(sides), longest_s)
+        _check(tracer, 3 * _LAYERS)
+    return rounds

@@ -1,0 +1,129 @@
+"""Hosts of a large job that are not there: what each of them says to a hub, from one process.
+
+    SimulatedHost: the real Node and Upward, 8 made-up ranks below it --one connection--> the hub
+
+Beats, pings, turns and their pauses are the channel's own code; steps are made up: two a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Sequence
+
+from hooktrace.ranks.channel.clock import ClockOffset
+from hooktrace.ranks.channel.messages import Ask, Member, Place, Report
+from hooktrace.ranks.channel.node import Answers, Node
+from hooktrace.ranks.channel.upward import Upward
+from hooktrace.ranks.whole_job.gatherer import Gatherer
+from hooktrace.ranks.whole_job.messages import Plan, RankLine, decode_plan
+from hooktrace.ranks.whole_job.view import PLAN, STEPS
+from hooktrace.records import StepSpread
+from hooktrace.records.job import Range
+
+RANKS_A_HOST = 8
+OVER = "bench_over"
+"""The notice after which the hosts end."""
+
+_STEP_S = 0.5
+_ANSWER_BYTES = 2048
+"""Of one rank's status: its calls in flight and stacks."""
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 10.0
+"""Between two tries to join."""
+_MODEL = ("net", "fp16_compress_hook")
+
+
+class SimulatedHost:
+    """One host, which stands for its ranks."""
+
+    def __init__(self, number: int, world_size: int, token: bytes) -> None:
+        self._token = token
+        self._first = number * RANKS_A_HOST
+        self._members = [
+            Member(rank, os.getpid(), f"node{number}", f"host {number}")
+            for rank in range(self._first, self._first + RANKS_A_HOST)
+        ]
+        offset = ClockOffset(time.perf_counter_ns, lambda _: None)
+        self._node = _HostNode(self._members, world_size, offset)
+        self._upward = Upward(self._node, offset)
+        self._node.parent = self._upward
+        self._node.notice_handlers[PLAN] = [self._follow]
+        self._node.notice_handlers[OVER] = [lambda _: self._upward.leave("end")]
+        self._gatherer = Gatherer()
+        self._plan = Plan()
+
+    async def live(self, place: Place) -> None:
+        """Join the hub and tell it of steps until it says that it is over."""
+        pause_s = _FIRST_PAUSE_S
+        while not await self._join(place):
+            await asyncio.sleep(pause_s * (1 + random.random()))
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        telling = asyncio.ensure_future(self._tell())
+        await self._upward.stay()
+        telling.cancel()
+
+    async def _join(self, place: Place) -> bool:
+        """Join, as ``Membership`` does: the hub keeps few that have not proved the token."""
+        try:
+            await self._upward.join(place, self._token)
+        except (OSError, TimeoutError):
+            return False
+        return True
+
+    def _follow(self, payload: bytes) -> None:
+        self._plan = decode_plan(payload)
+
+    async def _tell(self) -> None:
+        step = _step_now()
+        await asyncio.sleep(random.random() * self._plan.interval_s)
+        while True:
+            before, step = step, _step_now()
+            steps = [n for n in range(before, step) if n % self._plan.every == 0]
+            self._gatherer.add(((_MODEL, self._part(n)) for n in steps), self._lines(step))
+            message = self._gatherer.message()
+            if message is not None:
+                self._upward.send(Report(STEPS, self._first, message))
+            await asyncio.sleep(self._plan.interval_s)
+
+    def _part(self, step: int) -> StepSpread:
+        first, last = self._first, self._first + RANKS_A_HOST - 1
+        at = step * round(_STEP_S * 1e9)
+        count = RANKS_A_HOST
+        return StepSpread(
+            step, count, 0,
+            Range(count, 500_000_000, first, 501_000_000, last), 500_500_000 * count,
+            Range(count, 20_000_000, last, 30_000_000, first), 25_000_000 * count,
+            Range(count, at, first, at + random.randrange(3_000_000), last), 50_000,
+        )  # fmt: skip
+
+    def _lines(self, step: int) -> Sequence[RankLine]:
+        at = round(_STEP_S * 1e9)
+        arrivals = tuple((n, n * at + 1_000_000) for n in range(step - 8, step))
+        return [
+            RankLine(m.rank, m.host, _MODEL[0], step, 500_500_000, 25_000_000, arrivals, 50_000)
+            for m in self._members
+        ]
+
+
+class _HostNode(Node):
+    """A node that answers for ranks that are not there."""
+
+    def __init__(self, members: Sequence[Member], world_size: int, offset: ClockOffset) -> None:
+        super().__init__(members[0], world_size, time.perf_counter_ns, offset.offset_at)
+        self.roster = {member.rank: member for member in members}
+
+    async def _gather(self, question: Ask) -> Answers:
+        status = bytes(_ANSWER_BYTES)
+        return Answers(dict.fromkeys(self.roster, status))
+
+
+def _step_now() -> int:
+    return int(time.time() / _STEP_S)
+
+
+async def simulate(hosts: int, world_size: int, place: Place, token: bytes) -> None:
+    """Be ``hosts`` hosts, all of which join at once, until the hub says that it is over."""
+    of_all = [SimulatedHost(number, world_size, token) for number in range(1, hosts)]
+    await asyncio.gather(*(host.live(place) for host in of_all))

@@ -1,0 +1,173 @@
+"""Wire stages against torch.profiler's ``gloo:`` events of the same steps.
+
+    2 ranks, 12 layers of 1024 x 1024, buckets of 8 MB
+    hooktrace: wire stages (start from the queue model, end from the stamp) --+
+    profiler:  events of collectives (written by gloo's own worker threads) --+--> pairs, in order
+
+The profiler is the judge: its events begin where a worker thread executes a collective, and end
+where the worker is free again, after the collective's callback.  For contrast the same pairs are
+made with launch -> done, what one gets without a queue model; and, to tell what stamps cannot know
+from what the model gets wrong, with the same model fed with the profiler's release times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.distributed as dist
+from torch.profiler import ProfilerActivity, profile
+
+from hooktrace import hooks
+from hooktrace.commands.bench.harness import linear_stack, run_ranks
+from hooktrace.commands.bench.table import Row
+from hooktrace.records import BucketRecord, RunInfo
+from hooktrace.records.intervals import fifo_starts
+from hooktrace.staging.groups import group_info, group_of
+from hooktrace.tracing.trace import trace
+from hooktrace.tracing.tracer import Tracer
+
+Ints = npt.NDArray[np.int64]
+
+_WARMUP_STEPS = 6
+_EVENTS = ("gloo:all_reduce", "gloo:all_gather")
+DECOMPRESSING = ("fp16", "allgather", "quantize-per-channel", "powersgd-rank2")
+"""Hooks whose callbacks have something to do."""
+
+ALL = ("allreduce", *DECOMPRESSING)
+
+
+class WireComparison(NamedTuple):
+    """Times of one rank's collectives in host ns, in order; each of shape (collectives,).
+
+    ``began``, ``released``: the profiler's events.  ``issued``, ``started``, ``arrived``: the
+    record's queue and wire stages.  ``modelled``: started, with the profiler's release times.
+    """
+
+    began: Ints
+    released: Ints
+    issued: Ints
+    started: Ints
+    arrived: Ints
+    modelled: Ints
+
+    @property
+    def event_ns(self) -> Ints:
+        """The profiler's durations."""
+        return self.released - self.began
+
+    @property
+    def wire_ns(self) -> Ints:
+        """The durations of the record's wire stages."""
+        return self.arrived - self.started
+
+    @property
+    def naive_ns(self) -> Ints:
+        """From launch to arrival, waiting for a worker included."""
+        return self.arrived - self.issued
+
+    def wire_sum_over(self, started: Ints) -> float:
+        """Return the sum of wire times over what it is with other starts."""
+        return float(self.wire_ns.sum() / (self.arrived - started).sum())
+
+    @property
+    def allowed_ns(self) -> float:
+        """The difference that is ok: 2 % of the median duration, or 100 µs if that is more."""
+        return max(0.02 * float(np.median(self.event_ns)), 100_000.0)
+
+
+def compare_on_two_ranks(
+    steps: int, names: Sequence[str] = ALL, deadline_s: float = 900.0
+) -> dict[str, Sequence[WireComparison]]:
+    """Run ``steps`` profiled and traced steps of each hook; return both ranks' comparisons.
+
+    ``names``: in the catalogue.
+    """
+    ranks = run_ranks(2, _measure, steps, names, deadline_s=deadline_s)
+    return dict(zip(names, zip(*ranks, strict=True), strict=True))
+
+
+def wire(*, quick: bool) -> Iterator[Row]:
+    """Yield how far wire stages, and launch -> done, are from the profiler's durations."""
+    compared = compare_on_two_ranks(10 if quick else 40)
+    comparison, _ = compared["allreduce"]
+    event = comparison.event_ns
+    off, naive_off = (abs(ns - event) for ns in (comparison.wire_ns, comparison.naive_ns))
+    yield Row("all_reduce of 8 MB, profiler's duration", (event / 1e6).tolist(), "ms")
+    yield Row(
+        "wire stage - profiler's event",
+        (off / 1e3).tolist(),
+        "µs",
+        budget=comparison.allowed_ns / 1e3,
+        note="budget: the larger of 100 µs and 2 % of the profiler's median",
+    )
+    yield Row("the same, relative", (100 * off / event).tolist(), "%")
+    what = "launch -> done - profiler's event, for contrast"
+    yield Row(what, (100 * naive_off / event).tolist(), "%")
+    for hook in DECOMPRESSING:
+        found = compared[hook]
+        over = [one.wire_sum_over(one.modelled) for one in found]
+        what = f"{hook}: sum of wire stages, over that by the profiler's release times"
+        yield Row(what, over, "x", budget=1.02)
+        yield Row(
+            f"{hook}: the same over the profiler's", [o.wire_sum_over(o.began) for o in found], "x"
+        )
+
+
+def _measure(steps: int, names: Sequence[str]) -> list[WireComparison]:
+    return [_compare(steps, name) for name in names]
+
+
+def _compare(steps: int, hook: str) -> WireComparison:
+    data = torch.randn(32, 1024)
+    entry = next(entry for entry in hooks.catalogue() if entry.name == hook)
+    # Without probes, whose all-reduces the profiler would count too.
+    with Tracer(error_every=0) as tracer:
+        traced, state = trace(entry.hook, tracer=tracer), entry.make_state(None)
+        model = linear_stack(1024, 12, traced, state, cap_mb=8)
+        for _ in range(_WARMUP_STEPS):
+            model(data).sum().backward()
+        dist.barrier()
+        with profile(activities=[ProfilerActivity.CPU]) as profiler:
+            for _ in range(steps):
+                model(data).sum().backward()
+            dist.barrier()  # or it may end before a worker has written its last event
+        buckets = [b for b in tracer.buckets() if b.step >= _WARMUP_STEPS]
+        return _pair(_events(profiler, tracer.run_info()), buckets)
+
+
+def _events(profiler: Any, run: RunInfo) -> list[tuple[int, int]]:
+    """Return begin and end of the profiled collectives in host ns, in order."""
+    results = profiler.profiler.kineto_results.events()
+    wall = [(e.start_ns(), e.duration_ns()) for e in results if e.name() in _EVENTS]
+    zero = run.wall_ns(0)
+    return sorted((start - zero, start + duration - zero) for start, duration in wall)
+
+
+def _stages(bucket: BucketRecord) -> Iterator[tuple[int, int, int]]:
+    """Yield when each collective of a bucket was issued, started, and arrived."""
+    for before, stage in pairwise(bucket.stages):
+        if stage.name == "wire":
+            issued = before.start_ns if before.derived else stage.start_ns
+            yield issued, stage.start_ns, stage.end_ns
+
+
+def _pair(events: list[tuple[int, int]], buckets: list[BucketRecord]) -> WireComparison:
+    """Pair events with collectives: a backend executes them in the order of their launch.
+
+    Raises ``RuntimeError`` when there are not as many of one as of the other.
+    """
+    stages = sorted(times for bucket in buckets for times in _stages(bucket))
+    if len(events) != len(stages):
+        raise RuntimeError(
+            f"the profiler saw {len(events)} events of gloo and hooktrace {len(stages)} "
+            "collectives; something else communicates, or this torch names the event otherwise"
+        )
+    (issued, started, arrived), (began, released) = np.transpose(stages), np.transpose(events)
+    workers = group_info(group_of(None), "cpu").workers
+    modelled = fifo_starts(issued.tolist(), arrived.tolist(), workers, freed=released.tolist())
+    return WireComparison(began, released, issued, started, arrived, np.array(modelled))

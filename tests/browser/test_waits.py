@@ -1,0 +1,133 @@
+"""What is drawn of waiting: hatched bars, arrows, the critical path.
+
+All of one made-up job whose rank 2 is 12 ms late, so that it is known what must be seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hooktrace.testing.synthetic import SyntheticJob, write_job
+
+from .one_page import one_page
+from .page import Timeline
+
+pytestmark = pytest.mark.browser
+
+LATE = SyntheticJob(ranks=4, steps=12, late_ms={2: 12.0}, jitter_ms=0.0)
+WIRE = "#0072b2"
+FASTER = SyntheticJob(
+    ranks=2, steps=8, jitter_ms=0.0, forward_ms=25.0, hook="fp16_compress_hook", wire_share=0.5
+)
+
+
+@pytest.fixture(scope="module")
+def timeline(
+    site: Path, browser: Any, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Timeline]:
+    """One TensorBoard and one page for all of this file."""
+    logs = tmp_path_factory.mktemp("waits")
+    write_job(LATE, logs / "late")
+    write_job(FASTER, logs / "faster")
+    with one_page(site, browser, logs, "late") as page:
+        yield page
+
+
+def share_of_wire(timeline: Timeline, rank: int, bucket: int, part: tuple[float, float]) -> float:
+    """Return the share of a part of a bar's lower half that has the wire's full colour."""
+    found: float = timeline.frame.evaluate(
+        """([r, b, from, to, wire]) => {
+          const at = window.hooktraceTimeline.locate(r, 5, b), ratio = devicePixelRatio;
+          const x = (at.x - at.width / 2 + from * at.width) * ratio, y = (at.y + 1) * ratio;
+          const { data } = document.getElementById("lanes").getContext("2d")
+            .getImageData(x, y, (to - from) * at.width * ratio, 2);
+          const hex = (v) => v.toString(16).padStart(2, "0");
+          let same = 0;
+          for (let i = 0; i < data.length; i += 4) {
+            same += "#" + [0, 1, 2].map((k) => hex(data[i + k])).join("") === wire;
+          }
+          return same / (data.length / 4);
+        }""",
+        [rank, bucket, *part, WIRE],
+    )
+    return found
+
+
+def test_the_part_that_waits_is_hatched_and_the_transfer_solid(timeline: Timeline) -> None:
+    """12 of 16 ms on ranks 0, 1 and 3; nothing on the rank that they wait for."""
+    drawn = timeline.step(5)["drawn"]
+    assert drawn["waits"] == 3 * 8
+    for rank in (0, 3):
+        assert 0.1 < share_of_wire(timeline, rank, 3, (0.3, 0.7)) < 0.7
+        assert share_of_wire(timeline, rank, 3, (0.78, 0.98)) > 0.95
+    assert share_of_wire(timeline, 2, 3, (0.7, 0.9)) > 0.95
+    assert "wait" in timeline.text("#legend")
+
+
+def test_arrows_lead_to_all_that_waited(timeline: Timeline) -> None:
+    """Of each bucket of one step to three ranks; of the whole run there are none."""
+    assert timeline.step(5)["drawn"]["arrows"] == 3 * 8
+    assert timeline.press("0")["drawn"]["arrows"] == 0
+
+
+def test_the_tooltip_says_for_whom_a_bucket_waits(timeline: Timeline) -> None:
+    timeline.step(5)
+    timeline.page.mouse.move(*timeline.place(1, 5, 3))
+    timeline.frame.wait_for_selector("#tooltip .waiting")
+    assert timeline.text("#tooltip .waiting") == "waits 12.0 ms for rank 2"
+    assert "wire: transfer" in timeline.text("#tooltip")
+
+
+def test_the_pinned_steps_critical_path_is_drawn_and_sums_up(timeline: Timeline) -> None:
+    """Through rank 2's compute; ``c`` draws those of steps in view; the run has sums."""
+    timeline.step(5)
+    timeline.page.mouse.move(*timeline.place(1, 5, 3))
+    timeline.page.mouse.down()
+    timeline.page.mouse.up()
+    timeline.wait("s.pinned && s.path.shown.length === 1")
+    state = timeline.settle()
+    (path,) = state["path"]["shown"]
+    assert path["step"] == 5
+    segments = path["segments"]
+    assert state["drawn"]["pathSegments"] == len(segments)
+    assert sum(one["end"] - one["start"] for one in segments) == path["end"] - path["start"]
+    assert {one["rank"] for one in segments if one["kind"] == "compute"} == {2}
+    assert "compute of rank 2" in timeline.text("#path")
+    timeline.press("Escape")
+    assert timeline.state()["drawn"]["pathSegments"] == 0
+    timeline.press("c")
+    timeline.wait("s.path.isOn && s.path.shown.length >= 1")
+    assert timeline.settle()["drawn"]["pathSegments"] >= len(segments)
+    timeline.press("0")
+    timeline.wait("s.path.shown.length === 0")
+    assert timeline.settle()["drawn"]["pathSegments"] == 0
+    assert "More than 8 steps are in view: no path is drawn" in timeline.text("#path")
+    timeline.press("c")
+    timeline.frame.wait_for_selector("#path", state="hidden")
+    timeline.frame.wait_for_function(
+        "() => document.getElementById('path-run').innerText.includes('compute of rank 2')"
+    )
+    assert "all 12 steps that count" in timeline.text("#path-run")
+    assert "for rank 2" in timeline.text("#waiting")
+
+
+def test_the_box_by_a_resting_pointer_is_of_what_lies_under_it(timeline: Timeline) -> None:
+    """The picture moved below it: another bucket, or none; never the one that was there before."""
+    timeline.choose("late")
+    timeline.step(5)
+    timeline.page.mouse.move(*timeline.place(0, 5, 2))
+    timeline.frame.wait_for_selector("#tooltip", state="visible")
+    timeline.step(6)
+    hovered = timeline.state()["hovered"]
+    is_shown = timeline.frame.locator("#tooltip").is_visible()
+    assert is_shown == (hovered is not None)
+    assert hovered is None or hovered["step"] == 6
+    timeline.page.mouse.move(*timeline.place(0, 6, 2))
+    timeline.frame.wait_for_selector("#tooltip", state="visible")
+    timeline.choose("faster")
+    timeline.frame.wait_for_selector("#tooltip", state="hidden")
+    assert timeline.state()["hovered"] is None
