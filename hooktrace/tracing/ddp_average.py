@@ -40,7 +40,7 @@ class DDPAverage:
         self._in_place: _GradientsInPlace | None = None
         self._left: Any = None
         if ddp is not None:
-            _averages[ddp] = self
+            _averages[ddp] = weakref.ref(self)
             _hear_of_joins()
             self._watch_gradients(ddp, ddp.process_group.size())
 
@@ -88,17 +88,29 @@ class DDPAverage:
         is_power_of_two = ranks & (ranks - 1) == 0
         if ddp.gradient_as_bucket_view and self._in_place is None and not is_power_of_two:
             self._in_place = _GradientsInPlace(ddp)
+            # Parameters outlive the model's DDP, and get another one's hooks then.
+            weakref.finalize(self, self._in_place.leave).atexit = False
 
 
 class _GradientsInPlace:
-    """Where each gradient lay when DDP took it: after that all of them are views of buckets."""
+    """Where each gradient lay when DDP took it: after that all of them are views of buckets.
+
+    Nothing but a hook on each parameter sees it in time: which one comes first is not known before.
+    """
 
     def __init__(self, ddp: DistributedDataParallel) -> None:
         self._ddp = weakref.ref(ddp)
         self._addresses: dict[int, int] = {}
-        for parameter in ddp.module.parameters():
-            if parameter.requires_grad:
-                parameter.register_post_accumulate_grad_hook(self._note)
+        self._handles = [
+            parameter.register_post_accumulate_grad_hook(self._note)
+            for parameter in ddp.module.parameters()
+            if parameter.requires_grad
+        ]
+
+    def leave(self) -> None:
+        """Take the hooks away from the parameters."""
+        for handle in self._handles:
+            handle.remove()
 
     def has(self, parameter: torch.Tensor, gradient: torch.Tensor) -> bool:
         """Return whether a parameter's gradient was its view of the bucket already."""
@@ -130,7 +142,8 @@ def ddp_allreduce(state: DDPAverage, bucket: GradBucketLike) -> Steps:
     return (yield AllReduce(state.divided(bucket, group.size()), group))
 
 
-_averages: weakref.WeakKeyDictionary[Any, DDPAverage] = weakref.WeakKeyDictionary()
+_averages: weakref.WeakKeyDictionary[Any, weakref.ref[DDPAverage]] = weakref.WeakKeyDictionary()
+"""By model, whose reducer holds its average, unless another hook has taken the place."""
 
 
 def _hear_of_joins() -> None:
@@ -142,7 +155,8 @@ def _hear_of_joins() -> None:
     @functools.wraps(ask)
     def notify_join_context(joinable: Any) -> Any:
         work = ask(joinable)
-        average = None if work is None else _averages.get(joinable)
+        known = None if work is None else _averages.get(joinable)
+        average = None if known is None else known()
         if average is not None:
             average.joined(work)
         return work

@@ -58,6 +58,8 @@ class HookNotices:
             counter = _PassCounter(ddp, self)
             counter.handle = parameter.register_post_accumulate_grad_hook(counter)
             self._watching.append(counter.handle)
+            # Its parameters outlive it where they are wrapped again.
+            weakref.finalize(ddp, counter.handle.remove).atexit = False
 
     def rest(self) -> None:
         """Watch no model any more: another hook is called there now."""

@@ -375,20 +375,26 @@ def who_is_traced(rank: int) -> Facts:
 
 
 def instrumented_without_a_hook(rank: int) -> Facts:
-    """Return whether ``instrument(ddp)`` gives DDP's bits."""
+    """Return whether ``instrument(ddp)`` gives DDP's bits, and leaves nothing on the parameters."""
     group = group_of_three()
     if group is None:
         return {}
     facts: Facts = {}
+    modules: list[Any] = []
     with hooktrace.Tracer() as tracer:
 
         def prepare(ddp: DistributedDataParallel, step: int) -> None:
             if step == 0:
                 hooktrace.instrument(ddp, tracer=tracer)
+                modules.append(ddp.module)
 
         for name in ("fp32", "bf16", "bucket view, kept", "unused, bucket view, kept"):
             stock = train(group, **VARIANTS[name])
             facts[name] = torch.equal(stock, train(group, prepare=prepare, **VARIANTS[name]))
+        gc.collect()
+        facts["left"] = sum(
+            len(p._post_accumulate_grad_hooks or ()) for m in modules for p in m.parameters()
+        )
         facts["steps"] = len(tracer.steps())
     return facts
 
