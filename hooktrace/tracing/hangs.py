@@ -10,6 +10,7 @@ import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -21,6 +22,7 @@ from ..ranks.channel.channel import Channel
 from ..ranks.hang.collectives import collectives
 from ..ranks.hang.look import look
 from ..ranks.hang.processes import state_of
+from ..ranks.hang.sentences import stamped
 from ..ranks.hang.service import HangService, stacks_text
 from ..ranks.hang.watchdog import Pauses
 from ..records import HangRecord
@@ -92,23 +94,28 @@ class TracerHangs:
         durations = sorted(self._tracer.bucket_durations(model))
         return durations[len(durations) * 99 // 100] if len(durations) >= _ENOUGH else None
 
-    def hear_of_hang(self, record: HangRecord) -> None:
-        """Take a record: into the ring, and on as ``on_hang`` says."""
+    def hear_of_hang(self, record: HangRecord, *, speaks: bool) -> None:
+        """Take a record: into the ring, and on as ``on_hang`` says.
+
+        ``speaks``: of the ranks of this host it is the one to log it; all are told the same.
+        """
         self._tracer.push(record)
+        line = stamped(record.rank, time.time_ns(), f"hang: {record.message}") if speaks else ""
         if self._on_hang != "record":
             # A log's lock, a disk may be what ranks wait for: not on the thread that answers here.
             threading.Thread(
                 target=self._act,
-                args=(record,),
+                args=(record, line),
                 name="hooktrace-hang-" + self._on_hang,
                 daemon=True,
             ).start()
 
-    def _act(self, record: HangRecord) -> None:
+    def _act(self, record: HangRecord, line: str) -> None:
         is_new = record.ended_after_ns is None
         if is_new and self._on_hang == "abort":
             self._abort(record)
-        logger.warning("hang: %s", record.message)
+        if line:
+            logger.warning("%s", line)
         if is_new and self._on_hang == "dump":
             self._dump(record)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import re
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,20 +32,37 @@ HANG = HangRecord(
 )
 
 
-@pytest.mark.parametrize(("on_hang", "said"), [("record", 0), ("warn", 1)])
-def test_record_and_log(on_hang: OnHang, said: int, caplog: pytest.LogCaptureFixture) -> None:
-    """It is recorded in any case, and logged by default."""
+@pytest.mark.parametrize(
+    ("on_hang", "speaks", "said"),
+    [("record", True, 0), ("warn", True, 1), ("warn", False, 0)],
+)
+def test_record_and_log(
+    on_hang: OnHang, speaks: bool, said: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is recorded in any case, and logged by default, by one rank of a host."""
     with caplog.at_level(logging.WARNING, "hooktrace"), Tracer(on_hang=on_hang) as tracer:
         tracer.start()
-        tracer.hang_watch.hear_of_hang(HANG)
+        tracer.hang_watch.hear_of_hang(HANG, speaks=speaks)
         assert tracer.hangs() == [HANG]
         until(lambda: len(said_of(caplog)) == said)
-    assert said_of(caplog) == ["hang: bucket 0 of step 7 has waited"] * said
+        until(lambda: "hooktrace-hang-warn" not in [t.name for t in threading.enumerate()])
+    assert len(said_of(caplog)) == said
+
+
+def test_a_line_of_the_log_has_the_rank_and_the_time_of_day(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Or nobody could say afterwards which rank's it is, and what else happened then."""
+    with caplog.at_level(logging.WARNING, "hooktrace"), Tracer() as tracer:
+        tracer.hang_watch.hear_of_hang(HANG, speaks=True)
+        until(lambda: said_of(caplog))
+    (line,) = said_of(caplog)
+    assert re.fullmatch(r"\[rank 0, \d\d:\d\d:\d\d UTC\] hang: bucket 0 of step 7 .*", line)
 
 
 def said_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     messages = [record.getMessage() for record in caplog.records]
-    return [message for message in messages if message.startswith("hang: ")]
+    return [message for message in messages if " hang: " in message]
 
 
 def test_dump_without_records(
@@ -52,7 +71,7 @@ def test_dump_without_records(
     """Nothing writes records: it goes to where the process is, and the log says so."""
     monkeypatch.chdir(tmp_path)
     with Tracer(on_hang="dump") as tracer:
-        tracer.hang_watch.hear_of_hang(HANG)
+        tracer.hang_watch.hear_of_hang(HANG, speaks=False)
         path = tmp_path / "hang003-rank00000.txt"
         until(lambda: str(path) in caplog.text)
     assert path.read_text().startswith("bucket 0 of step 7 has waited\n")

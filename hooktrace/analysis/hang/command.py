@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import msgspec
@@ -46,7 +47,8 @@ def _lines(timeline: Timeline, found: list[Hang], stacks: bool) -> list[str]:
     ends = rank_ends(timeline)
     lines: list[str] = []
     for one in found:
-        lines += [*([""] if lines else []), *hang_lines(one, ends, stacks=stacks)]
+        told = hang_lines(one, ends, time.time_ns(), stacks=stacks)
+        lines += [*([""] if lines else []), *told]
         lines += dump_lines(_dumps(timeline, one)) if stacks else []
     if not found:
         lines += end_lines(ends, behind(ends))

@@ -19,10 +19,18 @@ from .ends import Behind, LastStep, RankEnd
 _NOT_CLOSED = "has no end: the process was killed, or it still runs"
 
 
-def hang_lines(hang: Hang, ends: Sequence[RankEnd], *, stacks: bool = False) -> Iterator[str]:
-    """Yield what is known of a hang; ``stacks``: with those of each rank."""
+def hang_lines(
+    hang: Hang, ends: Sequence[RankEnd], now_ns: int, *, stacks: bool = False
+) -> Iterator[str]:
+    """Yield what is known of a hang; ``stacks``: with those of each rank.
+
+    ``now_ns``: since the Unix epoch.  The sentence has how long it had lasted when it was told.
+    """
     record, kind = hang.record, hang_kind(hang.record.kind)
     yield hang.sentence
+    if may_last(hang, ends):
+        by_now = max(0, now_ns - record.since_wall_ns)
+        yield _row("by now", f"{_seconds(by_now)}, unless its processes were killed meanwhile")
     where = [record.model, record.hook, f"step {record.step}"]
     where += [called(record.bucket, record.unit)] if record.bucket >= 0 else []
     yield _row("what", f"{kind.sentence} ({record.kind})")
@@ -39,6 +47,11 @@ def hang_lines(hang: Hang, ends: Sequence[RankEnd], *, stacks: bool = False) -> 
             yield _row(f"rank {end.rank}", f"its file does not have it; {_end(end)}")
     if stacks:
         yield from _stack_lines(hang)
+
+
+def may_last(hang: Hang, ends: Sequence[RankEnd]) -> bool:
+    """Return whether a hang may go on at this moment: no end is known, and a file is open."""
+    return hang.end is None and any(e.rank in hang.ranks and not e.closed for e in ends)
 
 
 def end_lines(ends: Sequence[RankEnd], late: Sequence[Behind]) -> Iterator[str]:
@@ -111,6 +124,10 @@ def _stack_lines(hang: Hang) -> Iterator[str]:
 
 def _row(name: str, text: str) -> str:
     return f"  {name:<9} {text}"
+
+
+def _seconds(ns: int) -> str:
+    return f"{ns / 1e9:,.0f} s"
 
 
 def _time(wall_ns: int) -> str:

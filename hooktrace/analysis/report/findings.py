@@ -79,7 +79,10 @@ _MOST_NAMED = 3
 
 
 def findings(model: ModelFacts, run: RunInfo | None = None) -> list[Finding]:
-    """Return what is to be said: hangs without an end, anomalies, wrong ones first, then gains."""
+    """Return what is to be said: hangs without an end, anomalies, wrong ones first, then gains.
+
+    Hangs that went on stand before the gains: what they took was no step's, and may be more.
+    """
     least = LEAST * model.period.p50 if model.period is not None else 0.0
     found = [
         replace(one, rule=rule.__name__)
@@ -88,7 +91,7 @@ def findings(model: ModelFacts, run: RunInfo | None = None) -> list[Finding]:
         if one.gain_ns is None or one.is_kept or one.gain_ns >= least
     ]
     found = [_weighed(one, model) for one in found]
-    found.sort(key=lambda one: -(one.gain_ns or 0.0))
+    found.sort(key=lambda one: (one.severity is None, -(one.gain_ns or 0.0)))
     # Of stalls the rule says more than the ranks' own records, of which none sees the others.
     others = tuple(one for one in model.anomalies if one.kind != "stall")
     wrong = [one for one in found if one.is_wrong]

@@ -39,24 +39,23 @@ def hang_facts(hangs: Sequence[Hang], models: Collection[str]) -> tuple[HangFact
 
 
 def ranks_hung(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
-    """Gain: of a hang that went on, how long it took, spread over all steps; of others none.
+    """Gain: none.  It happened once: without it no other step would have been any shorter.
 
     Its step is in no statistics, so that neither a stall nor a slow step tells of it once more.
     """
-    yield from hang_findings(model.hangs, model.steps + model.probed)
+    yield from hang_findings(model.hangs)
 
 
-def hang_findings(hangs: Sequence[HangFacts], steps: int) -> Iterator[Finding]:
-    """Yield a finding for each hang; ``steps``: over how many its time is spread, 0: unknown."""
+def hang_findings(hangs: Sequence[HangFacts]) -> Iterator[Finding]:
+    """Yield a finding for each hang."""
     for one in hangs:
-        kind, took = hang_kind(one.kind), one.ended_after_ns if one.went_on and steps else None
+        kind = hang_kind(one.kind)
         yield Finding(
             rule=ranks_hung.__name__,
             sentence=_closed(one.sentence, begins_with_name=bool(one.unit)),
             bucket=one.bucket if one.bucket >= 0 else None,
             rank=one.ranks[0] if len(one.ranks) == 1 else None,
             steps=(one.step,),
-            gain_ns=None if took is None else took / steps,
             evidence=tuple(_evidence(one)),
             remedy=_closed(kind.remedy_of(one.unit)),
             is_wrong=not one.went_on,

@@ -98,7 +98,7 @@ def build_report(
         ranks=len(timeline.tracks),
         models=models,
         findings=[
-            *hang_findings(hang_facts(hangs(timeline), [*unsettled, *of_none]), 0),
+            *hang_findings(hang_facts(hangs(timeline), [*unsettled, *of_none])),
             *anomaly_findings(anomaly_facts(timeline, unsettled)),
         ],
         missing=[

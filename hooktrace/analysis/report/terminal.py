@@ -87,8 +87,10 @@ def _print_findings(console: Console, found: list[Finding]) -> None:
     console.print()
     console.print(Text("Findings, by what each step would gain at most", style="bold"))
     for one in found:
-        if one.is_wrong:
-            label = Text("hang" if one.rule == "ranks_hung" else "wrong", style="bold red")
+        if one.rule == "ranks_hung":
+            label = Text("hang", style="bold red" if one.is_wrong else "bold yellow")
+        elif one.is_wrong:
+            label = Text("wrong", style="bold red")
         elif one.gain_ns is None:
             label = Text("-")
         else:

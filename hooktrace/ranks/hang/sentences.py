@@ -5,6 +5,7 @@ A front, ranks, what each is at --> "bucket 5 of step 120 has waited 31 s on ran
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 
 from ...records.units import named_ranks
@@ -25,6 +26,15 @@ def seconds(ns: int) -> str:
     if value < 9.95:
         return f"{value:.1f} s"
     return f"{value:.0f} s" if value < 600 else f"{value / 60:.0f} min"
+
+
+def stamped(rank: int, wall_ns: int, text: str) -> str:
+    """Return a line for the log: whose it is, and at what time of day it was written.
+
+    >>> stamped(1, 1_000_000_000_000_000_000, "hang: ...")
+    '[rank 1, 01:46:40 UTC] hang: ...'
+    """
+    return f"[rank {rank}, {time.strftime('%H:%M:%S', time.gmtime(wall_ns // 10**9))} UTC] {text}"
 
 
 def opening(front: CallInFlight, waiting: Iterable[int], names_model: bool) -> str:

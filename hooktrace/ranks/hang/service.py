@@ -42,6 +42,7 @@ from .messages import (
     StatusQuestion,
 )
 from .processes import StackWriter, neighbour
+from .sentences import stamped
 from .status import RankStatus
 from .watchdog import Suspicion, Watchdog, Watched, end_of, went_on
 
@@ -95,8 +96,8 @@ class HangUser(Watched, Protocol):
     def paused(self) -> bool:
         """Whether it was said that it may take long."""
 
-    def hear_of_hang(self, record: HangRecord) -> None:
-        """Take a record, briefly."""
+    def hear_of_hang(self, record: HangRecord, *, speaks: bool) -> None:
+        """Take a record, briefly; ``speaks``: of the ranks of this host it is the one to log it."""
 
 
 class HangService:
@@ -195,8 +196,9 @@ class HangService:
         hub = SilentRank.of(msgspec.msgpack.decode(payload, type=Silent))
         if self._channel.speaks_for_host and not self._said_gone:
             self._said_gone = True
+            said = stamped(self._rank, time.time_ns(), sentence(hub))
             # A log's lock, a disk may be what ranks wait for.
-            call_aside(lambda: logger.warning("%s", sentence(hub)), "hooktrace-hang-warn")
+            call_aside(lambda: logger.warning("%s", said), "hooktrace-hang-warn")
         with self._lock:
             suspects = any(one.suspects for one in self._watchdogs.values())
             is_told = bool(self._open)
@@ -225,7 +227,8 @@ class HangService:
                 self._hear_of(user, notice)
 
     def _hear_of(self, user: HangUser, notice: HangNotice) -> None:
-        user.hear_of_hang(notice.record(self._rank, user.clock(), time.time_ns()))
+        record = notice.record(self._rank, user.clock(), time.time_ns())
+        user.hear_of_hang(record, speaks=self._channel.speaks_for_host)
 
     def _answer_status(self, payload: bytes) -> bytes:
         question = msgspec.msgpack.decode(payload, type=StatusQuestion)

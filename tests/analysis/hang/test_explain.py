@@ -21,17 +21,19 @@ HANG = Hang(
     went_on=False,
     ranks=(0, 1, 2, 3),
 )
+NOW = RECORD.since_wall_ns + 95_400_000_000
+"""Whatever the sentence says: it was made when the hang was told."""
 
 
 def rows(hang: Hang) -> dict[str, str]:
     """Return the rows below the sentence by their name."""
-    _, *lines = hang_lines(hang, [])
+    _, *lines = hang_lines(hang, [], NOW)
     return {line[:11].strip(): line[12:] for line in lines}
 
 
 def test_what_is_known_stands_in_rows() -> None:
     """The sentence first."""
-    assert next(hang_lines(HANG, [])) == RECORD.message
+    assert next(hang_lines(HANG, [], NOW)) == RECORD.message
     assert rows(HANG) == {
         "what": "A rank is busy elsewhere: loading data, writing a checkpoint, evaluating (busy)",
         "where": "synthetic, allreduce_hook, step 120, bucket 5",
@@ -43,6 +45,30 @@ def test_what_is_known_stands_in_rows() -> None:
         "tracer.pause_watchdog() where it may take that long",
         "recorded": "in the files of ranks 0 to 3",
     }
+
+
+def end_of(rank: int, *, closed: bool) -> RankEnd:
+    """Return the end of a rank's file."""
+    return RankEnd(rank=rank, host="host-0", last=(), closed=closed)
+
+
+def test_a_hang_that_may_last_is_told_with_how_long_it_has_by_now() -> None:
+    """The sentence still says for how long it had when it was told."""
+    first, second, *_ = hang_lines(HANG, [end_of(0, closed=False)], NOW)
+    assert first == RECORD.message
+    assert "has waited 31 s" in first
+    assert second == "  by now    95 s, unless its processes were killed meanwhile"
+
+
+def test_of_a_hang_that_is_over_or_whose_files_were_closed_no_time_goes_on() -> None:
+    """Nor of one that others' files do not have."""
+    over = dataclasses.replace(HANG, end=HANG.start + 1)
+    for hang, end in (
+        (HANG, end_of(0, closed=True)),
+        (over, end_of(0, closed=False)),
+        (HANG, end_of(7, closed=False)),
+    ):
+        assert not any(line.startswith("  by now") for line in hang_lines(hang, [end], NOW))
 
 
 def test_a_unit_is_told_by_its_name() -> None:
@@ -65,14 +91,14 @@ def test_what_is_not_known_is_said() -> None:
     assert (found["waits"], found["for"]) == ("nobody known", "not known")
     assert found["where"] == "step 120"
     assert found["recorded"] == "in the file of rank 3"
-    assert [*hang_lines(hang, [], stacks=True)][-1] == "  stacks    none are recorded"
+    assert [*hang_lines(hang, [], NOW, stacks=True)][-1] == "  stacks    none are recorded"
 
 
 def test_a_remedy_is_said_once() -> None:
     """A message ends in what to do; the first line is the sentence alone."""
     record = replace(RECORD, message=f"{RECORD.message}; {rows(HANG)['remedy']}\nand more")
     hang = dataclasses.replace(HANG, record=record)
-    assert next(hang_lines(hang, [])) == RECORD.message
+    assert next(hang_lines(hang, [], NOW)) == RECORD.message
     assert rows(hang) == rows(HANG)
 
 
@@ -89,7 +115,7 @@ def test_how_its_end_is_known_is_said() -> None:
 def test_a_rank_whose_file_lacks_the_record_is_named() -> None:
     """With how far it came."""
     end = RankEnd(rank=2, host=None, last=(), closed=False)
-    *_, last = hang_lines(dataclasses.replace(HANG, ranks=(0, 1, 3)), [end])
+    *_, last = hang_lines(dataclasses.replace(HANG, ranks=(0, 1, 3)), [end], NOW)
     assert last == (
         "  rank 2    its file does not have it; last whole step: no whole step; the file has no "
         "end: the process was killed, or it still runs"

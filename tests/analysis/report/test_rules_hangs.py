@@ -51,20 +51,20 @@ def test_a_hang_of_a_sharded_model_is_told_by_its_unit(tmp_path: Path) -> None:
     remedy = "give all ranks as many batches"
     told = replace(record, unit=name, message=f"{message}; {remedy}")
     assert Hang(told, 0, None, None, False, (0,)).sentence == message
-    (found,) = hang_findings([replace(fact, unit=name, sentence=message)], 20)
+    (found,) = hang_findings([replace(fact, unit=name, sentence=message)])
     assert found.sentence == f"{message}."
     assert found.remedy == "Give all ranks as many batches."
 
 
 def test_a_hang_that_went_on_is_milder_and_told_once(tmp_path: Path) -> None:
-    """It has what it cost; neither a stall nor a slow step tells of it again."""
+    """It has what it took, of which no other step gains; no stall, no slow step tells of it too."""
     write_hung_job(JOB, SyntheticHang(step=12, went_on_after_s=42), tmp_path)
-    found = {one.rule: one for one in found_in(tmp_path)}
-    hang = found["ranks_hung"]
-    assert (hang.severity, hang.is_wrong) == ("warn", False)
-    assert hang.gain_ns == pytest.approx(42 * S / 29)
+    hang, *others = found_in(tmp_path)
+    assert (hang.rule, hang.severity, hang.is_wrong) == ("ranks_hung", "warn", False)
+    assert hang.gain_ns is None
     assert hang.evidence[1] == "it went on after 42 s"
-    assert {"steps_stalled", "slow_steps_cost"}.isdisjoint(found)
+    assert any(one.gain_ns for one in others)
+    assert {"steps_stalled", "slow_steps_cost"}.isdisjoint(one.rule for one in others)
 
 
 def test_statistics_are_those_of_the_other_steps(tmp_path: Path) -> None:

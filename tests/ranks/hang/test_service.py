@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -71,11 +72,13 @@ class User(Rank):
     def __init__(self) -> None:
         super().__init__(0, FakeClock(step_ns=0))
         self.heard: list[HangRecord] = []
+        self.speaks: list[bool] = []
         self.launch(0)
         self.finish()
 
-    def hear_of_hang(self, record: HangRecord) -> None:
+    def hear_of_hang(self, record: HangRecord, *, speaks: bool) -> None:
         self.heard.append(record)
+        self.speaks.append(speaks)
 
 
 @pytest.fixture
@@ -191,7 +194,21 @@ def test_one_rank_of_a_host_says_once_that_the_hub_is_gone(
     for _ in range(3):
         channel.notices[HUB_GONE](gone())
     said = [record.message for record in caplog.records]
-    assert said == speaks * [
+    assert [line.partition("] ")[2] for line in said] == speaks * [
         "the hub on rank 0 is gone: its process (pid 7 on a) is stopped by a signal; DDP does not "
         "go on without it; let it go on: kill -CONT its pid"
     ]
+    assert all(re.match(r"\[rank 0, \d\d:\d\d:\d\d UTC\] ", line) for line in said)
+
+
+def test_of_a_host_one_rank_is_to_say_what_all_are_told(
+    service: tuple[HangService, Channel],
+) -> None:
+    """The others record it."""
+    made, channel = service
+    user = User()
+    made.add(user)
+    for speaks in (True, False):
+        channel.speaks_for_host = speaks
+        channel.notices[NOTICE](msgspec.msgpack.encode(HangNotice(0, FOUND)))
+    assert user.speaks == [True, False]
