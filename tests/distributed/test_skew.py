@@ -75,7 +75,7 @@ def test_the_late_rank_is_named_by_the_files(
     seen: list[Any], merged: Arrivals, steps: range, late: int, buckets: list[int]
 ) -> None:
     """The same, from the merged timeline."""
-    named, margin = merged.late()
+    named, margin = np.array([merged.last_at(key) for key in range(len(merged.step))]).T
     inside = np.isin(merged.step - seen[0]["first"], list(steps))
     for bucket in range(BUCKETS):
         here = inside & (merged.bucket == bucket)

@@ -27,7 +27,7 @@ _WRONG_LINES = 8
 
 
 class Picture:
-    """What rich draws: as many lines and columns as the terminal has.
+    """What rich draws: as many lines and columns as the terminal has; without one, all lines.
 
     ``name``: of the run, or of where it was asked.
     """
@@ -38,12 +38,14 @@ class Picture:
         self._shown = shown
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        lines = self._lines(options.max_width, options.height)
+        # ``Live`` gives no height.
+        height = (options.height or console.height) if console.is_terminal else None
+        lines = self._lines(options.max_width, height)
         for number, line in enumerate(lines):
             line.truncate(options.max_width, overflow="ellipsis")
             yield from line.render(console)
             # A screen scrolls after a last newline; a file ends with one.
-            if options.height is None or number + 1 < len(lines):
+            if height is None or number + 1 < len(lines):
                 yield Segment.line()
 
     def _lines(self, width: int, height: int | None) -> list[Text]:

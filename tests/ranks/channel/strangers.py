@@ -95,6 +95,8 @@ class Stranger:
             return True
         except ConnectionError:
             return False
+        finally:
+            self.socket.settimeout(DEADLINE_S)
         return False
 
     def __enter__(self) -> Stranger:
