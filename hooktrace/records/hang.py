@@ -39,9 +39,8 @@ class HangRecord(Record, frozen=True, kw_only=True, tag="hang", rename={"kind": 
     bucket is numbered as in the layout of one of the ranks that wait.
     ``ranks``: those that are waited for; empty where that is not known.  ``waiting``: those that
     wait.  ``since_ns``: when that call began, in the clock of the rank that recorded this,
-    and ``since_wall_ns`` since the Unix epoch.  ``rank``: who recorded it.  ``end_is_stamped``:
-    ``ended_after_ns`` is by the stamps of the calls that waited; if not, it was seen later that it
-    is over, by a look each second, and it took so long at most.
+    and ``since_wall_ns`` since the Unix epoch.  ``rank``: who recorded it.  ``ended_after_ns``: by
+    a look each second that saw that it is over, so it took so long at most.
     """
 
     kind: str
@@ -58,7 +57,6 @@ class HangRecord(Record, frozen=True, kw_only=True, tag="hang", rename={"kind": 
     rank: Rank
     stacks: tuple[RankStacks, ...] = ()
     ended_after_ns: Ns | None = None
-    end_is_stamped: bool = False
     unit: str = ""
 
 

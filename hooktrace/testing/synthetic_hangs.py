@@ -110,9 +110,8 @@ def _lines(
             what = (
                 f"bucket {hang.bucket} of step {hang.step}, which had waited for rank {hang.rank}"
             )
-            message = f"it went on after {hang.went_on_after_s:g} s: {what} ({hang.kind})"
-            over = replace(record, ended_after_ns=after, message=message, stacks=())
-            yield encoder.record(replace(over, end_is_stamped=True))
+            message = f"it went on after at most {hang.went_on_after_s:g} s: {what} ({hang.kind})"
+            yield encoder.record(replace(record, ended_after_ns=after, message=message, stacks=()))
     if hang.closed and has_record:
         yield encoder.record(Losses(closed=True))
 

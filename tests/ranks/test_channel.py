@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from hooktrace.ranks.channel.channel import THREAD_NAME
+from hooktrace.ranks.channel.clock import PINGS
 from hooktrace.ranks.channel.messages import HUB_GONE
 from tests.ranks.channel.jobs import DEADLINE_S, Job, S, wait_for
 
@@ -92,11 +93,11 @@ def test_a_hub_that_was_only_silent_is_found_again(monkeypatch: pytest.MonkeyPat
 def test_clocks_are_compared_within_their_uncertainty() -> None:
     """Three clocks 7 s apart each, over the tree."""
     with Job(3, ahead_ns=7 * S) as job:
-        assert wait_for(lambda: job.bursts(1) and job.bursts(2))
+        assert wait_for(lambda: job.measured(1) and job.measured(2))
     for rank in (1, 2):
-        record = job.bursts(rank)[0]
+        record = job.measured(rank)[0]
         assert abs(record.offset_ns + rank * 7 * S) <= record.uncertainty_ns < S
-        assert record.pings == 32
+        assert record.pings == PINGS
     assert job.clocks[0] == []
 
 

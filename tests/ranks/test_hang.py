@@ -16,7 +16,7 @@ from hooktrace.ranks.hang.evidence import ThreadStack
 from hooktrace.ranks.hang.look import look
 from hooktrace.ranks.hang.status import RankStatus
 from hooktrace.ranks.hang.view import Statuses
-from hooktrace.ranks.hang.watchdog import Pauses, Suspicion, Watchdog, end_of, went_on
+from hooktrace.ranks.hang.watchdog import Pauses, Suspicion, Watchdog
 from hooktrace.testing import FakeBucket, FakeClock
 from tests.fakes import FakeOperation
 
@@ -227,39 +227,6 @@ def test_error_of_what_is_over() -> None:
     ]
 
 
-def test_an_end_is_when_the_call_had_its_result() -> None:
-    """Not when a look found it over, nor when the next bucket is suspected in its place."""
-    rank = Rank(0, FakeClock(step_ns=0), hang_after_s=1.5)
-    rank.launch(1)
-    rank.clock.advance(2 * S)
-    assert rank.watchdog.look() is not None
-    first: Any = rank.model.slots[0].last_call
-    first.arrived()
-    first.finished()
-    rank.clock.advance(7 * S // 10)
-    over, following = rank.watchdog.look(), rank.watchdog.look()
-    assert over is not None
-    assert following is not None
-    assert (over.bucket, over.over, over.over_for_ns) == (0, True, 7 * S // 10)
-    assert (following.bucket, following.over, following.over_for_ns) == (1, False, None)
-    rank.finish()
-    rank.clock.advance(3 * S // 10)
-    last = rank.watchdog.close()
-    assert last is not None
-    assert (last.bucket, last.over_for_ns) == (1, 3 * S // 10)
-
-
-def test_the_end_of_what_a_device_does_is_not_stamped() -> None:
-    """The host's stamp is from when all was issued."""
-    rank = Rank(0, FakeClock(step_ns=0))
-    rank.launch(1)
-    rank.finish()
-    call: Any = rank.model.slots[0].last_call
-    assert end_of(call) == 0
-    call.events = [object()]
-    assert end_of(call) is None
-
-
 def test_pauses_nest() -> None:
     """The last one to end ends them."""
     pauses = Pauses()
@@ -279,7 +246,6 @@ def test_a_tracer_that_closes_says_whether_its_call_went_on(is_done: bool, error
     assert rank.watchdog.look() is not None
     if is_done:
         rank.finish()
-    assert (went_on([rank.model], "model0", 0, 0) is not None) is is_done
     last = rank.watchdog.close()
     assert last is not None
     assert (last.over, last.error) == (True, error)

@@ -96,7 +96,6 @@ def _content(hang: Hang) -> dict[str, object]:
         "remedy": hang_kind(hang.record.kind).remedy_of(hang.record.unit),
         "ended": hang.end is not None,
         "ended_after_ns": hang.took_ns,
-        "end_is_stamped": hang.end_is_stamped,
         "went_on": hang.went_on,
         "outcome": hang.outcome,
         "recorded_by": hang.ranks,

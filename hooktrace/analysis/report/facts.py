@@ -195,8 +195,8 @@ class AnomalyFacts(msgspec.Struct, frozen=True, kw_only=True):
 class HangFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A hang: its kind, the call that waited longest, who waited for whom, and since when.
 
-    ``sentence``: what was the case while it lasted.  ``ended_after_ns``: ``None`` where no end is
-    known, and at most where not ``end_is_stamped``; ``outcome`` says it in words.
+    ``sentence``: what was the case while it lasted.  ``ended_after_ns``: at most, ``None`` where no
+    end is known; ``outcome`` says it in words.
     ``went_on``: it is over, and its step did not break off.  ``recorded_by``: the ranks whose files
     have it.  ``unit``: of a sharded model, as in its record.
     """
@@ -209,7 +209,6 @@ class HangFacts(msgspec.Struct, frozen=True, kw_only=True):
     since_wall_ns: int
     sentence: str
     ended_after_ns: int | None
-    end_is_stamped: bool
     went_on: bool
     outcome: str
     recorded_by: tuple[int, ...]

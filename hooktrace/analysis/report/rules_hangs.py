@@ -27,7 +27,6 @@ def hang_facts(hangs: Sequence[Hang], models: Collection[str]) -> tuple[HangFact
             since_wall_ns=one.record.since_wall_ns,
             sentence=one.sentence,
             ended_after_ns=one.took_ns,
-            end_is_stamped=one.end_is_stamped,
             went_on=one.went_on,
             outcome=one.outcome,
             recorded_by=one.ranks,

@@ -29,11 +29,10 @@ class Hang:
 
     ``record``: the last that was made while it lasted, whose ``message`` says what was the case.
     ``start``: when the wait began, and ``end``: when it was over, ns of rank 0's clock; ``end`` is
-    ``None`` where no file knows of an end, and may be too late, by the time until it was seen or
-    until the step ended, where it is not stamped (``end_is_stamped``).  ``last_word``: what the
-    record of its end says, ``None`` where there is none and steps alone tell.  ``went_on``: it is
-    over, its last word is not that it failed, and no rank that waited has the step as broken off.
-    ``ranks``: whose files have it.
+    ``None`` where no file knows of an end, and too late by the time until it was seen, or until the
+    step ended.  ``last_word``: what the record of its end says, ``None`` where there is none and
+    steps alone tell.  ``went_on``: it is over, its last word is not that it failed, and no rank
+    that waited has the step as broken off.  ``ranks``: whose files have it.
     """
 
     record: HangRecord
@@ -42,7 +41,6 @@ class Hang:
     last_word: str | None
     went_on: bool
     ranks: tuple[int, ...]
-    end_is_stamped: bool = False
 
     @property
     def sentence(self) -> str:
@@ -57,8 +55,7 @@ class Hang:
             return "no end of it is recorded"
         if self.last_word and not self.last_word.startswith(_WENT_ON):
             return self.last_word
-        at_most = "" if self.end_is_stamped else "at most "
-        after = f"after {at_most}{self.took_ns / 1e9:.3g} s"
+        after = f"after at most {self.took_ns / 1e9:.3g} s"
         if not self.went_on:
             return f"it was over {after}, but the step broke off"
         told = "" if self.last_word is not None else ", by the steps that follow"
@@ -110,7 +107,6 @@ def _merged(timeline: Timeline, by_rank: dict[int, list[HangRecord]]) -> Hang:
         last_word=last_word,
         went_on=end is not None and not failed and not _broke_off(timeline, record),
         ranks=tuple(sorted(by_rank)),
-        end_is_stamped=bool(over) and all(one.end_is_stamped for one in over),
     )
 
 

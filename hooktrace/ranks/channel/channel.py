@@ -24,7 +24,6 @@ from ...capture.clocks import Clock
 from ...records import ClockRecord
 from ..job import current_rank, job_store
 from .clock import ClockOffset
-from .giving_way import GivingWay
 from .meeting import Meeting, host_id
 from .membership import Membership
 from .messages import Member, Report, Tell
@@ -64,7 +63,7 @@ class Channel:
         self._membership = Membership(self.node, meeting, offset, self._hub_here)
         self.offset_at = offset.offset_at
         """Returns the offset to rank 0's clock and its uncertainty, ns; ``None`` if unknown."""
-        self._loop = asyncio.SelectorEventLoop(GivingWay())
+        self._loop = asyncio.SelectorEventLoop()
         self._ended = asyncio.Event()
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)

@@ -28,11 +28,9 @@ from .messages import (
     Down,
     Goodbye,
     Hello,
-    MayPing,
     Member,
     Members,
     Ping,
-    Pinged,
     Pong,
     Refused,
     Report,
@@ -41,10 +39,6 @@ from .messages import (
     Welcome,
     encode,
 )
-from .turns import Turns
-
-_MOST_IN_TURN = 64
-"""Of more children the bursts would take the processor; the pings of their beats have to do."""
 
 _MOST_CONTROL = 32
 
@@ -92,13 +86,10 @@ class Children:
         self._firsts: dict[str, Child] = {}
         """The child of each host that is told so."""
         self._numbers = itertools.count()
-        self._turns = Turns()
         self._takes: dict[type, Callable[[Child, Any, int], None]] = {
             Hello: lambda child, hello, _: self._hello(child, hello),
             Members: lambda child, change, _: self._members(child, change),
             Beat: lambda child, *_: child.send(Beat()),
-            MayPing: lambda child, *_: self._may_ping(child),
-            Pinged: lambda child, *_: self._turns.end(child),
             Ping: self._ping,
             Answered: lambda child, answer, _: child.answered(answer),
             Report: lambda _, report, __: above.reported(report),
@@ -171,7 +162,6 @@ class Children:
             return  # it did not know the token
         self._ranks.pop(child, None)
         child.over()
-        self._turns.leave(child)
         self._replace_first(child)
         ranks = tuple(child.below)
         if not ranks or connection.ending:
@@ -260,10 +250,6 @@ class Children:
         offset, uncertainty = self._above.offset(arrived_ns) or (None, 0)
         answered = self._above.clock()
         child.send(Pong(ping.number, arrived_ns, answered, offset, uncertainty))
-
-    def _may_ping(self, child: Child) -> None:
-        if len(self._ranks) <= _MOST_IN_TURN:
-            self._turns.take(child)
 
     async def ask(self, question: Ask) -> list[tuple[Child, Answered | None]]:
         """Ask all, and return what came in time."""

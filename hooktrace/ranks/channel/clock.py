@@ -1,30 +1,26 @@
-"""How far this rank's clock is from rank 0's: bursts of pings to the parent, offsets added up.
+"""How far this rank's clock is from rank 0's: pings to the parent, offsets added up.
 
-    MayPing --> the parent's turn --> Ping, Pong, Ping, Pong, ... --> shortest round trip
-    a beat --> Ping, Pong --> where it says more than the last burst still does   --> ClockRecord
+    a new parent --> Ping, Pong, Ping, Pong, ... --> the shortest round trip     --> ClockRecord
+    a beat       --> Ping, Pong --> where it says more than the last still does  --> ClockRecord
 
 With t0 and t3 read here and t1 and t2 by the parent, the offset to it is
 ((t1 - t0) + (t2 - t3)) / 2 and the round trip (t3 - t0) - (t2 - t1), as in NTP (D. Mills et al.,
 RFC 5905, section 8).  Whatever delayed one way and not the other, half of the round trip bounds it;
 the shortest of many is the one that nothing else delayed.  The parent says how far it is itself.
-A parent of many children has no turns for bursts: what they know is of their beats.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from ...capture.clocks import Clock
 from ...records import CLOCK_DRIFT, ClockRecord
-from .messages import Ping, Pinged, Pong, Up
+from .messages import Ping, Pong, Up
 
-PINGS = 32
-_PAUSES_S = (1.0, 4.0, 25.0)
-_LAST_PAUSE_S = 30.0
-"""Between bursts; the last one again and again."""
+PINGS = 16
+"""One after another to a new parent."""
 _RECORD_EVERY_NS = 10_000_000_000
-"""The least between two records of beats."""
+"""The least between two records."""
 
 
 class ClockOffset:
@@ -37,14 +33,9 @@ class ClockOffset:
         self._send: Callable[[Up], None] | None = None
         self._recorded_ns = 0
         self._trips: list[_Trip] = []
-        self._sent_ns = self._beat_ns = 0
-        self._number = self._beat = self._answers = 0
+        self._sent_ns = self._number = self._left = 0
         self.is_reference = False
         """Whether this is the clock that others are compared with."""
-
-    def pauses(self) -> Iterator[float]:
-        """Return the seconds between the bursts of one connection."""
-        return itertools.chain(_PAUSES_S, itertools.repeat(_LAST_PAUSE_S))
 
     def offset_at(self, host_ns: int) -> tuple[int, int] | None:
         """Return the offset to rank 0's clock and its uncertainty, ns; ``None`` if unknown."""
@@ -56,50 +47,28 @@ class ClockOffset:
         drift = int(abs(host_ns - last.time_ns) * CLOCK_DRIFT)
         return last.offset_ns, last.uncertainty_ns + drift
 
+    def joined(self, send: Callable[[Up], None]) -> None:
+        """Ping a new parent, some times at once."""
+        self._send, self._trips, self._left = send, [], PINGS
+        self.beat(send)
+
     def beat(self, send: Callable[[Up], None]) -> None:
         """Send one ping, which also says that this rank is there."""
-        self._beat -= 1
-        self._beat_ns = self._clock()
-        send(Ping(self._beat))
-
-    def begin(self, send: Callable[[Up], None]) -> None:
-        """Send the first ping of a burst: it is this rank's turn."""
-        self._trips.clear()
-        self._answers = 0
-        self._send = send
-        self._ping()
-
-    def _ping(self) -> None:
-        assert self._send is not None
         # A number for each: an answer to an earlier one must not be taken for this one's.
         self._number += 1
         self._sent_ns = self._clock()
-        self._send(Ping(self._number))
+        send(Ping(self._number))
 
     def answered(self, pong: Pong, arrived_ns: int) -> None:
-        """Take the answer to a ping, and send the next one or end the burst."""
-        if pong.number == self._beat:
-            self._answered_beat(pong, arrived_ns)
+        """Take the answer to a ping; of a new parent's, send the next."""
+        if pong.number != self._number or pong.offset_ns is None:
             return
-        if self._send is None or pong.number != self._number:
-            return  # of a burst that is over
-        self._answers += 1
-        if pong.offset_ns is not None:
-            self._trips.append(_trip(self._sent_ns, pong, arrived_ns))
-        if self._answers < PINGS:
-            self._ping()
+        self._trips.append(_trip(self._sent_ns, pong, arrived_ns))
+        self._left -= 1
+        if self._left > 0 and self._send is not None:
+            self.beat(self._send)
             return
-        send, self._send = self._send, None
-        send(Pinged())
-        if self._trips:
-            self._last = record = _record(self._trips)
-            self._recorded_ns = record.time_ns
-            self._report(record)
-
-    def _answered_beat(self, pong: Pong, arrived_ns: int) -> None:
-        if pong.offset_ns is None:
-            return
-        record = _record([_trip(self._beat_ns, pong, arrived_ns)])
+        record, self._trips = _record(self._trips), []
         known = self.offset_at(record.time_ns)
         if known is not None and known[1] <= record.uncertainty_ns:
             return

@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-PROTOCOL = 2
+PROTOCOL = 3
 """Nodes of another number do not talk to each other: hooktrace differs between hosts."""
 
 CONTROL = -1
@@ -75,14 +75,6 @@ class Members(_Message, frozen=True, tag="members"):
 
 class Beat(_Message, frozen=True, tag="beat"):
     """I am here; a parent answers it in kind."""
-
-
-class MayPing(_Message, frozen=True, tag="may_ping"):
-    """A child asks for its turn to ping."""
-
-
-class Pinged(_Message, frozen=True, tag="pinged"):
-    """A child's turn is over."""
 
 
 class Ping(_Message, frozen=True, tag="ping"):
@@ -180,8 +172,8 @@ class Goodbye(_Message, frozen=True, tag="goodbye"):
     why: Text = ""
 
 
-Up = Hello | Members | Beat | MayPing | Pinged | Ping | Ask | Answered | Report | Tell | Goodbye
-Down = Welcome | Refused | Pace | Beat | MayPing | Pong | Ask | Answered | Notice | Goodbye
+Up = Hello | Members | Beat | Ping | Ask | Answered | Report | Tell | Goodbye
+Down = Welcome | Refused | Pace | Beat | Pong | Ask | Answered | Notice | Goodbye
 
 Message = Up | Down
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from .clock import ClockOffset
@@ -20,7 +20,6 @@ from .messages import (
     Ask,
     Down,
     Hello,
-    MayPing,
     Member,
     Notice,
     Pace,
@@ -41,9 +40,6 @@ _CONNECT_S = 3.0
 SILENCE_S = 6.0
 """After which a parent that says nothing is taken for lost; more where beats are rarer."""
 
-_BURSTS_S = 1.0
-"""A parent that wants beats more rarely has so many children that it grants no bursts of pings."""
-
 
 class RefusedError(Exception):
     """Somebody listens there, but does not take this node; ``final``: nor will later."""
@@ -62,8 +58,6 @@ class Upward:
         self._connection: Connection | None = None
         self._welcomed: asyncio.Future[Welcome] | None = None
         self._over: asyncio.Future[str | None] | None = None
-        self._pauses: Iterator[float] = iter(())
-        self._burst: asyncio.TimerHandle | None = None
         self._is_hubs = False
         self._has_beaten = False
         """Whether a report has taken a ping along, in this interval."""
@@ -75,7 +69,6 @@ class Upward:
             Welcome: lambda welcome, _: self._welcome(welcome),
             Refused: lambda refused, _: self._refuse(refused),
             Pace: lambda pace, _: self._keep_pace(pace),
-            MayPing: lambda *_: offset.begin(self.send),
             Pong: offset.answered,
             Ask: lambda question, _: node.spawn(node.answer_parent(question)),
             Notice: lambda notice, _: node.notice(notice),
@@ -122,9 +115,7 @@ class Upward:
         self._is_hubs = welcome.is_hub
         self.is_first = welcome.is_first
         self._node.interval_s = welcome.interval_s
-        self._pauses = self._offset.pauses()
-        self.send(MayPing())
-        self._plan_burst()
+        self._offset.joined(self.send)
         self._node.joined_parent()
 
     async def stay(self) -> str | None:
@@ -188,8 +179,6 @@ class Upward:
         if connection is not self._connection:
             return
         self._connection = None
-        if self._burst is not None:
-            self._burst.cancel()
         if self._welcomed is not None and not self._welcomed.done():
             why = "the connection ended" if connection.known else _NO_PROOF
             self._welcomed.set_exception(ConnectionError(why))
@@ -198,8 +187,6 @@ class Upward:
 
     def _break_off(self) -> None:
         connection, self._connection = self._connection, None
-        if self._burst is not None:
-            self._burst.cancel()
         if self._welcomed is not None:
             self._welcomed.cancel()
         if connection is not None:
@@ -217,12 +204,3 @@ class Upward:
     def _refuse(self, refused: Refused) -> None:
         if self._welcomed is not None and not self._welcomed.done():
             self._welcomed.set_exception(RefusedError(refused))
-
-    def _plan_burst(self) -> None:
-        pause_s = next(self._pauses)
-        self._burst = asyncio.get_running_loop().call_later(pause_s, self._ask_for_turn)
-
-    def _ask_for_turn(self) -> None:
-        if self._node.interval_s <= _BURSTS_S:
-            self.send(MayPing())
-        self._plan_burst()

@@ -78,8 +78,6 @@ class HangHub:
         self._lock = threading.Lock()
         self._suspicions: dict[tuple[int, str], Suspicion] = {}
         self._error = ""
-        self._ends: dict[tuple[str, int, int], float] = {}
-        """When suspected calls were over on the last of their ranks, by the monotonic clock."""
         self._thread: threading.Thread | None = None
         self._changed = threading.Event()
         self._closed = False
@@ -95,17 +93,11 @@ class HangHub:
             if suspicion.over:
                 self._suspicions.pop(key, None)
                 self._error = suspicion.error or self._error
-                self._hear_end(suspicion)
             else:
                 self._suspicions[key] = suspicion
             self._start()
         if suspicion.over:
             self._changed.set()
-
-    def _hear_end(self, suspicion: Suspicion) -> None:
-        ago = suspicion.over_for_ns
-        end = math.inf if ago is None else time.monotonic() - ago / 1e9
-        self._ends[suspicion.what] = max(end, self._ends.get(suspicion.what, end))
 
     def close(self) -> None:
         """End the thread soon."""
@@ -143,9 +135,6 @@ class HangHub:
                 return True
             error, self._error = self._error, ""
         self._guarded(lambda: self._end(error))
-        with self._lock:
-            if not self._suspicions:
-                self._ends.clear()
         return False
 
     def _guarded(self, work: Callable[[], None]) -> None:
@@ -197,8 +186,8 @@ class HangHub:
     def _tell(
         self, number: int, found: HangDiagnosis, stacks: tuple[RankStacks, ...], asked: float
     ) -> None:
-        late_ns = int((time.monotonic() - asked) * 1e9)
-        notice = HangNotice(number, found, stacks, late_ns=late_ns)
+        age_ns = found.age_ns + int((time.monotonic() - asked) * 1e9)
+        notice = HangNotice(number, msgspec.structs.replace(found, age_ns=age_ns), stacks)
         with self._lock:
             self._number = number + 1
             self._open = notice, time.monotonic()
@@ -208,11 +197,8 @@ class HangHub:
         """Tell that the hang is over which was told last."""
         with self._lock:
             known, self._open = self._open, None
-            end = math.inf if known is None else self._ends.get(known[0].diagnosis.what, math.inf)
-        if known is None:
-            return
-        late = None if end == math.inf else int((time.monotonic() - end) * 1e9)
-        self._channel.tell(NOTICE, _encode(over(*known, error, late)))
+        if known is not None:
+            self._channel.tell(NOTICE, _encode(over(*known, error)))
 
     def _stacks(
         self, found: HangDiagnosis, last: Statuses, signalled: tuple[SignalledRank, ...]
@@ -274,24 +260,15 @@ def _helped(found: Statuses, silent: Mapping[int, Silent]) -> tuple[SignalledRan
     return tuple(signalled[:_MOST_SIGNALLED])
 
 
-def over(
-    notice: HangNotice, told: float, error: str = "", late_ns: int | None = None
-) -> HangNotice:
-    """Return that a hang is over, which was told at a time of the monotonic clock.
-
-    ``late_ns``: since when it is, by the stamps of the calls that waited; ``None``: not known.
-    """
-    age = notice.age_ns + int((time.monotonic() - told) * 1e9)
-    after = age if late_ns is None else max(0, age - late_ns)
-    how_long = seconds(after) if late_ns is not None else f"at most {seconds(after)}"
-    message = _ended(notice, how_long, error)
+def over(notice: HangNotice, told: float, error: str = "") -> HangNotice:
+    """Return that a hang is over, which was told at a time of the monotonic clock."""
+    after = notice.age_ns + int((time.monotonic() - told) * 1e9)
+    message = _ended(notice, f"at most {seconds(after)}", error)
     return HangNotice(
         notice.hang,
         msgspec.structs.replace(notice.diagnosis, message=message),
         ended_after_ns=after,
         error=error,
-        late_ns=age - after,
-        end_is_stamped=late_ns is not None,
     )
 
 

@@ -45,25 +45,18 @@ class StacksAnswer(msgspec.Struct, frozen=True, gc=False):
 
 
 class HangNotice(msgspec.Struct, frozen=True, gc=False):
-    """A hang that is to be told, or that is over: then after how long, and how it ended.
-
-    ``late_ns``: how long ago the ranks said what the diagnosis says, or since when it is over.
-    ``end_is_stamped``: as in ``HangRecord``.
-    """
+    """A hang that is to be told, or that is over: then after how long at most, and how it ended."""
 
     hang: int
     diagnosis: HangDiagnosis
     stacks: tuple[RankStacks, ...] = ()
     ended_after_ns: int | None = None
     error: str = ""
-    late_ns: int = 0
-    end_is_stamped: bool = False
 
     @property
     def age_ns(self) -> int:
         """How long ago the call began to wait, when this was sent."""
-        known = self.diagnosis.age_ns if self.ended_after_ns is None else self.ended_after_ns
-        return known + self.late_ns
+        return self.diagnosis.age_ns if self.ended_after_ns is None else self.ended_after_ns
 
     def record(self, rank: int, now_ns: int, wall_ns: int) -> HangRecord:
         """Return what a rank records of it; ``now_ns`` by its clock, ``wall_ns`` since 1970."""
@@ -83,6 +76,5 @@ class HangNotice(msgspec.Struct, frozen=True, gc=False):
             rank=rank,
             stacks=self.stacks,
             ended_after_ns=self.ended_after_ns,
-            end_is_stamped=self.end_is_stamped,
             unit=found.unit,
         )

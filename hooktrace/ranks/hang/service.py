@@ -44,7 +44,7 @@ from .messages import (
 from .processes import StackWriter, neighbour
 from .sentences import stamped
 from .status import RankStatus
-from .watchdog import Suspicion, Watchdog, Watched, end_of, went_on
+from .watchdog import Suspicion, Watchdog, Watched
 
 logger = logging.getLogger("hooktrace")
 
@@ -136,18 +136,10 @@ class HangService:
         """Watch a tracer no more."""
         with self._lock:
             watchdog = self._watchdogs.pop(user, None)
-            told = self._open.pop(user, None)
+            self._open.pop(user, None)
         news = None if watchdog is None else watchdog.close()
         if news is not None:
             self._channel.report(SUSPICION, _encode(news))
-        # What the hub tells of it from now on comes too late for this tracer.
-        found = None if told is None else told[0].diagnosis
-        what = None if found is None else (found.model, found.step, found.bucket, found.unit)
-        call = None if what is None else went_on(user.model_states(), *what)
-        if told is not None and found is not None and call is not None:
-            end = end_of(call) if call.step == found.step else None
-            late_ns = None if end is None else max(0, user.clock() - end)
-            self._hear_of(user, over(*told, late_ns=late_ns))
 
     def close(self) -> None:
         """Watch nothing any more, and give the signal back."""
@@ -213,7 +205,7 @@ class HangService:
             told = self._open.get(user)
         if told is not None:
             self._is_alone = False
-            self._take(over(*told, news.error, news.over_for_ns))
+            self._take(over(*told, news.error))
 
     def _take(self, notice: HangNotice) -> None:
         self._number = max(self._number, notice.hang + 1)

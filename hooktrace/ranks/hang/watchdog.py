@@ -18,7 +18,7 @@ from typing import Protocol
 import msgspec
 
 from ...capture.buckets import ModelState
-from ...capture.calls import NOT_YET, BucketCall
+from ...capture.calls import BucketCall
 from ...capture.clocks import Clock
 from .collectives import PendingCollective
 from .idle import standing
@@ -54,8 +54,7 @@ class Suspicion(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A call waits too long; ``over``: it no longer does, and ``error`` is what it ended with.
 
     ``age_ns``: of the call; ``threshold_ns``: what it passed.  ``order``: as ``CallInFlight`` has
-    it.  ``over_for_ns``: since when it is over, by the call's own stamp; ``None`` where only the
-    look tells: of what a device does, and where no hook is called.
+    it.
     """
 
     model: str
@@ -66,7 +65,6 @@ class Suspicion(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     over: bool = False
     error: str = ""
     order: int = -1
-    over_for_ns: int | None = None
 
     @property
     def what(self) -> tuple[str, int, int]:
@@ -118,7 +116,7 @@ class Watchdog:
         self._said: Suspicion | None = None
         self._said_ns = 0
         self._call: BucketCall | None = None
-        """The one that was suspected last: it has the stamp of its end."""
+        """The one that was suspected last: it has what it raised."""
         self._usual: tuple[str, int, int] = ("", -1, 0)
         self._before: RankStatus | None = None
         self._stands: tuple[PendingCollective, int] | None = None
@@ -133,7 +131,7 @@ class Watchdog:
         now, oldest = self._watched.clock(), oldest_call(self._watched.model_states())
         found, said = self._suspicion(now, oldest), self._said
         if said is not None and (found is None or found.what != said.what):
-            return self._over(said, now)  # of another one the next look tells
+            return self._over(said)  # of another one the next look tells
         if found is None or (said is not None and now - self._said_ns < _AGAIN_NS):
             return None
         self._said, self._said_ns, self._call = found, now, oldest
@@ -144,7 +142,7 @@ class Watchdog:
         said, call = self._said, self._call
         if said is None:
             return None
-        over = self._over(said, self._watched.clock())
+        over = self._over(said)
         if over.error or (call is not None and not call.in_flight):
             return over
         return msgspec.structs.replace(over, error="the tracer was closed")
@@ -204,38 +202,13 @@ class Watchdog:
             return None
         return Suspicion(model="", step=-1, bucket=-1, age_ns=age, threshold_ns=self._least_ns)
 
-    def _over(self, said: Suspicion, now: int) -> Suspicion:
+    def _over(self, said: Suspicion) -> Suspicion:
         call, self._said, self._call = self._call, None, None
-        end = None if call is None else end_of(call)
         return msgspec.structs.replace(
             said,
             over=True,
             error="" if call is None else (call.error or "")[:_MOST_CHARACTERS],
-            over_for_ns=None if end is None else max(0, now - end),
         )
-
-
-def end_of(call: BucketCall) -> int | None:
-    """Return when a call was over, by its own stamps; ``None``: it is not, or they do not tell."""
-    if call.in_flight or call.done == NOT_YET or call.events:
-        return None
-    return call.available if call.released is None else call.released
-
-
-def went_on(
-    models: list[ModelState], model: str, step: int, bucket: int, unit: str = ""
-) -> BucketCall | None:
-    """Return a call by which this rank's call of a bucket is known to have come to a good end.
-
-    It is that call, or a later one of the bucket; ``None`` where nothing is known.  ``unit``: of a
-    sharded model, whose buckets other ranks may number otherwise.
-    """
-    slots = [slot for one in models if one.name == model for slot in list(one.slots.values())]
-    named = [s for s in slots if (str(s.unit) == unit if unit else s.index == bucket)]
-    for call in [slot.last_call for slot in named]:
-        if isinstance(call, BucketCall) and call.error is None and call.step >= step:
-            return call if call.step > step or not call.in_flight else None
-    return None
 
 
 def _last_ready(model: ModelState) -> int:

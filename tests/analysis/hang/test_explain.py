@@ -108,8 +108,6 @@ def test_how_its_end_is_known_is_said() -> None:
     assert rows(over)["ended"] == "it went on after at most 42 s, by the steps that follow"
     recorded = dataclasses.replace(over, last_word="")
     assert rows(recorded)["ended"] == "it went on after at most 42 s"
-    stamped = dataclasses.replace(recorded, end_is_stamped=True)
-    assert rows(stamped)["ended"] == "it went on after 42 s"
 
 
 def test_a_rank_whose_file_lacks_the_record_is_named() -> None:

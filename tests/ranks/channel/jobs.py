@@ -84,8 +84,8 @@ class Job:
         self.ranks[0].tell("said", b"%d saw %b" % (rank, payload))
         return True
 
-    def bursts(self, rank: int) -> list[ClockRecord]:
-        """Return what a rank measured by bursts; on a busy machine a beat may tell before."""
+    def measured(self, rank: int) -> list[ClockRecord]:
+        """Return what a rank measured by the pings to a new parent, not by one beat."""
         return [record for record in self.clocks[rank] if record.pings > 1]
 
     def abort(self, rank: int, *, entirely: bool = False) -> None:

@@ -1,24 +1,22 @@
-"""Offsets by bursts of pings and by single ones: in whole ticks, and over real connections."""
+"""Offsets by pings to a new parent and with each beat: in whole ticks, and over connections."""
 
 from __future__ import annotations
 
 import socket
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from hooktrace.ranks.channel import clock
 from hooktrace.ranks.channel.channel import Channel
-from hooktrace.ranks.channel.clock import PINGS, ClockOffset
+from hooktrace.ranks.channel.clock import ClockOffset
 from hooktrace.ranks.channel.meeting import HubPlaces, Meeting
-from hooktrace.ranks.channel.messages import Beat, MayPing, Ping, Pinged, Pong, Up
+from hooktrace.ranks.channel.messages import Ping, Pong, Up
 from hooktrace.records import CLOCK_DRIFT, ClockRecord
 from tests.ranks.channel.jobs import Job, S, wait_for
-from tests.ranks.channel.strangers import Stranger, framed
 
 AHEAD_NS = 1_000_000
 """How far the parent's clock is ahead."""
@@ -48,7 +46,7 @@ class Link:
         self.answer(there_ns=there_ns, back_ns=back_ns)
 
 
-def test_a_beat_tells_the_offset_before_any_burst() -> None:
+def test_a_beat_tells_the_offset() -> None:
     """To within half of its round trip."""
     link = Link()
     assert link.offset.offset_at(link.now_ns) is None
@@ -74,20 +72,6 @@ def test_a_worse_beat_says_nothing_until_the_clocks_may_have_drifted_as_far() ->
     assert [record.offset_ns for record in link.records] == [AHEAD_NS, AHEAD_NS]
 
 
-def test_a_burst_goes_on_while_a_beat_is_answered() -> None:
-    """The shortest of its round trips counts, and its end is said."""
-    link = Link()
-    link.offset.begin(link.sent.append)
-    for number in range(PINGS):
-        link.answer(there_ns=10_000 + number, back_ns=10_000)
-        if number < PINGS - 1:
-            waiting = link.sent.pop()
-            link.beat(there_ns=90_000)
-            link.sent.append(waiting)
-    assert type(link.sent.pop()).__name__ == "Pinged"
-    assert link.records[-1].pings == PINGS
-
-
 class Pinger:
     """A clock offset that is told the time, and what its parent answers."""
 
@@ -98,9 +82,9 @@ class Pinger:
         self.offset = ClockOffset(lambda: self.now, self.records.append)
 
     def begin(self, at: int) -> None:
-        """Begin a burst."""
+        """Have a new parent."""
         self.now = at
-        self.offset.begin(self.sent.append)
+        self.offset.joined(self.sent.append)
 
     def answer(self, read: int, back: int, *, ping: int = -1, parents: int | None = 0) -> None:
         """Let the parent's clock read ``read`` when a ping comes, its answer arrive at ``back``."""
@@ -111,7 +95,7 @@ class Pinger:
 
 @pytest.fixture
 def three(monkeypatch: pytest.MonkeyPatch) -> Pinger:
-    """One whose bursts are three pings."""
+    """One that pings a new parent three times."""
     monkeypatch.setattr(clock, "PINGS", 3)
     return Pinger()
 
@@ -124,13 +108,14 @@ def test_the_shortest_round_trip_counts(three: Pinger) -> None:
     assert three.records == [
         ClockRecord(time_ns=9, offset_ns=1000, uncertainty_ns=8, round_trip_ns=1, pings=3)
     ]
-    assert three.sent[-1] == Pinged()
+    assert [message.number for message in three.sent] == [1, 2, 3]
 
 
-def test_an_answer_to_the_last_burst_is_none_to_this_one(three: Pinger) -> None:
+def test_an_answer_to_an_earlier_ping_is_none_to_this_one(three: Pinger) -> None:
     """It would seem to come at once, and a clock off by seconds to be exact."""
     three.begin(0)
-    three.begin(5 * S)  # the parent gave another turn before it answered
+    three.now = 5 * S
+    three.offset.beat(three.sent.append)
     three.answer(100, 5 * S + 1, ping=0)
     for i in range(3):
         three.answer(5 * S + 10 + 20 * i, 5 * S + 20 + 20 * i)
@@ -163,10 +148,12 @@ def test_pings_before_the_parent_knows_its_own_offset_do_not_count(three: Pinger
     """They would come without its uncertainty."""
     three.begin(0)
     three.answer(1, 2, parents=None)
-    three.answer(1007, 12, parents=50)
-    three.answer(1022, 32, parents=50)
+    assert len(three.sent) == 1  # the next one goes with the next beat
+    three.offset.beat(three.sent.append)
+    for read, back in ((1007, 12), (1022, 32), (1040, 52)):
+        three.answer(read, back, parents=50)
     (record,) = three.records
-    assert (record.offset_ns, record.uncertainty_ns, record.pings) == (1050, 12, 2)
+    assert (record.offset_ns, record.uncertainty_ns, record.pings) == (1050, 12, 3)
 
 
 def test_uncertainty_grows_with_the_time_since(three: Pinger) -> None:
@@ -212,9 +199,9 @@ def test_a_delay_one_way_stays_within_the_uncertainty() -> None:
         thread.start()
         job.ranks.append(job.begin(1, 2 * S))
         with job:
-            assert wait_for(lambda: job.bursts(1))
+            assert wait_for(lambda: job.measured(1))
         thread.join(5)
-    record = job.bursts(1)[0]
+    record = job.measured(1)[0]
     assert record.round_trip_ns >= DELAY_S * 1e9
     assert DELAY_S * 1e9 / 4 < abs(record.offset_ns + 2 * S) <= record.uncertainty_ns
 
@@ -223,13 +210,13 @@ def test_a_delay_one_way_stays_within_the_uncertainty() -> None:
 def test_offsets_add_up_over_two_levels() -> None:
     """From a rank by the first one of its host to the hub, and so do the uncertainties."""
     with Job(4, ahead_ns=7 * S, hosts="aabb") as job:
-        assert wait_for(lambda: all(job.bursts(rank) for rank in (1, 2, 3)))
+        assert wait_for(lambda: all(job.measured(rank) for rank in (1, 2, 3)))
         below = [rank for rank in (2, 3) if parent_of(job.ranks[rank]) != 0]
         assert len(below) == 1
         for rank in (1, 2, 3):
-            record = job.bursts(rank)[0]
+            record = job.measured(rank)[0]
             assert abs(record.offset_ns + rank * 7 * S) <= record.uncertainty_ns < S
-        deep = job.bursts(below[0])[0]
+        deep = job.measured(below[0])[0]
         assert deep.uncertainty_ns > -(-deep.round_trip_ns // 2)
 
 
@@ -238,52 +225,3 @@ def parent_of(channel: Channel) -> int:
     member = channel._membership.upward.member
     assert member is not None
     return member.rank
-
-
-TURN, ANSWERED = framed(MayPing()), framed(Beat())
-
-
-def turns(child: Stranger) -> int:
-    """Return how many turns a child was given since it was asked last: before this beat's answer.
-
-    The hub takes what a child says in its order, and says what follows at once.
-    """
-    child.say(Beat())
-    heard = b""
-    while ANSWERED not in heard:
-        piece = child.socket.recv(1 << 16)
-        assert piece
-        heard += piece
-    return heard.count(TURN)
-
-
-@pytest.fixture
-def children() -> Iterator[list[Stranger]]:
-    """Three children of a hub."""
-    with Job(1) as job, ExitStack() as stack:
-        hub = job.ranks[0]
-        assert wait_for(lambda: hub.places)
-        hub.node.world_size = 4
-        yield [stack.enter_context(Stranger(hub)).hello(rank) for rank in (1, 2, 3)]
-
-
-def test_one_burst_at_a_time(children: list[Stranger], monkeypatch: pytest.MonkeyPatch) -> None:
-    """And the next one's when that is over."""
-    monkeypatch.setattr("hooktrace.ranks.channel.turns._TURN_S", 1000.0)
-    for child in children:
-        child.say(MayPing())
-        assert turns(child) == (child is children[0])
-    children[2].say(Pinged())  # out of turn: not the end of another's
-    assert [turns(child) for child in (children[2], *children)] == [0, 0, 0, 0]
-    children[0].say(Pinged())
-    assert [turns(child) for child in children] == [0, 1, 0]
-
-
-def test_one_that_never_ends_is_cut(
-    children: list[Stranger], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A child that does not use its turn costs the others a second, and not more."""
-    monkeypatch.setattr("hooktrace.ranks.channel.turns._TURN_S", 0.05)
-    for child in children:
-        child.say(MayPing())
-        assert wait_for(lambda: turns(child))  # noqa: B023  # called at once
