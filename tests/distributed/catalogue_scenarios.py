@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -229,44 +228,3 @@ def compiled(rank: int) -> dict[str, float]:
         torch._dynamo.config.optimize_ddp = before
         torch._dynamo.reset()
     return facts
-
-
-def resumed(rank: int) -> dict[str, float]:
-    """Return how far a resumed run ends from one that ran on: saved, loaded into a new DDP.
-
-    By hook and DDP mode; the optimizer has momentum, the state warm start and error feedback.
-    """
-    facts = {}
-    for name, hook in (("layered", hooks.powerSGD_hook), ("square", hooks.batched_powerSGD_hook)):
-        for mode in ({}, {"static_graph": True}, {"find_unused_parameters": True}):
-            state = hooks.PowerSGDState(None, 2, start_powerSGD_iter=3)
-            job = Job(hook, state, mode)
-            job.run(rank, 0, 8)
-            saved = io.BytesIO()
-            torch.save((state, job.ddp.module.state_dict(), job.optimizer.state_dict()), saved)
-            job.run(rank, 8, 16)
-            saved.seek(0)
-            state, model, optimizer = torch.load(saved, weights_only=False)
-            again = Job(hook, state, mode)
-            again.ddp.module.load_state_dict(model)
-            again.optimizer.load_state_dict(optimizer)
-            again.run(rank, 8, 16)
-            pairs = zip(job.ddp.parameters(), again.ddp.parameters(), strict=True)
-            facts[f"{name} {' '.join(mode)}"] = max((a - b).abs().max().item() for a, b in pairs)
-    return facts
-
-
-class Job:
-    """A model with a hook and an optimizer."""
-
-    def __init__(self, hook: Any, state: Any, mode: dict[str, bool]) -> None:
-        self.ddp = make_ddp(0.001, **mode)
-        self.ddp.register_comm_hook(state, hook)
-        self.optimizer = torch.optim.SGD(self.ddp.parameters(), lr=1e-3, momentum=0.9)
-
-    def run(self, rank: int, start: int, stop: int) -> None:
-        """Train from one step to another."""
-        for step in range(start, stop):
-            self.optimizer.zero_grad()
-            backward(self.ddp, rank, step)
-            self.optimizer.step()

@@ -29,7 +29,7 @@ from tests.distributed.comparison import (
 
 
 def default_pairs() -> dict[str, tuple[Hook, Hook]]:
-    """Return hooktrace's hook and torch's, by name; made anew each time, as mutants need."""
+    """Return hooktrace's hook and torch's, by name."""
     fp16, bf16 = default_hooks.fp16_compress_wrapper, default_hooks.bf16_compress_wrapper
     plain, half = default_hooks.allreduce_hook, default_hooks.fp16_compress_hook
     brain = default_hooks.bf16_compress_hook

@@ -17,8 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 import hooktrace
 from hooktrace import AllReduce, ReduceScatter, Tracer, hooks, trace
 from hooktrace.exporters import OpenTelemetryExporter, RecordFileExporter
-from tests.distributed.harness import scenario
-from tests.distributed.models import backward, make_ddp, train
+from tests.distributed.models import backward, train
 from tests.ports import free_port
 
 
@@ -247,21 +246,3 @@ def faults(rank: int) -> dict[str, Any]:
         "failures": tracer.failures(),
         "losses": tracer.losses(),
     }
-
-
-@scenario(apart=True)
-def fork_and_exit(rank: int) -> tuple[int, int, bool]:
-    """Fork with a live tracer; return the child's exit code, steps, and the parent's health."""
-    tracer = Tracer()
-    ddp = make_ddp()
-    ddp.register_comm_hook(None, trace(hooks.allreduce_hook, tracer=tracer))
-    backward(ddp, rank, 0)
-    child = os.fork()
-    if child == 0:
-        # The child must be able to use and close its copy at once: no lock is held for ever.
-        code = 0 if tracer.steps() == [] and tracer.close(5) and tracer.losses() == {} else 3
-        os._exit(code)
-    _, status = os.waitpid(child, 0)
-    backward(ddp, rank, 1)
-    steps = len(tracer.steps())
-    return os.waitstatus_to_exitcode(status), steps, tracer.close()

@@ -24,7 +24,6 @@ from tests.distributed.comparison import (
     tolerance,
 )
 from tests.distributed.harness import scenario
-from tests.distributed.models import gradients, make_ddp, make_model
 from tests.distributed.power_pairs import (
     FACTORS,
     PRODUCT,
@@ -203,51 +202,3 @@ def power_zeros(rank: int) -> dict[str, dict[str, float]]:
         require_buckets(run, least=3)
         facts[f"rank {low}, epsilon {epsilon}, {which}"] = found
     return facts
-
-
-def shared_state(rank: int) -> dict[str, str]:
-    """Use one state for two models; return the error, by the second model's kind."""
-    facts = {}
-    for name, shapes in (("alike", SHAPES), ("different", SQUARES)):
-        state = hooks.PowerSGDState(**Case().options())
-        runs = [Run(hooks.powerSGD_hook, state)]
-        try:
-            runs.append(Run(hooks.powerSGD_hook, state, module=Given(shapes)))
-            for step in range(4):
-                runs[0].step(drawn(rank, step))
-                runs[1].step(drawn(rank, step, shapes))
-        except Exception as error:
-            facts[name] = str(error).splitlines()[0]
-        else:
-            facts[name] = "no error"
-    return facts
-
-
-def power_of_low_rank(rank: int) -> dict[str, float]:
-    """Return the largest relative error where gradients have rank 1 and the state 2, or 4.
-
-    A batch of one gives such gradients, the same on all ranks here; from the second compressed
-    step on the product of P and Q holds them whole.
-    """
-    worst = {}
-    for matrix_rank, feedback in itertools.product((2, 4), (True, False)):
-        state = hooks.PowerSGDState(
-            None,
-            matrix_approximation_rank=matrix_rank,
-            start_powerSGD_iter=2,
-            min_compression_rate=1,
-            use_error_feedback=feedback,
-        )
-        ddp, alone = make_ddp(bucket_cap_mb=0.02), make_model()
-        ddp.register_comm_hook(state, hooks.powerSGD_hook)
-        errors = []
-        for step in range(12):
-            torch.manual_seed(step)
-            data = torch.randn(1, 32)
-            for model in (ddp, alone):
-                model.zero_grad()
-                model(data).square().sum().backward()
-            exact = gradients(alone)
-            errors.append(((gradients(ddp) - exact).norm() / exact.norm()).item())
-        worst[f"rank {matrix_rank}, error feedback {feedback}"] = max(errors[4:])
-    return worst

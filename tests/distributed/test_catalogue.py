@@ -95,15 +95,6 @@ def test_what_ddp_registers_is_refused_in_backward(two: Ranks) -> None:
         assert "bucket 0 are sparse; use allreduce_hook" in facts["in backward"]
 
 
-def test_a_resumed_run_goes_on(two: Ranks) -> None:
-    """Bit for bit, though DDP begins with other buckets again; the square needs its buckets."""
-    for facts in two.run(catalogue_scenarios.resumed):
-        layered = {name: value for name, value in facts.items() if name.startswith("layered")}
-        assert layered == dict.fromkeys(layered, 0.0)
-        assert len(layered) == 3
-        assert facts["square find_unused_parameters"] == 0.0
-
-
 def test_the_catalogue_says_what_each_hook_is() -> None:
     """One entry a type, with names for the command line that differ."""
     entries = catalogue()

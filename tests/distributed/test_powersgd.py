@@ -71,22 +71,6 @@ def test_powersgd_survives_zero_gradients(two: Ranks) -> None:
             assert found["rest"] <= 1e-4, (case, found)
 
 
-def test_powersgd_of_a_gradient_of_lower_rank(two: Ranks) -> None:
-    """What the first column holds already is not counted twice: a batch of one is exact."""
-    for worst in two.run(power_scenarios.power_of_low_rank):
-        assert worst == {case: pytest.approx(0, abs=1e-5) for case in worst}
-        assert len(worst) == 4
-
-
-def test_one_state_for_two_models_is_an_error(two: Ranks) -> None:
-    """Residuals and factors of two models would be mixed up."""
-    for facts in two.run(power_scenarios.shared_state):
-        assert set(facts) == {"alike", "different"}
-        for message in facts.values():
-            assert "PowerSGDState belongs to another model" in message
-            assert "make one PowerSGDState for each model" in message
-
-
 @pytest.mark.parametrize("mode", ["rebuilt buckets", "static_graph", "find_unused_parameters"])
 @pytest.mark.parametrize(
     "hook",

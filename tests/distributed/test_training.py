@@ -123,9 +123,3 @@ def test_faults_leave_training_alone(two: Ranks) -> None:
         assert facts["failures"] == {"raising": 1, "record_file": 1}
         unsent = {"opentelemetry_spans", "opentelemetry_metric_exports"}
         assert set(facts["losses"]) == {"ring_full", "not_exported", *unsent}
-
-
-@pytest.mark.slow
-def test_a_fork_leaves_the_parent_alone(two: Ranks) -> None:
-    """The child begins with an empty tracer that closes at once; the parent's goes on."""
-    assert two.run(failure_scenarios.fork_and_exit) == [(0, 2, True)] * 2

@@ -71,20 +71,6 @@ def bit_identical(rank: int) -> dict[str, dict[str, bool]]:
     return facts
 
 
-def traced_alike(rank: int) -> dict[str, dict[str, bool]]:
-    """Compare gradients traced and untraced: a staged, a multi-round and an opaque hook."""
-    facts = {}
-    for hook in (hooks.fp16_compress_hook, every_collective, default_hooks.allreduce_hook):
-        untraced = train(hook, rank, steps=3)
-        with Tracer() as tracer:
-            facts[hook.__name__] = {
-                "same": torch.equal(train(trace(hook, tracer=tracer), rank, steps=3), untraced),
-                "recorded": [s.step for s in tracer.steps() if s.complete] == [0, 1, 2],
-                "nothing lost": tracer.losses() == {} and tracer.failures() == {},
-            }
-    return facts
-
-
 def generations(rank: int) -> dict[str, list[tuple[int, int, int, bool]]]:
     """Return (step, generation, buckets, warm-up) of each step, by mode."""
     facts = {}
