@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
 import hooktrace
@@ -189,41 +192,53 @@ def encoded(rank: int) -> dict[str, Any]:
     return facts
 
 
+SINGLE_ROUND = (
+    *("ALLREDUCE", "FP16_COMPRESS", "BF16_COMPRESS", "ALLGATHER_THEN_AGGREGATE", "NOOP"),
+    *("QUANTIZE_PER_TENSOR", "QUANTIZE_PER_CHANNEL"),
+)
+TRACED = {"staged": hooks.fp16_compress_hook, "opaque": default_hooks.fp16_compress_hook}
+
+
 @scenario(deadline_s=240)
-def compiled(rank: int) -> dict[str, float]:
+def compiled(rank: int) -> dict[str, Any]:
     """Return each single-round hook's difference under the compiled python reducer.
 
     That reducer calls the hook for each parameter, so quantisation is compared by its own error.
+    Of traced hooks also the anomalies.
     """
     import torch._dynamo
     from torch._dynamo import compiled_autograd
 
-    def run(member: DDPCommHookType, compile_it: bool) -> torch.Tensor:
+    def run(hook: Callable[..., Any], reducer: str | bool) -> torch.Tensor:
         torch._dynamo.reset()
+        torch._dynamo.config.optimize_ddp = reducer
         ddp = make_ddp(layers=1)
-        ddp.register_comm_hook(None, member.value.hook)
+        ddp.register_comm_hook(None, hook)
+        if reducer != "python_reducer":
+            called, passes = ddp, nullcontext
+        else:
+            called = torch.compile(ddp, backend="eager")
+            passes = partial(compiled_autograd._enable, torch.compile(backend="eager"))
         for step in range(2):
             ddp.zero_grad()
-            if compile_it:
-                with compiled_autograd._enable(torch.compile(backend="eager")):
-                    backward(torch.compile(ddp, backend="eager"), rank, step)
-            else:
-                backward(ddp, rank, step)
+            with passes():
+                backward(called, rank, step)
         return gradients(ddp)
 
-    facts = {}
+    def difference(hook: Callable[..., Any], expected: torch.Tensor) -> float:
+        return ((run(hook, "python_reducer") - expected).norm() / expected.norm()).item()
+
+    facts: dict[str, Any] = {}
     before = torch._dynamo.config.optimize_ddp
     try:
-        for name in (
-            "ALLREDUCE", "FP16_COMPRESS", "BF16_COMPRESS", "QUANTIZE_PER_TENSOR",
-            "QUANTIZE_PER_CHANNEL", "ALLGATHER_THEN_AGGREGATE", "NOOP",
-        ):  # fmt: skip
-            member = DDPCommHookType[name]
-            torch._dynamo.config.optimize_ddp = before
-            expected = run(member, compile_it=False)
-            torch._dynamo.config.optimize_ddp = "python_reducer"
-            found = run(member, compile_it=True)
-            facts[name] = ((found - expected).norm() / expected.norm()).item()
+        for name in SINGLE_ROUND:
+            hook = DDPCommHookType[name].value.hook
+            facts[name] = difference(hook, run(hook, before))
+        expected = run(hooks.fp16_compress_hook, before)
+        for name, hook in TRACED.items():
+            with Tracer() as tracer:
+                error = difference(hooktrace.trace(hook, tracer=tracer), expected)
+                facts[name] = error, [a.kind for a in tracer.anomalies()]
     finally:
         torch._dynamo.config.optimize_ddp = before
         torch._dynamo.reset()

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import optimizer_overlap_hooks
 from torch.distributed.optim.functional_adam import _FunctionalAdam
@@ -111,81 +112,108 @@ def subset(rank: int) -> dict[str, bool]:
     return facts
 
 
-def groups_and_schedules(rank: int) -> bool:
-    """Train with two parameter groups and a scheduler, both ways."""
-    runs = []
-    for ours in (True, False):
-        ddp = several_buckets()
-        groups = [
-            {"params": [p for n, p in ddp.named_parameters() if "weight" in n]},
-            {
-                "params": [p for n, p in ddp.named_parameters() if "bias" in n],
-                "weight_decay": 0.0,
-                "lr": 0.001,
-            },
-        ]
-        cls, options = SGD
-        if ours:
-            state = OptimizerHookState.of(cls, groups, **options)
-            ddp.register_comm_hook(None, hook_then_optimizer(allreduce_hook, state))
-            optimizers = state.optimizers
-        else:
-            ddp.register_comm_hook(None, allreduce_hook)
-            optimizers = [cls(groups, **options)]
-        schedulers = [torch.optim.lr_scheduler.StepLR(o, 3, 0.5) for o in optimizers]
-        parts = [*schedulers] if ours else [*optimizers, *schedulers]
-        runs.append(run(ddp, rank, functools.partial(_step_all, parts)))
-    return equal_runs(*runs)
+Build = tuple[DistributedDataParallel, Any, Callable[[], object]]
 
 
-def _step_all(parts: list[Any]) -> None:
-    for part in parts:
-        part.step()
-
-
-def sgd_on_buckets(ours: bool) -> tuple[DistributedDataParallel, Any, Callable[[], object]]:
+def overlap_or_not(ours: bool, ddp: DistributedDataParallel, params: Any = None) -> Build:
     """Return a model, who holds its optimizer's options, and what steps after a backward pass."""
-    ddp = several_buckets()
+    (cls, options), params = SGD, ddp.parameters() if params is None else params
     if not ours:
         ddp.register_comm_hook(None, allreduce_hook)
-        optimizer = SGD[0](ddp.parameters(), **SGD[1])
+        optimizer = cls(params, **options)
         return ddp, optimizer, optimizer.step
-    state = OptimizerHookState.of(SGD[0], ddp.parameters(), **SGD[1])
+    state = OptimizerHookState.of(cls, params, **options)
     ddp.register_comm_hook(None, hook_then_optimizer(allreduce_hook, state))
     return ddp, state, lambda: None
 
 
-def learning_rate(rank: int) -> bool:
-    """Set the learning rate of all parameters in the middle, both ways."""
-    runs = []
-    for ours in (True, False):
-        ddp, owner, step = sgd_on_buckets(ours)
-        seen = run(ddp, rank, step, range(10))
-        for group in owner.param_groups:
-            group["lr"] = 0.0005
-        runs.append(seen + run(ddp, rank, step, range(10, STEPS)))
-    return equal_runs(*runs)
+def groups_and_schedules(ours: bool, rank: int) -> list[torch.Tensor]:
+    """Train with two parameter groups and a scheduler."""
+    ddp = several_buckets()
+    named = dict(ddp.named_parameters())
+    groups: list[dict[str, Any]] = [
+        {"params": [p for n, p in named.items() if "weight" in n]},
+        {"params": [p for n, p in named.items() if "bias" in n], "weight_decay": 0.0, "lr": 0.001},
+    ]
+    ddp, owner, step = overlap_or_not(ours, ddp, groups)
+    optimizers = owner.optimizers if ours else [owner]
+    parts = [torch.optim.lr_scheduler.StepLR(o, 3, 0.5) for o in optimizers]
+    return run(ddp, rank, lambda: [step(), *[part.step() for part in parts]])
 
 
-def accumulation(rank: int) -> tuple[bool, bool]:
-    """Accumulate two passes under no_sync before each third; also: no step under no_sync."""
-    runs = []
-    still = True
-    for ours in (True, False):
-        ddp, _, step = sgd_on_buckets(ours)
-        seen = []
-        for number in range(STEPS):
-            ddp.zero_grad()
-            before = parameters(ddp)
-            with ddp.no_sync():
-                backward(ddp, rank, 3 * number)
-                backward(ddp, rank, 3 * number + 1)
-            still = still and torch.equal(before, parameters(ddp))
-            backward(ddp, rank, 3 * number + 2)
-            step()
-            seen.append(parameters(ddp))
-        runs.append(seen)
-    return equal_runs(*runs), still
+def learning_rate(ours: bool, rank: int) -> list[torch.Tensor]:
+    """Set the learning rate of all parameters in the middle."""
+    ddp, owner, step = overlap_or_not(ours, several_buckets())
+    seen = run(ddp, rank, step, range(10))
+    for group in owner.param_groups:
+        group["lr"] = 0.0005
+    return seen + run(ddp, rank, step, range(10, STEPS))
+
+
+def accumulation(ours: bool, rank: int) -> list[torch.Tensor]:
+    """Accumulate two passes under no_sync before each third, which move nothing."""
+    ddp, _, step = overlap_or_not(ours, several_buckets())
+    seen = []
+    for number in range(STEPS):
+        ddp.zero_grad()
+        before = parameters(ddp)
+        with ddp.no_sync():
+            backward(ddp, rank, 3 * number)
+            backward(ddp, rank, 3 * number + 1)
+        assert torch.equal(before, parameters(ddp))
+        backward(ddp, rank, 3 * number + 2)
+        step()
+        seen.append(parameters(ddp))
+    return seen
+
+
+def out_of_data(ours: bool, rank: int) -> list[torch.Tensor]:
+    """Run rank 0 out of data: its momentum, too, goes on as the others' does."""
+    ddp, owner, step = overlap_or_not(ours, several_buckets())
+    start = parameters(ddp)
+    with ddp.join():
+        run(ddp, rank, step, range(3 if rank == 0 else 6))
+    if ours:
+        buffers = [s["momentum_buffer"] for o in owner.optimizers for s in o.state.values()]
+        momentum = torch.cat([b.flatten() for b in buffers])
+        of_rank_0 = momentum.clone()
+        dist.broadcast(of_rank_0, 0)
+        assert torch.equal(momentum, of_rank_0)
+    return [start, parameters(ddp)]
+
+
+def channels_last(ours: bool, rank: int, *, view: bool = False) -> list[torch.Tensor]:
+    """Train convolutions whose weights do not lie in the order of their shape."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 3))
+    model = model.to(memory_format=torch.channels_last)
+    ddp, _, step = overlap_or_not(
+        ours, DistributedDataParallel(model, gradient_as_bucket_view=view)
+    )
+    seen = []
+    for number in range(STEPS):
+        torch.manual_seed(1000 * rank + number)
+        ddp.zero_grad()
+        images = torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last)
+        ddp(images).square().mean().backward()
+        step()
+        seen.append(parameters(ddp))
+    return seen
+
+
+WAYS: dict[str, Callable[[bool, int], list[torch.Tensor]]] = {
+    "groups and schedulers": groups_and_schedules,
+    "learning rate": learning_rate,
+    "accumulated gradients": accumulation,
+    "a rank without data": out_of_data,
+    "channels last": channels_last,
+    "channels last, views": functools.partial(channels_last, view=True),
+}
+
+
+def both_ways(rank: int) -> dict[str, bool]:
+    """Return by way of training whether steps in the hook and after it give the same bits."""
+    return {name: equal_runs(train(True, rank), train(False, rank)) for name, train in WAYS.items()}
 
 
 def resume(rank: int) -> dict[str, bool]:
@@ -208,21 +236,6 @@ def resume(rank: int) -> dict[str, bool]:
             saved = pickle.dumps((ddp.state_dict(), state.state_dict()))
         facts[name] = equal_runs(seen, straight[10:])
     return facts
-
-
-def join(rank: int) -> tuple[bool, torch.Tensor]:
-    """Run rank 0 out of data; return (like sequential, momentum): all ranks must keep step."""
-    runs, momentum = [], torch.empty(0)
-    for ours in (True, False):
-        ddp, state, step = sgd_on_buckets(ours)
-        start = parameters(ddp)
-        with ddp.join():
-            run(ddp, rank, step, range(3 if rank == 0 else 6))
-        runs.append([start, parameters(ddp)])
-        if ours:
-            buffers = [s["momentum_buffer"] for o in state.optimizers for s in o.state.values()]
-            momentum = torch.cat([b.flatten() for b in buffers])
-    return equal_runs(*runs), momentum
 
 
 class HalfUsed(nn.Module):
@@ -250,37 +263,6 @@ def unused(rank: int) -> tuple[bool, bool]:
     return torch.equal(weight, start - 0.5 * (0.5 * start)), weight.grad is None
 
 
-def channels_last(rank: int) -> dict[str, bool]:
-    """Train convolutions whose weights do not lie in the order of their shape, both ways."""
-    facts = {}
-    for view in (False, True):
-        runs = []
-        for ours in (True, False):
-            torch.manual_seed(0)
-            model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Conv2d(8, 4, 3))
-            ddp = DistributedDataParallel(
-                model.to(memory_format=torch.channels_last), gradient_as_bucket_view=view
-            )
-            step: Callable[[], object] = lambda: None  # noqa: E731
-            if ours:
-                state = OptimizerHookState.of(SGD[0], ddp.parameters(), **SGD[1])
-                ddp.register_comm_hook(None, hook_then_optimizer(allreduce_hook, state))
-            else:
-                ddp.register_comm_hook(None, allreduce_hook)
-                step = SGD[0](ddp.parameters(), **SGD[1]).step
-            seen = []
-            for number in range(STEPS):
-                torch.manual_seed(1000 * rank + number)
-                ddp.zero_grad()
-                images = torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last)
-                ddp(images).square().mean().backward()
-                step()
-                seen.append(parameters(ddp))
-            runs.append(seen)
-        facts[f"view={view}"] = equal_runs(*runs)
-    return facts
-
-
 def traced(rank: int) -> dict[str, Any]:
     """Trace an overlapped run; return what was recorded, and whether the bits are the same."""
     with Tracer() as tracer:
@@ -302,19 +284,6 @@ def traced(rank: int) -> dict[str, Any]:
             },
             "anomalies": anomalies(tracer),
         }
-
-
-def pickled(rank: int) -> bool:
-    """Pickle a model with its hook; the copy steps its own parameters, as the original does."""
-    ddp = several_buckets()
-    state = OptimizerHookState.of(SGD[0], ddp.parameters(), **SGD[1])
-    ddp.register_comm_hook(None, hook_then_optimizer(allreduce_hook, state))
-    run(ddp, rank, steps=range(5))
-    copy = pickle.loads(pickle.dumps(ddp))
-    ((hook, hook_state),) = copy._comm_hooks
-    copy._comm_hooks.clear()
-    copy.register_comm_hook(hook_state, hook)
-    return equal_runs(run(copy, rank), run(ddp, rank))
 
 
 class Failing:

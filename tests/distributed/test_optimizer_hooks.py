@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from tests.distributed import optimizer_scenarios
 from tests.distributed.harness import Ranks
@@ -30,19 +29,10 @@ def test_only_the_given_parameters_are_stepped(two: Ranks) -> None:
     assert two.run(optimizer_scenarios.subset) == [{"params": True, "of": True}] * 2
 
 
-def test_groups_and_schedulers(two: Ranks) -> None:
-    """Options of parameter groups hold, and torch's schedulers drive the optimizers."""
-    assert two.run(optimizer_scenarios.groups_and_schedules) == [True] * 2
-
-
-def test_the_learning_rate_can_be_set(two: Ranks) -> None:
-    """By ``param_groups``, as with an ordinary optimizer."""
-    assert two.run(optimizer_scenarios.learning_rate) == [True] * 2
-
-
-def test_accumulated_gradients_are_stepped_once(two: Ranks) -> None:
-    """No step under no_sync, and one with the sum after it."""
-    assert two.run(optimizer_scenarios.accumulation) == [(True, True)] * 2
+@pytest.mark.parametrize("way", optimizer_scenarios.WAYS)
+def test_all_ways_of_training_give_these_bits(two: Ranks, way: str) -> None:
+    """``bucket.gradients()`` reads channels-last gradients as contiguous; the step must not."""
+    assert [facts[way] for facts in two.run(optimizer_scenarios.both_ways)] == [True, True]
 
 
 def test_a_resumed_run_goes_on_with_the_same_bits(two: Ranks) -> None:
@@ -50,23 +40,9 @@ def test_a_resumed_run_goes_on_with_the_same_bits(two: Ranks) -> None:
     assert two.run(optimizer_scenarios.resume) == [{"SGD default": True, "AdamW default": True}] * 2
 
 
-def test_a_rank_without_data_keeps_step(two: Ranks) -> None:
-    """Under join() its momentum, too, goes on as the others' does."""
-    (same0, momentum0), (same1, momentum1) = two.run(optimizer_scenarios.join)
-    assert (same0, same1) == (True, True)
-    assert torch.equal(momentum0, momentum1)
-
-
 def test_unused_parameters_are_stepped_with_zeros(two: Ranks) -> None:
     """Weight decay moves them, though DDP leaves their ``grad`` alone."""
     assert two.run(optimizer_scenarios.unused) == [(True, True)] * 2
-
-
-def test_channels_last_gradients_are_not_permuted(two: Ranks) -> None:
-    """``bucket.gradients()`` reads them as contiguous; the step must not."""
-    assert (
-        two.run(optimizer_scenarios.channels_last) == [{"view=False": True, "view=True": True}] * 2
-    )
 
 
 def test_every_bucket_is_recorded(two: Ranks) -> None:
@@ -81,11 +57,6 @@ def test_every_bucket_is_recorded(two: Ranks) -> None:
             "stages": {("compress", "wire", "decompress")},
             "anomalies": [],
         }
-
-
-def test_a_model_pickles_with_its_optimizer(two: Ranks) -> None:
-    """The copy's hook steps the copy's parameters."""
-    assert two.run(optimizer_scenarios.pickled) == [True] * 2
 
 
 def test_what_cannot_be_stepped_is_named(two: Ranks) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import pickle
 import random
 import time
@@ -26,7 +25,6 @@ from hooktrace import (
     hooks,
     trace,
 )
-from tests.distributed.harness import scenario
 from tests.distributed.models import backward, gradients, make_ddp, make_model, train
 
 MODES: dict[str, dict[str, Any]] = {
@@ -240,52 +238,17 @@ def other_group(rank: int) -> dict[str, bool]:
     return facts
 
 
-@scenario(deadline_s=240)
-def compiled_reducer(rank: int) -> dict[str, tuple[float, list[str]]]:
-    """Run hooks under the compiled python reducer; return (error, anomaly kinds) for each."""
-    import torch._dynamo
-    from torch._dynamo import compiled_autograd
-
-    def run(hook: Callable[..., Any]) -> torch.Tensor:
-        torch._dynamo.reset()
-        ddp = make_ddp(layers=1)
-        ddp.register_comm_hook(None, hook)
-        compiled = torch.compile(ddp, backend="eager")
-        for step in range(2):
-            ddp.zero_grad()
-            with compiled_autograd._enable(torch.compile(backend="eager")):
-                backward(compiled, rank, step)
-        return gradients(ddp)
-
-    before = torch._dynamo.config.optimize_ddp
-    torch._dynamo.config.optimize_ddp = "python_reducer"
-    try:
-        reference = run(default_hooks.fp16_compress_hook)
-        facts = {}
-        for name, hook in (
-            ("staged", hooks.fp16_compress_hook),
-            ("opaque", default_hooks.fp16_compress_hook),
-        ):
-            with Tracer() as tracer:
-                error = (run(trace(hook, tracer=tracer)) - reference).abs().max().item()
-                facts[name] = (error, [a.kind for a in tracer.anomalies()])
-        return facts
-    finally:
-        torch._dynamo.config.optimize_ddp = before
-        torch._dynamo.reset()
-
-
 def compiled_models(rank: int) -> dict[str, dict[str, Any]]:
     """Instrument compiled models; compare with a compiled model that hooktrace does not know."""
     import torch._dynamo
     from torch._dynamo.utils import counters
 
-    def run(backend: str, set_up: Callable[[nn.Module, nn.Module], object]) -> torch.Tensor:
+    def run(set_up: Callable[[nn.Module, nn.Module], object]) -> torch.Tensor:
         torch._dynamo.reset()
         counters.clear()
         # Buckets below 1 MB torch's compiler refuses.
         ddp = DistributedDataParallel(make_model(3, width=512), bucket_cap_mb=1)
-        compiled = torch.compile(ddp, backend=backend)
+        compiled = torch.compile(ddp, backend="aot_eager")
         set_up(ddp, compiled)
         seen = []
         for step in range(4):
@@ -295,20 +258,18 @@ def compiled_models(rank: int) -> dict[str, dict[str, Any]]:
         assert counters["frames"]["ok"] > 0
         return torch.stack(seen)
 
-    def register(hook: Any) -> Callable[[Any, nn.Module], object]:
-        return lambda ddp, _: None if hook is None else ddp.register_comm_hook(None, hook)
-
     facts: dict[str, dict[str, Any]] = {}
-    for backend, (name, hook, theirs) in itertools.product(
-        ("eager", "aot_eager"),
-        (("fp16", hooks.fp16_compress_hook, default_hooks.fp16_compress_hook), ("no", None, None)),
-    ):
-        reference = run(backend, register(theirs))
+    fp16 = default_hooks.fp16_compress_hook
+    reference = {
+        "fp16": run(lambda ddp, _: ddp.register_comm_hook(None, fp16)),
+        "none": run(lambda ddp, compiled: None),
+    }
+    for name, hook in (("fp16", hooks.fp16_compress_hook), ("none", None)):
         with Tracer(error_every=0) as tracer:
             instrument = functools.partial(hooktrace.instrument, hook=hook, tracer=tracer)
-            ours = run(backend, lambda _, compiled, to=instrument: to(compiled))
-            facts[f"{backend}, {name} hook"] = {
-                "same bits": torch.equal(ours, reference),
+            ours = run(lambda _, compiled, to=instrument: to(compiled))
+            facts[name] = {
+                "same bits": torch.equal(ours, reference[name]),
                 "steps": [(step.hook, step.bucket_count) for step in tracer.steps()],
                 "anomalies": [anomaly.kind for anomaly in tracer.anomalies()],
                 "names": {n for b in tracer.layouts()[-1].buckets for n, _ in b.parameters},
