@@ -26,9 +26,8 @@ from hooktrace.analysis.report import build_report
 from hooktrace.analysis.report.run_report import ModelReport
 from hooktrace.analysis.tensorboard_plugin.plugin import CommTimeline
 from hooktrace.analysis.tensorboard_plugin.scene import LATE
-from hooktrace.analysis.timeline import REASONS, load
+from hooktrace.analysis.timeline import REASONS
 from hooktrace.records import CompletedStep
-from hooktrace.records.files import find_records
 from hooktrace.testing.rank_file import rank_file
 from hooktrace.testing.synthetic import SyntheticJob, simulate, write_job
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
@@ -36,6 +35,7 @@ from tests.analysis.perfetto.trace_events import read, validate
 from tests.analysis.report.jobs import Change, write_changed
 from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
 from tests.analysis.report.test_silence import nobody_waits
+from tests.analysis.runs import timeline_in
 from tests.analysis.timeline.files import write_ranks
 
 JOB = SyntheticJob(ranks=3, steps=24)
@@ -127,7 +127,7 @@ class Answers:
     """What each of the five says of a job that was written to a folder."""
 
     def __init__(self, job: str, folder: Path) -> None:
-        self.job, self.timeline = job, load(find_records(folder))
+        self.job, self.timeline = job, timeline_in(folder)
         self.report = build_report(self.timeline)
         self.frames = load_frames(folder)
         self._plugin = CommTimeline(TBContext(logdir=str(folder)))

@@ -10,17 +10,15 @@ from typing import Any
 from msgspec.structs import replace
 
 from hooktrace.analysis.compare import Comparison, Measures, compare_runs, measure
-from hooktrace.analysis.timeline import load
-from hooktrace.records.files import find_records
-from hooktrace.testing.synthetic import SyntheticJob, write_job
+from hooktrace.testing.synthetic import SyntheticJob
+from tests.analysis.runs import timeline_of
 
 BASE = SyntheticJob(ranks=3, steps=60)
 
 
 def measured(job: SyntheticJob, folder: Path, name: str) -> Measures:
     """Write a job's files, and return what is compared of them."""
-    write_job(job, folder)
-    found = measure(load(find_records(folder)), job.model, name)
+    found = measure(timeline_of(job, folder), job.model, name)
     assert found is not None
     return found
 

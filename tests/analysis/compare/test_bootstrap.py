@@ -57,18 +57,6 @@ def test_a_difference_of_5_percent_is_found() -> None:
     assert share_called_different(0.6, 5.0, 40) == 1.0
 
 
-def test_single_steps_would_be_called_different_too_often() -> None:
-    """What blocks are for: with blocks of one step a third of equal pairs differ."""
-    random = np.random.default_rng(7)
-    called = 0
-    for i in range(40):
-        a, b = (autoregressive(random, 0.8, 100) for _ in range(2))
-        both = [resampled(x[:, None], x, MEDIAN, length=1, seed=i) for x in (a, b)]
-        found = interval(*both)
-        called += not found.low[0] <= 0 <= found.high[0]
-    assert called / 40 > 0.2
-
-
 def test_blocks_are_longer_where_steps_depend() -> None:
     """Of noise as long as n^(1/3); about the best length of AR(1), 1.5 (2 p / (1 - p^2))^2 n."""
     random = np.random.default_rng(3)

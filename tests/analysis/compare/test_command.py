@@ -116,17 +116,3 @@ def test_two_models_are_compared_by_step_time_alone(runs: Path) -> None:
     assert "step times are compared and nothing else" in " ".join(result.output.split())
     assert "they are not of the same model." in result.output.replace("\n", " ")
     assert "exposed, ms" not in result.output
-
-
-@pytest.mark.slow
-def test_runs_of_thousands_of_steps_are_compared(tmp_path: Path) -> None:
-    """Of unequal length."""
-    for steps in (4300, 5200):
-        job = SyntheticJob(ranks=2, steps=steps, bucket_bytes=(1_000_000,) * 2, seed=steps)
-        write_job(job, tmp_path / str(steps))
-    result = call("compare", tmp_path / "4300", tmp_path / "5200", "--json")
-    assert result.exit_code == 0, result.output
-    (found,) = msgspec.json.decode(result.output)["comparisons"]
-    (mean,) = [q["difference"] for q in found["quantities"] if q["key"] == "period_mean"]
-    assert mean["low"] <= 0 <= mean["high"]
-    assert mean["a"] == pytest.approx(102e6, rel=0.01)

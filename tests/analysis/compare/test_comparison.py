@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from hooktrace.analysis.compare import Comparison, Difference
+from hooktrace.analysis.compare import Comparison
 
 from .jobs import compared
-
-
-def test_quantities_are_found_by_their_key() -> None:
-    """``None`` where there is none."""
-    found = compared()
-    assert found.quantity("exposed") == found.quantities[2].difference
-    assert found.quantity("nothing") is None
-    assert Difference(a=1, b=2, verdict="differs").differs
 
 
 def test_a_comparison_is_the_same_after_json() -> None:

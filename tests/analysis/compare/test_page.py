@@ -11,10 +11,9 @@ from rich.console import Console
 from hooktrace.analysis.compare import compare_runs, measure
 from hooktrace.analysis.compare.page import page
 from hooktrace.analysis.compare.terminal import print_comparisons
-from hooktrace.analysis.timeline import load
-from hooktrace.records.files import find_records
-from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
+from tests.analysis.report.sharded_jobs import ShardedJob
 from tests.analysis.report.test_command import Page
+from tests.analysis.runs import timeline_of
 
 from .jobs import compared
 
@@ -37,12 +36,6 @@ def test_many_begin_with_links_to_each() -> None:
     assert [value for name, value in made.attributes if name == "id"] == ["c1", "c2"]
 
 
-def test_what_is_unknown_is_not_drawn() -> None:
-    """Few steps have no interval; bars of buckets are there."""
-    made = Page(page([compared(steps=12)]))
-    assert "too few to tell how they vary" in made.text
-
-
 def test_a_page_of_units_speaks_of_no_bucket(tmp_path: Path) -> None:
     """In words, pictures and tables; the terminal neither."""
     sides = []
@@ -50,8 +43,7 @@ def test_a_page_of_units_speaks_of_no_bucket(tmp_path: Path) -> None:
         ("a", ShardedJob(steps=60, blocks=3)),
         ("b", ShardedJob(steps=60, blocks=3, latency_ms=1.0)),
     ):
-        write_sharded(job, tmp_path / name)
-        found = measure(load(find_records(tmp_path / name)), "net", name)
+        found = measure(timeline_of(job, tmp_path / name), "net", name)
         assert found is not None
         sides.append(found)
     found_units = compare_runs([sides[0]], [sides[1]])

@@ -15,9 +15,8 @@ from hooktrace.analysis.compare.pairing import (
     pairs,
     unlike,
 )
-from hooktrace.analysis.timeline import load
-from hooktrace.records.files import find_records
-from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
+from tests.analysis.report.sharded_jobs import ShardedJob
+from tests.analysis.runs import timeline_of
 
 from .jobs import measures
 
@@ -88,8 +87,7 @@ def test_missing_ranks() -> None:
 
 def facts_of_shards(job: ShardedJob, folder: Path, name: str) -> RunFacts:
     """Return the facts of a sharded job."""
-    write_sharded(job, folder)
-    found = measure(load(find_records(folder)), "net", name)
+    found = measure(timeline_of(job, folder), "net", name)
     assert found is not None
     return found.facts
 

@@ -37,9 +37,3 @@ def test_many_runs_begin_with_a_sentence_each() -> None:
     a, b = compared(), compared(bytes_per_second=2.5e8)
     lines = printed(a, b).splitlines()
     assert sum("Between these two runs" in line for line in lines) == 4
-
-
-def test_many_buckets_are_left_out_and_counted() -> None:
-    """Those that differ least."""
-    text = printed(compared(bucket_bytes=(1_000_000,) * 8, bytes_per_second=2.5e8))
-    assert "not the same model" in text

@@ -12,12 +12,12 @@ from msgspec.structs import replace
 from hooktrace.analysis.frames import tables
 from hooktrace.analysis.frames.columns import FRAMES
 from hooktrace.analysis.frames.tables import Table, Values
-from hooktrace.analysis.timeline import load
 from hooktrace.records import CompletedStep
-from hooktrace.records.files import find_records, record_path
+from hooktrace.records.files import record_path
 from hooktrace.testing.rank_file import rank_file
 from hooktrace.testing.synthetic import Moments, SyntheticJob, write_job
 from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
+from tests.analysis.runs import timeline_in
 from tests.analysis.timeline.files import write_ranks
 
 MS = 1_000_000
@@ -41,7 +41,7 @@ def write(
 
 
 def made(folder: Path, name: str) -> Table:
-    found: Table = getattr(tables, f"{name}_table")(load(find_records(folder)))
+    found: Table = getattr(tables, f"{name}_table")(timeline_in(folder))
     return found
 
 

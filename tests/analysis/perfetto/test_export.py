@@ -17,6 +17,7 @@ from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
 from tests.analysis.perfetto.trace_events import Event, read, validate
+from tests.analysis.runs import timeline_in
 
 JOB = SyntheticJob(ranks=3, steps=6, late_ms={1: 5.0}, late_from=2, anomaly_rank=2)
 
@@ -24,7 +25,7 @@ JOB = SyntheticJob(ranks=3, steps=6, late_ms={1: 5.0}, late_from=2, anomaly_rank
 def exported(folder: Path, name: str = "merged.json.gz") -> tuple[Exported, list[Event], Any]:
     """Export what lies in a folder; return the count, the events and the other data."""
     out = folder / name
-    merged = export(load(find_records(folder)), out)
+    merged = export(timeline_in(folder), out)
     content = read(out)
     return merged, validate(content), content["otherData"]
 

@@ -7,13 +7,12 @@ from pathlib import Path
 
 from hooktrace.analysis.report import Finding, RunReport, build_report
 from hooktrace.analysis.report.facts import ModelFacts
-from hooktrace.analysis.timeline import load
 from hooktrace.exporters import RecordFileExporter
 from hooktrace.exporters.retention import Retention
 from hooktrace.records import Batch, CompletedStep
-from hooktrace.records.files import find_records
 from hooktrace.testing.rank_file import rank_file
 from hooktrace.testing.synthetic import SyntheticJob, simulate, write_job
+from tests.analysis.runs import timeline_in
 from tests.analysis.timeline.files import write_ranks
 
 MS = 1_000_000
@@ -25,7 +24,7 @@ HIDDEN = SyntheticJob(ranks=3, steps=30, bucket_bytes=(4_000_000,) * 7 + (100_00
 
 def report_of(folder: Path) -> RunReport:
     """Read and sum up what lies in a folder."""
-    return build_report(load(find_records(folder)))
+    return build_report(timeline_in(folder))
 
 
 def facts_of(folder: Path) -> ModelFacts:

@@ -14,10 +14,9 @@ from hooktrace.analysis.perfetto import export
 from hooktrace.analysis.report import build_report
 from hooktrace.analysis.report.page import page
 from hooktrace.analysis.report.run_report import report_json
-from hooktrace.analysis.timeline import load
-from hooktrace.records.files import find_records
 from tests.analysis.perfetto.trace_events import read, validate
 from tests.analysis.report.test_command import Page
+from tests.analysis.runs import timeline_in
 from tests.analysis.timeline.files import Completed, moved, run_of, text_of, write_ranks
 from tests.exporters.records_sample import make_step, on_device, opaque, probed
 
@@ -56,7 +55,7 @@ def test_no_run_is_too_odd(
     for rank, steps in enumerate(ranks):
         made = [change(make_step(number)) for number, change in steps]
         write_ranks(folder, {rank: text_of(run_of(rank), made)})
-    timeline = load(find_records(folder))
+    timeline = timeline_in(folder)
     report = build_report(timeline)
     for model in report.models:
         for finding in model.findings:

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from hooktrace.analysis.report.provenance import model_lines
-from hooktrace.analysis.timeline import critical_path_sums, load
+from hooktrace.analysis.timeline import critical_path_sums
 from hooktrace.exporters.retention import Retention
-from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob
 from tests.analysis.report.jobs import MS, facts_of, model_of, report_of, write_kept
+from tests.analysis.runs import timeline_in
 from tests.analysis.timeline.files import run_of, text_of, write_ranks
-from tests.exporters.records_sample import make_step, on_device, opaque, probed
+from tests.exporters.records_sample import make_step, on_device, probed
 
 
 def test_device_times_are_the_devices(tmp_path: Path) -> None:
@@ -30,18 +30,6 @@ def test_device_times_are_the_devices(tmp_path: Path) -> None:
     assert model.buckets[0].duration.p50 == 4 * MS
     assert model.buckets[0].stages["wire"] == 2 * MS
     assert "rank 0: buckets on a device that have no times: 2" in report.missing
-
-
-def test_an_opaque_hook_leaves_unknown_what_it_does_not_tell(tmp_path: Path) -> None:
-    """No stages, no bytes: None, and not 0."""
-    steps = [opaque(make_step(i), sent=None) for i in range(3)]
-    write_ranks(tmp_path, {0: text_of(run_of(0), steps)})
-    model = facts_of(tmp_path)
-    bucket = model.buckets[0]
-    assert (model.wire_bytes, model.busbw_bytes_per_second) == (None, None)
-    assert (bucket.stages, bucket.transfer_ns, bucket.wait_ns, bucket.wire_bytes) == (
-        {}, None, None, None,
-    )  # fmt: skip
 
 
 def test_errors_are_of_their_bucket(tmp_path: Path) -> None:
@@ -85,7 +73,7 @@ def test_steps_kept_for_being_slow_are_not_what_buckets_are_like(tmp_path: Path)
 def test_paths_are_of_steps_that_stand_for_all(tmp_path: Path) -> None:
     """As many as were asked for, though most steps have no buckets, and most that have are slow."""
     write_kept(tmp_path, SLOW_OFTEN, BY_NUMBER)
-    sums = critical_path_sums(load(find_records(tmp_path)), SLOW_OFTEN.model, most=60)
+    sums = critical_path_sums(timeline_in(tmp_path), SLOW_OFTEN.model, most=60)
     assert sums.steps == 60
     transfer = sum(ns for (kind, _, _), ns in sums.ns.items() if kind == "transfer")
     assert transfer / sums.steps == pytest.approx((3 * 4.2 + 42) / 4 * MS, rel=0.3)

@@ -12,12 +12,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from hooktrace.analysis.report.causes import tails
-from hooktrace.analysis.report.settled import settled_steps
-from hooktrace.analysis.timeline import load
 from hooktrace.exporters.retention import Retention
 from hooktrace.records import CompletedStep
-from hooktrace.records.files import find_records
-from hooktrace.testing.synthetic import SyntheticJob, write_job
+from hooktrace.testing.synthetic import SyntheticJob
 from tests.analysis.report.jobs import (
     MS,
     QUIET,
@@ -29,6 +26,7 @@ from tests.analysis.report.jobs import (
     write_changed,
     write_kept,
 )
+from tests.analysis.runs import arrays_of, timeline_of
 
 
 def test_a_late_rank_is_found_with_its_bucket(tmp_path: Path) -> None:
@@ -53,18 +51,6 @@ def test_ranks_that_take_turns_are_not_late(tmp_path: Path, ranks: int) -> None:
     assert model_of(dataclasses.replace(QUIET, ranks=ranks, jitter_ms=5.0), tmp_path).late == ()
 
 
-def test_nobody_is_late_by_an_unknown_clock(tmp_path: Path) -> None:
-    """It is said that the clocks are missing instead."""
-    write_job(dataclasses.replace(QUIET, late_ms={2: 7.0}, clocks=False), tmp_path)
-    report = report_of(tmp_path)
-    (model,) = report.models
-    assert model.facts.late == ()
-    assert not model.facts.is_order_known
-    assert np.isnan(model.arrays.lags).all()
-    assert report.unaligned == [1, 2]
-    assert any("ranks 1, 2: the clock was not measured" in line for line in report.missing)
-
-
 @settings(max_examples=25, deadline=None)
 @given(
     st.integers(1, 3),
@@ -76,9 +62,11 @@ def test_what_buckets_add_is_what_is_exposed(
 ) -> None:
     """On every rank and step, whatever the buckets are like."""
     folder = tmp_path_factory.mktemp("job")
-    write_job(SyntheticJob(ranks=ranks, steps=4, bucket_bytes=tuple(sizes), seed=seed), folder)
-    arrays = settled_steps(load(find_records(folder)), "synthetic")
-    assert arrays is not None
+    arrays = arrays_of(
+        timeline_of(
+            SyntheticJob(ranks=ranks, steps=4, bucket_bytes=tuple(sizes), seed=seed), folder
+        )
+    )
     added = tails(arrays)
     assert (added >= 0).all()
     assert np.abs(added.sum(axis=2) - arrays.exposed).max() <= 2  # ns, of a double's rounding

@@ -13,7 +13,7 @@ from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.report.jobs import QUIET, report_of
 
 MANY = SyntheticJob(
-    ranks=70, steps=12, late_ms={37: 9.0}, bucket_bytes=(400_000,) * 110, jitter_ms=0.0
+    ranks=70, steps=5, late_ms={37: 9.0}, bucket_bytes=(400_000,) * 110, jitter_ms=0.0
 )
 
 

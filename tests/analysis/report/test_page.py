@@ -10,17 +10,11 @@ from jinja2 import UndefinedError
 
 import hooktrace
 from hooktrace.analysis.report import page
-from hooktrace.records import ErrorRecord
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.report.jobs import report_of
 
 FOLDER = Path(page.__file__).with_name("templates")
 PYPROJECT = Path(hooktrace.__file__).parents[1] / "pyproject.toml"
-
-
-ERROR = ErrorRecord(
-    relative_l2=0.01, cosine=1.0, max_absolute=0.1, flipped_share=0.0, reference_l2=3.0
-)
 
 
 def test_templates_are_installed_with_the_package() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 
@@ -11,12 +10,11 @@ from msgspec.structs import replace
 from hooktrace.analysis.report import build_report
 from hooktrace.analysis.report.provenance import model_lines
 from hooktrace.analysis.report.run_report import report_json
-from hooktrace.analysis.timeline import load
 from hooktrace.records import CompletedStep
-from hooktrace.records.files import find_records
 from hooktrace.testing.rank_file import rank_file
 from hooktrace.testing.synthetic import SyntheticJob, simulate, write_job
 from tests.analysis.report.jobs import write_changed
+from tests.analysis.runs import timeline_in
 from tests.analysis.timeline.files import write_ranks
 
 JOB = SyntheticJob(ranks=2, steps=30, error=0.1, error_every=10, bucket_bytes=(4_000_000,) * 3)
@@ -31,7 +29,7 @@ def test_the_run_and_what_it_was_told(tmp_path: Path) -> None:
         steps = [step.completed(rank) for step in simulate(JOB)]
         texts[rank] = rank_file([JOB.run(rank), layout], steps).decode()
     write_ranks(tmp_path, texts)
-    report = build_report(load(find_records(tmp_path)), path="runs/a")
+    report = build_report(timeline_in(tmp_path), path="runs/a")
     assert dict(model_lines(report.models[0].source)) == {
         "hook's options": "matrix_approximation_rank=2, warm_start=True",
         "bucket_cap_mb": "0.1",
@@ -45,24 +43,6 @@ def test_the_run_and_what_it_was_told(tmp_path: Path) -> None:
     assert content["models"][0]["source"]["hook_options"][0] == ["matrix_approximation_rank", 2]
 
 
-def test_each_step_that_does_not_count_has_its_reason(tmp_path: Path) -> None:
-    """Step 2 is warm-up and probed, 5 incomplete on one rank only, 9 a shadow on both."""
-
-    def change(rank: int, completed: CompletedStep) -> CompletedStep:
-        step, buckets = completed
-        if step.step == 2:
-            return replace(step, warmup=True, probed=True), buckets
-        if step.step == 5 and rank == 0:
-            return replace(step, complete=False), buckets
-        return (replace(step, shadow=True), buckets) if step.step == 9 else completed
-
-    write_changed(tmp_path, dataclasses.replace(JOB, error=None), change)
-    (model,) = build_report(load(find_records(tmp_path))).models
-    source = model.source
-    assert (source.seen, source.counted) == (30, 28), "step 5 counts on rank 1"
-    assert source.left_out == {"warmup": 1, "shadow": 1}
-
-
 def test_steps_that_were_probed_are_so_many_everywhere(tmp_path: Path) -> None:
     """Step 1 is not settled on rank 0, and 4 probed on rank 1 alone, so it counts on the other."""
 
@@ -73,7 +53,7 @@ def test_steps_that_were_probed_are_so_many_everywhere(tmp_path: Path) -> None:
         return (replace(step, probed=rank == 1), buckets) if step.step == 4 else completed
 
     write_changed(tmp_path, JOB, change)
-    report = build_report(load(find_records(tmp_path)))
+    report = build_report(timeline_in(tmp_path))
     (model,) = report.models
     assert (model.source.counted, model.source.left_out) == (26, {"warmup": 1, "probed": 3})
     assert model.facts.probed == 3
@@ -84,7 +64,7 @@ def test_what_files_do_not_say_is_not_known(tmp_path: Path) -> None:
     """Of files from before these fields."""
     write_job(JOB, tmp_path)
     assert not any("hook_options" in path.read_text() for path in tmp_path.rglob("*.jsonl"))
-    (model,) = build_report(load(find_records(tmp_path))).models
+    (model,) = build_report(timeline_in(tmp_path)).models
     said = dict(model_lines(model.source))
     assert said["hook's options"] == "none recorded"
     assert said["bucket_cap_mb"].startswith("not recorded")

@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 
 from hooktrace.analysis.report.rank_rows import RankRows
-from hooktrace.analysis.timeline import STAGE_NAMES, load
-from hooktrace.records.files import find_records
+from hooktrace.analysis.timeline import STAGE_NAMES
+from tests.analysis.runs import timeline_in
 from tests.analysis.timeline.files import run_of, steps_of, text_of, write_ranks
 
 
 def test_rows_that_do_not_count_are_not_read(tmp_path: Path) -> None:
     """Of nine steps with two buckets of four stages each, the first bucket of each step."""
     write_ranks(tmp_path, {0: text_of(run_of(0), steps_of(9))})
-    timeline = load(find_records(tmp_path))
+    timeline = timeline_in(tmp_path)
     (track,), (clock,) = timeline.tracks, timeline.clocks
     steps, first = np.ones(9, np.bool_), track.buckets.bucket == 0
     rows = RankRows(track, clock, steps, first, steps, first)

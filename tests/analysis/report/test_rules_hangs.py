@@ -5,19 +5,19 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from hooktrace.__main__ import main
 from hooktrace.analysis.report import build_report
 from hooktrace.analysis.report.rules_hangs import hang_findings
-from hooktrace.analysis.timeline import Hang, load
+from hooktrace.analysis.timeline import Hang
 from hooktrace.records.codec import RecordEncoder
-from hooktrace.records.files import find_records, record_path
-from hooktrace.testing.synthetic import SyntheticJob, write_job
+from hooktrace.records.files import record_path
+from hooktrace.testing.synthetic import SyntheticJob
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
 from tests.analysis.report.jobs import facts_of, found_in, report_of
+from tests.analysis.runs import timeline_in
 
 JOB = SyntheticJob(steps=30)
 S = 1_000_000_000
@@ -67,20 +67,6 @@ def test_a_hang_that_went_on_is_milder_and_told_once(tmp_path: Path) -> None:
     assert {"steps_stalled", "slow_steps_cost"}.isdisjoint(one.rule for one in others)
 
 
-def test_statistics_are_those_of_the_other_steps(tmp_path: Path) -> None:
-    """Also the latest ones, that the hang made later."""
-    write_job(JOB, tmp_path / "quiet")
-    write_hung_job(JOB, SyntheticHang(step=12, went_on_after_s=42), tmp_path / "hung")
-    quiet, hung = facts_of(tmp_path / "quiet"), facts_of(tmp_path / "hung")
-    assert (quiet.steps, hung.steps, hung.probed) == (30, 29, 0)
-    assert quiet.period is not None
-    assert hung.period is not None
-    assert hung.exposed is not None
-    assert hung.period.p95 == pytest.approx(quiet.period.p95, rel=0.01)
-    assert hung.exposed.p95 < 0.01 * S
-    assert hung.late == quiet.late
-
-
 def test_other_stalls_are_told_still(tmp_path: Path) -> None:
     """The hang takes its own step only."""
     job = SyntheticJob(steps=30, late_ms={1: 3000.0}, late_every=25)
@@ -106,7 +92,7 @@ def test_a_hang_outside_of_all_hooks_is_told_with_the_run(tmp_path: Path) -> Non
         file.write(RecordEncoder().record(other))
     (finding,) = report_of(tmp_path).findings
     assert (finding.sentence, finding.bucket) == ("Rank 0 waits.", None)
-    assert build_report(load(find_records(tmp_path)), model=JOB.model).findings == []
+    assert build_report(timeline_in(tmp_path), model=JOB.model).findings == []
 
 
 def test_terminal_page_and_json_have_it(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from tests.analysis.report.jobs import (
     found_in,
     gain_ms,
     one,
+    report_of,
     write_changed,
 )
 from tests.analysis.timeline.files import Completed, moved, run_of, steps_of, text_of, write_ranks
@@ -44,6 +45,8 @@ def test_waiting_is_seen_without_clocks(tmp_path: Path) -> None:
     assert gain_ms(finding) == pytest.approx(6, rel=0.1)
     assert "the clocks of all ranks were never known at once" in finding.evidence[1]
     assert not [f for f in all_found if "is late" in f.sentence]
+    missing = report_of(tmp_path).missing
+    assert any("ranks 1, 2: the clock was not measured" in line for line in missing)
 
 
 def test_slow_steps(tmp_path: Path) -> None:

@@ -14,13 +14,12 @@ from msgspec.structs import replace
 
 from hooktrace.analysis.report import build_report
 from hooktrace.analysis.report.findings import RULES
-from hooktrace.analysis.timeline import load
 from hooktrace.records import BucketRecord, CompletedStep, ErrorRecord, Stage
-from hooktrace.records.files import find_records
 from hooktrace.records.intervals import exposed_ns, union_ns
 from hooktrace.testing.synthetic import SyntheticJob
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
 from tests.analysis.report.jobs import Change, found_in, write_changed
+from tests.analysis.runs import timeline_in
 
 MS = 1_000_000
 QUIET = SyntheticJob(ranks=3, steps=30, bucket_bytes=(4_000_000,) * 7 + (100_000,))
@@ -302,7 +301,7 @@ def speaking_rules(run: str, folder: Path) -> set[str]:
         write_hung_job(made, change, folder)
     else:
         write_changed(folder, made, change, files=files)
-    (model,) = build_report(load(find_records(folder))).models
+    (model,) = build_report(timeline_in(folder)).models
     return {finding.rule for finding in model.findings}
 
 

@@ -6,24 +6,18 @@ from pathlib import Path
 
 import numpy as np
 
-from hooktrace.analysis.report.settled import settled_steps
 from hooktrace.analysis.report.step_parts import KINDS, StepParts, step_parts
-from hooktrace.analysis.timeline import load
 from hooktrace.records import CompletedStep
-from hooktrace.records.files import find_records
-from hooktrace.testing.synthetic import Moments, SyntheticJob, write_job
+from hooktrace.testing.synthetic import Moments, SyntheticJob
 from tests.analysis.report.jobs import write_changed
-from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
+from tests.analysis.report.sharded_jobs import ShardedJob
+from tests.analysis.runs import arrays_of, timeline_in, timeline_of
 
 MS = 1e6
 
 
 def parts_of(job: SyntheticJob, folder: Path) -> StepParts:
-    write_job(job, folder)
-    timeline = load(find_records(folder))
-    arrays = settled_steps(timeline, job.model)
-    assert arrays is not None
-    return step_parts(arrays).of_known()
+    return step_parts(arrays_of(timeline_of(job, folder))).of_known()
 
 
 def exposed_in(parts: StepParts, kind: str) -> float:
@@ -68,9 +62,7 @@ def test_without_clocks_waits_are_those_of_the_wire_alone(tmp_path: Path) -> Non
 def test_busy_is_no_sum(tmp_path: Path) -> None:
     """Buckets overlap: in transfer for no longer than the step's wire was busy."""
     job = SyntheticJob(ranks=2, steps=10, bytes_per_second=2e8, jitter_ms=0)
-    write_job(job, tmp_path)
-    arrays = settled_steps(load(find_records(tmp_path)), job.model)
-    assert arrays is not None
+    arrays = arrays_of(timeline_of(job, tmp_path))
     parts = parts_of(job, tmp_path)
     busy = parts.busy_in[KINDS.index("transfer")]
     wire = arrays.by_step("wire_busy").mean(axis=0)[:-1]
@@ -90,10 +82,7 @@ def test_a_short_stage_within_a_long_one_does_not_end_it(tmp_path: Path) -> None
         return job.step(step.step, moments, previous_period_ns=200 * int(MS))
 
     write_changed(tmp_path, job, nested)
-    timeline = load(find_records(tmp_path))
-    arrays = settled_steps(timeline, job.model)
-    assert arrays is not None
-    parts = step_parts(arrays).of_known()
+    parts = step_parts(arrays_of(timeline_in(tmp_path))).of_known()
     assert parts.busy_in[KINDS.index("transfer")].tolist() == [100 * MS] * 3
     assert exposed_in(parts, "transfer") == 70 * MS  # after the last gradient, at 30 ms
 
@@ -103,11 +92,9 @@ def test_of_units_all_waits_are_in_their_own_collectives(tmp_path: Path) -> None
 
     What backward leaves over is nothing here; a gather in forward counts as any other.
     """
-    write_sharded(ShardedJob(late_ms={1: 4.0}, again=False), tmp_path)
-    timeline = load(find_records(tmp_path))
-    arrays = settled_steps(timeline, "net")
-    assert arrays is not None
-    parts = step_parts(arrays).of_known()
+    parts = step_parts(
+        arrays_of(timeline_of(ShardedJob(late_ms={1: 4.0}, again=False), tmp_path))
+    ).of_known()
     np.testing.assert_allclose(parts.exposed_in.sum(axis=(0, 2)), parts.exposed, atol=3)
     assert abs(exposed_in(parts, "wait") - 10 * 4 * MS * 2 / 3) < 0.1 * MS
     assert abs(exposed_in(parts, "transfer") - 10 * 8.2 * MS) < 0.1 * MS
@@ -117,10 +104,8 @@ def test_of_units_all_waits_are_in_their_own_collectives(tmp_path: Path) -> None
 
 def test_a_hook_on_a_unit_is_exposed_by_stage(tmp_path: Path) -> None:
     """3 ms of compress and of decompress at each of five reduce-scatters."""
-    write_sharded(ShardedJob(codec_ms=3.0, again=False), tmp_path)
-    timeline = load(find_records(tmp_path))
-    arrays = settled_steps(timeline, "net")
-    assert arrays is not None
-    parts = step_parts(arrays).of_known()
+    parts = step_parts(
+        arrays_of(timeline_of(ShardedJob(codec_ms=3.0, again=False), tmp_path))
+    ).of_known()
     for kind in ("compress", "decompress"):
         assert abs(exposed_in(parts, kind) - 5 * 3 * MS) < 0.01 * MS

@@ -47,11 +47,6 @@ def test_all_ranks_are_one_group_however_that_is_known(tells: bool, tmp_path: Pa
     assert is_of_all([(t, np.ones(len(t.buckets), bool)) for t in timeline.tracks], 4)
 
 
-def test_who_is_in_a_part_is_not_guessed(tmp_path: Path) -> None:
-    """From a file that does not say it."""
-    assert groups_in(ShardedJob(ranks=4, replicas=2, tells_members=False), tmp_path)[1] == ()
-
-
 def test_of_a_rank_without_a_file_the_others_are_left(tmp_path: Path) -> None:
     """A group of which one rank is left is none."""
     _, found = groups_in(ShardedJob(ranks=4, replicas=2), tmp_path, files=3)

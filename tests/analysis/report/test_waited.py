@@ -9,24 +9,14 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from hooktrace.analysis.report.settled import settled_steps
-from hooktrace.analysis.report.step_arrays import StepArrays
 from hooktrace.analysis.tensorboard_plugin.run_paths import waiting
-from hooktrace.analysis.tensorboard_plugin.scene import scene_of
-from hooktrace.analysis.timeline import load
 from hooktrace.records import CompletedStep, Stage
-from hooktrace.records.files import find_records, record_path
 from hooktrace.records.units import percent
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.report.jobs import MS, QUIET, facts_of, model_of, write_changed
+from tests.analysis.runs import arrays_of, tab_of, timeline_in
 
 LATE = dataclasses.replace(QUIET, ranks=4, steps=30, late_ms={2: 7.0}, late_from=3)
-
-
-def arrays_of(folder: Path) -> StepArrays:
-    found = settled_steps(load(find_records(folder)), "synthetic")
-    assert found is not None
-    return found
 
 
 def test_who_is_waited_for_and_how_often(tmp_path: Path) -> None:
@@ -45,7 +35,7 @@ def test_ranks_that_take_turns_wait_all_the_same(tmp_path: Path) -> None:
     """Who is last waits for nobody: of two ranks half of all waits are zero, and so is a median."""
     job = SyntheticJob(ranks=2, steps=40, bucket_bytes=(4_000_000,) * 3, jitter_ms=5.0)
     model = model_of(job, tmp_path)
-    ns = arrays_of(tmp_path).waited.ns
+    ns = arrays_of(timeline_in(tmp_path)).waited.ns
     assert np.median(ns[..., 0]) < 0.1 * MS
     assert [b.wait_ns for b in model.buckets] == pytest.approx(ns.mean(axis=(0, 1)).tolist())
     assert all(b.wait_ns is not None and b.wait_ns > 0.5 * MS for b in model.buckets)
@@ -54,20 +44,11 @@ def test_ranks_that_take_turns_wait_all_the_same(tmp_path: Path) -> None:
 def test_the_report_and_the_tab_say_the_same_of_waiting(tmp_path: Path) -> None:
     """As a share of all wire time, to a percent."""
     job = SyntheticJob(ranks=2, steps=40, bucket_bytes=(4_000_000,) * 3, jitter_ms=5.0)
-    model, arrays = model_of(job, tmp_path), arrays_of(tmp_path)
+    model, arrays = model_of(job, tmp_path), arrays_of(timeline_in(tmp_path))
     wire = sum(float(arrays.stages["wire"][..., b].mean()) for b in range(3))
     waited = sum(b.wait_ns or 0.0 for b in model.buckets)
-    (said, *_) = waiting(scene_of(load(find_records(tmp_path)), job.model))
+    (said, *_) = waiting(tab_of(timeline_in(tmp_path)))
     assert said == ["of all wire time", percent(waited / wire)]
-
-
-def test_a_missing_rank_may_be_the_last_one(tmp_path: Path) -> None:
-    write_job(LATE, tmp_path)
-    record_path(tmp_path, 3).unlink()
-    model = facts_of(tmp_path)
-    assert {(b.wait_ns, b.transfer_ns, b.waits_for) for b in model.buckets} == {(None,) * 3}
-    assert model.wait_unknown is not None
-    assert model.wait_unknown.startswith("3 of 4 ranks have a file here")
 
 
 def test_of_several_rounds_each_has_its_own_wait(tmp_path: Path) -> None:
@@ -78,7 +59,7 @@ def test_of_several_rounds_each_has_its_own_wait(tmp_path: Path) -> None:
         return step, tuple(replace(b, stages=_second_round(b.stages)) for b in buckets)
 
     write_changed(tmp_path, LATE, twice)
-    arrays = arrays_of(tmp_path)
+    arrays = arrays_of(timeline_in(tmp_path))
     track, rows = arrays.rows_of_step(0, 5)
     row, place = rows[4]
     first = track.buckets.first_stage[row]
@@ -121,13 +102,9 @@ def _short(bucket):  # type: ignore[no-untyped-def]
 def test_transfer_and_wait_are_the_wire_time(tmp_path: Path, clocks: bool) -> None:
     """On each rank, in each step; without clocks nobody is named."""
     write_job(dataclasses.replace(LATE, clocks=clocks, jitter_ms=0.2), tmp_path)
-    arrays = arrays_of(tmp_path)
+    arrays = arrays_of(timeline_in(tmp_path))
     waited, wire = arrays.waited.ns, arrays.stages["wire"]
     assert (waited >= 0).all()
     assert (waited <= wire).all()
     assert (waited[2] < 1 * MS).all()
     assert np.isnan(arrays.waited.whom[:, 4]).all() == (not clocks)
-
-
-def test_one_rank_waits_for_nobody(tmp_path: Path) -> None:
-    assert model_of(SyntheticJob(ranks=1, steps=9), tmp_path).wait_unknown == "there is one rank"

@@ -9,10 +9,9 @@ from msgspec.structs import replace
 
 from hooktrace.analysis.tensorboard_plugin.bucket_detail import bucket_detail, row_of
 from hooktrace.analysis.tensorboard_plugin.runs import NotThereError
-from hooktrace.analysis.tensorboard_plugin.scene import scene_of
-from hooktrace.analysis.timeline import load
-from hooktrace.records.files import find_records, record_path
-from hooktrace.testing.synthetic import SyntheticJob, write_job
+from hooktrace.records.files import record_path
+from hooktrace.testing.synthetic import SyntheticJob
+from tests.analysis.runs import tab_of, timeline_in, timeline_of
 from tests.analysis.tensorboard_plugin.test_level_of_detail import scene
 from tests.analysis.timeline.files import steps_of
 from tests.exporters.records_sample import probed
@@ -39,8 +38,7 @@ def test_details_are_those_of_the_record(tmp_path: Path) -> None:
 def test_a_lag_is_known_as_well_as_both_clocks(tmp_path: Path) -> None:
     """Rank 0's own clock is exact, and that of the rank that it is compared with is not."""
     job = SyntheticJob(ranks=3, steps=4, late_ms={0: 5.0}, jitter_ms=0.0)
-    write_job(job, tmp_path)
-    made = scene_of(load(find_records(tmp_path)), job.model)
+    made = tab_of(timeline_of(job, tmp_path))
     (after, known), last = bucket_detail(made, 0, 0)["late"]
     assert (after, known) == ("after the first rank", "5.000 ms (± 0.020 ms)")
     assert last == ["last of all", "rank 0, by 5.000 ms"]
@@ -59,10 +57,9 @@ def test_a_bucket_is_found_by_its_step(tmp_path: Path) -> None:
 def test_bus_bandwidth_is_of_the_transfer(tmp_path: Path) -> None:
     """Rank 0 waits for 5 of some 9 ms; of one file alone nobody knows what is waiting."""
     job = SyntheticJob(ranks=2, steps=4, late_ms={1: 5.0}, jitter_ms=0.0)
-    write_job(job, tmp_path)
-    made = scene_of(load(find_records(tmp_path)), job.model)
+    made = tab_of(timeline_of(job, tmp_path))
     record_path(tmp_path, 1).unlink()
-    alone = scene_of(load(find_records(tmp_path)), job.model)
+    alone = tab_of(timeline_in(tmp_path))
     waiting, late = (dict(bucket_detail(made, rank, 0)["bytes"]) for rank in (0, 1))
     assert waiting["bus bandwidth"] == late["bus bandwidth"]
     name, rate = bucket_detail(alone, 0, 0)["bytes"][-1]

@@ -13,12 +13,11 @@ from hooktrace.analysis.tensorboard_plugin.level_of_detail import (
     MAX_STEPS,
     picture,
 )
-from hooktrace.analysis.tensorboard_plugin.scene import KINDS, Scene, scene_of
-from hooktrace.analysis.timeline import load
-from hooktrace.records.files import find_records
-from hooktrace.testing.synthetic import SyntheticJob, write_job
+from hooktrace.analysis.tensorboard_plugin.scene import KINDS, Scene
+from hooktrace.testing.synthetic import SyntheticJob
+from tests.analysis.runs import tab_of, timeline_in, timeline_of
 from tests.analysis.timeline.files import Completed, run_of, steps_of, text_of, write_ranks
-from tests.exporters.records_sample import MODEL, STEP_NS
+from tests.exporters.records_sample import STEP_NS
 
 MS = 1_000_000
 
@@ -26,7 +25,7 @@ MS = 1_000_000
 def scene(folder: Path, steps: list[Completed]) -> Scene:
     """Return the scene of one rank with these steps."""
     write_ranks(folder, {0: text_of(run_of(0), steps)})
-    return scene_of(load(find_records(folder)), MODEL)
+    return tab_of(timeline_in(folder))
 
 
 def count(found: dict[str, Any], what: str) -> int:
@@ -69,16 +68,20 @@ def test_narrow_buckets_are_merged_with_their_shares(tmp_path: Path) -> None:
     assert bins["shares"] == [0, 0, 5, 20, 50, 25, 0, 0, 0, 0] * 4
 
 
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Scene:
+    """Thirty thousand buckets."""
+    job = SyntheticJob(ranks=3, steps=400, bucket_bytes=(4_000_000,) * 25)
+    return tab_of(timeline_of(job, tmp_path_factory.mktemp("many")))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [1, 3, 20, 400])
-def test_every_bucket_is_there_once_and_the_picture_is_bounded(tmp_path: Path, share: int) -> None:
+def test_every_bucket_is_there_once_and_the_picture_is_bounded(many: Scene, share: int) -> None:
     """However many there are and wherever one looks."""
-    job = SyntheticJob(ranks=3, steps=400, bucket_bytes=(4_000_000,) * 25)
-    write_job(job, tmp_path)
-    made = scene_of(load(find_records(tmp_path)), job.model)
-    t0, t1 = made.extent // 3, made.extent // 3 + made.extent // share
-    found = picture(made, t0, t1, 1500)
-    touching = sum(int(((r.buckets.end >= t0) & (r.buckets.start <= t1)).sum()) for r in made.ranks)
+    t0, t1 = many.extent // 3, many.extent // 3 + many.extent // share
+    found = picture(many, t0, t1, 1500)
+    touching = sum(int(((r.buckets.end >= t0) & (r.buckets.start <= t1)).sum()) for r in many.ranks)
     bars = count(found, "bars")
     merged = sum(sum(r["bins"]["count"]) for r in found["ranks"])
     assert bars + merged == touching == found["single"] + found["merged"]
@@ -111,8 +114,9 @@ def test_an_empty_stretch_is_refused(tmp_path: Path) -> None:
 
 def test_waits_are_told_of_each_wire_and_have_a_share_of_what_is_merged(tmp_path: Path) -> None:
     """Rank 2 is 12 ms late: the others wait for it, in bars and in bins."""
-    write_job(SyntheticJob(ranks=3, steps=4, late_ms={2: 12.0}, jitter_ms=0.0), tmp_path)
-    made = scene_of(load(find_records(tmp_path)), "synthetic")
+    made = tab_of(
+        timeline_of(SyntheticJob(ranks=3, steps=4, late_ms={2: 12.0}, jitter_ms=0.0), tmp_path)
+    )
     near = picture(made, 0, made.extent // 4, 4000)
     assert near["wait_unknown"] is None
     waits = [set(r["bars"]["wait"]) for r in near["ranks"]]

@@ -5,16 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from hooktrace.analysis.tensorboard_plugin.run_paths import RunPaths
-from hooktrace.analysis.tensorboard_plugin.scene import scene_of
-from hooktrace.analysis.timeline import load
-from hooktrace.records.files import find_records
-from hooktrace.testing.synthetic import SyntheticJob, write_job
+from hooktrace.testing.synthetic import SyntheticJob
+from tests.analysis.runs import tab_of, timeline_of
 
 
 def paths_of(folder: Path, job: SyntheticJob) -> RunPaths:
-    write_job(job, folder)
-    timeline = load(find_records(folder))
-    return RunPaths(timeline, scene_of(timeline, job.model))
+    timeline = timeline_of(job, folder)
+    return RunPaths(timeline, tab_of(timeline))
 
 
 def test_segments_lie_in_the_picture_and_sum_up_to_the_step(tmp_path: Path) -> None:

@@ -9,12 +9,9 @@ from msgspec.structs import replace
 
 from hooktrace.analysis.tensorboard_plugin.run_summary import step_of, summary_of
 from hooktrace.analysis.tensorboard_plugin.runs import NotThereError
-from hooktrace.analysis.tensorboard_plugin.scene import LATE, scene_of
-from hooktrace.analysis.timeline import load
-from hooktrace.records import CompletedStep
-from hooktrace.records.files import find_records
-from hooktrace.testing.synthetic import SyntheticJob, simulate, write_job
-from tests.analysis.report.jobs import write_changed
+from hooktrace.analysis.tensorboard_plugin.scene import LATE
+from hooktrace.testing.synthetic import SyntheticJob, simulate
+from tests.analysis.runs import tab_of, timeline_of
 from tests.analysis.tensorboard_plugin.test_level_of_detail import MS, scene
 from tests.analysis.timeline.files import steps_of
 
@@ -25,8 +22,7 @@ def test_the_late_rank_is_marked_and_counted(tmp_path: Path) -> None:
         steps=100, bucket_bytes=(4_000_000,) * 3, late_ms={2: 2.0}, late_every=2, jitter_ms=0.0,
         slow_every=97, forward_ms=10.0, backward_ms=30.0,
     )  # fmt: skip
-    write_job(job, tmp_path)
-    made = scene_of(load(find_records(tmp_path)), job.model)
+    made = tab_of(timeline_of(job, tmp_path))
     for rank in made.ranks:
         late = sorted(set(rank.step[(rank.flags & LATE) != 0].tolist()))
         assert late == (list(range(1, 101, 2)) if rank.rank == 2 else [])
@@ -44,8 +40,7 @@ def test_the_late_rank_is_marked_and_counted(tmp_path: Path) -> None:
 
 def test_a_typical_step_is_as_long_as_the_median(tmp_path: Path) -> None:
     """Each third one is slow: none of these."""
-    write_job(SyntheticJob(ranks=2, steps=40, slow_every=3), tmp_path)
-    made = scene_of(load(find_records(tmp_path)), "synthetic")
+    made = tab_of(timeline_of(SyntheticJob(ranks=2, steps=40, slow_every=3), tmp_path))
     every = [step_of(made, number) for number in range(1, 41)]
     periods = sorted(step["period"] for step in every if step["period"] >= 0)
     found = step_of(made, None)
@@ -67,37 +62,6 @@ def test_a_typical_step_has_its_buckets_in_the_file(tmp_path: Path) -> None:
         step_of(scene(tmp_path / "begun", steps_of(1)), None)
 
 
-def test_who_is_late_by_chance_is_not_named(tmp_path: Path) -> None:
-    """Ranks that take turns: nobody is marked, and the list says so; a run of one has no list."""
-    for ranks, clocks, note in (
-        (4, True, "No rank is named: none that others wait for is last in 25 % of the steps or "
-         "more, beyond chance and what clocks may be off, and by 0.5 % of a step in the mean."),
-        (4, False, "No rank is named: the clocks of all ranks were never known at once."),
-        (1, True, ""),
-    ):  # fmt: skip
-        job = SyntheticJob(ranks=ranks, steps=60, jitter_ms=20.0, clocks=clocks)
-        write_job(job, tmp_path / f"{ranks}{clocks}")
-        made = scene_of(load(find_records(tmp_path / f"{ranks}{clocks}")), job.model)
-        assert not any((rank.flags & LATE).any() for rank in made.ranks)
-        summary = summary_of(made)
-        assert (summary["late"], summary["late_note"]) == ([], note)
-        some_are_last = any(made.arrivals.last_at(key)[0] >= 0 for key in range(20))
-        assert some_are_last == note.startswith("No rank is named: none")
-
-
-def test_probed_steps_are_not_counted_in_the_lists(tmp_path: Path) -> None:
-    """Neither for who was late nor for what was slow."""
-    job = SyntheticJob(
-        steps=40, bucket_bytes=(4_000_000,) * 3, late_ms={2: 5.0}, jitter_ms=0.0, error=0.1,
-        error_every=10,
-    )  # fmt: skip
-    write_job(job, tmp_path)
-    summary = summary_of(scene_of(load(find_records(tmp_path)), job.model))
-    (late,) = summary["late"]
-    assert (late["times"], late["of"]) == (36, 36)
-    assert {row["step"] for row in summary["exposed"]}.isdisjoint({10, 20, 30, 40})
-
-
 def test_steps_without_detail_are_in_the_lists(tmp_path: Path) -> None:
     """A file that keeps few steps in detail says of all how long they took."""
     steps = [
@@ -107,17 +71,3 @@ def test_steps_without_detail_are_in_the_lists(tmp_path: Path) -> None:
     summary = summary_of(scene(tmp_path, steps))
     assert {row["step"] for row in summary["exposed"]} == set(range(6))
     assert {row["step"] for row in summary["slowest"]} == set(range(5))
-
-
-def test_who_has_no_data_left_makes_nobody_late(tmp_path: Path) -> None:
-    """Under join() such a rank is ready at once, and one with data computes."""
-    job = SyntheticJob(ranks=2, steps=20, late_ms={1: 5.0}, jitter_ms=0.0)
-
-    def without_data(rank: int, completed: CompletedStep) -> CompletedStep:
-        step, buckets = completed
-        shadow = rank == 0 and step.step > 10
-        return replace(step, shadow=shadow), tuple(replace(b, shadow=shadow) for b in buckets)
-
-    write_changed(tmp_path, job, without_data)
-    (late,) = summary_of(scene_of(load(find_records(tmp_path)), job.model))["late"]
-    assert (late["rank"], late["times"], late["of"]) == (1, 10, 10)

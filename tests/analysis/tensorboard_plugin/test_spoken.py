@@ -5,15 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from hooktrace.analysis.tensorboard_plugin.bucket_detail import bucket_detail, row_of
-from hooktrace.analysis.tensorboard_plugin.scene import scene_of
-from hooktrace.analysis.timeline import load
-from hooktrace.records.files import find_records
-from hooktrace.testing.synthetic import SyntheticJob, write_job
+from hooktrace.testing.synthetic import SyntheticJob
+from tests.analysis.runs import tab_of, timeline_of
 
 
 def spoken(folder: Path, job: SyntheticJob, rank: int) -> str:
-    write_job(job, folder)
-    made = scene_of(load(find_records(folder)), job.model)
+    made = tab_of(timeline_of(job, folder))
     text: str = bucket_detail(made, rank, row_of(made, rank, 3, 0))["spoken"]
     return text
 

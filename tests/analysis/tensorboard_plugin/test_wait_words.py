@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from hooktrace.analysis.tensorboard_plugin.bucket_detail import bucket_detail
-from hooktrace.analysis.tensorboard_plugin.scene import Scene, scene_of
-from hooktrace.analysis.timeline import load
+from hooktrace.analysis.tensorboard_plugin.scene import Scene
 from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob, write_job
+from tests.analysis.runs import tab_of, timeline_in
 from tests.analysis.timeline.test_critical_path import write
 
 
 def scene(folder: Path) -> Scene:
-    return scene_of(load(find_records(folder)), "synthetic")
+    return tab_of(timeline_in(folder))
 
 
 def sentence(made: Scene, rank: int) -> str | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from hooktrace.analysis.timeline import Timeline, critical_path_sums, load, models_beside
-from hooktrace.records.files import find_records, record_path
+from hooktrace.analysis.timeline import Timeline, critical_path_sums, models_beside
+from hooktrace.records.files import record_path
 from hooktrace.testing.synthetic import SyntheticJob, write_job
+from tests.analysis.runs import timeline_in, timeline_of
 
 JOB = SyntheticJob(ranks=2, steps=20)
 
@@ -22,7 +23,7 @@ def both(folder: Path, other: SyntheticJob) -> Timeline:
         path = record_path(folder, rank)
         *before, end = path.read_text().splitlines(keepends=True)
         path.write_text("".join([*before, *own, end]))
-    return load(find_records(folder))
+    return timeline_in(folder)
 
 
 def test_two_models_that_take_turns(tmp_path: Path) -> None:
@@ -31,8 +32,7 @@ def test_two_models_that_take_turns(tmp_path: Path) -> None:
     assert models_beside(timeline, JOB.model) == ("critic",)
     assert models_beside(timeline, "critic") == (JOB.model,)
     assert critical_path_sums(timeline, JOB.model).beside == ("critic",)
-    write_job(JOB, tmp_path / "alone")
-    assert models_beside(load(find_records(tmp_path / "alone")), JOB.model) == ()
+    assert models_beside(timeline_of(JOB, tmp_path / "alone"), JOB.model) == ()
 
 
 def test_a_model_that_communicates_in_few_of_the_steps_is_not_in_them(tmp_path: Path) -> None:

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hooktrace.analysis.timeline import REASONS, load, reasons
+from hooktrace.analysis.timeline import REASONS, reasons
 from hooktrace.records import CompletedStep
-from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
-from hooktrace.testing.synthetic_shards import ShardedJob, write_sharded_job
 from tests.analysis.report.jobs import write_changed
+from tests.analysis.runs import timeline_in
 
 JOB = SyntheticJob(ranks=2, steps=8, bucket_bytes=(1_000_000,) * 2)
 FLAGS = ("warmup", "shadow", "complete", "probed")
@@ -21,7 +20,7 @@ FLAGS = ("warmup", "shadow", "complete", "probed")
 
 def why(folder: Path) -> list[list[str]]:
     """Return the reason of each step of each rank."""
-    return [[REASONS[i] for i in own.tolist()] for own in reasons(load(find_records(folder)))]
+    return [[REASONS[i] for i in own.tolist()] for own in reasons(timeline_in(folder))]
 
 
 @pytest.mark.parametrize("flag", FLAGS)
@@ -73,12 +72,6 @@ def test_a_generation_that_nothing_counts_of_leaves_none_out(tmp_path: Path) -> 
 
     write_changed(tmp_path, JOB, change)
     assert why(tmp_path) == [[*["counts"] * 6, "probed", "incomplete"]] * 2
-
-
-def test_a_sharded_model_keeps_its_generations(tmp_path: Path) -> None:
-    """A step with a collective more begins one, and all count."""
-    write_sharded_job(ShardedJob(steps=4), tmp_path)
-    assert why(tmp_path) == [["counts"] * 4] * 2
 
 
 def test_a_hang_takes_its_step_and_the_late_rank_s_one_before(tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from hooktrace.analysis.timeline import (
     CriticalPath,
     CriticalPaths,
     critical_path_sums,
-    load,
 )
 from hooktrace.analysis.timeline.critical_path import _Ranks
 from hooktrace.analysis.timeline.path_sums import sentence
@@ -25,7 +24,8 @@ from hooktrace.analysis.timeline.step_calls import StepCalls
 from hooktrace.records.files import find_records
 from hooktrace.testing.rank_file import rank_file
 from hooktrace.testing.synthetic import Moments, SyntheticJob, write_job
-from hooktrace.testing.synthetic_shards import ShardedJob, sharded_steps, write_sharded_job
+from hooktrace.testing.synthetic_shards import ShardedJob, sharded_steps
+from tests.analysis.runs import timeline_in, timeline_of
 from tests.analysis.timeline.files import text_of, write_ranks
 
 MS = 1_000_000
@@ -52,7 +52,7 @@ def write(folder: Path, steps: Sequence[Sequence[Sequence[Times]]]) -> None:
 
 
 def path_of(folder: Path, step: int = 1) -> CriticalPath:
-    return CriticalPaths(load(find_records(folder)), "synthetic").of(step)
+    return CriticalPaths(timeline_in(folder), "synthetic").of(step)
 
 
 def told(path: CriticalPath) -> list[tuple[str, int, int, float]]:
@@ -178,22 +178,10 @@ def test_segments_are_contiguous_and_sum_up_to_the_step(job: list[list[list[Time
     assert paths[1].end - paths[1].start == pytest.approx((last[1] - last[0]) * MS, abs=2)
 
 
-def test_a_made_up_job_of_many_buckets_has_a_path_of_each_step(tmp_path: Path) -> None:
-    """And each sums up to its step."""
-    buckets = (4_000_000,) * 20
-    job = SyntheticJob(ranks=3, steps=9, bucket_bytes=buckets, slow_every=4, jitter_ms=0.5)
-    write_job(job, tmp_path)
-    paths = CriticalPaths(load(find_records(tmp_path)), "synthetic")
-    for step in range(1, 10):
-        path = paths.of(step)
-        assert sum(one.end - one.start for one in path.segments) == path.end - path.start > 0
-
-
 def test_of_a_sharded_step_every_unit_is_on_the_path(tmp_path: Path) -> None:
     """Training waits for each: what it transfers is no compute, and the late rank's compute is."""
     job = ShardedJob(ranks=2, steps=3, units=("<root>", "a"), late_ms={1: 4.0})
-    write_sharded_job(job, tmp_path)
-    timeline = load(find_records(tmp_path))
+    timeline = timeline_of(job, tmp_path)
     path = CriticalPaths(timeline, job.model).of(2)
     assert path.why_unknown is None
     gap = [b.start - a.end for a, b in pairwise(path.segments)]
@@ -214,8 +202,7 @@ def test_of_a_sharded_step_every_unit_is_on_the_path(tmp_path: Path) -> None:
 def test_with_replicas_it_leads_from_group_to_group(tmp_path: Path) -> None:
     """Rank 2 is late before the gather, rank 3 waits for it, and then rank 1 for rank 3."""
     job = ShardedJob(ranks=4, replicas=2, steps=3, late_ms={2: 50.0}, late_at=4)
-    write_sharded_job(job, tmp_path)
-    path = CriticalPaths(load(find_records(tmp_path)), job.model).of(2)
+    path = CriticalPaths(timeline_of(job, tmp_path), job.model).of(2)
     assert path.why_unknown is None
     assert sum(s.end - s.start for s in path.segments) == path.end - path.start
     longest = max(path.segments, key=lambda s: s.end - s.start)
@@ -228,12 +215,10 @@ def test_with_replicas_it_leads_from_group_to_group(tmp_path: Path) -> None:
 def test_whom_clocks_do_not_tell_is_looked_for_in_the_call_s_group(tmp_path: Path) -> None:
     """And not among ranks that have another collective of this number."""
     job = ShardedJob(ranks=4, replicas=2, steps=1)
-    write_sharded_job(job, tmp_path)
-    timeline = load(find_records(tmp_path))
+    timeline = timeline_of(job, tmp_path)
     ranks, calls = _Ranks([0, 1, 2, 3], {}), StepCalls(timeline, job.model).of(3, 1)
     assert [ranks.within(calls[number]) for number in (4, 6)] == [[2, 3], [1, 3]]
-    write_sharded_job(ShardedJob(ranks=4, steps=1), tmp_path)
-    calls = StepCalls(load(find_records(tmp_path)), job.model).of(3, 1)
+    calls = StepCalls(timeline_of(ShardedJob(ranks=4, steps=1), tmp_path), job.model).of(3, 1)
     assert ranks.within(calls[4]) == [0, 1, 2, 3]
 
 
@@ -244,5 +229,5 @@ def test_a_sharded_step_of_unknown_waits_has_no_path(tmp_path: Path) -> None:
         unknown = tuple(replace(bucket, exposed_ns=None) for bucket in buckets)
         clocks = job.clock_records(rank)
         write_ranks(tmp_path, {rank: text_of(job.run(rank), [(step, unknown)], clocks=clocks)})
-    path = CriticalPaths(load(find_records(tmp_path)), job.model).of(1)
+    path = CriticalPaths(timeline_in(tmp_path), job.model).of(1)
     assert path.why_unknown == "it is not known for which units training waited"

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hooktrace.analysis.timeline import Hang, hangs, load
+from hooktrace.analysis.timeline import Hang, hangs
 from hooktrace.records import HangRecord
 from hooktrace.records.codec import RecordEncoder
-from hooktrace.records.files import find_records, record_path
+from hooktrace.records.files import record_path
 from hooktrace.records.hang import hang_kind
 from hooktrace.testing.synthetic import SyntheticJob, simulate
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
+from tests.analysis.runs import timeline_in
 
 JOB = SyntheticJob(steps=20)
 S = 1_000_000_000
@@ -22,7 +23,7 @@ S = 1_000_000_000
 
 def hangs_in(folder: Path) -> list[Hang]:
     """Read the hangs of what lies in a folder."""
-    return hangs(load(find_records(folder)))
+    return hangs(timeline_in(folder))
 
 
 def add(folder: Path, rank: int, *records: HangRecord) -> None:
@@ -169,6 +170,6 @@ def test_a_hang_of_no_model_is_none_of_the_models(tmp_path: Path) -> None:
     """As at a barrier before any step; it is a hang of the run."""
     record = write_hung_job(JOB, SyntheticHang(step=12), tmp_path)
     add(tmp_path, 0, replace(record, hang=1, model="", hook="", step=0, bucket=-1))
-    timeline = load(find_records(tmp_path))
+    timeline = timeline_in(tmp_path)
     assert timeline.models == [JOB.model]
     assert {one.record.model for one in hangs(timeline)} == {JOB.model, ""}

@@ -12,6 +12,7 @@ from hooktrace.analysis.timeline import Arrivals, RankClock, arrivals, load
 from hooktrace.analysis.timeline.columns import UNKNOWN
 from hooktrace.records import CLOCK_DRIFT, ClockRecord
 from hooktrace.records.files import find_records, record_path
+from tests.analysis.runs import timeline_in
 from tests.analysis.timeline.files import moved, run_of, steps_of, text_of, write_ranks
 from tests.exporters.records_sample import HOST_ANCHOR_NS, MODEL, STEP_NS, make_step
 
@@ -52,7 +53,7 @@ def test_a_rank_that_is_seconds_away_and_drifts_is_put_in_its_place(tmp_path: Pa
         tmp_path,
         {0: text_of(run_of(0), steps), 1: text_of(run_of(1), slow, clocks=measured)},
     )
-    timeline = load(find_records(tmp_path))
+    timeline = timeline_in(tmp_path)
     assert timeline.unaligned == []
     found = arrivals(timeline, MODEL)
     assert found.ready.shape == (2, 400)
@@ -77,7 +78,7 @@ def test_the_last_rank_is_named_if_it_is_later_than_the_clocks_may_be_off(
         clocks = [clock(HOST_ANCHOR_NS + i * S - rank * S, rank * S) for i in range(2)]
         texts[rank] = text_of(run_of(rank), steps, clocks=clocks if rank else ())
     write_ranks(tmp_path, texts)
-    found = arrivals(load(find_records(tmp_path)), MODEL)
+    found = arrivals(timeline_in(tmp_path), MODEL)
     (at,) = np.flatnonzero((found.step == 1) & (found.bucket == 1)).tolist()
     assert found.last_at(at) == (2 if named else UNKNOWN, late_ns)
     assert found.lag()[2, at] == late_ns
@@ -89,7 +90,7 @@ def test_a_clock_that_nobody_measured_is_said_to_be_unknown(tmp_path: Path) -> N
     run = run_of(1, offset_ns=5 * S, wall_error_ns=3 * MS)
     steps = [moved(s, lambda t: t - 5 * S + 2 * MS) for s in steps_of(2)]
     write_ranks(tmp_path, {0: text_of(run_of(0), steps_of(2)), 1: text_of(run, steps)})
-    timeline = load(find_records(tmp_path))
+    timeline = timeline_in(tmp_path)
     assert timeline.unaligned == [1]
     found = arrivals(timeline, MODEL)
     assert set(found.ready[1] - found.ready[0]) == {5 * MS}
@@ -127,7 +128,7 @@ def test_a_rank_that_lacks_a_bucket_names_nobody(tmp_path: Path) -> None:
             1: text_of(run_of(1), steps_of(2), clocks=clocks),
         },
     )
-    found = arrivals(load(find_records(tmp_path)), MODEL)
+    found = arrivals(timeline_in(tmp_path), MODEL)
     assert found.ready[1, found.step == 2].tolist() == [UNKNOWN, UNKNOWN]
     assert found.lag()[1, found.step == 2].tolist() == [UNKNOWN, UNKNOWN]
     assert found.lag()[0, found.step == 2].tolist() == [0, 0]
@@ -139,7 +140,7 @@ def test_files_of_another_run_are_set_apart(tmp_path: Path) -> None:
     other = run_of(2, run_id="older")
     texts = {rank: text_of(run_of(rank), steps_of(1)) for rank in range(2)}
     write_ranks(tmp_path, {**texts, 2: text_of(other, steps_of(1))})
-    timeline = load(find_records(tmp_path))
+    timeline = timeline_in(tmp_path)
     assert [t.rank for t in timeline.tracks] == [0, 1]
     assert [t.rank for t in timeline.other_runs] == [2]
 
@@ -150,7 +151,7 @@ def test_a_job_that_was_started_again_on_fewer_ranks(tmp_path: Path) -> None:
     now = run_of(0)
     again = replace(now, wall_anchor_ns=now.wall_anchor_ns + 1)
     write_ranks(tmp_path, {**texts, 0: text_of(again, steps_of(1))})
-    timeline = load(find_records(tmp_path))
+    timeline = timeline_in(tmp_path)
     assert [t.rank for t in timeline.tracks] == [0]
     assert [t.rank for t in timeline.other_runs] == [1, 2, 3]
 
@@ -160,7 +161,7 @@ def test_an_empty_file_is_no_rank(tmp_path: Path) -> None:
     write_ranks(tmp_path, {0: text_of(run_of(0), steps_of(3))})
     for nothing in (b"", b'{"kind":"run","run_id":"3f'):
         record_path(tmp_path, 1).write_bytes(nothing)
-        timeline = load(find_records(tmp_path))
+        timeline = timeline_in(tmp_path)
         assert [track.rank for track in timeline.tracks] == [0]
         assert timeline.unaligned == []
 
@@ -172,7 +173,7 @@ def test_a_file_that_cannot_be_read_takes_no_other_with_it(tmp_path: Path) -> No
     write_ranks(tmp_path, {**texts, 7: texts[1]})
     record_path(tmp_path, 3).unlink()
     record_path(tmp_path, 3).mkdir()
-    found = load(find_records(tmp_path))
+    found = timeline_in(tmp_path)
     assert [track.rank for track in found.tracks] == [0, 1]
     said = {one.file: one.why for one in found.unread}
     assert "is no record file of hooktrace" in said["rank00002.jsonl"]
@@ -188,7 +189,7 @@ def test_a_file_without_its_first_line_is_of_the_rank_that_it_names(tmp_path: Pa
     write_ranks(tmp_path, {rank: text_of(run_of(rank), steps_of(3)) for rank in range(2)})
     path = record_path(tmp_path, 1)
     path.write_bytes(path.read_bytes().split(b"\n", 1)[1])
-    timeline = load(find_records(tmp_path))
+    timeline = timeline_in(tmp_path)
     assert [track.rank for track in timeline.tracks] == [0, 1]
     assert timeline.unaligned == [1]
 

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from hooktrace.analysis.timeline import UNKNOWN, PathSums, critical_path_sums, load
+from hooktrace.analysis.timeline import UNKNOWN, PathSums, critical_path_sums
 from hooktrace.analysis.timeline.path_sums import parts, sentence
-from hooktrace.records.files import find_records, record_path
+from hooktrace.records.files import record_path
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
+from tests.analysis.runs import timeline_in, timeline_of
 
 MS = 1_000_000
 NS = Counter(
@@ -48,15 +49,14 @@ def test_the_sentence_has_the_largest_of_a_usual_step() -> None:
 
 def test_the_sums_of_a_run_find_the_rank_and_the_transfer(tmp_path: Path) -> None:
     job = SyntheticJob(ranks=4, steps=30, late_ms={2: 12.0})
-    write_job(job, tmp_path)
-    found = critical_path_sums(load(find_records(tmp_path)), "synthetic")
+    found = critical_path_sums(timeline_of(job, tmp_path), "synthetic")
     assert (found.steps, found.of, found.why_unknown) == (30, 30, None)
     assert sum(found.ns.values()) == found.length_ns
     by_rank = {rank for kind, rank, _ in found.ns if kind == "compute"}
     assert by_rank == {2}
     transfer = sum(ns for (kind, *_), ns in found.ns.items() if kind == "transfer")
     assert transfer / found.steps == pytest.approx(4.2 * MS, rel=0.1)  # the last bucket's alone
-    few = critical_path_sums(load(find_records(tmp_path)), "synthetic", most=7)
+    few = critical_path_sums(timeline_in(tmp_path), "synthetic", most=7)
     assert (few.steps, few.of) == (7, 30)
 
 
@@ -66,8 +66,7 @@ def test_a_step_that_hung_or_stalled_is_no_usual_one(tmp_path: Path) -> None:
     write_job(job, tmp_path / "usual")
     write_hung_job(job, SyntheticHang(step=12, rank=1, went_on_after_s=40), tmp_path / "hung")
     usual, hung = (
-        critical_path_sums(load(find_records(tmp_path / name)), "synthetic")
-        for name in ("usual", "hung")
+        critical_path_sums(timeline_in(tmp_path / name), "synthetic") for name in ("usual", "hung")
     )
     assert (usual.of, hung.of) == (30, 28)  # without the late rank's step before
     assert hung.length_ns / 28 == pytest.approx(usual.length_ns / 30, rel=0.02)
@@ -75,14 +74,15 @@ def test_a_step_that_hung_or_stalled_is_no_usual_one(tmp_path: Path) -> None:
         path = record_path(tmp_path / "hung", rank)
         lines = path.read_text().splitlines(keepends=True)
         path.write_text("".join(line for line in lines if '"kind":"hang"' not in line))
-    stalled = critical_path_sums(load(find_records(tmp_path / "hung")), "synthetic")
+    stalled = critical_path_sums(timeline_in(tmp_path / "hung"), "synthetic")
     assert stalled.of == 29
     assert stalled.length_ns / 29 == pytest.approx(usual.length_ns / 30, rel=0.02)
 
 
 def test_sums_say_why_there_are_none(tmp_path: Path) -> None:
-    write_job(SyntheticJob(ranks=2, steps=3, clocks=False), tmp_path)
-    found = critical_path_sums(load(find_records(tmp_path)), "synthetic")
+    found = critical_path_sums(
+        timeline_of(SyntheticJob(ranks=2, steps=3, clocks=False), tmp_path), "synthetic"
+    )
     assert (found.steps, found.of) == (0, 3)
     assert sentence(found) == (
         "the critical path is not known: nobody measured the clock of rank 1"
@@ -91,8 +91,11 @@ def test_sums_say_why_there_are_none(tmp_path: Path) -> None:
 
 def test_a_sample_does_not_keep_time_with_the_job(tmp_path: Path) -> None:
     """Rank 1 is late in every other step: in half of a sample of half of the steps, or so."""
-    write_job(SyntheticJob(ranks=2, steps=80, late_ms={1: 12.0}, late_every=2), tmp_path)
-    found = critical_path_sums(load(find_records(tmp_path)), "synthetic", most=40)
+    found = critical_path_sums(
+        timeline_of(SyntheticJob(ranks=2, steps=80, late_ms={1: 12.0}, late_every=2), tmp_path),
+        "synthetic",
+        most=40,
+    )
     compute = {rank: 0 for kind, rank, _ in found.ns if kind == "compute"}
     for (kind, rank, _), ns in found.ns.items():
         if kind == "compute":

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hooktrace.analysis.timeline import TrackFollower, processes_for, read_in_turns, read_track
+from hooktrace.analysis.timeline import TrackFollower, processes_for, read_track
 from hooktrace.analysis.timeline.read_aside import ReadingAside
 from tests.analysis.timeline.files import run_of, steps_of, text_of
 from tests.analysis.timeline.test_follow import rows
@@ -40,20 +40,6 @@ def test_what_others_read_is_what_is_in_the_files(tmp_path: Path) -> None:
         assert found.records == whole.records
         follower.look([path])
         assert (follower.read(1 << 16), follower.epoch) == (0, 0)
-
-
-@pytest.mark.slow
-def test_a_process_that_fails_costs_nothing_but_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its followers stay where they were, and can be read here."""
-    (path,), (follower,) = followers(tmp_path, 1)
-    monkeypatch.setattr("hooktrace.analysis.timeline.read_aside._PROGRAM", "print('no')")
-    aside = ReadingAside(1)
-    aside.begin([follower], 60.0)
-    assert not aside.end()
-    assert read_in_turns([follower], 60.0)
-    assert rows(follower.track()) == rows(read_track([path]))
 
 
 @pytest.mark.slow

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hooktrace.analysis.timeline import load
 from hooktrace.analysis.timeline.step_calls import StepCalls
-from hooktrace.records.files import find_records
-from hooktrace.testing.synthetic import SyntheticJob, simulate, write_job
+from hooktrace.testing.synthetic import SyntheticJob, simulate
+from tests.analysis.runs import timeline_of
 
 
 def test_calls_are_those_of_the_records_in_one_clock(tmp_path: Path) -> None:
     job = SyntheticJob(ranks=3, steps=3, late_ms={1: 5.0})
-    write_job(job, tmp_path)
-    calls = StepCalls(load(find_records(tmp_path)), job.model)
+    calls = StepCalls(timeline_of(job, tmp_path), job.model)
     step = list(simulate(job))[1]
     for rank, times in enumerate(calls.times(2)):
         found = calls.of(rank, 2)
@@ -35,7 +33,6 @@ def test_calls_are_those_of_the_records_in_one_clock(tmp_path: Path) -> None:
 
 def test_a_step_that_is_not_there_has_no_calls(tmp_path: Path) -> None:
     job = SyntheticJob(ranks=2, steps=2)
-    write_job(job, tmp_path)
-    calls = StepCalls(load(find_records(tmp_path)), job.model)
+    calls = StepCalls(timeline_of(job, tmp_path), job.model)
     assert [calls.of(rank, 7) for rank in range(2)] == [{}, {}]
     assert calls.times(7) == []

@@ -13,7 +13,6 @@ from hooktrace.analysis.timeline import (
     UNKNOWN,
     Timeline,
     Waits,
-    load,
     waits,
     wire_waits,
 )
@@ -22,6 +21,7 @@ from hooktrace.records.files import find_records
 from hooktrace.testing.rank_file import rank_file
 from hooktrace.testing.synthetic import Moments, SyntheticJob, write_job
 from hooktrace.testing.synthetic_shards import ShardedJob, write_sharded_job
+from tests.analysis.runs import timeline_in, timeline_of
 from tests.analysis.timeline.files import write_ranks
 
 MS = 1_000_000
@@ -29,7 +29,7 @@ WIRE = STAGE_NAMES.index("wire")
 
 
 def waits_of(folder: Path) -> tuple[Timeline, Waits]:
-    timeline = load(find_records(folder))
+    timeline = timeline_in(folder)
     return timeline, waits(timeline, "synthetic")
 
 
@@ -74,8 +74,7 @@ def test_all_wait_until_the_last_rank_begins(tmp_path: Path) -> None:
 def test_of_two_groups_each_waits_for_its_own_last_rank(tmp_path: Path) -> None:
     """Rank 3 for rank 2, rank 0 for rank 2 and rank 1 for rank 3, which rank 2 has held up."""
     job = ShardedJob(ranks=4, replicas=2, steps=1, late_ms={2: 50.0}, late_at=4)
-    write_sharded_job(job, tmp_path)
-    timeline = load(find_records(tmp_path))
+    timeline = timeline_of(job, tmp_path)
     found = waits(timeline, job.model)
     assert found.why_unknown is None
     ns = [found.by_bucket(track, i) for i, track in enumerate(timeline.tracks)]
@@ -95,7 +94,7 @@ def test_of_a_group_with_a_rank_without_records_nothing_is_known(tmp_path: Path)
     path = find_records(tmp_path)[3][0]
     kept = [line for line in path.read_bytes().splitlines(True) if b'"bucket"' not in line[:20]]
     path.write_bytes(b"".join(kept))
-    timeline = load(find_records(tmp_path))
+    timeline = timeline_in(tmp_path)
     found = waits(timeline, job.model)
     known = [(own[[4, 6]] != UNKNOWN).tolist() for own in found.ns[:3]]
     assert known == [[True, True], [True, False], [False, True]]
