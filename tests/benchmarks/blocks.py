@@ -1,27 +1,22 @@
 """Blocks of training steps in turns, until the ratio of two sides is known well enough.
 
-sides --in turns--> block(tracer, recording, train) --until_enough--> rounds --ratios--> samples
+sides --in turns--> a block each, as hooktrace bench has them --until_enough--> rounds --ratios-->
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from functools import partial
 from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 
 from hooktrace.commands.bench.table import interval_of_median
-from hooktrace.tracing.tracer import Tracer
 
 from .harness import on_all_ranks
 
-_LEAD_IN_STEPS = 4
-_TIMED_STEPS = 10
 _LEAST_PAIRS = 20
 _LOOK_EVERY = 10
 _LIMIT = 1.02
@@ -36,21 +31,6 @@ def train(model: Any, optimizer: Any, data: torch.Tensor, steps: int) -> None:
         optimizer.zero_grad()
         model(data).square().mean().backward()
         optimizer.step()
-
-
-def block(tracer: Tracer, recording: bool, steps: partial[None]) -> Block:
-    """Return what one of ten steps took, after some that are not timed; all ranks begin together.
-
-    ``recording``: of the tracer, meanwhile.  ``steps``: called with their number.
-    """
-    tracer.recording = recording
-    dist.barrier()
-    steps(_LEAD_IN_STEPS)
-    cpu, wall = time.process_time_ns(), time.perf_counter_ns()
-    steps(_TIMED_STEPS)
-    wall, cpu = time.perf_counter_ns() - wall, time.process_time_ns() - cpu
-    tracer.flush()
-    return wall / _TIMED_STEPS, cpu / _TIMED_STEPS
 
 
 def until_enough(blocks: Iterator[list[Block]], longest_s: float) -> list[list[Block]]:

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from hooktrace.testing import FakeBucket
+
+STATM = Path("/proc/self/statm")
+
+
+def resident_mib() -> float:
+    """Return the size of this process's memory (Linux only)."""
+    return int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
 def on_all_ranks(answer: bool) -> bool:

@@ -14,7 +14,6 @@ Each runs in a process of its own, where nothing else allocates.
 
 from __future__ import annotations
 
-import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -35,9 +34,8 @@ from hooktrace.testing.synthetic import SyntheticJob, simulate
 from hooktrace.tracing.trace import trace
 from hooktrace.tracing.tracer import Tracer
 
-from .harness import fake_buckets
+from .harness import STATM, fake_buckets, resident_mib
 
-_STATM = Path("/proc/self/statm")
 _MIB = 2**20
 _BUCKETS = 25
 _STEPS_BETWEEN_SAMPLES = 400
@@ -54,7 +52,7 @@ _JOB = SyntheticJob(
 def memory(*, quick: bool) -> Iterator[Row]:
     """Yield the growth since the tracer was made, and over the second half of the calls."""
     calls = 100_000 if quick else 1_000_000
-    if not _STATM.exists():
+    if not STATM.exists():
         return
     (sizes,) = run_ranks(1, _sizes_mib, calls)
     half = sizes[len(sizes) // 2 :]
@@ -67,7 +65,7 @@ def memory(*, quick: bool) -> Iterator[Row]:
 def _sizes_mib(calls: int) -> list[float]:
     """Return MiB above the size before the tracer was made, sampled along the calls."""
     buckets = fake_buckets(_BUCKETS)
-    before = _resident_mib()
+    before = resident_mib()
     sizes = []
     with Tracer() as tracer:
         hook = trace(_local_hook, tracer=tracer)
@@ -76,7 +74,7 @@ def _sizes_mib(calls: int) -> list[float]:
                 future.wait()  # as DDP does at the end of a backward pass
             if step % _STEPS_BETWEEN_SAMPLES == 0:
                 tracer.flush()
-                sizes.append(_resident_mib() - before)
+                sizes.append(resident_mib() - before)
         if tracer.losses():
             raise RuntimeError(f"the tracer lost records: {tracer.losses()}")
     return sizes
@@ -102,15 +100,10 @@ def _local_hook(state: Any, bucket: Any) -> Any:
     return (yield _Instant(bucket.buffer()))
 
 
-def _resident_mib() -> float:
-    """Return the size of this process's memory (Linux only)."""
-    return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / _MIB
-
-
 def record_files(*, quick: bool) -> Iterator[Row]:
     """Yield the largest size, the growth of memory, and the time per step and its growth."""
     steps = 100_000 if quick else 1_000_000
-    if not _STATM.exists():
+    if not STATM.exists():
         return
     (samples,) = run_ranks(1, _file_samples, steps, deadline_s=1800)
     file_mib, resident_mib, step_us = np.array(samples).T
@@ -142,7 +135,7 @@ def _file_samples(steps: int) -> list[tuple[float, float, float]]:
                 spent_ns += time.thread_time_ns() - start_ns
             size = sum(path.stat().st_size for path in Path(directory).rglob("*.jsonl"))
             step_us = spent_ns / 1000 / (count * _STEPS_PER_BATCH)
-            found.append((size / _MIB, _resident_mib(), step_us))
+            found.append((size / _MIB, resident_mib(), step_us))
         exporter.close()
     return found
 

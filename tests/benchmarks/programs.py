@@ -41,7 +41,7 @@ _LARGE = SyntheticJob(
 """Rank 17 falls behind in backward, and the last bucket is large."""
 
 _SCALE_AND_BUDGET = {"ms": (1e3, 50.0), "s": (1.0, 1.0)}
-"""Of what is added to a script's own start, and of commands."""
+"""Of the import, and of commands."""
 
 _DEADLINE_S = 300.0
 _SAMPLE_S = 0.1
@@ -60,13 +60,9 @@ def start_up(*, quick: bool) -> Iterator[Row]:
     count = 3 if quick else 15
     what = "import hooktrace, Tracer and trace, after torch"
     yield from _rows(what, _import, count, "ms")
-    with tempfile.NamedTemporaryFile(suffix=".py") as empty:
-        what = "hooktrace run of an empty script, added to python's own"
-        yield from _rows(what, lambda: _added_by_run(empty.name), count, "ms")
     with tempfile.TemporaryDirectory() as logdir:
         write_job(SyntheticJob(ranks=2, steps=100), Path(logdir))
         yield from _rows("hooktrace --help", lambda: _command("--help"), count)
-        yield from _rows("hooktrace hooks", lambda: _command("hooks"), count)
         what = "hooktrace report of 2 ranks x 100 steps"
         yield from _rows(what, lambda: _command("report", logdir), count)
 
@@ -106,11 +102,6 @@ def _import() -> Spent:
     printed = subprocess.check_output(command, text=True, env=_environment())
     clock_s, cpu_s = map(float, printed.split())
     return Spent(clock_s, cpu_s)
-
-
-def _added_by_run(script: str) -> Spent:
-    plain, run = _python(script), _command("run", script)
-    return Spent(run.clock_s - plain.clock_s, run.cpu_s - plain.cpu_s)
 
 
 def _command(*arguments: str, sample_s: float = _DEADLINE_S) -> Spent:

@@ -4,9 +4,8 @@
 process group of two ranks and send nothing, have one step in turns, round by round.  A sample is
 the difference of two of them in a round, processor time of the training thread in forward and
 backward, over the step's 120 collectives; what ends the step is in it.  The drain sleeps, and is
-called now and then.  Beside it stand a tracer that is paused after the first rounds; the control,
-two untraced models; the floor, a frame around the collective; and one that computes for 3 µs,
-which shows as more: what comes in between FSDP's own code finds caches cold, and leaves them so.
+called now and then.  Beside it stand a tracer that is paused after the first rounds, and the
+control, two untraced models.
 
 *A whole step*, two gloo ranks: two models alike, each layer a unit, take turns in blocks of steps;
 one is traced, with all exporters, and one is as ``fully_shard`` made it.
@@ -16,11 +15,10 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -28,14 +26,14 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
+from hooktrace.commands.bench.cost import _block
 from hooktrace.commands.bench.harness import in_turns, run_ranks
 from hooktrace.commands.bench.table import Row
-from hooktrace.fsdp.torch_groups import groups_of
 from hooktrace.fsdp.trace import trace
 from hooktrace.tracing.tracer import Tracer
 
 from .backends import all_exporters, otlp_sink
-from .blocks import Block, block, ratios, train, until_enough
+from .blocks import Block, ratios, train, until_enough
 
 UNITS = 40
 COLLECTIVES = 3 * UNITS
@@ -60,8 +58,6 @@ def sharded(*, quick: bool) -> Iterator[Row]:
         ("a unit's collective, traced - untraced", "traced", _BUDGET_US),
         ("the same, traced and paused - untraced", "paused", None),
         ("control, an untraced model against another", "control", None),
-        ("floor, a frame", "frame", None),
-        ("control, a frame and 3 µs of work", "working", None),
     ):
         added = added_us(costs[side], costs["plain"])
         yield Row(f"FSDP2: {what}", added, "µs/unit", budget=budget)
@@ -87,10 +83,8 @@ def _unit_steps(rounds: int) -> dict[str, list[int]]:
     """
     dist.destroy_process_group()
     dist.init_process_group("fake", rank=0, world_size=2)
-    names = ("plain", "control", "frame", "working", "traced", "paused")
+    names = ("plain", "control", "traced", "paused")
     sides = {name: _stack(_SIDE, UNITS) for name in names}
-    _around(sides["frame"], _Frame)
-    _around(sides["working"], _Working)
     with _tracer() as tracer, _tracer() as paused:
         trace(sides["traced"], tracer=tracer)
         trace(sides["paused"], tracer=paused)
@@ -138,35 +132,6 @@ def _check(tracer: Tracer, collectives: int) -> None:
         )
 
 
-class _Frame:
-    """A collective, called from one frame more."""
-
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
-        self.allocate: Callable[..., torch.Tensor] = inner.allocate
-
-    def __call__(self, **arguments: Any) -> Any:
-        """Call it."""
-        return self._inner(**arguments)
-
-
-class _Working(_Frame):
-    """The same, after computing for 3 µs."""
-
-    def __call__(self, **arguments: Any) -> Any:
-        """Compute, and call it."""
-        end = time.perf_counter_ns() + 3000
-        while time.perf_counter_ns() < end:
-            pass
-        return self._inner(**arguments)
-
-
-def _around(model: nn.Module, wrap: Callable[[Any], Any]) -> None:
-    for group in groups_of(model):
-        group.all_gather = wrap(group.all_gather)
-        group.reduce_scatter = wrap(group.reduce_scatter)
-
-
 def _whole_steps(longest_s: float) -> list[list[Block]]:
     """Return blocks of a traced model, and of one that is not."""
     with tempfile.TemporaryDirectory() as folder, Tracer(all_exporters(Path(folder))) as tracer:
@@ -179,7 +144,7 @@ def _whole_steps(longest_s: float) -> list[list[Block]]:
         ]
         for steps in trains:
             steps(_WARMUP_STEPS)
-        sides = [partial(block, tracer, True, steps) for steps in trains]
+        sides = [partial(_block, tracer, True, steps) for steps in trains]
         rounds = until_enough(in_turns(sides), longest_s)
         _check(tracer, 3 * _LAYERS)
     return rounds

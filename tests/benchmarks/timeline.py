@@ -31,14 +31,6 @@ _JOB = SyntheticJob(
     late_ms={2: 2.0}, late_every=5, slow_every=97,
 )  # fmt: skip
 """Eight ranks, 1,280 steps, 25 buckets of four stages, as nearly all wait in the queue."""
-_INTERVALS = """() => {
-  const found = window.intervals = [];
-  let last = null;
-  const tick = (now) => { if (last !== null) found.push(now - last); last = now;
-    if (window.intervals === found) requestAnimationFrame(tick); };
-  requestAnimationFrame(tick);
-  window.framesBefore = window.hooktraceTimeline.state().frames;
-}"""
 
 
 def timeline(*, quick: bool) -> Iterator[Row]:
@@ -69,22 +61,15 @@ def timeline(*, quick: bool) -> Iterator[Row]:
         with _tensorboard(Path(folder)) as address:
             page, frame = _open(browser, address)
             _wait(frame, "s.isWhole && !s.isBusy")
-            moves = 30 if quick else 120
-            yield from _redraws(page, frame, "whole run", moves)
-            frame.evaluate("() => window.hooktraceTimeline.goToStep(600)")
-            state = _wait(frame, "s.mode === 'free' && !s.isBusy")
-            for _ in range(6):
-                page.keyboard.press("s")
-            _wait(frame, "!s.isBusy")
-            yield from _redraws(page, frame, "some steps", moves)
+            yield _redraws(page, frame, 30 if quick else 120)
         browser.close()
 
 
-def _redraws(page: Any, frame: Any, what: str, moves: int) -> Iterator[Row]:
-    """Drag and zoom with the mouse; yield the drawing time and the time between frames."""
-    drawn = frame.evaluate("() => window.hooktraceTimeline.state().drawn")
+def _redraws(page: Any, frame: Any, moves: int) -> Row:
+    """Drag and zoom the whole run with the mouse; return the drawing time of its frames."""
+    before = frame.evaluate("() => window.hooktraceTimeline.state()")
+    drawn = before["drawn"]
     note = f"{drawn['bars']} bars, {drawn['stages']} stages, {drawn['bins']} merged"
-    frame.evaluate(_INTERVALS)
     page.mouse.move(700, 400)
     page.mouse.down()
     for i in range(moves):
@@ -94,16 +79,9 @@ def _redraws(page: Any, frame: Any, what: str, moves: int) -> Iterator[Row]:
     for i in range(moves):
         page.mouse.wheel(0, -20 if i % 20 < 10 else 20)
     page.keyboard.up("Control")
-    intervals = frame.evaluate(
-        "() => { const i = window.intervals; window.intervals = null; return i; }"
-    )
-    frames = frame.evaluate(
-        "() => { const s = window.hooktraceTimeline.state();"
-        " return s.frameMs.slice(-(s.frames - window.framesBefore)); }"
-    )
-    yield Row(f"pan and zoom, {what}: drawing a frame", frames, "ms", budget=16, note=note)
-    slowest = sorted(intervals)[int(0.95 * len(intervals)) :]
-    yield Row("the same: the slowest 5 % of times between frames", slowest, "ms", budget=50)
+    after = frame.evaluate("() => window.hooktraceTimeline.state()")
+    frames = after["frameMs"][before["frames"] - after["frames"] :]
+    return Row("pan and zoom, whole run: drawing a frame", frames, "ms", budget=16, note=note)
 
 
 def _open(browser: Any, address: str) -> tuple[Any, Any]:

@@ -15,10 +15,8 @@ On a machine that others use, wall-clock ratios scatter by several per cent.  CP
 process, all threads, is much steadier; with as many ranks as cores what it grows by is what a step
 can lose at most, but for waits.
 
-*Without a hook*: three models alike take turns in the same way: plain DDP, what ``hooktrace run``
-makes of it, with record files, and an untraced hook of the fewest lines that give the same average.
-The last one's ratio to plain DDP is the price of any hook: DDP multiplies while it copies gradients
-into their bucket, and with a hook it copies, and the hook multiplies.
+*Without a hook*: two models alike take turns in the same way: plain DDP, and what ``hooktrace run``
+makes of it, with record files.
 
 *Probed*: one traced model, probed at every second step; a sample is the difference between a probed
 step and the mean of its neighbours.  Spread over the 100 steps from one probe to the next, which is
@@ -32,14 +30,13 @@ import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from hooktrace import hooks
+from hooktrace.commands.bench.cost import _block
 from hooktrace.commands.bench.harness import Hook, in_turns, linear_stack, run_ranks
 from hooktrace.commands.bench.table import Row
 from hooktrace.integrations import ending, models
@@ -48,7 +45,7 @@ from hooktrace.tracing.trace import trace
 from hooktrace.tracing.tracer import Tracer
 
 from .backends import all_exporters, otlp_sink
-from .blocks import Block, block, ratios, train, until_enough
+from .blocks import Block, ratios, train, until_enough
 from .harness import step_s
 
 _WIDTH = 1024
@@ -79,7 +76,9 @@ def _pairs(longest_s: float) -> list[list[Block]]:
         optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
         steps = partial(train, model, optimizer, torch.randn(_BATCH, _WIDTH))
         steps(_WARMUP_STEPS)
-        blocks = in_turns([partial(block, tracer, recording, steps) for recording in (True, False)])
+        blocks = in_turns(
+            [partial(_block, tracer, recording, steps) for recording in (True, False)]
+        )
         pairs = until_enough(blocks, longest_s)
         tracer.recording = True
     return pairs
@@ -90,39 +89,29 @@ def _model(hook: Hook | None) -> DistributedDataParallel:
 
 
 def without_a_hook(*, quick: bool) -> Iterator[Row]:
-    """Yield what ``hooktrace run`` makes of a model without a hook, over DDP and over any hook."""
+    """Yield what ``hooktrace run`` makes of a model without a hook, over DDP alone."""
     rounds, _ = run_ranks(2, _rounds_without_a_hook, 45.0 if quick else 360.0)
-    for what, side, other, budget in (
-        ("hooktrace run / DDP alone, no hook", 0, 1, 1.01),
-        ("the same average by an untraced hook / DDP alone", 2, 1, None),
-        ("hooktrace run / that untraced hook", 0, 2, None),
-    ):
-        wall, cpu = ratios(rounds, side, other)
-        yield Row(what, wall, "ratio", budget=budget, note=f"{len(rounds)} rounds of blocks")
-        yield Row("the same, processor time of all threads", cpu, "ratio")
-
-
-def _average(bucket: Any) -> Any:
-    sent = dist.all_reduce(bucket.buffer().mul_(1.0 / dist.get_world_size()), async_op=True)
-    return sent.get_future().then(lambda future: future.value()[0])
+    wall, cpu = ratios(rounds)
+    note = f"{len(rounds)} rounds of blocks"
+    yield Row("hooktrace run / DDP alone, no hook", wall, "ratio", budget=1.01, note=note)
+    yield Row("the same, processor time of all threads", cpu, "ratio")
 
 
 def _rounds_without_a_hook(longest_s: float) -> list[list[Block]]:
-    """Return blocks of three models alike, one of them known to what ``hooktrace run`` sets up."""
+    """Return blocks of two models alike, one of them known to what ``hooktrace run`` sets up."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ["HOOKTRACE_RECORD_DIR"] = folder
-        hooked = _model(lambda state, bucket: _average(bucket))
         ours, plain = _model(None), _model(None)
         models.patch(DistributedDataParallel)
         models.know(ours)
         tracer, data = default_tracer(), torch.randn(_BATCH, _WIDTH)
         trains = [
             partial(train, model, torch.optim.SGD(model.parameters(), lr=1e-6), data)
-            for model in (ours, plain, hooked)
+            for model in (ours, plain)
         ]
         for steps in trains:
             steps(_WARMUP_STEPS)
-        sides = [partial(block, tracer, steps is trains[0], steps) for steps in trains]
+        sides = [partial(_block, tracer, steps is trains[0], steps) for steps in trains]
         pairs = until_enough(in_turns(sides), longest_s)
         if {step.hook for step in tracer.steps()} != {"ddp_allreduce"}:
             raise RuntimeError("the model without a hook was not traced")
