@@ -16,6 +16,7 @@ from tests.exporters.records_sample import make_step, probed
 
 JOB = SyntheticJob(ranks=3, steps=30, late_ms={1: 5.0}, error=0.02, anomaly_rank=2)
 VOID = {"meta", "br"}
+RANK_0 = "plugins/hooktrace/rank00000.jsonl"
 
 
 def call(*arguments: object) -> Result:
@@ -94,40 +95,36 @@ def test_one_model_only(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("command", ["report", "export"])
 @pytest.mark.parametrize(
-    ("content", "problem", "remedy"),
+    "command", [["report", "--html"], ["export", "--out"], ["report", "--json"]]
+)
+@pytest.mark.parametrize(
+    ("file", "problem", "remedy"),
     [
         (None, "there is no record file in", "set HOOKTRACE_RECORD_DIR in the job"),
-        ("rubbish\n", "no record file of hooktrace: no line of it is a record of hooktrace", ""),
-        (text_of(run_of(0), []), "hold no step", "end with tracer.close()"),
+        ((RANK_0, "rubbish\n"), "no record file of hooktrace: no line of it is a record", ""),
+        ((RANK_0, text_of(run_of(0), [])), "hold no step", "end with tracer.close()"),
+        (("rank00000.trace.json", "[\n"), "traces (rank*.trace.json) of hooktrace before 0.1",
+         "or record the run again"),
     ],
-    ids=["no file", "rubbish", "no step"],
-)
+    ids=["no file", "rubbish", "no step", "old traces"],
+)  # fmt: skip
 def test_what_cannot_be_read_is_named(
-    tmp_path: Path, command: str, content: str | None, problem: str, remedy: str
+    tmp_path: Path, command: list[str], file: tuple[str, str] | None, problem: str, remedy: str
 ) -> None:
-    """One line on standard error, exit code 2, and nothing is written."""
-    if content is not None:
-        write_ranks(tmp_path, {0: content})
+    """One line on standard error, exit code 2, and nothing is printed or written."""
+    if file is not None:
+        path, content = tmp_path / file[0], file[1]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
+    name, option = command
     out = tmp_path / "out"
-    result = call(command, tmp_path, "--html" if command == "report" else "--out", out)
-    assert result.exit_code == 2
+    result = call(name, tmp_path, option, *([] if option == "--json" else [out]))
+    assert (result.exit_code, result.stdout) == (2, "")
     assert len(result.stderr.splitlines()) == 1
     assert problem in result.stderr
     assert result.stderr.rstrip().endswith(remedy)
     assert not out.exists()
-
-
-@pytest.mark.parametrize("command", ["report", "export"])
-def test_old_traces_are_told_in_one_sentence(tmp_path: Path, command: str) -> None:
-    """Which files they are, and what to do."""
-    (tmp_path / "rank00000.trace.json").write_text("[\n")
-    option = "--html" if command == "report" else "--out"
-    result = call(command, tmp_path, option, tmp_path / "out")
-    assert result.exit_code == 2
-    assert "traces (rank*.trace.json) of hooktrace before 0.1" in result.stderr
-    assert result.stderr.rstrip().endswith("or record the run again")
 
 
 @pytest.mark.parametrize("command", ["report", "export"])

@@ -50,18 +50,6 @@ def test_what_is_wrong_comes_first(tmp_path: Path) -> None:
     )
 
 
-def test_an_anomaly_that_leaves_gradients_right_is_not_called_wrong() -> None:
-    """A compiled hook cannot be timed: the sentence says so, and nothing is wrong."""
-    record = AnomalyRecord(
-        kind="compiled_reducer", model=MODEL, hook=HOOK, generation=0, step=0, bucket=-1,
-        stage="hook", time_ns=0, message="set optimize_ddp = True", rank=0,
-    )  # fmt: skip
-    facts = AnomalyFacts(kind=record.kind, count=1, first=record, ranks=(0,), buckets=())
-    (finding,) = anomaly_findings((facts,))
-    assert not finding.is_wrong
-    assert finding.sentence.startswith("The hook runs inside a compiled graph")
-
-
 def test_small_gains_are_told_apart_and_nothing_lossy_is_advised(tmp_path: Path) -> None:
     """2 ms of 111 ms for half the bits, with a rank that is 7 ms late; and where it is much."""
     small = dataclasses.replace(SyntheticJob(), ranks=4, steps=40, late_ms={2: 7.0}, late_from=3)
@@ -85,13 +73,24 @@ def test_a_gain_below_the_noise_is_small(tmp_path: Path) -> None:
     assert one(findings(unsure), "a 16-bit hook").is_small
 
 
+def facts_of(kind: str, bucket: int) -> AnomalyFacts:
+    record = AnomalyRecord(
+        kind=kind, model=MODEL, hook=HOOK, generation=0, step=4, bucket=bucket, stage="hook",
+        time_ns=0, message="look at it", rank=0,
+    )  # fmt: skip
+    return AnomalyFacts(kind=kind, count=1, first=record, ranks=(0,), buckets=(bucket,))
+
+
+def test_an_anomaly_that_leaves_gradients_right_is_not_called_wrong() -> None:
+    """A compiled hook cannot be timed: the sentence says so, and nothing is wrong."""
+    (finding,) = anomaly_findings((facts_of("compiled_reducer", bucket=-1),))
+    assert not finding.is_wrong
+    assert finding.sentence.startswith("The hook runs inside a compiled graph")
+
+
 def test_of_a_unit_what_raised_is_a_collective() -> None:
     """FSDP's own, or the hook in its place; of a bucket it is a hook."""
-    record = AnomalyRecord(
-        kind="hook_exception", model=MODEL, hook=HOOK, generation=0, step=4, bucket=3,
-        stage="wire", time_ns=0, message="connection closed", rank=0,
-    )  # fmt: skip
-    facts = AnomalyFacts(kind=record.kind, count=1, first=record, ranks=(0,), buckets=(3,))
+    facts = facts_of("hook_exception", bucket=3)
     unit = Unit(name="layers.1", collective="reduce_scatter", phase="backward")
     (of_bucket,) = anomaly_findings((facts,))
     (of_unit,) = anomaly_findings((replace(facts, unit=unit),))

@@ -6,9 +6,7 @@ import json
 from pathlib import Path
 
 from msgspec.structs import replace
-from typer.testing import CliRunner
 
-from hooktrace.__main__ import main
 from hooktrace.analysis.report import build_report
 from hooktrace.analysis.report.rules_hangs import hang_findings
 from hooktrace.analysis.timeline import Hang
@@ -17,6 +15,7 @@ from hooktrace.records.files import record_path
 from hooktrace.testing.synthetic import SyntheticJob
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
 from tests.analysis.report.jobs import facts_of, found_in, report_of
+from tests.analysis.report.test_command import call
 from tests.analysis.runs import timeline_in
 
 JOB = SyntheticJob(steps=30)
@@ -24,7 +23,10 @@ S = 1_000_000_000
 
 
 def test_a_hang_without_end_is_on_top(tmp_path: Path) -> None:
-    """Before what is wrong with gradients, with the rank that all wait for, and what to do."""
+    """Before what is wrong with gradients, with the rank that all wait for, and what to do.
+
+    Terminal, page and JSON have it in the same words.
+    """
     write_hung_job(JOB, SyntheticHang(step=12), tmp_path)
     first, *others = found_in(tmp_path)
     assert (first.rule, first.severity, first.is_wrong) == ("ranks_hung", "fail", True)
@@ -40,6 +42,15 @@ def test_a_hang_without_end_is_on_top(tmp_path: Path) -> None:
     )
     assert first.remedy.startswith("Look at the line it is at; have")
     assert "ranks_hung" not in [one.rule for one in others]
+    page = tmp_path / "report.html"
+    printed = call("report", tmp_path, "--html", page)
+    assert "hang Bucket 5 of step 12 has waited 31 s" in " ".join(printed.output.split())
+    html = page.read_text()
+    assert "Bucket 5 of step 12 has waited 31 s" in html
+    assert "<div class=gain>hang" in html
+    (model,) = json.loads(call("report", tmp_path, "--json").output)["models"]
+    assert model["findings"][0]["severity"] == "fail"
+    assert model["facts"]["hangs"][0]["waiting"] == [0, 1, 3]
 
 
 def test_a_hang_of_a_sharded_model_is_told_by_its_unit(tmp_path: Path) -> None:
@@ -93,20 +104,3 @@ def test_a_hang_outside_of_all_hooks_is_told_with_the_run(tmp_path: Path) -> Non
     (finding,) = report_of(tmp_path).findings
     assert (finding.sentence, finding.bucket) == ("Rank 0 waits.", None)
     assert build_report(timeline_in(tmp_path), model=JOB.model).findings == []
-
-
-def test_terminal_page_and_json_have_it(tmp_path: Path) -> None:
-    """In the same words."""
-    write_hung_job(JOB, SyntheticHang(step=12), tmp_path)
-    page = tmp_path / "report.html"
-    printed = CliRunner().invoke(main, ["report", str(tmp_path), "--html", str(page)])
-    assert printed.exit_code == 0, printed.output
-    text = " ".join(printed.output.split())
-    assert "hang Bucket 5 of step 12 has waited 31 s" in text
-    html = page.read_text()
-    assert "Bucket 5 of step 12 has waited 31 s" in html
-    assert "<div class=gain>hang" in html
-    content = json.loads(CliRunner().invoke(main, ["report", str(tmp_path), "--json"]).output)
-    (model,) = content["models"]
-    assert model["findings"][0]["severity"] == "fail"
-    assert model["facts"]["hangs"][0]["waiting"] == [0, 1, 3]

@@ -32,9 +32,14 @@ def report_of(folder: Path, *options: object) -> dict[str, Any]:
 
 
 def test_a_job_can_assert_on_findings(tmp_path: Path) -> None:
-    """By rule, rank and gain; what is wrong by the kind of anomaly."""
+    """By rule, rank and gain, and on facts by bucket and rank, with what nobody knows as null.
+
+    A page that is asked for is written beside it.
+    """
     write_job(JOB, tmp_path)
-    report = report_of(tmp_path)
+    out = tmp_path / "report.html"
+    report = report_of(tmp_path, "--html", out)
+    assert out.read_text().startswith("<!doctype html>")
     (model,) = report["models"]
     by_rule = {one["rule"]: one for one in model["findings"]}
     late = by_rule["ranks_wait"]
@@ -45,12 +50,6 @@ def test_a_job_can_assert_on_findings(tmp_path: Path) -> None:
     assert wrong["gain_ns"] is None
     exposed = by_rule["communication_is_exposed"]
     assert exposed["gain_ns"] == model["facts"]["exposed"]["p50"]
-
-
-def test_facts_are_those_of_the_tables(tmp_path: Path) -> None:
-    """A bucket and a rank each, with what nobody knows as null."""
-    write_job(JOB, tmp_path)
-    report = report_of(tmp_path)
     assert report["schema"] == 1
     assert (report["ranks"], report["run"]["world_size"], report["missing"]) == (3, 3, [])
     facts = report["models"][0]["facts"]
@@ -119,18 +118,3 @@ def test_a_file_that_cannot_be_read_is_said(tmp_path: Path) -> None:
         assert "it is not a regular file; put a file there that you may read" in text
         assert "no record file" not in text
         assert "no file" not in text
-
-
-def test_the_page_is_written_beside_it(tmp_path: Path) -> None:
-    """Standard output holds the JSON alone."""
-    write_job(JOB, tmp_path)
-    out = tmp_path / "report.html"
-    assert report_of(tmp_path, "--html", out)["ranks"] == 3
-    assert out.read_text().startswith("<!doctype html>")
-
-
-def test_what_cannot_be_read_prints_no_json(tmp_path: Path) -> None:
-    """As without the option: one line on standard error, exit code 2."""
-    result = call("report", tmp_path, "--json")
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert len(result.stderr.splitlines()) == 1

@@ -2,37 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 
 from hooktrace.analysis.report.unit_tables import kind_columns, unit_columns
+from hooktrace.records import CompletedStep
 from hooktrace.records.codec import RecordEncoder
 from tests.analysis.report.jobs import facts_of, report_of
 from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
-from tests.analysis.timeline.files import run_of, steps_of, text_of, write_ranks
+from tests.analysis.timeline.files import run_of, text_of, write_ranks
 from tests.exporters.records_sample import MODEL, looked_at, make_step
 
 
-def test_a_model_that_never_settled_is_said(tmp_path: Path) -> None:
-    """Only warm-up steps: no numbers, and a sentence."""
-    steps = [
-        (replace(step, warmup=True), tuple(replace(b, warmup=True) for b in buckets))
-        for step, buckets in steps_of(2)
-    ]
-    write_ranks(tmp_path, {0: text_of(run_of(0), steps)})
-    report = report_of(tmp_path)
-    assert report.models == []
-    assert any(f"model {MODEL}: no step has settled" in line for line in report.missing)
+def warming_up(completed: CompletedStep) -> CompletedStep:
+    step, buckets = completed
+    return replace(step, warmup=True), tuple(replace(b, warmup=True) for b in buckets)
 
 
-def test_a_model_of_which_every_step_was_probed_is_said(tmp_path: Path) -> None:
-    """As in debug mode: there are no times of training as it is, and that is the reason."""
-    texts = {0: text_of(run_of(0), [looked_at(make_step(i)) for i in range(1, 5)])}
-    write_ranks(tmp_path, texts)
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [(warming_up, "no step has settled"), (looked_at, "hooktrace looked at a bucket in every")],
+)
+def test_a_model_without_a_step_that_counts_is_said(
+    change: Callable[[CompletedStep], CompletedStep], said: str, tmp_path: Path
+) -> None:
+    """There are no numbers; as of a run in debug mode, in which every step is probed."""
+    write_ranks(tmp_path, {0: text_of(run_of(0), [change(make_step(i)) for i in range(1, 5)])})
     report = report_of(tmp_path)
     assert report.models == []
-    assert any(f"model {MODEL}: hooktrace looked at a bucket in every" in m for m in report.missing)
+    assert any(f"model {MODEL}: {said}" in line for line in report.missing)
 
 
 def test_a_sharded_model_that_does_not_learn_is_told_how_to_be_none(tmp_path: Path) -> None:

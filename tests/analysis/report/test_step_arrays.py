@@ -48,23 +48,18 @@ def test_a_steps_times_are_those_of_its_records(tmp_path: Path) -> None:
     assert first.busbw_bytes_per_second == pytest.approx(2_000 / 1e-3)
 
 
-def test_transfer_is_wire_time_without_the_wait(tmp_path: Path) -> None:
-    """4 MB at 1 GB/s take 4.2 ms, however long the others wait for rank 2."""
-    job = dataclasses.replace(QUIET, late_ms={2: 7.0}, late_from=3)
-    for bucket in model_of(job, tmp_path).buckets:
+def test_transfer_and_bus_bandwidth_hold_no_waiting(tmp_path: Path) -> None:
+    """4 MB at 1 GB/s take 4.2 ms, at 4/3 of them, the bus factor, however long two ranks wait."""
+    late = dataclasses.replace(QUIET, late_ms={2: 7.0}, late_from=3)
+    quiet, waiting = model_of(QUIET, tmp_path / "early"), model_of(late, tmp_path / "late")
+    for model in (quiet, waiting):
+        rates = [b.busbw_bytes_per_second for b in model.buckets]
+        assert rates == pytest.approx([4e6 * 4 / 3 / 4.2e-3] * len(rates), rel=0.1)
+    assert waiting.busbw_bytes_per_second == pytest.approx(quiet.busbw_bytes_per_second, rel=0.03)
+    for bucket in waiting.buckets:
         assert bucket.transfer_ns == pytest.approx(4.2 * MS, rel=0.1)
         waits = 7 * MS * 2 / 3 if bucket.bucket >= 3 else 0.0  # a mean: rank 2 waits for nobody
         assert bucket.wait_ns == pytest.approx(waits, abs=0.5 * MS)
-
-
-def test_bus_bandwidth_holds_no_waiting(tmp_path: Path) -> None:
-    """Of three ranks two wait for 7 ms: 4 MB still go at 4/3 of them, the bus factor, in 4.2 ms."""
-    late = dataclasses.replace(QUIET, late_ms={2: 7.0})
-    job, waiting = model_of(QUIET, tmp_path / "early"), model_of(late, tmp_path / "late")
-    for model in (job, waiting):
-        rates = [b.busbw_bytes_per_second for b in model.buckets]
-        assert rates == pytest.approx([4e6 * 4 / 3 / 4.2e-3] * len(rates), rel=0.1)
-    assert waiting.busbw_bytes_per_second == pytest.approx(job.busbw_bytes_per_second, rel=0.03)
 
 
 def test_where_waits_are_not_known_bus_bandwidth_is_a_least_one(tmp_path: Path) -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 
 from hooktrace.analysis.report.tables import bucket_columns, rank_columns
-from tests.analysis.report.jobs import facts_of, report_of
+from tests.analysis.report.jobs import facts_of
 from tests.analysis.timeline.files import run_of, steps_of, text_of, write_ranks
 from tests.exporters.records_sample import make_step, opaque
 
 
-def test_a_row_for_each_bucket(tmp_path: Path) -> None:
+def test_a_row_for_each_bucket_and_each_rank(tmp_path: Path) -> None:
     """The sample's: 0.1 ms compress, 0.4 queue, 1 wire, 0.5 decompress."""
-    write_ranks(tmp_path, {0: text_of(run_of(0, world_size=1), steps_of(9))})
-    names, rows = bucket_columns(facts_of(tmp_path))
+    write_ranks(tmp_path, {r: text_of(run_of(r), steps_of(9)) for r in range(2)})
+    facts = facts_of(tmp_path)
+    names, rows = bucket_columns(facts)
     assert names[6:10] == ["compress", "queue", "wire", "decompress"]
     first = dict(zip(names, rows[0], strict=True))
     assert [first[name] for name in ("bucket", "ready", "time", "p95")] == [
@@ -21,6 +22,9 @@ def test_a_row_for_each_bucket(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert [first[name] for name in names[6:10]] == ["0.10", "0.40", "1.00", "0.50"]
     assert first["error"] == "-"
+    names, rows = rank_columns(facts.ranks)
+    assert [row[:3] for row in rows] == [["0", "host-a", "9"], ["1", "host-a", "9"]]
+    assert dict(zip(names, rows[1], strict=True))["exposed"] == "2.00"
 
 
 def test_what_an_opaque_hook_does_not_tell_is_a_dash(tmp_path: Path) -> None:
@@ -32,11 +36,3 @@ def test_what_an_opaque_hook_does_not_tell_is_a_dash(tmp_path: Path) -> None:
     assert not {"wire", "compress"} & set(names)
     cells = dict(zip(names, rows[0], strict=True))
     assert {cells[name] for name in ("sent", "wait", "busbw", "error")} == {"-"}
-
-
-def test_a_row_for_each_rank(tmp_path: Path) -> None:
-    """The lag of ranks whose clocks are not known is not."""
-    write_ranks(tmp_path, {r: text_of(run_of(r), steps_of(9)) for r in range(2)})
-    names, rows = rank_columns(report_of(tmp_path).models[0].facts.ranks)
-    assert [row[:3] for row in rows] == [["0", "host-a", "9"], ["1", "host-a", "9"]]
-    assert dict(zip(names, rows[1], strict=True))["exposed"] == "2.00"

@@ -6,6 +6,7 @@ import io
 import re
 from pathlib import Path
 
+from msgspec.structs import replace
 from rich.console import Console
 
 from hooktrace.analysis.report.page import page
@@ -26,7 +27,7 @@ def without_allowed(text: str) -> str:
 
 
 def test_a_row_a_kind_and_a_row_a_call(tmp_path: Path) -> None:
-    """With the share of the step that is exposed."""
+    """With the share of the step that is exposed; a long name keeps its end."""
     write_sharded(ShardedJob(), tmp_path)
     facts = facts_of(tmp_path)
     kinds = kind_columns(facts)
@@ -40,13 +41,6 @@ def test_a_row_a_kind_and_a_row_a_call(tmp_path: Path) -> None:
     assert (row["no."], row["unit"], row["collective"]) == ("1", "blocks.0", "all-gather (forward)")
     assert (row["payload"], row["time"], row["exposed"]) == ("4.00", "8.20", "8.20")
     assert units.rows[-1][1:3] == ["<root>", "reduce-scatter"]
-
-
-def test_a_long_name_keeps_its_end(tmp_path: Path) -> None:
-    """Which tells the layer."""
-    write_sharded(ShardedJob(), tmp_path)
-    facts = facts_of(tmp_path)
-    from msgspec.structs import replace
 
     unit = facts.buckets[1].unit
     assert unit is not None
