@@ -15,7 +15,7 @@ import pytest
 from hooktrace.analysis.timeline import COUNTS, load, reasons
 from hooktrace.analysis.timeline import Timeline as Ranks
 from hooktrace.records.files import find_records
-from hooktrace.testing.synthetic import SyntheticJob, write_job
+from hooktrace.testing.synthetic import SyntheticJob
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
 
 from ..analysis.timeline.files import run_of, steps_of, text_of, write_ranks
@@ -25,7 +25,6 @@ from .servers import RANKS, STEPS, tensorboard
 pytestmark = pytest.mark.browser
 
 WIRE = "#0072b2"
-WIRE_DARK = "#2f8fd8"
 BACKGROUND = "#ffffff"
 EVIL = "<script>window.top.harm=1</script><img src=x onerror='window.top.harm=1'>"
 
@@ -195,17 +194,6 @@ def test_resizing_draws_anew(server: str, open_timeline: Any) -> None:
     assert after["drawn"]["steps"] == before["drawn"]["steps"]
 
 
-def test_dark_mode_follows_tensorboard(server: str, open_timeline: Any) -> None:
-    """Its switch, not the system's setting, and at once."""
-    timeline = open_timeline(server)
-    timeline.settle("real")
-    assert timeline.step(5)["theme"] == "light"
-    timeline.page.evaluate("document.body.classList.add('dark-mode')")
-    timeline.wait("s.theme === 'dark'")
-    timeline.settle()
-    assert WIRE_DARK in timeline.colors(0, 5, 0)
-
-
 @pytest.mark.parametrize("load_fast", [True, False])
 def test_every_run_can_be_chosen(
     site: Path, logdir: Path, open_timeline: Any, tmp_path: Path, load_fast: bool
@@ -220,47 +208,6 @@ def test_every_run_can_be_chosen(
         assert (state["drawn"]["ranks"], state["model"]) == (1, "net")
         tab = timeline.page.locator("text=Comm Timeline").first
         assert tab.is_visible()
-
-
-def test_late_rank_is_told(site: Path, open_timeline: Any, tmp_path: Path) -> None:
-    """In the list, on its bars, and in their tooltip."""
-    job = SyntheticJob(
-        steps=40, bucket_bytes=(4_000_000,) * 4, late_ms={2: 2.0}, late_every=2, jitter_ms=0.0,
-        forward_ms=10.0, backward_ms=30.0,
-    )  # fmt: skip
-    write_job(job, tmp_path / "logs")
-    with tensorboard(site, tmp_path / "logs", tmp_path / "log") as address:
-        timeline = open_timeline(address)
-        timeline.settle(".")
-        assert "rank 2: 20 of 40 steps" in timeline.text("#late")
-        state = timeline.step(7)
-        assert state["drawn"]["late"] == 4
-        timeline.page.mouse.move(*timeline.place(2, 7, 1))
-        timeline.frame.wait_for_selector("#tooltip .names")
-        assert "rank 2, by 2.000 ms" in timeline.text("#tooltip")
-
-
-def test_a_tooltips_stages_have_the_colours_of_the_bars(
-    site: Path, open_timeline: Any, tmp_path: Path
-) -> None:
-    """In light and in dark, for each stage that the bucket has."""
-    write_job(SyntheticJob(steps=3), tmp_path / "logs")
-    swatches = """() => Object.fromEntries([...document.querySelectorAll("#tooltip .stages th")]
-        .map((th) => [th.textContent, getComputedStyle(th.firstChild).backgroundColor]))"""
-    with tensorboard(site, tmp_path / "logs", tmp_path / "log") as address:
-        timeline = open_timeline(address)
-        timeline.settle(".")
-        timeline.step(2)
-        timeline.page.mouse.move(*timeline.place(0, 2, 1))
-        timeline.frame.wait_for_selector("#tooltip .stages")
-        assert timeline.frame.evaluate(swatches) == {
-            "compress": "rgb(230, 159, 0)", "wire: transfer": "rgb(0, 114, 178)",
-            "wire: wait": "rgba(0, 0, 0, 0)",  # hatched by an image
-            "decompress": "rgb(43, 143, 21)",
-        }  # fmt: skip
-        timeline.page.evaluate("document.body.classList.add('dark-mode')")
-        timeline.wait("s.theme === 'dark'")
-        assert timeline.frame.evaluate(swatches)["wire: transfer"] == "rgb(47, 143, 216)"
 
 
 def test_a_running_job_is_followed(site: Path, open_timeline: Any, tmp_path: Path) -> None:
@@ -350,13 +297,25 @@ def colors_of(timeline: Any, box: dict[str, Any], *, inset: float = 3.0) -> set[
     return set(found)
 
 
-def test_a_hang_without_end_is_drawn_open(site: Path, open_timeline: Any, tmp_path: Path) -> None:
-    """Hatched on the ranks that wait, torn off at the edge; the missing rank's lane is marked."""
-    job = SyntheticJob(steps=12)
-    record = write_hung_job(job, SyntheticHang(step=12, killed=(2,)), tmp_path / "logs")
-    with tensorboard(site, tmp_path / "logs", tmp_path / "log") as address:
+HANGS = {
+    "lasts": SyntheticHang(step=12, killed=(2,)),
+    "went on": SyntheticHang(step=6, went_on_after_s=42),
+}
+
+
+def test_hangs_are_drawn_open_or_to_their_end(
+    site: Path, open_timeline: Any, tmp_path: Path
+) -> None:
+    """Hatched on the ranks that wait, torn off at the edge; the missing rank's lane is marked.
+
+    Over the bucket's own bar, whose tooltip has the sentence, where it went on.
+    """
+    logs, job = tmp_path / "logs", SyntheticJob(steps=12)
+    records = {name: write_hung_job(job, hang, logs / name) for name, hang in HANGS.items()}
+    with tensorboard(site, logs, tmp_path / "log") as address:
         timeline = open_timeline(address)
-        state = timeline.whole(".")
+        timeline.choose("lasts")
+        state, record = timeline.whole("lasts"), records["lasts"]
         assert {k: state["drawn"][k] for k in ("hangs", "missing", "open")} == {
             "hangs": 3, "missing": 1, "open": 4
         }  # fmt: skip
@@ -389,24 +348,15 @@ def test_a_hang_without_end_is_drawn_open(site: Path, open_timeline: Any, tmp_pa
         shown = timeline.settle()
         start = min(box["start"] for box in shown["hangs"])
         assert (shown["t0"] + shown["t1"]) / 2 == pytest.approx(start, rel=0.01)
-
-
-def test_a_hang_that_went_on_is_drawn_to_its_end(
-    site: Path, open_timeline: Any, tmp_path: Path
-) -> None:
-    """Over the bucket's own bar, whose tooltip has its sentence; nothing is left open."""
-    hang = SyntheticHang(step=6, went_on_after_s=42)
-    record = write_hung_job(SyntheticJob(steps=12), hang, tmp_path / "logs")
-    with tensorboard(site, tmp_path / "logs", tmp_path / "log") as address:
-        timeline = open_timeline(address)
-        timeline.settle(".")
+        timeline.choose("went on")
         state = timeline.step(6)
         assert {k: state["drawn"][k] for k in ("hangs", "missing", "open")} == {
             "hangs": 3, "missing": 1, "open": 0
         }  # fmt: skip
+        record = records["went on"]
         (box,) = [box for box in state["hangs"] if box["rank"] == 0]
         assert (box["start"], box["end"] - box["start"]) == (
-            pytest.approx(record.since_ns - state_origin(tmp_path / "logs")),
+            pytest.approx(record.since_ns - state_origin(logs / "went on")),
             42_000_000_000,
         )
         timeline.page.mouse.move(*timeline.place(0, 6, 5))

@@ -19,7 +19,7 @@ from .page import Timeline
 pytestmark = pytest.mark.browser
 
 LATE = SyntheticJob(ranks=4, steps=12, late_ms={2: 12.0}, jitter_ms=0.0)
-WIRE = "#0072b2"
+WIRE, WIRE_DARK = "#0072b2", "#2f8fd8"
 FASTER = SyntheticJob(
     ranks=2, steps=8, jitter_ms=0.0, forward_ms=25.0, hook="fp16_compress_hook", wire_share=0.5
 )
@@ -72,6 +72,38 @@ def test_arrows_lead_to_all_that_waited(timeline: Timeline) -> None:
     """Of each bucket of one step to three ranks; of the whole run there are none."""
     assert timeline.step(5)["drawn"]["arrows"] == 3 * 8
     assert timeline.press("0")["drawn"]["arrows"] == 0
+
+
+def test_the_late_rank_is_told(timeline: Timeline) -> None:
+    """In the list, on its bars, and in their tooltip."""
+    assert "rank 2: 12 of 12 steps" in timeline.text("#late")
+    assert timeline.step(5)["drawn"]["late"] == 8
+    timeline.page.mouse.move(*timeline.place(2, 5, 1))
+    timeline.frame.wait_for_selector("#tooltip .names")
+    assert "rank 2, by 12.000 ms" in timeline.text("#tooltip")
+
+
+SWATCHES = """() => Object.fromEntries([...document.querySelectorAll("#tooltip .stages th")]
+    .map((th) => [th.textContent, getComputedStyle(th.firstChild).backgroundColor]))"""
+
+
+def test_a_tooltips_stages_have_the_colours_of_the_bars(timeline: Timeline) -> None:
+    """In light and in dark, which follows TensorBoard's switch, and not the system's setting."""
+    timeline.step(5)
+    timeline.page.mouse.move(*timeline.place(0, 5, 1))
+    timeline.frame.wait_for_selector("#tooltip .stages")
+    assert timeline.frame.evaluate(SWATCHES) == {
+        "compress": "rgb(230, 159, 0)", "wire: transfer": "rgb(0, 114, 178)",
+        "wire: wait": "rgba(0, 0, 0, 0)",  # hatched by an image
+        "decompress": "rgb(43, 143, 21)",
+    }  # fmt: skip
+    timeline.page.evaluate("document.body.classList.add('dark-mode')")
+    timeline.wait("s.theme === 'dark'")
+    timeline.settle()
+    assert timeline.frame.evaluate(SWATCHES)["wire: transfer"] == "rgb(47, 143, 216)"
+    assert WIRE_DARK in timeline.colors(2, 5, 1)
+    timeline.page.evaluate("document.body.classList.remove('dark-mode')")
+    assert timeline.wait("s.theme === 'light'")
 
 
 def test_the_tooltip_says_for_whom_a_bucket_waits(timeline: Timeline) -> None:

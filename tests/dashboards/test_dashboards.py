@@ -58,12 +58,9 @@ UNDRAWN = {
 }  # fmt: skip
 
 
-def test_services_have_versions_and_the_files_that_they_mount() -> None:
-    """Every image by version, every file of this folder that is mounted is there."""
+def test_services_have_versions() -> None:
+    """Every image by version."""
     text = rules.code(rules.FOLDER / "compose.yaml")
     images = re.findall(r"image: (\S+)", text)
     assert len(images) == 3
     assert all(re.search(r":v?\d+\.\d+\.\d+$", image) for image in images)
-    mounted = re.findall(r"- (\./[\w./-]+):", text)
-    assert {f"./{path.name}" for path in [*panels.FILES, *rules.RULES]} <= set(mounted)
-    assert not [path for path in mounted if not (rules.FOLDER / path).is_file()]

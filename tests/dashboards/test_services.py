@@ -35,6 +35,7 @@ def test_every_file_that_a_service_is_told_of_is_mounted() -> None:
     assert option("prometheus", "--config.file=") in mounts("prometheus")
     assert option("collector", "--config=") in mounts("collector")
     configured = yaml.read(PROVISIONED / "prometheus.yml")
+    assert set(configured["rule_files"]) == {path.name for path in rules.RULES}
     home = PurePosixPath("/etc/prometheus")
     assert {str(home / name) for name in configured["rule_files"]} <= set(mounts("prometheus"))
     (files,) = configured["scrape_configs"][0]["file_sd_configs"][0]["files"]

@@ -65,13 +65,3 @@ def test_a_run_that_still_warms_up_is_said() -> None:
     assert "other: steps of its second half take 17 % less" in doubts_of(
         Measures(one.facts, changed, one.parts)
     )
-
-
-def test_a_difference_outside_of_communication_is_said() -> None:
-    """A hook does not make forward longer."""
-    assert "most of the step time's difference is outside of communication" in doubts_of(
-        measures("other", seed=1, forward_ms=50.0)
-    )
-    assert "outside of communication" not in doubts_of(
-        measures("other", seed=1, bytes_per_second=2.5e8)
-    )

@@ -64,6 +64,9 @@ def test_what_no_hook_does_is_said() -> None:
         "slower than allreduce_hook, though mostly where a hook does nothing: +" in found.sentence
     )
     assert mostly_outside(found)
+    said = "most of the step time's difference is outside of communication"
+    assert any(said in text for text in found.doubts)
+    assert not any(said in text for text in FOUND.doubts)
     assert not mostly_outside(FOUND)
 
 

@@ -10,7 +10,6 @@ import pytest
 from msgspec.structs import replace
 
 from hooktrace.analysis.frames import tables
-from hooktrace.analysis.frames.columns import FRAMES
 from hooktrace.analysis.frames.tables import Table, Values
 from hooktrace.records import CompletedStep
 from hooktrace.records.files import record_path
@@ -50,15 +49,6 @@ def listed(values: Values) -> list[object]:
     known = np.ones(len(values.data), np.bool_) if values.known is None else values.known
     data = values.data if values.names is None else np.array(values.names, object)[values.data]
     return [one if k else None for one, k in zip(data.tolist(), known.tolist(), strict=True)]
-
-
-@pytest.mark.parametrize("name", FRAMES)
-def test_the_columns_are_the_declared_ones(tmp_path: Path, name: str) -> None:
-    """Nothing is made that is not declared, and all that is, in full length."""
-    write_job(SyntheticJob(ranks=2, steps=3), tmp_path)
-    table = made(tmp_path, name)
-    assert set(table) == {column.name for column in FRAMES[name]}
-    assert len({len(values.data) for values in table.values()}) == 1
 
 
 def test_times_of_all_ranks_are_in_rank_0s_clock(tmp_path: Path) -> None:

@@ -31,22 +31,6 @@ def rows(hang: Hang) -> dict[str, str]:
     return {line[:11].strip(): line[12:] for line in lines}
 
 
-def test_what_is_known_stands_in_rows() -> None:
-    """The sentence first."""
-    assert next(hang_lines(HANG, [], NOW)) == RECORD.message
-    assert rows(HANG) == {
-        "what": "A rank is busy elsewhere: loading data, writing a checkpoint, evaluating (busy)",
-        "where": "synthetic, allreduce_hook, step 120, bucket 5",
-        "waits": "ranks 0, 1, 3",
-        "for": "rank 2",
-        "since": "2026-11-18 11:06:45.000 UTC",
-        "ended": "no end of it is recorded",
-        "remedy": "look at the line it is at; have all ranks do it together, or wrap it in "
-        "tracer.pause_watchdog() where it may take that long",
-        "recorded": "in the files of ranks 0 to 3",
-    }
-
-
 def end_of(rank: int, *, closed: bool) -> RankEnd:
     """Return the end of a rank's file."""
     return RankEnd(rank=rank, host="host-0", last=(), closed=closed)
@@ -100,14 +84,6 @@ def test_a_remedy_is_said_once() -> None:
     hang = dataclasses.replace(HANG, record=record)
     assert next(hang_lines(hang, [], NOW)) == RECORD.message
     assert rows(hang) == rows(HANG)
-
-
-def test_how_its_end_is_known_is_said() -> None:
-    """By a record, or by the steps alone."""
-    over = dataclasses.replace(HANG, end=HANG.start + 42_000_000_000, went_on=True)
-    assert rows(over)["ended"] == "it went on after at most 42 s, by the steps that follow"
-    recorded = dataclasses.replace(over, last_word="")
-    assert rows(recorded)["ended"] == "it went on after at most 42 s"
 
 
 def test_a_rank_whose_file_lacks_the_record_is_named() -> None:

@@ -16,15 +16,13 @@ from hooktrace.records.files import record_path
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.report.jobs import (
     HIDDEN,
-    MS,
     found,
     found_in,
     gain_ms,
     one,
     write_changed,
 )
-from tests.analysis.timeline.files import Completed, run_of, text_of, write_ranks
-from tests.exporters.records_sample import make_step
+from tests.analysis.timeline.files import Completed
 
 
 def test_hidden_communication_is_the_only_thing_said(tmp_path: Path) -> None:
@@ -114,25 +112,6 @@ def test_a_queue(tmp_path: Path) -> None:
     finding = one(found(job, tmp_path), "Collectives queue behind each other")
     assert gain_ms(finding) == pytest.approx(10 / 2 * 4.2 - 10 - 4.2, rel=0.3)
     assert "2 at a time on gloo" in finding.evidence[1]
-
-
-def test_a_slow_bucket(tmp_path: Path) -> None:
-    """The last one takes 7 ms where the others of its size take 1."""
-    steps = []
-    for i in range(6):
-        step, buckets = make_step(i, bucket_count=5)
-        *others, last = buckets
-        wire = replace(last.stages[2], end_ns=last.stages[2].end_ns + 6 * MS)
-        end = replace(
-            last.stages[3], start_ns=last.stages[3].start_ns + 6 * MS,
-            end_ns=last.stages[3].end_ns + 6 * MS,
-        )  # fmt: skip
-        slow = replace(last, stages=(*last.stages[:2], wire, end), done_ns=last.done_ns + 6 * MS)
-        exposed = (step.exposed_ns or 0) + 6 * MS
-        steps.append((replace(step, done_ns=slow.done_ns, exposed_ns=exposed), (*others, slow)))
-    write_ranks(tmp_path, {rank: text_of(run_of(rank), steps) for rank in range(2)})
-    finding = one(found_in(tmp_path), "Bucket 4 takes long on the wire")
-    assert gain_ms(finding) == pytest.approx(6)
 
 
 def test_a_wait_for_the_rounds_before_is_not_called_compression() -> None:

@@ -8,15 +8,8 @@ import pytest
 
 from hooktrace.analysis.report.run_files import read_run
 from hooktrace.records.errors import UsageError
-from hooktrace.testing.synthetic import SyntheticJob, write_job
+from hooktrace.testing.synthetic import SyntheticJob
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
-
-
-def test_one_rank_alone_is_read(tmp_path: Path) -> None:
-    """Or all of them."""
-    write_job(SyntheticJob(steps=3), tmp_path)
-    assert [track.rank for track in read_run(tmp_path).tracks] == [0, 1, 2, 3]
-    assert [track.rank for track in read_run(tmp_path, 2).tracks] == [2]
 
 
 def test_a_job_that_hung_in_its_first_step_is_a_run(tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ def test_one_file_with_the_end_is_enough(tmp_path: Path) -> None:
     add(tmp_path, 3, replace(record, ended_after_ns=50 * S))
     (hang,) = hangs_in(tmp_path)
     assert (hang.took_ns, hang.ranks) == (50 * S, (0, 3))
+    assert hang.outcome == "it went on after at most 50 s"
 
 
 def test_steps_tell_that_it_went_on(tmp_path: Path) -> None:
