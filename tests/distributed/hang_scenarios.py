@@ -118,20 +118,6 @@ def closes(rank: int) -> list[tuple[str, bool]]:
     return [(hang.message, hang.ended_after_ns is not None) for hang in tracer.hangs()]
 
 
-def paused(rank: int) -> None:
-    """Rank 1 has announced that it takes some seconds."""
-    tracer = observed(rank)
-    ddp = make_ddp()
-    ddp.register_comm_hook(None, trace(hooks.allreduce_hook, tracer=tracer))
-    steps_until(rank, ddp)
-    if rank == LATE:
-        with tracer.pause_watchdog():
-            time.sleep(4 * HANG_AFTER_S)
-    backward(ddp, rank, HANGS_AT)
-    Path(os.environ["HOOKTRACE_TEST_HANGS"], f"over{rank}").touch()
-    for_ever()
-
-
 def dumps(rank: int) -> None:
     """Rank 1 is in its data loader; all write down what they know, beside their records."""
     _recorded(rank, "dump")
@@ -174,13 +160,71 @@ def next_batch() -> None:
     for_ever()
 
 
+def stop() -> None:
+    """Be stopped by a signal."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def raise_and_stay() -> None:
+    """Raise, and stay in the except."""
+    try:
+        raise ValueError("a bad batch")
+    except ValueError:
+        for_ever()
+
+
+def hold_the_interpreter() -> None:
+    """Be in native code that keeps the interpreter lock: a search of exponential time."""
+    re.match(r"(a+)+$", "a" * 60 + "b")
+
+
+def hang(rank: int, act: Callable[[], object], who: int = LATE) -> None:
+    """Have one rank do something before its backward pass."""
+    ddp = registered(rank)
+    steps_until(rank, ddp)
+    if rank == who:
+        act()
+    backward(ddp, rank, HANGS_AT)
+    for_ever()
+
+
 def busy(rank: int) -> None:
     """Rank 1 is in its data loader."""
+    hang(rank, next_batch)
+
+
+def stopped(rank: int) -> None:
+    """Rank 1 is stopped by a signal."""
+    hang(rank, stop)
+
+
+def hub_stopped(rank: int) -> None:
+    """Rank 0, where the channel's hub is, is stopped by a signal."""
+    hang(rank, stop, who=0)
+
+
+def raised(rank: int) -> None:
+    """Rank 1 raises, and stays in its except."""
+    hang(rank, raise_and_stay)
+
+
+def interpreter_held(rank: int) -> None:
+    """Rank 1 is in native code that keeps the interpreter lock."""
+    hang(rank, hold_the_interpreter)
+
+
+def barrier_on_one(rank: int) -> None:
+    """Rank 1 waits at a barrier that the others do not come to."""
+    hang(rank, dist.barrier)
+
+
+def evaluation_on_one(rank: int) -> None:
+    """Rank 1 is in its data loader, the others wait for it at a barrier."""
     ddp = registered(rank)
     steps_until(rank, ddp)
     if rank == LATE:
         next_batch()
-    backward(ddp, rank, HANGS_AT)
+    dist.barrier()
 
 
 def met_elsewhere(state: Any, bucket: Any) -> Any:
@@ -215,24 +259,6 @@ def died(rank: int) -> None:
         backward(ddp, rank, step)
 
 
-def stopped(rank: int) -> None:
-    """Rank 1 is stopped by a signal."""
-    ddp = registered(rank)
-    steps_until(rank, ddp)
-    if rank == LATE:
-        os.kill(os.getpid(), signal.SIGSTOP)
-    backward(ddp, rank, HANGS_AT)
-
-
-def hub_stopped(rank: int) -> None:
-    """Rank 0, where the channel's hub is, is stopped by a signal."""
-    ddp = registered(rank)
-    steps_until(rank, ddp)
-    if rank == 0:
-        os.kill(os.getpid(), signal.SIGSTOP)
-    backward(ddp, rank, HANGS_AT)
-
-
 def hub_stopped_for_a_while(rank: int) -> None:
     """Rank 0 is stopped until rank 1 tells of it, goes on, and then announces a pause; 3 times."""
     ddp = registered(rank)
@@ -262,18 +288,6 @@ def _let_go_on(tracer: Tracer, pid: int) -> None:
         while not any(hang.step == step for hang in tracer.hangs()):
             time.sleep(0.05)
         os.kill(pid, signal.SIGCONT)
-
-
-def raised(rank: int) -> None:
-    """Rank 1 raises, and stays in its except."""
-    ddp = registered(rank)
-    steps_until(rank, ddp)
-    try:
-        if rank == LATE:
-            raise ValueError("a bad batch")
-    except ValueError:
-        for_ever()
-    backward(ddp, rank, HANGS_AT)
 
 
 class Branches(nn.Module):
@@ -385,16 +399,6 @@ def different_collectives(rank: int) -> None:
     for_ever()
 
 
-def barrier_on_one(rank: int) -> None:
-    """Rank 1 waits at a barrier that the others do not come to."""
-    ddp = registered(rank)
-    steps_until(rank, ddp)
-    if rank == LATE:
-        dist.barrier()
-    backward(ddp, rank, HANGS_AT)
-    for_ever()
-
-
 def different_order(rank: int) -> None:
     """Rank 1 runs the second model's backward pass first."""
     models = [make_ddp(process_group=dist.new_group()) for _ in range(2)]
@@ -444,35 +448,3 @@ def never_completed(rank: int) -> None:
     steps_until(rank, ddp, 1)
     for step in range(1, 20):
         backward(ddp, rank, step)
-
-
-_guard = threading.Lock()
-
-
-def locked(rank: int) -> None:
-    """Rank 1 waits for a lock that another thread never gives back."""
-    ddp = registered(rank)
-    steps_until(rank, ddp)
-    if rank == LATE:
-        _guard.acquire()
-        with _guard:
-            pass
-    backward(ddp, rank, HANGS_AT)
-
-
-def interpreter_held(rank: int) -> None:
-    """Rank 1 is in native code that keeps the interpreter lock: a search of exponential time."""
-    ddp = registered(rank)
-    steps_until(rank, ddp)
-    if rank == LATE:
-        re.match(r"(a+)+$", "a" * 60 + "b")
-    backward(ddp, rank, HANGS_AT)
-
-
-def evaluation_on_one(rank: int) -> None:
-    """Rank 1 evaluates, the others wait for it at a barrier."""
-    ddp = registered(rank)
-    steps_until(rank, ddp)
-    if rank == LATE:
-        next_batch()
-    dist.barrier()

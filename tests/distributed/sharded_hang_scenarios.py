@@ -9,7 +9,6 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
 import hooktrace
@@ -42,14 +41,6 @@ def trained(rank: int, setup: Setup | None = None, steps: int = HANGS_AT, **opti
 def before(block: nn.Module, act: Callable[[], None]) -> None:
     """Do something in a block's forward pass, when its parameters are there."""
     block.inner.register_forward_pre_hook(lambda *_: act())
-
-
-def stopped(rank: int) -> None:
-    """Rank 1 is stopped by a signal between two units."""
-    model = trained(rank)
-    if rank == LATE:
-        before(model.blocks[1], lambda: os.kill(os.getpid(), signal.SIGSTOP))
-    one_pass(model, batch)
 
 
 def sleeps_in_forward(rank: int) -> None:
@@ -149,12 +140,3 @@ def in_evaluation(rank: int) -> None:
         next_batch()
     with torch.no_grad():
         model(batch())
-
-
-def barrier_on_one(rank: int) -> None:
-    """Rank 1 waits at a barrier that the others do not come to."""
-    model = trained(rank)
-    if rank == LATE:
-        dist.barrier()
-    one_pass(model, batch)
-    for_ever()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -14,9 +15,35 @@ from hooktrace.tracing.hangs import EXIT_CODE
 from tests.distributed import hang_scenarios as scenarios
 from tests.distributed.harness import Group, Ranks, here, name_of
 
+pytestmark = pytest.mark.slow
+
 DEADLINE_S = 120.0
 
 Told = dict[int, list[HangRecord]]
+
+
+@contextmanager
+def begun(
+    scenario: Callable[[int], None], folder: Path, monkeypatch: pytest.MonkeyPatch, ranks: int = 2
+) -> Iterator[Group]:
+    """Ranks that are in a scenario, and are killed afterwards."""
+    monkeypatch.setenv("HOOKTRACE_TEST_HANGS", str(folder))
+    group = here(ranks)
+    try:
+        group.begin(name_of(scenario))
+        yield group
+    finally:
+        group.kill()
+
+
+def until(true: Callable[[], bool], group: Group | None) -> None:
+    """Wait until something is true; ``group``: of which no rank may end before."""
+    end = time.monotonic() + DEADLINE_S
+    while not true():
+        ended = [] if group is None else group.outcomes()
+        assert not ended, (ended, group and group.output())
+        assert time.monotonic() < end, group and group.output()
+        time.sleep(0.1)
 
 
 def told(
@@ -29,21 +56,15 @@ def told(
     records: int = 1,
 ) -> Told:
     """Return what ranks told of a hang, once those in ``by`` have so many records."""
-    monkeypatch.setenv("HOOKTRACE_TEST_HANGS", str(folder))
-    group = here(ranks)
-    try:
-        group.begin(name_of(scenario))
-        end = time.monotonic() + DEADLINE_S
-        while True:
-            found = {rank: read(folder / str(rank)) for rank in by}
-            if all(len(hangs) >= records for hangs in found.values()):
-                return found
-            ended = [] if scenario is scenarios.died else group.outcomes()
-            assert not ended, (ended, group.output())
-            assert time.monotonic() < end, group.output()
-            time.sleep(0.1)
-    finally:
-        group.kill()
+    found: Told = {}
+
+    def all_have() -> bool:
+        found.update((rank, read(folder / str(rank))) for rank in by)
+        return all(len(hangs) >= records for hangs in found.values())
+
+    with begun(scenario, folder, monkeypatch, ranks) as group:
+        until(all_have, None if scenario is scenarios.died else group)
+    return found
 
 
 def read(path: Path) -> list[HangRecord]:
@@ -51,7 +72,6 @@ def read(path: Path) -> list[HangRecord]:
     return msgspec.json.decode(path.read_bytes(), type=list[HangRecord]) if path.exists() else []
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scenario", "kind", "said"),
     [
@@ -62,7 +82,6 @@ def read(path: Path) -> list[HangRecord]:
         (scenarios.missing_bucket, "missing_bucket", "has had 1 bucket in step 3 and went on"),
         (scenarios.barrier_on_one, "different_collectives", "is in barrier() in `hang_scenarios"),
         (scenarios.uneven_inputs, "uneven_inputs", "which ends its training in `hang_scenarios"),
-        (scenarios.locked, "busy", "for rank 1, which is in `hang_scenarios.py:"),
         (scenarios.interpreter_held, "interpreter_held", "answers nothing, although its process"),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
@@ -81,7 +100,6 @@ def test_for_whom_ranks_wait(
     assert record.message.startswith(f"bucket {record.bucket} of step {record.step} has waited ")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("scenario", "kind", "said"),
     [
@@ -113,7 +131,6 @@ def test_what_ranks_do_differently(
     assert said in record.message
 
 
-@pytest.mark.slow
 def test_ranks_of_other_groups_are_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -123,7 +140,6 @@ def test_ranks_of_other_groups_are_not_waited_for(
     assert (record.kind, record.ranks) == ("some_ranks_only", (1,)), record.message
 
 
-@pytest.mark.slow
 def test_powersgd_of_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The threads whose callbacks wait are named, by where in torch's hook they do."""
     record = told(scenarios.waits_in_callback, tmp_path, monkeypatch, ranks=3)[0][0]
@@ -132,7 +148,6 @@ def test_powersgd_of_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert "register hooktrace's of the same name" in record.message
 
 
-@pytest.mark.slow
 def test_evaluation_on_one_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No bucket waits there, but the others at a barrier."""
     record = told(scenarios.evaluation_on_one, tmp_path, monkeypatch)[0][0]
@@ -140,7 +155,6 @@ def test_evaluation_on_one_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert record.message.startswith("rank 0 waits in barrier in `hang_scenarios.py:")
 
 
-@pytest.mark.slow
 def test_four_ranks_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of them, the same, and that it is over."""
     hangs = told(scenarios.slow, tmp_path, monkeypatch, ranks=4, by=(0, 1, 2, 3), records=2)
@@ -159,7 +173,6 @@ def test_four_ranks_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         assert {stack.rank for stack in begun.stacks} == {0, 1, 2, 3}
 
 
-@pytest.mark.slow
 def test_stopped_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each rank tells by itself what is the case with rank 0; one of the host has it in its log."""
     hangs = told(scenarios.hub_stopped, tmp_path, monkeypatch, ranks=3, by=(1, 2))
@@ -169,18 +182,12 @@ def test_stopped_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert "for rank 0, which stands still: its process (pid " in record.message
 
 
-@pytest.mark.slow
 def test_a_pause_after_the_hub_was_stopped_is_no_hang(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What ranks suspected while rank 0 stood still is forgotten with it."""
-    monkeypatch.setenv("HOOKTRACE_TEST_HANGS", str(tmp_path))
-    group = here(3)
-    try:
-        group.begin(name_of(scenarios.hub_stopped_for_a_while))
+    with begun(scenarios.hub_stopped_for_a_while, tmp_path, monkeypatch, 3) as group:
         until(lambda: all((tmp_path / f"over{rank}").exists() for rank in range(3)), group)
-    finally:
-        group.kill()
     stood_still = {(step, "stopped") for step in (3, 5, 7)}
     by = {rank: {(h.step, h.kind) for h in read(tmp_path / str(rank))} for rank in range(3)}
     assert by[1] == stood_still
@@ -188,7 +195,6 @@ def test_a_pause_after_the_hub_was_stopped_is_no_hang(
     assert by[0] <= stood_still
 
 
-@pytest.mark.slow
 def test_a_hang_that_ends_just_before_the_tracers_has_an_end(two: Ranks) -> None:
     """Each rank says so by itself: whoever would tell it may be closed too."""
     for told in two.run(scenarios.closes):
@@ -199,35 +205,16 @@ def test_a_hang_that_ends_just_before_the_tracers_has_an_end(two: Ranks) -> None
         assert is_end
 
 
-@pytest.mark.slow
-def test_pause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was announced is no hang, four times over the limit."""
-    monkeypatch.setenv("HOOKTRACE_TEST_HANGS", str(tmp_path))
-    group = here(2)
-    try:
-        group.begin(name_of(scenarios.paused))
-        until(lambda: (tmp_path / "over0").exists() and (tmp_path / "over1").exists(), group)
-        assert read(tmp_path / "0") == []
-    finally:
-        group.kill()
-
-
 def dumped(
     scenario: Callable[[int], None], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> list[str]:
     """Return what each of two ranks has written down."""
-    monkeypatch.setenv("HOOKTRACE_TEST_HANGS", str(folder))
     paths = [folder / "plugins/hooktrace" / f"hang000-rank0000{rank}.txt" for rank in range(2)]
-    group = here(2)
-    try:
-        group.begin(name_of(scenario))
+    with begun(scenario, folder, monkeypatch) as group:
         until(lambda: all(p.exists() and "MainThread" in p.read_text() for p in paths), group)
-    finally:
-        group.kill()
     return [path.read_text() for path in paths]
 
 
-@pytest.mark.slow
 def test_dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One file a rank, beside the records: what it waits for, and where its threads are."""
     waits, late = dumped(scenarios.dumps, tmp_path, monkeypatch)
@@ -238,30 +225,14 @@ def test_dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert " next_batch" in late
 
 
-@pytest.mark.slow
 def test_abort(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All ranks end with the code that torchrun's restart follows, and their files have why."""
-    monkeypatch.setenv("HOOKTRACE_TEST_HANGS", str(tmp_path))
-    group = here(2)
-    try:
-        group.begin(name_of(scenarios.aborts))
+    with begun(scenarios.aborts, tmp_path, monkeypatch) as group:
         until(lambda: all(process.poll() is not None for process in group.processes), None)
         assert [process.poll() for process in group.processes] == [EXIT_CODE, EXIT_CODE]
         said = group.output()
-        assert "hooktrace ends rank 0 (on_hang='abort'): bucket 0 of step 3 has waited" in said
-        assert "hooktrace ends rank 1 (on_hang='abort'): bucket 0 of step 3 has waited" in said
-    finally:
-        group.kill()
+        for rank in range(2):
+            assert f"hooktrace ends rank {rank} (on_hang='abort'): bucket 0 of step 3 has" in said
     for rank in range(2):
         lines = (tmp_path / f"plugins/hooktrace/rank0000{rank}.jsonl").read_text()
         assert '"kind":"hang"' in lines
-
-
-def until(true: Callable[[], bool], group: Group | None) -> None:
-    """Wait until something is true."""
-    end = time.monotonic() + DEADLINE_S
-    while not true():
-        ended = [] if group is None else group.outcomes()
-        assert not ended, ended
-        assert time.monotonic() < end, group and group.output()
-        time.sleep(0.1)

@@ -21,7 +21,6 @@ ROOT_GATHER = "<root> all-gather (forward) of step 3 has waited "
 @pytest.mark.parametrize(
     ("scenario", "kind", "said"),
     [
-        (scenarios.stopped, "stopped", (NEXT_GATHER, "which stands still: its process (pid ")),
         (scenarios.sleeps_in_forward, "busy", (NEXT_GATHER, "for_ever`, 1 collective behind;")),
         (
             scenarios.raised,
@@ -32,7 +31,6 @@ ROOT_GATHER = "<root> all-gather (forward) of step 3 has waited "
             ),
         ),
         (scenarios.leaves, "uneven_inputs", (ROOT_GATHER, "; give all ranks as many batches")),
-        (scenarios.barrier_on_one, "different_collectives", (ROOT_GATHER, "is in barrier() in `")),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
