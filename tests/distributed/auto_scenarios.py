@@ -10,7 +10,6 @@ import copy
 import functools
 import gc
 import io
-import logging
 import os
 import pickle
 from collections.abc import Callable, Iterator
@@ -34,6 +33,7 @@ from torch.nn.parallel.distributed import _MixedPrecision
 import hooktrace
 from hooktrace import hooks
 from hooktrace.integrations import models, start
+from tests.distributed.models import heard
 from tests.versions import MIXES_PRECISION
 
 WIDTH = 40
@@ -401,25 +401,21 @@ def instrumented_without_a_hook(rank: int) -> Facts:
 
 def copied(rank: int) -> Facts:
     """Return whether copies train as without hooktrace, what is said, and what is recorded."""
-    heard: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: heard.append(record.getMessage())  # type: ignore[method-assign]
     facts: Facts = {}
     models._copied.clear()
-    for how in ("deepcopy", "pickle"):
-        stock = _train_copy(how)
-        logging.getLogger("hooktrace").addHandler(handler)
-        with traced():
-            facts[how] = torch.equal(stock, _train_copy(how))
-            facts[f"{how}, recorded"] = sorted({s.hook for s in hooktrace.default_tracer().steps()})
-        logging.getLogger("hooktrace").removeHandler(handler)
+    with heard("lost its communication hook") as facts["said"]:
+        for how in ("deepcopy", "pickle"):
+            stock = _train_copy(how)
+            with traced():
+                facts[how] = torch.equal(stock, _train_copy(how))
+                steps = hooktrace.default_tracer().steps()
+                facts[f"{how}, recorded"] = sorted({s.hook for s in steps})
     ddp = DistributedDataParallel(Branches(torch.float32))
     with hooktrace.Tracer() as tracer:
         hooktrace.instrument(ddp, tracer=tracer)
         copies = [copy.deepcopy(ddp), pickle.loads(pickle.dumps(ddp))]
         facts["instrumented"] = [len(other._comm_hooks) for other in copies]
     hooktrace.default_tracer().close()
-    facts["said"] = [line for line in heard if "lost its communication hook" in line]
     return facts
 
 
@@ -454,10 +450,6 @@ def failing(rank: int) -> list[list[str]]:
             train(None, prepare=_first(hook, state))
             found.append([a.message for a in hooktrace.default_tracer().anomalies()])
     return found
-
-
-def _no_state() -> dist.ProcessGroup | None:
-    return dist.group.WORLD
 
 
 def _first(hook: Any, state: Any) -> Callable[[DistributedDataParallel, int], None]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -61,3 +63,18 @@ def train(
 def anomalies(tracer: Tracer) -> list[AnomalyRecord]:
     """Return a tracer's anomalies but for stalls: a busy machine may hold a step up for seconds."""
     return [found for found in tracer.anomalies() if found.kind != "stall"]
+
+
+@contextmanager
+def heard(about: str = "") -> Iterator[list[str]]:
+    """Keep what hooktrace logs, of what has some words: others are about how long things take."""
+    said: list[str] = []
+    handler = logging.Handler(logging.WARNING)
+    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
+    handler.addFilter(lambda record: about in record.getMessage())
+    logger = logging.getLogger("hooktrace")
+    logger.addHandler(handler)
+    try:
+        yield said
+    finally:
+        logger.removeHandler(handler)

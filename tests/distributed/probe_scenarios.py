@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import gc
 import itertools
-import logging
 import os
 import signal
 import time
@@ -25,7 +24,7 @@ import hooktrace
 from hooktrace import Tracer, hooks
 from hooktrace.ranks.private_group import PrivateGroup
 from tests.distributed.harness import scenario
-from tests.distributed.models import anomalies, backward, gradients, make_ddp, train
+from tests.distributed.models import anomalies, backward, gradients, heard, make_ddp, train
 from tests.versions import BROADCASTS_COMPLEX
 
 STEPS = 20
@@ -215,25 +214,20 @@ def schedules(rank: int) -> dict[str, Any]:
         for step in range(20):
             backward(ddp, rank, step)
         facts["one rank"] = _probed(tracer, "model0")
-    messages = _Messages("is no longer measured")
-    logging.getLogger("hooktrace").addHandler(messages)
-    for layers, (options, local) in enumerate(
-        (
-            ({"error_every": 1 + rank}, False),
-            ({"error_every": 1, "error_all_buckets": rank == 1}, False),
-            ({"error_every": 1}, rank == 1),
-        ),
-        2,
-    ):
+    wishes: tuple[tuple[dict[str, Any], bool], ...] = (
+        ({"error_every": 1 + rank}, False),
+        ({"error_every": 1, "error_all_buckets": rank == 1}, False),
+        ({"error_every": 1}, rank == 1),
+    )
+    with heard("is no longer measured") as facts["different wishes"]:
         # Other layers than before: of models that are alike rank 0 has traced one more.
-        with Tracer(align_clocks=False, **options) as tracer:
-            ddp = make_ddp(CAP_MB, layers)
-            hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer, local=local)
-            for step in range(20):
-                backward(ddp, rank, step)
-            assert _probed(tracer, "model0") == []
-    logging.getLogger("hooktrace").removeHandler(messages)
-    facts["different wishes"] = messages.messages
+        for layers, (options, local) in enumerate(wishes, 2):
+            with Tracer(align_clocks=False, **options) as tracer:
+                ddp = make_ddp(CAP_MB, layers)
+                hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer, local=local)
+                for step in range(20):
+                    backward(ddp, rank, step)
+                assert _probed(tracer, "model0") == []
     return facts
 
 
@@ -245,10 +239,9 @@ def paused(rank: int) -> dict[bool, tuple[list[tuple[int, int]], int, list[str]]
     """
     facts = {}
     for all_buckets in (False, True):
-        messages = _Messages("probe")
-        logging.getLogger("hooktrace").addHandler(messages)
         ddp = make_ddp(CAP_MB)
-        with Tracer(error_every=1, error_all_buckets=all_buckets, align_clocks=False) as tracer:
+        options = {"error_every": 1, "error_all_buckets": all_buckets, "align_clocks": False}
+        with heard("probe") as said, Tracer(**options) as tracer:  # type: ignore[arg-type]
             hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
             for step in range(60):
                 if (step, rank) in {(14, 1), (40, 0)}:
@@ -258,8 +251,7 @@ def paused(rank: int) -> dict[bool, tuple[list[tuple[int, int]], int, list[str]]
             tracer.flush()
             probed, failed = _probed(tracer, "model0"), tracer.losses().get("probe_failed", 0)
             assert anomalies(tracer) == []
-        logging.getLogger("hooktrace").removeHandler(messages)
-        facts[all_buckets] = probed, failed, messages.messages
+        facts[all_buckets] = probed, failed, said
     return facts
 
 
@@ -422,11 +414,12 @@ def alarms(rank: int) -> dict[str, Any]:
     """Return what ``on_anomaly`` does about a sum: (raised, logged, recorded, still records)."""
     facts = {}
     for reaction in ("record", "warn", "raise"):
-        handler = _Messages("hook 'made', bucket")
-        logging.getLogger("hooktrace").addHandler(handler)
         raised = "nothing"
         ddp = make_ddp(CAP_MB)
-        with Tracer(error_every=1, on_anomaly=reaction, align_clocks=False) as tracer:  # type: ignore[arg-type]
+        with (
+            heard("hook 'made', bucket") as said,
+            Tracer(error_every=1, on_anomaly=reaction, align_clocks=False) as tracer,  # type: ignore[arg-type]
+        ):
             hooktrace.instrument(ddp, _hook(WRONG["not_averaged"]), tracer=tracer)
             try:
                 for step in range(STEPS):
@@ -437,24 +430,9 @@ def alarms(rank: int) -> dict[str, Any]:
                 raised = str(error)
             recorded = [a.kind for a in anomalies(tracer)]
             still = tracer.recording
-        logging.getLogger("hooktrace").removeHandler(handler)
-        facts[reaction] = raised, handler.messages, recorded, still
+        facts[reaction] = raised, said, recorded, still
         dist.barrier()
     return facts
-
-
-class _Messages(logging.Handler):
-    """Keeps the messages that have some words; others are about how long this machine takes."""
-
-    def __init__(self, about: str) -> None:
-        super().__init__()
-        self._about = about
-        self.messages: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        message = record.getMessage()
-        if self._about in message:
-            self.messages.append(message)
 
 
 def residuals(rank: int) -> list[tuple[bool, float]]:

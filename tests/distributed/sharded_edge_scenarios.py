@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import copy
 import gc
-import logging
 import os
 import pickle
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -29,17 +27,21 @@ from torch.utils.checkpoint import checkpoint
 
 from hooktrace import Tracer, fsdp
 from hooktrace.fsdp import hooks
-from tests.distributed.harness import scenario
+from tests.distributed.models import heard
 from tests.distributed.sharded_scenarios import (
     WIDTH,
     Net,
+    Setup,
+    agree,
+    equal,
     facts_of,
+    local_of,
     mesh_of,
     one_pass,
+    sharded,
     traced,
+    train,
 )
-
-STEPS = 4
 
 Batch = Callable[[], torch.Tensor]
 Facts = dict[str, Any]
@@ -163,21 +165,6 @@ def wrapped(outside: bool, reentrant: bool, root: bool = True, **options: Any) -
     return fully_shard(net, mesh=mesh, **options) if root else net
 
 
-def compiled_blocks() -> Any:
-    """Compile what is sharded, block by block."""
-    net = plain()
-    for block in net.blocks:
-        block.compile(backend="inductor")
-    return net
-
-
-def compiled() -> Any:
-    """Compile all of it."""
-    net = plain()
-    net.compile(backend="inductor")
-    return net
-
-
 def shard_of_one() -> Any:
     """Replicate over all ranks; nothing is sharded."""
     shape = (dist.get_world_size(), 1)
@@ -247,111 +234,39 @@ def generates_plainly(model: Any, batch: Batch) -> None:
         model.generate(batch())
 
 
-class Accumulates:
-    """Reduces after one pass, after two, after three."""
-
-    def __init__(self) -> None:
-        self._step = 0
-
-    def __call__(self, model: Any, batch: Batch) -> None:
-        """Make a step's passes."""
-        model.set_requires_gradient_sync(False)
-        for _ in range(self._step % 3):
-            one_pass(model, batch)
-        model.set_requires_gradient_sync(True)
-        one_pass(model, batch)
-        self._step += 1
-
-
-@dataclass(frozen=True)
-class Edge:
-    """One setup; ``step``: makes what makes a step."""
-
-    build: Callable[[], Any]
-    step: Callable[[], Callable[[Any, Batch], None]] = lambda: one_pass
-
-
 EDGES = {
-    "several groups": Edge(several_groups),
-    "listed": Edge(listed),
-    "tied": Edge(lambda: blocks_sharded(Tied(), mesh=mesh_of("one"))),
-    "custom": Edge(custom),
-    "allocating": Edge(allocating),
-    "unsharding": Edge(plain, lambda: unshards),
-    "offloaded": Edge(
-        lambda: blocks_sharded(
+    "several groups": Setup(build=several_groups),
+    "listed": Setup(build=listed),
+    "tied": Setup(build=lambda: blocks_sharded(Tied(), mesh=mesh_of("one"))),
+    "custom": Setup(build=custom),
+    "allocating": Setup(build=allocating),
+    "unsharding": Setup(step=unshards),
+    "offloaded": Setup(
+        build=lambda: blocks_sharded(
             Net(), mesh=mesh_of("one"), offload_policy=CPUOffloadPolicy(pin_memory=False)
         )
     ),
-    "checkpoint around": Edge(lambda: wrapped(True, False)),
-    "checkpoint inside": Edge(lambda: wrapped(False, False)),
-    "reentrant around": Edge(lambda: wrapped(True, True), lambda: with_gradients),
-    "reentrant inside": Edge(lambda: wrapped(False, True), lambda: with_gradients),
-    "reentrant around, kept": Edge(
-        lambda: wrapped(True, True, reshard_after_forward=False), lambda: with_gradients
+    "checkpoint around": Setup(build=lambda: wrapped(True, False)),
+    "checkpoint inside": Setup(build=lambda: wrapped(False, False)),
+    "reentrant around": Setup(build=lambda: wrapped(True, True), step=with_gradients),
+    "reentrant inside": Setup(build=lambda: wrapped(False, True), step=with_gradients),
+    "reentrant around, kept": Setup(
+        build=lambda: wrapped(True, True, reshard_after_forward=False), step=with_gradients
     ),
-    "reentrant around, no root": Edge(
-        lambda: wrapped(True, True, root=False), lambda: with_gradients
+    "reentrant around, no root": Setup(
+        build=lambda: wrapped(True, True, root=False), step=with_gradients
     ),
-    "all of it reentrant": Edge(plain, lambda: checkpointed),
-    "no root": Edge(lambda: blocks_sharded(Net(), root=False, mesh=mesh_of("one"))),
-    "evaluation": Edge(plain, lambda: evaluates),
-    "generation": Edge(generating, lambda: generates),
-    "generation, plainly": Edge(generating, lambda: generates_plainly),
-    "accumulation": Edge(plain, Accumulates),
-    "twice": Edge(lambda: fully_shard(Twice(plain()), mesh=mesh_of("one"))),
-    "twice, by hand": Edge(lambda: Twice(plain())),
-    "shard of one": Edge(shard_of_one),
+    "all of it reentrant": Setup(step=checkpointed),
+    "no root": Setup(build=lambda: blocks_sharded(Net(), root=False, mesh=mesh_of("one"))),
+    "evaluation": Setup(step=evaluates),
+    "generation": Setup(build=generating, step=generates),
+    "generation, plainly": Setup(build=generating, step=generates_plainly),
+    "twice": Setup(build=lambda: fully_shard(Twice(plain()), mesh=mesh_of("one"))),
+    "twice, by hand": Setup(build=lambda: Twice(plain())),
+    "shard of one": Setup(build=shard_of_one),
 }
-COMPILED = {
-    "compiled": Edge(compiled),
-    "compiled blocks": Edge(compiled_blocks),
-}
-FOUR = {"hybrid, hooked": Edge(hybrid)}
-
-
-def local_of(model: nn.Module) -> torch.Tensor:
-    """Return this rank's parameters, flat."""
-    found = [p.detach() for p in model.parameters()]
-    return torch.cat([(p.to_local() if hasattr(p, "to_local") else p).flatten() for p in found])
-
-
-def train(edge: Edge, rank: int, model: Any, steps: int = STEPS) -> list[torch.Tensor]:
-    """Return this rank's parameters after each step, flat."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    numbers = torch.Generator().manual_seed(rank + 1)
-    step, found = edge.step(), []
-    for _ in range(steps):
-        step(model, lambda: torch.randn(8, WIDTH, generator=numbers))
-        optimizer.step()
-        optimizer.zero_grad()
-        found.append(local_of(model))
-    return found
-
-
-def built(edge: Edge) -> Any:
-    """Return an edge's model, the same on all ranks."""
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-    return edge.build()
-
-
-def equal(expected: list[torch.Tensor], got: list[torch.Tensor]) -> bool:
-    """Return whether all are, to the last bit."""
-    return all(torch.equal(a, b) for a, b in zip(expected, got, strict=True))
-
-
-def agree(edges: dict[str, Edge], rank: int) -> dict[str, Facts]:
-    """Return the facts of each, and whether parameters are those of the same run untraced."""
-    found = {}
-    for name, edge in edges.items():
-        expected = train(edge, rank, built(edge))
-        model = built(edge)
-        with heard() as said, traced(model) as tracer:
-            got = train(edge, rank, model)
-            facts = facts_of(tracer)
-        found[name] = facts | {"equal": equal(expected, got), "said": said}
-    return found
+FOUR = {"hybrid, hooked": Setup(build=hybrid)}
+PLAIN = Setup()
 
 
 def all_edges(rank: int) -> dict[str, Facts]:
@@ -359,29 +274,9 @@ def all_edges(rank: int) -> dict[str, Facts]:
     return agree(EDGES, rank)
 
 
-@scenario(deadline_s=300)
-def all_compiled(rank: int) -> dict[str, Facts]:
-    """Return the facts of those that take a compiler."""
-    return agree(COMPILED, rank)
-
-
 def all_hybrid(rank: int) -> dict[str, Facts]:
     """Return the facts of those that need four ranks."""
     return agree(FOUR, rank)
-
-
-@contextmanager
-def heard() -> Iterator[list[str]]:
-    """Return what hooktrace logs meanwhile."""
-    said: list[str] = []
-    handler = logging.Handler()
-    handler.emit = lambda record: said.append(record.getMessage())  # type: ignore[method-assign]
-    logger = logging.getLogger("hooktrace")
-    logger.addHandler(handler)
-    try:
-        yield said
-    finally:
-        logger.removeHandler(handler)
 
 
 def _numbers(facts: Facts) -> list[tuple[int, bool, int]]:
@@ -400,7 +295,7 @@ def set_anew(rank: int) -> dict[str, Facts]:
     found = {}
     for name, change in ways.items():
         expected = _change_after(None, rank, change)
-        with heard() as said, traced(model := built(Edge(plain))) as tracer:
+        with heard() as said, traced(model := sharded(PLAIN)) as tracer:
             got = _change_after(model, rank, change)
             facts = facts_of(tracer)
         found[name] = {
@@ -410,17 +305,17 @@ def set_anew(rank: int) -> dict[str, Facts]:
 
 
 def _change_after(model: Any, rank: int, change: Callable[[Any], object]) -> list[torch.Tensor]:
-    model = built(Edge(plain)) if model is None else model
-    first = train(Edge(plain), rank, model, 2)
+    model = sharded(PLAIN) if model is None else model
+    first = train(PLAIN, rank, model, 2)
     change(model.blocks[1])
-    return first + train(Edge(plain), rank, model, 2)
+    return first + train(PLAIN, rank, model, 2)
 
 
 def traced_twice(rank: int) -> Facts:
     """Trace with two tracers, then only a part anew, then take the tracings away one by one."""
-    edge, found = Edge(plain), {}
-    expected = train(edge, rank, built(edge), 8)
-    model = built(edge)
+    found: Facts = {}
+    expected = train(PLAIN, rank, sharded(PLAIN), 8)
+    model = sharded(PLAIN)
     options: Facts = {"error_every": 0, "channel": False}
     with heard() as said, Tracer(**options) as one, Tracer(**options) as other:
         first = fsdp.trace(model, tracer=one, name="first")
@@ -494,9 +389,9 @@ def fails(model: Any, batch: Batch) -> None:
 
 def failures(rank: int) -> Facts:
     """Train with passes that raise, and return what was recorded."""
-    edge = Edge(lambda: blocks_sharded(Failing(), mesh=mesh_of("one")), lambda: fails)
-    expected = train(edge, rank, built(edge), 2)
-    model = built(edge)
+    edge = Setup(build=lambda: blocks_sharded(Failing(), mesh=mesh_of("one")), step=fails)
+    expected = train(edge, rank, sharded(edge), 2)
+    model = sharded(edge)
     with traced(model) as tracer:
         got = train(edge, rank, model, 2)
         facts = facts_of(tracer)
@@ -532,11 +427,11 @@ def switched(rank: int) -> Facts:
     """Switch recording off and on, on a sharded model and on one that is replicated only."""
     found: Facts = {}
     for name, build in (("sharded", plain), ("replicated", shard_of_one)):
-        edge = Edge(build, lambda: Switches(None))
-        expected = train(edge, rank, built(edge), 6)
-        model = built(edge)
+        edge = Setup(build=build)
+        expected = train(edge, rank, sharded(edge), 6, Switches(None))
+        model = sharded(edge)
         with traced(model) as tracer:
-            got = train(Edge(build, lambda: Switches(tracer)), rank, model, 6)
+            got = train(edge, rank, model, 6, Switches(tracer))
             facts = facts_of(tracer)
         gathers = [b for b in facts["buckets"] if b.unit.collective == "all_gather"]
         turns = [b.unit.turn for b in gathers if b.step == 3]
@@ -548,9 +443,8 @@ def left_early(rank: int) -> Facts:
     """Take the tracing away between forward and backward, and close a tracer there."""
     found: Facts = {}
     for name in ("removed", "closed"):
-        edge = Edge(plain)
-        expected = train(edge, rank, built(edge))
-        model = built(edge)
+        expected = train(PLAIN, rank, sharded(PLAIN))
+        model = sharded(PLAIN)
         with Tracer(error_every=0, channel=False) as tracer:
             handle = fsdp.trace(model, tracer=tracer)
 
@@ -567,13 +461,13 @@ def left_early(rank: int) -> Facts:
                     loss.backward()
                     self.step += 1
 
-            got = train(Edge(plain, Leaves), rank, model)
+            got = train(PLAIN, rank, model, step=Leaves())
             found[name] = equal(expected, got), _numbers({"steps": tracer.steps()})
         found[f"{name}, hooks"] = sum(
             len(m._forward_pre_hooks) + len(m._forward_hooks) for m in model.modules()
         )
     found["hooks before"] = sum(
-        len(m._forward_pre_hooks) + len(m._forward_hooks) for m in built(edge).modules()
+        len(m._forward_pre_hooks) + len(m._forward_hooks) for m in sharded(PLAIN).modules()
     )
     return found
 
@@ -582,7 +476,7 @@ def endless(rank: int) -> Facts:
     """Run forward passes with gradients, and never a backward pass, then one."""
     from hooktrace.capture import units
 
-    model, most = built(Edge(plain)), units.MOST_CALLS
+    model, most = sharded(PLAIN), units.MOST_CALLS
     units.MOST_CALLS = 30
     try:
         with heard() as said, traced(model) as tracer:
@@ -601,12 +495,12 @@ def endless(rank: int) -> Facts:
 
 def memory(rank: int) -> Facts:
     """Train for 200 steps; count objects, and what is left of the model when it is gone."""
-    model = built(Edge(plain))
+    model = sharded(PLAIN)
     with Tracer(error_every=0, channel=False, keep_steps=8, keep_buckets=8) as tracer:
         handle = fsdp.trace(model, tracer=tracer)
         counts = []
         for _ in range(4):
-            train(Edge(plain), rank, model, 50)
+            train(PLAIN, rank, model, 50)
             assert tracer.flush()
             gc.collect()
             counts.append(len(gc.get_objects()))
@@ -619,7 +513,7 @@ def memory(rank: int) -> Facts:
 
 def forked(rank: int) -> Facts:
     """Fork between forward and backward; return the child's exit code and what is recorded here."""
-    model = built(Edge(plain))
+    model = sharded(PLAIN)
     with traced(model) as tracer:
         loss = model(torch.randn(8, WIDTH)).square().mean()
         child = os.fork()
@@ -637,7 +531,7 @@ def copied(rank: int) -> dict[str, list[str]]:
     """Return what copying and pickling raise without tracing and with it."""
     found: dict[str, list[str]] = {}
     for name, copies in (("deepcopy", copy.deepcopy), ("pickle", pickle.dumps)):
-        model = built(Edge(plain))
+        model = sharded(PLAIN)
         found[name] = [_raised(copies, model)]
         with traced(model):
             found[name].append(_raised(copies, model))
@@ -666,7 +560,7 @@ def of_fsdp1(rank: int) -> str:
 
 def hooks_over_one(rank: int) -> list[str]:
     """Return what is said of hooks that do not run."""
-    model = built(Edge(shard_of_one))
+    model = sharded(Setup(build=shard_of_one))
     with heard() as said, traced(model, reduce_scatter=hooks.bf16_reduce_scatter()):
         pass
     return said
@@ -693,12 +587,13 @@ def without_time(rank: int) -> Facts:
     """Train with a clock that fails, with synchronous collectives and asynchronous ones."""
     found: Facts = {"equal": []}
     for build in (plain, prefetched, shard_of_one):
-        expected = train(Edge(build), rank, built(Edge(build)))
-        model, clock = built(Edge(build)), FailingClock()
+        edge = Setup(build=build)
+        expected = train(edge, rank, sharded(edge))
+        model, clock = sharded(edge), FailingClock()
         with Tracer(error_every=0, channel=False, clock=clock) as tracer:
             handle = fsdp.trace(model, tracer=tracer)
             clock.fails = True
-            got = train(Edge(build), rank, model)
+            got = train(edge, rank, model)
             clock.fails = False
             assert tracer.flush()
             handle.remove()

@@ -13,39 +13,33 @@ from torch import nn
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.utils.checkpoint import checkpoint
 
 from hooktrace import Tracer, fsdp
 from hooktrace.fsdp import hooks
+from tests.distributed.models import heard
 
 WIDTH = 32
 STEPS = 4
 
 
 class Block(nn.Module):
-    """A unit; ``saves``: its activations are computed again in the backward pass."""
+    """A unit."""
 
-    def __init__(self, saves: str = "") -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.inner = nn.Linear(WIDTH, WIDTH)
-        self._saves = saves
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Return as many numbers."""
-        if self._saves:
-            return checkpoint(self._compute, x, use_reentrant=self._saves == "reentrant")
-        return self._compute(x)
-
-    def _compute(self, x: torch.Tensor) -> torch.Tensor:
         return self.inner(x).relu()
 
 
 class Net(nn.Module):
     """Three units, and a head that is the root's own."""
 
-    def __init__(self, saves: str = "") -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(Block(saves) for _ in range(3))
+        self.blocks = nn.ModuleList(Block() for _ in range(3))
         self.head = nn.Linear(WIDTH, 5)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -80,13 +74,6 @@ def two_backwards(model: Any, batch: Callable[[], torch.Tensor]) -> None:
     one_pass(model, batch)
 
 
-def evaluated(model: nn.Module, batch: Callable[[], torch.Tensor]) -> None:
-    """A pass without gradients, and a step."""
-    with torch.no_grad():
-        model(batch())
-    one_pass(model, batch)
-
-
 def no_all_reduce(model: Any, batch: Callable[[], torch.Tensor]) -> None:
     """Of replicas: a pass that keeps what was scattered, and one that reduces it over them."""
     model.set_requires_all_reduce(False)
@@ -100,14 +87,14 @@ class Setup:
     """One way to shard and to train.
 
     ``options``: of ``fully_shard``.  ``prepare``: called with the sharded model.  ``mesh``: which.
+    ``build``: in place of these three, makes the sharded model.
     """
 
     options: dict[str, Any] = field(default_factory=dict)
     step: Step = one_pass
     prepare: Callable[[Any], object] = lambda model: None
     mesh: str = "one"
-    saves: str = ""
-    traced: dict[str, Any] = field(default_factory=dict)
+    build: Callable[[], Any] | None = None
 
 
 def prefetching(model: Any) -> None:
@@ -141,12 +128,9 @@ SETUPS = {
     "always resharded": Setup({"reshard_after_forward": True}),
     "micro steps": Setup(step=micro_steps),
     "not last": Setup(step=two_backwards),
-    "evaluation": Setup(step=evaluated),
     "prefetching": Setup(prepare=prefetching),
     "asynchronous": Setup(prepare=asynchronous),
     "divided": Setup(prepare=divided),
-    "checkpointed": Setup(saves="plain"),
-    "reentrant": Setup(saves="reentrant"),
     "compiled": Setup(prepare=lambda model: model.compile(backend="aot_eager")),
 }
 FOUR = {
@@ -167,8 +151,11 @@ def mesh_of(name: str) -> DeviceMesh:
 
 def sharded(setup: Setup) -> Any:
     """Return a model, the same on all ranks."""
+    torch._dynamo.reset()
     torch.manual_seed(0)
-    model = Net(setup.saves)
+    if setup.build is not None:
+        return setup.build()
+    model = Net()
     mesh = mesh_of(setup.mesh)
     for block in model.blocks:
         fully_shard(block, mesh=mesh, **setup.options)
@@ -177,17 +164,30 @@ def sharded(setup: Setup) -> Any:
     return model
 
 
-def train(setup: Setup, rank: int, model: Any) -> list[torch.Tensor]:
-    """Return this rank's parameters after each step, flat."""
+def local_of(model: nn.Module) -> torch.Tensor:
+    """Return this rank's parameters, flat."""
+    found = [p.detach() for p in model.parameters()]
+    return torch.cat([(p.to_local() if hasattr(p, "to_local") else p).flatten() for p in found])
+
+
+def train(
+    setup: Setup, rank: int, model: Any, steps: int = STEPS, step: Step | None = None
+) -> list[torch.Tensor]:
+    """Return this rank's parameters after each step, flat; ``step``: in place of the setup's."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     numbers = torch.Generator().manual_seed(rank + 1)
     found = []
-    for _ in range(STEPS):
-        setup.step(model, lambda: torch.randn(8, WIDTH, generator=numbers))
+    for _ in range(steps):
+        (step or setup.step)(model, lambda: torch.randn(8, WIDTH, generator=numbers))
         optimizer.step()
         optimizer.zero_grad()
-        found.append(torch.cat([p.to_local().detach().flatten() for p in model.parameters()]))
+        found.append(local_of(model))
     return found
+
+
+def equal(expected: list[torch.Tensor], got: list[torch.Tensor]) -> list[bool]:
+    """Return whether parameters are the same to the last bit, after each step."""
+    return [torch.equal(a, b) for a, b in zip(expected, got, strict=True)]
 
 
 @contextmanager
@@ -215,15 +215,12 @@ def agree(setups: dict[str, Setup], rank: int) -> dict[str, dict[str, Any]]:
     """Train each setup untraced and traced; return whether parameters are equal, and records."""
     found = {}
     for name, setup in setups.items():
-        torch._dynamo.reset()
         expected = train(setup, rank, sharded(setup))
-        torch._dynamo.reset()
         model = sharded(setup)
-        with traced(model, **setup.traced) as tracer:
+        with heard() as said, traced(model) as tracer:
             got = train(setup, rank, model)
             facts = facts_of(tracer)
-        facts["equal"] = [bool(torch.equal(a, b)) for a, b in zip(expected, got, strict=True)]
-        found[name] = facts
+        found[name] = facts | {"equal": equal(expected, got), "said": said}
     return found
 
 

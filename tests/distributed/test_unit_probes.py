@@ -9,7 +9,6 @@ import pytest
 from tests.distributed import unit_probe_scenarios
 from tests.distributed.harness import Ranks
 from tests.distributed.sharded_scenarios import STEPS
-from tests.distributed.unit_probe_scenarios import made
 
 pytestmark = pytest.mark.slow
 
@@ -19,8 +18,7 @@ WORST = {"fp16": 1e-2, "bf16": 5e-2, "8 bit": 5e-2, "fp8": 0.1, "both": 0.1}
 
 
 @pytest.mark.parametrize("scope", ["global", "local"])
-@pytest.mark.parametrize("setup", ["plain", "divided", "bfloat16 reduced", "micro steps"])
-@pytest.mark.parametrize("name", made())
+@pytest.mark.parametrize(("name", "setup"), unit_probe_scenarios.WAYS)
 def test_training_is_the_same_with_probes(world: Ranks, name: str, setup: str, scope: str) -> None:
     """Bit for bit after each step; each hooked call has an error from the second step on."""
     for rank, facts in enumerate(world.read(unit_probe_scenarios.all_hooks)):

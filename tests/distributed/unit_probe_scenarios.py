@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -20,12 +17,13 @@ from hooktrace import Tracer, fsdp
 from hooktrace.fsdp import hooks, probe, probe_plan
 from hooktrace.staging.groups import collectives_issued
 from tests.distributed.harness import scenario
+from tests.distributed.models import heard
 from tests.distributed.sharded_scenarios import (
     FOUR,
     SETUPS,
-    STEPS,
     Net,
     Setup,
+    equal,
     facts_of,
     sharded,
     train,
@@ -59,7 +57,6 @@ class Run:
     parameters: list[torch.Tensor]
     facts: dict[str, Any]
     warnings: list[str]
-    seconds: float
     issued: int
 
     @property
@@ -67,26 +64,9 @@ class Run:
         """Step and unit of each call that has an error."""
         return [(b.step, str(b.unit)) for b in self.facts["buckets"] if b.error is not None]
 
-
-class Heard(logging.Handler):
-    """Keeps what is logged."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.said: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep one message."""
-        self.said.append(record.getMessage())
-
-
-@contextmanager
-def heard() -> Iterator[list[str]]:
-    """Keep what hooktrace warns of."""
-    handler = Heard()
-    logging.getLogger("hooktrace").addHandler(handler)
-    yield handler.said
-    logging.getLogger("hooktrace").removeHandler(handler)
+    def same_as(self, other: Run) -> list[bool]:
+        """Return whether parameters are the same, bit for bit, after each step."""
+        return equal(self.parameters, other.parameters)
 
 
 def run(
@@ -109,36 +89,35 @@ def run(
         steps = iter(range(100))
         model.register_forward_pre_hook(lambda *_: before(tracer, next(steps)))
         issued = collectives_issued(group, torch.device("cpu"))
-        began = time.monotonic()
         parameters = train(setup, rank, model)
-        seconds = time.monotonic() - began
         issued = collectives_issued(group, torch.device("cpu")) - issued
         facts = facts_of(tracer) if tracer.recording else {"buckets": []}
         handle.remove()
-    return Run(parameters, facts, said, seconds, issued)
+    return Run(parameters, facts, said, issued)
 
 
-def equal(one: Run, other: Run) -> list[bool]:
-    """Return whether parameters are the same, bit for bit, after each step."""
-    pairs = zip(one.parameters, other.parameters, strict=True)
-    return [torch.equal(a, b) for a, b in pairs]
+WAYS = [(name, "plain") for name in made()] + [
+    (name, setup)
+    for name in ("fp16", "8 bit, feedback", "8 bit parameters", "both")
+    for setup in ("divided", "bfloat16 reduced", "micro steps")
+]
+"""Each hook, and each way to set FSDP up with hooks of each kind."""
 
 
-@scenario(deadline_s=300)  # hundreds of runs, all of which come to an end
+@scenario(deadline_s=300)  # dozens of runs, all of which come to an end
 def all_hooks(rank: int) -> dict[str, dict[str, Any]]:
     """Return what each hook's probes found, and whether training was the same without them."""
     found = {}
-    for setup in ("plain", "divided", "bfloat16 reduced", "micro steps"):
-        for name in made():
-            plain = run(rank, made()[name], setup=SETUPS[setup], every=0)
-            for scope in ("global", "local"):
-                probed = run(rank, made()[name], setup=SETUPS[setup], error=scope)
-                found[f"{name}, {setup}, {scope}"] = {
-                    **probed.facts,
-                    "equal": equal(probed, plain),
-                    "warnings": probed.warnings,
-                    "extra": probed.issued - plain.issued,
-                }
+    for name, setup in WAYS:
+        plain = run(rank, made()[name], setup=SETUPS[setup], every=0)
+        for scope in ("global", "local"):
+            probed = run(rank, made()[name], setup=SETUPS[setup], error=scope)
+            found[f"{name}, {setup}, {scope}"] = {
+                **probed.facts,
+                "equal": probed.same_as(plain),
+                "warnings": probed.warnings,
+                "extra": probed.issued - plain.issued,
+            }
     return found
 
 
@@ -147,7 +126,11 @@ def hybrid(rank: int) -> dict[str, Any]:
     setup = FOUR["hybrid"]
     probed = run(rank, made()["8 bit"], setup=setup)
     plain = run(rank, made()["8 bit"], setup=setup, every=0)
-    return {**probed.facts, "equal": equal(probed, plain), "warnings": probed.warnings}
+    return {
+        **probed.facts,
+        "equal": probed.same_as(plain),
+        "warnings": probed.warnings,
+    }
 
 
 def hybrid_paused(rank: int) -> dict[str, Any]:
@@ -162,7 +145,11 @@ def hybrid_paused(rank: int) -> dict[str, Any]:
     hook = {"reduce_scatter": hooks.EightBitReduceScatter(channel=256)}
     probed = run(rank, hook, setup=FOUR["hybrid"], before=pauses)
     plain = run(rank, hook, setup=FOUR["hybrid"], every=0)
-    return {"equal": equal(probed, plain), "warnings": probed.warnings, "errors": probed.errors}
+    return {
+        "equal": probed.same_as(plain),
+        "warnings": probed.warnings,
+        "errors": probed.errors,
+    }
 
 
 def known_errors(rank: int) -> dict[str, Any]:
@@ -280,9 +267,8 @@ def switched(rank: int) -> dict[str, dict[str, Any]]:
         else:
             ended = way()
         found[name] = {
-            "equal": equal(ended, expected),
+            "equal": ended.same_as(expected),
             "warnings": ended.warnings,
-            "seconds": ended.seconds,
             "extra": ended.issued - expected.issued,
             "errors": ended.errors,
         }
@@ -342,7 +328,7 @@ def stays_local(rank: int) -> dict[str, Any]:
             return received.sum(0) / reduction.divisor
 
     found = run(rank, {"reduce_scatter": Sends()}, error="local")
-    return {"warnings": found.warnings, "errors": found.errors, "steps": STEPS}
+    return {"warnings": found.warnings, "errors": found.errors}
 
 
 def overflows(rank: int) -> list[str]:
