@@ -182,8 +182,3 @@ def float32_only(state, bucket):  # type: ignore[no-untyped-def]
 def no_state() -> Any:
     """Fail to make a state."""
     raise ValueError("no state today")
-
-
-def no_parameter(one, two):  # type: ignore[no-untyped-def]
-    """Have another name for the bucket, which DDP asks for by name."""
-    return averages(one, two)

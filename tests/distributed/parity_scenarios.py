@@ -19,23 +19,19 @@ from tests.distributed.harness import scenario
 from tests.distributed.power_pairs import Case
 
 STEPS = 100
-CHANNELS = hooks.quantization_perchannel_hook.bind(bucket_size=128)
 PLAIN: dict[str, Hook] = {
     "allreduce": hooks.allreduce_hook,
     "fp16": hooks.fp16_compress_hook,
     "bf16": hooks.bf16_compress_hook,
     "quantised tensor": hooks.quantization_pertensor_hook,
-    "quantised channels": CHANNELS,
+    "quantised channels": hooks.quantization_perchannel_hook.bind(bucket_size=128),
     "gathered": hooks.allgather_then_aggregate_hook,
     "nothing": hooks.noop_hook,
-    "bf16(quantised channels)": hooks.bf16_compress_wrapper(CHANNELS),
-    "fp16(gathered)": hooks.fp16_compress_wrapper(hooks.allgather_then_aggregate_hook),
 }
 WITH_STATE: dict[str, Hook] = {
     "powerSGD": hooks.powerSGD_hook,
     "batched powerSGD": hooks.batched_powerSGD_hook,
     "fp16(powerSGD)": hooks.fp16_compress_wrapper(hooks.powerSGD_hook),
-    "bf16(batched powerSGD)": hooks.bf16_compress_wrapper(hooks.batched_powerSGD_hook),
 }
 
 

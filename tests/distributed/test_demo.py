@@ -214,30 +214,3 @@ def test_failed_rank_is_named_with_its_reason(tmp_path: Path) -> None:
         logs = re.findall(r"its log and error: (.*)", job.printed())
         assert "Traceback" not in job.printed()
     assert (Path(logs[0]) / "error.json").exists()
-
-
-def test_the_smallest_example_prints_its_summary() -> None:
-    """``examples/minimal.py``: a line for the model, then one a bucket.
-
-    Of 50 steps the first does not count, nor do those at which the ranks ask for each other, two or
-    three, and meet for their probes.
-    """
-    run = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
-         "examples/minimal.py"],
-        cwd=REPOSITORY, env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True, timeout=DEADLINE_S, check=True,
-    )  # fmt: skip
-    t = r"[\d.]+"
-    model, *buckets = run.stdout.splitlines()
-    assert re.fullmatch(
-        rf"model0: fp16_compress_hook, medians of 4[67] steps of {t} ms, {t} ms \({t} %\) exposed",
-        model,
-    )
-    assert len(buckets) == 2
-    for index, line in enumerate(buckets):
-        assert re.fullmatch(
-            rf"  bucket {index}: 4.20 MB, 2.10 on the wire, {t} ms: compress {t}, (queue {t}, )?"
-            rf"wire {t}, decompress {t}",
-            line,
-        ), line

@@ -1,24 +1,14 @@
-"""Post-local SGD and gossip on 4 real gloo ranks, and the example's own."""
+"""Post-local SGD and gossip on 4 real gloo ranks."""
 
 from __future__ import annotations
 
-import os
-import re
-import signal
-import subprocess
-import sys
-from contextlib import suppress
-
 import pytest
 
-from tests.distributed import harness, local_scenarios
+from tests.distributed import local_scenarios
 from tests.distributed.harness import Ranks
 from tests.distributed.local_scenarios import START, STEPS
-from tests.ports import free_port
 
 pytestmark = pytest.mark.slow
-
-DEADLINE_S = 120
 
 
 def test_post_local_sgd_has_torch_s_bits(four: Ranks) -> None:
@@ -114,38 +104,3 @@ def test_gossip_resumes(four: Ranks) -> None:
 def test_gossip_in_float16_does_not_overflow(four: Ranks) -> None:
     """The halves are added, not the gradients."""
     assert four.run(local_scenarios.gossip_overflow) == [True] * 4
-
-
-def test_the_example_averages_to_equal_replicas() -> None:
-    """It runs as its first line says, and ends without an error or a warning."""
-    environment = {
-        **os.environ,
-        "GLOO_SOCKET_IFNAME": "lo",
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(harness.REPOSITORY),
-    }
-    process = subprocess.Popen(
-        [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "4",
-         "--master-addr", "127.0.0.1", "--master-port", str(free_port()),
-         "examples/local_sgd.py"],
-        cwd=harness.REPOSITORY, env=environment, text=True, start_new_session=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    )  # fmt: skip
-    try:
-        output, _ = process.communicate(timeout=DEADLINE_S)
-    finally:
-        # The launcher passes a SIGTERM on to its ranks, which have sessions of their own.
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGTERM)
-        process.wait(30)
-    assert process.returncode == 0, output
-    # A rank asks for the others in its second step, and in the third if it was the first to ask.
-    assert re.search(r"model0: post_localSGD_hook, medians of 4[78] steps", output)
-    found = re.search(
-        r"^replicas apart by (\S+) before the last averaging, (\S+) after", output, re.M
-    )
-    assert found, output
-    assert float(found[1]) > 0
-    assert float(found[2]) == 0
-    assert "Traceback" not in output
-    assert "Warning" not in output

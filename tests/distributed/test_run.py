@@ -26,6 +26,12 @@ ANY = Framework("any", "`torchrun ... -m hooktrace run train.py`", "torch")
 
 def call(arguments: Sequence[str], folder: Path, **environment: str) -> tuple[int, str]:
     """Return a Python process's exit code and standard error; no process outlives it."""
+    code, _, said = finished(arguments, folder, **environment)
+    return code, said
+
+
+def finished(arguments: Sequence[str], folder: Path, **environment: str) -> tuple[int, str, str]:
+    """Return the same with standard output before standard error."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("HOOKTRACE_", "OTEL_"))}
     kept |= {
         "PYTHONPATH": str(REPOSITORY),
@@ -34,14 +40,14 @@ def call(arguments: Sequence[str], folder: Path, **environment: str) -> tuple[in
     }
     with subprocess.Popen(
         [sys.executable, *arguments], cwd=folder, env=kept | environment,
-        stderr=subprocess.PIPE, text=True, start_new_session=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
     ) as process:  # fmt: skip
         try:
-            _, said = process.communicate(timeout=150)
+            printed, said = process.communicate(timeout=150)
         finally:
             if process.poll() is None:
                 _end(process)
-    return process.returncode, said
+    return process.returncode, printed, said
 
 
 def _end(process: subprocess.Popen[str]) -> None:

@@ -17,7 +17,7 @@ from tests.distributed.skew_scenarios import FORWARD, LATE_S, LAYER
 
 pytestmark = pytest.mark.slow
 
-RANKS, BUCKETS = 4, 6
+BUCKETS = 6
 BEHIND = [3, 4, 5]
 """Buckets of what comes after layer 2's output in the backward pass: layers 2, 1 and 0."""
 
@@ -83,15 +83,3 @@ def test_the_late_rank_is_named_by_the_files(
         assert set(named[here] == late) == {bucket in buckets}
         if bucket in buckets:
             assert margin[here].min() > seen[0]["late_ns"] / 2
-
-
-def test_durations_would_blame_nobody(seen: list[Any]) -> None:
-    """An all-reduce ends on all ranks at once: the late rank's are the shortest."""
-    timeline = load(find_records(seen[0]["directory"]))
-    shortest = []
-    for track in timeline.tracks:
-        columns = track.buckets
-        inside = np.isin(columns.step - seen[0]["first"], list(FORWARD))
-        first = inside & (columns.bucket == 0)
-        shortest.append(int((columns.done - columns.ready)[first].min()))
-    assert min(range(RANKS), key=shortest.__getitem__) == 1

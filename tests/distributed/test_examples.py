@@ -1,0 +1,85 @@
+"""The examples as a user runs them: what they print, and the files that they leave."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from hooktrace.records.reader import read_parts
+from tests.distributed.harness import REPOSITORY
+from tests.distributed.test_run import TORCHRUN, finished
+from tests.versions import HOOKS_SHARDS
+
+pytestmark = pytest.mark.slow
+
+T = r"[\d.]+"
+
+
+def printed_by(example: str, folder: Path, *options: str, ranks: int = 2) -> str:
+    """Return what an example prints; it ends well and says nothing else."""
+    script = str(REPOSITORY / "examples" / example)
+    command = [*TORCHRUN, "--nproc-per-node", str(ranks), script, *options]
+    code, printed, errors = finished(command, folder, HOOKTRACE_RECORD_DIR=str(folder))
+    assert (code, errors) == (0, ""), errors
+    return printed
+
+
+def test_the_smallest_one_prints_its_summary(tmp_path: Path) -> None:
+    """A line for the model, then one a bucket.
+
+    Of 50 steps the first does not count, nor do those at which the ranks ask for each other, two or
+    three, and meet for their probes.
+    """
+    model, *buckets = printed_by("minimal.py", tmp_path).splitlines()
+    assert re.fullmatch(
+        rf"model0: fp16_compress_hook, medians of 4[67] steps of {T} ms, {T} ms \({T} %\) exposed",
+        model,
+    )
+    assert len(buckets) == 2
+    for index, line in enumerate(buckets):
+        assert re.fullmatch(
+            rf"  bucket {index}: 4.20 MB, 2.10 on the wire, {T} ms: compress {T}, (queue {T}, )?"
+            rf"wire {T}, decompress {T}",
+            line,
+        ), line
+
+
+FSDP = {
+    "": rf"fully_shard, medians of 2[78] steps .*0.79 MB, 0.79 on the wire, {T} ms: wire {T}",
+    "--eight-bit": (
+        rf"eight_bit_reduce_scatter\(.*\), medians of 2[78] steps .*"
+        rf"0.79 MB, 0.20 on the wire, {T} ms: compress {T}, wire {T}, decompress {T}"
+    ),
+}
+
+
+@pytest.mark.skipif(not HOOKS_SHARDS, reason="this torch has no hook points for FSDP2")
+@pytest.mark.parametrize("option", FSDP)
+def test_a_sharded_one_prints_a_line_a_unit(tmp_path: Path, option: str) -> None:
+    """A layer is gathered in forward and in backward; what is sent is all of it, or a quarter."""
+    head, *units = printed_by("fsdp.py", tmp_path, *option.split()).splitlines()
+    (reduced,) = [u for u in units if u.startswith("  unit layers.2 reduce-scatter (backward): ")]
+    assert re.fullmatch(rf"model0: {FSDP[option]}", f"{head} {reduced}")
+    assert len(units) == 2 + 3 * 4
+    files = sorted(tmp_path.rglob("*.jsonl"))
+    assert [file.name for file in files] == ["rank00000.jsonl", "rank00001.jsonl"]
+    for file in files:
+        found = read_parts([file])
+        assert found.closed
+        assert [step.step for step in found.steps] == list(range(30))
+        assert all(step.sharded and step.complete for step in found.steps)
+
+
+def test_that_of_local_sgd_averages_to_equal_replicas(tmp_path: Path) -> None:
+    """Its own averaging, on four ranks."""
+    printed = printed_by("local_sgd.py", tmp_path, ranks=4)
+    # A rank asks for the others in its second step, and in the third if it was the first to ask.
+    assert re.search(r"model0: post_localSGD_hook, medians of 4[78] steps", printed)
+    found = re.search(
+        r"^replicas apart by (\S+) before the last averaging, (\S+) after", printed, re.M
+    )
+    assert found, printed
+    assert float(found[1]) > 0
+    assert float(found[2]) == 0
