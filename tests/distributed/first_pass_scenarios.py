@@ -72,32 +72,25 @@ def two_dtypes(rank: int) -> dict[str, dict[str, Any]]:
     return facts
 
 
-def compressed_from_the_start(rank: int) -> dict[str, float | None]:
-    """Return how much PowerSGD compresses after six steps, where it remembers nothing."""
-    facts = {}
-    for hook in (hooks.powerSGD_hook, hooks.batched_powerSGD_hook):
-        for start, static in itertools.product((0, 1), (False, True)):
-            state = hooks.PowerSGDState(
-                None, 1, start, use_error_feedback=False, warm_start=False, min_compression_rate=1
-            )
-            with Tracer(error_every=0) as tracer:
-                model = _Model(tracer, hook, state, static_graph=static)
-                for step in range(6):
-                    model.step(_given(rank, step))
-                name = f"{hook.__name__} from {start}{', static graph' * static}"
-                facts[name] = tracer.steps()[-1].compression_ratio
-    return facts
+def compressed(rank: int) -> dict[str, dict[str, Any]]:
+    """Likewise with PowerSGD, whose state belongs to one model: how much it compressed at last.
 
-
-def two_dtypes_compressed(rank: int) -> dict[str, dict[str, Any]]:
-    """Likewise with PowerSGD, whose state belongs to one model: how much it compressed at last."""
+    From the third step on with memory, and from the start where it remembers nothing.
+    """
     facts = {}
-    for name, hook in (("each", hooks.powerSGD_hook), ("batched", hooks.batched_powerSGD_hook)):
+    for hook, start, static in itertools.product(
+        (hooks.powerSGD_hook, hooks.batched_powerSGD_hook), (0, 1, 2), (False, True)
+    ):
+        remembers = start == 2
+        state = hooks.PowerSGDState(
+            None, 1, start, use_error_feedback=remembers, warm_start=remembers,
+            min_compression_rate=1,
+        )  # fmt: skip
         with Tracer(error_every=0) as tracer:
-            state = hooks.PowerSGDState(None, 1, 2, min_compression_rate=1)
-            model = _Model(tracer, hook, state, static_graph=True)
+            model = _Model(tracer, hook, state, static_graph=static)
             for step in range(6):
                 model.step(_given(rank, step))
             last = tracer.steps()[-1]
-            facts[name] = {**_facts(tracer), "ratio": last.compression_ratio, "iter": state.iter}
+            found = {**_facts(tracer), "ratio": last.compression_ratio, "iter": state.iter}
+        facts[f"{hook.__name__} from {start}{', static graph' * static}"] = found
     return facts

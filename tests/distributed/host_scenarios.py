@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import time
 from typing import Any
 
@@ -12,28 +13,23 @@ import hooktrace
 from hooktrace import Tracer, hooks
 from hooktrace.exporters import RecordFileExporter
 from tests.distributed.models import make_ddp
+from tests.distributed.skew_scenarios import KNOWN_S, all_know
 
 LATE_S = 0.05
 LATE = range(10, 20)
 """Steps in which rank 1 is late, from the first on whose clocks are known."""
-KNOWN_S = 60.0
-"""Ranks have that long to find each other and to compare their clocks."""
 
 
 def far_apart(rank: int) -> dict[str, Any]:
     """Train until the clocks are known, and on; return clocks, skews and the first step."""
-    directory = [""]
-    if rank == 0:
-        import tempfile
-
-        directory = [tempfile.mkdtemp(prefix="hooktrace-hosts-")]
+    directory = [tempfile.mkdtemp(prefix="hooktrace-hosts-") if rank == 0 else ""]
     dist.broadcast_object_list(directory, 0)  # the hosts share a disk
     ddp = make_ddp()
     exporter = RecordFileExporter(directory[0])
     with Tracer([exporter], error_every=1) as tracer:
         hooktrace.instrument(ddp, hooks.allreduce_hook, tracer=tracer)
         first, end = 0, time.monotonic() + KNOWN_S
-        while first < 12 or not _all_know(tracer):
+        while first < 12 or not all_know(tracer):
             ddp(torch.ones(2, 32)).sum().backward()
             first += 1
             assert time.monotonic() < end, "the clocks are not known"
@@ -48,14 +44,6 @@ def far_apart(rank: int) -> dict[str, Any]:
         "skews": [row for row in skews if row[0] >= 0],
         "clocks": clocks,
         "host_ns": time.perf_counter_ns(),
-        "wall_ns": time.time_ns(),
         "directory": directory[0],
         "first": first,
     }
-
-
-def _all_know(tracer: Tracer) -> bool:
-    """Return whether every rank knows its clock."""
-    known = torch.tensor([tracer.clock_offset(time.perf_counter_ns()) is not None])
-    dist.all_reduce(known, op=dist.ReduceOp.MIN)
-    return bool(known)

@@ -40,9 +40,9 @@ from tests.distributed.optimizer_runs import (
 
 @scenario(deadline_s=240)
 def overlap(rank: int) -> dict[str, bool]:
-    """Compare both ways: every hook with SGD and AdamW, every optimizer, every mode."""
-    cases = [(h, o, {}) for h in HOOKS for o in ("SGD default", "AdamW default")]
-    cases += [("allreduce", optimizer, {}) for optimizer in OPTIMIZERS]
+    """Compare both ways: every hook, every optimizer, every mode."""
+    cases: list[tuple[str, str, dict[str, bool]]] = [(h, "SGD default", {}) for h in HOOKS]
+    cases += [("allreduce", o, {}) for o in OPTIMIZERS if o != "SGD default"]
     cases += [
         (hook, "SGD default", {mode: True})
         for hook in ("allreduce", "another tensor", "multi-round")
