@@ -142,3 +142,10 @@ def test_ranks_that_number_units_otherwise_are_not_put_beside_each_other(tmp_pat
     report = report_of(tmp_path)
     assert any("met its units in different orders" in text for text in report.missing)
     assert "blocks.3 all-gather (backward)" in page(report)
+
+
+def test_on_a_device_it_is_not_said_that_none_is_last(tmp_path: Path) -> None:
+    """One may be, in each step; the host's calls do not tell."""
+    write_sharded(ShardedJob(late_ms={1: 3.0}, on_device=True), tmp_path)
+    finding = one(found_in(tmp_path), "Ranks wait for each other")
+    assert "no rank is named: on a device the host's calls do not tell" in finding.evidence[-1]

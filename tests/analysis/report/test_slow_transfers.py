@@ -51,3 +51,5 @@ def test_a_small_payload_is_not_said_to_have_a_bandwidth() -> None:
         "0.90 ms."
     )
     assert finding.gain_ns == 5 * MS
+    model.exposed = SimpleNamespace(p50=100 * MS)
+    assert [one.gain_ns for one in bucket_is_slow(model, None)] == [12.5 * MS]
