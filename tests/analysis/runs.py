@@ -15,14 +15,14 @@ from hooktrace.testing.synthetic_shards import write_sharded_job
 from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
 
 
-def timeline_of(job: SyntheticJob | Replicated | ShardedJob, folder: Path) -> Timeline:
+def timeline_of(job: SyntheticJob | Replicated, folder: Path) -> Timeline:
     """Write a job's files, and read them."""
     if isinstance(job, SyntheticJob):
         write_job(job, folder)
-    elif isinstance(job, Replicated):
-        write_sharded_job(job, folder)
-    else:
+    elif isinstance(job, ShardedJob):
         write_sharded(job, folder)
+    else:
+        write_sharded_job(job, folder)
     return timeline_in(folder)
 
 

@@ -24,7 +24,7 @@ from ..ports import free_port
 __all__ = ["RANKS", "STEPS", "build_site", "real_run", "tensorboard"]
 
 RANKS = 4
-STEPS = 12
+STEPS = 8
 _DEADLINE_S = 200
 
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from hooktrace.analysis.compare import compare_runs, measure
 from hooktrace.analysis.compare.page import page
 from hooktrace.analysis.compare.terminal import print_comparisons
-from tests.analysis.report.sharded_jobs import ShardedJob
+from tests.analysis.report.sharded_jobs import ShardedJob, units
 from tests.analysis.report.test_command import Page
 from tests.analysis.runs import timeline_of
 
@@ -40,8 +40,8 @@ def test_a_page_of_units_speaks_of_no_bucket(tmp_path: Path) -> None:
     """In words, pictures and tables; the terminal neither."""
     sides = []
     for name, job in (
-        ("a", ShardedJob(steps=60, blocks=3)),
-        ("b", ShardedJob(steps=60, blocks=3, latency_ms=1.0)),
+        ("a", ShardedJob(steps=60, units=units(3))),
+        ("b", ShardedJob(steps=60, units=units(3), latency_ms=1.0)),
     ):
         found = measure(timeline_of(job, tmp_path / name), "net", name)
         assert found is not None

@@ -15,7 +15,7 @@ from hooktrace.records import CompletedStep
 from hooktrace.records.files import record_path
 from hooktrace.testing.rank_file import rank_file
 from hooktrace.testing.synthetic import Moments, SyntheticJob, write_job
-from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
+from tests.analysis.report.sharded_jobs import ShardedJob, units, write_sharded
 from tests.analysis.runs import timeline_in
 from tests.analysis.timeline.files import write_ranks
 
@@ -134,7 +134,7 @@ def test_an_exception_and_an_error_stand_with_their_bucket(tmp_path: Path) -> No
 
 def test_units_have_names_and_what_training_waited(tmp_path: Path) -> None:
     """And buckets have none: not known, in each column that is of units alone."""
-    write_sharded(ShardedJob(ranks=2, steps=2, blocks=1, hidden=0.5), tmp_path / "units")
+    write_sharded(ShardedJob(ranks=2, steps=2, units=units(1), hidden=0.5), tmp_path / "units")
     found = made(tmp_path / "units", "buckets")
     assert listed(found["unit"])[:5] == ["<root>", "blocks.0", "blocks.0", "blocks.0", "<root>"]
     gather, scatter = "all_gather", "reduce_scatter"

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from msgspec.structs import replace
 
 from hooktrace.records import (
-    BucketLayout,
     BucketRecord,
     CompletedStep,
     DeviceSpan,
@@ -23,45 +21,46 @@ from hooktrace.records import (
     Stage,
     Unit,
 )
-from hooktrace.records.bucket import UnitCollective
 from hooktrace.records.intervals import bus_bytes
 from hooktrace.testing.rank_file import rank_file
-from hooktrace.testing.synthetic import SyntheticJob
+from hooktrace.testing.synthetic_shards import ShardedJob as Replicated
 from hooktrace.testing.synthetic_shards import step_of_units
 from tests.analysis.timeline.files import write_ranks
 
-Phase = Literal["forward", "backward"]
-
 MS = 1_000_000
-ROOT = "<root>"
+
+
+def units(count: int, prefix: str = "blocks") -> tuple[str, ...]:
+    """Return the names of the root and of so many blocks."""
+    return ("<root>", *(f"{prefix}.{i}" for i in range(count)))
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShardedJob:
-    """What the job is like; a unit of ``block_bytes`` whole is gathered, reduced and scattered.
+class ShardedJob(Replicated):
+    """What else the job is like; steps count from 0, and all ranks are in each collective.
 
-    ``again``: blocks are gathered in backward too.  ``late_ms``: by rank, how much longer than the
-    others it computes before each collective of ``late_at`` (all where that is empty).  ``group``:
-    of how many ranks each collective is.  ``hidden``: the share of each collective that training
+    With ``replicas`` a collective carries what it does among a part of them; no record says so.
+    ``again``: blocks are gathered in backward too.  ``late_to``: the collectives that a late rank
+    comes late to (all where that is empty).  ``hidden``: the share of each collective that training
     does not wait for.  ``slow``: by unit, how many times as long its collectives take.
-    ``stall_ms``: by which rank 1 comes later to ``late_at`` in step 20.  ``codec_ms``: compress,
+    ``stall_ms``: by which rank 1 comes later to ``late_to`` in step 20.  ``codec_ms``: compress,
     and again decompress, around each reduce-scatter, which then sends ``sends`` of its bytes.
-    ``prefix``: of the blocks' names.  ``odd``: steps that begin with a second forward pass, whose
-    collectives a layout of their own adds to those that there were.  ``on_device``: times are a
-    device's.  ``unseen``: units of whose reduce-scatters it is not known what training waited for.
+    ``odd``: steps that begin with a second forward pass, whose collectives a layout of their own
+    adds to those that there were.  ``on_device``: times are a device's.  ``unseen``: units of whose
+    reduce-scatters it is not known what training waited for.
     """
 
     ranks: int = 3
     steps: int = 30
-    blocks: int = 4
-    block_bytes: int = 12_000_000
+    model: str = "net"
+    units: tuple[str, ...] = units(4)
+    bytes: int = 12_000_000
+    compute_ms: float = 5.0
+    tells_members: bool = False
     latency_ms: float = 0.2
     bytes_per_second: float = 1e9
-    compute_ms: float = 5.0
     again: bool = True
-    late_ms: dict[int, float] = field(default_factory=dict)
-    late_at: tuple[int, ...] = ()
-    group: int | None = None
+    late_to: tuple[int, ...] = ()
     hidden: float = 0.0
     slow: dict[str, float] = field(default_factory=dict)
     stall_ms: float = 0.0
@@ -69,102 +68,84 @@ class ShardedJob:
     codec_ms: float = 0.0
     sends: float = 0.25
     error: float | None = None
-    clocks: bool = True
-    prefix: str = "blocks"
     odd: tuple[int, ...] = ()
     on_device: bool = False
     unseen: tuple[str, ...] = ()
 
-    @property
-    def units(self) -> list[Unit]:
-        """The calls of a step, in order."""
-        blocks = [f"{self.prefix}.{i}" for i in range(self.blocks)]
-        found = [_unit(name, "all_gather", "forward") for name in (ROOT, *blocks)]
-        for name in reversed(blocks):
-            found += [_unit(name, "all_gather", "backward")] if self.again else []
-            found.append(_unit(name, "reduce_scatter", "backward"))
-        return [*found, _unit(ROOT, "reduce_scatter", "backward")]
+    def schedule(self) -> list[tuple[float, Unit]]:
+        """Return the collectives of a step, and then what odd steps have beside."""
+        found = [Unit(name=n, collective="all_gather", phase="forward") for n in self.units]
+        more = [replace(unit, turn=1) for unit in found] if self.odd else []
+        for name in reversed(self.units):
+            if self.again and name != self.units[0]:
+                found.append(Unit(name=name, collective="all_gather", phase="backward"))
+            found.append(Unit(name=name, collective="reduce_scatter", phase="backward"))
+        return [(self.compute_ms, unit) for unit in (*found, *more)]
 
     @property
-    def every(self) -> list[Unit]:
-        """The same, and then what odd steps have beside."""
-        first = [unit for unit in self.units if unit.phase == "forward"] if self.odd else []
-        return [*self.units, *(replace(unit, turn=1) for unit in first)]
+    def usual(self) -> int:
+        """The number of collectives in a step that is not odd."""
+        return len(self.slots()) - len(self.units) * bool(self.odd)
 
-    def in_step(self, number: int) -> list[int]:
-        """Return the numbers of a step's calls, in order."""
-        usual, every = len(self.units), len(self.every)
-        return [*(range(usual, every) if number in self.odd else ()), *range(usual)]
+    def layouts(self) -> list[LayoutRecord]:
+        """Return the layout of the collectives, and the one that the first odd step begins."""
+        every = self.layout()
+        return [
+            replace(every, buckets=every.buckets[: self.usual]),
+            *([replace(every, generation=1)] if self.odd else []),
+        ]
 
-    def generation(self, number: int) -> int:
-        """Return the generation of a step: the first odd one begins the second."""
-        return 2 if self.odd and number >= min(self.odd) else 1
+    def completed(self) -> list[list[CompletedStep]]:
+        """Return the steps of each rank."""
+        found: list[list[CompletedStep]] = [[] for _ in range(self.ranks)]
+        now = self.start_ns
+        for number in range(self.steps):
+            of_ranks, now = self._calls(number, now)
+            for steps, calls in zip(found, of_ranks, strict=True):
+                period = calls[0].ready_ns - steps[-1][0].first_ready_ns if steps else None
+                steps.append(self._seen(step_of_units(calls, period)))
+        return found
 
-    @property
-    def base(self) -> SyntheticJob:
-        """What a job of buckets has in common with this one: the run, and the ranks' clocks."""
-        return SyntheticJob(ranks=self.ranks, steps=self.steps, clocks=self.clocks, model="net")
-
-    def payload(self, unit: Unit) -> int:
-        """Return what a rank gives to a collective: a shard to gathers, all to reductions."""
-        ranks = self.group or self.ranks
-        return self.block_bytes // ranks if unit.collective == "all_gather" else self.block_bytes
-
-    def layout(self, generation: int = 1) -> LayoutRecord:
-        """Return the layout of the calls."""
-        units = self.units if generation == 1 else self.every
-        buckets = tuple(
-            BucketLayout(
-                bucket=i, dtype="float32", device_type="cpu", numel=self.payload(unit) // 4,
-                gradient_bytes=self.payload(unit), unit=unit,
-                parameters=((f"{unit.name}.weight", (self.block_bytes // 4,)),),
-            )
-            for i, unit in enumerate(units)
-        )  # fmt: skip
-        return LayoutRecord(
-            model="net", hook="fully_shard", generation=generation, step=0, time_ns=0,
-            buckets=buckets,
-        )  # fmt: skip
-
-    def step(self, number: int, begun: int) -> tuple[list[list[BucketRecord]], int]:
-        """Return the calls of a step on each rank, and when it ends, in rank 0's clock."""
+    def _calls(self, number: int, now: int) -> tuple[list[list[BucketRecord]], int]:
+        """Return the calls of a step on each rank, and when it ends."""
         found: list[list[BucketRecord]] = [[] for _ in range(self.ranks)]
-        now = begun
-        for i in self.in_step(number):
-            unit = self.every[i]
-            ready = [now + self._computes(number, rank, i) for rank in range(self.ranks)]
-            codec = int(self.codec_ms * MS) if unit.collective == "reduce_scatter" else 0
-            begin = max(ready) + codec
-            size = int(self.payload(unit) * (self.sends if codec else 1))
-            moved = bus_bytes(unit.collective, size, self.group or self.ranks) or 0.0
-            takes = self.latency_ms * MS + moved / self.bytes_per_second * 1e9
-            takes *= self.slow.get(unit.name, 1.0)
-            if self.slow_every and number % self.slow_every == 0:
-                takes *= 10
-            end = begin + int(takes)
-            now = end + codec
-            for rank in range(self.ranks):
-                times = ready[rank], ready[rank] + codec, end, now
-                found[rank].append(self._call(number, rank, i, times, size))
+        slots = self.slots()
+        for i in (
+            *(range(self.usual, len(slots)) if number in self.odd else ()),
+            *range(self.usual),
+        ):
+            came = [now + self._computes_ns(number, rank, i) for rank in range(self.ranks)]
+            codec = int(self.codec_ms * MS) if slots[i].collective == "reduce_scatter" else 0
+            arrived = max(came) + codec + self._takes_ns(number, slots[i])
+            now = arrived + codec
+            for calls, ready in zip(found, came, strict=True):
+                calls.append(self._call(number, i, slots[i], (ready, ready + codec, arrived, now)))
         return found, now
 
-    def _computes(self, number: int, rank: int, i: int) -> int:
-        late = self.late_ms.get(rank, 0.0) if i in self.late_at or not self.late_at else 0.0
-        if number == 20 and rank == 1 and i in self.late_at:
+    def _computes_ns(self, number: int, rank: int, i: int) -> int:
+        late = self.late_ms.get(rank, 0.0) if i in self.late_to or not self.late_to else 0.0
+        if number == 20 and rank == 1 and i in self.late_to:
             late += self.stall_ms
         return int((self.compute_ms + late) * MS)
 
+    def _sends(self, unit: Unit) -> int:
+        coded = self.codec_ms and unit.collective == "reduce_scatter"
+        return int(self._payload(unit) * (self.sends if coded else 1))
+
+    def _bus_bytes(self, unit: Unit) -> float | None:
+        return bus_bytes(unit.collective, self._sends(unit), self.shards)
+
+    def _takes_ns(self, number: int, unit: Unit) -> int:
+        ns = self.latency_ms * MS + (self._bus_bytes(unit) or 0.0) / self.bytes_per_second * 1e9
+        is_slow = self.slow_every and number % self.slow_every == 0
+        return int(ns * self.slow.get(unit.name, 1.0) * (10 if is_slow else 1))
+
     def _call(
-        self, number: int, rank: int, i: int, times: tuple[int, int, int, int], size: int
+        self, number: int, i: int, unit: Unit, times: tuple[int, int, int, int]
     ) -> BucketRecord:
-        unit, layout = self.every[i], self.layout(2).buckets[i]
-        ready, encoded, arrived, done = (at - self.base.offset_ns(rank) for at in times)
-        stages = [
-            Stage(
-                name="wire", start_ns=encoded, end_ns=arrived, collective=unit.collective,
-                wire_bytes=size, dtype="float32",
-            )
-        ]  # fmt: skip
+        ready, encoded, arrived, done = times
+        call, sent = self.bucket(number, i, unit, (encoded, arrived)), self._sends(unit)
+        stages = [replace(call.stages[0], wire_bytes=sent)]
         if encoded > ready:
             stages.insert(0, Stage(name="compress", start_ns=ready, end_ns=encoded))
             stages.append(Stage(name="decompress", start_ns=arrived, end_ns=done))
@@ -174,20 +155,14 @@ class ShardedJob:
                 relative_l2=self.error, cosine=0.9, max_absolute=0.1, flipped_share=0.0,
                 reference_l2=3.0,
             )  # fmt: skip
-        return BucketRecord(
-            model="net", hook="fully_shard", generation=self.generation(number), step=number,
-            bucket=i, is_last=i == len(self.units) - 1, dtype="float32", device_type="cpu",
-            numel=layout.numel, gradient_bytes=layout.gradient_bytes, parameter_count=1,
-            ready_ns=ready, launched_ns=done, done_ns=done, stages=tuple(stages),
-            wire_bytes=size, bus_bytes=bus_bytes(unit.collective, size, self.group or self.ranks),
-            exposed_ns=self._exposed(unit, done - ready), unit=unit, error=error,
+        is_unseen = unit.name in self.unseen and unit.collective == "reduce_scatter"
+        return replace(
+            call, ready_ns=ready, launched_ns=done, done_ns=done, stages=tuple(stages),
+            wire_bytes=sent, bus_bytes=self._bus_bytes(unit), is_last=i == self.usual - 1,
+            exposed_ns=None if is_unseen else int((done - ready) * (1 - self.hidden)),
+            generation=int(bool(self.odd) and number >= min(self.odd)), error=error,
             probed=error is not None,
         )  # fmt: skip
-
-    def _exposed(self, unit: Unit, takes: int) -> int | None:
-        if unit.name in self.unseen and unit.collective == "reduce_scatter":
-            return None
-        return int(takes * (1 - self.hidden))
 
     def _seen(self, completed: CompletedStep) -> CompletedStep:
         step, calls = completed
@@ -197,17 +172,6 @@ class ShardedJob:
             return step, calls
         first = step.first_ready_ns
         return replace(step, clock="device"), tuple(_on_device(call, first) for call in calls)
-
-    def completed(self) -> list[list[CompletedStep]]:
-        """Return the steps of each rank."""
-        found: list[list[CompletedStep]] = [[] for _ in range(self.ranks)]
-        now = self.base.start_ns
-        for number in range(self.steps):
-            of_ranks, now = self.step(number, now)
-            for steps, calls in zip(found, of_ranks, strict=True):
-                period = calls[0].ready_ns - steps[-1][0].first_ready_ns if steps else None
-                steps.append(self._seen(step_of_units(calls, period)))
-        return found
 
 
 def _on_device(call: BucketRecord, first: int) -> BucketRecord:
@@ -233,10 +197,5 @@ def write_sharded(
     for rank, completed in enumerate(job.completed()[:files]):
         change = swapped if rank in unlike else tuple
         steps = [(step, change(buckets)) for step, buckets in completed]
-        records = [job.base.run(rank), job.layout(), *job.base.clock_records(rank)]
-        records += [job.layout(2)] if job.odd else []
+        records = [job.run(rank), *job.layouts(), *job.clock_records(rank)]
         write_ranks(folder, {rank: rank_file(records, steps).decode()})
-
-
-def _unit(name: str, collective: UnitCollective, phase: Phase) -> Unit:
-    return Unit(name=name, collective=collective, phase=phase)

@@ -26,7 +26,7 @@ def test_a_rank_that_is_late_to_each_unit_costs_the_sum(tmp_path: Path) -> None:
 
 def test_where_it_falls_behind_is_between_two_collectives(tmp_path: Path) -> None:
     """Late to the fourth only, the gather of blocks.2."""
-    write_sharded(ShardedJob(late_ms={2: 9.0}, late_at=(3,), again=False), tmp_path)
+    write_sharded(ShardedJob(late_ms={2: 9.0}, late_to=(3,), again=False), tmp_path)
     (late,) = facts_of(tmp_path).late
     assert (late.rank, late.bucket, late.since, late.units) == (2, 3, 2, 1)
     finding = one(found_in(tmp_path), "is late")
@@ -39,7 +39,7 @@ def test_where_it_falls_behind_is_between_two_collectives(tmp_path: Path) -> Non
 
 def test_late_to_the_first_is_before_the_forward_pass(tmp_path: Path) -> None:
     """Data loading, for one."""
-    write_sharded(ShardedJob(late_ms={1: 9.0}, late_at=(0,), again=False), tmp_path)
+    write_sharded(ShardedJob(late_ms={1: 9.0}, late_to=(0,), again=False), tmp_path)
     finding = one(found_in(tmp_path), "is late")
     assert "before its forward pass" in finding.remedy
 
@@ -119,7 +119,7 @@ def test_with_replicas_nobody_is_late_where_none_is(tmp_path: Path) -> None:
 
 def test_slow_steps_name_the_rank_they_wait_for(tmp_path: Path) -> None:
     """One that comes 10 s late once."""
-    write_sharded(ShardedJob(late_at=(3,), stall_ms=10_000, again=False), tmp_path)
+    write_sharded(ShardedJob(late_to=(3,), stall_ms=10_000, again=False), tmp_path)
     slow = facts_of(tmp_path).slow
     assert slow is not None
     assert (slow.late_rank, slow.steps, slow.backward_excess_ns) == (1, (20,), 0.0)

@@ -8,19 +8,19 @@ import pytest
 
 from hooktrace.analysis.report.findings import RULES, UNIT_RULES
 from tests.analysis.report.jobs import facts_of, found_in, gain_ms, one, report_of
-from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
+from tests.analysis.report.sharded_jobs import ShardedJob, units, write_sharded
 
-SMALL = ShardedJob(blocks=12, block_bytes=4_800, compute_ms=1.0)
+SMALL = ShardedJob(units=units(12), bytes=4_800, compute_ms=1.0)
 
 RUNS: dict[str, tuple[ShardedJob, int | None]] = {
     "plain": (ShardedJob(), None),
     "kept": (ShardedJob(again=False), None),
     "hidden": (ShardedJob(hidden=0.999, again=True), None),
     "small": (SMALL, None),
-    "few of them small": (ShardedJob(blocks=5, block_bytes=4_800, compute_ms=1.0), None),
+    "few of them small": (ShardedJob(units=units(5), bytes=4_800, compute_ms=1.0), None),
     "small on a slow network": (
         ShardedJob(
-            blocks=12, block_bytes=4_800, bytes_per_second=1e8, latency_ms=0.01, compute_ms=0.2
+            units=units(12), bytes=4_800, bytes_per_second=1e8, latency_ms=0.01, compute_ms=0.2
         ),
         None,
     ),
@@ -28,10 +28,10 @@ RUNS: dict[str, tuple[ShardedJob, int | None]] = {
     "late": (ShardedJob(late_ms={1: 2.0}, again=False), None),
     "late, clocks unknown": (ShardedJob(late_ms={1: 10.0}, again=False, clocks=False), None),
     "late, one file of three": (ShardedJob(late_ms={1: 2.0}, again=False), 1),
-    "hybrid, late": (ShardedJob(ranks=4, group=2, late_ms={1: 2.0}, again=False), None),
+    "hybrid, late": (ShardedJob(ranks=4, replicas=2, late_ms={1: 2.0}, again=False), None),
     "one slow unit": (ShardedJob(slow={"blocks.1": 5.0}, again=False), None),
     "slow steps": (ShardedJob(slow_every=7, again=False), None),
-    "stalled": (ShardedJob(late_at=(3,), stall_ms=10_000, again=False), None),
+    "stalled": (ShardedJob(late_to=(3,), stall_ms=10_000, again=False), None),
     "costly hook": (ShardedJob(codec_ms=8.0, again=False), None),
     "large error": (ShardedJob(error=0.5, again=False), None),
     "on a device": (ShardedJob(on_device=True, again=False), None),
@@ -135,7 +135,7 @@ def test_what_was_not_seen_of_all_is_claimed_of_none(tmp_path: Path) -> None:
 
 def test_a_report_says_what_does_not_take_units(tmp_path: Path) -> None:
     """Of hybrid sharding, who is late."""
-    write_sharded(ShardedJob(ranks=4, group=2), tmp_path)
+    write_sharded(ShardedJob(ranks=4, replicas=2), tmp_path)
     report = report_of(tmp_path)
     assert any("who comes late to the units" in text for text in report.missing)
     assert facts_of(tmp_path).wait_unknown is not None

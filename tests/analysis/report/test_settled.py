@@ -42,7 +42,7 @@ def test_a_sharded_model_that_does_not_learn_is_told_how_to_be_none(tmp_path: Pa
     for rank, ((step, calls),) in enumerate(job.completed()):
         encoder = RecordEncoder()
         gathers = [c for c in calls if c.unit is not None and c.unit.collective == "all_gather"]
-        records = (job.base.run(rank), job.layout())
+        records = (job.run(rank), job.layout())
         lines = [*map(encoder.record, records), encoder.buckets(gathers)]
         lines.append(encoder.record(replace(step, complete=False)))
         write_ranks(tmp_path, {rank: b"".join(lines).decode()})

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
+from tests.analysis.report.sharded_jobs import ShardedJob, units, write_sharded
 from tests.analysis.report.test_command import call
 
 
 def test_a_unit_s_numbers_are_whole_on_a_short_line(tmp_path: Path) -> None:
     """Of a hook there are more columns than fit: names give way, and no number does."""
-    job = ShardedJob(codec_ms=1.5, error=0.01, prefix="model.transformer.encoder.layers")
+    job = ShardedJob(codec_ms=1.5, error=0.01, units=units(4, "model.transformer.encoder.layers"))
     write_sharded(replace(job, late_ms={1: 20.0}), tmp_path)
     lines = call("report", tmp_path).output.splitlines()
     first = next(i for i, line in enumerate(lines) if line.startswith("Units:"))
-    header, *rows = lines[first + 1 : first + 2 + len(job.units)]
+    header, *rows = lines[first + 1 : first + 2 + len(job.slots())]
     names = "unit collective payload sent comp decomp wait exposed error"
     assert header.split() == names.split()
     for row in rows:

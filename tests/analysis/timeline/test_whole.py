@@ -24,7 +24,7 @@ def test_the_factor_of_bus_bandwidth_tells(
 ) -> None:
     """Of payloads of all sizes, though a column holds whole bytes."""
     timeline = timeline_of(
-        ShardedJob(ranks=ranks, group=group, block_bytes=size * ranks, steps=4), tmp_path
+        ShardedJob(ranks=ranks, replicas=ranks // group, bytes=size * ranks, steps=4), tmp_path
     )
     found = groups_of(timeline.tracks[0], ranks)
     assert set(found.of.tolist()) == ({0} if ranks == group else {UNKNOWN})
@@ -61,7 +61,7 @@ def test_of_buckets_all_ranks_are_in_each(tmp_path: Path) -> None:
 
 def test_nobody_waits_for_a_rank_that_is_in_another_collective(tmp_path: Path) -> None:
     """Of hybrid sharding no wait is known, and the reason is given."""
-    found = waits(timeline_of(ShardedJob(ranks=4, group=2, late_ms={1: 9.0}), tmp_path), "net")
+    found = waits(timeline_of(ShardedJob(ranks=4, replicas=2, late_ms={1: 9.0}), tmp_path), "net")
     assert found.why_unknown is not None
     assert "a part of the ranks is in each collective" in found.why_unknown
     assert all((one == UNKNOWN).all() for one in found.ns)
