@@ -11,12 +11,13 @@ from msgspec.structs import replace
 
 from hooktrace.analysis.compare import Comparison, Measures, compare_runs, measure
 from hooktrace.testing.synthetic import SyntheticJob
+from hooktrace.testing.synthetic_shards import ShardedJob as Replicated
 from tests.analysis.runs import timeline_of
 
 BASE = SyntheticJob(ranks=3, steps=60)
 
 
-def measured(job: SyntheticJob, folder: Path, name: str) -> Measures:
+def measured(job: SyntheticJob | Replicated, folder: Path, name: str) -> Measures:
     """Write a job's files, and return what is compared of them."""
     found = measure(timeline_of(job, folder), job.model, name)
     assert found is not None

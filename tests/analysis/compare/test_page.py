@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import re
 from pathlib import Path
 
 from rich.console import Console
 
-from hooktrace.analysis.compare import compare_runs, measure
+from hooktrace.analysis.compare import compare_runs
 from hooktrace.analysis.compare.page import page
 from hooktrace.analysis.compare.terminal import print_comparisons
 from tests.analysis.report.sharded_jobs import ShardedJob, units
 from tests.analysis.report.test_command import Page
-from tests.analysis.runs import timeline_of
 
-from .jobs import compared
+from .jobs import compared, measured
 
 
 def test_a_page_says_and_shows_it() -> None:
@@ -38,15 +38,12 @@ def test_many_begin_with_links_to_each() -> None:
 
 def test_a_page_of_units_speaks_of_no_bucket(tmp_path: Path) -> None:
     """In words, pictures and tables; the terminal neither."""
-    sides = []
-    for name, job in (
-        ("a", ShardedJob(steps=60, units=units(3))),
-        ("b", ShardedJob(steps=60, units=units(3), latency_ms=1.0)),
-    ):
-        found = measure(timeline_of(job, tmp_path / name), "net", name)
-        assert found is not None
-        sides.append(found)
-    found_units = compare_runs([sides[0]], [sides[1]])
+    job = ShardedJob(steps=60, units=units(3))
+    a, b = (
+        measured(dataclasses.replace(job, latency_ms=ms), tmp_path / name, name)
+        for name, ms in (("a", 0.2), ("b", 1.0))
+    )
+    found_units = compare_runs([a], [b])
     html = re.sub(r"<style>.*?</style>", "", page([found_units]), flags=re.DOTALL)
     out = io.StringIO()
     print_comparisons(Console(file=out, width=200), [found_units])

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from hooktrace.analysis.compare import measure
 from hooktrace.analysis.compare.comparison import BucketKey, RunFacts
 from hooktrace.analysis.compare.pairing import (
     is_same_model,
@@ -16,9 +15,8 @@ from hooktrace.analysis.compare.pairing import (
     unlike,
 )
 from tests.analysis.report.sharded_jobs import ShardedJob
-from tests.analysis.runs import timeline_of
 
-from .jobs import measures
+from .jobs import measured, measures
 
 A = measures("base").facts
 NAMED = {name: ((name, (10, 10)),) for name in "abcd"}
@@ -85,17 +83,10 @@ def test_missing_ranks() -> None:
     assert missing_ranks(replace(A, ranks=(0,))) == "ranks 1, 2"
 
 
-def facts_of_shards(job: ShardedJob, folder: Path, name: str) -> RunFacts:
-    """Return the facts of a sharded job."""
-    found = measure(timeline_of(job, folder), "net", name)
-    assert found is not None
-    return found.facts
-
-
 def test_units_are_paired_by_what_they_do(tmp_path: Path) -> None:
     """Each communicates the same parameters in several collectives; not all are in both runs."""
-    again = facts_of_shards(ShardedJob(steps=5), tmp_path / "again", "again")
-    kept = facts_of_shards(ShardedJob(steps=5, again=False), tmp_path / "kept", "kept")
+    again = measured(ShardedJob(steps=5), tmp_path / "again", "again").facts
+    kept = measured(ShardedJob(steps=5, again=False), tmp_path / "kept", "kept").facts
     assert is_same_model(again, kept)
     found = pairs(again, kept)
     assert len(found) == 10
@@ -110,7 +101,7 @@ def test_units_are_paired_by_what_they_do(tmp_path: Path) -> None:
 
 def test_sharded_and_not_have_their_steps_in_common(tmp_path: Path) -> None:
     """One sentence says so; nothing of buckets is held against units."""
-    shards = facts_of_shards(ShardedJob(steps=5), tmp_path, "shards")
+    shards = measured(ShardedJob(steps=5), tmp_path, "shards").facts
     for a, b in ((A, shards), (shards, A)):
         assert not is_same_model(a, b)
         (text,) = limits(a, b)

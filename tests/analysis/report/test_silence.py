@@ -18,7 +18,7 @@ from hooktrace.records import BucketRecord, CompletedStep, ErrorRecord, Stage
 from hooktrace.records.intervals import exposed_ns, union_ns
 from hooktrace.testing.synthetic import SyntheticJob
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
-from tests.analysis.report.jobs import Change, found_in, write_changed
+from tests.analysis.report.jobs import Change, as_it_is, found_in, write_changed
 from tests.analysis.runs import timeline_in
 
 MS = 1_000_000
@@ -28,11 +28,6 @@ QUIET = SyntheticJob(ranks=3, steps=30, bucket_bytes=(4_000_000,) * 7 + (100_000
 def job(**changes: object) -> SyntheticJob:
     """Return the quiet job with some fields changed."""
     return dataclasses.replace(QUIET, **changes)  # type: ignore[arg-type]
-
-
-def as_it_is(rank: int, completed: CompletedStep) -> CompletedStep:
-    """Return the step."""
-    return completed
 
 
 def with_buckets(completed: CompletedStep, buckets: list[BucketRecord]) -> CompletedStep:
@@ -99,18 +94,20 @@ def probed(rank: int, completed: CompletedStep) -> CompletedStep:
     return with_buckets((replace(step, probed=True), buckets), [first, *others])
 
 
+def longer(bucket: BucketRecord, more: int) -> BucketRecord:
+    """Return the bucket, which takes so many ns more on the wire."""
+    *before, wire, end = bucket.stages
+    end = replace(end, start_ns=end.start_ns + more, end_ns=end.end_ns + more)
+    stages = (*before, replace(wire, end_ns=wire.end_ns + more), end)
+    return replace(bucket, stages=stages, done_ns=bucket.done_ns + more)
+
+
 def stalled(rank: int, completed: CompletedStep) -> CompletedStep:
     """Return the step; of step 20 the last bucket takes 10 s more on the wire, on all ranks."""
-    step, buckets = completed
-    if step.step != 20:
+    *others, last = completed[1]
+    if completed[0].step != 20:
         return completed
-    *others, last = buckets
-    more = 10_000 * MS
-    *before, wire, end = last.stages
-    end = replace(end, start_ns=end.start_ns + more, end_ns=end.end_ns + more)
-    wire = replace(wire, end_ns=wire.end_ns + more)
-    last = replace(last, stages=(*before, wire, end), done_ns=last.done_ns + more)
-    return with_buckets(completed, [*others, last])
+    return with_buckets(completed, [*others, longer(last, 10_000 * MS)])
 
 
 def opaque(rank: int, completed: CompletedStep) -> CompletedStep:
@@ -146,14 +143,7 @@ def compress_in_the_last(rank: int, completed: CompletedStep) -> CompletedStep:
 def one_slow_bucket(rank: int, completed: CompletedStep) -> CompletedStep:
     """Return the step; the last but one of the buckets takes 30 ms more on the wire than others."""
     *others, slow, last = completed[1]
-    more = 30 * MS
-    *before, wire, end = slow.stages
-    end = replace(end, start_ns=end.start_ns + more, end_ns=end.end_ns + more)
-    slow = replace(
-        slow, stages=(*before, replace(wire, end_ns=wire.end_ns + more), end),
-        done_ns=slow.done_ns + more,
-    )  # fmt: skip
-    return with_buckets(completed, [*others, slow, last])
+    return with_buckets(completed, [*others, longer(slow, 30 * MS), last])
 
 
 def erring(rank: int, completed: CompletedStep) -> CompletedStep:
