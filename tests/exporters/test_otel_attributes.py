@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hooktrace.exporters.otel_attributes import of_bucket, of_step
-from tests.exporters.records_sample import make_step, sharded_batch
+from tests.exporters.records_sample import sharded_batch
 
 
 def test_a_unit_says_its_name_kind_and_exposed_time() -> None:
@@ -19,13 +19,3 @@ def test_a_unit_says_its_name_kind_and_exposed_time() -> None:
     assert of_step(step)["hooktrace.exposed_ns"] == step.exposed_ns
     assert of_step(step)["hooktrace.payload_bytes"] == step.gradient_bytes
     assert "hooktrace.gradient_bytes" not in of_step(step)
-
-
-def test_a_bucket_says_its_index_and_gradients() -> None:
-    """No unit, and no exposed time of its own."""
-    step, (bucket, _) = make_step(1)
-    found = of_bucket(bucket)
-    assert found["hooktrace.bucket.index"] == 0
-    assert found["hooktrace.gradient_bytes"] == bucket.gradient_bytes
-    assert not [name for name in found if ".unit." in name or "exposed" in name]
-    assert of_step(step)["hooktrace.gradient_bytes"] == step.gradient_bytes

@@ -30,11 +30,7 @@ def test_stacks_are_bounded_and_what_is_unknown_is_not_said() -> None:
     one = RankStacks(rank=1, pid=1, host="h", state="running", text="x" * 100)
     many = hang_attributes(replace(make_hang(), stacks=(one,) * 1000))
     assert len(str(many["hooktrace.hang.stacks"])) == 8192
+    unit = hang_attributes(replace(make_hang(), unit="blocks.2 all-gather (forward)"))
+    assert unit["hooktrace.unit"] == "blocks.2 all-gather (forward)"
     none = hang_attributes(replace(make_hang(), stacks=(), bucket=-1))
     assert {"hooktrace.hang.stacks", "hooktrace.bucket.index"}.isdisjoint(none)
-
-
-def test_a_unit_is_named() -> None:
-    """Of a sharded model."""
-    found = hang_attributes(replace(make_hang(), unit="blocks.2 all-gather (forward)"))
-    assert found["hooktrace.unit"] == "blocks.2 all-gather (forward)"

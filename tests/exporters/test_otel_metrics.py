@@ -61,7 +61,10 @@ def test_a_reader_gets_what_an_sdk_would_have_made() -> None:
         aggregates.add(flat(batch))
         observed.add(batch)
     ours, sdks = metrics_of(mine), metrics_of(theirs)
-    assert set(ours) == set(sdks) == {metric.otel_name for metric in METRICS}
+    assert set(ours) == set(sdks)
+    assert {(m.name, m.unit, m.description) for m in ours.values()} == {
+        (m.otel_name, m.unit, m.help) for m in METRICS
+    }
     for name, metric in ours.items():
         assert _without_times(metric) == _without_times(sdks[name])
 

@@ -189,6 +189,7 @@ def test_spans_carry_the_records_numbers(export: Export) -> None:
     assert (step["hooktrace.model"], step["hooktrace.hook"]) == (MODEL, HOOK)
     assert (step["hooktrace.step"], step["hooktrace.generation"]) == (0, 1)
     assert (step["hooktrace.exposed_ns"], step["hooktrace.busy_ns"]) == (2 * MS, 3 * MS)
+    assert step["hooktrace.gradient_bytes"] == 8000
     assert step["hooktrace.overlap_ratio"] == pytest.approx(1 / 3)
     assert (step["hooktrace.warmup"], step["hooktrace.shadow"]) == (False, False)
     assert "hooktrace.previous_period_ns" not in step
@@ -197,6 +198,7 @@ def test_spans_carry_the_records_numbers(export: Export) -> None:
     assert (bucket["hooktrace.gradient_bytes"], bucket["hooktrace.wire_bytes"]) == (4000, 2000)
     assert bucket["hooktrace.compression_ratio"] == 2.0
     assert bucket["hooktrace.clock"] == "host"
+    assert not [name for name in bucket if ".unit." in name or "exposed" in name]
     wire = attributes(next(span for span in spans if span.name == "wire"))
     assert (wire["hooktrace.collective"], wire["hooktrace.stage.derived"]) == ("all_reduce", True)
 

@@ -93,6 +93,7 @@ def test_two_tracers_of_a_process_share_a_port(make: Make, tmp_path: Path) -> No
     assert len(list(tmp_path.iterdir())) == 1
     second.close()
     assert list(tmp_path.iterdir()) == []
+    second.close()
     socket.create_server(("127.0.0.1", port)).close()
 
 

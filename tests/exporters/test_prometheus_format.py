@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from msgspec.structs import replace
 from prometheus_client import CollectorRegistry, generate_latest
 
 from hooktrace.exporters.aggregates import Aggregates
 from hooktrace.exporters.observations import observe
 from hooktrace.exporters.prometheus_format import Pairs, Totals, TotalsCollector
 from hooktrace.records import Batch
-from hooktrace.records.metrics import BUCKET_DURATION, EXPOSED
-from tests.exporters.records_sample import full_batch, make_batch
+from hooktrace.records.metrics import BUCKET_DURATION
+from tests.exporters.records_sample import full_batch
 
 DURATION = BUCKET_DURATION.name
 
@@ -26,19 +25,6 @@ def shown(batch: Batch, labels: Pairs = (), **options: bool) -> dict[str, float]
     lines = generate_latest(registry).decode().splitlines()
     pairs = [line.rsplit(" ", 1) for line in lines if not line.startswith("#")]
     return {name: float(value) for name, value in pairs}
-
-
-def test_values_on_a_bound_belong_to_its_bucket() -> None:
-    """A histogram's bounds are inclusive, as ``le`` says."""
-    step, buckets = make_batch(steps=1).steps[0]
-    found = shown(replace(make_batch(), steps=((replace(step, exposed_ns=1_000_000), buckets),)))
-    of_bound = {
-        bound: value
-        for name, value in found.items()
-        for bound in ("0.0005", "0.001", "+Inf")
-        if name.startswith(EXPOSED.name + "_bucket") and f'le="{bound}"' in name
-    }
-    assert of_bound == {"0.0005": 0, "0.001": 1, "+Inf": 1}
 
 
 def test_labels_of_the_target_stand_on_each_series() -> None:

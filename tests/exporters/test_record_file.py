@@ -59,23 +59,6 @@ def test_each_line_is_strict_json_and_gives_the_records_back(tmp_path: Path) -> 
     assert lines[-1] == {"kind": "losses", "closed": True}
 
 
-@pytest.mark.slow
-def test_a_file_cut_at_any_byte_gives_whole_steps(tmp_path: Path) -> None:
-    """Wherever the file ends, the steps before are whole and at most one line is skipped."""
-    batch = sample.make_batch(steps=3)
-    write(tmp_path, batch)
-    data = record_path(tmp_path, 0).read_bytes()
-    steps = [kept(step) for step, _ in batch.steps]
-    for size in range(len(data)):
-        trace = sample.decoded(data[:size].splitlines(keepends=True))
-        assert trace.steps == steps[: len(trace.steps)]
-        for step in trace.steps:
-            assert sum(b.step == step.step for b in trace.buckets) == step.bucket_count
-        assert len(trace.skipped) <= 1
-        assert trace.closed == (size == len(data) - 1)  # only the last newline is missing
-    assert trace.steps == steps
-
-
 KILLED = """
 import os, sys
 from hooktrace.exporters.record_file import RecordFileExporter
@@ -259,20 +242,3 @@ def test_two_tracers_of_a_process_need_a_folder_each(
     assert "give each tracer a logdir of its own" in warning.getMessage()
     write(tmp_path, sample.full_batch())
     assert len(caplog.records) == 1  # a run after the other is what files of earlier runs are
-
-
-def test_a_forked_child_leaves_its_parents_file_alone(tmp_path: Path) -> None:
-    """A child that closes the exporter it inherited writes nothing into the parent's file."""
-    exporter = RecordFileExporter(tmp_path)
-    exporter.export(sample.make_batch(steps=1))
-    pid = os.fork()
-    if pid == 0:
-        exporter.close()
-        os._exit(0)
-    assert os.waitpid(pid, 0)[1] == 0
-    exporter.export(sample.make_batch(steps=1, first_step=1))
-    exporter.close()
-    trace = read_parts([record_path(tmp_path, 0)])
-    assert [step.step for step in trace.steps] == [0, 1]
-    assert trace.closed
-    assert record_path(tmp_path, 0).read_text().count('"closed":true') == 1

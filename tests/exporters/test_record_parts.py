@@ -85,17 +85,18 @@ def test_what_no_part_can_hold_is_lost_and_counted(
     assert "too large" in caplog.text
 
 
-def test_all_parts_of_an_earlier_run_move_on(tmp_path: Path) -> None:
-    """Together, and the oldest run goes with all of them."""
-    for run_id, count in (("a", 30), ("b", 17), ("c", 1)):
+def test_all_parts_of_earlier_runs_move_on(tmp_path: Path) -> None:
+    """Together, each run to its number, and the oldest beyond ``keep`` goes with all of them."""
+    for run_id, count in (("a", 30), ("b", 17), ("c", 1), ("d", 1)):
         run = sample.make_run(run_id=run_id)
-        write(tmp_path, sample.make_batch(run=run, steps=count), max_bytes=MIN_BYTES, keep=1)
+        write(tmp_path, sample.make_batch(run=run, steps=count), max_bytes=MIN_BYTES, keep=2)
     found = {p.name: read_parts([p]).run for p in record_path(tmp_path, 0).parent.iterdir()}
     assert {name: run and run.run_id for name, run in found.items()} == {
-        "rank00000.jsonl": "c",
-        "rank00000.1.jsonl": "b",
-        "rank00000.1.part1.jsonl": "b",
-        "rank00000.1.part2.jsonl": "b",
+        "rank00000.jsonl": "d",
+        "rank00000.1.jsonl": "c",
+        "rank00000.2.jsonl": "b",
+        "rank00000.2.part1.jsonl": "b",
+        "rank00000.2.part2.jsonl": "b",
     }
 
 
@@ -115,20 +116,6 @@ def test_two_jobs_with_one_logdir_take_nothing_from_each_other(tmp_path: Path) -
     second.close()
 
 
-def test_runs_do_not_share_a_file(tmp_path: Path) -> None:
-    """The file of an earlier run moves on to a number, and the oldest beyond ``keep`` goes."""
-    for run_id in ("a", "b", "c", "d"):
-        write(tmp_path, sample.make_batch(run=sample.make_run(run_id=run_id)), keep=2)
-
-    directory = record_path(tmp_path, 0).parent
-    found = {path.name: read_parts([path]).run for path in directory.iterdir()}
-    assert {name: run and run.run_id for name, run in found.items()} == {
-        "rank00000.jsonl": "d",
-        "rank00000.1.jsonl": "c",
-        "rank00000.2.jsonl": "b",
-    }
-
-
 def test_a_forked_child_removes_none_of_its_parents_parts(tmp_path: Path) -> None:
     """Whatever it exports, and when it closes."""
     exporter = RecordFileExporter(tmp_path, max_bytes=MIN_BYTES)
@@ -143,4 +130,8 @@ def test_a_forked_child_removes_none_of_its_parents_parts(tmp_path: Path) -> Non
         os._exit(0)
     assert os.waitpid(pid, 0)[1] == 0
     assert {path: path.read_bytes() for path in parts_of(tmp_path)} == before
+    exporter.export(sample.make_batch(steps=1, first_step=32))
     exporter.close()
+    *_, last = parts_of(tmp_path)
+    assert read_parts([last]).steps[-1].step == 32
+    assert last.read_text().count('"closed":true') == 1

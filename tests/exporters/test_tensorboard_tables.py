@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 
 from msgspec.structs import replace
+from tensorboard.plugin_util import markdown_to_safe_html
 
 from hooktrace.exporters.tensorboard_tables import anomaly_table, layout_table, meaning_table
 from hooktrace.testing.synthetic_shards import ShardedJob
@@ -22,6 +23,8 @@ def test_a_layout_table_has_a_row_for_each_bucket_and_cuts_long_lists() -> None:
     )
     assert lines[4].endswith("and 21 more")
     assert (len(lines), lines[-1]) == (4 + 200 + 2, "1 more buckets are not shown.")
+    html = markdown_to_safe_html("\n".join(lines))
+    assert (html.count("<table>"), html.count("<tr>")) == (1, 1 + 200)
 
 
 def test_a_layout_of_units_says_their_kind() -> None:

@@ -7,12 +7,11 @@ from collections import Counter
 import pytest
 from msgspec.structs import replace
 
-from hooktrace.exporters.aggregates import Aggregates
 from hooktrace.exporters.observations import observe
 from hooktrace.exporters.unit_observations import UnitLabels
 from hooktrace.records import Batch, Unit
 from hooktrace.records import metrics as m
-from hooktrace.testing.synthetic_shards import ShardedJob, sharded_steps
+from hooktrace.testing.synthetic_shards import ShardedJob
 from tests.exporters.records_sample import full_batch, sharded_batch
 
 BY_BUCKET = {metric for metric in m.METRICS if "bucket" in metric.labels} | {m.GENERATION}
@@ -88,15 +87,3 @@ def test_labels_are_bounded_by_units_and_models() -> None:
     for i in range(m.MAX_MODELS):
         labels.of((f"model {i}", "hook"), units[0])
     assert labels.of(("one more", "hook"), units[0])[2] == "other"
-
-
-def test_counters_of_micro_steps_add_up() -> None:
-    """Three gathers of a step are in one series, as an aggregate of a scrape shows it."""
-    job = ShardedJob(steps=1, micro_steps=3, units=("<root>", "a"))
-    step = next(sharded_steps(job))[0]
-    aggregates = Aggregates()
-    batch = Batch(run=job.run(0), steps=(step,), records=(job.layout(),))
-    aggregates.add(column for _, group in observe(batch) for column in group)
-    (family,) = [f for f in aggregates.snapshot() if f.metric is m.UNIT_EXPOSED]
-    own = job.model, job.hook, "a", "all_gather", "forward"
-    assert family.values[own] == pytest.approx(3 * job.gather_ms / 1e3)
