@@ -8,11 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import hooktrace
-from hooktrace.records import Batch
 from hooktrace.records.anomalies import ANOMALIES, anomaly_kind
-from hooktrace.records.metrics import ANOMALIES as METRIC
-from tests.exporters.records_sample import make_anomaly, make_run
-from tests.exporters.test_observations import flat
 
 _KIND_AT = {
     "anomaly": 0,
@@ -79,16 +75,6 @@ def test_wrong_gradients_fail_a_check_but_for_those_that_came_in_wrong() -> None
     wrong = {name for name, kind in ANOMALIES.items() if kind.gradients_wrong}
     warning = {name for name in wrong if anomaly_kind(name).severity != "fail"}
     assert warning == {"nonfinite_gradient"}
-
-
-def test_the_metric_counts_each_kind_by_its_name() -> None:
-    """As a label."""
-    for name in ANOMALIES:
-        batch = Batch(run=make_run(), records=(make_anomaly(kind=name),))
-        (labels,) = [
-            own for metric, all_of_it, _ in flat(batch) for own in all_of_it if metric is METRIC
-        ]
-        assert labels[-1] == name
 
 
 def test_a_kind_of_another_version_is_named_in_words() -> None:

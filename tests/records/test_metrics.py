@@ -8,10 +8,8 @@ import subprocess
 from itertools import pairwise
 
 import pytest
-from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 
-from hooktrace.exporters import OpenTelemetryExporter, PrometheusExporter
+from hooktrace.exporters import PrometheusExporter
 from hooktrace.records.metrics import (
     ARRIVAL_LAG,
     BUSY,
@@ -96,18 +94,3 @@ def test_every_metric_reaches_prometheus(exposition: str) -> None:
         for metric in METRICS
     }
     assert types == expected
-
-
-def test_every_metric_reaches_opentelemetry() -> None:
-    """A reader collects every metric of the table, with its unit and its help."""
-    reader = InMemoryMetricReader()
-    exporter = OpenTelemetryExporter(meter_provider=MeterProvider([reader]), spans=False)
-    exporter.export(full_batch())
-    exporter.export(sharded_batch())
-    data = reader.get_metrics_data()
-    assert data is not None
-    found = data.resource_metrics[0].scope_metrics[0].metrics
-    exporter.close()
-    assert {(m.name, m.unit, m.description) for m in found} == {
-        (m.otel_name, m.unit, m.help) for m in METRICS
-    }

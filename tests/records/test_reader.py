@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-import hooktrace
 from hooktrace.records.content import RankRecords, SkippedLine
 from hooktrace.records.reader import read_parts
 from tests.exporters import records_sample as sample
@@ -116,18 +113,3 @@ def test_numbers_out_of_range_are_lines_that_cannot_be_read(
     (skipped,) = decode(b"\n".join(lines) + b"\n").skipped
     assert skipped.line == at + 1
     assert skipped.reason.startswith(("Expected `", "not JSON: ", "a parameter has more"))
-
-
-def test_reading_needs_no_torch() -> None:
-    """Nor numpy: the codec imports msgspec and the records only."""
-    package = Path(hooktrace.__file__).parent
-    code = (
-        "import sys, types; p = types.ModuleType('hooktrace'); "
-        f"p.__path__ = [{str(package)!r}]; sys.modules['hooktrace'] = p; "
-        "import hooktrace.records.codec; "
-        "print([m for m in ('torch', 'numpy', 'tensorboard') if m in sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert done.stdout == "[]\n"
