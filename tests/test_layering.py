@@ -121,14 +121,6 @@ def test_nothing_may_be_imported_that_nobody_imports() -> None:
     assert found == MAY_IMPORT
 
 
-@pytest.mark.parametrize("module", sorted(MODULES))
-def test_packages_point_one_way(module: str) -> None:
-    """A package imports only from those that it may, which is a graph without circles."""
-    own = entry(module)
-    others = {entry(other) for other in IMPORTS[module]} - {own}
-    assert others <= MAY_IMPORT[own], f"{own} imports from {others - MAY_IMPORT[own]}"
-
-
 def circles(graph: dict[str, set[str]]) -> list[list[str]]:
     """Return the groups of nodes that can reach each other, of more than one node."""
 
@@ -196,7 +188,8 @@ def test_backends_are_imported_when_their_exporter_is_made() -> None:
     """``import hooktrace`` alone loads no backend."""
     backends = {"tensorboard", "prometheus_client", "opentelemetry", "typer", "rich"}
     code = (
-        "import hooktrace, hooktrace.exporters\nhooktrace.Tracer, hooktrace.trace, hooktrace.hooks"
+        "import hooktrace\nfrom hooktrace.exporters import *\n"
+        "hooktrace.Tracer, hooktrace.trace, hooktrace.hooks"
     )
     assert loaded_with(code, backends) == "[]"
 

@@ -122,13 +122,6 @@ def test_check_names_what_it_cannot_check(arguments: list[str], remedy: str) -> 
     assert result.stderr.rstrip().endswith(remedy)
 
 
-def test_the_module_is_the_command() -> None:
-    """``python -m hooktrace`` works where the script is not on the PATH."""
-    command = [sys.executable, "-m", "hooktrace", "--help"]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
-    assert "Usage: hooktrace" in shown
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", [["--help"], ["hooks"], ["report", "--json"]])
 def test_what_answers_at_once_imports_no_torch(arguments: list[str], tmp_path: Path) -> None:

@@ -48,20 +48,17 @@ def test_a_failing_hook_is_named_with_how_it_fails(hook: Any, how: str, ddp: Any
     assert failing_hooks.failure(hook, ddp) == how
 
 
-@pytest.mark.parametrize("hook", GOOD)
-def test_nothing_is_said_of_others(hook: Any, ddp: Any) -> None:
-    assert failing_hooks.failure(hook, ddp) is None
-
-
-def test_on_another_backend_torchs_hooks_work(ddp: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failing_hooks, "group_info", lambda *_: SimpleNamespace(backend="nccl"))
-    assert failing_hooks.failure(powerSGD_hook.powerSGD_hook, ddp) is None
-
-
-@pytest.mark.parametrize("hook", [FAILING[1][0], FAILING[3][0]])
-def test_a_torch_that_takes_bf16_refuses_neither(
-    hook: Any, ddp: Any, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("backend", "refuses_bf16", "hooks"),
+    [
+        ("gloo", True, GOOD),
+        ("gloo", False, [FAILING[1][0], FAILING[3][0]]),  # a torch that was built for a device
+        ("nccl", True, [powerSGD_hook.powerSGD_hook]),
+    ],
+)
+def test_nothing_is_said_of_others(
+    backend: str, refuses_bf16: bool, hooks: list[Any], ddp: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One built for a device does, also on gloo."""
-    monkeypatch.setattr(failing_hooks, "_REFUSES_BF16", False)
-    assert failing_hooks.failure(hook, ddp) is None
+    monkeypatch.setattr(failing_hooks, "group_info", lambda *_: SimpleNamespace(backend=backend))
+    monkeypatch.setattr(failing_hooks, "_REFUSES_BF16", refuses_bf16)
+    assert [failing_hooks.failure(hook, ddp) for hook in hooks] == [None] * len(hooks)

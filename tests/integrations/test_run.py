@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -71,10 +72,13 @@ def test_a_script_sees_what_python_shows_it(target: list[str], folder: Path) -> 
 
 @pytest.mark.parametrize(
     ("code", "exit_code"),
-    [("import sys; sys.exit(7)", 7), ("raise SystemExit('bye')", 1), ("1 / 0", 1), ("1 +", 1)],
+    [
+        *(("import sys; sys.exit(7)", 7), ("raise SystemExit('bye')", 1), ("1 / 0", 1)),
+        *(("1 +", 1), ("import os, signal; os.kill(os.getpid(), signal.SIGINT)", -signal.SIGINT)),
+    ],
 )
 def test_how_a_script_ends_is_its_own_affair(code: str, exit_code: int, tmp_path: Path) -> None:
-    """Exit code and the last words; nothing is said of models that it did not come to."""
+    """Exit code, signal and last words; nothing is said of models that it did not come to."""
     (tmp_path / "script.py").write_text(code)
     plain = python("script.py", folder=tmp_path)
     run = python("-m", "hooktrace", "run", "script.py", folder=tmp_path)
@@ -82,15 +86,6 @@ def test_how_a_script_ends_is_its_own_affair(code: str, exit_code: int, tmp_path
     assert run.stderr.splitlines()[-1:] == plain.stderr.splitlines()[-1:]
     assert "hooktrace: " not in run.stderr
     assert list(tmp_path.iterdir()) == [tmp_path / "script.py"]
-
-
-def test_an_interrupt_ends_the_process_as_pythons_own(tmp_path: Path) -> None:
-    """By the signal, not by a message of the command line's library."""
-    (tmp_path / "script.py").write_text("import os, signal; os.kill(os.getpid(), signal.SIGINT)")
-    plain = python("script.py", folder=tmp_path)
-    run = python("-m", "hooktrace", "run", "script.py", folder=tmp_path)
-    assert run.returncode == plain.returncode
-    assert run.stderr.splitlines()[-1] == "KeyboardInterrupt"
 
 
 def test_nothing_is_imported_for_a_script_that_imports_nothing(tmp_path: Path) -> None:

@@ -44,15 +44,11 @@ def test_the_chosen_rank_moves_by_rows() -> None:
     assert after("down", "page down", "up").rank == 1
 
 
-def test_stacks_are_asked_of_the_chosen_rank() -> None:
-    """Of the first where none is chosen; of none where there is none."""
+def test_stacks_are_asked_of_the_chosen_rank_and_detail_of_all() -> None:
+    """Stacks of the first where none is chosen, of none where there is none."""
     assert pressed(View(rank=1), "enter", SHOWN)[1] == Question("stacks", 1)
     assert pressed(View(), "enter", SHOWN)[1] == Question("stacks", 3)
     assert pressed(View(), "enter", replace(SHOWN, ranks=()))[1] is None
-
-
-def test_detail_is_asked_of_all() -> None:
-    """The next 20 steps."""
     assert pressed(View(), "d", SHOWN) == (View(), Question("detail", 20))
 
 
