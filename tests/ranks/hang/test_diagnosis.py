@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -27,9 +27,8 @@ from tests.ranks.hang.answers import (
 )
 
 
-def of(*statuses: RankStatus, silent: Iterable[SilentRank] = (), size: int = 4) -> HangDiagnosis:
+def of(*statuses: RankStatus, silent: Sequence[SilentRank] = (), size: int = 4) -> HangDiagnosis:
     """Diagnose what does not move at all."""
-    silent = list(silent)
     found = diagnose(Statuses.of(statuses, silent), Statuses.of(statuses, silent), size)
     assert found is not None
     return found
@@ -51,11 +50,225 @@ def test_busy() -> None:
     )
 
 
-def test_busy_within_the_step() -> None:
-    """Backward is slow there: no bucket is missing while it runs."""
-    found = of(*others(2), late(2, STEP, 3, thread={"doing": BACKWARD}))
-    assert found.kind == "busy"
-    assert "2 buckets behind" in found.message
+def at_barrier(rank: int, where: str = "eval.py:3 run") -> RankStatus:
+    """A rank that waits at a barrier between two steps."""
+    main = thread(where, doing=("in barrier",))
+    return status(rank, model(step=STEP, bucket=7), main=main, **pending(7, "barrier"))
+
+
+EVALUATES = late(1, STEP, pending=(), issued={"0": 6})
+
+
+FUTURE = call(stage="future")
+MEETING = call(stage="meeting")
+NONE: dict[str, Any] = {"pending": (), "issued": {"0": 6}}
+PAIR = call(group_size=2)
+BOOM = "ValueError: boom at loss.py:12"
+UNREDUCED = "RuntimeError: Expected to have finished reduction in the prior iteration at t.py:1"
+GATHERS = [call(collective="all_gather", wire_bytes=size) for size in (8, 12)]
+STUCK = (callback("powerSGD_hook.py:589 a", 7), callback("powerSGD_hook.py:611 b", 8))
+
+
+def case(
+    kind: str, ranks: tuple[int, ...], said: str, *statuses: RankStatus, silent: str = ""
+) -> Any:
+    """A job that stands still: its kind, of which ranks, and a part of the sentence.
+
+    ``silent``: how the processes of those of four ranks are that do not answer.
+    """
+    missing = sorted({*range(4)} - {one.rank for one in statuses})
+    quiet = [
+        SilentRank(rank=rank, pid=9, host="node2", state=state)
+        for rank, state in zip(missing, silent.split(), strict=False)
+    ]
+    return pytest.param(kind, ranks, said, statuses, quiet, id=f"{kind}: {said or silent}")
+
+
+def late_here(where: str, **known: object) -> RankStatus:
+    """Rank 2, which has had the first four buckets of the step."""
+    return late(2, STEP, 3, where=where, thread=known)
+
+
+def late_in(where: str, **known: object) -> RankStatus:
+    """Rank 2, which is a step behind."""
+    return late(2, where=where, thread=known)
+
+
+def after_5(rank: int, collectives: int) -> RankStatus:
+    """A rank that is in bucket 6, after so many collectives for bucket 5."""
+    finished = ((5, collectives),)
+    return status(rank, model(call(6), finished=finished), main=thread(doing=BACKWARD))
+
+
+def in_second(rank: int, first_step: int) -> RankStatus:
+    """A rank in the backward pass of a second model, whose first model stands at a step."""
+    first = model(step=first_step, bucket=7)
+    second = model(call(0, STEP, model="model1"))
+    return status(rank, first, second, main=thread(doing=BACKWARD))
+
+
+OF_LATE_RANKS = [
+    # While backward runs no bucket is missing.
+    case("busy", (2,), "2 buckets behind", *others(2), late_here("f.py:1 f", doing=BACKWARD)),
+    case(
+        "missing_bucket", (2,), "has had 4 buckets in step 120 and went", *others(2), late_here("f")
+    ),
+    # DDP finds that in the next forward pass.
+    case("missing_bucket", (2,), "", *others(2), late_here("f.py:1 f", exception=UNREDUCED)),
+    case(
+        "raised",
+        (2,),
+        f"raised {BOOM} and is now in `a:3",
+        *others(2),
+        late_in("a:3", exception=BOOM),
+    ),
+    # Who raised will not come.
+    case(
+        "raised",
+        (2,),
+        "rank 1 not there either",
+        *others(1, 2),
+        late(1),
+        late_in("f", exception=BOOM),
+    ),
+    case("uneven_inputs", (2,), "", *others(2), late_in("main", doing=("ending",))),
+    case(
+        "different_collectives",
+        (2,),
+        "is in barrier() in `f`",
+        *others(2),
+        late_in("f", doing=("in barrier",)),
+    ),
+    # Who waits at a barrier may wait for the one that is busy.
+    case("busy", (1,), "", *others(1, 2), late(1), late_in("f", doing=("in barrier",))),
+    # Only those of the call's group count.
+    case(
+        "busy",
+        (1,),
+        "1 step behind",
+        waiting(0, PAIR),
+        late(1),
+        status(2, model(step=5, bucket=0, model="other")),
+    ),
+]
+OF_SILENT_RANKS = [
+    case("died", (2,), "its process (pid 9 on node2) is gone", *others(2), silent="gone"),
+    case("died", (2,), "is zombie", *others(2), silent="zombie"),
+    case("stopped", (2,), "its process (pid 9 on node2) is stopped", *others(2), silent="stopped"),
+    case("interpreter_held", (2,), "answers nothing, although its", *others(2), silent="running"),
+    case("network", (2,), "cannot be reached", *others(2), silent="unreachable"),
+    case("uneven_inputs", (2,), "in order", *others(2), silent="ended"),
+    case("unknown", (2,), "nothing more is known", *others(2), silent="unknown"),
+    # What is certain comes before what is likely, and a tracer that was closed early after both.
+    case("died", (2,), "", *others(1, 2), silent="running gone"),
+    case("busy", (1,), "", *others(1, 2), late(1), silent="ended"),
+    case("busy", (1,), "", waiting(0, PAIR), late(1), silent="gone"),
+]
+OF_RANKS_IN_ONE_CALL = [
+    case("unknown", (), "all have issued all_reduce, it does not complete", *others()),
+    # The order of models is the same there, so another reason is looked for.
+    case("unknown", (), "of model1 has waited", *(in_second(rank, STEP) for rank in range(3))),
+    case(
+        "different_collectives", (2,), "rank 2 in all_gather", *others(2, 3), waiting(2, GATHERS[0])
+    ),
+    # Each rank gathers as much as it has.
+    case("unknown", (), "", waiting(0, GATHERS[0]), waiting(1, GATHERS[1])),
+    case(
+        "some_ranks_only",
+        (1,),
+        "1 collective on rank 0 and no collectives on rank 1",
+        waiting(0, call(5), call(6)),
+        after_5(1, 0),
+    ),
+    # With the same number of collectives it is not known why one has its result.
+    case("unknown", (), "", waiting(0, call(5), call(6)), after_5(1, 1)),
+]
+OF_OPAQUE_HOOKS = [
+    # Torch's own list tells what they have issued.
+    case(
+        "different_collectives",
+        (1,),
+        "ranks 0, 2 in all_reduce of 1,024 elements; rank 1 in broadcast",
+        *(
+            waiting(rank, FUTURE, **pending(7, kind))
+            for rank, kind in enumerate(("all_reduce", "broadcast", "all_reduce"))
+        ),
+    ),
+    case(
+        "some_ranks_only",
+        (1,),
+        "its collective 7, which rank 1 has not",
+        waiting(0, FUTURE, **pending(7)),
+        waiting(1, FUTURE, **NONE),
+    ),
+    case("never_completed", (), "", waiting(0, FUTURE, **NONE), waiting(1, FUTURE, **NONE)),
+    case("unknown", (), "torch does not tell", waiting(0, FUTURE), waiting(1, FUTURE)),
+    case(
+        "busy",
+        (2,),
+        "is in its hook, in `h.py:1 q`",
+        waiting(0, FUTURE),
+        waiting(2, call(stage="hook"), main=thread("h.py:1 q", doing=BACKWARD)),
+        waiting(1, FUTURE),
+    ),
+    case(
+        "waits_in_callback",
+        (),
+        "thread 7 in `powerSGD_hook.py:589 a`, thread 8 in `powerSGD",
+        waiting(0, FUTURE, callbacks=STUCK),
+        waiting(1, FUTURE),
+    ),
+    # Every such callback waits for a rank that is late.
+    case("busy", (1,), "", waiting(0, FUTURE, callbacks=STUCK[:1]), late(1)),
+]
+OF_HOOKTRACES_PROBES = [
+    case(
+        "busy",
+        (1,),
+        "; probes of hooktrace's own wait there, before the hook is called; ",
+        waiting(0, MEETING),
+        late(1),
+    ),
+    case(
+        "unknown",
+        (),
+        "its hook has not been called, since hooktrace's own probes do not begin",
+        waiting(0, MEETING),
+        waiting(1, MEETING),
+    ),
+    case(
+        "unknown", (), "hooktrace's own probe", *(waiting(r, call(stage="probe")) for r in (0, 1))
+    ),
+]
+CASES = [
+    *OF_LATE_RANKS,
+    *OF_SILENT_RANKS,
+    *OF_RANKS_IN_ONE_CALL,
+    *OF_OPAQUE_HOOKS,
+    *OF_HOOKTRACES_PROBES,
+]
+
+
+@pytest.mark.parametrize(("kind", "ranks", "said", "statuses", "silent"), CASES)
+def test_kinds(
+    kind: str, ranks: tuple[int, ...], said: str, statuses: Any, silent: list[SilentRank]
+) -> None:
+    """The kind, of which ranks, where that is known, and what is said of it."""
+    found = of(*statuses, silent=silent, size=len(statuses) + len(silent))
+    assert (found.kind, found.ranks) == (kind, ranks)
+    assert said in found.message
+
+
+def test_many_ranks() -> None:
+    """Runs of ranks are shortened, and equal places said once."""
+    found = of(*(waiting(rank) for rank in range(63)), late(63), late(64), size=65)
+    assert "on ranks 0 to 62 for ranks 63, 64, each of which is in `data.py:88" in found.message
+
+
+def test_one_that_nobody_knows() -> None:
+    """A rank that is neither heard nor known to the channel is missing too."""
+    found = of(*others(2))
+    assert (found.kind, found.ranks) == ("unknown", (2,))
 
 
 @pytest.mark.parametrize(
@@ -66,11 +279,28 @@ def test_busy_within_the_step() -> None:
         ({"paused": True}, "has paused the watchdog"),
     ],
 )
-def test_excused(more: dict[str, object], said: str) -> None:
-    """What is known to take long is marked."""
+def test_excused(more: dict[str, Any], said: str) -> None:
+    """What is known to take long is marked, unless another rank is late too."""
     found = of(*others(2), late(2, **more))
     assert (found.kind, found.excused) == ("busy", True)
     assert said in found.message
+    assert not of(*others(1, 2), late(1), late(2, **more)).excused
+
+
+@pytest.mark.parametrize(
+    ("first", "last"),
+    [
+        ([waiting(0, call(4)), waiting(1, call(4))], [waiting(0), waiting(1)]),
+        ([waiting(0), late(1)], [waiting(0), late(1, STEP, 2, thread={"doing": BACKWARD})]),
+        ([late(0), late(1)], [late(0), late(1)]),
+        ([at_barrier(0, "a.py:1 f"), EVALUATES], [at_barrier(0), EVALUATES]),
+        ([at_barrier(0), at_barrier(1)], [at_barrier(0), at_barrier(1)]),
+    ],
+    ids=["moves", "comes", "nothing waits", "another barrier", "a barrier with all"],
+)
+def test_no_hang(first: list[RankStatus], last: list[RankStatus]) -> None:
+    """Of two looks: who goes on is slow, and of who waits for whom nothing is known."""
+    assert diagnose(Statuses.of(first), Statuses.of(last), 2) is None
 
 
 def test_a_rank_that_saved_a_moment_ago_is_excused() -> None:
@@ -82,78 +312,6 @@ def test_a_rank_that_saved_a_moment_ago_is_excused() -> None:
     assert "saves" not in found.message
 
 
-def test_one_of_two_is_excused() -> None:
-    """The other one is not."""
-    assert not of(waiting(0), waiting(3), late(1, paused=True), late(2)).excused
-
-
-@pytest.mark.parametrize(
-    ("state", "kind", "said"),
-    [
-        ("gone", "died", "its process (pid 9 on node2) is gone"),
-        ("zombie", "died", "is zombie"),
-        ("stopped", "stopped", "stands still: its process (pid 9 on node2) is stopped"),
-        ("running", "interpreter_held", "answers nothing, although its process"),
-        ("unreachable", "network", "cannot be reached"),
-        ("ended", "uneven_inputs", "in order"),
-        ("unknown", "unknown", "nothing more is known"),
-    ],
-)
-def test_silent(state: str, kind: str, said: str) -> None:
-    """What the system tells of the process of a rank that does not answer."""
-    silent = SilentRank(rank=2, pid=9, host="node2", state=state)
-    found = of(*others(2), silent=[silent])
-    assert (found.kind, found.ranks) == (kind, (2,))
-    assert said in found.message
-
-
-def test_one_that_nobody_knows() -> None:
-    """A rank that is neither heard nor known to the channel is missing too."""
-    found = of(*others(2))
-    assert (found.kind, found.ranks) == ("unknown", (2,))
-
-
-def test_certain_before_likely() -> None:
-    """A rank that died is why another one's interpreter does not matter."""
-    silent = [SilentRank(rank=1, state="running"), SilentRank(rank=2, state="gone")]
-    assert of(*others(1, 2), silent=silent).kind == "died"
-
-
-def test_ended_and_busy() -> None:
-    """One closed its tracer early, which is none of the hang's business."""
-    found = of(*others(1, 2), late(1), silent=[SilentRank(rank=2, state="ended")])
-    assert (found.kind, found.ranks) == ("busy", (1,))
-
-
-def test_raised() -> None:
-    """The exception is told with where the rank is now."""
-    error = "ValueError: boom at loss.py:12"
-    found = of(*others(2), late(2, where="log.py:3 report", thread={"exception": error}))
-    assert (found.kind, found.ranks) == ("raised", (2,))
-    assert "which raised ValueError: boom at loss.py:12 and is now in `log.py:3" in found.message
-
-
-def test_raised_before_busy() -> None:
-    """Two are late: who raised will not come."""
-    found = of(waiting(0), waiting(3), late(1), late(2, thread={"exception": "E at a.py:1"}))
-    assert (found.kind, found.ranks) == ("raised", (2,))
-    assert "rank 1 not there either" in found.message
-
-
-def test_missing_bucket() -> None:
-    """It had a part of the step's buckets, and its backward pass is over."""
-    found = of(*others(2), late(2, STEP, 3, where="train.py:60 optimize"))
-    assert (found.kind, found.ranks) == ("missing_bucket", (2,))
-    assert "has had 4 buckets in step 120 and went on" in found.message
-
-
-def test_missing_bucket_that_torch_found() -> None:
-    """DDP raises in the next forward pass, and says why."""
-    error = "RuntimeError: Expected to have finished reduction in the prior iteration at t.py:1"
-    found = of(*others(2), late(2, STEP, 3, thread={"exception": error}))
-    assert found.kind == "missing_bucket"
-
-
 def test_backward_ended_between_the_rounds() -> None:
     """A moment after its backward pass a rank cannot be said to have left a bucket out."""
     first = [*others(2), late(2, STEP, 3, thread={"doing": BACKWARD})]
@@ -161,32 +319,6 @@ def test_backward_ended_between_the_rounds() -> None:
     found = diagnose(Statuses.of(first), Statuses.of(last), 4)
     assert found is not None
     assert found.kind == "busy"
-
-
-def test_uneven_inputs() -> None:
-    """A rank is at the end of its training, a step behind."""
-    found = of(*others(2), late(2, where="train.py:99 main", thread={"doing": ("ending",)}))
-    assert (found.kind, found.ranks) == ("uneven_inputs", (2,))
-
-
-def test_in_another_collective() -> None:
-    """A rank waits at a barrier of its own."""
-    found = of(*others(2), late(2, where="t.py:7 f", thread={"doing": ("in barrier",)}))
-    assert (found.kind, found.ranks) == ("different_collectives", (2,))
-    assert "is in barrier() in `t.py:7 f`" in found.message
-
-
-def test_in_another_collective_for_one_that_is_busy() -> None:
-    """Who waits itself may wait for the one that does not."""
-    found = of(waiting(0), waiting(3), late(1), late(2, thread={"doing": ("in barrier",)}))
-    assert (found.kind, found.ranks) == ("busy", (1,))
-
-
-def in_second(rank: int, first_step: int) -> RankStatus:
-    """A rank in the backward pass of a second model, whose first model stands at a step."""
-    first = model(step=first_step, bucket=7)
-    second = model(call(0, STEP, model="model1"))
-    return status(rank, first, second, main=thread(doing=BACKWARD))
 
 
 def in_first(rank: int) -> RankStatus:
@@ -203,178 +335,14 @@ def test_different_order() -> None:
     assert "of model1, which ranks 0, 1 have not come to" in found.message
 
 
-def test_both_wait_in_the_second_model() -> None:
-    """The order is the same there, so another reason is looked for."""
-    found = of(in_second(0, STEP), in_second(1, STEP), in_second(2, STEP), size=3)
-    assert (found.kind, found.model) == ("unknown", "model1")
-
-
-def test_callbacks() -> None:
-    """The threads are named, by where they wait."""
-    stuck = (callback("powerSGD_hook.py:589 a", 7), callback("powerSGD_hook.py:611 b", 8))
-    opaque = call(0, stage="future")
-    found = of(waiting(0, opaque, callbacks=stuck), waiting(1, opaque), size=2)
-    assert (found.kind, found.ranks) == ("waits_in_callback", ())
-    assert "thread 7 in `powerSGD_hook.py:589 a`, thread 8 in `powerSGD" in found.message
-
-
-def test_callbacks_that_wait_for_a_late_rank() -> None:
-    """Every such callback waits then; the reason is the rank that is late."""
-    stuck = (callback("powerSGD_hook.py:589 a"),)
-    found = of(waiting(0, call(stage="future"), callbacks=stuck), late(1), size=2)
-    assert (found.kind, found.ranks) == ("busy", (1,))
-
-
-def test_some_ranks_only() -> None:
-    """One has finished a bucket without the collective that another waits for."""
-    done = status(1, model(call(6), finished=((5, 0),)), main=thread(doing=BACKWARD))
-    found = of(waiting(0, call(5), call(6)), done, size=2)
-    assert (found.kind, found.ranks) == ("some_ranks_only", (1,))
-    assert "for bucket 5 the hook issued 1 collective on rank 0 and no collectives on rank 1" in (
-        found.message
-    )
-
-
 def test_a_rank_that_came_between_two_looks_is_on_its_way() -> None:
     """It is in the hook, and will issue the collective that the others wait in."""
-    none: dict[str, Any] = {"pending": (), "issued": {"0": 6}}
-    first = Statuses.of([waiting(0, **pending(7)), late(1, **none)])
-    come = Statuses.of([waiting(0, **pending(7)), waiting(1, call(stage="future"), **none)])
+    first = Statuses.of([waiting(0, **pending(7)), late(1, **NONE)])
+    come = Statuses.of([waiting(0, **pending(7)), waiting(1, FUTURE, **NONE)])
     assert diagnose(first, come, 2) is None
     stays = diagnose(come, come, 2)
     assert stays is not None
     assert (stays.kind, stays.ranks) == ("some_ranks_only", (1,))
-
-
-def test_a_result_that_came_to_one_first() -> None:
-    """The same number of collectives: it is not known why one has its result and one has not."""
-    done = status(1, model(call(6), finished=((5, 1),)), main=thread(doing=BACKWARD))
-    found = of(waiting(0, call(5), call(6)), done, size=2)
-    assert found.kind == "unknown"
-
-
-def test_different_collectives() -> None:
-    """For the same bucket."""
-    gather = call(collective="all_gather", wire_bytes=8)
-    found = of(waiting(0), waiting(1), waiting(2, gather), size=3)
-    assert (found.kind, found.ranks) == ("different_collectives", (2,))
-    assert "ranks 0, 1 in all_reduce of 4,096 bytes; rank 2 in all_gather" in found.message
-
-
-def test_gathered_payloads_may_differ() -> None:
-    """Each rank gathers as much as it has."""
-    sizes = [call(collective="all_gather", wire_bytes=size) for size in (8, 12)]
-    assert of(*(waiting(i, one) for i, one in enumerate(sizes)), size=2).kind == "unknown"
-
-
-def test_opaque_ranks_in_different_collectives() -> None:
-    """Torch's own list tells what an opaque hook has issued."""
-    opaque = call(stage="future")
-    ranks = [waiting(0, opaque, **pending(7)), waiting(1, opaque, **pending(7, "broadcast"))]
-    found = of(*ranks, size=2)
-    assert found.kind == "different_collectives"
-    assert "rank 0 in all_reduce of 1,024 elements; rank 1 in broadcast" in found.message
-
-
-def test_opaque_on_some_ranks_only() -> None:
-    """A collective that a rank has not issued, though its hook has returned."""
-    opaque = call(stage="future")
-    none = {"pending": (), "issued": {"0": 6}}
-    found = of(waiting(0, opaque, **pending(7)), waiting(1, opaque, **none), size=2)
-    assert (found.kind, found.ranks) == ("some_ranks_only", (1,))
-    assert "its collective 7, which rank 1 has not issued" in found.message
-
-
-def test_never_completed() -> None:
-    """Nothing is pending, and the hook has returned everywhere."""
-    none = {"pending": (), "issued": {"0": 6}}
-    found = of(*(waiting(rank, call(stage="future"), **none) for rank in range(2)), size=2)
-    assert (found.kind, found.ranks) == ("never_completed", ())
-
-
-def test_opaque_where_torch_tells_nothing() -> None:
-    """It may be anything."""
-    found = of(*(waiting(rank, call(stage="future")) for rank in range(2)), size=2)
-    assert found.kind == "unknown"
-    assert "torch does not tell" in found.message
-
-
-def test_all_in_the_same() -> None:
-    """The backend does not complete it; whether that is the network is not known."""
-    found = of(*(waiting(rank) for rank in range(4)))
-    assert found.kind == "unknown"
-    assert "all have issued all_reduce, it does not complete" in found.message
-
-
-def test_in_the_hook() -> None:
-    """One rank's hook has not returned: its own code is where it is."""
-    inside = waiting(2, call(stage="hook"), main=thread("hook.py:12 quantize", doing=BACKWARD))
-    found = of(waiting(0, call(stage="future")), inside, waiting(1, call(stage="future")), size=3)
-    assert (found.kind, found.ranks) == ("busy", (2,))
-    assert "is in its hook, in `hook.py:12 quantize`" in found.message
-
-
-def test_where_hooktraces_probes_meet() -> None:
-    """Nobody's hook has been called: it is said who waits there, and for whom if anybody knows."""
-    found = of(waiting(0, call(stage="meeting")), late(1), size=2)
-    assert (found.kind, found.ranks) == ("busy", (1,))
-    assert "; probes of hooktrace's own wait there, before the hook is called; " in found.message
-    both = of(*(waiting(rank, call(stage="meeting")) for rank in range(2)), size=2)
-    assert both.kind == "unknown"
-    assert "its hook has not been called, since hooktrace's own probes do not begin" in both.message
-
-
-def test_hooktraces_own_probe() -> None:
-    """It is not the user's fault."""
-    found = of(*(waiting(rank, call(stage="probe")) for rank in range(2)), size=2)
-    assert found.kind == "unknown"
-    assert "hooktrace's own probe" in found.message
-
-
-def test_a_call_that_moved() -> None:
-    """Another bucket than a second ago: it is slow, and goes on."""
-    first = Statuses.of([waiting(0, call(4)), waiting(1, call(4))])
-    assert diagnose(first, Statuses.of([waiting(0, call(5)), waiting(1, call(5))]), 2) is None
-
-
-def test_a_late_rank_that_comes() -> None:
-    """It has begun the step meanwhile."""
-    first = Statuses.of([waiting(0), late(1)])
-    last = Statuses.of([waiting(0), late(1, STEP, 2, thread={"doing": BACKWARD})])
-    assert diagnose(first, last, 2) is None
-
-
-def test_nothing_waits() -> None:
-    """Ranks that compute are no hang, however long."""
-    assert diagnose(Statuses.of([late(0), late(1)]), Statuses.of([late(0), late(1)]), 2) is None
-
-
-def test_models_on_some_ranks() -> None:
-    """A model whose whole group is known concerns nobody else."""
-    pair = [waiting(rank, call(group_size=2)) for rank in range(2)]
-    pair[1] = late(1)
-    outside = status(2, model(step=5, bucket=0, model="other"), main=thread())
-    found = of(*pair, outside, size=3)
-    assert (found.kind, found.ranks) == ("busy", (1,))
-
-
-def test_a_silent_rank_that_has_no_part_in_it() -> None:
-    """All of the call's group are known: who does not answer is none of them."""
-    pair = [waiting(0, call(group_size=2)), late(1)]
-    found = of(*pair, silent=[SilentRank(rank=2, state="gone")], size=3)
-    assert (found.kind, found.ranks) == ("busy", (1,))
-
-
-def test_many_ranks() -> None:
-    """Runs of ranks are shortened, and equal places said once."""
-    found = of(*(waiting(rank) for rank in range(63)), late(63), late(64), size=65)
-    assert "on ranks 0 to 62 for ranks 63, 64, each of which is in `data.py:88" in found.message
-
-
-def at_barrier(rank: int) -> RankStatus:
-    """A rank that waits at a barrier between two steps."""
-    main = thread("eval.py:3 run", doing=("in barrier",))
-    return status(rank, model(step=STEP, bucket=7), main=main, **pending(7, "barrier"))
 
 
 def test_evaluation_on_one_rank() -> None:
@@ -386,20 +354,6 @@ def test_evaluation_on_one_rank() -> None:
         "ranks 0, 1 wait in barrier in `eval.py:3 run`, after step 120, for rank 2, which is in "
         "`eval.py:9 score`; "
     )
-
-
-def test_a_barrier_after_another() -> None:
-    """At another line a second ago: they come and go there."""
-    evaluates = late(2, STEP, pending=(), issued={"0": 6})
-    before = msgspec.structs.replace(at_barrier(0), main=thread("a.py:1 f", doing=("in barrier",)))
-    first, last = Statuses.of([before, evaluates]), Statuses.of([at_barrier(0), evaluates])
-    assert diagnose(first, last, 2) is None
-
-
-def test_barrier_that_all_have_come_to() -> None:
-    """Who waits for whom is not known: nothing is said."""
-    ranks = Statuses.of([at_barrier(0), at_barrier(1)])
-    assert diagnose(ranks, ranks, 2) is None
 
 
 def test_answers_travel() -> None:
