@@ -7,7 +7,6 @@ import threading
 
 import pytest
 
-from hooktrace.ranks.channel.channel import THREAD_NAME
 from hooktrace.ranks.channel.clock import PINGS
 from hooktrace.ranks.channel.messages import HUB_GONE
 from tests.ranks.channel.jobs import DEADLINE_S, Job, S, wait_for
@@ -50,12 +49,17 @@ def test_a_rank_that_raises_or_has_no_answer_is_silent_and_says_why() -> None:
     }
 
 
-def test_a_rank_that_never_came_is_named() -> None:
+def test_a_rank_that_has_not_come_is_named_and_counts_once_it_comes() -> None:
     """The world's size says that it belongs there."""
     job = Job(2)
-    job.ranks[0].node.world_size = 3
+    for channel in job.ranks:
+        channel.node.world_size = 3
     with job:
-        found = job.ranks[0].ask("who", b"", DEADLINE_S)
+        hub = job.ranks[0]
+        found = hub.ask("who", b"", DEADLINE_S)
+        job.size, job.hosts, job.clocks[2] = 3, "hhh", []
+        job.ranks.append(job.begin(2))
+        assert wait_for(lambda: sorted(hub.ask("who", b"", 5.0).answers) == [0, 1, 2])
     assert [(r, s.state, s.why) for r, s in found.silent.items()] == [
         (2, "unknown", "it has not joined the channel")
     ]
@@ -99,23 +103,6 @@ def test_clocks_are_compared_within_their_uncertainty() -> None:
         assert abs(record.offset_ns + rank * 7 * S) <= record.uncertainty_ns < S
         assert record.pings == PINGS
     assert job.clocks[0] == []
-
-
-def test_a_channel_without_a_job_asks_itself() -> None:
-    """And ends at once."""
-    with Job(1) as job:
-        assert job.ranks[0].ask("who", b"", DEADLINE_S).answers == {0: b"0 "}
-
-
-def test_nothing_is_left_at_the_end() -> None:
-    """No thread, and no descriptor."""
-    before = len(os.listdir("/proc/self/fd"))
-    with Job(3) as job:
-        job.ranks[0].ask("who", b"", DEADLINE_S)
-    assert wait_for(lambda: THREAD_NAME not in [t.name for t in threading.enumerate()])
-    assert wait_for(lambda: len(os.listdir("/proc/self/fd")) <= before)
-    for channel in job.ranks:
-        channel.close()
 
 
 def test_in_a_forked_child_nothing_of_the_parents_is_held_or_ended() -> None:

@@ -151,6 +151,7 @@ def test_what_all_are_told_last_arrives_before_the_end() -> None:
 def test_one_that_has_ended_answers_nothing_and_may_be_closed_again() -> None:
     """Whoever asks is told so at once."""
     with Job(1) as job:
+        assert job.ranks[0].ask("who", b"", DEADLINE_S).answers == {0: b"0 "}
         job.ranks[0].close()
         with pytest.raises(TimeoutError, match="ended"):
             job.ranks[0].ask("who", b"", 1.0)

@@ -205,8 +205,10 @@ def test_a_hub_that_is_gone_is_told_to_all_by_what_each_host_knows() -> None:
         assert f"Connect call failed {place}" in heard[3][0].why
 
 
-def test_of_a_hub_that_goes_on_meanwhile_nothing_is_told() -> None:
+def test_of_a_hub_that_goes_on_meanwhile_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """What was tried while it stood still says nothing of it now."""
+    monkeypatch.setattr("hooktrace.ranks.channel.membership._LONGEST_PAUSE_S", 0.1)
+    monkeypatch.setattr("hooktrace.ranks.channel.membership._LASTING_S", 0.2)
     states: list[State] = ["running", "stopped"]
     with Job(2) as job:
         heard = gone_heard(job, [1])
@@ -238,18 +240,6 @@ def test_of_a_host_whose_first_rank_is_gone_another_speaks() -> None:
         assert wait_for(lambda: job.ranks[3 - first]._membership.upward.is_first)
 
 
-def test_a_rank_that_comes_late_finds_the_others() -> None:
-    """And is counted from then on."""
-    job = Job(2)
-    for channel in job.ranks:
-        channel.node.world_size = 3
-    with job:
-        job.size = 3
-        job.hosts, job.clocks[2] = "hhh", []
-        job.ranks.append(job.begin(2))
-        assert settled(job)
-
-
 class HeldStore:
     """A store whose requests wait until ``go_on``; ``asked``: their names."""
 
@@ -265,33 +255,34 @@ class HeldStore:
         return lambda *arguments: self.go_on.wait(20) and getattr(self.store, name)(*arguments)
 
 
-@pytest.mark.slow
-def test_rank_0_is_found_once_the_store_answers_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Training had it while it waited for a late rank."""
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Job:
+    """A job of two ranks, none of which has begun, whose store does not answer yet."""
     monkeypatch.setattr("hooktrace.ranks.channel.meeting._ANSWER_S", 0.1)
     job = Job(0)
     job.size, job.hosts, job.clocks = 2, "hh", {0: [], 1: []}
-    job.store = store = HeldStore(job.store)
-    job.ranks = [job.begin(rank) for rank in range(2)]
-    hub = job.ranks[0]
-    assert wait_for(lambda: store.asked.count("set") > 1)
-    store.go_on.set()
-    with job:
-        assert settled(job)
-        assert hub.is_hub
+    job.store = HeldStore(job.store)
+    return job
+
+
+@pytest.mark.slow
+def test_rank_0_is_found_once_the_store_answers_again(held: Job) -> None:
+    """Training had it while it waited for a late rank."""
+    held.ranks = [held.begin(rank) for rank in range(2)]
+    assert wait_for(lambda: held.store.asked.count("set") > 1)
+    held.store.go_on.set()
+    with held:
+        assert settled(held)
+        assert held.ranks[0].is_hub
 
 
 @pytest.mark.slow
 def test_an_address_of_another_host_is_awaited_however_the_store_hangs(
-    monkeypatch: pytest.MonkeyPatch,
+    held: Job, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else rank 0 would never listen where other hosts reach it."""
-    monkeypatch.setattr("hooktrace.ranks.channel.meeting._ANSWER_S", 0.1)
     monkeypatch.setattr("hooktrace.ranks.channel.membership.is_loopback", lambda _: True)
-    job = Job(0)
-    job.size, job.hosts, job.clocks = 2, "hh", {0: []}
-    job.store = store = HeldStore(job.store)
-    hub = job.begin(0)
-    assert wait_for(lambda: store.asked.count("check") > 1)
-    store.go_on.set()
+    hub = held.begin(0)
+    assert wait_for(lambda: held.store.asked.count("check") > 1)
+    held.store.go_on.set()
     hub.close()
