@@ -91,7 +91,6 @@ IMPORTS = {module: imports(module) for module in MODULES}
 
 
 def entry(module: str) -> str:
-    """Return the entry of ``hooktrace/`` that a module is in."""
     return module.split(".")[1] if "." in module else "__init__"
 
 
@@ -114,7 +113,6 @@ def test_the_map_says_what_may_be_imported() -> None:
 
 
 def test_nothing_may_be_imported_that_nobody_imports() -> None:
-    """What is not needed is not allowed."""
     found: dict[str, set[str]] = {part: set() for part in MAY_IMPORT}
     for module, others in IMPORTS.items():
         found[entry(module)] |= {entry(other) for other in others} - {entry(module)}
@@ -143,7 +141,6 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
 
 
 def test_no_circle_between_packages() -> None:
-    """What may import what is itself without circles."""
     assert circles(MAY_IMPORT) == []
 
 

@@ -132,7 +132,6 @@ def test_without_reference_counts_debug_mode_ends(
 
 
 def test_without_a_flight_recorder_bytes_are_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And it is said why."""
     monkeypatch.setattr(torch._C, "_distributed_c10d", SimpleNamespace())
     with pytest.raises(UnknownError, match="has no Flight Recorder"):
         FlightRecorder().issued(0, 10)

@@ -32,6 +32,5 @@ def test_flags_take_no_value(command: list[str]) -> None:
 
 
 def test_the_version() -> None:
-    """One line, and no command is asked for."""
     result = CliRunner().invoke(main, ["--version"])
     assert (result.exit_code, result.stdout) == (0, f"hooktrace {hooktrace.__version__}\n")

@@ -66,7 +66,6 @@ class _Kept(SpanExporter):
 
 @pytest.fixture
 def make() -> Iterator[Make]:
-    """Make exporters that are closed when the test ends."""
     made: list[PrometheusExporter] = []
 
     def build(**options: object) -> PrometheusExporter:

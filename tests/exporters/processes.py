@@ -33,7 +33,6 @@ def get(url: str) -> str:
 
 
 def get_json(url: str) -> Any:
-    """Fetch a loopback URL and parse its JSON."""
     return json.loads(get(url))
 
 

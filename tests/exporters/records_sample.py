@@ -46,7 +46,6 @@ HOOK = "fp16_compress_hook"
 
 
 def sample(bucket_count: int = 2, *, ranks: int = 2) -> SyntheticJob:
-    """Return the made-up job that the sample's records are of."""
     return SyntheticJob(
         ranks=ranks, model=MODEL, hook=HOOK, bucket_bytes=(BUCKET_BYTES,) * bucket_count,
         wire_share=WIRE_BYTES / BUCKET_BYTES, wire_dtype="float16", start_ns=HOST_ANCHOR_NS,
@@ -160,7 +159,6 @@ def on_device(step: CompletedStep, *, resolved: bool = True) -> CompletedStep:
 
 
 def make_layout(generation: int = 1, *, bucket_count: int = 2) -> LayoutRecord:
-    """Return the layout of the sample's buckets, two parameters in each."""
     layout = sample(bucket_count).layout()
     buckets = tuple(
         replace(b, parameters=((f"layer{i}.weight", (30, 30)), (f"layer{i}.bias", (100,))))
@@ -206,7 +204,6 @@ def make_hang(step: int = 0, *, ended_after_ns: int | None = None) -> HangRecord
 
 
 def make_clock(offset_ns: int = 1_500_000, uncertainty_ns: int = 20_000) -> ClockRecord:
-    """Return a measurement of the clock at the beginning."""
     return ClockRecord(
         time_ns=HOST_ANCHOR_NS,
         offset_ns=offset_ns,
@@ -314,7 +311,6 @@ def sharded_batch(rank: int = 0, *, steps: int = 2) -> Batch:
 
 
 def decoded(lines: Iterable[bytes]) -> RankRecords:
-    """Return what lines of a record file hold."""
     reader = RecordReader()
     for line in lines:
         reader.feed(line)

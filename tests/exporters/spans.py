@@ -13,18 +13,15 @@ Export = Callable[..., list[ReadableSpan]]
 
 
 def named(spans: Sequence[ReadableSpan], name: str) -> ReadableSpan:
-    """Return the only span of that name."""
     [found] = [span for span in spans if span.name == name]
     return found
 
 
 def attributes(span: ReadableSpan) -> dict[str, Any]:
-    """Return a span's attributes, which must be there."""
     return dict(span.attributes or {})
 
 
 def context(span: ReadableSpan) -> trace.SpanContext:
-    """Return a span's context, which must be there."""
     found = span.get_span_context()
     assert found is not None
     return found

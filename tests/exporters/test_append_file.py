@@ -89,7 +89,6 @@ def test_a_deleted_file_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_directory_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
-    """The constructor names what is wrong with the path and what to do."""
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="a part of the path is a file; pass another logdir") as info:
         RecordFileExporter(tmp_path / "file" / "logs")

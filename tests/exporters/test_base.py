@@ -18,6 +18,5 @@ def test_the_remedy_names_the_extra() -> None:
 
 
 def test_other_errors_are_their_own() -> None:
-    """Only imports fail for a want of packages."""
     with pytest.raises(ValueError, match="port"), needing("papyrus-client", "Papyrus"):
         raise ValueError("port")

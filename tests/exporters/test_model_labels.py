@@ -32,13 +32,11 @@ def batches() -> list[Batch]:
 
 
 def export_all(exporter: Exporter) -> None:
-    """Give an exporter all batches."""
     for batch in batches():
         exporter.export(batch)
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Return what was said of models that are folded."""
     return [r.getMessage() for r in caplog.records if "models apart" in r.getMessage()]
 
 

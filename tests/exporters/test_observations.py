@@ -51,7 +51,6 @@ class Seen(NamedTuple):
 
 
 def flat(batch: Batch) -> list[Column]:
-    """Return a batch's observations, whatever their model."""
     return [column for _, group in observe(batch) for column in group]
 
 

@@ -50,7 +50,6 @@ def _id(span: ReadableSpan) -> int:
 
 
 def slow(step: CompletedStep) -> CompletedStep:
-    """Return the step with a first bucket of a second."""
     record, (first, *others) = step
     return record, (replace(first, done_ns=first.ready_ns + 1_000_000_000), *others)
 

@@ -35,7 +35,6 @@ def own(reader: InMemoryMetricReader) -> Aggregates:
 
 
 def metrics_of(reader: InMemoryMetricReader) -> dict[str, Any]:
-    """Return what a reader collects, by name."""
     data = reader.get_metrics_data()
     assert data is not None
     return {m.name: m for m in data.resource_metrics[0].scope_metrics[0].metrics}

@@ -69,8 +69,6 @@ def test_wrong_environment_fails_in_the_constructor(monkeypatch: pytest.MonkeyPa
 
 
 class _Refusing(SpanExporter):
-    """Takes spans or refuses them, as told."""
-
     def __init__(self) -> None:
         self.accepts = False
         self.calls = 0
@@ -100,8 +98,6 @@ def test_dead_backend_is_asked_less_and_less(caplog: pytest.LogCaptureFixture) -
 
 
 class _Collector(MetricExporter):
-    """Takes metrics, or raises, as told."""
-
     def __init__(self) -> None:
         super().__init__()
         self.accepts = False

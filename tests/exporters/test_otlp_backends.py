@@ -106,7 +106,6 @@ def receiver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, in
 
 
 def bool_list(value: object) -> bool:
-    """Whether the receiver answered with a list, empty or not."""
     return isinstance(value, list)
 
 
@@ -155,7 +154,6 @@ def test_receiver_gets_one_trace_of_two_ranks(
 
 
 def of_scopes(entry: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return a received resource's metrics."""
     return [metric for scope in entry["scope_metrics"] for metric in scope["metrics"]]
 
 
@@ -166,12 +164,10 @@ def span_names(entry: dict[str, Any]) -> dict[str, tuple[str, str]]:
 
 
 def hex_id(number: int, length: int) -> str:
-    """Return an id as the receiver's JSON shows it."""
     return base64.b64encode(number.to_bytes(length)).decode()
 
 
 def resource(entry: dict[str, Any]) -> dict[str, str]:
-    """Return a received resource's attributes as text."""
     pairs = entry["resource"]["attributes"]
     return {pair["key"]: next(iter(pair["value"].values())) for pair in pairs}
 
@@ -185,7 +181,6 @@ def step_spans(entry: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def counter_value(entry: dict[str, Any], name: str) -> int:
-    """Return the value of a received counter with one series."""
     metrics = [metric for scope in entry["scope_metrics"] for metric in scope["metrics"]]
     [point] = next(m for m in metrics if m["name"] == name)["sum"]["data_points"]
     return int(point.get("as_int", point.get("as_double")))

@@ -72,7 +72,6 @@ def test_binds_port_plus_local_rank_on_loopback(
 
 
 def values(series: list[dict[str, Any]], label: str) -> dict[str, str]:
-    """Return each series' value by one of its labels."""
     return {one["metric"][label]: one["value"][1] for one in series}
 
 

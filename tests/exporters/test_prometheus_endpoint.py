@@ -55,7 +55,6 @@ def test_the_ports_of_other_ranks_of_the_host_are_left_to_them(
 def test_a_range_of_ports_that_are_all_in_use_is_an_error(
     make: Make, taken: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error names the first one and says what to do."""
     monkeypatch.setattr("hooktrace.exporters.prometheus_endpoint._TRIES", 1)
     with pytest.raises(OSError, match=r"the port is in use; pass port=0 for a free one$") as caught:
         make(port=taken)
@@ -63,7 +62,6 @@ def test_a_range_of_ports_that_are_all_in_use_is_an_error(
 
 
 def test_bad_addresses_end_in_their_remedy() -> None:
-    """An address of another host and a port out of range are explained."""
     with pytest.raises(OSError, match=r"such as addr='127\.0\.0\.1'"):
         PrometheusExporter(port=0, addr="192.0.2.1")
     with pytest.raises(OSError, match="at most 65535; pass a lower port, or port=0"):

@@ -27,7 +27,6 @@ MIN_BYTES = 1 << 16
 
 
 def write(logdir: Path, *batches: Batch, **options: int) -> RecordFileExporter:
-    """Export batches to a file and end it."""
     exporter = RecordFileExporter(logdir, **options)
     for batch in batches:
         exporter.export(batch)
@@ -132,12 +131,10 @@ def check_killed(paths: list[Path], exported: int) -> None:
 
 
 def parts_of(logdir: Path) -> list[Path]:
-    """Return the files of rank 0, in order."""
     return find_records(logdir)[0]
 
 
 def size_of(logdir: Path) -> int:
-    """Return the bytes of all files under a logdir."""
     return sum(entry.stat().st_size for entry in os.scandir(logdir / "plugins" / "hooktrace"))
 
 

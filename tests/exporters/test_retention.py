@@ -32,7 +32,6 @@ def choices(policy: DetailPolicy, steps: Iterable[CompletedStep]) -> dict[int, l
 
 
 def kept(steps: Iterable[CompletedStep], **rules: Any) -> list[int]:
-    """Return the numbers of the steps that new rules keep."""
     return list(choices(DetailPolicy(Retention(**rules)), steps))
 
 
@@ -147,7 +146,6 @@ def _with_exception(number: int) -> CompletedStep:
     ids=["probed", "incomplete", "exception"],
 )
 def test_steps_that_say_something(make: Callable[[int], CompletedStep]) -> None:
-    """They are kept, alone."""
     steps = [step(i) for i in range(1, 9)]
     steps[4] = make(5)
     assert kept(steps, **NOTHING) == [5]
@@ -179,6 +177,5 @@ def test_a_job_in_which_every_step_goes_wrong_keeps_a_share() -> None:
     ],
 )
 def test_rules_out_of_range(rules: dict[str, Any], message: str) -> None:
-    """The error says what to pass."""
     with pytest.raises(ValueError, match=message):
         Retention(**rules)

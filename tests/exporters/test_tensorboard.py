@@ -36,7 +36,6 @@ KINDS = ("scalars", "tensors", "histograms")
 
 
 def texts(events: EventAccumulator, tag: str) -> list[str]:
-    """Return the texts of a tag."""
     return [t.tensor_proto.string_val[0].decode() for t in events.Tensors(tag)]
 
 
@@ -167,6 +166,16 @@ def test_the_lag_of_a_step_is_its_largest(tmp_path: Path) -> None:
     lags = [(e.step, e.value) for e in events.Scalars(f"{GROUP}.more/arrival_lag_ms")]
     assert lags == [(3, 5.0), (5, 7.0)]
     assert [e.step for e in events.Scalars(f"{GROUP}/exposed_ms")] == list(range(7))
+
+
+def test_each_rank_has_its_run(tmp_path: Path) -> None:
+    """What tags mean is told by rank 0 alone."""
+    first = write(tmp_path, sample.make_batch(0), sample.make_batch(0, first_step=2))
+    write(tmp_path, sample.make_batch(1, steps=3))
+    second = read(tmp_path / "rank1")
+    assert [len(events.Scalars(EXPOSED)) for events in (first, second)] == [4, 3]
+    assert "hooktrace/meaning" in first.Tags()["tensors"]
+    assert "hooktrace/meaning" not in second.Tags()["tensors"]
 
 
 def test_anomalies_stay_bounded_and_counted(tmp_path: Path) -> None:

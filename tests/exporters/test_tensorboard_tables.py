@@ -13,7 +13,6 @@ from tests.exporters.records_sample import make_anomaly, make_layout
 
 
 def test_a_layout_table_has_a_row_for_each_bucket_and_cuts_long_lists() -> None:
-    """What is cut is said."""
     layout = make_layout()
     wide = replace(layout.buckets[0], parameters=(("w|<b>_x_", (2, 3)), *[("p", ())] * 60))
     lines = layout_table(replace(layout, buckets=(wide,) * 201)).splitlines()
@@ -57,7 +56,6 @@ def test_an_anomaly_table_begins_with_the_latest() -> None:
 
 
 def test_the_meaning_table_explains_every_tag() -> None:
-    """One row each, with a sentence."""
     _, _, *rows = meaning_table().splitlines()
     assert all(row.endswith(".") for row in rows)
     assert rows[0].startswith("exposed_ms | ")

@@ -64,7 +64,6 @@ def test_what_is_not_known_is_not_counted_as_nothing() -> None:
 
 
 def test_steps_that_do_not_count_give_bytes_but_no_times() -> None:
-    """As of buckets."""
     (step, calls), *_ = sharded_batch().steps
     found = sums(replace(sharded_batch(), steps=((replace(step, complete=False), calls),)))
     metrics = {metric for metric, _ in found}

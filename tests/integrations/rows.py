@@ -59,13 +59,11 @@ class Writer:
         self._passed: set[str] = set()
 
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Note what the tests declare."""
         for item in items:
             for mark in item.iter_markers("shows"):
                 self._declared[item.nodeid] = mark.args
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Note which have passed."""
         if report.when == "call" and report.passed:
             self._passed.add(report.nodeid)
 

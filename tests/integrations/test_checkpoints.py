@@ -12,7 +12,6 @@ from hooktrace.integrations.checkpoints import gathered, restore
 
 
 def test_through_a_file_that_runs_nothing() -> None:
-    """Each state gets its own."""
     states = [GossipGradState(), PostLocalSGDState(None, None, 9)]
     states[0].step, states[1].iter = 3, 5
     file = io.BytesIO()

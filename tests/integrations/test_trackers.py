@@ -34,7 +34,6 @@ def test_every_so_many_steps() -> None:
 
 
 def test_other_models_have_their_names() -> None:
-    """So that numbers do not mix."""
     logged: list[dict[str, float]] = []
     with Tracer([log_to(logged.append, every=5)], error_every=0) as tracer:
         jobs = [Job(tracer), Job(tracer)]
@@ -55,7 +54,6 @@ def test_rank_0_alone_unless_all_are_wanted() -> None:
 
 
 def test_what_it_takes() -> None:
-    """The usual mistakes are named."""
     with pytest.raises(TypeError, match=r"log_to takes a function such as wandb.log, not a str"):
         log_to("wandb")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="every is 0; pass a whole number of at least 1"):

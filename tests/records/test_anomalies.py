@@ -54,7 +54,6 @@ def _emitted(tree: ast.Module) -> Iterator[str]:
 
 
 def test_each_kind_is_emitted_somewhere_and_each_emitted_one_is_in_the_table() -> None:
-    """Also those of the check of a hook."""
     found: set[str] = set()
     root = Path(hooktrace.__file__).parent
     for package in ("probes", "tracing", "testing"):

@@ -35,7 +35,6 @@ def stock_hooks() -> dict[str, str]:
 
 @pytest.mark.parametrize(("recorded", "public"), stock_hooks().items())
 def test_hooktrace_s_own_is_advised_for_torch_s(recorded: str, public: str) -> None:
-    """By its name, which is there."""
     assert how_to_see(recorded) == f"use hooktrace.hooks.{public} in place of torch's"
     assert hasattr(hooks, public)
 
@@ -46,5 +45,4 @@ def test_a_hook_of_one_s_own_is_to_be_written() -> None:
 
 
 def test_averages_are_called_so() -> None:
-    """As the hooks are."""
     assert {hook_name(hooks.allreduce_hook), hook_name(ddp_allreduce)} == AVERAGES

@@ -15,7 +15,6 @@ intervals = st.lists(
 
 @given(intervals)
 def test_union_counts_each_moment_once(spans: list[tuple[int, int]]) -> None:
-    """The union's length is the number of unit cells that some interval covers."""
     covered = {cell for start, end in spans for cell in range(start, end)}
     assert union_ns(spans) == len(covered)
 
@@ -58,7 +57,6 @@ def test_queue_model_recovers_a_servers_starts(jobs: list[tuple[int, int]], work
 
 
 def test_queue_model_needs_a_worker() -> None:
-    """A server without workers would never start anything."""
     with pytest.raises(ValueError, match="at least 1 worker, not 0"):
         fifo_starts([0], [1], 0)
 

@@ -15,7 +15,6 @@ _times = st.none() | st.integers(0, 3)  # few, so that ranks are equal often
 
 @st.composite
 def _of_ranks(draw: st.DrawFn) -> list[StepSpread]:
-    """Return what some ranks say of one step."""
     return [
         of_rank(rank, draw(_times), draw(_times), draw(_times), draw(st.integers(0, 9)))
         for rank in range(draw(st.integers(1, 8)))
@@ -25,7 +24,6 @@ def _of_ranks(draw: st.DrawFn) -> list[StepSpread]:
 def of_rank(
     rank: int, period: int | None, exposed: int | None, arrival: int | None, uncertainty: int = 0
 ) -> StepSpread:
-    """Return what one rank says of step 7."""
     return StepSpread(
         7,
         incomplete=rank % 2,

@@ -6,7 +6,6 @@ from hooktrace.records.last_used import LastUsed
 
 
 def test_the_model_not_asked_for_longest_is_forgotten() -> None:
-    """And begins anew when it comes again."""
     known: LastUsed[str, list[int]] = LastUsed(list, most=2)
     known.of("a").append(1)
     known.of("b").append(2)

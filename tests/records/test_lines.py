@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from msgspec.structs import fields, replace
+from msgspec.structs import replace
 
-from hooktrace.records import DeviceSpan, Transfer, Unit
+from hooktrace.records import Unit
 from hooktrace.records.codec import RecordEncoder, decode_line
 from hooktrace.records.content import SkippedLine
 from hooktrace.records.lines import BucketLine
@@ -40,25 +40,6 @@ def test_a_unit_s_ranks_are_said_once() -> None:
     data = encode(sample.make_run(), [(step, (sharded,))], layout)
     assert data.count(b'"members":[0,64,8]') == 1
     assert decode(data).buckets == [sharded]
-
-
-def test_a_line_leaves_no_field_out() -> None:
-    """Each that has another value than its default comes back."""
-    step, (bucket, _) = sample.probed(sample.make_step())
-    full = replace(
-        bucket,
-        device=DeviceSpan(ready_ns=5, done_ns=9, stages=bucket.stages),
-        shadow=True,
-        warmup=True,
-        probed=True,
-        exception="ValueError: no",
-        exposed_ns=7,
-        unit=Unit(name="block", collective="all_gather", phase="forward", turn=1),
-        members=(0, 8, 2),
-        sent=(Transfer(collective="all_reduce", dtype="float16", wire_bytes=3),),
-    )
-    assert not [f.name for f in fields(full) if getattr(full, f.name) == f.default]
-    assert decode(encode(sample.make_run(), [(step, (full,))])).buckets == [full]
 
 
 def test_a_line_that_says_half_of_its_facts_is_named() -> None:

@@ -59,7 +59,6 @@ def test_steps_of_minutes_are_within_the_bounds() -> None:
 
 
 def test_names_are_unique() -> None:
-    """No two metrics share a name in either backend."""
     assert len({metric.name for metric in METRICS}) == len(METRICS)
     assert len({metric.otel_name for metric in METRICS}) == len(METRICS)
 

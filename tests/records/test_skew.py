@@ -26,7 +26,6 @@ def test_nobody_is_blamed_within_the_uncertainty(
 
 
 def test_a_skew_knows_its_own_lag_and_the_late_rank() -> None:
-    """Of the rank that recorded it."""
     skew = SkewRecord(
         model="net", hook="h", generation=1, step=3, bucket=2, time_ns=5, rank=6,
         ranks=(4, 6, 9), arrivals_ns=(0, 7, 90), uncertainty_ns=10,

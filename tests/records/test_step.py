@@ -31,7 +31,6 @@ def test_rates_of_a_step() -> None:
     ],
 )
 def test_of_what_is_unknown_there_is_no_rate(unknown: str, rate: str) -> None:
-    """``None``, and not 0."""
     assert getattr(replace(STEP, **{unknown: None}), rate) is None
 
 

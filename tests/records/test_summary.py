@@ -77,6 +77,8 @@ def test_what_training_waits_for_a_unit_is_said() -> None:
     assert second_line.startswith("  bucket 1: ")
     assert "; 1.50 ms exposed" in first_line
     assert "exposed" not in second_line
+    ((alone, *_),) = (str(one).splitlines() for one in summarize(steps[:1]))
+    assert alone == "net: fp16_compress_hook, medians of 1 steps, 2.00 ms exposed"
 
 
 def test_a_sharded_step_with_one_more_collective_leaves_out_no_other() -> None:

@@ -55,7 +55,6 @@ def test_small_sizes_keep_two_significant_digits(count: int, text: str) -> None:
     ],
 )
 def test_numbers_have_as_many_digits_as_they_are_good_for(found: str, text: str) -> None:
-    """Times, sizes, shares, bandwidths."""
     assert found == text
 
 

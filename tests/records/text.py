@@ -21,5 +21,4 @@ def encode(
 
 
 def decode(data: bytes) -> RankRecords:
-    """Decode a whole file's content."""
     return sample.decoded(data.splitlines(keepends=True))

@@ -28,7 +28,6 @@ def job(
 def screen(
     shown: JobSnapshot | None, view: View | None = None, *, width: int = 80, height: int = 24
 ) -> list[str]:
-    """Return the lines of a terminal."""
     output = StringIO()
     console = Console(
         file=output, width=width, height=height, force_terminal=True, color_system=None

@@ -39,7 +39,6 @@ class FakeClient:
 
 @pytest.fixture
 def client(monkeypatch: pytest.MonkeyPatch) -> type[FakeClient]:
-    """A class of its own for the test."""
     return type("Client", (FakeClient,), {})
 
 

@@ -22,8 +22,6 @@ from .snapshots import job
 
 
 class FakeHub:
-    """Answers, unless it is told what to raise."""
-
     def __init__(self) -> None:
         self.asked: list[object] = []
         self.error: UsageError | None = None
@@ -42,8 +40,6 @@ class FakeHub:
 
 
 class Typed(Keys):
-    """Keys that come at once."""
-
     def __init__(self, keys: Iterable[str | None]) -> None:
         super().__init__(None)
         self._keys: Iterator[str | None] = iter(keys)
@@ -83,7 +79,6 @@ def test_stacks_are_a_page_that_q_leaves() -> None:
 
 
 def test_what_came_of_a_command_is_said() -> None:
-    """Also that it failed."""
     hub = FakeHub()
     assert run(hub, "d").view.said == "detail 20: rank 3, thread MainThread;   train.py:8 step"
     hub.error = UsageError("the hub is gone")

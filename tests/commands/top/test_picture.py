@@ -48,7 +48,6 @@ def test_a_large_job_at_200_by_50() -> None:
 
 
 def test_the_chosen_rank_is_on_the_screen() -> None:
-    """However far down it is."""
     rows = [line for line in screen(job(200), View(sort="rank", rank=150)) if "node" in line]
     assert any(line.startswith("   150 ") for line in rows)
     assert len(rows) > 10

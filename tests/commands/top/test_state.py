@@ -13,7 +13,6 @@ SHOWN = job()
 
 
 def after(*keys: str, shown: object = SHOWN) -> View:
-    """Return what is looked at after some keys."""
     view = View()
     for key in keys:
         view, _ = pressed(view, key, SHOWN if shown is SHOWN else shown)  # type: ignore[arg-type]
@@ -21,7 +20,6 @@ def after(*keys: str, shown: object = SHOWN) -> View:
 
 
 def test_the_columns_are_gone_through() -> None:
-    """And begin again."""
     assert [after(*"s" * n).sort for n in range(6)] == [
         "lag", "period", "exposed", "anomalies", "rank", "lag",
     ]  # fmt: skip
@@ -39,7 +37,6 @@ def test_rows_are_sorted_with_the_most_on_top() -> None:
 
 
 def test_the_chosen_rank_moves_by_rows() -> None:
-    """Not beyond the ends."""
     assert [after(*["down"] * n).rank for n in range(6)] == [None, 3, 0, 1, 2, 2]
     assert after("down", "page down", "up").rank == 1
 
@@ -53,7 +50,6 @@ def test_stacks_are_asked_of_the_chosen_rank_and_detail_of_all() -> None:
 
 
 def test_models_are_gone_through() -> None:
-    """From the one that is shown."""
     two = replace(SHOWN, models=("net", "critic"))
     assert after("m", shown=two).model == "critic"
     assert after("m", "m", shown=two).model == "net"

@@ -49,11 +49,9 @@ class Stranger:
         return self.say(Hello(protocol, Member(rank, 0, "a host", "a host")))
 
     def control(self) -> Stranger:
-        """Say that this only asks."""
         return self.hello(CONTROL)
 
     def say(self, message: Message) -> Stranger:
-        """Send a message."""
         self.send(framed(message))
         return self
 

@@ -44,7 +44,6 @@ def process(what: str, file: Path, rank: int, size: int = 2) -> Iterator[subproc
 
 
 def printed_by(running: subprocess.Popen[str]) -> dict[str, Any]:
-    """Return what a rank says of itself."""
     assert running.stdout is not None
     facts: dict[str, Any] = json.loads(running.stdout.readline())
     return facts
@@ -65,12 +64,10 @@ def close(channel: Channel, monkeypatch: pytest.MonkeyPatch) -> float:
 
 
 def descriptors() -> int:
-    """Return how many this process has open."""
     return len(os.listdir("/proc/self/fd"))
 
 
 def channels() -> list[threading.Thread]:
-    """Return the threads of channels that run."""
     return [thread for thread in threading.enumerate() if thread.name == THREAD_NAME]
 
 

@@ -51,7 +51,6 @@ def job(capfd: pytest.CaptureFixture[str]) -> Iterator[Job]:
 
 
 def goes_on(job: Job) -> bool:
-    """Return whether both ranks answer soon."""
     return sorted(job.ranks[0].ask("who", b"", SOON_S).answers) == [0, 1]
 
 
@@ -91,31 +90,20 @@ def test_a_proof_is_right_once(job: Job) -> None:
         assert friend.is_open()
 
 
-@pytest.mark.parametrize(
-    "garbage",
-    [
-        struct.pack("<I", 5) + b"\xc1\xff\xff\xff\xff",
-        struct.pack("<I", 0),
-        struct.pack("<I", MOST_BYTES + 1),
-        struct.pack("<I", 0xFFFFFFFF) + bytes(1 << 20),
-        struct.pack("<I", 20_000) + b"\x91" * 20_000,
-        struct.pack("<I", 5) + b"\xdd\xff\xff\xff\xff",
-        framed(Pong(0, 0, 0, None, 0)),
-        framed(Hello(PROTOCOL, Member(1 << 40, 0, "", ""))),
-        framed(Tell("x" * 100, b"")),
-    ],
-    ids=[
-        "no msgpack",
-        "empty",
-        "too long",
-        "longest",
-        "deep",
-        "many",
-        "of a parent",
-        "rank",
-        "name",
-    ],
-)
+GARBAGE = {
+    "no msgpack": struct.pack("<I", 5) + b"\xc1\xff\xff\xff\xff",
+    "empty": struct.pack("<I", 0),
+    "too long": struct.pack("<I", MOST_BYTES + 1),
+    "longest": struct.pack("<I", 0xFFFFFFFF) + bytes(1 << 20),
+    "deep": struct.pack("<I", 20_000) + b"\x91" * 20_000,
+    "many": struct.pack("<I", 5) + b"\xdd\xff\xff\xff\xff",
+    "of a parent": framed(Pong(0, 0, 0, None, 0)),
+    "rank": framed(Hello(PROTOCOL, Member(1 << 40, 0, "", ""))),
+    "name": framed(Tell("x" * 100, b"")),
+}
+
+
+@pytest.mark.parametrize("garbage", GARBAGE.values(), ids=GARBAGE)
 def test_what_is_no_message_ends_the_connection(job: Job, garbage: bytes) -> None:
     """After the right proof too, and not the ranks."""
     with Stranger(job.ranks[0]) as stranger:
@@ -312,7 +300,6 @@ def test_a_child_that_never_reads_is_let_go_of(job: Job) -> None:
 
 
 def descriptors() -> int:
-    """Return how many this process has open."""
     return len(os.listdir("/proc/self/fd"))
 
 
@@ -367,7 +354,6 @@ def prove_as_listener(line: socket.socket, token: bytes) -> None:
 
 
 def connected() -> tuple[socket.socket, socket.socket]:
-    """Return both ends of a connection by loopback."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         theirs = socket.create_connection(server.getsockname())
         ours, _ = server.accept()

@@ -20,7 +20,6 @@ pytestmark = pytest.mark.usefixtures("loopback_reaches_all")
 
 
 def answers(hub: Channel, timeout_s: float = 5.0) -> list[int]:
-    """Return the ranks that answer."""
     return sorted(hub.ask("who", b"", timeout_s).answers)
 
 
@@ -31,7 +30,6 @@ def settled(job: Job, ranks: list[int] | None = None) -> bool:
 
 
 def parents(job: Job) -> dict[int, int | None]:
-    """Return each rank's parent."""
     links = {rank: channel._membership.upward for rank, channel in enumerate(job.ranks)}
     return {
         rank: link.member.rank if link.is_there and link.member is not None else None

@@ -18,18 +18,14 @@ REPORT = Report("steps", 1, b"of a second")
 
 
 class Line:
-    """A connection that keeps what is sent at once, each time."""
-
     def __init__(self) -> None:
         self.sent: list[list[Message]] = []
         self.heard_s = time.monotonic() + 1000
 
     def send(self, message: Message) -> None:
-        """Send one message."""
         self.send_body(encode(message))
 
     def send_body(self, *bodies: bytes) -> None:
-        """Send several."""
         self.sent.append([decode_up(body) for body in bodies])
 
 

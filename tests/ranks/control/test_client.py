@@ -24,7 +24,6 @@ from tests.ranks.channel.jobs import Job, wait_for
 
 
 def address_of(job: Job, rank: int = 0) -> HubAddress:
-    """Return where a rank listens."""
     channel = job.ranks[rank]
     return HubAddress(places=channel.places, token=channel.token.hex(), host="", pid=0)
 

@@ -26,7 +26,6 @@ def callback(where: str, ident: int = 7) -> ThreadStack:
 
 
 def call(bucket: int = 5, step: int = STEP, **more: Any) -> CallInFlight:
-    """A call that waits for its all-reduce."""
     known = {"model": "model0", "hook": "fp16", "stage": "wire", "age_ns": 31 * S}
     if more.get("stage", "wire") == "wire":
         known |= {"collective": "all_reduce", "wire_bytes": 4096, "group_size": 4}
@@ -43,7 +42,6 @@ def model(*in_flight: CallInFlight, **more: Any) -> ModelStatus:
 
 
 def waiting(rank: int, *calls: CallInFlight, **more: Any) -> RankStatus:
-    """A rank that waits in backward."""
     main = more.pop("main", thread(doing=BACKWARD))
     models = (model(*(calls or (call(),))),)
     return status(rank, *models, main=main, **more)
@@ -56,7 +54,6 @@ def late(rank: int, step: int = STEP - 1, bucket: int = 7, **more: Any) -> RankS
 
 
 def status(rank: int, *models: ModelStatus, **more: Any) -> RankStatus:
-    """A rank."""
     known = {"rank": rank, "pid": 1000 + rank, "host_id": "node1#boot"} | more
     return RankStatus(models=models, **known)
 

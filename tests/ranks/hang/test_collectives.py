@@ -23,7 +23,6 @@ def entry(**more: Any) -> dict[str, Any]:
 
 
 def dumped(*entries: dict[str, Any], **more: Any) -> Any:
-    """A recorder's function."""
     status = {"0": {"last_enqueued_collective": "7"}}
     return lambda *_: json.dumps({"entries": entries, "pg_status": status, **more}).encode()
 

@@ -22,12 +22,10 @@ def waiting(rank: int, group: str, number: int, members: Any, issued: int | None
 
 
 def elsewhere(rank: int, **issued: int) -> RankStatus:
-    """A rank that waits for nothing."""
     return status(rank, pending=(), issued={"0": 5, **issued})
 
 
 def compared(*statuses: RankStatus) -> Comparison | None:
-    """Compare them."""
     return compare({one.rank: one for one in statuses})
 
 

@@ -37,7 +37,6 @@ def model() -> ModelState:
 
 
 def begin(model: ModelState, index: int) -> BucketCall:
-    """Give a bucket to the hook."""
     slot, step = model.slots[index], model.enter(index)
     slot.last_call = call = BucketCall(slot, step, 0, Recorder())
     return call
@@ -145,7 +144,6 @@ class Event:
         self.passed = False
 
     def query(self) -> bool:
-        """Return whether it has."""
         return self.passed
 
 

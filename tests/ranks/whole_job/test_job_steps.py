@@ -16,7 +16,6 @@ from .parts import MODEL, MS, Seconds, message_of
 
 @pytest.fixture
 def clock() -> Seconds:
-    """The hub's."""
     return Seconds()
 
 

@@ -38,7 +38,6 @@ class Tree:
         }
 
     def make(self, *steps: int) -> None:
-        """Let all ranks make steps."""
         for rank, part in self.steps.items():
             run = make_run(rank, len(self.parents))
             part.add(Batch(run=run, steps=tuple(map(make_step, steps))))
@@ -51,7 +50,6 @@ class Tree:
                 self.nodes[rank].work()
 
     def look(self, hub: int = 0) -> JobSnapshot:
-        """Return what the hub shows."""
         return msgspec.msgpack.decode(asyncio.run(self.views[hub].look(b"")), type=JobSnapshot)
 
 
