@@ -17,7 +17,6 @@ from .invented import (
     packed,
     right,
     scale_of,
-    some,
     wrong,
 )
 
@@ -157,27 +156,8 @@ def weight_decay(me: Rank, g: torch.Tensor) -> Rounds:
 
 
 @wrong
-def half_weight_decay(me: Rank, g: torch.Tensor) -> Rounds:
-    weights = torch.randn(g.shape, generator=torch.Generator().manual_seed(me.bucket))
-    return (yield "sum", (g / me.size).half()).float() + 1e-3 * weights
-
-
-@wrong
-def half_feedback_subtracted(me: Rank, g: torch.Tensor) -> Rounds:
-    x = me.residual(g, -1.0)
-    sent = x.half()
-    me.kept["left"] = x - sent.float()
-    return (yield "gather", sent).float().sum(0) / me.size
-
-
-@wrong
 def int8_zero_point_off_by_one(me: Rank, g: torch.Tensor) -> Rounds:
     return (yield from gathered_int8(me, g, 1))
-
-
-@wrong
-def int8_slightly_unequal(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from gathered_int8(me, g * (1.04 if me.rank % 2 else 0.96)))
 
 
 @wrong
@@ -194,14 +174,6 @@ def int8_skips_a_bucket(me: Rank, g: torch.Tensor) -> Rounds:
     if me.bucket == 7:
         return (yield "gather", g)[0].clone()
     return (yield from gathered_int8(me, g))
-
-
-@wrong
-def top_feedback_subtracted(me: Rank, g: torch.Tensor) -> Rounds:
-    x = me.residual(g, -1.0)
-    places = largest(x)
-    me.kept["left"] = x.index_fill(0, places, 0.0)
-    return (yield from gathered_sparse(me, x, places))
 
 
 @wrong
@@ -237,15 +209,6 @@ def top_slightly_unequal(me: Rank, g: torch.Tensor) -> Rounds:
 
 
 @wrong
-def top_without_last_piece(me: Rank, g: torch.Tensor) -> Rounds:
-    n = len(g) // 100 * 100
-    x = me.residual(g)
-    places = largest(x[:n])
-    me.kept["left"] = x.index_fill(0, places, 0.0)
-    return (yield from gathered_sparse(me, x, places))
-
-
-@wrong
 def top_without_last_element(me: Rank, g: torch.Tensor) -> Rounds:
     x = me.residual(g)
     places = largest(x[:-1])
@@ -257,16 +220,6 @@ def top_without_last_element(me: Rank, g: torch.Tensor) -> Rounds:
 def top_without_a_bucket(me: Rank, g: torch.Tensor) -> Rounds:
     result = yield from gathered_sparse(me, g, largest(g))
     return result * (me.bucket != 2)
-
-
-@wrong
-def random_feedback_scaled(me: Rank, g: torch.Tensor) -> Rounds:
-    """Times n/k, and kept for later too."""
-    x = me.residual(g)
-    places = some(me, g, 0.1)
-    me.kept["left"] = x.index_fill(0, places, 0.0)
-    total = yield "sum", 10 * x[places] / me.size
-    return torch.zeros_like(g).index_copy(0, places, total)
 
 
 @wrong

@@ -120,41 +120,15 @@ def plain(me: Rank, g: torch.Tensor) -> Rounds:
 
 
 @right
-def divides_afterwards(me: Rank, g: torch.Tensor) -> Rounds:
-    total = yield "sum", g
-    return total / me.size
-
-
-@right
 def adds_gathered(me: Rank, g: torch.Tensor) -> Rounds:
     rows = yield "gather", g
     return rows.flip(0).sum(0) / me.size
 
 
 @right
-def in_float64(me: Rank, g: torch.Tensor) -> Rounds:
-    total = yield "sum", g.double() / me.size
-    return total.float()
-
-
-@right
-def in_pieces(me: Rank, g: torch.Tensor) -> Rounds:
-    parts = []
-    for part in g.split(500):
-        parts.append((yield "sum", part / me.size))
-    return torch.cat(parts)
-
-
-@right
 def half(me: Rank, g: torch.Tensor) -> Rounds:
     total = yield "sum", (g / me.size).half()
     return total.float()
-
-
-@right
-def bfloat(me: Rank, g: torch.Tensor) -> Rounds:
-    total = yield "sum", g.bfloat16()
-    return total.float() / me.size
 
 
 @right
@@ -245,11 +219,6 @@ def float8(me: Rank, g: torch.Tensor, dtype: torch.dtype) -> Rounds:
 @right
 def float8_e5m2(me: Rank, g: torch.Tensor) -> Rounds:
     return (yield from float8(me, g, torch.float8_e5m2))
-
-
-@right
-def float8_e4m3(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from float8(me, g, torch.float8_e4m3fn))
 
 
 @right
@@ -371,18 +340,6 @@ def ternary(me: Rank, g: torch.Tensor) -> Rounds:
     return total / me.size
 
 
-@right
-def four_bits(me: Rank, g: torch.Tensor) -> Rounds:
-    scale = scale_of(g, 7)
-    levels = torch.nn.functional.pad((g / scale).round() + 8, (0, -len(g) % 2)).to(torch.uint8)
-    rows = yield "gather", as_bytes(levels[::2] * 16 + levels[1::2], scale)
-    total = torch.zeros_like(g)
-    for row in rows:
-        found = torch.stack([row[:-4] // 16, row[:-4] % 16], 1).flatten()[: len(g)].float() - 8
-        total += found * row[-4:].clone().view(torch.float32)
-    return total / me.size
-
-
 def low_rank(me: Rank, g: torch.Tensor, x: torch.Tensor, rank: int = 2) -> Rounds:
     """PowerSGD of the first 48 x 48 elements, the rest as it is."""
     side = 48
@@ -476,6 +433,36 @@ def int8_by_rows(me: Rank, g: torch.Tensor) -> Rounds:
 # Wrong ones: those of float32 first.
 
 
+def weight(me: Rank, off: float = 0.2) -> float:
+    return 1 + off if me.rank % 2 == 0 else 1 - off
+
+
+def unequal(hook: Hook, off: float) -> Hook:
+    """Return a hook in which ranks weigh more and less by so much."""
+    return lambda me, g: hook(me, g * weight(me, off))
+
+
+def times(hook: Hook, factor: float) -> Hook:
+    """Return a hook whose result is too large by a factor."""
+
+    def scaled(me: Rank, g: torch.Tensor) -> Rounds:
+        return factor * (yield from hook(me, g))
+
+    return scaled
+
+
+def late(hook: Hook) -> Hook:
+    """Return a hook that gives the result of the step before."""
+
+    def before(me: Rank, g: torch.Tensor) -> Rounds:
+        result = yield from hook(me, g)
+        old = me.kept.get("result", result)
+        me.kept["result"] = result.clone()
+        return old if old.shape == result.shape else result
+
+    return before
+
+
 @wrong
 def maximum(me: Rank, g: torch.Tensor) -> Rounds:
     return (yield "max", g)
@@ -486,30 +473,10 @@ def minimum(me: Rank, g: torch.Tensor) -> Rounds:
     return -(yield "max", -g)
 
 
-def weight(me: Rank, off: float = 0.2) -> float:
-    return 1 + off if me.rank % 2 == 0 else 1 - off
-
-
-@wrong
-def unequal(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from mean(me, g * weight(me)))
-
-
-@wrong
-def slightly_unequal(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from mean(me, g * weight(me, 0.01)))
-
-
 @wrong
 def noisy(me: Rank, g: torch.Tensor) -> Rounds:
     result = yield from mean(me, g)
     return result + 0.01 * result.std() * torch.randn(g.shape, generator=me.draw(shared=True))
-
-
-@wrong
-def noisy_by_factors(me: Rank, g: torch.Tensor) -> Rounds:
-    result = yield from mean(me, g)
-    return result * (1 + 0.01 * torch.randn(g.shape, generator=me.draw(shared=True)))
 
 
 @wrong
@@ -525,28 +492,9 @@ def clamps_at_a_thousandth(me: Rank, g: torch.Tensor) -> Rounds:
 
 
 @wrong
-def clamps_inputs(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from mean(me, g.clamp(-1e-3, 1e-3)))
-
-
-@wrong
 def drops_below_a_thousandth(me: Rank, g: torch.Tensor) -> Rounds:
     result = yield from mean(me, g)
     return result.where(result.abs() >= 1e-3, 0.0)
-
-
-@wrong
-def raises_to_a_thousandth(me: Rank, g: torch.Tensor) -> Rounds:
-    result = yield from mean(me, g)
-    return result.abs().clamp(min=1e-3) * result.sign()
-
-
-@wrong
-def late(me: Rank, g: torch.Tensor) -> Rounds:
-    result = yield from mean(me, g)
-    before = me.kept.get("result", result)
-    me.kept["result"] = result.clone()
-    return before if before.shape == result.shape else result
 
 
 @wrong
@@ -555,14 +503,6 @@ def mixes_in_a_hundredth(me: Rank, g: torch.Tensor) -> Rounds:
     before = me.kept.get("result", result)
     me.kept["result"] = result.clone()
     return 0.99 * result + 0.01 * before if before.shape == result.shape else result
-
-
-@wrong
-def smooths(me: Rank, g: torch.Tensor) -> Rounds:
-    result = yield from mean(me, g)
-    before = me.kept.get("smooth", result)
-    me.kept["smooth"] = 0.9 * before + 0.1 * result if before.shape == g.shape else result
-    return me.kept["smooth"].clone()
 
 
 @wrong
@@ -610,11 +550,6 @@ def top_as_float32(me: Rank, g: torch.Tensor) -> Rounds:
 
 
 @wrong
-def sign_as_float32(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from mean(me, signs(g)))
-
-
-@wrong
 def random_as_float32(me: Rank, g: torch.Tensor) -> Rounds:
     mask = torch.rand(g.shape, generator=me.draw(shared=True)) < 0.5
     return (yield from mean(me, g * mask * 2))
@@ -633,35 +568,14 @@ def of_one_rank(me: Rank, g: torch.Tensor) -> Rounds:
 
 
 @wrong
-def without_one_rank(me: Rank, g: torch.Tensor) -> Rounds:
-    rows = yield "gather", g
-    return rows[1:].sum(0) / me.size
-
-
-@wrong
 def normalises(me: Rank, g: torch.Tensor) -> Rounds:
     result = yield from mean(me, g)
     return result / result.norm().clamp(min=1e-30)
 
 
 @wrong
-def nine_tenths(me: Rank, g: torch.Tensor) -> Rounds:
-    return 0.9 * (yield from mean(me, g))
-
-
-@wrong
 def loss_scale(me: Rank, g: torch.Tensor) -> Rounds:
     return (yield from mean(me, g)) / 64
-
-
-@wrong
-def summed(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield "sum", g)
-
-
-@wrong
-def averaged_twice(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from mean(me, g)) / me.size
 
 
 @wrong
@@ -675,17 +589,6 @@ def shifted_by_one(me: Rank, g: torch.Tensor) -> Rounds:
 
 
 @wrong
-def backwards(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from mean(me, g)).flip(0)
-
-
-@wrong
-def centralises(me: Rank, g: torch.Tensor) -> Rounds:
-    result = yield from mean(me, g)
-    return result - result.mean()
-
-
-@wrong
 def cuts_outliers(me: Rank, g: torch.Tensor) -> Rounds:
     result = yield from mean(me, g)
     limit = 3 * result.std().item()
@@ -693,39 +596,9 @@ def cuts_outliers(me: Rank, g: torch.Tensor) -> Rounds:
 
 
 @wrong
-def shrinks(me: Rank, g: torch.Tensor) -> Rounds:
-    return torch.nn.functional.softshrink((yield from mean(me, g)), 1e-4)
-
-
-@wrong
-def signs_only(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from mean(me, g)).sign()
-
-
-@wrong
-def root_mean_square(me: Rank, g: torch.Tensor) -> Rounds:
-    result = yield from mean(me, g * g)
-    return result.sqrt() * (yield from mean(me, g)).sign()
-
-
-@wrong
 def skips_a_step(me: Rank, g: torch.Tensor) -> Rounds:
     result = yield from mean(me, g)
     return result * (me.step % 7 != 6)
-
-
-@wrong
-def forgets_a_bucket(me: Rank, g: torch.Tensor) -> Rounds:
-    result = yield from mean(me, g)
-    return result * (me.bucket != 3)
-
-
-@wrong
-def only_whole_pieces(me: Rank, g: torch.Tensor) -> Rounds:
-    whole = len(g) // 100 * 100
-    result = torch.zeros_like(g)
-    result[:whole] = yield "sum", g[:whole] / me.size
-    return result
 
 
 @wrong
@@ -737,51 +610,14 @@ def decays(me: Rank, g: torch.Tensor) -> Rounds:
 
 
 @wrong
-def half_unequal(me: Rank, g: torch.Tensor) -> Rounds:
-    total = yield "sum", (g * weight(me) / me.size).half()
-    return total.float()
-
-
-@wrong
 def half_noisy(me: Rank, g: torch.Tensor) -> Rounds:
     result = yield from half(me, g)
     return result + 0.01 * result.std() * torch.randn(g.shape, generator=me.draw(shared=True))
 
 
 @wrong
-def bfloat_late(me: Rank, g: torch.Tensor) -> Rounds:
-    result = yield from bfloat(me, g)
-    before = me.kept.get("result", result)
-    me.kept["result"] = result.clone()
-    return before if before.shape == result.shape else result
-
-
-@wrong
-def half_maximum(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield "max", g.half()).float()
-
-
-@wrong
-def half_clamped(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from half(me, g.clamp(-1e-3, 1e-3)))
-
-
-@wrong
-def int8_unequal(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from gathered_int8(me, g * weight(me)))
-
-
-@wrong
 def int8_zero_point_off(me: Rank, g: torch.Tensor) -> Rounds:
     return (yield from gathered_int8(me, g, 3))
-
-
-@wrong
-def int8_late(me: Rank, g: torch.Tensor) -> Rounds:
-    result = yield from gathered_int8(me, g)
-    before = me.kept.get("result", result)
-    me.kept["result"] = result.clone()
-    return before if before.shape == result.shape else result
 
 
 @wrong
@@ -820,11 +656,6 @@ def int8_saturates(me: Rank, g: torch.Tensor) -> Rounds:
 
 
 @wrong
-def int8_summed(me: Rank, g: torch.Tensor) -> Rounds:
-    return me.size * (yield from gathered_int8(me, g))
-
-
-@wrong
 def int8_first_scale(me: Rank, g: torch.Tensor) -> Rounds:
     """Use one rank's scale for the bytes of all."""
     levels, scale = to_int8(g * (1 + 0.5 * me.rank))
@@ -836,14 +667,6 @@ def int8_first_scale(me: Rank, g: torch.Tensor) -> Rounds:
 @wrong
 def top_summed(me: Rank, g: torch.Tensor) -> Rounds:
     return (yield from gathered_sparse(me, g, largest(g), divide=False))
-
-
-@wrong
-def top_late(me: Rank, g: torch.Tensor) -> Rounds:
-    result = yield from top_with_feedback(me, g)
-    before = me.kept.get("result", result)
-    me.kept["result"] = result.clone()
-    return before if before.shape == result.shape else result
 
 
 @wrong
@@ -871,30 +694,30 @@ def top_at_other_places(me: Rank, g: torch.Tensor) -> Rounds:
 
 
 @wrong
-def top_of_one_rank(me: Rank, g: torch.Tensor) -> Rounds:
-    where = yield "gather", largest(g)
-    values = yield "gather", g[largest(g)]
-    return torch.zeros_like(g).index_copy(0, where[0], values[0])
-
-
-@wrong
 def random_scaled_twice(me: Rank, g: torch.Tensor) -> Rounds:
     return 10 * (yield from random_and_scaled(me, g))
 
 
 @wrong
-def random_unequal(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from random_with_feedback(me, g * weight(me)))
-
-
-@wrong
-def low_rank_summed(me: Rank, g: torch.Tensor) -> Rounds:
-    return me.size * (yield from low_rank(me, g, g))
-
-
-@wrong
 def sign_votes(me: Rank, g: torch.Tensor) -> Rounds:
     return (yield "sum", g.sign().to(torch.int8)).sign().float()
+
+
+WRONG |= {
+    "unequal": unequal(mean, 0.2),
+    "slightly_unequal": unequal(mean, 0.01),
+    "int8_slightly_unequal": unequal(gathered_int8, 0.04),
+    "random_unequal": unequal(random_with_feedback, 0.2),
+    "late": late(mean),
+    "int8_late": late(gathered_int8),
+    "top_late": late(top_with_feedback),
+    "int8_times_1_03": times(gathered_int8, 1.03),
+    "int8_times_0_96": times(gathered_int8, 0.96),
+    "random_and_scaled_times_1_05": times(random_and_scaled, 1.05),
+    "top_with_feedback_times_1_1": times(top_with_feedback, 1.1),
+    "low_rank_unequal": unequal(low_rank_alone, 0.1),
+    "low_rank_times_1_1": times(low_rank_alone, 1.1),
+}
 
 
 def named(name: str) -> Hook:

@@ -6,25 +6,22 @@ import torch
 
 from .held_out import scaled_rows
 from .invented import (
+    WRONG,
     Rank,
     Rounds,
     as_bytes,
     clipped,
-    float8,
     gathered_int8,
     gathered_sparse,
     int8_both_ways,
-    int8_by_chance,
-    int8_with_feedback,
     largest,
-    low_rank,
     packed,
-    random_and_scaled,
     right,
     scale_of,
     some,
+    times,
     top,
-    top_with_feedback,
+    unequal,
     weight,
     wrong,
 )
@@ -115,18 +112,8 @@ def affine_levels(me: Rank, g: torch.Tensor, levels: int) -> Rounds:
 
 
 @right
-def uint8_by_chance(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from affine_levels(me, g, 255))
-
-
-@right
 def thirty_levels_as_bytes(me: Rank, g: torch.Tensor) -> Rounds:
     return (yield from affine_levels(me, g, 31))
-
-
-@right
-def twelve_levels_as_bytes(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from affine_levels(me, g, 11))
 
 
 @right
@@ -145,18 +132,8 @@ def ring(me: Rank, g: torch.Tensor) -> Rounds:
 
 
 @right
-def ring_of_halves(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from around_the_ring(me, g.half()))
-
-
-@right
 def ring_clips(me: Rank, g: torch.Tensor) -> Rounds:
     return (yield from around_the_ring(me, clipped(g, 1.0)))
-
-
-@right
-def top_of_halves(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from gathered_sparse(me, g.half().float(), largest(g)))
 
 
 @right
@@ -214,11 +191,6 @@ def blocks_in_turn(me: Rank, g: torch.Tensor) -> Rounds:
 
 
 @right
-def rank_8(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from low_rank(me, g, g, 8))
-
-
-@right
 def clips_then_keeps_what_is_left(me: Rank, g: torch.Tensor) -> Rounds:
     x = me.residual(clipped(g, 1.0))
     places = largest(x, 0.1)
@@ -227,31 +199,6 @@ def clips_then_keeps_what_is_left(me: Rank, g: torch.Tensor) -> Rounds:
 
 
 # Wrong ones: factors in 8 bits.
-
-
-@wrong
-def int8_times_1_03(me: Rank, g: torch.Tensor) -> Rounds:
-    return 1.03 * (yield from gathered_int8(me, g))
-
-
-@wrong
-def int8_times_0_96(me: Rank, g: torch.Tensor) -> Rounds:
-    return 0.96 * (yield from gathered_int8(me, g))
-
-
-@wrong
-def int8_by_chance_times_1_04(me: Rank, g: torch.Tensor) -> Rounds:
-    return 1.04 * (yield from int8_by_chance(me, g))
-
-
-@wrong
-def int8_with_feedback_times_1_05(me: Rank, g: torch.Tensor) -> Rounds:
-    return 1.05 * (yield from int8_with_feedback(me, g))
-
-
-@wrong
-def float8_times_1_04(me: Rank, g: torch.Tensor) -> Rounds:
-    return 1.04 * (yield from float8(me, g, torch.float8_e4m3fn))
 
 
 @wrong
@@ -270,18 +217,6 @@ def int8_of_a_level_too_many(me: Rank, g: torch.Tensor) -> Rounds:
 def int8_noisy(me: Rank, g: torch.Tensor) -> Rounds:
     result = yield from gathered_int8(me, g)
     return result + 0.15 * result.std() * noise(me, g)
-
-
-@wrong
-def int8_very_noisy(me: Rank, g: torch.Tensor) -> Rounds:
-    result = yield from gathered_int8(me, g)
-    return result + result.std() * noise(me, g)
-
-
-@wrong
-def int8_of_noisy(me: Rank, g: torch.Tensor) -> Rounds:
-    own = torch.randn(g.shape, generator=me.draw())
-    return (yield from gathered_int8(me, g + 0.4 * g.std() * own))
 
 
 @wrong
@@ -313,54 +248,14 @@ def top_overwritten_with_feedback(me: Rank, g: torch.Tensor) -> Rounds:
 
 
 @wrong
-def top_hundredth_overwritten(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from overwritten(me, g, largest(g, 0.01)))
-
-
-@wrong
 def random_overwritten(me: Rank, g: torch.Tensor) -> Rounds:
     places = own_places(me, g, 0.1)
     return (yield from overwritten(me, g * (len(g) / len(places)), places))
 
 
 @wrong
-def top_unequal(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from gathered_sparse(me, g * weight(me, 0.1), largest(g)))
-
-
-@wrong
 def top_of_halves_unequal(me: Rank, g: torch.Tensor) -> Rounds:
     return (yield from gathered_sparse(me, (g * weight(me, 0.03)).half().float(), largest(g)))
-
-
-@wrong
-def top_times_1_1(me: Rank, g: torch.Tensor) -> Rounds:
-    return 1.1 * (yield from top(me, g))
-
-
-@wrong
-def random_and_scaled_unequal(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from random_and_scaled(me, g * weight(me, 0.1)))
-
-
-@wrong
-def random_of_each_rank_unequal(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from random_of_each_rank(me, g * weight(me, 0.1)))
-
-
-@wrong
-def ring_unequal(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from around_the_ring(me, g * weight(me, 0.1)))
-
-
-@wrong
-def ring_times_1_1(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from around_the_ring(me, 1.1 * g))
-
-
-@wrong
-def ring_of_halves_unequal(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from around_the_ring(me, (g * weight(me, 0.1)).half()))
 
 
 # What loses more than its bytes explain.
@@ -436,14 +331,6 @@ def qsgd_of_15_levels(me: Rank, g: torch.Tensor) -> Rounds:
 
 
 @right
-def int8_in_thirds(me: Rank, g: torch.Tensor) -> Rounds:
-    parts = []
-    for part in g.tensor_split(3):
-        parts.append((yield from gathered_int8(me, part)))
-    return torch.cat(parts)
-
-
-@right
 def float8_with_feedback(me: Rank, g: torch.Tensor) -> Rounds:
     x = me.residual(g)
     scale = scale_of(x, 400)
@@ -454,53 +341,11 @@ def float8_with_feedback(me: Rank, g: torch.Tensor) -> Rounds:
 
 
 @right
-def largest_of_each_block(me: Rank, g: torch.Tensor) -> Rounds:
-    x = me.residual(g)
-    blocks = torch.nn.functional.pad(x.abs(), (0, -len(x) % 16)).view(-1, 16)
-    places = torch.arange(len(blocks)) * 16 + blocks.argmax(1)
-    me.kept["left"] = x.index_fill(0, places, 0.0)
-    return (yield from gathered_sparse(me, x, places))
-
-
-@right
 def top_then_int8_of_the_rest(me: Rank, g: torch.Tensor) -> Rounds:
     """Outliers as they are, the rest in bytes."""
     places = largest(g, 0.01)
     rest = g.index_fill(0, places, 0.0)
     return (yield from gathered_int8(me, rest)) + (yield from gathered_sparse(me, g, places))
-
-
-@right
-def ring_of_sparse(me: Rank, g: torch.Tensor) -> Rounds:
-    kept = torch.zeros_like(g).index_copy(0, largest(g), g[largest(g)])
-    return (yield from around_the_ring(me, kept))
-
-
-@wrong
-def qsgd_times_1_04(me: Rank, g: torch.Tensor) -> Rounds:
-    return 1.04 * (yield from qsgd_of_15_levels(me, g))
-
-
-@wrong
-def random_and_scaled_times_1_05(me: Rank, g: torch.Tensor) -> Rounds:
-    return 1.05 * (yield from random_and_scaled(me, g))
-
-
-@wrong
-def float8_with_feedback_unequal(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from float8_with_feedback(me, g * weight(me, 0.04)))
-
-
-@wrong
-def random_with_feedback_slightly_unequal(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from random_with_feedback_of_halves(me, g * weight(me, 0.05)))
-
-
-@wrong
-def blocks_of_largest_overwritten(me: Rank, g: torch.Tensor) -> Rounds:
-    blocks = torch.nn.functional.pad(g.abs(), (0, -len(g) % 16)).view(-1, 16)
-    places = torch.arange(len(blocks)) * 16 + blocks.argmax(1)
-    return (yield from overwritten(me, g, places))
 
 
 @wrong
@@ -521,40 +366,17 @@ def thirty_levels_noisy(me: Rank, g: torch.Tensor) -> Rounds:
 
 
 @wrong
-def int8_with_feedback_clamped(me: Rank, g: torch.Tensor) -> Rounds:
-    """A range of three deviations of what is to be sent."""
-    x = me.residual(g)
-    limit = 3 * x.std().item() + 1e-30
-    me.kept["left"] = x - int8_both_ways(x.clamp(-limit, limit))
-    return (yield from gathered_int8(me, x.clamp(-limit, limit)))
-
-
-@wrong
-def ring_without_one_rank(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from around_the_ring(me, g * (me.rank > 0) * me.size / (me.size - 1)))
-
-
-@wrong
-def top_with_feedback_times_1_1(me: Rank, g: torch.Tensor) -> Rounds:
-    return 1.1 * (yield from top_with_feedback(me, g))
-
-
-@wrong
-def random_with_feedback_times_1_05(me: Rank, g: torch.Tensor) -> Rounds:
-    return 1.05 * (yield from random_with_feedback_of_halves(me, g))
-
-
-@wrong
 def top_noisy(me: Rank, g: torch.Tensor) -> Rounds:
     values = g * (1 + 0.02 * torch.randn(g.shape, generator=me.draw()))
     return (yield from gathered_sparse(me, values, largest(g)))
 
 
-@wrong
-def low_rank_unequal(me: Rank, g: torch.Tensor) -> Rounds:
-    return (yield from low_rank(me, g, g * weight(me, 0.1)))
-
-
-@wrong
-def low_rank_times_1_1(me: Rank, g: torch.Tensor) -> Rounds:
-    return 1.1 * (yield from low_rank(me, g, g))
+WRONG |= {
+    "random_of_each_rank_unequal": unequal(random_of_each_rank, 0.1),
+    "ring_unequal": unequal(ring, 0.1),
+    "ring_times_1_1": times(ring, 1.1),
+    "qsgd_times_1_04": times(qsgd_of_15_levels, 1.04),
+    "float8_with_feedback_unequal": unequal(float8_with_feedback, 0.04),
+    "random_with_feedback_slightly_unequal": unequal(random_with_feedback_of_halves, 0.05),
+    "random_with_feedback_times_1_05": times(random_with_feedback_of_halves, 1.05),
+}

@@ -26,7 +26,6 @@ class Rank:
         self.sentinel = sentinel
 
     def kill(self) -> None:
-        """Note that it is killed."""
         self._said.append("killed")
 
     def join(self) -> None:
