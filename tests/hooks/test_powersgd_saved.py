@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,16 +23,30 @@ def through_a_file(saved: dict[str, Any]) -> dict[str, Any]:
     return loaded
 
 
-def test_memory_is_found_again_by_parameter() -> None:
-    """In other buckets than before, twice through a file; random numbers go on."""
+def saved_twice(state: PowerSGDState) -> PowerSGDState:
+    """Return what two checkpoints, one after the other, leave of a state."""
+    for _ in range(2):
+        loaded = PowerSGDState(None, 1)
+        loaded.load_state_dict(through_a_file(state.state_dict()))
+        state = loaded
+    return state
+
+
+def pickled(state: PowerSGDState) -> PowerSGDState:
+    """Return a copy by pickle."""
+    copied: PowerSGDState = pickle.loads(pickle.dumps(state))
+    return copied
+
+
+@pytest.mark.parametrize("again", [saved_twice, pickled])
+def test_memory_is_found_again_by_parameter(again: Callable[[Any], PowerSGDState]) -> None:
+    """In other buckets than before; random numbers go on."""
     state, _ = remembering()
     q, expected = state.q_memory_dict[0].clone(), PowerSGDState(None, 1)
     expected.rng.set_state(state.rng.get_state())
     state.iter = 7
-    first = PowerSGDState(None, 1)
-    first.load_state_dict(through_a_file(state.state_dict()))
-    loaded = PowerSGDState(None, 1)
-    loaded.load_state_dict(through_a_file(first.state_dict()))
+    loaded = again(state)
+    assert loaded.process_group is None
     for bucket in (bucket_of((8, 8), index=0, is_last=False), bucket_of((3,), index=1)):
         loaded.claim(bucket)
         loaded.recall(bucket)
@@ -38,6 +54,7 @@ def test_memory_is_found_again_by_parameter() -> None:
     assert torch.equal(loaded.error_dict[0], torch.full((64,), 2.0))
     assert torch.equal(loaded.error_dict[1], torch.full((3,), 2.0))
     assert torch.equal(loaded.q_memory_dict[0], q)
+    assert 1 not in loaded.q_memory_dict
     assert loaded.rng.randint(1 << 30) == expected.rng.randint(1 << 30)
 
 

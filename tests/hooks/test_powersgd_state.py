@@ -49,23 +49,6 @@ def remembering() -> tuple[PowerSGDState, FakeBucket]:
     return state, bucket
 
 
-def test_memory_is_found_again_by_parameter() -> None:
-    """A copy by pickle meets the parameters in another bucket each, and has what was theirs."""
-    state, _ = remembering()
-    q = state.q_memory_dict[0].clone()
-    copied: PowerSGDState = pickle.loads(pickle.dumps(state))
-    assert copied.process_group is None
-    matrix = bucket_of((8, 8), index=0, is_last=False)
-    vector = bucket_of((3,), index=1)
-    for bucket in (matrix, vector):
-        copied.claim(bucket)
-        copied.recall(bucket)
-    assert torch.equal(copied.error_dict[0], torch.full((64,), 2.0))
-    assert torch.equal(copied.error_dict[1], torch.full((3,), 2.0))
-    assert torch.equal(copied.q_memory_dict[0], q)
-    assert 1 not in copied.q_memory_dict
-
-
 def test_memory_of_another_model_is_refused() -> None:
     """Its parameters have other sizes."""
     copied: PowerSGDState = pickle.loads(pickle.dumps(remembering()[0]))
