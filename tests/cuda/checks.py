@@ -29,6 +29,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import hooktrace
 from hooktrace import AllReduce, Tracer, fsdp, hooks, staged, trace
+from hooktrace.records import BucketRecord
 from hooktrace.testing import FakeBucket
 from tests.device.hook_table import HOOKS
 
@@ -216,14 +217,13 @@ def times_are_the_devices_and_in_order(rank: int) -> None:
             assert edges[-1] == record.device.done_ns > record.device.ready_ns
 
 
-@check
-def stages_take_what_the_profiler_says(rank: int) -> None:
-    """Compress and decompress, whose kernels are known, within 2 % or 100 us."""
+def profiled(rank: int, hook: Any, name: str) -> tuple[list[BucketRecord], list[float]]:
+    """Return a warm step's buckets, and how long its kernels of that name took, us."""
     from torch.autograd import DeviceType
     from torch.profiler import ProfilerActivity, profile
 
     with Tracer(error_every=0) as tracer:
-        ddp = model_of(rank, trace(spinning_hook, tracer=tracer))
+        ddp = model_of(rank, trace(hook, tracer=tracer))
         batch = torch.ones(16, 512, device="cuda")
         for _ in range(WARM):
             ddp(batch).sum().backward()
@@ -233,15 +233,21 @@ def stages_take_what_the_profiler_says(rank: int) -> None:
             torch.cuda.synchronize()
         tracer.flush()
         buckets = [bucket for bucket in tracer.buckets() if bucket.step == WARM]
-    spins = [
+    return buckets, [
         event.time_range.elapsed_us()
         for event in profiler.events()
-        if event.device_type == DeviceType.CUDA and "spin" in event.name
+        if event.device_type == DeviceType.CUDA and name in event.name
     ]
-    cut = (max(spins) + min(spins)) / 2
+
+
+@check
+def stages_take_what_the_profiler_says(rank: int) -> None:
+    """Compress and decompress, whose kernels are known, within 2 % or 100 us."""
+    buckets, kernels_us = profiled(rank, spinning_hook, "spin")
+    cut = (max(kernels_us) + min(kernels_us)) / 2
     for name, true in (
-        ("compress", [spin for spin in spins if spin > cut]),
-        ("decompress", [spin for spin in spins if spin <= cut]),
+        ("compress", [spin for spin in kernels_us if spin > cut]),
+        ("decompress", [spin for spin in kernels_us if spin <= cut]),
     ):
         spans = [bucket.device for bucket in buckets if bucket.device is not None]
         found = [s.end_ns - s.start_ns for span in spans for s in span.stages if s.name == name]
@@ -253,27 +259,10 @@ def stages_take_what_the_profiler_says(rank: int) -> None:
 @check
 def the_wire_takes_what_the_profiler_says(rank: int) -> None:
     """NCCL's kernels: the wire stage is no shorter, and the sum not 20 % or 1 ms longer."""
-    from torch.autograd import DeviceType
-    from torch.profiler import ProfilerActivity, profile
-
     if dist.get_world_size() == 1:
         return  # NCCL starts no kernel of its own for one rank
-    with Tracer(error_every=0) as tracer:
-        ddp = model_of(rank, trace(hooks.allreduce_hook, tracer=tracer))
-        batch = torch.ones(16, 512, device="cuda")
-        for _ in range(WARM):
-            ddp(batch).sum().backward()
-        torch.cuda.synchronize()
-        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
-            ddp(batch).sum().backward()
-            torch.cuda.synchronize()
-        tracer.flush()
-        buckets = [bucket for bucket in tracer.buckets() if bucket.step == WARM]
-    true = sum(
-        event.time_range.elapsed_us()
-        for event in profiler.events()
-        if event.device_type == DeviceType.CUDA and "ncclDevKernel" in event.name
-    )
+    buckets, kernels_us = profiled(rank, hooks.allreduce_hook, "ncclDevKernel")
+    true = sum(kernels_us)
     spans = [bucket.device for bucket in buckets if bucket.device is not None]
     found = sum(s.end_ns - s.start_ns for span in spans for s in span.stages if s.name == "wire")
     assert true <= found / 1e3 + 50, (true, found / 1e3)
