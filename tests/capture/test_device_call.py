@@ -33,7 +33,6 @@ class FailingPool:
         self.good = good
 
     def record(self, device: Any) -> str:
-        """Return an event, or raise."""
         self.good -= 1
         if self.good < 0:
             raise RuntimeError("the device is lost")

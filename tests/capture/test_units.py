@@ -31,16 +31,13 @@ class Sink:
         self.now = 0
 
     def clock(self) -> int:
-        """Return one more than before."""
         self.now += 1
         return self.now
 
     def steps(self) -> list[UnitStep]:
-        """Return the steps so far."""
         return [entry for entry in self.pushed if isinstance(entry, UnitStep)]
 
     def layouts(self) -> list[LayoutRecord]:
-        """Return the layouts so far."""
         return [entry for entry in self.pushed if isinstance(entry, LayoutRecord)]
 
 
@@ -71,13 +68,11 @@ class Reduces(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, then: Any) -> torch.Tensor:
-        """Keep it."""
         ctx.then = then
         return x.clone()
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        """Call it."""
         ctx.then()
         return gradients[0], None
 

@@ -74,7 +74,6 @@ class StreamOracle(TorchDispatchMode):
 
     @contextmanager
     def on(self, stream: int) -> Iterator[None]:
-        """Run on a stream."""
         before, self.stream = self.stream, stream
         try:
             yield
@@ -82,7 +81,6 @@ class StreamOracle(TorchDispatchMode):
             self.stream = before
 
     def new_stream(self) -> int:
-        """Return a stream of a callback's own."""
         self.streams += 1
         return self.streams
 

@@ -84,7 +84,6 @@ class FakeEvent:
         assert stream[0] == self.device, f"recorded on {stream[0]}, made for {self.device}"
 
     def query(self) -> bool:
-        """Return True."""
         self._asked()
         return True
 
@@ -118,11 +117,9 @@ class JobStore:
             self._values[f"{head}/{each}"] = value
 
     def get(self, key: str) -> bytes:
-        """Return a value."""
         return self._values[key].encode()
 
     def check(self, keys: list[str]) -> bool:
-        """Return whether all keys are there."""
         return all(key in self._values for key in keys)
 
     def compare_set(self, key: str, expected: str, value: str) -> bytes:
@@ -130,12 +127,10 @@ class JobStore:
         return self._values.setdefault(key, value).encode()
 
     def add(self, key: str, amount: int) -> int:
-        """Add what all ranks add."""
         self._values[key] = str(int(self._values.get(key, 0)) + amount * self._size)
         return int(self._values[key])
 
     def delete_key(self, key: str) -> None:
-        """Delete a key."""
         self._values.pop(key, None)
 
 
@@ -146,7 +141,6 @@ class Meeting:
         self.size = size
 
     def latest(self, step: int) -> int:
-        """Return the step."""
         return step
 
 

@@ -96,7 +96,6 @@ class SubtractGradients:
 
     @staticmethod
     def step_param(param: torch.Tensor, grad: torch.Tensor) -> None:
-        """Step one parameter."""
         param.sub_(grad)
 
 

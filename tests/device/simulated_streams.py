@@ -35,22 +35,18 @@ class Event:
         self.is_hooktraces = False
 
     def record(self, stream: Stream | None = None) -> None:
-        """Take the time of a stream."""
         stream = stream or self._device.current
         if stream is self._device.fails_on and self.is_hooktraces:
             raise RuntimeError("the device is gone")
         self.at = stream.at
 
     def wait(self, stream: Stream | None = None) -> None:
-        """Have a stream wait."""
         (stream or self._device.current).wait_until(self.at)
 
     def query(self) -> bool:
-        """It has passed."""
         return True
 
     def elapsed_time(self, end_event: Event) -> float:
-        """Return ms."""
         return float(end_event.at - self.at)
 
 
@@ -64,21 +60,17 @@ class Stream:
         self.stood: list[tuple[int, int]] = []
 
     def wait_until(self, at: int) -> None:
-        """Stand still."""
         if at > self.at:
             self.stood.append((self.at, at))
             self.at = at
 
     def wait_event(self, event: Event) -> None:
-        """Wait for an event of another stream."""
         self.wait_until(event.at)
 
     def wait_stream(self, stream: Stream) -> None:
-        """Wait for all of another stream."""
         self.wait_until(stream.at)
 
     def record_event(self, event: Event | None = None) -> Event:
-        """Return an event of now."""
         event = event or Event(self._owner)
         event.at = self.at
         return event
@@ -117,21 +109,17 @@ class SimulatedStreams:
         self._stack = ExitStack()
 
     def Stream(self, **_: Any) -> Stream:  # torch's name
-        """Return a new stream."""
         self.streams.append(Stream(self, len(self.streams)))
         return self.streams[-1]
 
     def Event(self, *_: Any, **__: Any) -> Event:  # torch's name
-        """Return a new event."""
         return Event(self)
 
     def current_stream(self, *_: Any) -> Stream:
-        """Return the stream that work goes to."""
         return self.current
 
     @contextmanager
     def stream(self, stream: Stream) -> Iterator[None]:
-        """Let work go to another stream."""
         before, self.current = self.current, stream
         try:
             yield
@@ -204,6 +192,5 @@ class Block(nn.Module):
         self._device, self._forward_ms, self._backward_ms = device, forward, backward
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Compute, for as long as it takes."""
         busy: torch.Tensor = _Busy.apply(x, self._device, self._forward_ms, self._backward_ms)
         return self.linear(busy).relu()

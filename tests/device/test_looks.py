@@ -47,7 +47,6 @@ class Training:
         ]
 
     def run(self, steps: int) -> None:
-        """Train."""
         for _ in range(steps):
             for bucket in self._buckets:
                 self._hook(self._state, bucket).wait()

@@ -148,12 +148,6 @@ def plain(device: SimulatedStreams) -> Setup:
     return model, lambda: train(model, to_input=False)
 
 
-def deep(device: SimulatedStreams) -> Setup:
-    """More layers."""
-    model = blocks(device, count=6)
-    return model, lambda: train(model)
-
-
 def replicas(device: SimulatedStreams) -> Setup:
     """Two of them, of two shards."""
     model = blocks(device, 2, 2, count=5)
@@ -217,13 +211,11 @@ class Inside(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor, then: Callable[[], None]) -> torch.Tensor:
-        """Keep it."""
         ctx.then = then
         return x.clone()
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        """Do it."""
         ctx.then()
         return gradients[0], None
 
@@ -250,7 +242,6 @@ class Chunks(nn.Module):
         self.trunk, self.norm, self.head = Block(device), Block(device), Block(device)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Compute all but the head."""
         found: torch.Tensor = self.norm(self.trunk(x))
         return found
 
@@ -338,7 +329,7 @@ def evaluated_between(device: SimulatedStreams) -> Setup:
 
 
 SETUPS = [
-    plain, deep, replicas, only_replicas, kept_after_forward, partly_kept, several_inputs_kept,
+    plain, replicas, only_replicas, kept_after_forward, partly_kept, several_inputs_kept,
     accumulated, prefetched, reduced_twice, partly_called, unsharded_before, checkpointed,
     not_needed, two_roots, opaque, evaluated_between,
 ]  # fmt: skip

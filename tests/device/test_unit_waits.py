@@ -32,7 +32,6 @@ class Some:
         ]
 
     def call(self, model: int = 0) -> DeviceCall:
-        """Return a gather that has ended."""
         sharded = self.models[model]
         assert sharded.takes(self.unit, "all_gather")
         call = sharded.begin(self.unit, torch.zeros(4), 0)

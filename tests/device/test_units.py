@@ -68,11 +68,9 @@ class Numbered:
     count = itertools.count()
 
     def record(self, stream: Any) -> None:
-        """Take the next number."""
         self.at = next(self.count)
 
     def query(self) -> bool:
-        """It has passed."""
         return True
 
     def elapsed_time(self, end_event: Numbered) -> float:

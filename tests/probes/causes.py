@@ -25,7 +25,6 @@ class Hook:
     memory: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def normal(self, *shape: int) -> torch.Tensor:
-        """Return standard normal numbers."""
         return torch.randn(*shape, generator=self.random, dtype=torch.float64)
 
     def fed_back(

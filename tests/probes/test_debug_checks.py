@@ -25,11 +25,9 @@ class Sink:
         self.kinds: list[str] = []
 
     def clock(self) -> int:
-        """Return a time."""
         return 0
 
     def push(self, entry: Any) -> None:
-        """Keep the kinds of what is wrong."""
         if isinstance(entry, CheckResult):
             entry.read()
             self.kinds += [anomaly.kind for anomaly in entry.anomalies()]

@@ -22,11 +22,9 @@ class Group:
         self._name, self._issued = name, issued
 
     def size(self) -> int:
-        """Return 4."""
         return 4
 
     def name(self) -> str:
-        """Return the backend's name."""
         return self._name
 
     def _get_backend(self, device: torch.device) -> Group:

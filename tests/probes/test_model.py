@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,29 +18,6 @@ from hooktrace.probes.probe_result import ProbeFailure
 from hooktrace.probes.schedule import OFF
 from hooktrace.probes.step_sampler import CallStart
 from hooktrace.testing import FakeBucket
-
-
-class Alone:
-    """A group of one rank."""
-
-    def rank(self) -> int:
-        """Return its place."""
-        return 0
-
-    def size(self) -> int:
-        """Return how many there are."""
-        return 1
-
-
-class Sink:
-    """Keeps what it gets."""
-
-    def __init__(self) -> None:
-        self.pushed: list[Any] = []
-
-    def push(self, entry: Any) -> None:
-        """Keep an entry."""
-        self.pushed.append(entry)
 
 
 def unreachable(*_: object) -> None:
@@ -57,7 +35,7 @@ def probes(monkeypatch: pytest.MonkeyPatch) -> tuple[ModelProbes, BucketSlot, Fa
     bucket = FakeBucket([torch.zeros(3)], is_last=True)
     slot = BucketSlot(ModelState("net", "hook", {}, 0), bucket, 0, (1,))
     slot.is_last = True
-    group: Any = Alone()
+    group: Any = SimpleNamespace(rank=lambda: 0, size=lambda: 1)
     return ModelProbes(group, slot, [], 10, all_buckets=False, local=False), slot, bucket
 
 
@@ -66,11 +44,12 @@ def test_meetings_that_fail_are_bounded(
 ) -> None:
     """Three, each counted; then one warning, and nothing is tried any more."""
     model, slot, bucket = probes
-    sink: Any = Sink()
+    pushed: list[Any] = []
+    sink: Any = SimpleNamespace(push=pushed.append)
     for step in range(200):
         if step >= model.next_step:
             assert not isinstance(model.enter(CallStart(slot, step, 0, bucket, None), sink), Probe)
-    assert sink.pushed == [ProbeFailure("RuntimeError: nobody came")] * 3
+    assert pushed == [ProbeFailure("RuntimeError: nobody came")] * 3
     assert model.next_step == OFF
     assert [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING] == [
         "compression error of net is no longer measured: 3 probes failed one after another, the "

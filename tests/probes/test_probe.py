@@ -29,7 +29,6 @@ class Group:
         return self.futures[0]
 
     def gather(self, tensor: torch.Tensor, rows: torch.Tensor) -> Any:
-        """Give all ranks the same."""
         for row in rows:
             row.copy_(tensor)
         return self.futures[1]
@@ -45,7 +44,6 @@ class Sink:
         self.results: list[ProbeResult] = []
 
     def clock(self) -> int:
-        """Return a time."""
         return 1
 
     def clock_offset(self, host_ns: int) -> tuple[int, int] | None:
@@ -53,7 +51,6 @@ class Sink:
         return 100, 7
 
     def push(self, entry: Any) -> None:
-        """Note whether a result has numbers."""
         entry.read()
         self.seen.append(entry.sums is not None)
         self.results.append(entry)
@@ -66,7 +63,6 @@ class Bucket:
         self.tensor = tensor
 
     def buffer(self) -> torch.Tensor:
-        """Return the gradients."""
         return self.tensor
 
 

@@ -23,7 +23,6 @@ class Look:
         return future.then(lambda done: [*done.value(), self.name])
 
     def abandon(self, why: str) -> None:
-        """Note it."""
         self.seen.append(f"{self.name} abandoned: {why}")
 
 
@@ -42,7 +41,6 @@ class Part:
         return ends.get(self.name, Look(self.seen, self.name))
 
     def leave(self) -> None:
-        """Note it."""
         self.seen.append(f"{self.name} left")
 
 
@@ -66,7 +64,6 @@ class Call:
         self.released: int | None = None
 
     def release(self) -> None:
-        """Stamp it."""
         self.held, self.released = False, self.recorder.clock()
 
 

@@ -15,6 +15,7 @@ from hooktrace.probes.diagnosis import Diagnosis
 from hooktrace.probes.probe_result import ProbeResult, StepChecksums
 from hooktrace.probes.weights import cause_of
 from tests.probes.causes import CAUSES, CONDITIONS, COUNT, Condition, Hook
+from tests.probes.test_diagnosis import Slot
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 SIZES = (2, 4, 8, 64)
@@ -32,31 +33,12 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-class Model:
-    """What a diagnosis reads of a model."""
-
-    rank = RANK
-    name = "net"
-    hook = "my_hook"
-
-
-class Slot:
-    """What a diagnosis reads of a slot."""
-
-    def __init__(self, dtype: torch.dtype) -> None:
-        self.model = Model()
-        self.generation = 1
-        self.index = 3
-        self.unit = None
-        self.numel = COUNT
-        self.torch_dtype = dtype
-        self.parameters = (("a.weight", (COUNT,)),)
-
-
 def probes(cause: str, condition: str, dtype: torch.dtype, size: int) -> Iterator[ProbeResult]:
     """Yield what rank 1 probes, step by step."""
     hook, random = Hook(dtype), torch.Generator().manual_seed(size)
-    slot: Any = Slot(dtype)
+    slot: Any = Slot()
+    slot.torch_dtype, slot.numel = dtype, COUNT
+    slot.parameters = (("a.weight", (COUNT,)),)
     before: StepChecksums | None = None
     checksums: torch.Tensor | None = None
     for step in range(STEPS):

@@ -20,13 +20,11 @@ class Doubled(Operation):
         self.tensor = tensor
 
     def start(self) -> Any:
-        """Return a future of it."""
         future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
         future.set_result(self.tensor * 2)
         return future
 
     def result(self, future: Any) -> torch.Tensor:
-        """Return it."""
         return future.value()  # type: ignore[no-any-return]
 
 
@@ -35,7 +33,6 @@ class Place:
 
     @staticmethod
     def index() -> str:
-        """Return its name."""
         return "block"
 
 

@@ -16,15 +16,12 @@ class Result:
         self.come, self.was_read, self.was_let_go = False, False, False
 
     def has_arrived(self) -> bool:
-        """Return whether it was told to come."""
         return self.come
 
     def read(self) -> None:
-        """Note it."""
         self.was_read = True
 
     def let_go(self) -> None:
-        """Note it."""
         self.was_let_go = True
 
 

@@ -150,7 +150,6 @@ class _Look(Look):
         self._clock = clock
 
     def join(self, future: Any) -> Any:
-        """Look at the result."""
         return future.then(self._looked)
 
     def _looked(self, future: Any) -> Any:

@@ -17,7 +17,6 @@ class Group:
         self._ranks = ranks
 
     def size(self) -> int:
-        """Return the number of ranks."""
         return self._ranks
 
 

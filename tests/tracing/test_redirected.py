@@ -17,7 +17,6 @@ class Given:
     closed = False
 
     def export(self, batch: object) -> None:
-        """Take nothing."""
         raise AssertionError
 
     def close(self) -> None:

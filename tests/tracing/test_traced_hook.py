@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -25,21 +26,8 @@ class Store(HashStore):
     clock: FakeClock
 
     def check(self, keys: list[str]) -> bool:
-        """Take time, and answer."""
         self.clock.advance(ASKED_NS)
         return super().check(keys)
-
-
-class Alone:
-    """A group of one rank."""
-
-    def rank(self) -> int:
-        """Return its place."""
-        return 0
-
-    def size(self) -> int:
-        """Return how many there are."""
-        return 1
 
 
 def test_what_is_asked_of_other_ranks_in_a_hooks_call_is_a_probe(
@@ -52,7 +40,7 @@ def test_what_is_asked_of_other_ranks_in_a_hooks_call_is_a_probe(
     monkeypatch.setattr(model_module.dist, "get_process_group_ranks", lambda group: [0])
     with Tracer(error_every=10, clock=clock, align_clocks=False) as tracer:
         job = Job(tracer)
-        group: Any = Alone()
+        group: Any = SimpleNamespace(rank=lambda: 0, size=lambda: 1)
         job.hook._plan.group = group
         for _ in range(10):
             job.step()
