@@ -13,6 +13,7 @@ from hooktrace import Tracer, trace
 from hooktrace.capture import buckets, device_events
 from hooktrace.capture.device_events import EventPool, relax_capture_mode
 from hooktrace.testing import FakeBucket
+from tests.fakes import opaque
 
 FIRST, SECOND = torch.device("meta", 0), torch.device("meta", 1)
 
@@ -45,13 +46,6 @@ def test_an_event_is_reused_on_its_own_device(monkeypatch: pytest.MonkeyPatch) -
     assert (other.device, other.stream) == (SECOND, "stream of meta:1")
     assert pool.record(FIRST) is event
     assert pool.created == 2
-
-
-def opaque(state: Any, bucket: Any) -> Any:
-    """Return a future that is done."""
-    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-    future.set_result(bucket.buffer())
-    return future
 
 
 def test_a_captured_hook_runs_untraced(monkeypatch: pytest.MonkeyPatch) -> None:

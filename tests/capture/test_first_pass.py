@@ -10,7 +10,7 @@ import torch
 
 from hooktrace import Tracer, hooks, trace
 from hooktrace.testing import FakeBucket
-from tests.fakes import Job
+from tests.fakes import Job, opaque
 
 
 def at_the_end_of_a_pass(work: Callable[[], object]) -> None:
@@ -57,9 +57,7 @@ def test_an_error_names_the_bucket_that_it_was() -> None:
     def hook(state: Any, bucket: Any) -> Any:
         if bucket.buffer().dtype is torch.float64:
             raise ValueError("boom")
-        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        future.set_result(bucket.buffer())
-        return future
+        return opaque(state, bucket)
 
     first, _ = model_of(torch.float32, torch.float64)
     with Tracer() as tracer:

@@ -24,20 +24,24 @@ from tests.capture.test_units import Reduces
 from .fake_device import FakeDevice
 
 
+def unit_of(tracer: Tracer) -> tuple[Stamps, dist.ProcessGroup]:
+    """Return what stamps the calls of a unit of a new model, and the group that it calls."""
+    steps = ShardedModel(ModelState("net", "fully_shard", {}, 0), tracer)
+    tracer.models.register_layout(steps)
+    assert dist.group.WORLD is not None
+    return Stamps(steps, UnitInfo("block", (("weight", (8, 8)),)), tracer), dist.group.WORLD
+
+
 def test_units_are_timed_by_their_device_and_nothing_is_claimed_of_waits() -> None:
     """No synchronisation, each event read; what the computing stream waited for is unknown."""
     with (
         FakeDevice() as device,
         Tracer(error_every=0, align_clocks=False, channel=False, run_id="fake") as tracer,
     ):
-        steps = ShardedModel(ModelState("net", "fully_shard", {}, 0), tracer)
-        tracer.models.register_layout(steps)
-        stamps = Stamps(steps, UnitInfo("block", (("weight", (8, 8)),)), tracer)
+        stamps, group = unit_of(tracer)
         gather = TracedAllGather(DefaultAllGather(), stamps)
         scatter = TracedReduceScatter(DefaultReduceScatter(), stamps)
         part, whole = torch.empty(16, device="cuda"), torch.empty(64, device="cuda")
-        group = dist.group.WORLD
-        assert group is not None
         for _ in range(3):
             gather(whole, part, group)
             Reduces.apply(
@@ -86,11 +90,7 @@ def test_replicas_are_reduced_from_the_scatter_s_end() -> None:
     ):
         pool = EventPool(lambda device: Numbered())
         tracer.event_pool = pool
-        steps = ShardedModel(ModelState("net", "fully_shard", {}, 0), tracer)
-        tracer.models.register_layout(steps)
-        stamps = Stamps(steps, UnitInfo("block", (("weight", (8, 8)),)), tracer)
-        group = dist.group.WORLD
-        assert group is not None
+        stamps, group = unit_of(tracer)
         reduction = ReplicaReduction(None, stamps, group, lambda _: False)
         scatter = TracedReduceScatter(DefaultReduceScatter(), stamps, reduction.begins)
         part, whole = torch.empty(16, device="cuda"), torch.empty(64, device="cuda")
@@ -122,10 +122,7 @@ def test_the_event_of_a_reduction_that_is_not_recorded_goes_back() -> None:
         FakeDevice() as device,
         Tracer(error_every=0, align_clocks=False, channel=False, run_id="fake") as tracer,
     ):
-        steps = ShardedModel(ModelState("net", "fully_shard", {}, 0), tracer)
-        stamps = Stamps(steps, UnitInfo("block", (("weight", (8, 8)),)), tracer)
-        group = dist.group.WORLD
-        assert group is not None
+        stamps, group = unit_of(tracer)
         reduction = ReplicaReduction(None, stamps, group, lambda _: False)
         reduced = torch.empty(16, device="cuda")
         for _ in range(3):

@@ -13,7 +13,7 @@ from hooktrace import Tracer, staged, trace
 from hooktrace.staging.driver import run_answered
 from hooktrace.staging.sequencer import sequencer_of
 from hooktrace.testing import FakeBucket, FakeClock
-from tests.fakes import FakeOperation
+from tests.fakes import FakeOperation, opaque
 
 
 class FailingClock(FakeClock):
@@ -45,13 +45,6 @@ def two_rounds(state: Any, bucket: Any) -> Iterator[Any]:
     yield _arrived()
     yield _arrived()
     return bucket.buffer()
-
-
-def opaque(state: Any, bucket: Any) -> Any:
-    """Return a future that is done."""
-    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-    future.set_result(bucket.buffer())
-    return future
 
 
 def _arrived() -> FakeOperation:

@@ -13,7 +13,7 @@ from hooktrace import Tracer, staged, trace
 from hooktrace.probes.step_sampler import CallStart, Look, Part, StepSampler
 from hooktrace.testing import FakeClock
 from hooktrace.tracing.sampling_plan import SamplingPlan
-from tests.fakes import FakeOperation, Job, buckets_of, fake_clock, hook_of
+from tests.fakes import FakeOperation, Job, buckets_of, fake_clock, hook_of, opaque
 
 
 def test_overlap_of_two_buckets() -> None:
@@ -193,15 +193,13 @@ def test_what_hooktrace_does_itself_is_a_stage_and_its_step_does_not_count(
         yield operation
         return bucket.buffer()
 
-    def opaque(state: Any, bucket: Any) -> Any:
+    def slow(state: Any, bucket: Any) -> Any:
         clock.advance(5)
-        future: torch.futures.Future[Any] = torch.futures.Future()
-        future.set_result(bucket.buffer())
-        return future
+        return opaque(state, bucket)
 
     (bucket,) = buckets_of(1)
     with Tracer(clock=clock) as tracer:
-        traced = trace(hook if is_staged else opaque, tracer=tracer)
+        traced = trace(hook if is_staged else slow, tracer=tracer)
         for step in range(4):
             clock.now_ns = 1000 * step
             traced(None, bucket).wait()

@@ -12,6 +12,7 @@ from hooktrace import Tracer, trace
 from hooktrace.testing import FakeBucket
 from hooktrace.tracing import models
 from hooktrace.tracing.models import TracedModels
+from tests.fakes import opaque
 
 
 def test_names_are_unique_and_need_bounded_memory() -> None:
@@ -49,12 +50,6 @@ def test_two_threads_that_trace_at_once_get_two_names(wanted: str | None) -> Non
 
 def test_what_is_so_of_many_models_is_said_of_the_first(caplog: pytest.LogCaptureFixture) -> None:
     """A job that makes models for as long as it runs must not fill its log."""
-
-    def opaque(state: object, bucket: FakeBucket) -> object:
-        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        future.set_result(bucket.buffer())
-        return future
-
     with (
         caplog.at_level(logging.WARNING, "hooktrace"),
         Tracer(error="local", align_clocks=False) as tracer,

@@ -7,13 +7,12 @@ from contextlib import suppress
 
 import msgspec
 import pytest
-import torch
 
 from hooktrace import Tracer, trace
 from hooktrace.records import AnomalyRecord, Batch
 from hooktrace.records.errors import HookError
 from hooktrace.testing import FakeBucket
-from tests.fakes import FakeExporter, Job
+from tests.fakes import FakeExporter, Job, opaque
 
 
 def test_an_anomaly_comes_with_the_batch_of_its_step() -> None:
@@ -32,9 +31,7 @@ def test_an_anomaly_comes_with_the_batch_of_its_step() -> None:
     def failing(state: object, bucket: FakeBucket) -> object:
         if next(calls) in {41, 300}:  # in another bucket each: an anomaly is told once a bucket
             raise ValueError("no")
-        future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-        future.set_result(bucket.buffer())
-        return future
+        return opaque(state, bucket)
 
     with Tracer([exporter]) as tracer:
         job = Job(tracer, buckets=4)

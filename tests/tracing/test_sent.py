@@ -6,18 +6,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 
 from hooktrace import Tracer, trace
 from hooktrace.probes.wire import FlightRecorder, Issued, WireSample
 from hooktrace.tracing.sent import SentLookUp
-from tests.fakes import buckets_of, fake_clock
-
-
-def hook(state: Any, bucket: Any) -> Any:
-    future: torch.futures.Future[torch.Tensor] = torch.futures.Future()
-    future.set_result(bucket.buffer())
-    return future
+from tests.fakes import buckets_of, fake_clock, opaque
 
 
 def test_a_step_says_why_it_is_not_known_what_was_sent(caplog: pytest.LogCaptureFixture) -> None:
@@ -25,7 +18,7 @@ def test_a_step_says_why_it_is_not_known_what_was_sent(caplog: pytest.LogCapture
     (bucket,) = buckets_of(1)
     with Tracer(clock=fake_clock(), error_every=2) as tracer:
         tracer._pipeline._assembler._sent._recorder = FlightRecorder({})
-        traced = trace(hook, tracer=tracer, model="net")
+        traced = trace(opaque, tracer=tracer, model="net")
         for _ in range(5):
             traced(None, bucket)
         steps = tracer.steps()
@@ -36,7 +29,7 @@ def test_a_step_says_why_it_is_not_known_what_was_sent(caplog: pytest.LogCapture
     assert [step.sent_unknown for step in steps] == [None, None, why, None, why]
     assert [step.sent for step in steps] == [None] * 5
     (message,) = (r.getMessage() for r in caplog.records if "sends is not known" in r.getMessage())
-    assert message.startswith(f"what hook 'hook' of net sends is not known in step 2: {why}; furt")
+    assert message.startswith(f"what hook 'opaque' of net sends is not known in step 2: {why}; f")
 
 
 def test_samples_of_steps_that_never_come_are_forgotten() -> None:
