@@ -74,7 +74,13 @@ def test_a_script_sees_what_python_shows_it(target: list[str], folder: Path) -> 
     ("code", "exit_code"),
     [
         *(("import sys; sys.exit(7)", 7), ("raise SystemExit('bye')", 1), ("1 / 0", 1)),
-        *(("1 +", 1), ("import os, signal; os.kill(os.getpid(), signal.SIGINT)", -signal.SIGINT)),
+        *(
+            ("1 +", 1),
+            (
+                "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(60)",
+                -signal.SIGINT,
+            ),
+        ),
     ],
 )
 def test_how_a_script_ends_is_its_own_affair(code: str, exit_code: int, tmp_path: Path) -> None:
