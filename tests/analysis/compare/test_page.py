@@ -36,6 +36,12 @@ def test_many_begin_with_links_to_each() -> None:
     assert [value for name, value in made.attributes if name == "id"] == ["c1", "c2"]
 
 
+def test_what_is_unknown_is_not_drawn() -> None:
+    """Few steps have no interval; bars of buckets are there."""
+    made = Page(page([compared(steps=12)]))
+    assert "too few to tell how they vary" in made.text
+
+
 def test_a_page_of_units_speaks_of_no_bucket(tmp_path: Path) -> None:
     """In words, pictures and tables; the terminal neither."""
     job = ShardedJob(steps=60, units=units(3))

@@ -16,6 +16,7 @@ from hooktrace.records.files import record_path
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.report.jobs import (
     HIDDEN,
+    facts_of,
     found,
     found_in,
     gain_ms,
@@ -30,6 +31,9 @@ def test_hidden_communication_is_the_only_thing_said(tmp_path: Path) -> None:
     (only,) = found(HIDDEN, tmp_path)
     assert only.sentence.startswith("Communication is hidden: 0.")
     assert gain_ms(only) == pytest.approx(0.4, abs=0.1)
+    untold = replace(facts_of(tmp_path), buckets=())
+    (only,) = rules_time.communication_is_exposed(untold, None)
+    assert not any("what backward leaves over" in text for text in only.evidence)
 
 
 def test_all_gradients_in_one_bucket(tmp_path: Path) -> None:

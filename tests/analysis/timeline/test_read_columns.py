@@ -15,6 +15,7 @@ from hooktrace.analysis.timeline import (
     FLAGS,
     STAGE_NAMES,
     RankTrack,
+    read_columns,
     read_track,
 )
 from hooktrace.analysis.timeline.columns import UNKNOWN
@@ -101,8 +102,10 @@ def check_step(track: RankTrack, row: int, step: StepRecord) -> None:
     assert flags == wanted | (set() if step.complete else {"incomplete"})
 
 
-def test_every_field_of_host_steps() -> None:
-    """Ordinary ones, unknown numbers, marks, errors and an exception."""
+@pytest.mark.parametrize("worth_arrays", [read_columns._WORTH_ARRAYS, 2])
+def test_every_field_of_host_steps(worth_arrays: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ordinary ones, unknown numbers, marks, errors and an exception; of a file of many, too."""
+    monkeypatch.setattr(read_columns, "_WORTH_ARRAYS", worth_arrays)
     first, (a, b) = make_step(2)
     odd = (
         replace(first, step=3, complete=False, wire_bytes=None, bus_bytes=None, busy_ns=None),
