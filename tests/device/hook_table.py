@@ -8,8 +8,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from hooktrace import AllGather, AllReduce, hooks, staged
+from hooktrace import AllGather, AllReduce, Tracer, hooks, staged, trace
 from hooktrace.staging.groups import group_of
+from hooktrace.testing import FakeBucket
 
 SHAPES = ((64, 32), (64,), (128, 64))
 
@@ -149,3 +150,28 @@ HOOKS: dict[str, tuple[Any, Callable[[], Any]]] = {
     "replaced in the state": (replacing_hook, Memory),
     "replaced in its dictionary": (replacing_hook, dictionary_asked_for),
 }
+
+
+def training(
+    name: str,
+    parameters: list[torch.nn.Parameter],
+    tracer: Tracer | None = None,
+    after_step: Callable[[], None] = lambda: None,
+) -> Callable[[int], None]:
+    """Return what makes so many steps of a hook, traced or not, on two buckets."""
+    hook, make_state = HOOKS[name]
+    if tracer is not None:
+        hook = trace(hook, tracer=tracer)
+    buckets = [
+        FakeBucket(parameters[:1], 0, is_last=False),
+        FakeBucket(parameters[1:], 1, is_last=True),
+    ]
+    state = make_state()
+
+    def run(steps: int) -> None:
+        for _ in range(steps):
+            for bucket in buckets:
+                hook(state, bucket).wait()
+            after_step()
+
+    return run

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 import torch
 
-from hooktrace import Tracer, trace
+from hooktrace import Tracer
 from hooktrace.probes.consent import Consent
-from hooktrace.testing import FakeBucket
 
 from .fake_device import FakeDevice
-from .hook_table import HOOKS, fake_parameters
+from .hook_table import HOOKS, fake_parameters, training
 
 STEPS = 6
 PROBED = [3, 4, 5]
@@ -26,31 +25,6 @@ LOOKS: dict[str, dict[str, Any]] = {
     "local": {"error_every": 1, "error_all_buckets": True, "error": "local"},
     "global and debug": {"error_every": 1, "error_all_buckets": True, "debug": True},
 }
-
-
-class Training:
-    """A traced hook, two buckets of fake gradients, and steps of them."""
-
-    def __init__(
-        self,
-        name: str,
-        tracer: Tracer,
-        device: FakeDevice,
-        parameters: list[torch.nn.Parameter],
-    ) -> None:
-        self._device = device
-        hook, make_state = HOOKS[name]
-        self._hook, self._state = trace(hook, tracer=tracer), make_state()
-        self._buckets = [
-            FakeBucket(parameters[:1], 0, is_last=False),
-            FakeBucket(parameters[1:], 1, is_last=True),
-        ]
-
-    def run(self, steps: int) -> None:
-        for _ in range(steps):
-            for bucket in self._buckets:
-                self._hook(self._state, bucket).wait()
-            self._device.end_backward()
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +45,7 @@ def test_looking_waits_for_nothing_and_lets_go_of_nothing(name: str, look: str) 
         Tracer(align_clocks=False, run_id="fake", **LOOKS[look]) as tracer,
     ):
         parameters = fake_parameters()
-        Training(name, tracer, device, parameters).run(STEPS)
+        training(name, parameters, tracer, device.end_backward)(STEPS)
         tracer.flush()
         assert tracer.losses() == {}
         errors = [b.step for b in tracer.buckets() if b.error is not None]
@@ -91,11 +65,11 @@ def test_under_capture_nothing_is_looked_at(look: str) -> None:
             FakeDevice() as device,
             Tracer(align_clocks=False, run_id="fake", **options) as tracer,
         ):
-            training = Training("fp16", tracer, device, fake_parameters())
-            training.run(PROBED[0])
+            run = training("fp16", fake_parameters(), tracer, device.end_backward)
+            run(PROBED[0])
             before = device.counts()
             device.captured = True
-            training.run(2)
+            run(2)
             device.captured = False
             counts.append([after - one for after, one in zip(device.counts(), before, strict=True)])
             tracer.flush()
@@ -116,10 +90,10 @@ def test_a_rank_that_cannot_probe_issues_nothing(monkeypatch: pytest.MonkeyPatch
             FakeDevice() as device,
             Tracer(align_clocks=False, run_id="fake", **options) as tracer,
         ):
-            training = Training("fp16", tracer, device, fake_parameters())
-            training.run(PROBED[0])
+            run = training("fp16", fake_parameters(), tracer, device.end_backward)
+            run(PROBED[0])
             monkeypatch.setattr("hooktrace.probes.probe.finite_parts", no_memory)
-            training.run(1)
+            run(1)
             monkeypatch.undo()
             issued.append(device.collectives)
             tracer.flush()
@@ -136,8 +110,8 @@ def test_without_the_consent_of_all_nothing_is_issued(monkeypatch: pytest.Monkey
             Tracer(align_clocks=False, run_id="fake", **options) as tracer,
         ):
             monkeypatch.setattr(Consent, "given", lambda *_: False)
-            training = Training("fp16", tracer, device, fake_parameters())
-            training.run(PROBED[0] + 1)
+            run = training("fp16", fake_parameters(), tracer, device.end_backward)
+            run(PROBED[0] + 1)
             issued.append(device.collectives)
             tracer.flush()
             assert set(tracer.losses()) == ({"probe_failed"} if options["error_every"] else set())

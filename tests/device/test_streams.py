@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
-from hooktrace import Tracer, trace
-from hooktrace.testing import FakeBucket
+from hooktrace import Tracer
 
 from .fake_device import FakeDevice
-from .hook_table import HOOKS, fake_parameters
+from .hook_table import HOOKS, fake_parameters, training
 
 STEPS = 6
 
@@ -22,27 +20,12 @@ FAULTY = (
 )
 
 
-def train(name: str, parameters: list[torch.nn.Parameter], tracer: Tracer | None = None) -> None:
-    """Run a hook, traced or not, on two buckets of fake gradients for some steps."""
-    hook, make_state = HOOKS[name]
-    if tracer is not None:
-        hook = trace(hook, tracer=tracer)
-    buckets = [
-        FakeBucket(parameters[:1], 0, is_last=False),
-        FakeBucket(parameters[1:], 1, is_last=True),
-    ]
-    state = make_state()
-    for _ in range(STEPS):
-        for bucket in buckets:
-            hook(state, bucket).wait()
-
-
 @pytest.mark.parametrize("name", HOOKS)
 def test_memory_is_kept_until_its_streams_are_done(name: str) -> None:
     """Whatever a hook holds across a yield, in a variable or not; and nothing synchronises."""
     with FakeDevice() as device:
         parameters = fake_parameters()
-        train(name, parameters)
+        training(name, parameters)(STEPS)
     assert device.faults() == []
     assert device.synchronising == []
 
@@ -55,7 +38,7 @@ def test_tracing_adds_no_synchronisation_and_no_fault(name: str) -> None:
         Tracer(error_every=0, align_clocks=False, run_id="fake") as tracer,
     ):
         parameters = fake_parameters()
-        train(name, parameters, tracer)
+        training(name, parameters, tracer)(STEPS)
         tracer.flush()
         assert tracer.losses() == {}
         assert len(tracer.buckets()) == 2 * STEPS
@@ -68,5 +51,5 @@ def test_tracing_adds_no_synchronisation_and_no_fault(name: str) -> None:
 def test_without_it_memory_is_given_out_too_early(name: str) -> None:
     """The same hooks, without what the driver does for them: the simulation sees it."""
     with FakeDevice(protected=False) as device:
-        train(name, fake_parameters())
+        training(name, fake_parameters())(STEPS)
     assert device.faults()
