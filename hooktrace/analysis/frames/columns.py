@@ -72,6 +72,12 @@ STEPS = (
     Column("sharded", "bool", "whether the model is under FSDP2: units have the rows of buckets"),
     Column("complete", "bool", "whether all its buckets ended"),
     Column("counts", "bool", "whether its times enter the report's statistics"),
+    Column(
+        "stands_for_all",
+        "bool",
+        "whether its buckets enter them too: the file has them whatever they took, not for being "
+        "slow",
+    ),
 )
 
 BUCKETS = (

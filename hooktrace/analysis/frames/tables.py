@@ -143,6 +143,10 @@ def _steps(own: _Rank) -> Table:
     steps = own.track.steps
     durations = {"period_ns": steps.period, "exposed_ns": steps.exposed, "busy_ns": steps.busy}
     sizes = {name: getattr(steps, name) for name in ("gradient_bytes", "wire_bytes", "bus_bytes")}
+    counts = own.why == COUNTS
+    stands = np.zeros(len(steps), np.bool_)
+    for number in range(len(own.track.models)):
+        stands |= steps.standing_for(counts & (steps.model == number))
     return {
         **own.whose(steps.model, step=steps.step, generation=steps.generation),
         **own.wall(steps.first_ready),
@@ -154,7 +158,8 @@ def _steps(own: _Rank) -> Table:
         **{flag: Values(steps.having(flag)) for flag in ("warmup", "shadow", "probed")},
         "sharded": Values(steps.having("sharded")),
         "complete": Values(~steps.having("incomplete")),
-        "counts": Values(own.why == COUNTS),
+        "counts": Values(counts),
+        "stands_for_all": Values(stands),
     }
 
 

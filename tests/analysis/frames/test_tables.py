@@ -14,7 +14,7 @@ from hooktrace.analysis.frames.tables import Table, Values
 from hooktrace.records import CompletedStep
 from hooktrace.records.files import record_path
 from hooktrace.testing.rank_file import rank_file
-from hooktrace.testing.synthetic import Moments, SyntheticJob, write_job
+from hooktrace.testing.synthetic import Moments, SyntheticJob, simulate, write_job
 from tests.analysis.report.sharded_jobs import ShardedJob, units, write_sharded
 from tests.analysis.runs import timeline_in
 from tests.analysis.timeline.files import write_ranks
@@ -107,6 +107,29 @@ def test_the_last_step_has_no_period_yet(tmp_path: Path) -> None:
     assert listed(steps["period_ns"]) == [None, None]
     assert listed(steps["wire_bytes"]) == [None, None]
     assert listed(made(tmp_path, "buckets")["wire_bytes"]) == [None, None]
+
+
+def test_steps_whose_buckets_stand_for_all_are_marked(tmp_path: Path) -> None:
+    """Not those that the file has for being slow, where it left others out."""
+    job = SyntheticJob(ranks=2, steps=8, bucket_bytes=(4_000_000,))
+
+    def kept(completed: CompletedStep) -> CompletedStep:
+        step, buckets = completed
+        if step.step % 4 == 0:
+            return replace(step, kept_for="slow"), buckets
+        if step.step % 4 == 1:
+            return replace(step, detail_kept=False), ()
+        return replace(step, kept_for="window"), buckets
+
+    texts = {}
+    for rank in range(2):
+        records = [job.run(rank), job.layout(), *job.clock_records(rank)]
+        steps = [kept(now.completed(rank)) for now in simulate(job)]
+        texts[rank] = rank_file(records, steps).decode()
+    write_ranks(tmp_path, texts)
+    table = made(tmp_path, "steps")
+    of_step = zip(listed(table["step"]), listed(table["stands_for_all"]), strict=True)
+    assert {n for n, stands in of_step if stands} == {2, 3, 6, 7}
 
 
 def test_device_buckets_without_times_have_none(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_buckets_are_those_that_were_ready_inside_whole(scene: Scene) -> None:
         lengths = [e - s for rank in own for s, e in rank]
         row = by_name(found)[f"bucket {bucket}"]
         assert (row["count"], row["sum"]) == (len(lengths), sum(lengths))
-        assert (row["median"], row["p95"]) == tuple(np.quantile(lengths, (0.5, 0.95)))
+        assert (row["mean"], row["p95"]) == (np.mean(lengths), np.quantile(lengths, 0.95))
         assert row["busy"] == sum(union_ns(rank) for rank in own)
         assert sum(row["histogram"]) == len(lengths)
     every = spans(t0, t1)

@@ -6,12 +6,12 @@ const HEIGHT = 16;
 const BAR = 4;
 
 export function tableOf(noun, rows) {
-  const head = [noun, "count", "busy", "sum", "median", "p95", "lengths", "exposed"];
+  const head = [noun, "count", "busy", "sum", "mean", "p95", "lengths", "exposed"];
   return element("table", {},
     element("thead", {}, element("tr", {}, ...head.map((h) => element("th", { scope: "col" }, h)))),
     element("tbody", {}, ...rows.map((r) => element("tr", {},
       element("th", { scope: "row" }, r.name), cell(r.count.toLocaleString("en")),
-      ...[r.busy, r.sum, r.median, r.p95].map((ns) => cell(formatTime(ns))),
+      ...[r.busy, r.sum, r.mean, r.p95].map((ns) => cell(formatTime(ns))),
       element("td", {}, histogram(r)),
       cell(r.exposed === null ? "–" : `${(100 * r.exposed).toFixed(r.exposed < 0.0995 ? 1 : 0)} %`)))));
 }
@@ -32,7 +32,7 @@ function histogram({ histogram: counts, low, high }) {
     "aria-label": `lengths ${text}` }, ...bars);
 }
 
-const COLUMNS = ["count", "busy", "sum", "median", "p95", "low", "high"];
+const COLUMNS = ["count", "busy", "sum", "mean", "p95", "low", "high"];
 
 // Lengths in ns; `exposed_share` is empty where nothing is exposed.  `noun`: of what is no stage.
 export function csvOf({ stages, buckets }, noun) {
