@@ -7,7 +7,7 @@ Only ranks that are in a group have a part in its collectives.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Literal, NamedTuple
 
 from ...records.units import named_ranks
@@ -68,9 +68,8 @@ def _compare_group(
     late = tuple(rank for rank, number in issued.items() if number < lowest)
     said = "; ".join(f"{named_ranks(who)} in {kind}" for kind, who in kinds.items())
     if len(kinds) > 1:
-        fewest = min(kinds.values(), key=len)
         text = f"as collective {lowest} of {_group(here)} {said}"
-        return Comparison("different", tuple(fewest), text)
+        return Comparison("different", tuple(outnumbered(kinds.values())), text)
     if late:
         text = f"{said} of {_group(here)}, its collective {lowest}, which {named_ranks(late)} "
         text += f"{'has' if len(late) == 1 else 'have'} not issued"
@@ -78,6 +77,12 @@ def _compare_group(
     others = tuple(rank for rank in issued if rank not in first)
     text = f"{said} of {_group(here)}, its collective {lowest}"
     return Comparison("completed" if others else "same", others, text)
+
+
+def outnumbered(parties: Iterable[list[int]]) -> list[int]:
+    """Return the party of the fewest ranks; nobody where two are as few, of which none is wrong."""
+    first, second, *_ = sorted(parties, key=len)
+    return first if len(first) < len(second) else []
 
 
 def _issued(

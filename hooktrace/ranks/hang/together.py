@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from ...records.units import named_ranks, ordinal
 from .conclude import HangDiagnosis, conclude
-from .issued import Comparison, compare
+from .issued import Comparison, compare, outnumbered
 from .sentences import at, each, ended_step
 from .status import CallInFlight, ModelStatus, RankStatus
 from .view import View
@@ -94,7 +94,9 @@ def _other_units(view: View) -> HangDiagnosis | None:
         for name, who in others.items()
     )
     text = f", while {said}: as the {number} collective of the step these do not match"
-    return conclude(view, "different_collectives", _fewest(view, others), text + _departures(view))
+    there = [rank for rank in view.waiting if rank not in view.mismatched]
+    fewest = outnumbered([there, *others.values()])
+    return conclude(view, "different_collectives", fewest, text + _departures(view))
 
 
 def _departures(view: View) -> str:
@@ -109,13 +111,6 @@ def _departures(view: View) -> str:
     if not 0 < len(found) < len(made):
         return ""
     return "".join(f"; rank {rank} made {text}" for rank, text in list(found.items())[:_MOST_TOLD])
-
-
-def _fewest(view: View, others: dict[str, list[int]]) -> list[int]:
-    """Return who is in a collective that the fewest are in; nobody where there are two of these."""
-    there = [rank for rank in view.waiting if rank not in view.mismatched]
-    first, second, *_ = sorted([there, *others.values()], key=len)
-    return first if len(first) < len(second) else []
 
 
 def _ended_without(view: View) -> HangDiagnosis | None:
@@ -153,8 +148,7 @@ def _other_collectives(view: View) -> HangDiagnosis | None:
     if len(kinds) < 2 or len(rounds) > 1:
         return None
     text = ": " + "; ".join(f"{named_ranks(who)} in {kind}" for kind, who in kinds.items())
-    fewest = sorted(kinds.values(), key=len)[0]
-    return conclude(view, "different_collectives", fewest, text)
+    return conclude(view, "different_collectives", outnumbered(kinds.values()), text)
 
 
 def _collective(call: CallInFlight) -> str:

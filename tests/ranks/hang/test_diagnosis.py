@@ -171,6 +171,8 @@ OF_RANKS_IN_ONE_CALL = [
     case(
         "different_collectives", (2,), "rank 2 in all_gather", *others(2, 3), waiting(2, GATHERS[0])
     ),
+    # Of two that differ nobody knows which one is right.
+    case("different_collectives", (), "rank 0 in all_reduce", waiting(0), waiting(1, GATHERS[0])),
     # Each rank gathers as much as it has.
     case("unknown", (), "", waiting(0, GATHERS[0]), waiting(1, GATHERS[1])),
     case(
@@ -193,6 +195,13 @@ OF_OPAQUE_HOOKS = [
             waiting(rank, FUTURE, **pending(7, kind))
             for rank, kind in enumerate(("all_reduce", "broadcast", "all_reduce"))
         ),
+    ),
+    case(
+        "different_collectives",
+        (),
+        "rank 0 in all_reduce of 1,024 elements; rank 1 in broadcast",
+        waiting(0, FUTURE, **pending(7)),
+        waiting(1, FUTURE, **pending(7, "broadcast")),
     ),
     case(
         "some_ranks_only",
