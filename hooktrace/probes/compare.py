@@ -81,25 +81,6 @@ def numbers(sums: Sequence[Sequence[float]], numel: int) -> ErrorRecord:
     )
 
 
-def coarse_error(
-    result: torch.Tensor, reference: torch.Tensor
-) -> tuple[float | None, float | None, float | None]:
-    """Return relative L2 error, cosine and the reference's norm of two flat tensors.
-
-    As ``measure`` and ``numbers`` do, of all parts together, in a sixth of the time: sums over a
-    block are taken in float32, whose rounding is below a thousandth of any error that a hook makes.
-    """
-    dd = rr = xx = xr = 0.0
-    size = _block_of(result)
-    for x_block, r_block in zip(result.split(size), reference.split(size), strict=True):
-        x, r = x_block.float(), r_block.float()
-        d = x - r
-        dd, rr = dd + d.dot(d).item(), rr + r.dot(r).item()
-        xx, xr = xx + x.dot(x).item(), xr + x.dot(r).item()
-    found = numbers([(dd, rr, xx, xr, 0.0, 0.0)], len(result))
-    return found.relative_l2, found.cosine, found.reference_l2
-
-
 def lengths_of(parameters: Sequence[tuple[str, tuple[int, ...]]]) -> list[int]:
     """Return the number of elements of each parameter, given by name and shape."""
     return [math.prod(shape) for _, shape in parameters]
