@@ -104,20 +104,6 @@ def slow(rank: int) -> None:
     for_ever()
 
 
-def closes(rank: int) -> list[tuple[str, bool]]:
-    """Rank 1 is late, and all close as soon as it has come; return what was told."""
-    tracer = Tracer(hang_after_s=HANG_AFTER_S, on_hang="record", error_every=0)
-    ddp = make_ddp()
-    ddp.register_comm_hook(None, trace(hooks.allreduce_hook, tracer=tracer))
-    steps_until(rank, ddp)
-    end = time.monotonic() + DEADLINE_S
-    while rank == LATE and not tracer.hangs() and time.monotonic() < end:
-        time.sleep(0.05)
-    backward(ddp, rank, HANGS_AT)
-    tracer.close()
-    return [(hang.message, hang.ended_after_ns is not None) for hang in tracer.hangs()]
-
-
 def dumps(rank: int) -> None:
     """Rank 1 is in its data loader; all write down what they know, beside their records."""
     _recorded(rank, "dump")

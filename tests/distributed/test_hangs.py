@@ -195,16 +195,6 @@ def test_a_pause_after_the_hub_was_stopped_is_no_hang(
     assert by[0] <= stood_still
 
 
-def test_a_hang_that_ends_just_before_the_tracers_has_an_end(two: Ranks) -> None:
-    """Each rank says so by itself: whoever would tell it may be closed too."""
-    for told in two.run(scenarios.closes):
-        (begun, ended), (last, is_end) = told
-        assert begun.startswith("bucket 0 of step 3 has waited")
-        assert not ended
-        assert last.startswith("it went on after ")
-        assert is_end
-
-
 def dumped(
     scenario: Callable[[int], None], folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> list[str]:
