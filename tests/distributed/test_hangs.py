@@ -13,7 +13,7 @@ import pytest
 from hooktrace.records import HangRecord
 from hooktrace.tracing.hangs import EXIT_CODE
 from tests.distributed import hang_scenarios as scenarios
-from tests.distributed.harness import Group, Ranks, here, name_of
+from tests.distributed.harness import Group, here, name_of
 
 pytestmark = pytest.mark.slow
 
