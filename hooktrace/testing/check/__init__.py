@@ -8,10 +8,11 @@
           training.py  whose gradients are known beforehand
           arithmetic.py  chosen gradients, whose results are judged together by
           verdict.py   against what the wire explains (wire_format.py); causes.py names mistakes
-          units.py     what is tried of a hook for FSDP's collectives, called as FSDP does
-                       (unit_calls.py), judged by unit_causes.py, and in unit_training.py
-        judge.py     how the ranks ended --> the first cause; stacks.py reads where they stood
-    results.py   what problems mean: pass, warn, fail
+          weights.py    what each rank's gradients weigh in a result
+          units.py      what is tried of a hook for FSDP's collectives, called as FSDP does
+                        (unit_calls.py), and in a small sharded model
+        judge.py     how the ranks ended --> the first cause, pass, warn or fail; stacks.py reads
+                     where they stood
     command.py   hooktrace check: options --> results --> tables
     standard.py  all standard hooks, and torch's own
 
@@ -24,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .results import CaseResult, CheckResult, Problem
+from .judge import CaseResult, CheckResult, Problem
 
 __all__ = ["CaseResult", "CheckResult", "Problem", "check_hook"]
 

@@ -24,7 +24,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ...tracing.trace import listed_hooks
 from .arithmetic import arithmetic
 from .rank import Context, Known
-from .results import Measured
+from .judge import Measured
 from .steps import bounded
 from .training import MANY, KnownGradients, Shapes, Training, Values, refused_by_name
 

@@ -16,8 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ...records.errors import UsageError
+from .judge import CaseResult, CheckResult, Problem, Status
 from .launch import check
-from .results import CaseResult, CheckResult, Problem, Status
 from .spec import HookSpec
 
 _STYLES = {"pass": "green", "warn": "yellow", "fail": "red", "skip": "dim"}

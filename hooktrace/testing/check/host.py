@@ -32,10 +32,9 @@ import torch._dynamo  # DDP does when it is made; once here saves a second in ea
 from ...ranks.job import loopback
 from ...records.errors import UsageError
 from .cases import CASES, Case
-from .judge import RankEnd, judge
+from .judge import CaseResult, RankEnd, RankResult, judge
 from .rank import OUTPUT, RESULT, STACKS, Context, Known, run_rank
-from .results import CaseResult, RankResult
-from .spec import Job, Loaded
+from .spec import HookSpec, Job
 from .units import GATHER_CASES, SCATTER_CASES, cases_of
 
 _GRACE_S = 3.0
@@ -70,7 +69,7 @@ class Host:
         except UsageError as error:
             self.asker.send(error)
 
-    def _results(self, hook: Loaded, cases: Sequence[Case]) -> Iterator[CaseResult]:
+    def _results(self, hook: HookSpec, cases: Sequence[Case]) -> Iterator[CaseResult]:
         """Run the cases one after another; raises ``UsageError`` where no state can be made."""
         known = Known()
         stopped, hangs = "", 0
@@ -93,7 +92,7 @@ class Host:
                 one_bucket=known.one_bucket or not result.kinds.isdisjoint({"hang", "crash"}),
             )
 
-    def _run(self, case: Case, hook: Loaded, known: Known) -> list[RankEnd]:
+    def _run(self, case: Case, hook: HookSpec, known: Known) -> list[RankEnd]:
         """Run a case in fresh processes; returns how each of them ended."""
         with tempfile.TemporaryDirectory(dir=self.directory, ignore_cleanup_errors=True) as name:
             ranks = []
@@ -130,7 +129,7 @@ class Host:
         return ends
 
 
-def _chosen(keys: tuple[str, ...], hook: Loaded) -> list[Case]:
+def _chosen(keys: tuple[str, ...], hook: HookSpec) -> list[Case]:
     """Return the cases of a hook that were asked for; raises ``UsageError`` where there is none."""
     cases = cases_of(hook.hook) if hook.is_sharded else CASES
     known = [case.key for case in cases]

@@ -1,11 +1,15 @@
-"""From how each rank's process ended to a result: the first cause, and not what it led to.
+"""What a check found: how each rank's process ended --> problems, a result a case and a hook.
 
-    RankEnd of every rank --judge--> CaseResult
+    RankResult of every rank --> RankEnd --judge--> CaseResult --> CheckResult --> command.py
 
 When one rank raises or dies, its connections close, and the others fail or hang because of that.
 So an error that only says that a connection is gone counts where there is no other, a crash where
 no rank had raised before it, and ranks that were still waiting are no hang where one of them ended
 badly.
+
+``records.anomalies`` says which problems fail a hook, since training with it ends or goes wrong,
+and which only warn.  What a case does on purpose is judged by that case: a hook that raises on NaN
+says so, and only warns.
 """
 
 from __future__ import annotations
@@ -14,10 +18,13 @@ import math
 import re
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
-from .results import CaseResult, Measured, Problem, RankResult, merge
+from ...records.anomalies import anomaly_kind
 from .stacks import describe
+
+Status = Literal["pass", "warn", "fail", "skip"]
 
 _PEER_IS_GONE = re.compile(
     r"Connection (closed|reset|refused)|Broken pipe|[Tt]imed out|[Tt]imeout|Socket closed"
@@ -25,6 +32,130 @@ _PEER_IS_GONE = re.compile(
 _SOURCE = re.compile(r"\[enforce fail at \S*?([^/\s]+)\] ?")
 """How gloo's errors begin: the path of a file on the machine that torch was built on."""
 _WORDS = 240
+
+
+_SAID_BETTER = {
+    "wrong_gradients": {
+        *("not_averaged", "averaged_twice", "wrong_scale", "wrong_sign"),
+        *("not_communicated", "ranks_missing"),
+    },
+    "nonfinite_average": {"nonfinite_result"},
+}
+"""Kinds that say nothing more where one of the others was found."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Something wrong with a hook: ``message`` says what, and where it can, what to do.
+
+    ``kind``: of ``records.anomalies``.  ``rank``: the one that saw it, ``None`` where all did or
+    where it is nobody's own.  ``only_warns``: whatever is to be made of its kind.
+    """
+
+    case: str
+    kind: str
+    message: str
+    rank: int | None = None
+    only_warns: bool = False
+
+    @property
+    def status(self) -> Status:
+        """What it means for its hook."""
+        return "warn" if self.only_warns else anomaly_kind(self.kind).severity
+
+
+def _worst(problems: Sequence[Problem]) -> Status:
+    found = {problem.status for problem in problems}
+    return "fail" if "fail" in found else "warn" if "warn" in found else "pass"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What ordinary steps showed; ``None`` where it is not known.
+
+    ``error``: median relative L2 error of a step against a lossless average.  ``sum_error``: that
+    of the sum of all steps, which is what error feedback keeps small.  ``ratio``: gradient bytes
+    over wire bytes, inf where nothing was sent.  ``unexplained``: the median of a
+    step's error that neither error feedback nor clipping explains.
+    """
+
+    error: float | None = None
+    sum_error: float | None = None
+    ratio: float | None = None
+    unexplained: float | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class RankResult:
+    """What a rank found in a case, and how it came to the case's end.
+
+    ``note``: what was measured.  ``stop``: no other case can say anything.  ``raised_at``: when it
+    raised, in seconds of the monotonic clock; ``consequence``: that was because of another rank.
+    """
+
+    problems: list[Problem] = field(default_factory=list)
+    note: str = ""
+    measured: Measured = field(default_factory=Measured)
+    stop: bool = False
+    raised_at: float | None = None
+    consequence: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaseResult:
+    """How a hook did in one case.
+
+    ``note``: what was measured, or why the case was skipped.  ``stacks``: of all threads of all
+    ranks where one hung or crashed.  ``stop``: as of a rank.
+    """
+
+    case: str
+    problems: tuple[Problem, ...] = ()
+    seconds: float = 0.0
+    note: str = ""
+    skipped: bool = False
+    measured: Measured = field(default_factory=Measured)
+    stacks: str = ""
+    stop: bool = False
+
+    @property
+    def status(self) -> Status:
+        """The worst of the problems'."""
+        return "skip" if self.skipped else _worst(self.problems)
+
+    @property
+    def kinds(self) -> set[str]:
+        """What was found, in the words of ``records.anomalies``."""
+        return {problem.kind for problem in self.problems}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckResult:
+    """Everything that was found out about one hook."""
+
+    hook: str
+    ranks: int
+    cases: tuple[CaseResult, ...]
+
+    @property
+    def measured(self) -> Measured:
+        """What the case of ordinary steps measured."""
+        return next((c.measured for c in self.cases if c.measured != Measured()), Measured())
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """All problems, in the order of the cases."""
+        return tuple(problem for case in self.cases for problem in case.problems)
+
+    @property
+    def failed(self) -> tuple[Problem, ...]:
+        """The problems that fail the hook."""
+        return tuple(problem for problem in self.problems if problem.status == "fail")
+
+    @property
+    def verdict(self) -> Status:
+        """Fail, warn or pass."""
+        return _worst(self.problems)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +225,26 @@ def judge(case: str, ends: Sequence[RankEnd], *, seconds: float, deadline_s: flo
         ),
         stop=any(result.stop for result in results),
     )
+
+
+def merge(problems: Sequence[Problem], ranks: int) -> tuple[Problem, ...]:
+    """Return one problem a kind of what the ranks found in one case, buckets and ranks together.
+
+    The lowest rank's first message stands for all; ``rank`` is ``None`` where all ranks agree.
+    What another kind says better is left out.
+    """
+    alike: dict[str, list[Problem]] = {}
+    for problem in problems:
+        alike.setdefault(problem.kind, []).append(problem)
+    merged = []
+    for kind, same in alike.items():
+        if alike.keys() & _SAID_BETTER.get(kind, ()):
+            continue
+        seen_by = {problem.rank for problem in same} - {None}
+        first = min(same, key=lambda p: -1 if p.rank is None else p.rank)
+        everyone = len(seen_by) in (0, ranks)
+        merged.append(replace(first, rank=None if everyone else first.rank))
+    return tuple(merged)
 
 
 def is_consequence(message: str) -> bool:

@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from ...records.errors import UsageError
-from .results import CaseResult, CheckResult
+from .judge import CaseResult, CheckResult
 from .spec import HookSpec, Job, Message
 
 _SLACK_S = 30.0

@@ -37,9 +37,8 @@ from ...ranks.private_group import PrivateGroup
 from ...records.anomalies import anomaly_kind
 from ...records.errors import HookError, UsageError
 from ...tracing.tracer import Tracer
-from .judge import is_consequence
-from .results import Problem, RankResult
-from .spec import Loaded
+from .judge import Problem, RankResult, is_consequence
+from .spec import HookSpec
 from .stacks import place_of
 
 RESULT, STACKS, OUTPUT = "result.{}", "stacks.{}", "output.{}"
@@ -74,7 +73,7 @@ class Context:
     """One case on one rank.  ``tracers``: of the models that it has trained."""
 
     case: str
-    loaded: Loaded
+    loaded: HookSpec
     rank: int
     size: int
     timeout_s: float

@@ -29,17 +29,6 @@ _POWERS = 0.3
 """A power of two by chance is off by a quarter of the value, and by 0.35 at worst."""
 
 
-class Flaw(NamedTuple):
-    """What was seen, by how much, what does that, and the remedy.
-
-    ``only_warns``: it may be meant.
-    """
-
-    what: str
-    remedy: str
-    only_warns: bool = False
-
-
 class Series(NamedTuple):
     """All steps of the case, in order, and what was on the wire."""
 

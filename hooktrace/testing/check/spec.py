@@ -1,7 +1,7 @@
 """What to check: a hook and what makes its state, by name or as pickled objects.
 
     "package.module:attribute" -----+
-    a hook object --pickle---------+--> HookSpec --to the ranks' process--> load() --> Loaded
+    a hook object --pickle---------+--> HookSpec --to the ranks' process--> load()
 
 The one who asks for a check imports nothing of the hook's: whatever its module does when it is
 imported, it does in a process that can be ended.
@@ -14,28 +14,63 @@ import importlib
 import inspect
 import pickle
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 from ...fsdp.hooks import GatherHook, ScatterHook
 from ...records.errors import UsageError
-from .results import CaseResult
-
-Source: TypeAlias = str | bytes
-"""A name, or a pickle."""
+from .judge import CaseResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
-    """A hook that can be run.  ``local``: its results differ between ranks by design.
+class HookSpec:
+    """A hook to check.  ``name``: how the result calls it.  ``local``: see ``trace``.
 
-    ``hook``: a hook of DDP's, or a ``ScatterHook`` or ``GatherHook`` for FSDP's collectives.
+    ``hook``: a hook of DDP's, or a ``ScatterHook`` or ``GatherHook`` for FSDP's collectives; like
+    ``make_state`` it is a name or a pickle, and once it is loaded the object.
     """
 
     name: str
     hook: Any
-    make_state: Callable[..., Any] | None
-    local: bool
+    make_state: Any = None
+    local: bool = False
+
+    @classmethod
+    def of(cls, hook: object, make_state: object = None, *, local: bool = False) -> HookSpec:
+        """Return a hook and its state as given, by name or as objects; raises as ``source_of``."""
+        name = getattr(hook, "__qualname__", repr(hook))
+        if _is_sharded(hook):
+            name = hook.name  # type: ignore[attr-defined]
+        return cls(
+            name=hook if isinstance(hook, str) else name,
+            hook=source_of(hook, "hook"),
+            make_state=None if make_state is None else source_of(make_state, "state"),
+            local=local,
+        )
+
+    def load(self) -> HookSpec:
+        """Return it with its objects, imported; raises ``UsageError`` with what prevents that."""
+        hook = _made(_load(self.hook, "hook"))
+        if _is_sharded(hook):
+            if self.make_state is not None or self.local:
+                raise UsageError(
+                    f"{self.name} takes the place of one of FSDP's collectives and keeps its own "
+                    "state; leave --state and --local out"
+                )
+            return replace(self, hook=hook)
+        if not callable(hook):
+            raise UsageError(
+                f"hook {self.name} is a {type(hook).__name__} and cannot be called; "
+                "name a callable that takes (state, bucket)"
+            )
+        make_state = None if self.make_state is None else _load(self.make_state, "state")
+        if make_state is not None and not callable(make_state):
+            raise UsageError(
+                f"the state of {self.name} is a {type(make_state).__name__}; name a function that "
+                "makes one, since each model that is trained needs a state of its own"
+            )
+        local = self.local or bool(getattr(hook, "local", False))
+        return replace(self, hook=hook, make_state=make_state, local=local)
 
     @property
     def is_sharded(self) -> bool:
@@ -61,53 +96,6 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HookSpec:
-    """A hook to check.  ``name``: how the result calls it.  ``local``: see ``trace``."""
-
-    name: str
-    hook: Source
-    make_state: Source | None = None
-    local: bool = False
-
-    @classmethod
-    def of(cls, hook: object, make_state: object = None, *, local: bool = False) -> HookSpec:
-        """Return a hook and its state as given, by name or as objects; raises as ``source_of``."""
-        name = getattr(hook, "__qualname__", repr(hook))
-        if _is_sharded(hook):
-            name = hook.name  # type: ignore[attr-defined]
-        return cls(
-            name=hook if isinstance(hook, str) else name,
-            hook=source_of(hook, "hook"),
-            make_state=None if make_state is None else source_of(make_state, "state"),
-            local=local,
-        )
-
-    def load(self) -> Loaded:
-        """Import hook and state; raises ``UsageError`` with the reason where that fails."""
-        hook = _made(_load(self.hook, "hook"))
-        if _is_sharded(hook):
-            if self.make_state is not None or self.local:
-                raise UsageError(
-                    f"{self.name} takes the place of one of FSDP's collectives and keeps its own "
-                    "state; leave --state and --local out"
-                )
-            return Loaded(name=self.name, hook=hook, make_state=None, local=False)
-        if not callable(hook):
-            raise UsageError(
-                f"hook {self.name} is a {type(hook).__name__} and cannot be called; "
-                "name a callable that takes (state, bucket)"
-            )
-        make_state = None if self.make_state is None else _load(self.make_state, "state")
-        if make_state is not None and not callable(make_state):
-            raise UsageError(
-                f"the state of {self.name} is a {type(make_state).__name__}; name a function that "
-                "makes one, since each model that is trained needs a state of its own"
-            )
-        local = self.local or bool(getattr(hook, "local", False))
-        return Loaded(name=self.name, hook=hook, make_state=make_state, local=local)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """What the host is asked to do.  ``cases``: keys, all for none.  ``timeout_s``: of one case."""
 
@@ -121,7 +109,7 @@ Message: TypeAlias = tuple[int, CaseResult] | UsageError | None
 """The host's answer: a case's result with its hook's number, why there is none, or its end."""
 
 
-def source_of(given: object, what: str) -> Source:
+def source_of(given: object, what: str) -> str | bytes:
     """Return how a hook or a state's factory gets to another process.
 
     Raises ``TypeError`` for an object that does not pickle by reference, ``UsageError`` for a name
@@ -154,7 +142,7 @@ def source_of(given: object, what: str) -> Source:
     return pickled
 
 
-def _load(source: Source, what: str) -> Any:
+def _load(source: str | bytes, what: str) -> Any:
     if isinstance(source, bytes):
         try:
             return pickle.loads(source)

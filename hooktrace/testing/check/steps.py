@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import torch
 
@@ -27,6 +28,22 @@ _BOUNDED = 0.1
 
 _REBUILT = 2
 _HALVINGS = 40
+
+
+class Flaw(NamedTuple):
+    """What was seen, by how much, what does that, and the remedy.
+
+    ``only_warns``: it may be meant.  ``kind``: of ``records.anomalies``.
+    """
+
+    what: str
+    remedy: str
+    only_warns: bool = False
+    kind: str = "wrong_gradients"
+
+
+FEED_BACK = "add what was left out once: residual = input - sent, where input = gradient + residual"
+"""The remedy of wrong error feedback."""
 
 
 @dataclass(frozen=True)
@@ -168,6 +185,12 @@ def bounded(step: Step) -> float | None:
         if high < largest and distance(step.wide, near) < _BOUNDED * step.error:
             return high
     return None
+
+
+def larger_parts(step: Step) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Return the gradients (n, numel) and the result (numel,) of each of the larger parameters."""
+    parts = zip(step.gradients.split(step.lengths, 1), step.wide.split(step.lengths), strict=True)
+    return [(own, part) for own, part in parts if len(part) >= max(step.lengths)]
 
 
 def fit(columns: torch.Tensor, result: torch.Tensor) -> torch.Tensor | None:

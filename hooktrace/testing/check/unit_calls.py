@@ -1,62 +1,64 @@
 """Hooks of FSDP's collectives, called as FSDP calls them, with numbers that all ranks know.
 
-    Make(rank, numel) --each rank's own--> hook on the real group --> Scattered or Gathered
+    Make(rank, numel) --each rank's own--> hook on the real group --> Call --flaw_of--> Flaw
                      +--every rank's, made here too--> what the result should be
 
 No model is needed: a hook is given flat tensors, and returns one.  Each element at an end of a
 rank's part is as large as the largest, so that one that is lost cannot be taken for rounding.
+
+A result is right within what its wire format loses (``wire_format.py``).  Of one that is not it is
+asked whose numbers are in it, how often (least squares), and which elements at the ends are not.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 
-from ...fsdp.hooks import GatherHook, Gathering, Reduction, ScatterHook
+from ...fsdp.hooks import Gathering, Reduction, ScatterHook
 from ...records import Transfer
 from ...staging.driver import Steps
 from ...staging.operation import Operation
 from ...staging.synchronous import run_synchronously
 from .rank import Context
+from .steps import Flaw, distance, fit
 from .wire_format import WireFormat, format_of
 
 Make = Callable[[int, int], torch.Tensor]
 """``(rank, numel)`` to what that rank gives to a hook, flat."""
 
 _LARGE = 3.0
+_LOST = 0.5
+"""Of an element at an end, which is as large as any."""
+
+_EXPLAINED = 0.1
+_ALIKE = 0.05
+_ABSENT = 0.25
+
+_DIVIDE = "divide by reduction.divisor, once, and by nothing else: FSDP asks for what it needs"
+_PAD = "look at how the part is cut into channels, and at the last one, which may be shorter"
 
 
-class Scattered(NamedTuple):
-    """A reduce-scatter of one rank, in float64.
+class Call(NamedTuple):
+    """One collective on one rank, in float64.
 
-    ``result``: (part,).  ``columns``: (ranks, part), what each rank has given for this part.
-    ``sent``: what this rank handed to collectives; ``numel``: for so many elements.
+    ``result``, ``expected``: (rows, part), the one row of a reduce-scatter, or a row a rank of an
+    all-gather.  ``given``: (ranks, part), what each rank has given for this.  ``divisor``: of the
+    sum, ``None`` where parameters are gathered.  ``ratio``: bytes of the elements over bytes that
+    were sent, inf where nothing was.
     """
 
     result: torch.Tensor
-    columns: torch.Tensor
-    divisor: float
-    dtype: torch.dtype
-    sent: list[Transfer]
-    numel: int
-
-    @property
-    def expected(self) -> torch.Tensor:
-        """What the result should be."""
-        return self.columns.sum(0) / self.divisor
-
-
-class Gathered(NamedTuple):
-    """An all-gather of one rank, in float64: ``result`` and ``expected`` (ranks, part)."""
-
-    result: torch.Tensor
     expected: torch.Tensor
+    given: torch.Tensor
+    divisor: float | None
     dtype: torch.dtype
-    sent: list[Transfer]
-    numel: int
+    wire: WireFormat
+    ratio: float
 
 
 def numbers(seed: int, size: float = 1.0) -> Make:
@@ -73,58 +75,53 @@ def numbers(seed: int, size: float = 1.0) -> Make:
     return make
 
 
-def scatter(
+def call(
     context: Context,
     part: int,
     make: Make,
     *,
+    unit: str = "unit",
     divisor: float | None = None,
     dtype: torch.dtype = torch.float32,
-    unit: str,
-) -> Scattered:
-    """Run the hook once; ``part``: elements of a rank's part.  ``divisor``: of an average."""
-    hook, group, size = context.loaded.hook, _world(), context.size
-    assert isinstance(hook, ScatterHook)
-    divisor = float(size) if divisor is None else divisor
-    given = [make(rank, size * part).to(dtype) for rank in range(size)]
+) -> Call:
+    """Run the hook once.
+
+    ``part``: elements of a rank's part of a reduce-scatter, or that it has of an all-gather.
+    ``divisor``: of an average, by default.
+    """
+    hook, group, rank, size = context.loaded.hook, dist.group.WORLD, context.rank, context.size
+    assert group is not None
+    is_scatter = isinstance(hook, ScatterHook)
+    numel = size * part if is_scatter else part
+    given = torch.stack([make(each, numel).to(dtype) for each in range(size)])
+    asked: Reduction | Gathering
+    if is_scatter:
+        divisor = float(size) if divisor is None else divisor
+        result = given.new_empty(part)
+        asked = Reduction(given[rank].clone(), result, group, divisor, unit)
+        wide = given.view(size, size, part)[:, rank].double()
+        expected = wide.sum(0, keepdim=True) / divisor
+    else:
+        result = given.new_full((size * part,), torch.nan)
+        own = result.view(size, part)[rank]
+        own.copy_(given[rank])
+        asked = Gathering(own, result, group, unit)
+        expected = wide = given.double()
     sent: list[Transfer] = []
-    result = given[0].new_empty(part)
-    asked = Reduction(given[context.rank].clone(), result, group, divisor, unit)
     steps = _watched(hook.steps(asked), sent)
-    result.copy_(run_synchronously(hook.name, steps, asked, None, part))
-    columns = torch.stack([one.view(size, part)[context.rank].double() for one in given])
-    return Scattered(result.double(), columns, divisor, dtype, sent, size * part)
-
-
-def gather(
-    context: Context, part: int, make: Make, *, dtype: torch.dtype = torch.float32, unit: str
-) -> Gathered:
-    """Run the hook once, on parameters of ``part`` elements a rank that lie in the result."""
-    hook, group, size = context.loaded.hook, _world(), context.size
-    assert isinstance(hook, GatherHook)
-    given = torch.stack([make(rank, part).to(dtype) for rank in range(size)])
-    whole = given.new_full((size * part,), torch.nan)
-    own = whole.view(size, part)[context.rank]
-    own.copy_(given[context.rank])
-    sent: list[Transfer] = []
-    asked = Gathering(own, whole, group, unit)
-    result = run_synchronously(
-        hook.name, _watched(hook.steps(asked), sent), asked, None, whole.numel()
+    found = run_synchronously(hook.name, steps, asked, None, result.numel())
+    if found is not result:
+        result.copy_(found)
+    wire_bytes = sum(one.wire_bytes for one in sent)
+    return Call(
+        result.view(-1, part).double(),
+        expected,
+        wide,
+        divisor,
+        dtype,
+        format_of(sent, numel, size),
+        numel * dtype.itemsize / wire_bytes if wire_bytes else math.inf,
     )
-    if result is not whole:
-        whole.copy_(result)
-    return Gathered(whole.view(size, part).double(), given.double(), dtype, sent, part)
-
-
-def wire_format(call: Scattered | Gathered, ranks: int) -> WireFormat:
-    """Return what was sent for each element."""
-    return format_of(call.sent, call.numel, ranks)
-
-
-def ratio(call: Scattered | Gathered) -> float:
-    """Return bytes of the elements over bytes that were sent; inf where nothing was."""
-    sent = sum(one.wire_bytes for one in call.sent)
-    return call.numel * call.dtype.itemsize / sent if sent else float("inf")
 
 
 def _watched(steps: Steps, sent: list[Transfer]) -> Generator[Operation, Any, torch.Tensor]:
@@ -143,7 +140,119 @@ def _watched(steps: Steps, sent: list[Transfer]) -> Generator[Operation, Any, to
         value = yield operation
 
 
-def _world() -> dist.ProcessGroup:
-    group = dist.group.WORLD
-    assert group is not None
-    return group
+def flaw_of(call: Call, wire: WireFormat, rank: int) -> Flaw | None:
+    """Return what is wrong with a call of finite numbers, as one rank sees it."""
+    is_sum, part = call.divisor is not None, call.given.shape[1]
+    if not call.result.isfinite().all():
+        nan, inf = int(call.result.isnan().sum()), int(call.result.isinf().sum())
+        given, remedy = (
+            (
+                f"gradients of {call.given.numel()} elements",
+                "look at casts, and at divisions by a range",
+            )
+            if is_sum
+            else (
+                f"parameters of {part} elements a rank",
+                "write all of gathering.whole, from every rank",
+            )
+        )
+        what = f"finite {given} gave {nan} NaN and {inf} inf among {call.result.numel()} elements"
+        return Flaw(what, remedy, kind="nonfinite_result")
+    return _wrong_sum(call, wire) if is_sum else _wrong_whole(call, wire, rank)
+
+
+def _wrong_sum(call: Call, wire: WireFormat) -> Flaw | None:
+    """The sum over ranks / divisor is there, all elements of it."""
+    (result,), (expected,), divisor = call.result, call.expected, call.divisor
+    assert divisor is not None
+    if not expected.any():
+        what = f"gradients of zeros gave up to {result.abs().max().item():.2g}"
+        return Flaw(what, "give zeros for zeros") if result.any() else None
+    ends, off = _wrong_ends(result, expected), distance(result, expected)
+    if off <= wire.tolerance(call.given, call.dtype) and not ends:
+        return None
+    factors = fit(call.given, result)
+    if factors is not None and distance(result, factors @ call.given) <= _EXPLAINED:
+        named = _named(factors * divisor, divisor)
+        if named is not None:
+            return named
+    if ends:
+        return Flaw(f"of a part of {len(result)} elements {ends}", _PAD)
+    return Flaw(
+        f"a part of {len(result)} elements is {off:.2g} of its norm away from the sum over ranks / "
+        f"{divisor:g}, which {wire.words} does not explain",
+        "compare the result with the sum of what all ranks have for this part",
+    )
+
+
+def _wrong_whole(call: Call, wire: WireFormat, rank: int) -> Flaw | None:
+    """Each rank's parameters are in its place."""
+    rows = list(zip(call.result, call.expected, strict=True))
+    off = [distance(row, due) for row, due in rows]
+    explained = [wire.tolerance(due[None], call.dtype) for due in call.expected]
+    for place, (row, due) in enumerate(rows):
+        ends = _wrong_ends(row, due)
+        if off[place] <= explained[place] and not ends:
+            continue
+        others = [i for i in range(len(rows)) if i != place]
+        taken = next((i for i in others if distance(row, call.expected[i]) <= explained[i]), None)
+        if due.any() and taken is not None:
+            what = f"in the place of rank {place}'s parameters there are rank {taken}'s"
+            remedy = "row i of an all-gather is rank i's, and so is row i of gathering.whole"
+        elif ends:
+            what, remedy = f"of rank {place}'s {len(due)} parameters {ends}", _PAD
+        else:
+            what = (
+                f"rank {place}'s {len(due)} parameters are {off[place]:.2g} of their norm off, "
+                f"which {wire.words} does not explain"
+            )
+            remedy = "compare gathering.whole with what all ranks have given"
+        return Flaw(what, remedy, kind="wrong_parameters")
+    if off[rank] == 0 and len(off) > 1 and all(off[:rank] + off[rank + 1 :]):
+        return Flaw(
+            f"rank {rank} keeps its own parameters as they are, and decodes the others', so that "
+            "each rank computes with another model",
+            "decode this rank's own row of the all-gather too",
+            kind="replicas_diverge",
+        )
+    return None
+
+
+def _named(shares: torch.Tensor, divisor: float) -> Flaw | None:
+    """Return what weights of the ranks in a sum mean, which should be 1."""
+    ranks = len(shares)
+    largest = shares.abs().max().item()
+    missing = [place for place, share in enumerate(shares) if share.abs() < _ABSENT * largest]
+    if missing:
+        what = (
+            f"the gradients of rank(s) {', '.join(map(str, missing))} are not in this rank's part"
+        )
+        return Flaw(what, "add what all ranks have sent, this one too", kind="ranks_missing")
+    times = shares.mean().item()
+    if (shares - times).abs().max() > _ALIKE * abs(times) or abs(times - 1) <= _ALIKE:
+        return None
+    kinds = {
+        divisor: ("not_averaged", f"is the sum over ranks, which is not divided by {divisor:g}"),
+        1 / divisor: ("averaged_twice", f"is the sum over ranks, divided by {divisor:g} twice"),
+        divisor / ranks: ("wrong_scale", f"is divided by the {ranks} ranks, not by {divisor:g}"),
+    }
+    kind = "wrong_sign" if times < 0 else "wrong_scale"
+    otherwise = kind, f"is {times:.3g} times the sum over ranks / {divisor:g}"
+    near = (known for factor, known in kinds.items() if math.isclose(times, factor, rel_tol=_ALIKE))
+    kind, what = next(near, otherwise)
+    return Flaw(f"the result {what}", _DIVIDE, kind=kind)
+
+
+def _wrong_ends(result: torch.Tensor, expected: torch.Tensor) -> str:
+    """Return which elements at the ends are not what they should be, in words; none for ``""``."""
+    if not expected.any():
+        return ""
+    wrong = (result - expected).abs() > _LOST * expected.abs()
+    for word, flags, place in (("last", wrong.flip(0), -1), ("first", wrong, 0)):
+        if not flags[0] or expected[place].abs() < _LOST * expected.abs().max():
+            continue
+        count = len(flags) if flags.all() else int(flags.long().argmin())
+        which = f"the {word} one is" if count == 1 else f"the {word} {count} are"
+        got, due = result[place].item(), expected[place].item()
+        return f"{which} wrong: {got:.3g} in the place of {due:.3g}"
+    return ""

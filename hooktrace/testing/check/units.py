@@ -7,61 +7,56 @@ same calls before any of them judges, so that none waits for one that has found 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
 
-from ...fsdp.hooks import GatherHook, ScatterHook
+from ...fsdp.hooks import ScatterHook
+from ...fsdp.trace import trace
+from ...tracing.tracer import Tracer
 from .cases import Case
+from .judge import Measured
 from .rank import Context
-from .results import Measured
-from .steps import distance
-from .unit_calls import Gathered, Make, Scattered, gather, numbers, ratio, scatter, wire_format
-from .unit_causes import UnitFlaw, wrong_sum, wrong_whole
-from .unit_training import in_training
-from .wire_format import WireFormat
+from .steps import FEED_BACK, cosine, distance
+from .unit_calls import Call, call, flaw_of, numbers
 
 _PART = 2048
 """Elements of a part that are enough to tell formats and weights."""
 
-_ODD = (1, 2, 3, 7, 511, 512, 513, 1025)
-"""Parts of one element, and around the length of a channel."""
+_ODD = (_PART, 1, 2, 3, 7, 511, 512, 513, 1025)
+"""Parts of one element, and around the length of a channel, after one that tells the format."""
 
 _DIVISORS = (None, 1.0, 2.5)
 """Of an average, a sum, and a set factor."""
 
 _HUGE = 1e5
-_STEPS = 16
+_REPEATS = 16
 _BETTER = 0.8
 """Of one step's error; what an addition in 16 bits rounds is not fed back."""
 _SMALL = 1e-4
 """Gradients of one unit beside another's."""
 
-Call = Scattered | Gathered
+_WIDTH = 37
+"""Of a layer that is trained: a prime, so that every unit is padded."""
+
+_STEPS = 3
+_NEAR = 0.9
+_TOO_LONG = 0.5
 
 
-def _run(context: Context, part: int, make: Make, **options: Any) -> Call:
-    """Call the hook, whichever collective it is for."""
-    is_scatter = isinstance(context.loaded.hook, ScatterHook)
-    call: Callable[..., Call] = scatter if is_scatter else gather
-    return call(context, part, make, **options)
-
-
-def _flaw(context: Context, call: Call, wire: WireFormat) -> UnitFlaw | None:
-    if isinstance(call, Scattered):
-        return wrong_sum(call, wire)
-    return wrong_whole(call, wire, context.rank)
-
-
-def _judge(context: Context, calls: Sequence[Call], wire: WireFormat | None = None) -> bool:
+def _judge(context: Context, calls: Sequence[Call]) -> bool:
     """Put on record the first thing that is wrong, if anything is; return whether nothing is.
 
-    ``wire``: by default what the first call has sent.
+    By what the first call has sent.
     """
-    wire = wire_format(calls[0], context.size) if wire is None else wire
-    found = next((flaw for call in calls if (flaw := _flaw(context, call, wire))), None)
+    wire = calls[0].wire
+    flaws = (flaw_of(one, wire, context.rank) for one in calls)
+    found = next((flaw for flaw in flaws if flaw is not None), None)
     if found is not None:
         context.find(found.kind, found.what, remedy=found.remedy)
     if wire.kind == "less":
@@ -69,77 +64,55 @@ def _judge(context: Context, calls: Sequence[Call], wire: WireFormat | None = No
     return found is None
 
 
-def _same_everywhere(context: Context, calls: Sequence[Call], is_right: bool) -> None:
-    """Put on record where ranks have gathered other bits; all of them ask."""
-    for call in calls:
-        same = context.same_everywhere(call.result)
-        if not same and is_right:
-            context.find(
-                "replicas_diverge",
-                "the ranks have decoded different parameters, so that each computes with another "
-                "model",
-                remedy="decode the same bytes in the same way on all ranks, this rank's own too",
-            )
+def _judge_all(context: Context, calls: Sequence[Call]) -> None:
+    """Judge calls, and put on record where ranks have gathered other bits; all of them ask."""
+    is_right = _judge(context, calls)
+    for one in calls:
+        if one.divisor is None and not context.same_everywhere(one.result):
+            if is_right:
+                context.find(
+                    "replicas_diverge",
+                    "the ranks have decoded different parameters, so that each computes with "
+                    "another model",
+                    remedy="decode the same bytes in the same way on all ranks, this rank's own "
+                    "too",
+                )
             return
 
 
 def ordinary(context: Context) -> None:
     """An average, a sum and a set factor; parameters; what is sent, and what it loses."""
-    is_scatter = isinstance(context.loaded.hook, ScatterHook)
-    divisors = _DIVISORS if is_scatter else (None,)
+    divisors = _DIVISORS if isinstance(context.loaded.hook, ScatterHook) else (None,)
     calls = [
-        _run(
-            context,
-            _PART,
-            numbers(seed),
-            unit=f"unit {seed}",
-            **({"divisor": divisor} if is_scatter else {}),
-        )
+        call(context, _PART, numbers(seed), unit=f"unit {seed}", divisor=divisor)
         for seed, divisor in enumerate(divisors)
     ]
-    is_right = _judge(context, calls)
-    if not is_scatter:
-        _same_everywhere(context, calls, is_right)
-    error = statistics.median(distance(call.result, call.expected) for call in calls)
-    context.result.measured = Measured(error=error, ratio=ratio(calls[0]), unexplained=error)
-    wire = wire_format(calls[0], context.size)
-    context.result.note = context.result.note or f"{wire.bits:.3g} bits an element"
+    _judge_all(context, calls)
+    error = statistics.median(distance(one.result, one.expected) for one in calls)
+    context.result.measured = Measured(error=error, ratio=calls[0].ratio, unexplained=error)
+    context.result.note = context.result.note or f"{calls[0].wire.bits:.3g} bits an element"
 
 
-def sizes(context: Context) -> None:
-    """Parts of one element, of prime lengths, and around a channel's."""
+def sizes(context: Context, parts: Sequence[int], dtype: torch.dtype = torch.float32) -> None:
+    """Parts of several lengths, in what FSDP communicates under a ``MixedPrecisionPolicy``."""
     calls = [
-        _run(context, part, numbers(seed), unit=f"unit {seed}")
-        for seed, part in enumerate((_PART, *_ODD))
+        call(context, part, numbers(seed), dtype=dtype, unit=f"unit {seed}")
+        for seed, part in enumerate(parts)
     ]
-    is_right = _judge(context, calls)
-    if isinstance(context.loaded.hook, GatherHook):
-        _same_everywhere(context, calls, is_right)
-
-
-def of_dtype(context: Context, dtype: torch.dtype) -> None:
-    """What FSDP communicates under a ``MixedPrecisionPolicy``."""
-    calls = [
-        _run(context, part, numbers(seed), dtype=dtype, unit=f"unit {seed}")
-        for seed, part in enumerate((_PART, 513, 1))
-    ]
-    is_right = _judge(context, calls)
-    if isinstance(context.loaded.hook, GatherHook):
-        _same_everywhere(context, calls, is_right)
+    _judge_all(context, calls)
 
 
 def zeros(context: Context) -> None:
     """Gradients of zeros, as of a loss that is masked out; parameters that begin with them."""
-    calls = [_run(context, part, numbers(0, 0.0), unit=f"unit {part}") for part in (_PART, 1)]
-    _judge(context, calls, wire_format(calls[0], context.size))
+    _judge(context, [call(context, n, numbers(0, 0.0), unit=f"unit {n}") for n in (_PART, 1)])
 
 
 def huge(context: Context) -> None:
     """Numbers of up to 1e5, which float32 adds without trouble."""
-    call = _run(context, _PART, numbers(0, _HUGE / 3), unit="unit")
-    after = _run(context, _PART, numbers(1), unit="unit")
-    if call.result.isfinite().all():
-        _judge(context, [call])
+    large = call(context, _PART, numbers(0, _HUGE / 3))
+    after = call(context, _PART, numbers(1))
+    if large.result.isfinite().all():
+        _judge(context, [large])
     else:
         what = "numbers of up to 1e5 gave NaN or inf; float32 holds what is due"
         context.find("overflow", f"{what}, and float16 ends at 65504")
@@ -157,33 +130,32 @@ def not_finite(context: Context) -> None:
                 made[1] = value
             return made
 
-        calls.append(_run(context, _PART, broken, unit="unit"))
-    after = [_run(context, _PART, numbers(1), unit="unit") for _ in range(2)]
-    for word, call in zip(("a NaN", "an inf"), calls, strict=True):
-        if not call.expected.isfinite().all() and call.result.isfinite().all():
+        calls.append(call(context, _PART, broken))
+    after = [call(context, _PART, numbers(1)) for _ in range(2)]
+    for word, one in zip(("a NaN", "an inf"), calls, strict=True):
+        if not one.expected.isfinite().all() and one.result.isfinite().all():
             what = f"{word} of one rank went in and finite numbers came out"
             context.find("nan_hidden", f"{what}: neither a loss scaler nor the loss will show it")
             break
     _judge_what_follows(context, after[-1], "a NaN and an inf")
 
 
-def _judge_what_follows(context: Context, call: Call, after: str) -> None:
-    if not call.result.isfinite().all():
+def _judge_what_follows(context: Context, one: Call, after: str) -> None:
+    if not one.result.isfinite().all():
         what = f"ordinary numbers after {after} still gave NaN or inf"
         context.find("nan_stays_in_state", what, remedy="keep it out of what the hook keeps")
 
 
 def several_units(context: Context) -> None:
     """Two units in turn, one of large and one of small gradients: what is kept is each one's."""
-    large = [scatter(context, _PART, numbers(0), unit="large")]
+    wire = call(context, _PART, numbers(0), unit="large").wire
     small = []
     for _ in range(3):
-        small.append(scatter(context, _PART, numbers(1, _SMALL), unit="small"))
-        large.append(scatter(context, _PART, numbers(0), unit="large"))
-    wire = wire_format(large[0], context.size)
-    worst = max(distance(call.result, call.expected) for call in small)
+        small.append(call(context, _PART, numbers(1, _SMALL), unit="small"))
+        call(context, _PART, numbers(0), unit="large")
+    worst = max(distance(one.result, one.expected) for one in small)
     # What error feedback adds is as much as a step loses.
-    if worst > 2 * wire.tolerance(small[0].columns, small[0].dtype):
+    if worst > 2 * wire.tolerance(small[0].given, small[0].dtype):
         context.find(
             "wrong_gradients",
             f"a unit of small gradients is off by {worst:.2g} of their norm beside one of large "
@@ -194,27 +166,78 @@ def several_units(context: Context) -> None:
 
 def feedback(context: Context) -> None:
     """The same gradients again and again: what error feedback keeps comes with later steps."""
-    calls = [scatter(context, _PART, numbers(0), unit="unit") for _ in range(_STEPS)]
+    calls = [call(context, _PART, numbers(0)) for _ in range(_REPEATS)]
     hook, expected = context.loaded.hook, calls[0].expected
-    assert isinstance(hook, ScatterHook)
-    mean = torch.stack([call.result for call in calls]).mean(0)
-    one, all_of_them = distance(calls[0].result, expected), distance(mean, expected)
-    kept = hook.residual("unit")
-    error = f"one step's relative error is {one:.2g}, that of {_STEPS} steps' mean"
+    mean = torch.stack([one.result for one in calls]).mean(0)
+    first, all_of_them = distance(calls[0].result, expected), distance(mean, expected)
+    error = f"one step's relative error is {first:.2g}, that of {_REPEATS} steps' mean"
     context.result.note = f"{error} {all_of_them:.2g}"
-    if kept is not None and all_of_them > _BETTER * one > 0:
+    if hook.residual("unit") is not None and all_of_them > _BETTER * first > 0:
         context.find(
             "wrong_gradients",
             f"error feedback does not make up for what is lost: {error} {all_of_them:.2g}",
-            remedy="add what was left out once: residual = input - sent, where input = gradient + "
-            "residual",
+            remedy=FEED_BACK,
         )
 
 
+def in_training(context: Context) -> None:
+    """Train a sharded model for a few steps, and compare its gradients with FSDP's own."""
+    expected = _gradients(context, traced=False)
+    got = _gradients(context, traced=True)
+    context.find_anomalies()
+    if not all(one.isfinite().all() for one in got):
+        context.find(
+            "nonfinite_result",
+            "finite gradients of a sharded model became NaN or inf",
+            remedy="look at casts, and at divisions by a range",
+        )
+        return
+    similar = min(cosine(one, due) for one, due in zip(got, expected, strict=True))
+    off = max(distance(one, due) for one, due in zip(got, expected, strict=True))
+    context.result.note = f"{_STEPS} steps, gradients within {off:.2g} of FSDP's own"
+    if context.known.is_exact and (similar < _NEAR or off > _TOO_LONG):
+        context.find(
+            "wrong_gradients",
+            f"a sharded model's gradients are {off:.2g} of their norm away from FSDP's own "
+            f"(cosine {similar:.2g}), though single calls are right",
+            remedy="look for memory of FSDP's that the hook keeps, or writes to after it returned",
+        )
+
+
+def _gradients(context: Context, *, traced: bool) -> list[torch.Tensor]:
+    """Return this rank's gradients of each step, float64, with and without the hook."""
+    from torch.distributed.fsdp import fully_shard
+
+    torch.manual_seed(0)
+    layers = [nn.Linear(_WIDTH, _WIDTH) for _ in range(3)]
+    model: Any = nn.Sequential(*layers)
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for module in (*layers, model):
+        fully_shard(module, mesh=mesh)
+    if traced:
+        hook = context.loaded.hook
+        takes_place_of = "reduce_scatter" if isinstance(hook, ScatterHook) else "all_gather"
+        tracer = Tracer(run_id="check", error_every=0, channel=False)
+        context.tracers.append(tracer)
+        trace(model, tracer=tracer, **{takes_place_of: hook})
+    inputs = torch.Generator().manual_seed(context.rank + 1)
+    found = []
+    for _ in range(_STEPS):
+        model(torch.randn(8, _WIDTH, generator=inputs)).square().mean().backward()
+        flat = [p.grad.to_local().flatten() for p in model.parameters()]
+        found.append(torch.cat(flat).double())
+        model.zero_grad()
+    if traced:
+        context.tracers[-1].flush()
+    return found
+
+
+_16_BITS = (_PART, 513, 1)
+
 _SHARED = (
-    Case("odd-sizes", "odd sizes", sizes),
-    Case("float16", "float16", partial(of_dtype, dtype=torch.float16)),
-    Case("bfloat16", "bfloat16", partial(of_dtype, dtype=torch.bfloat16)),
+    Case("odd-sizes", "odd sizes", partial(sizes, parts=_ODD)),
+    Case("float16", "float16", partial(sizes, parts=_16_BITS, dtype=torch.float16)),
+    Case("bfloat16", "bfloat16", partial(sizes, parts=_16_BITS, dtype=torch.bfloat16)),
     Case("zeros", "zeros", zeros),
     Case("huge", "huge numbers", huge),
     Case("nan", "NaN and inf on one rank", not_finite),

@@ -13,7 +13,7 @@ Of both:
 - a step's result has something of this step's gradients in it;
 - after gradients of zeros it pays back what is owed, at most once, and owes no more than before;
 - no rank weighs more than another, and small gradients weigh 1/n (``weights.py``);
-- all ranks' values for an element are in it, and nothing else (``parts.py``);
+- all ranks' values for an element are in it, and nothing else (there too);
 - no level of a quantiser is added to all elements.
 """
 
@@ -24,18 +24,15 @@ from collections.abc import Callable
 import torch
 
 from .causes import cause_of
-from .feedback import adds_nothing, arrives, pays_back
-from .parts import adds_all_ranks, keeps_all_values, repeats_values
-from .series import (
-    Flaw,
-    Series,
-    is_unbiased,
-    step_tolerance,
-    true_kind,
-)
-from .steps import Step, bounded
-from .weights import weighs_alike
+from .series import TWICE, Series, chance, is_unbiased, paid_by, step_tolerance, true_kind
+from .steps import FEED_BACK, Flaw, Step, bounded, cosine, distance, larger_parts
+from .weights import adds_all_ranks, keeps_all_values, repeats_values, weighs_alike
 
+_PART = 0.7
+_BACK = -0.3
+_GROWS = 1.1
+_NO_MEMORY = 1e-5
+_SAME = 1e-3
 _PROJECTION = 0.7
 _CLIPPED = 0.95
 _FELT = 2.0
@@ -54,6 +51,68 @@ def verdict(series: Series) -> Flaw | None:
         return None
     tests = _OF_LESS if true_kind(series) == "less" else _OF_ALL
     return next((found for test in tests if (found := test(series))), None)
+
+
+def _arrives(series: Series) -> Flaw | None:
+    """A step's result has something of its own gradients in it."""
+    steps = series.of("impulse", "fresh")
+    found = max(cosine(step.wide, step.average) for step in steps)
+    if found > chance(series):
+        return None
+    what = (
+        f"nothing of a step's own average is in its result (cosine {found:.2g}, where chance "
+        f"explains {chance(series):.2g})"
+    )
+    remedy = f"give DDP the future of this step's own collective, and {FEED_BACK}"
+    return Flaw(*cause_of(steps, what, remedy=remedy))
+
+
+def _adds_nothing(series: Series) -> Flaw | None:
+    """Gradients of zeros give zeros, or some of what is owed: not the same every time."""
+    rests = series.of("rest at last")
+    largest = max(step.average.norm().item() for step in series.steps)
+    if not rests or rests[-1].wide.norm() <= _NO_MEMORY * largest:
+        return None
+    if any(distance(step.wide, rests[0].wide) > _SAME for step in rests):
+        return None
+    if (paid_by(rests[-1]) or 0.0) > 0:
+        return None
+    return Flaw(
+        "while gradients are zeros, all results are the same one, and it is not zero",
+        "add nothing to the average; weight decay is the optimizer's",
+    )
+
+
+def _pays_back(series: Series) -> Flaw | None:
+    """After zeros comes a part of what is owed and nothing else, and what is owed does not grow."""
+    least = _NO_MEMORY * max(step.average.norm().item() for step in series.steps)
+    is_less = true_kind(series) == "less"
+    for rest in series.of("rest after", "rest at last"):
+        paid, norm = paid_by(rest), rest.wide.norm().item()
+        if paid is None or norm <= least:
+            continue
+        owed = rest.owed.norm().item()
+        part = paid * (owed / norm) ** 2
+        # Of a full number the rest may be rounding.
+        is_else = is_less and part + chance(series) * owed / norm < _PART
+        if is_else or paid > TWICE or paid < _BACK:
+            return Flaw(
+                f"step {rest.number}: all gradients are zeros, and the result has {paid:.2g} times "
+                f"what earlier steps left out, which is {max(part, 0.0):.0%} of the result",
+                "add what was left out once, with its own sign: residual = input - sent, where "
+                "input = gradient + residual; momentum is the optimizer's",
+            )
+    last = series.of("rest at last")
+    if len(last) < 2 or all(rest.wide.norm() <= least for rest in last):
+        return None
+    before, after = last[0].owed.norm().item(), last[-1].owed.norm().item()
+    if after <= _GROWS * before + least:
+        return None
+    return Flaw(
+        f"while gradients are zeros, all results together move away from all averages, "
+        f"{after / max(before, 1e-30):.2g} times as far in {len(last) - 1} steps",
+        f"{FEED_BACK}; momentum is the optimizer's",
+    )
 
 
 def _clips_everything(series: Series) -> Flaw | None:
@@ -76,11 +135,9 @@ def _clips_everything(series: Series) -> Flaw | None:
 def _is_explained(series: Series) -> Flaw | None:
     """Each result is the average, but for what the wire explains."""
     is_fine = true_kind(series) == "byte" and series.wire.kind != "byte"
-    worst, by = None, 1.0
-    before = 0.0
+    worst, by, norm = None, 1.0, 0.0
     for step in series.steps:
-        norm, last = step.average.norm().item(), before
-        before = norm
+        last, norm = norm, step.average.norm().item()
         # What clipping by value does to ordinary gradients shows in them.
         if step.is_rest or (step.phase in _LARGE and bounded(step) is not None):
             continue
@@ -90,20 +147,16 @@ def _is_explained(series: Series) -> Flaw | None:
         # Clipping leaves small gradients alone.
         if near > tolerance and step.phase != "small":
             near = min(near, step.error_of_clipping)
-        off = near / tolerance
-        if off > by:
-            worst, by = step, off
+        if near / tolerance > by:
+            worst, by = step, near / tolerance
     if worst is None:
         return None
-    return Flaw(
-        *cause_of(
-            series.steps,
-            f"step {worst.number} ({worst.phase} gradients): the result is off by "
-            f"{worst.error:.2g} of the average's norm, where {series.wire.words} explains "
-            f"{step_tolerance(series, worst):.2g}",
-            worst,
-        )
+    what = (
+        f"step {worst.number} ({worst.phase} gradients): the result is off by {worst.error:.2g} of "
+        f"the average's norm, where {series.wire.words} explains "
+        f"{step_tolerance(series, worst):.2g}"
     )
+    return Flaw(*cause_of(series.steps, what, worst))
 
 
 def _has_all_elements(series: Series) -> Flaw | None:
@@ -151,11 +204,7 @@ def _is_centred(series: Series) -> Flaw | None:
 
 def _range(step: Step) -> float:
     """Return the range of a rank's gradients in the middle one of the larger parameters."""
-    ranges = [
-        (part.amax(1) - part.amin(1)).mean().item()
-        for part in step.gradients.split(step.lengths, 1)
-        if part.shape[1] >= max(step.lengths)
-    ]
+    ranges = [(own.amax(1) - own.amin(1)).mean().item() for own, _ in larger_parts(step)]
     return float(sorted(ranges)[len(ranges) // 2])
 
 
@@ -201,18 +250,18 @@ def _reaches_all(series: Series) -> Flaw | None:
 Test = Callable[[Series], Flaw | None]
 
 _OF_ALL: tuple[Test, ...] = (
-    adds_nothing,
+    _adds_nothing,
     _clips_everything,
-    pays_back,
+    _pays_back,
     _is_explained,
     _has_all_elements,
     weighs_alike,
     _is_centred,
 )
 _OF_LESS: tuple[Test, ...] = (
-    adds_nothing,
-    pays_back,
-    arrives,
+    _adds_nothing,
+    _pays_back,
+    _arrives,
     _does_not_overshoot,
     _reaches_all,
     adds_all_ranks,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from hooktrace.testing.check.command import as_markdown, as_text
-from hooktrace.testing.check.results import CaseResult, CheckResult, Measured, Problem
+from hooktrace.testing.check.judge import CaseResult, CheckResult, Measured, Problem
 
 
 def problem(case: str, kind: str, message: str, rank: int | None = None) -> Problem:

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
-from hooktrace.testing.check.judge import RankEnd, is_consequence, judge
-from hooktrace.testing.check.results import (
+from hooktrace.testing.check.judge import (
     CaseResult,
     CheckResult,
     Measured,
     Problem,
+    RankEnd,
     RankResult,
+    is_consequence,
+    judge,
     merge,
 )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hooktrace.testing.check.parts import sum_of_some
+from hooktrace.testing.check.weights import sum_of_some
 
 
 def drawn(ranks: int, numel: int = 2000) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
