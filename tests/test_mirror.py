@@ -1,7 +1,8 @@
 """Whoever opens a module finds its test by name: ``hooktrace/a/b.py`` in ``tests/a/test_b.py``.
 
-Or in ``test_b.py`` of a folder of what takes several processes, a browser or a device.  Modules
-that only a whole program uses (a demo, a check, a benchmark) have the test of their package.
+One part of it may have a test beside that, ``test_b_part.py``.  Or in ``test_b.py`` of a folder of
+what takes several processes, a browser or a device.  Modules that only a whole program uses (a
+demo, a check, a benchmark) have the test of their package.
 """
 
 from __future__ import annotations
@@ -43,6 +44,12 @@ MODULES = [path for path in sorted(PACKAGE.rglob("*.py")) if not path.name.start
 """Those with code; what ``__init__`` offers is tested by name."""
 
 
+def names_a_part(test: Path) -> bool:
+    """Return whether a test is named for a module beside it and one part of that."""
+    module = module_of(test)
+    return any(module.name.startswith(f"{one.stem}_") for one in module.parent.glob("*.py"))
+
+
 def has_test(module: Path) -> bool:
     """Return whether a module has a test of its name, or its package of the package's."""
     relative = module.relative_to(PACKAGE)
@@ -74,6 +81,7 @@ def test_each_test_is_named_for_a_module() -> None:
     for test in tests:
         module = module_of(TESTS / test)
         named = module.with_suffix(".py").is_file() or module.is_dir()
+        named = named or names_a_part(TESTS / test)
         if test.parts[0] not in PLACES and named == (str(test) in CROSS_CUTTING):
             strays.append(str(test))
     assert strays == []

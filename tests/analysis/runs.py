@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hooktrace.analysis.report.settled import settled_steps
-from hooktrace.analysis.report.step_arrays import StepArrays
+from hooktrace.analysis.report.step_arrays import StepArrays, settled_steps
 from hooktrace.analysis.tensorboard_plugin.scene import Scene, scene_of
 from hooktrace.analysis.timeline import Timeline, load
 from hooktrace.records.files import find_records

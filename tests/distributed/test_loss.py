@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from hooktrace.analysis.compare.command import compare_sides
-from hooktrace.analysis.compare.numbers import signed, value
+from hooktrace.analysis.compare.sentence import signed, value
 from tests.distributed import loss_scenarios
 from tests.distributed.harness import Ranks
 

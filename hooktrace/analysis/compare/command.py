@@ -12,8 +12,7 @@ from rich.text import Text
 
 from ...records.errors import UsageError
 from ..report.command import check_writable, writing
-from ..report.fetched import fetched, is_url
-from ..report.run_files import read_run
+from ..report.run_files import fetched, is_url, read_run
 from .compare_runs import compare_runs
 from .comparison import Comparison
 from .loss import losses

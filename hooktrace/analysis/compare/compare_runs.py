@@ -13,7 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ...records.hook_names import how_to_see
-from ..report.break_even import break_even
+from ..report.rules_compression import break_even
 from ..report.step_arrays import Floats
 from .bootstrap import MEAN, MEDIAN, MIDDLE_HALF, estimate
 from .comparison import (
@@ -29,10 +29,9 @@ from .comparison import (
 from .differences import Table, differences
 from .doubts import doubts
 from .loss import loss_difference
-from .measure import Measures
+from .measure import TITLES, Grouping, Measures, exposed_parts, grouping, is_opaque, step_table
 from .pairing import Pair, is_same_model, limits, pairs, unlike
 from .sentence import sentence, side_names
-from .stages import TITLES, Grouping, exposed_parts, grouping, is_opaque, step_table
 
 _QUANTITIES: tuple[tuple[str, str, Unit, float], ...] = (
     ("period", "step time", "ns", MEDIAN),

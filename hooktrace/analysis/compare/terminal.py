@@ -10,8 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .comparison import Comparison, Difference, RunFacts, Unit
-from .numbers import MINUS, share, signed, value, within
-from .sentence import break_even_text
+from .sentence import MINUS, break_even_text, share, signed, value, within
 
 _MOST_BUCKETS = 12
 

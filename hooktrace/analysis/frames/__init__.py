@@ -3,7 +3,7 @@
 In go the record files of one run; out come frames of pandas or Polars, and a picture of a step.
 
     Timeline --columns.py says which, of what type--+
-             --tables.py--> Table: numpy columns and where each is known --engines.py--> frames
+             --tables.py--> Table: numpy columns and where each is known --run.py--> frames
              --picture.py--> one step on all ranks, an image that needs nothing around it
              --report--> facts and findings
                  +--run.py: Run, what a user has in hand

@@ -1,6 +1,6 @@
 """The columns of the three frames: one declaration each, which frames and docs follow.
 
-``dtype`` is pandas's name; ``engines.py`` knows what Polars calls it.  ``Int64`` has NA where a
+``dtype`` is pandas's name; ``run.py`` knows what Polars calls it.  ``Int64`` has NA where a
 value is not known and ``float64`` NaN; ``int64`` and ``bool`` are always known.  Names say the
 unit.
 """

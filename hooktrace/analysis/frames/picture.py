@@ -22,7 +22,7 @@ from ..report import RunReport
 from ..report import step_arrays as report_arrays
 from ..report.facts import ModelFacts
 from ..report.page import STYLE
-from ..report.step_picture import step_picture, typical_step
+from ..report.pictures import step_picture, typical_step
 from ..report.svg import WIDTH
 from ..report.tables import stages_of
 from ..timeline import Timeline

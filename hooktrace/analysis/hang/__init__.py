@@ -2,7 +2,7 @@
 
     Timeline --timeline.hangs--> Hang of each --explain.py--> lines, or JSON
         |--ends.py--> RankEnd of each file: its last whole step, when, whether it was closed
-        +--earlier.py--> EarlierHang of each run before, in the same directory
+        +--ends.py-----> EarlierHang of each run before, in the same directory
 
 ``command.py`` is what the command line calls.  Where no hang was recorded the files' ends say how
 far each rank came, and nothing more is said.

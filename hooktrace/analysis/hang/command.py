@@ -12,8 +12,7 @@ from rich.console import Console
 from ...records.hang import hang_kind
 from ..report.run_files import read_run
 from ..timeline import Hang, Timeline, hangs
-from .earlier import EarlierHang, earlier_hangs
-from .ends import behind, rank_ends
+from .ends import EarlierHang, behind, earlier_hangs, rank_ends
 from .explain import dump_lines, earlier_lines, end_lines, hang_lines, missing_lines
 
 SCHEMA = 1

@@ -13,8 +13,7 @@ from pathlib import Path
 from ...records.hang import called, hang_kind
 from ...records.units import named_ranks
 from ..timeline import Hang, Unread
-from .earlier import EarlierHang
-from .ends import Behind, LastStep, RankEnd
+from .ends import Behind, EarlierHang, LastStep, RankEnd
 
 _NOT_CLOSED = "has no end: the process was killed, or it still runs"
 

@@ -2,7 +2,6 @@
 
     Timeline --arrows.py: who passes which bucket on to whom--> PlacedRank of each
              --rank_events.py: one rank's rows, slices and marks--> events
-               hang_events.py: its part in hangs
              --export.py: one rank after another--> file, gzip as it is written
 
 What enters are ranks in one clock; what leaves is Chrome trace-event JSON, strict, object form.

@@ -2,7 +2,7 @@
 
 In goes a Timeline; out come findings and facts, as text, as a page with pictures, or as JSON.
 
-    Timeline ----settled.py---> StepArrays --build_facts.py, causes.py--> ModelFacts
+    Timeline --step_arrays.py-> StepArrays --build_facts.py, causes.py--> ModelFacts
                                      |                                         |
                                      |       rules_*.py, findings.py: Finding--+
                                      v                                         v
@@ -17,7 +17,7 @@ so this runs where the files are.
 
 from __future__ import annotations
 
-from .finding import Finding
+from .facts import Finding
 from .run_report import RunReport, build_report
 
 __all__ = ["Finding", "RunReport", "build_report"]

@@ -6,29 +6,27 @@ layouts, anomalies of the tracks ----^
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from math import isnan, prod
 
 import numpy as np
 
 from ...records import AnomalyRecord, ErrorRecord, LayoutRecord, Unit
-from ..timeline import RankTrack, Timeline, hangs, models_beside
-from .causes import late_ranks, slow_steps, tail_shares, waited_ns
+from ..timeline import Hang, RankTrack, Timeline, hangs, models_beside
+from .causes import late_ranks, slow_steps, stalls, tail_shares, waited_ns
 from .facts import (
     OFTEN_SENT,
     AnomalyFacts,
     BucketError,
     BucketFacts,
+    HangFacts,
     ModelFacts,
     RankFacts,
     Spread,
     WaitsFor,
 )
-from .last_of_group import is_order_known
-from .noise import noise_ns
+from .last_of_group import is_order_known, often
 from .provenance import ModelSource
-from .rules_hangs import hang_facts
-from .stalls import stalls
 from .step_arrays import Floats, StepArrays, mean, medians, middle, sums
 from .step_parts import exposed_kinds, transfer_busy
 from .units import (
@@ -38,7 +36,6 @@ from .units import (
     shares_of_steps,
     step_waits,
 )
-from .who_waits import often
 
 
 def model_facts(timeline: Timeline, arrays: StepArrays, source: ModelSource) -> ModelFacts:
@@ -203,6 +200,28 @@ def _lag(arrays: StepArrays, i: int) -> float | None:
     return _known(float(np.fmax.reduce(arrays.lags[i], initial=np.nan)))
 
 
+def hang_facts(hangs: Sequence[Hang], models: Collection[str]) -> tuple[HangFacts, ...]:
+    """Return what is known of the hangs of some models, those without an end first."""
+    return tuple(
+        HangFacts(
+            kind=one.record.kind,
+            step=one.record.step,
+            bucket=one.record.bucket,
+            ranks=one.record.ranks,
+            waiting=one.record.waiting,
+            since_wall_ns=one.record.since_wall_ns,
+            sentence=one.sentence,
+            ended_after_ns=one.took_ns,
+            went_on=one.went_on,
+            outcome=one.outcome,
+            recorded_by=one.ranks,
+            unit=one.record.unit,
+        )
+        for one in hangs
+        if one.record.model in models
+    )
+
+
 def anomaly_facts(timeline: Timeline, models: Collection[str]) -> tuple[AnomalyFacts, ...]:
     """Return the anomalies of some models, those that began first in front."""
     by_kind: dict[str, list[tuple[AnomalyRecord, Unit | None]]] = {}
@@ -260,3 +279,36 @@ def _known(value: float) -> float | None:
 def _spread(values: Floats) -> Spread | None:
     found = _some(values)
     return None if found is None else Spread(found, middle(values, 0.95))
+
+
+_DRAWS = 200
+_LEAST = 16
+_MOST = 20_000
+"""Steps that are looked at, those in the middle of a longer run."""
+
+
+def noise_ns(period: Floats) -> float | None:
+    """Return half the width of the median period's 95 % interval, ns; ``None`` below 16 steps.
+
+    Steps are not independent, so whole blocks of steps that follow each other are drawn, in a
+    circle: the circular block bootstrap (Politis and Romano 1992), its blocks as long as the cube
+    root of the number of steps.
+    """
+    steps = medians(period, axis=0)
+    steps = steps[~np.isnan(steps)]
+    count = len(steps)
+    if count < _LEAST:
+        return None
+    if count > _MOST:
+        first = count // 2 - _MOST // 2
+        steps, count = steps[first : first + _MOST], _MOST
+    length = round(count ** (1 / 3))
+    blocks = -(-count // length)
+    random = np.random.default_rng(0)
+    found = np.empty(_DRAWS)
+    for i in range(_DRAWS):
+        starts = random.integers(count, size=blocks)
+        rows = (starts[:, None] + np.arange(length)).ravel()[:count] % count
+        found[i] = np.median(steps[rows])
+    low, high = np.quantile(found, [0.025, 0.975])
+    return float(high - low) / 2

@@ -13,7 +13,54 @@ from __future__ import annotations
 import msgspec
 
 from ...records import AnomalyRecord, Unit
-from .late_facts import LateRank
+from ...records.anomalies import Severity
+
+
+class LateAt(msgspec.Struct, frozen=True, kw_only=True):
+    """Where ranks of another group wait for a late rank most, and what they wait a step.
+
+    ``members``: all ranks of that collective.
+    """
+
+    bucket: int
+    members: tuple[int, ...]
+    waiting: tuple[int, ...]
+    margin_ns: float
+
+
+class LateRank(msgspec.Struct, frozen=True, kw_only=True):
+    """A rank that is ready last.
+
+    ``bucket``: where it is furthest behind the next rank; of the steps, ``share`` have it last
+    there.  ``waiting``: the ranks that never have the bucket's result before it has it ready.
+    ``margin_ns``: by how much it is later than the next one of them, the mean over all steps, those
+    in which it is not last counting as 0: what they wait for.  ``uncertainty_ns``: of
+    the difference of two ranks' times.  ``lag_ns``: after the median rank, at that bucket.
+    ``since``: the bucket at which it falls behind; the first one where it comes late already.
+    ``held_ns``: how much longer than others' its hook's calls before ``bucket`` take.
+    ``is_of_means``: the last two are of the others' mean, and not their median.
+    Of a sharded model ``margin_ns`` is the sum over the ``units`` collectives that the rank comes
+    to last so often, and ``since`` the collective before ``bucket``.  Where collectives have a part
+    of the ranks, ``members`` are those of ``bucket``, ``since`` is the last one before it in which
+    all of these were together (``is_since_step_before``: of the step before), ``margin_ns`` is of
+    the rank that waits longest, and ``elsewhere`` says where ranks of other groups wait.
+    """
+
+    rank: int
+    bucket: int
+    share: float
+    margin_ns: float
+    uncertainty_ns: float
+    lag_ns: float
+    since: int
+    waiting: tuple[int, ...]
+    held_ns: float
+    is_late_from_the_start: bool
+    is_of_means: bool = False
+    units: int = 0
+    members: tuple[int, ...] = ()
+    is_since_step_before: bool = False
+    elsewhere: tuple[LateAt, ...] = ()
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -222,7 +269,7 @@ OFTEN_SENT = 0.05
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     """One model's last generation; of a sharded model all of them.
 
-    ``period_noise_ns``: half the width of the median period's 95 % interval (``noise.py``).
+    ``period_noise_ns``: half the width of the median period's 95 % interval (``noise_ns``).
     ``steps``: those whose times count; ``bucket_steps``: those that facts of buckets are of;
     ``probed``: how many were left out because hooktrace probed them.  Those of ``hangs`` are left
     out too.  ``exposed_share``: exposed communication as a share
@@ -293,3 +340,36 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     def last(self) -> BucketFacts | None:
         """The bucket whose gradients come last."""
         return next((b for b in self.buckets if b.is_last), None)
+
+
+IN_TRACE = "See in the merged trace (hooktrace export)"
+"""How remedies that need all ranks side by side begin."""
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """A sentence, what it rests on, and what to do.
+
+    ``rule``: the name of the rule that found it, or the kind of an anomaly.  ``bucket``,
+    ``rank``: the one that it is about; ``steps``: those to look at, the worst first.
+    ``gain_ns``: at most so much of each step's time, ``None`` where it cannot be computed.
+    ``is_wrong``: training itself is not as it should be.  ``is_kept``: said however little there
+    is to gain.  ``severity``: of a hang, *fail* where it did not end; of an anomaly, as its kind
+    says; ``None`` where there is something to gain and nothing is wrong.  ``lossy_remedy``: what
+    to do besides, and loses something of the gradients.  ``is_small``: the gain is below 3 % of
+    the step, or below what its median may be off by; nothing that loses anything is advised for
+    it.
+    """
+
+    rule: str = ""
+    sentence: str
+    bucket: int | None = None
+    rank: int | None = None
+    steps: tuple[int, ...] = ()
+    gain_ns: float | None = None
+    evidence: tuple[str, ...] = ()
+    remedy: str = ""
+    lossy_remedy: str = ""
+    is_small: bool = False
+    is_wrong: bool = False
+    is_kept: bool = False
+    severity: Severity | None = None

@@ -9,21 +9,20 @@ one pool that most of them draw from, so they do not add up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from msgspec.structs import replace
 
 from ...records import RunInfo
 from ...records.anomalies import anomaly_kind
+from ...records.hang import hang_kind
 from ...records.units import listed, named_ranks
-from .facts import AnomalyFacts, ModelFacts
-from .finding import Finding
+from .facts import AnomalyFacts, Finding, HangFacts, ModelFacts
 from .rules_compression import (
     error_is_large,
     hook_sends_what_it_gets,
     saves_less_than_it_costs,
 )
-from .rules_hangs import ranks_hung
 from .rules_ranks import ranks_wait, slow_steps_cost, steps_stalled
 from .rules_time import (
     bucket_is_slow,
@@ -34,6 +33,50 @@ from .rules_time import (
     workers_are_busy,
 )
 from .rules_units import unit_is_slow, units_are_exposed
+
+
+def ranks_hung(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
+    """Gain: none.  It happened once: without it no other step would have been any shorter.
+
+    Its step is in no statistics, so that neither a stall nor a slow step tells of it once more.
+    """
+    yield from hang_findings(model.hangs)
+
+
+def hang_findings(hangs: Sequence[HangFacts]) -> Iterator[Finding]:
+    """Yield a finding for each hang."""
+    for one in hangs:
+        kind = hang_kind(one.kind)
+        yield Finding(
+            rule=ranks_hung.__name__,
+            sentence=_closed(one.sentence, begins_with_name=bool(one.unit)),
+            bucket=one.bucket if one.bucket >= 0 else None,
+            rank=one.ranks[0] if len(one.ranks) == 1 else None,
+            steps=(one.step,),
+            evidence=tuple(_evidence(one)),
+            remedy=_closed(kind.remedy_of(one.unit)),
+            is_wrong=not one.went_on,
+            is_kept=True,
+            severity="warn" if one.went_on else "fail",
+        )
+
+
+def _evidence(one: HangFacts) -> Iterator[str]:
+    yield _lowered(hang_kind(one.kind).sentence)
+    yield one.outcome
+    files = "file" if len(one.recorded_by) == 1 else "files"
+    yield f"recorded in the {files} of {named_ranks(one.recorded_by)}; hooktrace hang says more"
+
+
+def _closed(text: str, *, begins_with_name: bool = False) -> str:
+    """Return a sentence with its first letter, which a module's name keeps, and its end."""
+    first = text[:1] if begins_with_name else text[:1].upper()
+    return text and first + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
+
+
+def _lowered(text: str) -> str:
+    return text[:1].lower() + text[1:]
+
 
 Rule = Callable[[ModelFacts, RunInfo | None], Iterator[Finding]]
 

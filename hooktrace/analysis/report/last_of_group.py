@@ -1,23 +1,147 @@
 """Who came last to each bucket, or of its group to each collective of a sharded model.
 
-    StepArrays --together.py--> groups --arrivals, less elsewhere.py--> LastOfGroup of each
+    StepArrays --together--> groups --arrivals, less waited_elsewhere--> LastOfGroup of each
 
 Report, comparison and tab name late ranks by this.  All ranks of a group leave its collective
 together, so what one is late by at the next is its own; but for what it has waited meanwhile for
-ranks that are not in the group.
+ranks that are not in the group: where units are shared by parts of the ranks (hybrid sharding),
+rank 3 waits for rank 2, and then rank 1 for rank 3.  What a rank has waited since it was last
+together with those that wait for it now is not its own, and less it.
+
+One rank is always last, and where ranks take turns each is in its share of the steps: ``often``
+says from when on that is worth a name.
 """
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 
+from ...records.units import percent
 from ..timeline import UNKNOWN, Bools, Ints, last_rank
-from .elsewhere import waited_elsewhere
-from .step_arrays import Floats, StepArrays
-from .together import Together
-from .who_waits import often
+from ..timeline.whole import Together
+from .step_arrays import Floats, StepArrays, medians
+
+
+class Elsewhere(NamedTuple):
+    """``ns``: of a group's ranks at each of its collectives, (ranks, steps, buckets); NaN: unknown.
+
+    ``times``: the number of collectives in which they may have waited so.
+    """
+
+    ns: Floats
+    times: Floats
+
+
+def order_of(arrays: StepArrays) -> list[int]:
+    """Return the places of the collectives of a step, in the order in which they are called."""
+    called = arrays.called.reshape(-1, len(arrays.buckets))
+    found: list[int] = np.argsort(medians(called, axis=0), kind="stable").tolist()
+    return found
+
+
+def joining(arrays: StepArrays, group: Together) -> Bools:
+    """Return at which collectives all of a group's ranks are together, (buckets,)."""
+    found = np.zeros(len(arrays.buckets), bool)
+    for other in arrays.together:
+        if set(group.ranks) <= set(other.ranks):
+            found[[*other.buckets]] = True
+    return found
+
+
+def waited_elsewhere(arrays: StepArrays, group: Together) -> Elsewhere:
+    """Return what a group's ranks have waited for others before each of its collectives."""
+    shape = len(group.ranks), len(arrays.steps), len(group.buckets)
+    joins = joining(arrays, group)
+    if joins.all():
+        return Elsewhere(np.zeros(shape), np.zeros(shape))
+    order, ranks = order_of(arrays), [*group.ranks]
+    joins = joins[order]
+    called = ~np.isnan(arrays.called[ranks][..., order])
+    there = called & ~joins
+    waited = np.minimum(arrays.waited.ns, arrays.exposed_in)[ranks][..., order]
+    sums = [
+        _until(values)
+        for values in (np.where(there, np.nan_to_num(waited), 0.0), there, there & np.isnan(waited))
+    ]
+    # Of each step: not all have each collective.  Behind the last one that joins them, (S, B + 1).
+    met = np.where(joins & called.all(axis=0), np.arange(len(order)) + 1, 0)
+    met = np.maximum.accumulate(np.insert(met, 0, 0, axis=1), axis=1)
+    at = np.argsort(order)[[*group.buckets]]
+    since = met[:, at]
+    ns, times, unknown = (one[..., at] - _at(one, since) for one in sums)
+    # At the first such collective of a step the last one was in the step before.
+    tails = [one[..., -1:] - _at(one, met[:, -1:]) for one in sums]
+    if tails[1].any():
+        first, follows = since == 0, np.diff(arrays.steps, prepend=arrays.steps[:1]) == 1
+        earlier = (np.where(first, np.roll(tail, 1, axis=1), 0.0) for tail in tails)
+        more_ns, more_times, more_unknown = earlier
+        ns, times, unknown = ns + more_ns, times + more_times, unknown + more_unknown
+        unknown += first & ~follows[:, None]
+    return Elsewhere(np.where(unknown > 0, np.nan, ns), times)
+
+
+def _at(sums: Floats, places: Ints) -> Floats:
+    """Return of each rank and step the sums before some collectives, which are each step's own."""
+    found: Floats = np.take_along_axis(sums, np.broadcast_to(places, (len(sums), *places.shape)), 2)
+    return found
+
+
+def _until(values: Floats | Bools) -> Floats:
+    """Return the sums over all collectives before each one, and over all, along the last axis."""
+    found = np.zeros((*values.shape[:-1], values.shape[-1] + 1))
+    np.cumsum(values, axis=-1, out=found[..., 1:])
+    return found
+
+
+OFTEN = 0.25
+"""Share of steps from which on a rank that is last is worth a name, ..."""
+
+SIGMAS = 3.0
+"""... if it is by as many standard deviations above one of the ranks taking turns at random."""
+
+WORTH = 0.005
+"""Of the median period: the margin from which on a rank that is late is worth a name."""
+
+SURELY = 0.95
+"""Of the steps: in which one that waits for a rank has its result after that rank is ready."""
+
+MOSTLY = 0.75
+"""Of all margins of slow steps: what a rank has to be late by to be named."""
+
+
+def often(ranks: int, steps: int) -> float:
+    """Return the share of steps from which on a rank comes last often, and not by chance.
+
+    A step is a draw of 1 / ``ranks``, so ``steps`` draws spread by sqrt(p (1 - p) / steps).
+    """
+    chance = 1 / max(1, ranks)
+    return max(OFTEN, chance + SIGMAS * math.sqrt(chance * (1 - chance) / max(1, steps)))
+
+
+def waiting_ranks(done: Floats, ready: Floats, i: int) -> list[int]:
+    """Return who has a result only after the i-th rank has it ready, ``SURELY`` always, or may.
+
+    ``done``, ``ready``: (ranks, steps).  Of a hook that sends nothing, or to some ranks only, the
+    others do not wait.
+    """
+    known = np.maximum(np.count_nonzero(np.isfinite(done) & np.isfinite(ready[i]), axis=1), 1)
+    before = np.count_nonzero(done < ready[i], axis=1) / known
+    return [j for j in np.flatnonzero(before <= 1 - SURELY).tolist() if j != i]
+
+
+def why_nobody(*, is_order_known: bool, is_sharded: bool, is_on_device: bool) -> str:
+    """Return why no rank is called late, in a clause."""
+    if is_sharded and is_on_device:
+        return "on a device the host's calls do not tell when a rank comes to a unit's collective"
+    if not is_order_known:
+        return "the clocks of all ranks were never known at once"
+    return (
+        f"none that others wait for is last in {percent(OFTEN)} of the steps or more, beyond "
+        f"chance and what clocks may be off, and by {percent(WORTH)} of a step in the mean"
+    )
 
 
 class LastOfGroup(NamedTuple):

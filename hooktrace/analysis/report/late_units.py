@@ -15,11 +15,9 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from ..timeline import Ints
-from .elsewhere import joining
-from .last_of_group import LastOfGroup, last_of_groups
-from .late_facts import LateAt, LateRank
+from .facts import LateAt, LateRank
+from .last_of_group import MOSTLY, WORTH, LastOfGroup, joining, last_of_groups, waiting_ranks
 from .step_arrays import Floats, StepArrays, medians, middle
-from .who_waits import MOSTLY, WORTH, waiting_ranks
 
 
 def late_at_units(arrays: StepArrays) -> tuple[LateRank, ...]:

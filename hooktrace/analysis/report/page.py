@@ -10,14 +10,25 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from ...records.units import bandwidth, mb, ms, percent
-from .break_even import hook_lines
-from .notable import red_row, split_buckets, split_ranks
-from .pictures import lag_picture, overlap_picture, stages_picture
+from .pictures import lag_picture, overlap_picture, stages_picture, step_pictures
 from .provenance import model_lines, run_lines
+from .rules_compression import hook_lines
 from .run_report import RunReport
-from .step_picture import step_pictures
-from .tables import about_busbw, about_small, about_waits, bucket_columns, rank_columns, stages_of
-from .unit_tables import about_kinds, about_units, kind_columns, unit_columns
+from .tables import (
+    about_busbw,
+    about_kinds,
+    about_small,
+    about_units,
+    about_waits,
+    bucket_columns,
+    kind_columns,
+    rank_columns,
+    red_row,
+    split_buckets,
+    split_ranks,
+    stages_of,
+    unit_columns,
+)
 from .units import payload_bytes
 
 _TEMPLATES = Path(__file__).parent / "templates"

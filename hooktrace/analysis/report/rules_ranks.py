@@ -10,11 +10,9 @@ from ...records import RunInfo
 from ...records.hook_names import AVERAGES
 from ...records.units import listed, ms, named_ranks, percent
 from .causes import SLOW
-from .facts import ModelFacts, SlowSteps, Stall
-from .finding import IN_TRACE, Finding
-from .late_facts import LateRank
+from .facts import IN_TRACE, Finding, LateRank, ModelFacts, SlowSteps, Stall
+from .last_of_group import why_nobody
 from .rules_time import HIDDEN
-from .who_waits import why_nobody
 
 
 def ranks_wait(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:

@@ -1,21 +1,23 @@
 """Rules about where a step's communication time goes.
 
 Each takes the facts of a model and yields its findings; the docstrings give the arithmetic.
+
+Transfers that take long stand beside others as large, or down to half as large: so a latency is in
+their times too, and counts for more there.  None is slow for being the smaller one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from math import ceil
+from typing import NamedTuple
 
 import numpy as np
 
 from ...records import RunInfo
 from ...records.hook_names import AVERAGES, how_to_see
 from ...records.units import mb, milliseconds, ms, percent, size
-from .facts import OFTEN_SENT, BucketFacts, ModelFacts
-from .finding import IN_TRACE, Finding
-from .slow_transfers import slow_transfers
+from .facts import IN_TRACE, OFTEN_SENT, BucketFacts, Finding, ModelFacts
 
 HIDDEN = 0.02
 """Exposed share of the step below which communication counts as hidden."""
@@ -313,3 +315,40 @@ def hook_holds_the_thread(model: ModelFacts, run: RunInfo | None) -> Iterator[Fi
         evidence=(what, f"bucket {worst.bucket} takes longest, {ms(most)}", *_unlike_calls(model)),
         remedy=remedy,
     )
+
+
+_ENOUGH = 3
+"""Others beside which one may be slow."""
+
+
+class SlowTransfer(NamedTuple):
+    """One that takes twice as long as at the others' median rate, or longer; times in ns."""
+
+    of: BucketFacts
+    sent: float
+    took_ns: float
+    usual_ns: float
+    others: int
+
+    @property
+    def excess_ns(self) -> float:
+        """What it takes beyond."""
+        return self.took_ns - self.usual_ns
+
+
+def slow_transfers(
+    buckets: Iterable[BucketFacts], are_alike: Callable[[BucketFacts, BucketFacts], bool]
+) -> Iterator[SlowTransfer]:
+    """Yield the slow ones; ``are_alike``: whether one may stand beside another."""
+    moved = [(b, b.wire_bytes, b.transfer_ns) for b in buckets if b.wire_bytes and b.transfer_ns]
+    for one, sent, took in moved:
+        ns_a_byte = [
+            ns / count
+            for b, count, ns in moved
+            if b is not one and are_alike(b, one) and 0.5 <= count / sent <= 1.05
+        ]
+        if len(ns_a_byte) < _ENOUGH:
+            continue
+        usual = sent * float(np.median(ns_a_byte))
+        if took > 2 * usual:
+            yield SlowTransfer(one, sent, took, usual, len(ns_a_byte))

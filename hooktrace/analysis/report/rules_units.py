@@ -10,10 +10,8 @@ from collections.abc import Iterator
 
 from ...records import RunInfo
 from ...records.units import milliseconds, ms, percent, size
-from .facts import BucketFacts, ModelFacts
-from .finding import IN_TRACE, Finding
-from .rules_time import HIDDEN, what_is_exposed
-from .slow_transfers import slow_transfers
+from .facts import IN_TRACE, BucketFacts, Finding, ModelFacts
+from .rules_time import HIDDEN, slow_transfers, what_is_exposed
 from .units import are_alike
 
 _NAMED = 4

@@ -14,14 +14,11 @@ import msgspec
 from ...records import RunInfo
 from ...records.units import named_ranks
 from ..timeline import PROBED, RankTrack, Timeline, hangs, reasons, units_by_number
-from .build_facts import anomaly_facts, model_facts
-from .facts import ModelFacts
-from .finding import Finding
-from .findings import anomaly_findings, findings
+from .build_facts import anomaly_facts, hang_facts, model_facts
+from .facts import Finding, ModelFacts
+from .findings import anomaly_findings, findings, hang_findings
 from .provenance import ModelSource, RunSource, model_source, run_source
-from .rules_hangs import hang_facts, hang_findings
-from .settled import settled_steps
-from .step_arrays import StepArrays
+from .step_arrays import StepArrays, settled_steps
 
 SCHEMA = 1
 """Of the JSON: changes when a field changes its name or meaning; new fields may come without."""

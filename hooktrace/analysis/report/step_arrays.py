@@ -1,6 +1,8 @@
 """One model's settled steps as dense arrays: (rank, step) and (rank, step, bucket).
 
-    Timeline --settled.py--> RankRows of each rank --> StepArrays: float64, NaN where unknown
+    Timeline --settled_steps--> RankRows of each rank --> StepArrays: float64, NaN where unknown
+
+Which steps count ``timeline/counts.py`` says.
 
 Bytes and errors are those of probed steps too.  Times of day count
 from the first bucket of their step on any rank, in rank 0's clock, so that a double holds them to
@@ -11,27 +13,68 @@ kept.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ...records import ErrorRecord, Unit
 from ..timeline import (
+    COUNTS,
+    HANG,
+    PROBED,
     STAGE_NAMES,
     UNKNOWN,
     Bools,
     Ints,
+    RankClock,
     RankTrack,
     Timeline,
+    reasons,
     units_by_number,
     unlike_numbers,
 )
-from .rank_rows import RankRows
-from .together import Together, is_of_all, together_in
+from ..timeline.whole import Together, is_of_all, together_in
 from .waited import Waited, waited
+
+
+class RankRows(NamedTuple):
+    """The rows of one rank that count; ``all_...``: also of steps that were probed, or hung."""
+
+    track: RankTrack
+    clock: RankClock
+    steps: Bools
+    buckets: Bools
+    all_steps: Bools
+    all_buckets: Bools
+
+    @property
+    def called(self) -> Ints:
+        """When the hook was called for each bucket, by the rank's own clock."""
+        return self.track.buckets.called[self.buckets]
+
+    @property
+    def stage_counts(self) -> Ints:
+        """How many buckets go through each stage, in the order of ``STAGE_NAMES``."""
+        names = self.track.stages.name[np.repeat(self.buckets, self.track.buckets.stages)]
+        return np.bincount(names, minlength=len(STAGE_NAMES))
+
+    def sent(self, bucket: int | None) -> Ints:
+        """Return the wire bytes of all steps, or of a bucket in them, probed ones too."""
+        if bucket is None:
+            return self.track.steps.wire_bytes[self.all_steps]
+        own: Bools = self.all_buckets & (self.track.buckets.bucket == bucket)
+        return self.track.buckets.wire_bytes[own]
+
+    def errors(self) -> Iterator[tuple[int, int, ErrorRecord]]:
+        """Yield what each probe found, with its step and bucket."""
+        for row, error in sorted(self.track.errors.items()):
+            if self.all_buckets[row]:
+                columns = self.track.buckets
+                yield int(columns.step[row]), int(columns.bucket[row]), error
+
 
 Floats = npt.NDArray[np.float64]
 
@@ -373,4 +416,36 @@ def _first_ready(own: RankRows) -> Ints:
 
 def _known(values: Ints) -> Floats:
     found: Floats = np.where(values == UNKNOWN, np.nan, values.astype(np.float64))
+    return found
+
+
+def settled_steps(timeline: Timeline, model: str) -> StepArrays | None:
+    """Return the arrays of a model's steps that count; ``None`` where none ever did."""
+    of_ranks = [
+        (track, clock, why, track.is_of(track.steps, model))
+        for track, clock, why in zip(
+            timeline.tracks, timeline.clocks, reasons(timeline), strict=True
+        )
+    ]
+    last = max(
+        int(track.steps.generation[own & np.isin(why, (COUNTS, HANG))].max(initial=-1))
+        for track, _, why, own in of_ranks
+    )
+    if last < 0:
+        return None
+    rows = []
+    for track, clock, why, own in of_ranks:
+        steps, settled = own & (why == COUNTS), own & np.isin(why, (COUNTS, PROBED, HANG))
+        every = _buckets_of(track, track.steps.step[settled], model, last)
+        out = np.isin(track.buckets.step, track.steps.step[settled & ~steps])
+        rows.append(RankRows(track, clock, steps, every & ~out, settled, every))
+    names = [names for track in timeline.tracks for names in track.models if names[0] == model]
+    return StepArrays(timeline, names[-1], last, rows)
+
+
+def _buckets_of(track: RankTrack, steps: Ints, model: str, last: int) -> Bools:
+    columns = track.buckets
+    odd = columns.having("shadow") | columns.having("warmup") | columns.having("exception")
+    in_time = columns.having("sharded") | (columns.generation >= last)
+    found: Bools = track.is_of(columns, model) & in_time & ~odd & np.isin(columns.step, steps)
     return found

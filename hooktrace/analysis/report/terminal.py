@@ -10,14 +10,24 @@ from rich.table import Table
 from rich.text import Text
 
 from ...records.units import bandwidth, mb, ms, percent
-from .break_even import hook_lines
-from .facts import ModelFacts
-from .finding import Finding
-from .notable import split_buckets
+from .facts import Finding, ModelFacts
 from .provenance import model_lines, run_lines
+from .rules_compression import hook_lines
 from .run_report import ModelReport, RunReport
-from .tables import Columns, about_busbw, about_small, about_waits, bucket_columns, rank_columns
-from .unit_tables import LONGEST, about_kinds, about_units, kind_columns, unit_columns
+from .tables import (
+    LONGEST,
+    Columns,
+    about_busbw,
+    about_kinds,
+    about_small,
+    about_units,
+    about_waits,
+    bucket_columns,
+    kind_columns,
+    rank_columns,
+    split_buckets,
+    unit_columns,
+)
 from .units import are_alike, payload_bytes
 
 _MOST_RANKS = 16

@@ -5,18 +5,17 @@ Scene, rank, id --bucket_detail--> sections of (label, value) in the order of re
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from ...records import ErrorRecord, Unit
-from ...records.units import exact_ms, size
-from ..timeline import FLAGS, STAGE_NAMES, UNKNOWN, Ints, RankTrack
+from ...records.units import exact_ms, ms, named_ranks, size
+from ..timeline import FLAGS, STAGE_NAMES, UNKNOWN, Ints, RankTrack, Waits
 from .runs import NotThereError
 from .scene import KINDS, RankScene, Scene
-from .spoken import spoken
 from .units import EXPOSED_UNKNOWN, call_name, kind_words, unit_of
-from .wait_words import wait_sentence
 
 MAX_NAMES = 40
 """Parameter names in a detail; the number of the others is told."""
@@ -200,3 +199,75 @@ def _parameters(own: RankScene, row: int) -> list[str]:
 
 def _number(value: float | None) -> str:
     return "not a number" if value is None else f"{value:.4g}"
+
+
+_MOST_STAGES = 4
+
+
+def spoken(
+    scene: Scene, own: RankScene, at: int, stages: Iterable[tuple[str, int]], wires: Ints
+) -> str:
+    """Return who, when and how long, then the stages, the longest first.
+
+    ``at``: the bucket's place among the rank's; ``stages``: name and ns of each of its stages;
+    ``wires``: those on the wire, rows of the track's stages.
+    """
+    spent: dict[str, int] = {}
+    for name, ns in stages:
+        spent[name] = spent.get(name, 0) + ns
+    longest = sorted(spent.items(), key=lambda one: -one[1])[:_MOST_STAGES]
+    parts = [
+        f"{name} {ms(ns)}" + (_of_which(scene, own, wires) if name == "wire" else "")
+        for name, ns in longest
+        if ns > 0
+    ]
+    total = int(own.buckets.end[at] - own.buckets.start[at])
+    row = int(own.buckets.row[at])
+    exposed = int(own.track.buckets.exposed[row])
+    if exposed != UNKNOWN:
+        parts.insert(0, "all of it exposed" if exposed >= total else f"{ms(exposed)} exposed")
+    who = f"rank {own.rank}, step {own.step[at]}, {call_name(own.track, row)}"
+    return f"{who}: {', '.join([ms(total), *parts])}"
+
+
+def _of_which(scene: Scene, own: RankScene, wires: Ints) -> str:
+    waited, named = own.waited[wires], own.waited_for[wires]
+    if (waited == UNKNOWN).any() or not waited.sum():
+        return f" ({wait_sentence(scene, own, wires)})"
+    ranks = sorted(set(named[waited > 0].tolist()))
+    whom = "" if UNKNOWN in ranks else f" for {named_ranks(ranks)}"
+    return f", of which {ms(int(waited.sum()))} waiting{whom}"
+
+
+NO_COUNTERPART = "its collective was not found on all ranks"
+
+
+def wait_sentence(scene: Scene, own: RankScene, wires: Ints) -> str | None:
+    """Return what the collectives in some rows of the rank's stages waited; ``None`` of none."""
+    if not len(wires):
+        return None
+    waited = own.waited[wires]
+    if (waited == UNKNOWN).any():
+        why = scene.waits.why_unknown or NO_COUNTERPART
+        return f"how much of it is waiting is not known, because {why}"
+    named = own.waited_for[wires]
+    if not waited.sum():
+        return _of_no_wait(own.rank, named.tolist())
+    ranks = sorted(set(named[waited > 0].tolist()))
+    told = f"waits {ms(int(waited.sum()))}"
+    if UNKNOWN not in ranks:
+        return f"{told} for {named_ranks(ranks)}"
+    return f"{told}; {why_unnamed(scene.waits)}"
+
+
+def why_unnamed(found: Waits) -> str:
+    """Return why nobody is named for whom is waited."""
+    if not found.by_clock:
+        return "for which rank is not known, because not all clocks were measured"
+    return "which rank is last is not told apart by the clocks"
+
+
+def _of_no_wait(rank: int, named: list[int]) -> str:
+    if set(named) == {rank}:
+        return "waits for nobody: it is the last rank"
+    return "waits for nobody, as far as the clocks tell"

@@ -1,4 +1,4 @@
-"""The rows of a rank's lane: buckets that are under way at once do not cover each other."""
+"""Stretches of time, and the rows of a rank's lane: buckets under way at once do not overlap."""
 
 from __future__ import annotations
 
@@ -43,3 +43,23 @@ def free_rows(step: Ints, start: Ints, end: Ints) -> Ints:
         busy_to[steps, chosen] = np.maximum(busy_to[steps, chosen], end[at])
         rows[at] = chosen
     return rows
+
+
+class Spans:
+    """Stretches of time, ns since the origin, by their ``start``.
+
+    ``row``: of each in the track's columns.
+    """
+
+    def __init__(self, row: Ints, start: Ints, end: Ints) -> None:
+        order = np.argsort(start, kind="stable")
+        self.row, self.start = row[order], start[order]
+        self.end: Ints = np.maximum(end, start)[order]
+        self._until = np.maximum.accumulate(self.end)
+
+    def inside(self, t0: int, t1: int) -> Ints:
+        """Return the places of those that overlap a stretch."""
+        low = int(np.searchsorted(self._until, t0))
+        high = int(np.searchsorted(self.start, t1, side="right"))
+        found: Ints = low + np.flatnonzero(self.end[low:high] >= t0)
+        return found

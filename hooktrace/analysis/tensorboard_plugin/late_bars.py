@@ -11,11 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..report.causes import late_ranks
-from ..report.last_of_group import LastOfGroup, is_order_known, last_of_groups
-from ..report.late_facts import LateRank
-from ..report.settled import settled_steps
-from ..report.step_arrays import StepArrays
-from ..report.who_waits import why_nobody
+from ..report.facts import LateRank
+from ..report.last_of_group import LastOfGroup, is_order_known, last_of_groups, why_nobody
+from ..report.step_arrays import StepArrays, settled_steps
 from ..timeline import Ints, Timeline, bucket_keys
 
 

@@ -3,8 +3,8 @@
     GET runs                               -> names
     GET run?run                            -> models, ranks, what could not be read, how far it is
     GET view?run&model&t0&t1&width         -> what to draw (level_of_detail.py); with ranks and
-                                              strips of some of them (chosen_ranks.py)
-    GET summary?run&model                  -> lists (run_summary.py), bands (run_bands.py)
+                                              strips of some of them
+    GET summary?run&model                  -> lists (run_summary.py), bands (heat_map.py)
     GET step?run&model&step                -> where a step is; without one a typical step
     GET heat?run&model&value&columns       -> ranks by steps (heat_map.py)
     GET selection?run&model&t0&t1&ranks    -> a stretch of time in numbers (selection.py)
@@ -21,10 +21,13 @@ why.  Answers hold names from files as they are: the page writes them as text, n
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from tensorboard.backend import http_util
 from tensorboard.plugins import base_plugin
 from werkzeug import wrappers
@@ -32,12 +35,11 @@ from werkzeug import wrappers
 from ...records.units import named_ranks
 from .bucket_detail import bucket_detail, row_of
 from .cache import RunCache, Snapshot
-from .chosen_ranks import as_strips, of_ranks, ranks_of
-from .heat_map import heat_map
+from .heat_map import heat_map, run_bands
 from .level_of_detail import picture
-from .run_bands import run_bands
 from .run_summary import step_of, summary_of
 from .runs import NotThereError, Runs
+from .scene import RankScene, Scene
 from .search import search
 from .selection import selection
 
@@ -241,3 +243,46 @@ def _serving_file(path: Path) -> Any:
         return http_util.Respond(request, path.read_bytes(), _TYPES[path.suffix])
 
     return serve
+
+
+_MOST_RANKS = 100_000
+"""Ranks that a text may name."""
+
+
+def ranks_of(text: str) -> frozenset[int] | None:
+    """Return the ranks that "0-7,12" names; ``None``, for all, of "".
+
+    Raises ``ValueError`` for what is no such list.
+    """
+    if not text:
+        return None
+    found: set[int] = set()
+    for part in text.split(","):
+        match = re.fullmatch(r"(\d{1,7})(?:-(\d{1,7}))?", part)
+        if match is None:
+            raise ValueError("ranks is not a list such as 0-7,12")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if len(found) + last - first > _MOST_RANKS:
+            raise ValueError("ranks names too many")
+        found.update(range(first, last + 1))
+    return frozenset(found)
+
+
+def of_ranks(scene: Scene, ranks: Collection[int] | None) -> Scene:
+    """Return a scene with some of its ranks; ``None``: with all of them.
+
+    Detail is bounded for a picture as a whole: what is out of sight takes none of what is in sight.
+    """
+    if ranks is None:
+        return scene
+    return replace(scene, ranks=[one for one in scene.ranks if one.rank in ranks])
+
+
+def as_strips(scene: Scene) -> Scene:
+    """Return a scene in which each rank has one row."""
+    return replace(scene, lanes=1, ranks=[_strip(one) for one in scene.ranks])
+
+
+def _strip(rank: RankScene) -> RankScene:
+    hangs = [replace(bar, lane=None if bar.lane is None else 0) for bar in rank.hangs]
+    return replace(rank, lane=np.zeros(len(rank.lane), np.int64), hangs=hangs)

@@ -37,9 +37,8 @@ from ..timeline import arrivals as arrivals_of
 from ..timeline import hangs as hangs_of
 from ..timeline import waits as waits_of
 from .hang_bars import HangBar, extent_with, hang_bars, lane_in
-from .lane_rows import MAX_ROWS, rows_of
+from .lane_rows import MAX_ROWS, Spans, rows_of
 from .late_bars import LateBars, late_in
-from .spans import Spans
 from .units import exposed_at, index_of, rows_by_kind, units_of
 
 LATE = 1 << 10

@@ -13,8 +13,7 @@ import numpy as np
 
 from ...records import Unit
 from ..timeline import UNKNOWN, Ints, RankTrack, Timeline
-from .lane_rows import free_rows
-from .spans import Spans
+from .lane_rows import Spans, free_rows
 
 KINDS = ("all-gather fwd", "all-gather bwd", "reduce-scatter", "all-reduce", "not known")
 """Of collectives, as the rows are titled; the last: of a file whose layout is not there."""

@@ -4,7 +4,7 @@ In go the record files of each rank; out comes a Timeline, which report, Perfett
 
     rank00000.jsonl --read_columns.py--> RankTrack (columns.py) --+
     rank00001.jsonl --follow.py, as it grows--> RankTrack --------+--merge.py--> Timeline
-                      read_aside.py: in processes                 |
+                      also in processes of its own                |
             ...                              arrivals.py: who was ready last <------+
                                              hangs.py: who waited for whom <--------+
                              counts.py: which steps count, and why not the others
@@ -21,7 +21,6 @@ from .arrivals import Arrivals as Arrivals
 from .arrivals import arrivals as arrivals
 from .arrivals import bucket_keys as bucket_keys
 from .arrivals import last_rank as last_rank
-from .beside import models_beside as models_beside
 from .columns import FLAGS as FLAGS
 from .columns import STAGE_NAMES as STAGE_NAMES
 from .columns import UNKNOWN as UNKNOWN
@@ -35,7 +34,9 @@ from .counts import REASONS as REASONS
 from .counts import reasons as reasons
 from .critical_path import CriticalPath as CriticalPath
 from .critical_path import CriticalPaths as CriticalPaths
+from .follow import ReadingAside as ReadingAside
 from .follow import TrackFollower as TrackFollower
+from .follow import processes_for as processes_for
 from .follow import read_in_turns as read_in_turns
 from .hangs import Hang as Hang
 from .hangs import hangs as hangs
@@ -47,8 +48,7 @@ from .merge import newest_run as newest_run
 from .merge import timeline_of as timeline_of
 from .path_sums import PathSums as PathSums
 from .path_sums import critical_path_sums as critical_path_sums
-from .read_aside import ReadingAside as ReadingAside
-from .read_aside import processes_for as processes_for
+from .path_sums import models_beside as models_beside
 from .read_columns import read_track as read_track
 from .waits import Waits as Waits
 from .waits import WireWaits as WireWaits

@@ -18,7 +18,7 @@ from ...records import CLOCK_DRIFT, ClockRecord, RunInfo
 from ...records.base import MOST_RANKS
 from ...records.files import size_of
 from .columns import UNKNOWN, Ints, RankTrack
-from .read_aside import processes_for
+from .follow import processes_for
 from .read_columns import read_track
 
 

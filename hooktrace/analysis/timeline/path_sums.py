@@ -18,8 +18,7 @@ import numpy as np
 from ...records import Unit
 from ...records.stall import ENOUGH_STEPS, is_stall
 from ...records.units import listed, ms, percent
-from .beside import models_beside
-from .columns import UNKNOWN, Bools, Ints, StepColumns
+from .columns import UNKNOWN, Bools, Ints, RankTrack, StepColumns
 from .counts import COUNTS, reasons
 from .critical_path import CriticalPaths, Kind, Segment
 from .merge import Timeline
@@ -204,3 +203,26 @@ def _named(rank: int) -> str:
 
 def _buckets(buckets: tuple[int, ...]) -> str:
     return f"bucket{'s' if len(buckets) > 1 else ''} {listed(buckets)}"
+
+
+def models_beside(timeline: Timeline, model: str) -> tuple[str, ...]:
+    """Return the models that a rank's hooks are called for in most of a model's steps.
+
+    Nobody stamps what a process computes: it is what is left of a step without its model's own
+    communication, and where another model has its turn meanwhile, that one's collectives are in it.
+    """
+    found = (name for track in timeline.tracks for name in _in_steps(track, model))
+    return tuple(dict.fromkeys(found))
+
+
+def _in_steps(track: RankTrack, model: str) -> list[str]:
+    """Return the models of which a bucket was ready between most steps of a model and the next."""
+    steps, names = track.steps, dict.fromkeys(name for name, _ in track.models)
+    begins = np.sort(steps.first_ready[track.is_of(steps, model)])
+    found = []
+    for name in names if len(begins) > 1 else ():
+        called = np.sort(track.buckets.called[track.is_of(track.buckets, name)])
+        before = np.searchsorted(called, begins)
+        if name != model and np.count_nonzero(np.diff(before)) > (len(begins) - 1) / 2:
+            found.append(name)
+    return found

@@ -8,7 +8,7 @@ import pytest
 
 from hooktrace.analysis.tensorboard_plugin.cache import RunCache
 from hooktrace.analysis.tensorboard_plugin.runs import Runs
-from hooktrace.analysis.timeline import read_aside
+from hooktrace.analysis.timeline import follow
 from tests.analysis.timeline.files import run_of, steps_of, text_of, write_ranks
 
 
@@ -44,7 +44,7 @@ def test_only_some_runs_stay_in_memory(tmp_path: Path) -> None:
 def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunCache:
     """A run that is worth starting processes, of which the first look reads a part."""
     monkeypatch.setattr("hooktrace.analysis.timeline.follow._PORTION", 1 << 16)
-    monkeypatch.setattr("hooktrace.analysis.timeline.read_aside._WORTH_IT", 1 << 16)
+    monkeypatch.setattr("hooktrace.analysis.timeline.follow._WORTH_IT", 1 << 16)
     monkeypatch.setattr("hooktrace.analysis.tensorboard_plugin.cache._WHILE_THEY_START_S", 0.0)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     write_ranks(tmp_path, {r: text_of(run_of(r), steps_of(200)) for r in range(2)})
@@ -71,7 +71,7 @@ def test_where_others_cannot_read_it_is_read_here(
     """Of a process that ends without an answer, and where none can be started."""
     if fails == "to start":
         monkeypatch.setattr("sys.executable", "/nowhere/at/all")
-    monkeypatch.setattr(read_aside, "_PROGRAM", "raise SystemExit")
+    monkeypatch.setattr(follow, "_PROGRAM", "raise SystemExit")
     large.refresh(".", 0.0)
     whole = large.refresh(".", 100.0)
     assert [t.steps.step.tolist() for t in whole.timeline.tracks] == [list(range(200))] * 2

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hooktrace.analysis.tensorboard_plugin.chosen_ranks import of_ranks
+from hooktrace.analysis.tensorboard_plugin.plugin import of_ranks
 from hooktrace.analysis.tensorboard_plugin.scene import Scene
 from hooktrace.analysis.tensorboard_plugin.selection import selection
 from hooktrace.records.files import find_records

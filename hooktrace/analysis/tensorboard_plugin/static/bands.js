@@ -1,6 +1,6 @@
 // The strip on top: the whole run in bands of exposed time or period over all ranks and steps.
 //
-//   summary.bands (run_bands.py) --> 5 to 95 % shaded, the median a line, the most a dot
+//   summary.bands (heat_map.py) --> 5 to 95 % shaded, the median a line, the most a dot
 
 import { element, formatTime } from "./dom.js";
 import { OVERVIEW } from "./lanes.js";
