@@ -12,11 +12,10 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from ...capture.clocks import Clock
 from .child import Child
 from .connection import Connection
 from .messages import (
@@ -40,44 +39,19 @@ from .messages import (
     encode,
 )
 
+if TYPE_CHECKING:
+    from .node import Node
+
 _MOST_CONTROL = 32
 
 _AT_ONCE = 64
 """Messages sent in one go of the loop."""
 
 
-class Above(Protocol):
-    """What children need of their node."""
-
-    clock: Clock
-    me: Member
-    world_size: int
-    interval_s: float
-    is_hub: bool
-
-    def refusal(self, member: Member) -> str | None:
-        """Return why somebody is not taken as a child, ``None`` if it is."""
-
-    def members_changed(self, change: Members) -> None:
-        """Ranks came or went below."""
-
-    def reported(self, report: Report) -> None:
-        """News for the hub."""
-
-    def told(self, tell: Tell) -> None:
-        """Something for all ranks."""
-
-    def asked_by(self, child: Child, question: Ask) -> None:
-        """A control client asks all ranks."""
-
-    def offset(self, host_ns: int) -> tuple[int, int] | None:
-        """Return the offset to rank 0's clock and its uncertainty, ns."""
-
-
 class Children:
     """The children of a node, by connection; a ``Receiver``."""
 
-    def __init__(self, above: Above) -> None:
+    def __init__(self, above: Node) -> None:
         self._above = above
         self._all: dict[Connection, Child] = {}
         self._ranks: dict[Child, None] = {}

@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ...capture.clocks import Clock
 from .child import Child
@@ -31,6 +31,9 @@ from .messages import (
     Tell,
     Up,
 )
+
+if TYPE_CHECKING:
+    from .upward import Upward
 
 logger = logging.getLogger("hooktrace")
 
@@ -65,17 +68,6 @@ Handler = Callable[[bytes], bytes | Awaitable[bytes]]
 """Answers for this rank; one that takes longer than some ms does so as a coroutine."""
 
 
-class Parent(Protocol):
-    """What a node needs of its connection upwards."""
-
-    def send(self, message: Up) -> None:
-        """Send a message, or drop it where there is no parent."""
-
-    @property
-    def is_hub(self) -> bool:
-        """Whether there is a parent that has taken this node, and is the hub."""
-
-
 class Node:
     """``me``: this rank, one of ``world_size``.  ``offset``: of its clock to rank 0's, at a time.
 
@@ -99,7 +91,7 @@ class Node:
         self.offset = offset
         self.look: Callable[[Member], State] = lambda _: "unknown"
         self.on_lost: Callable[[Sequence[int]], None] = lambda _: None
-        self.parent: Parent | None = None
+        self.parent: Upward | None = None
         self.children = Children(self)
         self.handlers: dict[str, Handler] = {}
         self.notice_handlers: dict[str, list[Callable[[bytes], None]]] = {}

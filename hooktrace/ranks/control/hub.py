@@ -6,11 +6,10 @@ client's Command --> which step is each rank at? --> with ``first`` --> CommandR
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..channel.node import Answers
 from ..channel.silent_rank import SilentRank
 from .messages import (
     QUESTION,
@@ -22,6 +21,9 @@ from .messages import (
     decode_done,
     encode,
 )
+
+if TYPE_CHECKING:
+    from ..channel.node import Node
 
 _TIMEOUT_S = 1.2
 _WHERE_S = 0.3
@@ -35,17 +37,10 @@ _AHEAD = 8
 """Steps from the foremost rank's on, and as many as a rank made while it was asked."""
 
 
-class Asks(Protocol):
-    """What the hub needs of its node."""
-
-    async def gather(self, name: str, argument: bytes, timeout_s: float) -> Answers:
-        """Ask all ranks."""
-
-
 class ControlHub:
     """Carries out commands, one at a time and client."""
 
-    def __init__(self, node: Asks) -> None:
+    def __init__(self, node: Node) -> None:
         self._node = node
 
     async def carry_out(self, argument: bytes) -> bytes:

@@ -12,7 +12,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -37,6 +37,9 @@ from .status import RankStatus
 from .view import Statuses
 from .watchdog import Suspicion
 
+if TYPE_CHECKING:
+    from ..channel.channel import Channel
+
 logger = logging.getLogger("hooktrace")
 
 THREAD_NAME = "hooktrace-hang"
@@ -59,20 +62,10 @@ _MOST_CHARACTERS = 16_384
 _encode = msgspec.msgpack.encode
 
 
-class Asking(Protocol):
-    """What is needed of the channel."""
-
-    def ask(self, name: str, argument: bytes, timeout_s: float) -> Any:
-        """Ask all ranks; returns ``answers`` and ``silent``, by rank."""
-
-    def tell(self, name: str, payload: bytes) -> None:
-        """Tell all ranks."""
-
-
 class HangHub:
     """Finds out why ranks wait, where this rank is the hub."""
 
-    def __init__(self, channel: Asking, world_size: int) -> None:
+    def __init__(self, channel: Channel, world_size: int) -> None:
         self._channel = channel
         self._world_size = world_size
         self._lock = threading.Lock()

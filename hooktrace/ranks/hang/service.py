@@ -14,14 +14,12 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from ...capture.buckets import ModelState
 from ...capture.clocks import Clock
-from ...records import HangRecord
 from ...records.hang import RankStacks
 from ..channel.messages import HUB_GONE, Silent
 from ..channel.silent_rank import SilentRank
@@ -44,7 +42,11 @@ from .messages import (
 from .processes import StackWriter, neighbour
 from .sentences import stamped
 from .status import RankStatus
-from .watchdog import Suspicion, Watchdog, Watched
+from .watchdog import Suspicion, Watchdog
+
+if TYPE_CHECKING:
+    from ...tracing.hangs import TracerHangs
+    from ..channel.channel import Channel
 
 logger = logging.getLogger("hooktrace")
 
@@ -54,62 +56,16 @@ _MOST_CHARACTERS = 16_384
 _encode = msgspec.msgpack.encode
 
 
-class HangChannel(Protocol):
-    """What is needed of the channel between the ranks."""
-
-    @property
-    def is_hub(self) -> bool:
-        """Whether news arrive here."""
-
-    def answer(self, name: str, handler: Callable[[bytes], bytes]) -> None:
-        """Answer a question."""
-
-    @property
-    def speaks_for_host(self) -> bool:
-        """Whether what all ranks are told is for this one to say, of those on this host."""
-
-    def on_notice(self, name: str, handler: Callable[[bytes], None]) -> None:
-        """Take news for all ranks."""
-
-    def on_report(self, name: str, handler: Callable[[int, bytes], bool]) -> None:
-        """Take news for the hub; true keeps them from going on."""
-
-    def ask(self, name: str, argument: bytes, timeout_s: float) -> Any:
-        """Ask all ranks; returns ``answers`` and ``silent``, by rank."""
-
-    def tell(self, name: str, payload: bytes) -> None:
-        """Tell all ranks."""
-
-    def report(self, name: str, payload: bytes) -> None:
-        """Tell the hub."""
-
-    def every(self, period_s: float, work: Callable[[], None]) -> None:
-        """Do something again and again."""
-
-
-class HangUser(Watched, Protocol):
-    """What is needed of a tracer."""
-
-    hang_after_s: float | None
-
-    @property
-    def paused(self) -> bool:
-        """Whether it was said that it may take long."""
-
-    def hear_of_hang(self, record: HangRecord, *, speaks: bool) -> None:
-        """Take a record, briefly; ``speaks``: of the ranks of this host it is the one to log it."""
-
-
 class HangService:
     """Hangs of one process's tracers, over one channel."""
 
-    def __init__(self, channel: HangChannel, rank: int, world_size: int, clock: Clock) -> None:
+    def __init__(self, channel: Channel, rank: int, world_size: int, clock: Clock) -> None:
         self._channel = channel
         self._rank = rank
         self._world_size = world_size
         self._clock = clock
-        self._watchdogs: dict[HangUser, Watchdog] = {}
-        self._open: dict[HangUser, tuple[HangNotice, float]] = {}
+        self._watchdogs: dict[TracerHangs, Watchdog] = {}
+        self._open: dict[TracerHangs, tuple[HangNotice, float]] = {}
         """What each was told that is not over yet, and when by the monotonic clock."""
         self._lock = threading.Lock()
         self._writer = StackWriter(rank)
@@ -127,12 +83,12 @@ class HangService:
         channel.on_notice(HUB_GONE, self._hub_gone)
         channel.every(_LOOK_S, self._look)
 
-    def add(self, user: HangUser) -> None:
+    def add(self, user: TracerHangs) -> None:
         """Watch a tracer's models from now on."""
         with self._lock:
             self._watchdogs[user] = Watchdog(user, self.status, user.hang_after_s)
 
-    def remove(self, user: HangUser) -> None:
+    def remove(self, user: TracerHangs) -> None:
         """Watch a tracer no more."""
         with self._lock:
             watchdog = self._watchdogs.pop(user, None)
@@ -158,7 +114,7 @@ class HangService:
     def _models(self) -> list[ModelState]:
         return [model for user in self._users() for model in user.model_states()]
 
-    def _users(self) -> list[HangUser]:
+    def _users(self) -> list[TracerHangs]:
         with self._lock:
             return list(self._watchdogs)
 
@@ -199,7 +155,7 @@ class HangService:
             self._is_alone = True
             self._take(HangNotice(self._number, found))
 
-    def _end(self, user: HangUser, news: Suspicion) -> None:
+    def _end(self, user: TracerHangs, news: Suspicion) -> None:
         """Tell that a hang is over which the hub has not told."""
         with self._lock:
             told = self._open.get(user)
@@ -218,7 +174,7 @@ class HangService:
                     self._open[user] = notice, time.monotonic()
                 self._hear_of(user, notice)
 
-    def _hear_of(self, user: HangUser, notice: HangNotice) -> None:
+    def _hear_of(self, user: TracerHangs, notice: HangNotice) -> None:
         record = notice.record(self._rank, user.clock(), time.time_ns())
         user.hear_of_hang(record, speaks=self._channel.speaks_for_host)
 

@@ -13,17 +13,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from ...capture.buckets import ModelState
 from ...capture.calls import BucketCall
-from ...capture.clocks import Clock
 from .collectives import PendingCollective
 from .idle import standing
 from .look import oldest_call
 from .status import RankStatus
+
+if TYPE_CHECKING:
+    from ...tracing.hangs import TracerHangs
 
 LEAST_NS = 10_000_000_000
 """A call that is not older is never suspected, unless the user has set another limit."""
@@ -36,18 +38,6 @@ _MOST_CHARACTERS = 200
 
 _AGAIN_NS = 5_000_000_000
 """After which a suspicion is said again: the hub may not have been reached."""
-
-
-class Watched(Protocol):
-    """What the watchdog needs of a tracer."""
-
-    clock: Clock
-
-    def model_states(self) -> list[ModelState]:
-        """Return the models whose hooks report there."""
-
-    def usual_ns(self, model: str) -> int | None:
-        """Return the 99th percentile of a model's bucket durations, ``None`` where unknown."""
 
 
 class Suspicion(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -106,7 +96,7 @@ class Watchdog:
 
     def __init__(
         self,
-        watched: Watched,
+        watched: TracerHangs,
         portrait: Callable[[], RankStatus],
         hang_after_s: float | None = None,
     ) -> None:

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Awaitable, Callable
-from typing import Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ...records import JobStepRecord
 from .gatherer import Gatherer
 from .job_steps import JobSteps
 from .messages import Plan, decode_plan, encode
 from .rank_steps import ClockOffset, RankSteps
+
+if TYPE_CHECKING:
+    from ..channel.channel import Channel
 
 STEPS, PLAN = "job_steps", "job_plan"
 """What reports and notices of this view are called."""
@@ -26,32 +29,6 @@ _TICK_S = 1.0
 _PLAN_S = 5.0
 _REMIND_S = 60.0
 """The plan is told again, to ranks that came late."""
-
-
-class Channel(Protocol):
-    """What it needs of the channel between ranks."""
-
-    @property
-    def is_hub(self) -> bool:
-        """Whether all news arrive here."""
-
-    def on_report(self, name: str, handler: Callable[[int, bytes], bool]) -> None:
-        """Take news on their way to the hub; one that returns true keeps them from going on."""
-
-    def on_notice(self, name: str, handler: Callable[[bytes], None]) -> None:
-        """Take news that the hub has for all ranks."""
-
-    def on_control(self, name: str, handler: Callable[[bytes], Awaitable[bytes]]) -> None:
-        """At the hub, answer a control client."""
-
-    def report(self, name: str, payload: bytes) -> None:
-        """Send news to the hub."""
-
-    def tell(self, name: str, payload: bytes) -> None:
-        """Tell all ranks."""
-
-    def every(self, period_s: float, work: Callable[[], None]) -> None:
-        """Do something in the channel's thread again and again."""
 
 
 class JobView:
