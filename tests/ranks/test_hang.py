@@ -10,10 +10,10 @@ import torch
 
 from hooktrace.capture.buckets import BucketSlot, ModelState
 from hooktrace.capture.calls import BucketCall
-from hooktrace.ranks.hang.conclude import HangDiagnosis
 from hooktrace.ranks.hang.diagnosis import diagnose
 from hooktrace.ranks.hang.evidence import ThreadStack
 from hooktrace.ranks.hang.look import look
+from hooktrace.ranks.hang.messages import HangDiagnosis
 from hooktrace.ranks.hang.status import RankStatus
 from hooktrace.ranks.hang.view import Statuses
 from hooktrace.ranks.hang.watchdog import Pauses, Suspicion, Watchdog

@@ -36,6 +36,9 @@ _INSTALLED = ("/site-packages/", "/dist-packages/")
 _BOOTSTRAP = "_bootstrap"
 """The outermost frame of a thread that Python started."""
 
+_IN = "in "
+"""Begins what a thread does that is in a collective of torch's own."""
+
 _CONTROL_FLOW = ("StopIteration", "StopAsyncIteration", "GeneratorExit", "Empty", "Full")
 """Exceptions that say that something has ended, not that anything went wrong."""
 
@@ -59,6 +62,12 @@ class ThreadStack(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     exception: str = ""
     foreign: bool = False
     waits: bool = False
+
+    @property
+    def collective(self) -> str:
+        """The collective of torch's that it is in before all; "" where it is in none."""
+        innermost = self.doing[-1] if self.doing else ""
+        return innermost.removeprefix(_IN) if innermost.startswith(_IN) else ""
 
     def text(self) -> str:
         """Return the stack as people read it."""
@@ -238,9 +247,9 @@ def _doings(inner_first: Iterable[FrameType]) -> list[str]:
 def _doing(code: CodeType) -> str:
     name, file = code.co_name, code.co_filename
     if file == _C10D and name in _COLLECTIVES:
-        return f"in {name}"
+        return _IN + name
     if file == _DDP and name == "_sync_buffers":
-        return "in broadcast"
+        return _IN + "broadcast"
     matching = (
         doing
         for doing, path, names in _DOING

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ...records.hang import RankStacks, called
+from ...records.hang import RankStacks
 from ...records.units import named_ranks
 from ..channel.messages import Silent
 from ..channel.silent_rank import SilentRank
-from .conclude import HangDiagnosis
 from .diagnosis import diagnose
 from .messages import (
     NOTICE,
     STACKS,
     STATUS,
+    HangDiagnosis,
     HangNotice,
     SignalledRank,
     StacksAnswer,
@@ -152,7 +152,7 @@ class HangHub:
             known = self._open
         if not limits or not self._is_due(found, min(limits), begun):
             return
-        if known is not None and known[0].diagnosis.what == found.what:
+        if known is not None and known[0].diagnosis.place == found.place:
             if known[0].diagnosis.kind != found.kind:
                 self._tell(known[0].hang, found, self._stacks(found, last, signalled), asked)
             return
@@ -168,10 +168,10 @@ class HangHub:
         Ranks that were excused have as long from their excuse's end on as others from the start.
         """
         if found.excused:
-            self._excused = found.what, math.inf
-        elif self._excused is not None and self._excused[0] == found.what:
+            self._excused = found.place, math.inf
+        elif self._excused is not None and self._excused[0] == found.place:
             over = min(looked, self._excused[1])
-            self._excused = found.what, over
+            self._excused = found.place, over
             if time.monotonic() - over < threshold_ns / 1e9:
                 return False
         return found.is_due(threshold_ns)
@@ -237,7 +237,7 @@ def _statuses(answers: Any) -> Statuses:
 def _lasts(told: HangDiagnosis, now: Statuses) -> bool:
     """Return whether a rank is still in the call that was told of."""
     calls = (call for status in now.statuses.values() for call in status.in_flight)
-    return any(call.place == told.what for call in calls)
+    return any(call.place == told.place for call in calls)
 
 
 def _helped(found: Statuses, silent: Mapping[int, Silent]) -> tuple[SignalledRank, ...]:
@@ -270,7 +270,7 @@ def _ended(notice: HangNotice, how_long: str, error: str) -> str:
     found = notice.diagnosis
     what = "a collective"
     if found.bucket >= 0:
-        what = f"{called(found.bucket, found.unit)} of step {found.step}"
+        what = f"{found.name} of step {found.step}"
     whom = f", which had waited for {named_ranks(found.ranks)}" if found.ranks else ""
     if error:
         return f"{what}{whom + ',' if whom else ''} failed after {how_long}: {error}"

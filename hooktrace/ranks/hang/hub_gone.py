@@ -9,20 +9,11 @@ from __future__ import annotations
 
 from ...records.hang import hang_kind
 from ..channel.silent_rank import SilentRank
-from .conclude import HangDiagnosis, conclude
-from .diagnosis import of_silent
-from .sentences import process
+from .diagnosis import conclude, of_processes
+from .messages import HangDiagnosis
+from .sentences import PROCESSES, process, why
 from .status import RankStatus
-from .view import Statuses, View, front_of
-
-_KINDS = {
-    "gone": ("died", "is no more"),
-    "zombie": ("died", "is no more"),
-    "stopped": ("stopped", "is stopped by a signal"),
-    "running": ("interpreter_held", "runs, and answers nothing"),
-    "unreachable": ("network", "cannot be reached"),
-}
-"""By the state of its process."""
+from .view import Finding, Statuses, View, front_of
 
 
 def sentence(hub: SilentRank) -> str:
@@ -31,9 +22,10 @@ def sentence(hub: SilentRank) -> str:
     >>> sentence(SilentRank(rank=0, pid=7, host="a", state="stopped")).split("; ")[0]
     'the hub on rank 0 is gone: its process (pid 7 on a) is stopped by a signal'
     """
-    kind, what = _KINDS.get(hub.state, ("unknown", "does not answer"))
-    what += f" ({hub.why})" if hub.why and kind in {"network", "unknown"} else ""
-    remedy = hang_kind(kind).remedy if kind != "unknown" else "look at what rank 0 wrote last"
+    known = PROCESSES.get(hub.state)
+    what = "does not answer" if known is None else known.of_hub
+    what += why(hub) if known is None or known.kind == "network" else ""
+    remedy = "look at what rank 0 wrote last" if known is None else hang_kind(known.kind).remedy
     return (
         f"the hub on rank 0 is gone: its {process(hub)} {what}; DDP does not go on without it; "
         f"{remedy}"
@@ -52,6 +44,5 @@ def waits_without_hub(own: RankStatus, hub: SilentRank, world_size: int) -> Hang
     view = View(front, here, here, world_size)
     if hub.rank not in view.silent:
         return None
-    why = f" ({hub.why})" if hub.why else ""
-    text = f" for rank {hub.rank}, where the hub is, which does not answer{why}"
-    return of_silent(view) or conclude(view, "unknown", [hub.rank], text)
+    text = f" for rank {hub.rank}, where the hub is, which does not answer{why(hub)}"
+    return conclude(view, next(of_processes(view), Finding("unknown", [hub.rank], text)))

@@ -9,33 +9,29 @@ data comes late and they wait in DDP's forward pass for its buffers.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from ...records.hang import hang_kind
 from ...records.units import named_ranks
-from ..channel.silent_rank import SilentRank
 from .collectives import PendingCollective
-from .conclude import HangDiagnosis
 from .issued import compare
-from .sentences import at, each
+from .messages import HangDiagnosis
+from .sentences import PROCESSES, at, each
 from .status import RankStatus
-from .view import Statuses
+from .view import Finding, Statuses
 
 
 def standing(before: RankStatus | None, now: RankStatus) -> PendingCollective | None:
     """Return the collective that a rank's training thread stood in twice, without a bucket."""
     if before is None or before.main is None or now.main is None or now.in_flight:
         return None
-    doing = now.main.doing
-    if not doing or not doing[-1].startswith("in ") or before.main.where != now.main.where:
+    if not now.collective or before.main.where != now.main.where:
         return None
     same = [one for one in now.pending or () if one in (before.pending or ())]
     return min(same, key=lambda one: one.number, default=None)
 
 
-def collective_without_all(
-    first: Statuses, last: Statuses, world_size: int
-) -> HangDiagnosis | None:
+def collective_without_all(first: Statuses, last: Statuses) -> HangDiagnosis | None:
     """Return for whom ranks wait in a collective that is no hook's; ``None`` where none does."""
     waiting = {
         rank: one
@@ -44,41 +40,26 @@ def collective_without_all(
     }
     if not waiting:
         return None
-    lost = {rank: s for rank, s in last.silent.items() if s.state not in {"ended", "unknown"}}
+    lost = {rank: s.state for rank, s in last.silent.items() if s.state in PROCESSES}
     comparison = compare(last.statuses)
     late = comparison.ranks if comparison is not None else ()
     if comparison is None or not (lost or comparison.verdict in {"not_issued", "different"}):
         return None
     if lost:
-        return _finding(_kind_of(lost), waiting, last, lost, _silent(lost))
+        kind = next(one.kind for state, one in PROCESSES.items() if state in lost.values())
+        text = each(list(lost), lambda rank: f"does not answer; its process is {lost[rank]}")
+        return _concluded(Finding(kind, lost, text), waiting, last)
     if comparison.verdict == "different":
         text = f": {comparison.text}"
-        return _finding("different_collectives", waiting, last, late, text)
+        return _concluded(Finding("different_collectives", late, text), waiting, last)
     text = each(late, lambda rank: f"is {at(last.statuses[rank])}")
     looks = [(first.statuses.get(rank), last.statuses[rank]) for rank in late]
     excused = all(any(look is not None and look.is_excused for look in both) for both in looks)
-    return _finding("busy", waiting, last, late, text, excused=excused)
+    return _concluded(Finding("busy", late, text, excused), waiting, last)
 
 
-def _kind_of(lost: Mapping[int, SilentRank]) -> str:
-    kinds = {"gone": "died", "zombie": "died", "stopped": "stopped", "unreachable": "network"}
-    found = [kinds.get(silent.state, "interpreter_held") for silent in lost.values()]
-    order = ("died", "stopped", "network", "interpreter_held")
-    return min(found, key=order.index)
-
-
-def _silent(lost: Mapping[int, SilentRank]) -> str:
-    return each(list(lost), lambda rank: f"does not answer; its process is {lost[rank].state}")
-
-
-def _finding(
-    kind: str,
-    waiting: Mapping[int, PendingCollective],
-    last: Statuses,
-    late: Iterable[int],
-    text: str,
-    *,
-    excused: bool = False,
+def _concluded(
+    found: Finding, waiting: Mapping[int, PendingCollective], last: Statuses
 ) -> HangDiagnosis:
     rank = min(waiting)
     status, one = last.statuses[rank], waiting[rank]
@@ -88,18 +69,18 @@ def _finding(
     is_within = model is not None and model.unit and model.ended_step < step
     message = (
         f"{named_ranks(waiting)} {'waits' if len(waiting) == 1 else 'wait'} in {one.kind} "
-        f"{at(status)}, {'in' if is_within else 'after'} step {step},{text}; "
-        f"{hang_kind(kind).remedy}"
+        f"{at(status)}, {'in' if is_within else 'after'} step {step},{found.text}; "
+        f"{hang_kind(found.kind).remedy}"
     )
     return HangDiagnosis(
-        kind=kind,
+        kind=found.kind,
         model="" if model is None else model.model,
         hook="" if model is None else model.hook,
         step=max(step, 0),
         bucket=-1,
-        ranks=tuple(sorted(late)),
+        ranks=tuple(sorted(found.ranks)),
         waiting=tuple(sorted(waiting)),
         age_ns=0 if model is None else model.last_call_age_ns or 0,
         message=message,
-        excused=excused,
+        excused=found.excused,
     )

@@ -12,6 +12,7 @@ from typing import Literal, NamedTuple
 
 from ...records.units import named_ranks
 from .collectives import PendingCollective
+from .sentences import grouped, have, parties
 from .status import RankStatus
 
 Verdict = Literal["none", "same", "different", "not_issued", "completed"]
@@ -61,22 +62,18 @@ def _compare_group(
     here = {rank: pending[rank, group] for rank in statuses if (rank, group) in pending}
     lowest = min(one.number for one in here.values())
     first = {rank: one for rank, one in here.items() if one.number == lowest}
-    kinds: dict[str, list[int]] = {}
-    for rank, one in first.items():
-        kinds.setdefault(_said(one), []).append(rank)
+    kinds = grouped({rank: _said(one) for rank, one in first.items()})
     issued = _issued(group, here, statuses)
     late = tuple(rank for rank, number in issued.items() if number < lowest)
-    said = "; ".join(f"{named_ranks(who)} in {kind}" for kind, who in kinds.items())
+    where = f"{parties(kinds)} of {_group(here)}, its collective {lowest}"
     if len(kinds) > 1:
-        text = f"as collective {lowest} of {_group(here)} {said}"
+        text = f"as collective {lowest} of {_group(here)} {parties(kinds)}"
         return Comparison("different", tuple(outnumbered(kinds.values())), text)
     if late:
-        text = f"{said} of {_group(here)}, its collective {lowest}, which {named_ranks(late)} "
-        text += f"{'has' if len(late) == 1 else 'have'} not issued"
+        text = f"{where}, which {named_ranks(late)} {have(late)} not issued"
         return Comparison("not_issued", late, text)
     others = tuple(rank for rank in issued if rank not in first)
-    text = f"{said} of {_group(here)}, its collective {lowest}"
-    return Comparison("completed" if others else "same", others, text)
+    return Comparison("completed" if others else "same", others, where)
 
 
 def outnumbered(parties: Iterable[list[int]]) -> list[int]:

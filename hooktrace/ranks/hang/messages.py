@@ -10,10 +10,39 @@ import msgspec
 
 from ...records import HangRecord
 from ...records.hang import RankStacks
-from .conclude import HangDiagnosis
+from .status import Placed
 
 SUSPICION, STATUS, STACKS, NOTICE = ("hang.suspicion", "hang.status", "hang.stacks", "hang.notice")
 """Names of the report, the questions and the notice."""
+
+
+_EXCUSED_TIMES = 10
+
+
+class HangDiagnosis(Placed, frozen=True, kw_only=True, gc=False):
+    """Why ranks wait, and in which call; as long as its ``place`` is the same, so is the hang.
+
+    ``message``: one sentence, and what to do.  ``excused``: the ranks that are waited for are, or
+    were a moment ago, paused, compile or save, which may take long.  The rest is as in
+    ``HangRecord``; ``age_ns``: how long the call has waited on the rank where that is longest.
+    """
+
+    kind: str
+    ranks: tuple[int, ...]
+    waiting: tuple[int, ...]
+    age_ns: int
+    message: str
+    excused: bool = False
+
+    def is_due(self, threshold_ns: int) -> bool:
+        """Return whether it is to be told; what may take long, only after ten times as long.
+
+        A rank may still suspect an earlier call, when all are asked and are in the next one.
+        Where no bucket waits, the rank that suspects knows for how long it has stood there.
+        """
+        if self.bucket < 0 and not self.excused:
+            return True
+        return self.age_ns >= threshold_ns * (_EXCUSED_TIMES if self.excused else 1)
 
 
 class SignalledRank(msgspec.Struct, frozen=True, gc=False):

@@ -6,7 +6,8 @@ A front, ranks, what each is at --> "bucket 5 of step 120 has waited 31 s on ran
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from ...records.units import named_ranks
 from ..channel.silent_rank import SilentRank
@@ -58,15 +59,40 @@ def each(of: Sequence[int], what: Callable[[int], str]) -> str:
     >>> each([2, 3, 4], lambda rank: "is here" if rank < 4 else "is there")
     ' for ranks 2 to 4: each of ranks 2, 3 is here; rank 4 is there'
     """
-    different: dict[str, list[int]] = {}
-    for rank in of:
-        different.setdefault(what(rank), []).append(rank)
+    different = grouped({rank: what(rank) for rank in of})
     if len(different) == 1:
         which = "which" if len(of) == 1 else "each of which"
         return f" for {named_ranks(of)}, {which} {next(iter(different))}"
     parts = [f"{_each_of(who)} {text}" for text, who in different.items()]
     more = [f"and {len(parts) - _MOST_LISTED} more"] if len(parts) > _MOST_LISTED else []
     return f" for {named_ranks(of)}: " + "; ".join([*parts[:_MOST_LISTED], *more])
+
+
+def grouped(said: Mapping[int, str]) -> dict[str, list[int]]:
+    """Return the ranks of which the same is said, by what that is."""
+    found: dict[str, list[int]] = {}
+    for rank, text in said.items():
+        found.setdefault(text, []).append(rank)
+    return found
+
+
+def parties(of: Mapping[str, Sequence[int]]) -> str:
+    """Return "ranks 0, 2 in all_reduce; rank 1 in broadcast"."""
+    return "; ".join(f"{named_ranks(who)} in {what}" for what, who in of.items())
+
+
+def have(ranks: Sequence[int]) -> str:
+    """Return the verb that follows some ranks."""
+    return "has" if len(ranks) == 1 else "have"
+
+
+def counted(number: int | str, what: str) -> str:
+    """Return "1 bucket", "2 buckets".
+
+    >>> counted(1, "bucket"), counted(2, "bucket")
+    ('1 bucket', '2 buckets')
+    """
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _each_of(who: Sequence[int]) -> str:
@@ -85,8 +111,8 @@ def lag(status: RankStatus, front: CallInFlight) -> str:
         return ""
     (step, at), (own_step, own) = front.position, model.position
     what = "collective" if front.unit else "bucket"
-    count, what = (step - own_step, "step") if step != own_step else (at - own, what)
-    return f", {count} {what}{'' if count == 1 else 's'} behind"
+    behind = (step - own_step, "step") if step != own_step else (at - own, what)
+    return f", {counted(*behind)} behind"
 
 
 def ended_step(model: ModelStatus) -> str:
@@ -94,13 +120,45 @@ def ended_step(model: ModelStatus) -> str:
 
     Which ones it had not, that it had in the step before: the first two by name.
     """
-    count, missing = model.ended_calls, model.left_out
+    calls, missing = counted(model.ended_calls, "collective"), model.left_out
     named = " and ".join(missing[:2]) + (" and others" if len(missing) > 2 else "")
     without = f", without {named}, which its step before had," if missing else ""
-    return (
-        f"has ended step {model.ended_step} with {count} "
-        f"collective{'' if count == 1 else 's'}{without}"
-    )
+    return f"has ended step {model.ended_step} with {calls}{without}"
+
+
+class Process(NamedTuple):
+    """What the state of a process tells whose rank does not answer.
+
+    ``kind``: of the hang.  ``said``: of the rank, with its process and the state; ``of_hub``: of
+    the process, where that is the hub's.
+    """
+
+    kind: str
+    said: str
+    of_hub: str
+
+
+PROCESSES = {
+    "gone": Process("died", "is no more: its {} is {}", "is no more"),
+    "zombie": Process("died", "is no more: its {} is {}", "is no more"),
+    "stopped": Process(
+        "stopped", "stands still: its {} is {} by a signal", "is stopped by a signal"
+    ),
+    "unreachable": Process(
+        "network", "cannot be reached, its {} as little: {}", "cannot be reached"
+    ),
+    "running": Process(
+        "interpreter_held",
+        "answers nothing, although its {} is {}",
+        "runs, and answers nothing",
+    ),
+}
+"""By the state, that which tells most first; of others nothing is known that tells anything."""
+
+
+def why(silent: SilentRank) -> str:
+    """Return what else is known of a rank that does not answer, in parentheses."""
+    return f" ({silent.why})" if silent.why else ""
 
 
 def process(silent: SilentRank) -> str:

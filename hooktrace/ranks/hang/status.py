@@ -12,35 +12,19 @@ from .collectives import PendingCollective
 from .evidence import ThreadStack
 
 
-class CallInFlight(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A call of a hook whose result is not there.
+class Placed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A call of a model's hook.
 
-    ``stage``: ``hook`` and ``future`` of an opaque hook, which has not returned, or has and its
-    future is awaited; else ``turn`` (it waits for that among multi-round hooks), ``compress``,
-    ``wire`` or ``decompress``; ``meeting`` where hooktrace looks at the
-    bucket, before the hook is called, and the ranks may wait for each other; ``probe`` where it
-    looks at the result; ``device`` where the host has issued all of it.
-    ``collective``, ``wire_bytes``, ``group_size``: of the one on the wire; "" and 0 where none is
-    known.  ``rounds``: collectives that have arrived.  ``age_ns``: since DDP called the hook.
-
-    Of a sharded model ``unit`` says which collective it is, ``order`` how many of its step began
-    before, and ``members`` which ranks of the job are in its group, as ``range`` takes them.  Its
-    buckets are numbered as each rank met them, which tells no order.
+    Of a sharded model ``unit`` says which collective it is, and ``order`` how many of its step
+    began before.  Its buckets are numbered as each rank met them, which tells no order.
     """
 
     model: str
     hook: str
     step: int
     bucket: int
-    stage: str
-    age_ns: int
-    rounds: int = 0
-    collective: str = ""
-    wire_bytes: int = 0
-    group_size: int = 0
     unit: str = ""
     order: int = -1
-    members: tuple[int, int, int] | None = None
 
     @property
     def place(self) -> tuple[str, int, int]:
@@ -58,48 +42,60 @@ class CallInFlight(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return called(self.bucket, self.unit)
 
 
+class CallInFlight(Placed, frozen=True, kw_only=True, gc=False):
+    """A call of a hook whose result is not there.
+
+    ``stage``: ``hook`` and ``future`` of an opaque hook, which has not returned, or has and its
+    future is awaited; else ``turn`` (it waits for that among multi-round hooks), ``compress``,
+    ``wire`` or ``decompress``; ``meeting`` where hooktrace looks at the
+    bucket, before the hook is called, and the ranks may wait for each other; ``probe`` where it
+    looks at the result; ``device`` where the host has issued all of it.
+    ``collective``, ``wire_bytes``, ``group_size``: of the one on the wire; "" and 0 where none is
+    known.  ``rounds``: collectives that have arrived.  ``age_ns``: since DDP called the hook.
+    ``members``: of a sharded model, the ranks of the job that are in the collective's group, as
+    ``range`` takes them.
+    """
+
+    stage: str
+    age_ns: int
+    rounds: int = 0
+    collective: str = ""
+    wire_bytes: int = 0
+    group_size: int = 0
+    members: tuple[int, int, int] | None = None
+
+
 EXCUSES = {"saving": "saves", "compiling": "compiles"}
 """What a training thread may do for long, and how people call it."""
 
 
-class ModelStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Where a model stands on one rank.
+class ModelStatus(Placed, frozen=True, kw_only=True, gc=False):
+    """Where a model stands on one rank: its hook's last call, of step -1 before the first.
 
-    ``step``, ``bucket``: of the hook's last call; -1 before the first.  ``bucket_count``: of the
+    ``bucket_count``: of the
     current generation, as far as it was seen.  ``finished``: buckets of that step whose results are
     there, with how many collectives were seen of each; -1 for an opaque hook.
     ``last_call_age_ns``: since the last call; ``None`` before the first.
 
-    Of a sharded model ``unit`` is the last call's, and ``order`` how many collectives of the step
-    began before it; ``ended_step`` is the last step that has ended, ``ended_calls`` how many it
-    had, and ``left_out`` which ones, of those that the step before it had, it had not.
+    Of a sharded model ``ended_step`` is the last step that has ended, ``ended_calls`` how many
+    collectives it had, and ``left_out`` which ones, of those that the step before it had, it had
+    not.
     ``departure``: the first collective of the step that is not the one of the step before, as text.
     """
 
-    model: str
-    hook: str
-    step: int
-    bucket: int
     bucket_count: int
     in_flight: tuple[CallInFlight, ...] = ()
     finished: tuple[tuple[int, int], ...] = ()
     last_call_age_ns: int | None = None
-    unit: str = ""
-    order: int = -1
     ended_step: int = -1
     ended_calls: int = 0
     left_out: tuple[str, ...] = ()
     departure: str = ""
 
-    @property
-    def position(self) -> tuple[int, int]:
-        """The step of the last call, and its bucket or how many of the step began before."""
-        return self.step, self.order if self.unit else self.bucket
-
-    @property
-    def name(self) -> str:
-        """What people call the last call."""
-        return called(self.bucket, self.unit)
+    def ended_without(self, call: CallInFlight) -> bool:
+        """Return whether a sharded model's step has ended before it came to a call."""
+        is_its_step = bool(self.unit) and self.ended_step == call.step
+        return is_its_step and self.ended_calls <= call.order
 
 
 class RankStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -130,6 +126,16 @@ class RankStatus(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def model(self, name: str) -> ModelStatus | None:
         """Return the status of a model, ``None`` where this rank has no such."""
         return next((model for model in self.models if model.model == name), None)
+
+    def position(self, model: str) -> tuple[int, int] | None:
+        """Return where a model stands, ``None`` where this rank has no such."""
+        found = self.model(model)
+        return None if found is None else found.position
+
+    @property
+    def collective(self) -> str:
+        """What the training thread calls, of torch's own collectives; "" where it is elsewhere."""
+        return "" if self.main is None else self.main.collective
 
     @property
     def in_flight(self) -> list[CallInFlight]:

@@ -10,7 +10,19 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from ..channel.silent_rank import SilentRank
-from .status import CallInFlight, ModelStatus, RankStatus
+from .status import CallInFlight, RankStatus
+
+
+class Finding(NamedTuple):
+    """What a rule tells of a view's front: which ``ranks`` it waits for.
+
+    ``text`` goes on where "has waited on ranks" ends.
+    """
+
+    kind: str
+    ranks: Iterable[int]
+    text: str
+    excused: bool = False
 
 
 class Statuses(NamedTuple):
@@ -38,38 +50,36 @@ class View:
         self, front: CallInFlight, first: Statuses, last: Statuses, world_size: int
     ) -> None:
         self.front = front
-        self.first = first
-        self.last = last
-        self.world_size = world_size
+        self._first = first.statuses
         self.waiting: dict[int, RankStatus] = {}
         self.past: dict[int, RankStatus] = {}
         self.behind: dict[int, RankStatus] = {}
         members = range(world_size) if front.members is None else range(*front.members)
         answered = {rank: last.statuses[rank] for rank in members if rank in last.statuses}
         knowing = sum(s.model(front.model) is not None for s in answered.values())
-        self._is_whole = 0 < front.group_size <= knowing
+        is_whole = 0 < front.group_size <= knowing
         for rank, status in answered.items():
-            self._place(rank, status)
-        missing = [rank for rank in members if rank not in last.statuses]
-        unheard = {rank: last.silent.get(rank, SilentRank(rank=rank)) for rank in missing}
-        self.silent = {} if self._is_whole else unheard
-
-    def _place(self, rank: int, status: RankStatus) -> None:
-        model = status.model(self.front.model)
-        if model is None:
-            if not self._is_whole:
+            model = status.model(front.model)
+            if model is None:
+                if not is_whole:
+                    self.behind[rank] = status
+            elif any(call.position == front.position for call in model.in_flight):
+                self.waiting[rank] = status
+            elif model.position >= front.position:
+                self.past[rank] = status
+            else:
                 self.behind[rank] = status
-        elif any(call.position == self.front.position for call in model.in_flight):
-            self.waiting[rank] = status
-        elif model.position >= self.front.position:
-            self.past[rank] = status
-        else:
-            self.behind[rank] = status
+        missing = [] if is_whole else [rank for rank in members if rank not in last.statuses]
+        self.silent = {rank: last.silent.get(rank, SilentRank(rank=rank)) for rank in missing}
 
     def call(self, rank: int) -> CallInFlight:
         """Return a waiting rank's part of the front."""
         calls = self.waiting[rank].in_flight
         return next(call for call in calls if call.place == self.front.place)
+
+    def in_stage(self, *stages: str) -> list[int]:
+        """Return the waiting ranks whose call is in one of some stages."""
+        return [rank for rank in self.waiting if self.call(rank).stage in stages]
 
     @property
     def mismatched(self) -> dict[int, CallInFlight]:
@@ -77,9 +87,14 @@ class View:
         calls = {rank: self.call(rank) for rank in self.waiting}
         return {rank: call for rank, call in calls.items() if call.unit != self.front.unit}
 
+    @property
+    def matching(self) -> list[int]:
+        """The other waiting ranks."""
+        return [rank for rank in self.waiting if rank not in self.mismatched]
+
     def before(self, rank: int) -> RankStatus | None:
         """Return what a rank said first, ``None`` where it said nothing."""
-        return self.first.statuses.get(rank)
+        return self._first.get(rank)
 
     @property
     def everyone(self) -> dict[int, RankStatus]:
@@ -95,13 +110,8 @@ class View:
         before, model = self.before(rank), self.front.model
         if before is None:
             return False
-        was = _position(before, model)
-        return (was is None or was < self.front.position) and was != _position(now, model)
-
-
-def _position(status: RankStatus | None, model: str) -> tuple[int, int] | None:
-    found: ModelStatus | None = None if status is None else status.model(model)
-    return None if found is None else found.position
+        was = before.position(model)
+        return (was is None or was < self.front.position) and was != now.position(model)
 
 
 def front_of(first: Statuses, last: Statuses) -> CallInFlight | None:

@@ -58,7 +58,7 @@ class Suspicion(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def what(self) -> tuple[str, int, int]:
-        """The call, as ``HangDiagnosis.what`` has it."""
+        """The call, as ``HangDiagnosis.place`` has it."""
         return self.model, self.step, self.bucket if self.order < 0 else self.order
 
 

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from hooktrace.ranks.channel.silent_rank import SilentRank
-from hooktrace.ranks.hang.conclude import HangDiagnosis
 from hooktrace.ranks.hang.diagnosis import diagnose
+from hooktrace.ranks.hang.messages import HangDiagnosis
 from hooktrace.ranks.hang.status import CallInFlight, RankStatus
 from hooktrace.ranks.hang.view import Statuses
 from tests.ranks.hang.answers import (
@@ -404,7 +404,7 @@ def test_positions_of_units_are_counted_in_the_step() -> None:
         f"{GATHER} of step 120 has waited 31 s on rank 0 for rank 1, which is in "
         "`train.py:70 evaluate`, 1 collective behind; "
     )
-    assert found.what == ("model0", STEP, 9)
+    assert found.place == ("model0", STEP, 9)
 
 
 def test_a_unit_that_others_number_otherwise_is_the_same_one() -> None:

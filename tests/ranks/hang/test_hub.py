@@ -15,11 +15,11 @@ import pytest
 from hooktrace.ranks.channel.messages import Member, Silent
 from hooktrace.ranks.channel.silent_rank import SilentRank
 from hooktrace.ranks.hang import hub as module
-from hooktrace.ranks.hang.conclude import HangDiagnosis
 from hooktrace.ranks.hang.hub import HangHub, over
 from hooktrace.ranks.hang.messages import (
     STACKS,
     STATUS,
+    HangDiagnosis,
     HangNotice,
     SignalledRank,
     StacksAnswer,

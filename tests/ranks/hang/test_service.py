@@ -11,8 +11,7 @@ import pytest
 
 from hooktrace.ranks.channel.messages import HUB_GONE, Member, Silent, State, encode
 from hooktrace.ranks.hang import service as module
-from hooktrace.ranks.hang.conclude import HangDiagnosis
-from hooktrace.ranks.hang.messages import NOTICE, HangNotice
+from hooktrace.ranks.hang.messages import NOTICE, HangDiagnosis, HangNotice
 from hooktrace.ranks.hang.service import HangService
 from hooktrace.records import HangRecord
 from hooktrace.testing import FakeClock
