@@ -23,8 +23,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ...tracing.trace import listed_hooks
 from .arithmetic import arithmetic
-from .rank import Context, Known
 from .judge import Measured
+from .rank import Context, Known
 from .steps import bounded
 from .training import MANY, KnownGradients, Shapes, Training, Values, refused_by_name
 
