@@ -28,7 +28,6 @@ CROSS_CUTTING = {
     "exporters/test_otlp_backends.py": "the OpenTelemetry exporter with real receivers",
     "exporters/test_queries.py": "record files in DuckDB, Polars and pandas",
     "integrations/test_ray.py": "Ray Train, which needs no module of its own here",
-    "records/test_codec_fuzz.py": "the codec on damaged files",
     "tracing/test_process.py": "tracers at the end of a process, and in its forked children",
 }
 """Tests of several modules at once, and what they are about."""

@@ -29,7 +29,7 @@ _SETTING = re.compile(r"\bHOOKTRACE_(?!TEST_)[A-Z][A-Z_]*[A-Z]\b")
 _SERIES = {"counter": ("_total",), "info": ("_info",), "histogram": ("_bucket", "_sum", "_count")}
 _PATH = re.compile(r"(?<![\w./])(?:hooktrace|tests|examples|docs|dashboards)/[\w/]*(?:\w\.\w+|/)")
 _FRAMEWORKS = {"accelerate", "lightning", "transformers"}
-_PLACEHOLDERS = {"hooktrace/a/b.py", "tests/a/test_b.py"}
+_PLACEHOLDERS = {"hooktrace/a/b.py", "tests/a/test_b.py", "tests/a/test_b_part.py"}
 _OTHER_NAMES = {
     "hooktrace.rank", "hooktrace.left_out.steps", "hooktrace.unit.name", "hooktrace.exposed_ns",
 }  # fmt: skip
