@@ -86,7 +86,9 @@ def _told(outcome: CommandResult) -> str:
         if done.trouble or done.text
     ]
     for silent in outcome.silent:
-        process = f"process {silent.pid} on {silent.host}: " if silent.pid else ""
+        process = (
+            f"process {silent.member.pid} on {silent.member.host}: " if silent.member.pid else ""
+        )
         why = f" ({silent.why})" if silent.why else ""
         lines.append(f"rank {silent.rank} did not answer: {process}{silent.state}{why}")
     return "\n".join(lines)

@@ -173,7 +173,12 @@ def address_of_this_host(store: Any) -> str:
     host = getattr(store, "host", None)
     if not host:
         return "127.0.0.1"
-    family, _, _, _, target = socket.getaddrinfo(host, store.port, type=socket.SOCK_DGRAM)[0]
+    return route_to(host, store.port)
+
+
+def route_to(host: str, port: int = 9) -> str:
+    """Return the address of this host by which it reaches another one; sends nothing."""
+    family, _, _, _, target = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.connect(target)  # sends nothing: the kernel chooses a route
+        probe.connect(target)  # the kernel chooses a route
         return str(probe.getsockname()[0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hooktrace.commands.ctl import TOKEN_VARIABLE, _told, address_of, run_ctl
-from hooktrace.ranks.channel.silent_rank import SilentRank
+from hooktrace.ranks.channel.messages import Member, Silent
 from hooktrace.ranks.control.messages import CommandResult, Done
 from hooktrace.records.errors import UsageError
 
@@ -43,7 +43,7 @@ def test_a_line_a_rank_and_the_silent_ones_by_process() -> None:
     """What a rank could not do stands in the place of what it did."""
     outcome = CommandResult(
         ranks={0: Done(text="paused"), 1: Done(text="x", trouble="no records"), 2: Done()},
-        silent=[SilentRank(rank=3, host="b", pid=7, state="stopped", why="")],
+        silent=[Silent(Member(3, 7, "b", ""), "stopped")],
     )
     assert _told(outcome).splitlines() == [
         "rank 0: paused",

@@ -11,7 +11,6 @@ while collectives, the store and other threads are stuck; offsets of clocks.
         upward.py          the connection to the parent          clock.py   offsets by pings
         doors.py           where this node listens
       node.py, children.py questions down, answers and news up, notices down
-        child.py           one of those below
       connection.py        bounded messages                      messages.py  what they are
         handshake.py       before them: both ends know the token
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from ...capture.clocks import Clock
 from ...records import CLOCK_DRIFT, ClockRecord
 from .messages import Ping, Pong, Up
@@ -32,7 +34,7 @@ class ClockOffset:
         self._last: ClockRecord | None = None
         self._send: Callable[[Up], None] | None = None
         self._recorded_ns = 0
-        self._trips: list[_Trip] = []
+        self._trips: list[ClockRecord] = []
         self._sent_ns = self._number = self._left = 0
         self.is_reference = False
         """Whether this is the clock that others are compared with."""
@@ -68,7 +70,8 @@ class ClockOffset:
         if self._left > 0 and self._send is not None:
             self.beat(self._send)
             return
-        record, self._trips = _record(self._trips), []
+        shortest = min(self._trips, key=lambda trip: (trip.round_trip_ns, trip.offset_ns))
+        record, self._trips = replace(shortest, pings=len(self._trips)), []
         known = self.offset_at(record.time_ns)
         if known is not None and known[1] <= record.uncertainty_ns:
             return
@@ -78,24 +81,14 @@ class ClockOffset:
             self._report(record)
 
 
-_Trip = tuple[int, int, int, int]
-"""A round trip to a parent that knows its own offset: how long, what it says of the offset to
-rank 0, when it was, and the parent's own uncertainty."""
-
-
-def _trip(sent_ns: int, pong: Pong, arrived_ns: int) -> _Trip:
+def _trip(sent_ns: int, pong: Pong, arrived_ns: int) -> ClockRecord:
+    """Return what one round trip says, to a parent that knows its own offset."""
     t0, t1, t2, t3 = sent_ns, pong.arrived_ns, pong.answered_ns, arrived_ns
-    offset = (t1 - t0 + t2 - t3) // 2 + (pong.offset_ns or 0)
-    return (t3 - t0) - (t2 - t1), offset, (t0 + t3) // 2, pong.uncertainty_ns
-
-
-def _record(trips: list[_Trip]) -> ClockRecord:
-    """Return what the shortest round trip says."""
-    round_trip, offset, at, parents_uncertainty = min(trips)
+    round_trip = (t3 - t0) - (t2 - t1)
     return ClockRecord(
-        time_ns=at,
-        offset_ns=offset,
-        uncertainty_ns=-(-round_trip // 2) + parents_uncertainty,
+        time_ns=(t0 + t3) // 2,
+        offset_ns=(t1 - t0 + t2 - t3) // 2 + (pong.offset_ns or 0),
+        uncertainty_ns=-(-round_trip // 2) + pong.uncertainty_ns,
         round_trip_ns=round_trip,
-        pings=len(trips),
+        pings=1,
     )

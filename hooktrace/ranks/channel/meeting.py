@@ -110,14 +110,6 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def route_to(host: str) -> str:
-    """Return the address of this host by which it reaches another one; sends nothing."""
-    family, _, _, _, target = socket.getaddrinfo(host, 9, type=socket.SOCK_DGRAM)[0]
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        probe.connect(target)
-        return str(probe.getsockname()[0])
-
-
 def host_id() -> str:
     """Return what is the same for processes that reach each other by loopback, and no others."""
     try:

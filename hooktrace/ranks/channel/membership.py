@@ -18,10 +18,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypeVar
 
+from ..job import route_to
 from .clock import ClockOffset
 from .doors import Doors
 from .handshake import TOKEN_BYTES
-from .meeting import LOOPBACK, HubPlaces, Meeting, aside, is_loopback, route_to
+from .meeting import LOOPBACK, HubPlaces, Meeting, aside, is_loopback
 from .messages import HUB_GONE, Member, Notice, Pace, Place, Silent, State, encode
 from .node import Node
 from .upward import RefusedError, Upward

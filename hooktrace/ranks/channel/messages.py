@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-PROTOCOL = 3
+PROTOCOL = 4
 """Nodes of another number do not talk to each other: hooktrace differs between hosts."""
 
 CONTROL = -1
@@ -56,6 +56,22 @@ class Silent(_Message, frozen=True):
     member: Member
     state: State
     why: Text = ""
+
+    @property
+    def rank(self) -> int:
+        """Which one."""
+        return self.member.rank
+
+    @property
+    def process(self) -> str:
+        """Its process: "process (pid 123 on node7)"; "process" where that is not known."""
+        pid, host = self.member.pid, self.member.host
+        return f"process (pid {pid}{' on ' + host if host else ''})" if pid else "process"
+
+
+def unheard(rank: int) -> Silent:
+    """Return that a rank did not answer of which nothing else is known."""
+    return Silent(Member(rank, 0, "", ""), "unknown")
 
 
 class Hello(_Message, frozen=True, tag="hello"):

@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ...capture.clocks import Clock
-from .child import Child
-from .children import Children
+from .children import Child, Children
 from .messages import (
     MOST_PAYLOAD,
     Answered,

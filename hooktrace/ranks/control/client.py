@@ -28,11 +28,11 @@ from ..channel.messages import (
     Member,
     Message,
     Refused,
+    Silent,
     Welcome,
     decode_down,
     encode,
 )
-from ..channel.silent_rank import SilentRank
 from .address import HubAddress
 from .messages import QUESTION, Command, CommandResult, Done, decode_result
 from .messages import encode as encode_command
@@ -79,7 +79,7 @@ class Client:
         ``timeout_s``: for each part.  Raises ``UsageError`` as ``ask`` does.
         """
         ranks: dict[int, Done] = {}
-        silent: list[SilentRank] = []
+        silent: list[Silent] = []
         while True:
             part = decode_result(self.ask(QUESTION, encode_command(command), timeout_s))
             ranks.update(part.ranks)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..channel.silent_rank import SilentRank
 from .messages import (
     QUESTION,
     STACKS_AT_ONCE,
@@ -64,7 +63,7 @@ class ControlHub:
         found = await self._node.gather(QUESTION, encode(command), timeout_s)
         return CommandResult(
             ranks={rank: decode_done(answer) for rank, answer in sorted(found.answers.items())},
-            silent=[SilentRank.of(silent) for _, silent in sorted(found.silent.items())],
+            silent=[silent for _, silent in sorted(found.silent.items())],
         )
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from ..channel.silent_rank import SilentRank
+from ..channel.messages import Silent
 
 Verb = Literal["status", "stacks", "detail", "probe", "pause", "resume", "flush"]
 
@@ -55,7 +55,7 @@ class CommandResult(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """
 
     ranks: dict[int, Done]
-    silent: list[SilentRank] = []
+    silent: list[Silent] = []
     more_from: int = 0
 
 

@@ -10,6 +10,7 @@ group's number may be another one's elsewhere.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -100,12 +101,7 @@ def _members(name: str) -> Members | None:
 
 
 def _pending(entry: dict[str, Any]) -> PendingCollective:
-    numel = 0
-    for size in entry["input_sizes"]:
-        elements = 1
-        for length in size:
-            elements *= length
-        numel += elements
+    numel = sum(math.prod(size) for size in entry["input_sizes"])
     kind = entry["profiling_name"].partition(":")[2]
     group, name = entry["process_group"]
     return PendingCollective(group, name, entry["collective_seq_id"], kind, numel, _members(group))

@@ -26,7 +26,7 @@ from ...records.hang import hang_kind
 from . import idle, missing, together
 from .evidence import ThreadStack
 from .messages import HangDiagnosis
-from .sentences import PROCESSES, each, opening, process, why
+from .sentences import PROCESSES, each, opening, why
 from .view import Finding, Statuses, View, front_of
 
 
@@ -78,7 +78,7 @@ def of_processes(view: View) -> Iterator[Finding]:
 
 def _process(view: View, rank: int) -> str:
     silent = view.silent[rank]
-    return PROCESSES[silent.state].said.format(process(silent), silent.state)
+    return PROCESSES[silent.state].said.format(silent.process, silent.state)
 
 
 def _unheard(view: View) -> Iterator[Finding]:

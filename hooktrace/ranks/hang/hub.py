@@ -18,8 +18,7 @@ import msgspec
 
 from ...records.hang import RankStacks
 from ...records.units import named_ranks
-from ..channel.messages import Silent
-from ..channel.silent_rank import SilentRank
+from ..channel.messages import Silent, unheard
 from .diagnosis import diagnose
 from .messages import (
     NOTICE,
@@ -210,8 +209,8 @@ class HangHub:
             if rank in wanted and rank not in stacks:
                 stacks[rank] = RankStacks(
                     rank=rank,
-                    pid=silent.pid,
-                    host=silent.host,
+                    pid=silent.member.pid,
+                    host=silent.member.host,
                     state=silent.state,
                     text=written.get(rank, "")[:_MOST_CHARACTERS],
                 )
@@ -229,9 +228,8 @@ def _statuses(answers: Any) -> Statuses:
         try:
             statuses.append(msgspec.msgpack.decode(payload, type=RankStatus))
         except msgspec.MsgspecError:
-            silent.append(SilentRank(rank=rank))
-    silent += map(SilentRank.of, answers.silent.values())
-    return Statuses.of(statuses, silent)
+            silent.append(unheard(rank))
+    return Statuses.of(statuses, [*silent, *answers.silent.values()])
 
 
 def _lasts(told: HangDiagnosis, now: Statuses) -> bool:

@@ -8,18 +8,18 @@ Nobody asks all ranks then.  Nobody needs to: DDP does not go on without rank 0.
 from __future__ import annotations
 
 from ...records.hang import hang_kind
-from ..channel.silent_rank import SilentRank
+from ..channel.messages import Silent
 from .diagnosis import conclude, of_processes
 from .messages import HangDiagnosis
-from .sentences import PROCESSES, process, why
+from .sentences import PROCESSES, why
 from .status import RankStatus
 from .view import Finding, Statuses, View, front_of
 
 
-def sentence(hub: SilentRank) -> str:
+def sentence(hub: Silent) -> str:
     """Return what is known of the hub, and what to do.
 
-    >>> sentence(SilentRank(rank=0, pid=7, host="a", state="stopped")).split("; ")[0]
+    >>> sentence(Silent(Member(0, 7, "a", "a#boot"), "stopped")).split("; ")[0]
     'the hub on rank 0 is gone: its process (pid 7 on a) is stopped by a signal'
     """
     known = PROCESSES.get(hub.state)
@@ -27,12 +27,12 @@ def sentence(hub: SilentRank) -> str:
     what += why(hub) if known is None or known.kind == "network" else ""
     remedy = "look at what rank 0 wrote last" if known is None else hang_kind(known.kind).remedy
     return (
-        f"the hub on rank 0 is gone: its {process(hub)} {what}; DDP does not go on without it; "
+        f"the hub on rank 0 is gone: its {hub.process} {what}; DDP does not go on without it; "
         f"{remedy}"
     )
 
 
-def waits_without_hub(own: RankStatus, hub: SilentRank, world_size: int) -> HangDiagnosis | None:
+def waits_without_hub(own: RankStatus, hub: Silent, world_size: int) -> HangDiagnosis | None:
     """Return why this rank's call waits, as far as it knows alone; ``None`` where none does.
 
     Or where the hub has no part in the call.

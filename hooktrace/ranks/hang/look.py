@@ -13,7 +13,7 @@ import math
 import os
 from collections.abc import Iterable, Sequence
 
-import msgspec
+from msgspec.structs import replace
 
 from ...capture.buckets import Departure, ModelState
 from ...capture.calls import NOT_YET, BucketCall
@@ -53,8 +53,8 @@ def rank_status(
         pid=os.getpid(),
         host_id=host_id(),
         models=look(models, now_ns),
-        main=None if main is None else msgspec.structs.replace(main, frames=()),
-        callbacks=tuple(msgspec.structs.replace(thread, frames=()) for thread in foreign),
+        main=None if main is None else replace(main, frames=()),
+        callbacks=tuple(replace(thread, frames=()) for thread in foreign),
         pending=None if known is None else known.pending,
         issued={} if known is None else known.issued,
         paused=paused,
@@ -117,53 +117,39 @@ def _is_on_device(call: BucketCall) -> bool:
 def _of_model(model: ModelState, now_ns: int) -> ModelStatus:
     calls = sorted(_calls(model), key=_place_of)
     waiting = [call for call in calls if _is_awaited(call)]
-    has_turn = any(call.started is not None for call in waiting)
     last = calls[-1] if calls else None
-    if last is not None and last.slot.unit is not None:
-        return _of_sharded(model, calls, waiting, now_ns)
+    unit = None if last is None else last.slot.unit
+    has_turn = unit is None and any(call.started is not None for call in waiting)
     step, bucket = _position(model, last)
-    finished = [call for call in calls if call not in waiting and call.step == step]
-    return ModelStatus(
+    status = ModelStatus(
         model=model.name,
         hook=model.hook,
         step=step,
         bucket=bucket,
         bucket_count=len(model.slots),
         in_flight=tuple(_in_flight(call, has_turn, now_ns) for call in waiting[:_MOST_CALLS]),
-        finished=tuple(
-            (call.slot.index, len(call.rounds) if call.staged else -1)
-            for call in finished[:_MOST_BUCKETS]
-        ),
         last_call_age_ns=None if last is None else now_ns - last.ready,
+    )
+    if unit is None:
+        done = [call for call in calls if call not in waiting and call.step == step]
+        finished = [(call.slot.index, len(call.rounds) if call.staged else -1) for call in done]
+        return replace(status, finished=tuple(finished[:_MOST_BUCKETS]))
+    (ended, count), order = model.ended, model.position[1]
+    left_out = [str(call.slot.unit) for call in calls if call.step == ended - 1]
+    return replace(
+        status,
+        unit=str(unit),
+        order=order,
+        ended_step=ended,
+        ended_calls=count,
+        left_out=tuple(left_out[:_MOST_LEFT_OUT]),
+        departure=_departed(model.departure, step),
     )
 
 
 def _place_of(call: BucketCall) -> tuple[int, int]:
     slot = call.slot
     return call.step, slot.index if slot.unit is None else call.order
-
-
-def _of_sharded(
-    model: ModelState, calls: list[BucketCall], waiting: list[BucketCall], now_ns: int
-) -> ModelStatus:
-    """Return where a sharded model stands; its last call may not have been recorded."""
-    last, (step, order), (ended, count) = calls[-1], model.position, model.ended
-    left_out = [call for call in calls if call.step == ended - 1]
-    return ModelStatus(
-        model=model.name,
-        hook=model.hook,
-        step=step,
-        bucket=last.slot.index,
-        bucket_count=len(model.slots),
-        in_flight=tuple(_in_flight(call, False, now_ns) for call in waiting[:_MOST_CALLS]),
-        last_call_age_ns=now_ns - last.ready,
-        unit=str(last.slot.unit),
-        order=order,
-        ended_step=ended,
-        ended_calls=count,
-        left_out=tuple(str(call.slot.unit) for call in left_out[:_MOST_LEFT_OUT]),
-        departure=_departed(model.departure, step),
-    )
 
 
 def _departed(found: Departure | None, step: int) -> str:
@@ -176,11 +162,14 @@ def _departed(found: Departure | None, step: int) -> str:
 def _position(model: ModelState, last: BucketCall | None) -> tuple[int, int]:
     """Return the last call's step and bucket, or those that were counted, but not recorded since.
 
-    A call that hooktrace still looks at has been counted, and has not begun.
+    A call that hooktrace still looks at has been counted, and has not begun.  Of a sharded model
+    the steps are counted, and its last call may not have been recorded.
     """
-    if last is None:
-        return model.position[0], -1
     counted = model.position
+    if last is None:
+        return counted[0], -1
+    if last.slot.unit is not None:
+        return counted[0], last.slot.index
     return counted if counted > (last.step + 1, last.slot.index) else (last.step, last.slot.index)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ...records.units import named_ranks
-from ..channel.silent_rank import SilentRank
+from ..channel.messages import Silent
 from .status import CallInFlight, ModelStatus, RankStatus
 
 _MOST_LISTED = 4
@@ -156,13 +156,6 @@ PROCESSES = {
 """By the state, that which tells most first; of others nothing is known that tells anything."""
 
 
-def why(silent: SilentRank) -> str:
+def why(silent: Silent) -> str:
     """Return what else is known of a rank that does not answer, in parentheses."""
     return f" ({silent.why})" if silent.why else ""
-
-
-def process(silent: SilentRank) -> str:
-    """Return the process of a rank: "pid 123 on node7"."""
-    if not silent.pid:
-        return "process"
-    return f"process (pid {silent.pid}{' on ' + silent.host if silent.host else ''})"

@@ -22,7 +22,6 @@ from ...capture.buckets import ModelState
 from ...capture.clocks import Clock
 from ...records.hang import RankStacks
 from ..channel.messages import HUB_GONE, Silent
-from ..channel.silent_rank import SilentRank
 from ..native_calls import call_aside
 from .evidence import LastingExceptions, stacks
 from .hub import HangHub, over
@@ -141,7 +140,7 @@ class HangService:
 
     def _hub_gone(self, payload: bytes) -> None:
         """Say so once a host; of a call that waits too long meanwhile, tell what is known here."""
-        hub = SilentRank.of(msgspec.msgpack.decode(payload, type=Silent))
+        hub = msgspec.msgpack.decode(payload, type=Silent)
         if self._channel.speaks_for_host and not self._said_gone:
             self._said_gone = True
             said = stamped(self._rank, time.time_ns(), sentence(hub))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from ..channel.silent_rank import SilentRank
+from ..channel.messages import Silent, unheard
 from .status import CallInFlight, RankStatus
 
 
@@ -29,10 +29,10 @@ class Statuses(NamedTuple):
     """What all ranks answered to one question, and who did not."""
 
     statuses: Mapping[int, RankStatus]
-    silent: Mapping[int, SilentRank]
+    silent: Mapping[int, Silent]
 
     @classmethod
-    def of(cls, statuses: Iterable[RankStatus], silent: Iterable[SilentRank] = ()) -> Statuses:
+    def of(cls, statuses: Iterable[RankStatus], silent: Iterable[Silent] = ()) -> Statuses:
         """Return the answers as they came."""
         return cls({s.rank: s for s in statuses}, {s.rank: s for s in silent})
 
@@ -70,7 +70,7 @@ class View:
             else:
                 self.behind[rank] = status
         missing = [] if is_whole else [rank for rank in members if rank not in last.statuses]
-        self.silent = {rank: last.silent.get(rank, SilentRank(rank=rank)) for rank in missing}
+        self.silent = {rank: last.silent.get(rank, unheard(rank)) for rank in missing}
 
     def call(self, rank: int) -> CallInFlight:
         """Return a waiting rank's part of the front."""

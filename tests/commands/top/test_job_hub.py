@@ -6,11 +6,11 @@ import pytest
 
 from hooktrace.commands.top.job_hub import JobHub
 from hooktrace.commands.top.state import Question
-from hooktrace.ranks.channel.silent_rank import SilentRank
+from hooktrace.ranks.channel.messages import Member, Silent
 from hooktrace.ranks.control.messages import Command, CommandResult, Done
 from hooktrace.records.errors import UsageError
 
-SILENT = SilentRank(rank=2, host="b", pid=7, state="stopped", why="by a signal")
+SILENT = Silent(Member(2, 7, "b", ""), "stopped", "by a signal")
 
 
 class FakeClient:

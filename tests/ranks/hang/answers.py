@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hooktrace.ranks.channel.messages import Member, Silent, State
 from hooktrace.ranks.hang.collectives import PendingCollective
 from hooktrace.ranks.hang.evidence import ThreadStack
 from hooktrace.ranks.hang.status import CallInFlight, ModelStatus, RankStatus
@@ -23,6 +24,11 @@ def callback(where: str, ident: int = 7) -> ThreadStack:
     return ThreadStack(
         name=f"thread {ident}", ident=ident, frames=(), where=where, waits=True, foreign=True
     )
+
+
+def silent(rank: int, state: State, pid: int = 9, host: str = "node2", why: str = "") -> Silent:
+    """A rank that does not answer."""
+    return Silent(Member(rank, pid, host, f"{host}#boot"), state, why)
 
 
 def call(bucket: int = 5, step: int = STEP, **more: Any) -> CallInFlight:

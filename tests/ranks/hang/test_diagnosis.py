@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
-from hooktrace.ranks.channel.silent_rank import SilentRank
+from hooktrace.ranks.channel.messages import Silent, State
 from hooktrace.ranks.hang.diagnosis import diagnose
 from hooktrace.ranks.hang.messages import HangDiagnosis
 from hooktrace.ranks.hang.status import CallInFlight, RankStatus
 from hooktrace.ranks.hang.view import Statuses
+from tests.ranks.hang import answers
 from tests.ranks.hang.answers import (
     BACKWARD,
     STEP,
@@ -27,7 +28,7 @@ from tests.ranks.hang.answers import (
 )
 
 
-def of(*statuses: RankStatus, silent: Sequence[SilentRank] = (), size: int = 4) -> HangDiagnosis:
+def of(*statuses: RankStatus, silent: Sequence[Silent] = (), size: int = 4) -> HangDiagnosis:
     """Diagnose what does not move at all."""
     found = diagnose(Statuses.of(statuses, silent), Statuses.of(statuses, silent), size)
     assert found is not None
@@ -78,7 +79,7 @@ def case(
     """
     missing = sorted({*range(4)} - {one.rank for one in statuses})
     quiet = [
-        SilentRank(rank=rank, pid=9, host="node2", state=state)
+        answers.silent(rank, cast("State", state))
         for rank, state in zip(missing, silent.split(), strict=False)
     ]
     return pytest.param(kind, ranks, said, statuses, quiet, id=f"{kind}: {said or silent}")
@@ -260,7 +261,7 @@ CASES = [
 
 @pytest.mark.parametrize(("kind", "ranks", "said", "statuses", "silent"), CASES)
 def test_kinds(
-    kind: str, ranks: tuple[int, ...], said: str, statuses: Any, silent: list[SilentRank]
+    kind: str, ranks: tuple[int, ...], said: str, statuses: Any, silent: list[Silent]
 ) -> None:
     """The kind, of which ranks, where that is known, and what is said of it."""
     found = of(*statuses, silent=silent, size=len(statuses) + len(silent))
@@ -444,7 +445,7 @@ def test_a_step_that_ended_with_fewer_collectives() -> None:
 def test_ranks_outside_of_a_unit_s_group_have_no_part_in_it() -> None:
     """Hybrid sharding: each replica gathers in a group of its own."""
     own = unit(members=(2, 4, 1), group_size=2)
-    silent = [SilentRank(rank=3, state="stopped", pid=7, host="node1")]
+    silent = [answers.silent(3, "stopped")]
     there = [in_unit(0, unit(12)), past_units(1, order=4), in_unit(2, own)]
     found = of(*there, silent=silent)
     assert (found.kind, found.ranks, found.waiting) == ("stopped", (3,), (2,))

@@ -13,7 +13,6 @@ import msgspec
 import pytest
 
 from hooktrace.ranks.channel.messages import Member, Silent
-from hooktrace.ranks.channel.silent_rank import SilentRank
 from hooktrace.ranks.hang import hub as module
 from hooktrace.ranks.hang.hub import HangHub, over
 from hooktrace.ranks.hang.messages import (
@@ -322,7 +321,7 @@ def test_a_silent_rank_is_asked_by_its_own_host_of_two_with_one_name() -> None:
     """As containers may have."""
     there, here = status(0, host_id="a"), status(2, host_id="b")
     silent = Silent(Member(3, 77, "trainer", "b"), "running")
-    found = Statuses.of([there, here], [SilentRank.of(silent)])
+    found = Statuses.of([there, here], [silent])
     assert module._helped(found, {3: silent}) == (SignalledRank(3, 77, 2),)
     assert module._helped(Statuses.of([there]), {3: silent}) == ()
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hooktrace.ranks.channel.messages import State
-from hooktrace.ranks.channel.silent_rank import SilentRank
 from hooktrace.ranks.hang.hub_gone import sentence, waits_without_hub
-from tests.ranks.hang.answers import call, late, model, status, waiting
+from tests.ranks.hang.answers import call, late, model, silent, status, waiting
 
 STATES = [
     ("stopped", "stopped", "is stopped by a signal; DDP"),
@@ -22,7 +21,7 @@ STATES = [
 @pytest.mark.parametrize(("state", "kind", "said"), STATES)
 def test_each_state_of_its_process(state: State, kind: str, said: str) -> None:
     """In the line of the log, and as the kind of a call that waits meanwhile."""
-    hub = SilentRank(rank=0, host="a", pid=7, state=state, why="TimeoutError")
+    hub = silent(0, state, 7, "a", "TimeoutError")
     assert f"the hub on rank 0 is gone: its process (pid 7 on a) {said}" in sentence(hub)
     found = waits_without_hub(waiting(1), hub, 4)
     assert found is not None
@@ -32,13 +31,13 @@ def test_each_state_of_its_process(state: State, kind: str, said: str) -> None:
 
 def test_of_its_process_nothing_may_be_known() -> None:
     """A rank that was below another one of its host."""
-    hub = SilentRank(rank=0, state="unreachable")
+    hub = silent(0, "unreachable", 0, "")
     assert "is gone: its process cannot be reached; DDP" in sentence(hub)
 
 
 def test_a_call_in_which_the_hub_has_no_part_does_not_wait_for_it() -> None:
     """Nor does a rank that waits for nothing."""
-    hub = SilentRank(rank=0, host="a", pid=7, state="stopped")
+    hub = silent(0, "stopped", 7, "a")
     theirs = call(unit="blocks.1 all-gather (forward)", order=3, group_size=2, members=(2, 4, 1))
     assert waits_without_hub(status(2, model(theirs)), hub, 4) is None
     assert waits_without_hub(late(1), hub, 4) is None
