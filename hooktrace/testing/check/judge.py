@@ -213,12 +213,14 @@ def judge(case: str, ends: Sequence[RankEnd], *, seconds: float, deadline_s: flo
     if not any(problem.status == "fail" for problem in found):
         found += [p for result in results if result.consequence for p in result.problems]
     shown = crashed or ([] if explained else late)
+    # A fatal error's are followed by a list of extension modules.
+    stacks = [(end.rank, end.stacks.partition("\nExtension modules:")[0]) for end in shown]
     return CaseResult(
         case=case,
         problems=merge(found, len(ends)),
         seconds=seconds,
         note=results[0].note if results else "",
-        stacks="\n".join(f"rank {end.rank}:\n{_only_frames(end.stacks)}" for end in shown),
+        stacks="\n".join(f"rank {rank}:\n{frames.strip()}" for rank, frames in stacks),
         # All ranks must take the same for known, and a local hook's results differ.
         measured=max(
             (r.measured for r in results), key=lambda m: m.error or 0.0, default=Measured()
@@ -250,11 +252,6 @@ def merge(problems: Sequence[Problem], ranks: int) -> tuple[Problem, ...]:
 def is_consequence(message: str) -> bool:
     """Return whether an error only says that another rank is gone."""
     return _PEER_IS_GONE.search(message) is not None
-
-
-def _only_frames(stacks: str) -> str:
-    """Return a dump without the list of extension modules that follows a fatal error's."""
-    return stacks.partition("\nExtension modules:")[0].strip()
 
 
 def _crash(case: str, end: RankEnd) -> Problem:

@@ -39,6 +39,15 @@ class Series(NamedTuple):
         """Return the steps of some phases."""
         return [step for step in self.steps if step.phase in phases]
 
+    @property
+    def chance(self) -> float:
+        """A cosine that two vectors which have nothing to do with each other do not reach."""
+        return CHANCE / math.sqrt(self.steps[0].result.numel())
+
+    def tolerance(self, step: Step) -> float:
+        """Return the relative error that the wire explains in a step."""
+        return self.wire.tolerance(step.gradients, step.result.dtype)
+
 
 def is_pointless(series: Series) -> bool:
     """Return whether a hook compresses, feeds back what that loses, and sends all the same."""
@@ -75,11 +84,11 @@ def true_kind(series: Series) -> Kind:
     if kind == "less" or not impulse or not rests:
         return kind
     step = impulse[-1]
-    if step.error <= step_tolerance(series, step):
+    if step.error <= series.tolerance(step):
         return kind
     if rounds_by_chance(series):
         return "less"
-    return _kind_fed_back(step, rests[0], chance(series)) or kind
+    return _kind_fed_back(step, rests[0], series.chance) or kind
 
 
 def rounds_by_chance(series: Series) -> bool:
@@ -119,16 +128,6 @@ def _kind_fed_back(step: Step, rest: Step, by_chance: float) -> Kind | None:
 
 def _has_few_values(step: Step, share: float = _FEW_VALUES) -> bool:
     return len(step.wide.unique()) <= share * len(step.wide)
-
-
-def step_tolerance(series: Series, step: Step) -> float:
-    """Return the relative error that the wire explains in a step."""
-    return series.wire.tolerance(step.gradients, step.result.dtype)
-
-
-def chance(series: Series) -> float:
-    """Return a cosine that two vectors which have nothing to do with each other do not reach."""
-    return CHANCE / math.sqrt(series.steps[0].result.numel())
 
 
 def paid_by(rest: Step) -> float | None:

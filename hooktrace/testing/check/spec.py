@@ -21,6 +21,8 @@ from ...fsdp.hooks import GatherHook, ScatterHook
 from ...records.errors import UsageError
 from .judge import CaseResult
 
+_SHARDED = ScatterHook | GatherHook
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookSpec:
@@ -39,8 +41,8 @@ class HookSpec:
     def of(cls, hook: object, make_state: object = None, *, local: bool = False) -> HookSpec:
         """Return a hook and its state as given, by name or as objects; raises as ``source_of``."""
         name = getattr(hook, "__qualname__", repr(hook))
-        if _is_sharded(hook):
-            name = hook.name  # type: ignore[attr-defined]
+        if isinstance(hook, _SHARDED):
+            name = hook.name
         return cls(
             name=hook if isinstance(hook, str) else name,
             hook=source_of(hook, "hook"),
@@ -51,7 +53,7 @@ class HookSpec:
     def load(self) -> HookSpec:
         """Return it with its objects, imported; raises ``UsageError`` with what prevents that."""
         hook = _made(_load(self.hook, "hook"))
-        if _is_sharded(hook):
+        if isinstance(hook, _SHARDED):
             if self.make_state is not None or self.local:
                 raise UsageError(
                     f"{self.name} takes the place of one of FSDP's collectives and keeps its own "
@@ -75,7 +77,7 @@ class HookSpec:
     @property
     def is_sharded(self) -> bool:
         """Whether it takes the place of one of FSDP's collectives, and is no hook of DDP's."""
-        return _is_sharded(self.hook)
+        return isinstance(self.hook, _SHARDED)
 
     def new_state(self, group: Any) -> Any:
         """Return a new state; a state belongs to one model.
@@ -122,7 +124,7 @@ def source_of(given: object, what: str) -> str | bytes:
                 "my_package.hooks:my_hook"
             )
         return given
-    if not callable(given) and not _is_sharded(given):
+    if not callable(given) and not isinstance(given, _SHARDED):
         raise TypeError(
             f"the {what} is a {type(given).__name__} and cannot be called; pass a callable, or its "
             "name as 'package.module:attribute'"
@@ -170,10 +172,6 @@ def _load(source: str | bytes, what: str) -> Any:
         ) from error
 
 
-def _is_sharded(hook: object) -> bool:
-    return isinstance(hook, ScatterHook | GatherHook)
-
-
 def _made(hook: Any) -> Any:
     """Return the hook for FSDP's collectives that a class or a function makes; others as it is.
 
@@ -181,7 +179,7 @@ def _made(hook: Any) -> Any:
     """
     returns = hook if isinstance(hook, type) else getattr(hook, "__annotations__", {}).get("return")
     named = str(getattr(returns, "__name__", returns)).rpartition(".")[2]
-    is_kind = isinstance(returns, type) and issubclass(returns, ScatterHook | GatherHook)
+    is_kind = isinstance(returns, type) and issubclass(returns, _SHARDED)
     if not is_kind and named not in {"ScatterHook", "GatherHook"}:
         return hook
     try:

@@ -24,8 +24,8 @@ from collections.abc import Callable
 import torch
 
 from .causes import cause_of
-from .series import TWICE, Series, chance, is_unbiased, paid_by, step_tolerance, true_kind
-from .steps import FEED_BACK, Flaw, Step, bounded, cosine, distance, larger_parts
+from .series import TWICE, Series, is_unbiased, paid_by, true_kind
+from .steps import FEED_BACK, Flaw, bounded, cosine, distance, larger_parts
 from .weights import adds_all_ranks, keeps_all_values, repeats_values, weighs_alike
 
 _PART = 0.7
@@ -57,11 +57,11 @@ def _arrives(series: Series) -> Flaw | None:
     """A step's result has something of its own gradients in it."""
     steps = series.of("impulse", "fresh")
     found = max(cosine(step.wide, step.average) for step in steps)
-    if found > chance(series):
+    if found > series.chance:
         return None
     what = (
         f"nothing of a step's own average is in its result (cosine {found:.2g}, where chance "
-        f"explains {chance(series):.2g})"
+        f"explains {series.chance:.2g})"
     )
     remedy = f"give DDP the future of this step's own collective, and {FEED_BACK}"
     return Flaw(*cause_of(steps, what, remedy=remedy))
@@ -94,7 +94,7 @@ def _pays_back(series: Series) -> Flaw | None:
         owed = rest.owed.norm().item()
         part = paid * (owed / norm) ** 2
         # Of a full number the rest may be rounding.
-        is_else = is_less and part + chance(series) * owed / norm < _PART
+        is_else = is_less and part + series.chance * owed / norm < _PART
         if is_else or paid > TWICE or paid < _BACK:
             return Flaw(
                 f"step {rest.number}: all gradients are zeros, and the result has {paid:.2g} times "
@@ -118,7 +118,7 @@ def _pays_back(series: Series) -> Flaw | None:
 def _clips_everything(series: Series) -> Flaw | None:
     """Whoever clips even gradients of 1e-4, and larger ones more, may mean it."""
     fresh, small = series.of("fresh"), series.of("small")
-    if any(s.error_of_clipping > step_tolerance(series, s) for s in (*fresh, *small)):
+    if any(s.error_of_clipping > series.tolerance(s) for s in (*fresh, *small)):
         return None
     least = min((s.wide.norm() / s.average.norm()).item() for s in small)
     most = max((s.wide.norm() / s.average.norm()).item() for s in fresh)
@@ -141,7 +141,7 @@ def _is_explained(series: Series) -> Flaw | None:
         # What clipping by value does to ordinary gradients shows in them.
         if step.is_rest or (step.phase in _LARGE and bounded(step) is not None):
             continue
-        tolerance = max(step_tolerance(series, step), _FINE if is_fine else 0.0)
+        tolerance = max(series.tolerance(step), _FINE if is_fine else 0.0)
         # What a step left out comes with the next one, whose own size may be much smaller.
         near = min(step.error * norm / (norm + last), step.error_with_feedback)
         # Clipping leaves small gradients alone.
@@ -154,7 +154,7 @@ def _is_explained(series: Series) -> Flaw | None:
     what = (
         f"step {worst.number} ({worst.phase} gradients): the result is off by {worst.error:.2g} of "
         f"the average's norm, where {series.wire.words} explains "
-        f"{step_tolerance(series, worst):.2g}"
+        f"{series.tolerance(worst):.2g}"
     )
     return Flaw(*cause_of(series.steps, what, worst))
 
@@ -189,7 +189,9 @@ def _is_centred(series: Series) -> Flaw | None:
         off = step.wide - step.meant
         if abs(off.mean()) > _MOSTLY * off.square().mean().sqrt():
             shifts.append(off.mean().item())
-        units.append(_range(step) / levels)
+        # Of a rank's gradients, in the middle one of the larger parameters.
+        ranges = sorted((own.amax(1) - own.amin(1)).mean().item() for own, _ in larger_parts(step))
+        units.append(ranges[len(ranges) // 2] / levels)
     if len(shifts) < len(units) or not units:
         return None
     shift, unit = sum(shifts) / len(shifts), sum(units) / len(units)
@@ -200,12 +202,6 @@ def _is_centred(series: Series) -> Flaw | None:
         "the quantiser",
         "look at its zero point, and at how values are rounded",
     )
-
-
-def _range(step: Step) -> float:
-    """Return the range of a rank's gradients in the middle one of the larger parameters."""
-    ranges = [(own.amax(1) - own.amin(1)).mean().item() for own, _ in larger_parts(step)]
-    return float(sorted(ranges)[len(ranges) // 2])
 
 
 def _does_not_overshoot(series: Series) -> Flaw | None:
