@@ -8,7 +8,7 @@ what makes them doubtful, as text, as a page with pictures, or as JSON.
                                                v
     Measures of both sides --compare_runs.py--> Comparison (comparison.py: the structs)
         differences.py, bootstrap.py: medians, differences, intervals
-        pairing.py: which buckets are the same in both; doubts.py; sentence.py
+        pairing.py: which buckets are the same in both, and doubts; sentence.py
                                                |
                       terminal.py (rich) <-----+-----> page.py (Jinja2, SVG), JSON
 

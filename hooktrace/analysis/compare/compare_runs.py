@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from math import isnan, prod
-from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
@@ -27,10 +26,9 @@ from .comparison import (
     Unit,
 )
 from .differences import Table, differences
-from .doubts import doubts
 from .loss import loss_difference
 from .measure import TITLES, Grouping, Measures, exposed_parts, grouping, is_opaque, step_table
-from .pairing import Pair, is_same_model, limits, pairs, unlike
+from .pairing import Pair, doubts, is_same_model, limits, pairs, unlike
 from .sentence import sentence, side_names
 
 _QUANTITIES: tuple[tuple[str, str, Unit, float], ...] = (
@@ -54,7 +52,7 @@ def compare_runs(a: Sequence[Measures], b: Sequence[Measures]) -> Comparison:
     is_same = is_same_model(first, second)
     of = grouping([*a, *b])
     step, *parts = _parts(a, b, of)
-    loss = _loss(a, b) if is_same else _NO_LOSS
+    loss, no_loss = _loss(a, b) if is_same else ((), ())
     names = side_names([one.facts for one in a], [one.facts for one in b])
     mixed = [*_other_buckets(a), *_other_buckets(b)] if is_same else []
     paired = pairs(first, second) if is_same and not mixed else []
@@ -63,10 +61,10 @@ def compare_runs(a: Sequence[Measures], b: Sequence[Measures]) -> Comparison:
         b=Side(names[1], tuple(one.facts for one in b)),
         sentence="",
         unlike=tuple(unlike(first, second)),
-        limits=(*limits(first, second), *mixed, *_unseen([*a, *b]), *loss.limits),
+        limits=(*limits(first, second), *mixed, *_unseen([*a, *b]), *no_loss),
         doubts=(),
         by_runs=len(a) + len(b) > 2,
-        quantities=(*_quantities(a, b, of, is_same), *loss.quantities),
+        quantities=(*_quantities(a, b, of, is_same), *loss),
         step=step.difference if is_same else None,
         parts=tuple(parts) if is_same else (),
         buckets=tuple(_buckets(a, b, of, paired)),
@@ -190,18 +188,15 @@ def _largest(key: BucketKey) -> str | None:
     return max(key.parameters, key=lambda p: prod(p[1]))[0] if key.parameters else None
 
 
-class _Loss(NamedTuple):
-    quantities: tuple[Quantity, ...]
-    limits: tuple[str, ...]
+def _loss(
+    a: Sequence[Measures], b: Sequence[Measures]
+) -> tuple[tuple[Quantity, ...], tuple[str, ...]]:
+    """Return the loss of the first run a side, or why it is not known.
 
-
-_NO_LOSS = _Loss((), ())
-
-
-def _loss(a: Sequence[Measures], b: Sequence[Measures]) -> _Loss:
-    """Return the loss of the first run a side: no other run has been trained on the same steps."""
+    No other run has been trained on the same steps.
+    """
     tag, found, why = loss_difference(a[0].losses, b[0].losses)
     if found is None:
-        return _Loss((), (f"loss: unknown, because {why}",))
+        return (), (f"loss: unknown, because {why}",)
     title = f"{tag}, later half"
-    return _Loss((Quantity(key="loss", title=title, unit="loss", difference=found),), ())
+    return (Quantity(key="loss", title=title, unit="loss", difference=found),), ()

@@ -18,9 +18,9 @@ import numpy as np
 
 from ...records import LayoutRecord
 from ..report.causes import late_ranks
-from ..report.step_arrays import Floats, StepArrays, middle, settled_steps
+from ..report.step_arrays import Floats, StepArrays, known_middle, settled_steps
 from ..report.step_parts import KINDS, StepParts, step_parts
-from ..timeline import STAGE_NAMES, Ints, Timeline, models_beside
+from ..timeline import STAGE_NAMES, Timeline, models_beside
 from .comparison import BucketKey, RunFacts
 
 MOST_UNKNOWN = 0.05
@@ -85,34 +85,24 @@ def _wire_waits(arrays: StepArrays, i: int) -> Floats:
 
 
 def _series(arrays: StepArrays, parts: StepParts) -> dict[str, Series]:
-    means = {name: _mean_of_ranks(values) for name, values in by_rank(arrays).items()}
-    found = series_of_means(arrays.steps, means, parts.busy_in)
-    found["error"] = _errors(arrays)
-    if not len(found["wire_bytes"].values):  # of an opaque hook sampled steps alone tell
-        values = arrays.sent()
-        found["wire_bytes"] = _known(np.arange(len(values), dtype=np.float64), values)
-    return found
-
-
-def by_rank(arrays: StepArrays) -> dict[str, Floats]:
-    """Return what is measured of each rank's steps, (ranks, steps)."""
-    return {
+    at = arrays.steps.astype(np.float64)
+    of_ranks = {
         "period": arrays.period,
         "exposed": arrays.exposed,
         "busy": arrays.busy,
         "wire": arrays.by_step("wire_busy"),
         "wire_bytes": arrays.by_step("wire_bytes"),
     }
-
-
-def series_of_means(steps: Ints, means: dict[str, Floats], busy_in: Floats) -> dict[str, Series]:
-    """Return the series of what ``by_rank`` has, means over the ranks, and of each stage."""
-    at = steps.astype(np.float64)
+    means = {name: _mean_of_ranks(values) for name, values in of_ranks.items()}
     found = {name: _known(at, values) for name, values in means.items()}
     found["overlap"] = _known(at, 1 - means["exposed"] / means["busy"])
-    for kind, values in zip(KINDS, busy_in, strict=True):
+    for kind, values in zip(KINDS, parts.busy_in, strict=True):
         if np.nansum(values):
             found[kind] = _known(at, values)
+    found["error"] = _errors(arrays)
+    if not len(found["wire_bytes"].values):  # of an opaque hook sampled steps alone tell
+        values = arrays.sent()
+        found["wire_bytes"] = _known(np.arange(len(values), dtype=np.float64), values)
     return found
 
 
@@ -140,10 +130,8 @@ def _errors(arrays: StepArrays) -> Series:
 def _facts(
     timeline: Timeline, arrays: StepArrays, name: str, waits_unknown: str | None
 ) -> RunFacts:
-    run, sent, layouts = timeline.run, arrays.sent(), layouts_of(timeline, arrays)
+    run, sent, layouts = timeline.run, arrays.sent(), arrays.layouts
     hosts = {t.records.run.host for t in timeline.tracks if t.records.run is not None}
-    gradients = middle(arrays.by_step("gradient_bytes"))
-    least, most = middle(sent, 0.0), middle(sent, 1.0)
     return RunFacts(
         name=name,
         run_id=run.run_id if run else "",
@@ -159,9 +147,9 @@ def _facts(
         clock="device" if arrays.is_on_device else "host",
         steps=len(arrays.steps),
         probed=len(arrays.probed),
-        gradient_bytes=0 if np.isnan(gradients) else int(gradients),
-        least_wire_bytes=None if np.isnan(least) else least,
-        most_wire_bytes=None if np.isnan(most) else most,
+        gradient_bytes=int(known_middle(arrays.by_step("gradient_bytes")) or 0),
+        least_wire_bytes=known_middle(sent, 0.0),
+        most_wire_bytes=known_middle(sent, 1.0),
         buckets=_buckets(layouts, arrays),
         unaligned=tuple(timeline.unaligned),
         waits_unknown=waits_unknown,
@@ -172,34 +160,18 @@ def _facts(
     )
 
 
-def layouts_of(timeline: Timeline, arrays: StepArrays) -> list[LayoutRecord]:
-    """Return the layouts of a model's last generation, those of the last rank last."""
-    return [
-        layout
-        for track in timeline.tracks
-        for layout in track.records.layouts
-        if layout.model == arrays.model and layout.generation == arrays.generation
-    ]
-
-
 def _buckets(layouts: list[LayoutRecord], arrays: StepArrays) -> tuple[BucketKey, ...]:
     known = {b.bucket: b for layout in layouts for b in layout.buckets}
-    sizes = bucket_bytes(arrays)
+    sizes = arrays.bucket_bytes.tolist()
     return tuple(
         BucketKey(
             index,
-            size,
+            int(size),
             known[index].parameters if index in known else (),
             str(arrays.units[index]) if index in arrays.units else None,
         )
         for index, size in zip(arrays.buckets.tolist(), sizes, strict=True)
     )
-
-
-def bucket_bytes(arrays: StepArrays) -> list[int]:
-    """Return the most bytes of gradients that each bucket had, (buckets,)."""
-    sizes = np.fmax.reduce(arrays.column("gradient_bytes"), axis=(0, 1), initial=0)
-    return [int(size) for size in sizes.tolist()]
 
 
 TITLES = {

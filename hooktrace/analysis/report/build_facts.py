@@ -7,7 +7,7 @@ layouts, anomalies of the tracks ----^
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from math import isnan, prod
+from math import prod
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from .facts import (
 )
 from .last_of_group import is_order_known, often
 from .provenance import ModelSource
-from .step_arrays import Floats, StepArrays, mean, medians, middle, sums
+from .step_arrays import Floats, StepArrays, known, known_middle, mean, medians, middle, sums
 from .step_parts import exposed_kinds, transfer_busy
 from .units import (
     is_synchronous,
@@ -62,14 +62,14 @@ def model_facts(timeline: Timeline, arrays: StepArrays, source: ModelSource) -> 
         period_noise_ns=noise_ns(arrays.period),
         exposed=exposed,
         exposed_share=exposed.p50 / period.p50 if exposed and period and period.p50 else None,
-        overlap=_some(arrays.overlap),
-        busy_ns=_some(arrays.busy),
-        wire_busy_ns=_some(wire_busy),
-        queued_ns=_known(waited_ns(sample, "queue")),
-        gradient_bytes=int(_some(arrays.by_step("gradient_bytes")) or 0),
-        wire_bytes=_some(sent),
-        least_wire_bytes=_known(middle(sent, 0.0)),
-        often_wire_bytes=_known(middle(sent, 1 - OFTEN_SENT)),
+        overlap=known_middle(arrays.overlap),
+        busy_ns=known_middle(arrays.busy),
+        wire_busy_ns=known_middle(wire_busy),
+        queued_ns=known(waited_ns(sample, "queue")),
+        gradient_bytes=int(known_middle(arrays.by_step("gradient_bytes")) or 0),
+        wire_bytes=known_middle(sent),
+        least_wire_bytes=known_middle(sent, 0.0),
+        often_wire_bytes=known_middle(sent, 1 - OFTEN_SENT),
         busbw_bytes_per_second=_busbw(
             arrays.by_step("bus_bytes"), transfer_busy(sample), wire_busy
         ),
@@ -88,8 +88,8 @@ def model_facts(timeline: Timeline, arrays: StepArrays, source: ModelSource) -> 
         is_sharded=arrays.is_sharded,
         is_synchronous=is_synchronous(sample),
         kinds=kind_facts(sample),
-        wait_ns=_some(np.fmax.reduce(waits, axis=0)),
-        net_exposed_ns=_some(net_of_waits(arrays.exposed, waits)),
+        wait_ns=known_middle(np.fmax.reduce(waits, axis=0)),
+        net_exposed_ns=known_middle(net_of_waits(arrays.exposed, waits)),
         exposed_kinds=exposed_kinds(sample),
     )
 
@@ -97,7 +97,7 @@ def model_facts(timeline: Timeline, arrays: StepArrays, source: ModelSource) -> 
 def _bucket_facts(arrays: StepArrays, layouts: list[LayoutRecord]) -> tuple[BucketFacts, ...]:
     ready = arrays.ready - arrays.first_ready[..., None]
     duration, call = arrays.done - arrays.ready, arrays.column("launched_after")
-    gradient_bytes = np.fmax.reduce(arrays.column("gradient_bytes"), axis=(0, 1), initial=0)
+    gradient_bytes = arrays.bucket_bytes
     wire = arrays.stages.get("wire", np.full_like(ready, np.nan))
     on_bus, waited, exposed = arrays.column("bus_bytes"), arrays.waited.ns, arrays.exposed_in
     transfer = wire - waited
@@ -109,7 +109,7 @@ def _bucket_facts(arrays: StepArrays, layouts: list[LayoutRecord]) -> tuple[Buck
         if arrays.is_sharded and index not in arrays.units:
             continue  # of one unit on one rank, and of another on another
         sizes = [(prod(shape), name) for name, shape in parameters.get(index, ())]
-        medians = {name: _some(values[..., b]) for name, values in arrays.stages.items()}
+        medians = {name: known_middle(values[..., b]) for name, values in arrays.stages.items()}
         stages = {name: ns for name, ns in medians.items() if ns is not None}
         found.append(
             BucketFacts(
@@ -118,20 +118,20 @@ def _bucket_facts(arrays: StepArrays, layouts: list[LayoutRecord]) -> tuple[Buck
                 parameters=len(sizes),
                 largest=largest(sizes),
                 gradient_bytes=int(gradient_bytes[b]),
-                wire_bytes=_some(arrays.sent(index)),
-                ready_ns=_some(ready[..., b]),
+                wire_bytes=known_middle(arrays.sent(index)),
+                ready_ns=known_middle(ready[..., b]),
                 duration=_spread(duration[..., b]),
-                call_ns=_some(call[..., b]),
+                call_ns=known_middle(call[..., b]),
                 stages=stages,
-                transfer_ns=_some(transfer[..., b]),
-                wait_ns=_known(mean(waited[..., b])),
+                transfer_ns=known_middle(transfer[..., b]),
+                wait_ns=known(mean(waited[..., b])),
                 waits_for=_waits_for(arrays, b),
                 busbw_bytes_per_second=_busbw(on_bus[..., b], transfer[..., b], wire[..., b]),
-                tail_share=_known(float(shares[b])),
+                tail_share=known(float(shares[b])),
                 error=bucket_error(arrays.errors.get(index, [])),
                 unit=arrays.units.get(index),
                 exposed=_spread(exposed[..., b]),
-                net_ns=_some(net_of_waits(exposed[..., b], waited[..., b])),
+                net_ns=known_middle(net_of_waits(exposed[..., b], waited[..., b])),
                 share_of_steps=float(in_steps[b]) if arrays.is_sharded else 1.0,
             )
         )
@@ -182,12 +182,12 @@ def rank_facts(timeline: Timeline, arrays: StepArrays) -> tuple[RankFacts, ...]:
             rank=track.rank,
             host=None if track.records.run is None else track.records.run.host,
             steps=int(steps[i]),
-            period_ns=_some(arrays.period[i]),
-            exposed_ns=_some(arrays.exposed[i]),
-            overlap=_some(arrays.overlap[i]),
+            period_ns=known_middle(arrays.period[i]),
+            exposed_ns=known_middle(arrays.exposed[i]),
+            overlap=known_middle(arrays.overlap[i]),
             lag_ns=_lag(arrays, i),
-            compress_ns=_some(compress[i]),
-            call_ns=_known(float(sums(call[i, ~is_last]))),
+            compress_ns=known_middle(compress[i]),
+            call_ns=known(float(sums(call[i, ~is_last]))),
         )
         for i, track in enumerate(timeline.tracks)
     )
@@ -196,8 +196,8 @@ def rank_facts(timeline: Timeline, arrays: StepArrays) -> tuple[RankFacts, ...]:
 def _lag(arrays: StepArrays, i: int) -> float | None:
     """Return a rank's lag at the last bucket; of units, all of which are waited for, the most."""
     if not arrays.is_sharded:
-        return _some(arrays.lags[i, arrays.buckets == arrays.last])
-    return _known(float(np.fmax.reduce(arrays.lags[i], initial=np.nan)))
+        return known_middle(arrays.lags[i, arrays.buckets == arrays.last])
+    return known(float(np.fmax.reduce(arrays.lags[i], initial=np.nan)))
 
 
 def hang_facts(hangs: Sequence[Hang], models: Collection[str]) -> tuple[HangFacts, ...]:
@@ -260,7 +260,7 @@ def _units_of(track: RankTrack) -> dict[tuple[str, int, int], Unit]:
 
 def _busbw(on_bus: Floats, transfer: Floats, wire: Floats) -> float | None:
     """Return the bus bandwidth of transfers; of all time on the wire, where waits are not known."""
-    return _some(rate(on_bus, wire if np.isnan(transfer).all() else transfer))
+    return known_middle(rate(on_bus, wire if np.isnan(transfer).all() else transfer))
 
 
 def rate(count: Floats, ns: Floats) -> Floats:
@@ -268,16 +268,8 @@ def rate(count: Floats, ns: Floats) -> Floats:
     return count * 1e9 / np.where(ns > 0, ns, np.nan)
 
 
-def _some(values: Floats) -> float | None:
-    return _known(middle(values))
-
-
-def _known(value: float) -> float | None:
-    return None if isnan(value) else value
-
-
 def _spread(values: Floats) -> Spread | None:
-    found = _some(values)
+    found = known_middle(values)
     return None if found is None else Spread(found, middle(values, 0.95))
 
 

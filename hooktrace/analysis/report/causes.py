@@ -10,8 +10,15 @@ import numpy as np
 from ...records.stall import ENOUGH_STEPS, is_stall
 from ..timeline import UNKNOWN, Ints, last_rank
 from .facts import LateRank, SlowSteps, Stall
-from .last_of_group import MOSTLY, WORTH, LastOfGroup, last_of_groups, waiting_ranks
-from .late_units import late_at_units, late_at_units_in
+from .last_of_group import (
+    MOSTLY,
+    WORTH,
+    LastOfGroup,
+    last_of_groups,
+    late_at_units,
+    late_at_units_in,
+    waiting_ranks,
+)
 from .step_arrays import Floats, StepArrays, medians, middle, sums
 
 SLOW = 1.5

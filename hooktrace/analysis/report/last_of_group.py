@@ -10,11 +10,16 @@ together with those that wait for it now is not its own, and less it.
 
 One rank is always last, and where ranks take turns each is in its share of the steps: ``often``
 says from when on that is worth a name.
+
+DDP's buckets are launched and waited for at the end, so the worst of them tells what a late rank
+costs.  Of units training waits one after another, and all ranks leave each collective together: a
+rank that is slow in every layer makes others wait at every layer (``late_at_units``).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +27,8 @@ import numpy as np
 from ...records.units import percent
 from ..timeline import UNKNOWN, Bools, Ints, last_rank
 from ..timeline.whole import Together
-from .step_arrays import Floats, StepArrays, medians
+from .facts import LateAt, LateRank
+from .step_arrays import Floats, StepArrays, medians, middle
 
 
 class Elsewhere(NamedTuple):
@@ -224,3 +230,151 @@ def is_order_known(arrays: StepArrays) -> bool:
     known = ~np.isnan(arrays.uncertainty)
     groups = [one.ranks for one in arrays.together] or [tuple(range(len(known)))]
     return any(len(ranks) > 1 and bool(known[[*ranks]].all(axis=0).any()) for ranks in groups)
+
+
+def late_at_units(arrays: StepArrays) -> tuple[LateRank, ...]:
+    """Return the ranks that come last often, and not by chance, the worst first.
+
+    A rank's margin is the mean over steps of the sum over the collectives that it comes last to so
+    often; of several groups' for the rank that waits longest.  Nobody is named on a device, where
+    the host's calls do not tell when work begins, and of collectives of which it is not known which
+    ranks are in them.
+    """
+    if arrays.is_on_device or len(arrays.ranks) < 2:
+        return ()
+    groups = last_of_groups(arrays)
+    named = {i for one in groups for i in np.unique(one.last[one.last >= 0]).tolist()}
+    late = (_late_rank(arrays, _Often(arrays, groups, i), i) for i in sorted(named))
+    return tuple(sorted(filter(None, late), key=lambda one: -one.margin_ns))
+
+
+class _Often:
+    """What others wait for the i-th rank where it comes last often; B buckets.
+
+    ``groups``: those that it is in.  ``by_unit``: the mean over steps, (B,).  ``shares``: of the
+    steps in which it is surely the last one of its group there, (B,).  ``is_often``, ``is_sure``:
+    (B,).  ``waited``: the sum over all buckets, for the rank that waits longest.
+    """
+
+    def __init__(self, arrays: StepArrays, groups: Sequence[LastOfGroup], i: int) -> None:
+        self.groups = [one for one in groups if i in one.group.ranks]
+        size = len(arrays.buckets)
+        self.by_unit, self.shares = np.zeros(size), np.zeros(size)
+        self.is_often, self.is_sure = np.zeros(size, bool), np.zeros(size, bool)
+        of_ranks = np.zeros(len(arrays.ranks))
+        for one in self.groups:
+            own, at, seen = one.last == i, [*one.group.buckets], one.seen
+            is_often, sure = one.often_by(i), (own & one.is_sure).sum(axis=0)
+            margins = np.where(own & is_often, one.margin, 0.0)
+            self.by_unit[at] = margins.sum(axis=0) / seen
+            self.shares[at] = sure / seen
+            self.is_often[at] = is_often & (self.by_unit[at] > 0)
+            self.is_sure[at] = self.is_often[at] & one.is_often(sure)
+            of_ranks[[*one.group.ranks]] += margins.sum(axis=1).mean()
+        self.waited = float(np.delete(of_ranks, i).max())
+
+    def worst(self, order: Sequence[int]) -> int:
+        """Return where the rank is last; of several groups' where that begins, in ``order``."""
+        most = np.where(self.is_sure, self.by_unit, 0.0)
+        if len(self.groups) == 1:
+            return int(np.argmax(most))
+        return next(b for b in order if most[b] >= most.max() / 2)
+
+    def group_at(self, b: int) -> LastOfGroup:
+        """Return the group whose collective a bucket is."""
+        return next(one for one in self.groups if b in one.group.buckets)
+
+
+def _late_rank(arrays: StepArrays, found: _Often, i: int) -> LateRank | None:
+    """Return what is known of a rank; ``None``: it is last by chance, or nobody waits for it."""
+    if not found.is_sure.any() or found.waited < WORTH * middle(arrays.period):
+        return None
+    order: list[int] = np.argsort(medians(arrays.called[i], axis=0), kind="stable").tolist()
+    worst = found.worst(order)
+    one = found.group_at(worst)
+    waiting = _waiting(arrays, one, worst, i)
+    if not waiting:
+        return None
+    place = order.index(worst)
+    in_parts = _in_parts(arrays)
+    joins = joining(arrays, one.group) if in_parts else np.ones(len(order), bool)
+    joins &= (~np.isnan(arrays.called[i])).mean(axis=0) > 1 / 2  # what most steps have
+    before = [b for b in order[:place] if joins[b]]
+    # At the first such collective of a step its ranks were together last in the step before.
+    earlier = before or [b for b in order if joins[b] and place] or [worst]
+    others = [j for j in one.group.ranks if j != i]
+    behind = arrays.called[i, :, worst] - np.median(arrays.called[others, :, worst], axis=0)
+    return LateRank(
+        rank=arrays.ranks[i],
+        bucket=int(arrays.buckets[worst]),
+        share=float(found.shares[worst]),
+        margin_ns=found.waited,
+        uncertainty_ns=middle(one.unsure[:, one.group.buckets.index(worst)]),
+        lag_ns=middle(behind),
+        since=int(arrays.buckets[earlier[-1]]),
+        waiting=tuple(arrays.ranks[j] for j in waiting),
+        held_ns=0.0,
+        is_late_from_the_start=place == 0,
+        units=int(found.is_often.sum()),
+        members=tuple(arrays.ranks[j] for j in one.group.ranks) if in_parts else (),
+        is_since_step_before=bool(place) and not before,
+        elsewhere=tuple(_elsewhere(arrays, found, one, i)),
+    )
+
+
+def _elsewhere(arrays: StepArrays, found: _Often, worst: LastOfGroup, i: int) -> Iterator[LateAt]:
+    """Yield where ranks of its other groups wait for a rank most."""
+    for one in found.groups:
+        at = max(one.group.buckets, key=lambda b: float(found.by_unit[b] * found.is_often[b]))
+        waiting = _waiting(arrays, one, at, i) if found.is_often[at] else []
+        if one is not worst and waiting:
+            yield LateAt(
+                bucket=int(arrays.buckets[at]),
+                members=tuple(arrays.ranks[j] for j in one.group.ranks),
+                waiting=tuple(arrays.ranks[j] for j in waiting),
+                margin_ns=float(found.by_unit[at]),
+            )
+
+
+def _waiting(arrays: StepArrays, one: LastOfGroup, b: int, i: int) -> list[int]:
+    """Return the places of those of a group that have a result only when the i-th rank is ready.
+
+    Without those that come as late, since they have waited for it before.
+    """
+    ranks, called = [*one.group.ranks], arrays.called[..., b]
+    found = waiting_ranks(arrays.done[ranks, :, b], called[ranks], ranks.index(i))
+    if not _in_parts(arrays):
+        return [ranks[j] for j in found]
+    least = middle(one.margin[:, one.group.buckets.index(b)]) / 2
+    return [ranks[j] for j in found if middle(called[i] - called[ranks[j]]) > least]
+
+
+def _in_parts(arrays: StepArrays) -> bool:
+    return any(len(group.ranks) < len(arrays.ranks) for group in arrays.together)
+
+
+def late_at_units_in(arrays: StepArrays, steps: Ints, least: float) -> tuple[int | None, float]:
+    """Return for whom others wait in some steps, ``least`` ns or more in all, and at most in one.
+
+    ``None`` and 0 for nobody, and where ranks take turns.
+    """
+    if arrays.is_on_device or len(arrays.ranks) < 2:
+        return None, 0.0
+    groups = last_of_groups(arrays)
+    sums = [_for_rank(arrays, groups, i, steps) for i in range(len(arrays.ranks))]
+    totals = [float(one.sum()) for one in sums]
+    i = int(np.argmax(totals))
+    if not totals[i] or totals[i] < max(least, MOSTLY * sum(totals)):
+        return None, 0.0
+    return arrays.ranks[i], float(sums[i].max())
+
+
+def _for_rank(arrays: StepArrays, groups: Sequence[LastOfGroup], i: int, steps: Ints) -> Floats:
+    """Return what the rank that waits longest for the i-th one waits in each of some steps."""
+    found = np.zeros((len(arrays.ranks), len(steps)))
+    for one in groups:
+        if i in one.group.ranks:
+            margins = np.where(one.last[steps] == i, one.margin[steps], 0.0)
+            found[[*one.group.ranks]] += margins.sum(axis=1)
+    longest: Floats = np.delete(found, i, axis=0).max(axis=0)
+    return longest

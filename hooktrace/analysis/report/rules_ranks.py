@@ -10,7 +10,7 @@ from ...records import RunInfo
 from ...records.hook_names import AVERAGES
 from ...records.units import listed, ms, named_ranks, percent
 from .causes import SLOW
-from .facts import IN_TRACE, Finding, LateRank, ModelFacts, SlowSteps, Stall
+from .facts import IN_TRACE, BucketFacts, Finding, LateRank, ModelFacts, SlowSteps, Stall
 from .last_of_group import why_nobody
 from .rules_time import HIDDEN
 
@@ -25,15 +25,19 @@ def ranks_wait(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
     """
     for late in model.late:
         yield _late_rank(model, late)
-    if model.is_sharded:
-        yield from _units_wait(model)
-        return
-    last = model.last
-    if model.late or last is None or model.exposed is None or not model.wait_ns:
+    if model.late or model.exposed is None or not model.wait_ns:
         return
     gain = min(model.wait_ns, model.exposed.p50)
     if (model.exposed_share or 0) < HIDDEN or gain < 0.2 * model.exposed.p50:
         return
+    if model.is_sharded:
+        yield _units_wait(model, gain)
+    elif model.last is not None:
+        yield _last_bucket_waits(model, model.last, gain)
+
+
+def _last_bucket_waits(model: ModelFacts, last: BucketFacts, gain: float) -> Finding:
+    """Return what ranks wait for each other at the last bucket, where none is late."""
     codec = sorted((r.compress_ns, r.rank) for r in model.ranks if r.compress_ns is not None)
     rank = None
     who = f"no rank is named: {_why_nobody(model)}"
@@ -45,7 +49,7 @@ def ranks_wait(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:
     elif model.is_order_known and last.waits_for is not None:
         who = f"most often for rank {last.waits_for.rank}, in {percent(last.waits_for.share)}"
         who += f" of the steps; no rank is called late: {_why_nobody(model)}"
-    yield Finding(
+    return Finding(
         sentence=f"Ranks wait for each other: of the time that bucket {last.bucket}, the last, is "
         f"on the wire, {ms(model.wait_ns)} go by until the last rank is in the collective too.",
         rank=rank,
@@ -67,18 +71,13 @@ def _why_nobody(model: ModelFacts) -> str:
     )
 
 
-def _units_wait(model: ModelFacts) -> Iterator[Finding]:
-    """Yield what ranks wait for each other at all units of a step, where none is named."""
-    if model.late or model.exposed is None or not model.wait_ns:
-        return
-    gain = min(model.wait_ns, model.exposed.p50)
-    if (model.exposed_share or 0) < HIDDEN or gain < 0.2 * model.exposed.p50:
-        return
+def _units_wait(model: ModelFacts, gain: float) -> Finding:
+    """Return what ranks wait for each other at all units of a step, where none is named."""
     who = f"no rank is named: {_why_nobody(model)}"
     shares = [(b.wait_ns or 0.0) * b.share_of_steps for b in model.buckets]
     most = model.buckets[int(np.argmax(shares))]
     mostly = max(shares) > sum(shares) / 2
-    yield Finding(
+    return Finding(
         sentence=f"Ranks wait for each other: in the collectives of a step {ms(model.wait_ns)} go "
         "by until the last rank is in them too.",
         gain_ns=gain,
@@ -280,35 +279,17 @@ def _about(model: ModelFacts, stall: Stall) -> Iterator[str]:
         where = f"stage {stall.stage} of {titles.get(stall.bucket, f'bucket {stall.bucket}')}"
         yield f"{of}rank {stall.rank} waited longest, most of it in {where}"
     missing = "" if model.is_whole else ", or a rank without a file"
+    came = ", whose last bucket was ready"
+    together = "all ranks had their last bucket ready"
     if model.is_sharded:
-        yield from _about_unit(stall, of, missing)
-    elif stall.late_ranks:
-        yield (
-            f"{of}it waited for {named_ranks(stall.late_ranks)}, whose last bucket was ready up to "
-            f"{ms(stall.spread_ns)} later"
-        )
-    elif stall.spread_ns is not None:
-        yield (
-            f"{of}all ranks had their last bucket ready within {ms(stall.spread_ns)}: who held it "
-            f"up after that is not known; it may be a rank that was stopped then{missing}, or the "
-            "network"
-        )
-    else:
-        yield f"{of}who held it up is not known: not all ranks' times and clocks are"
-
-
-def _about_unit(stall: Stall, of: str, missing: str) -> Iterator[str]:
-    """Yield who came late to the collective that a sharded model's step stalled in."""
+        came, together = ", which came to that collective", "all its ranks came to that collective"
     if stall.late_ranks:
-        yield (
-            f"{of}it waited for {named_ranks(stall.late_ranks)}, which came to that collective up "
-            f"to {ms(stall.spread_ns)} later"
-        )
+        who = named_ranks(stall.late_ranks)
+        yield f"{of}it waited for {who}{came} up to {ms(stall.spread_ns)} later"
     elif stall.spread_ns is not None:
         yield (
-            f"{of}all its ranks came to that collective within {ms(stall.spread_ns)}: who held it "
-            f"up after that is not known; it may be a rank that was stopped then{missing}, or the "
-            "network"
+            f"{of}{together} within {ms(stall.spread_ns)}: who held it up after that is not known; "
+            f"it may be a rank that was stopped then{missing}, or the network"
         )
     else:
         yield f"{of}who held it up is not known: not all ranks' times and clocks are"

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ...records import ErrorRecord, Unit
+from ...records import ErrorRecord, LayoutRecord, Unit
 from ..timeline import (
     COUNTS,
     HANG,
@@ -36,8 +36,8 @@ from ..timeline import (
     units_by_number,
     unlike_numbers,
 )
+from ..timeline.waits import Waited, waited
 from ..timeline.whole import Together, is_of_all, together_in
-from .waited import Waited, waited
 
 
 class RankRows(NamedTuple):
@@ -83,6 +83,16 @@ def middle(values: Floats, share: float = 0.5) -> float:
     """Return a percentile of what is known among ``values``, of any shape; NaN where nothing is."""
     known = values[~np.isnan(values)]
     return float(np.quantile(known, share, overwrite_input=True)) if known.size else float("nan")
+
+
+def known(value: float) -> float | None:
+    """Return a number; ``None`` in the place of NaN."""
+    return None if math.isnan(value) else value
+
+
+def known_middle(values: Floats, share: float = 0.5) -> float | None:
+    """Return a percentile as ``middle`` does; ``None`` where nothing is known."""
+    return known(middle(values, share))
 
 
 def mean(values: Floats) -> float:
@@ -244,6 +254,22 @@ class StepArrays:
     def together(self) -> tuple[Together, ...]:
         """Which ranks are together in which units' collectives; nothing of DDP's buckets."""
         return together_in(self._counted, self._world_size, self.buckets, self.units)
+
+    @cached_property
+    def layouts(self) -> list[LayoutRecord]:
+        """The layouts of this generation, those of the last rank last."""
+        return [
+            layout
+            for own in self._rows
+            for layout in own.track.records.layouts
+            if (layout.model, layout.generation) == (self.model, self.generation)
+        ]
+
+    @property
+    def bucket_bytes(self) -> Floats:
+        """The most bytes of gradients that each bucket had, (B,)."""
+        found: Floats = np.fmax.reduce(self.column("gradient_bytes"), axis=(0, 1), initial=0)
+        return found
 
     @property
     def is_of_all(self) -> bool:

@@ -151,7 +151,6 @@ def _row(b: BucketFacts, stages: list[str], longest: int) -> list[str]:
     times = [*((b.duration.p50, b.duration.p95) if b.duration else (None, None))]
     name = b.unit.name
     again = f" #{b.unit.turn + 1}" if b.unit.turn else ""
-    whom = "-" if b.waits_for is None else f"rank {b.waits_for.rank}, {percent(b.waits_for.share)}"
     return [
         str(b.bucket),
         name if len(name) <= longest else f"\u2026{name[1 - longest :]}",
@@ -159,7 +158,7 @@ def _row(b: BucketFacts, stages: list[str], longest: int) -> list[str]:
         megabytes(b.gradient_bytes),
         megabytes(b.wire_bytes),
         *map(milliseconds, [*times, *map(b.stages.get, stages), b.wait_ns]),
-        whom,
+        waits_for(b),
         milliseconds(b.exposed.p50 if b.exposed is not None else None),
         busbw_of(b),
         "-" if b.error is None else f"{b.error.p50:.2g}",

@@ -5,13 +5,11 @@ StepArrays --> KindFacts a kind; what a step waits for the last rank; what keepi
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from ...records import Unit
 from .facts import KindFacts, ModelFacts
-from .step_arrays import Floats, StepArrays, mean, middle, sums
+from .step_arrays import Floats, StepArrays, known, known_middle, mean, middle, sums
 
 KINDS = (
     ("all_gather", "forward"),
@@ -28,49 +26,31 @@ def kind_facts(arrays: StepArrays) -> tuple[KindFacts, ...]:
     Medians of the steps that have any, since steps need not have the same collectives; of waits
     means, since whoever is last waits for nobody.
     """
-    return tuple(
-        KindFacts(
-            name=name,
-            count=round(middle(kind.calls)),
-            fewest=round(np.nanmin(kind.calls)),
-            most=round(np.nanmax(kind.calls)),
-            payload_bytes=round(middle(kind.payload)),
-            duration_ns=_middle(kind.duration),
-            exposed_ns=_middle(kind.exposed),
-            wait_ns=_known(mean(kind.wait)),
-            net_ns=_middle(net_of_waits(kind.exposed, kind.wait)),
-        )
-        for name, kind in sums_of_kinds(arrays).items()
-    )
-
-
-class KindSums(NamedTuple):
-    """All collectives of a kind in each step, (R, S): how many, bytes, ns; NaN where none is."""
-
-    calls: Floats
-    payload: Floats
-    duration: Floats
-    exposed: Floats
-    wait: Floats
-
-
-def sums_of_kinds(arrays: StepArrays) -> dict[str, KindSums]:
-    """Return the sums of each kind of a sharded model's collectives, in the order of a step."""
-    units = [arrays.units.get(index) for index in arrays.buckets.tolist()]
     if not arrays.units:
-        return {}
+        return ()
+    units = [arrays.units.get(index) for index in arrays.buckets.tolist()]
     there = np.where(np.isnan(arrays.called), np.nan, 1.0)
     payload, duration = arrays.column("gradient_bytes"), arrays.done - arrays.ready
     columns = there, payload, duration, arrays.exposed_in, arrays.waited.ns
     unknown = np.isnan(arrays.exposed_in) & ~np.isnan(there)  # as is then what all of them expose
-    found = {}
+    found = []
     for name in dict.fromkeys(u.kind for u in sorted(filter(None, units), key=in_order)):
         at = np.array([u is not None and u.kind == name for u in units])
-        own = KindSums(*(sums(values[..., at]) for values in columns))
-        found[name] = own._replace(
-            exposed=np.where(unknown[..., at].any(axis=2), np.nan, own.exposed)
+        calls, size, took, exposed, wait = (sums(values[..., at]) for values in columns)
+        exposed = np.where(unknown[..., at].any(axis=2), np.nan, exposed)
+        kind = KindFacts(
+            name=name,
+            count=round(middle(calls)),
+            fewest=round(np.nanmin(calls)),
+            most=round(np.nanmax(calls)),
+            payload_bytes=round(middle(size)),
+            duration_ns=known_middle(took),
+            exposed_ns=known_middle(exposed),
+            wait_ns=known(mean(wait)),
+            net_ns=known_middle(net_of_waits(exposed, wait)),
         )
-    return found
+        found.append(kind)
+    return tuple(found)
 
 
 def shares_of_steps(arrays: StepArrays) -> Floats:
@@ -85,7 +65,7 @@ def reduced_bytes(arrays: StepArrays) -> int | None:
     """Return the bytes of gradients that a rank gives to reduce-scatters in a step, the median."""
     units = [arrays.units.get(index) for index in arrays.buckets.tolist()]
     at = np.array([u is not None and u.collective == "reduce_scatter" for u in units], bool)
-    found = _middle(sums(arrays.column("gradient_bytes")[..., at]))
+    found = known_middle(sums(arrays.column("gradient_bytes")[..., at]))
     return None if found is None else round(found)
 
 
@@ -118,15 +98,6 @@ def net_of_waits(exposed: Floats, waited: Floats) -> Floats:
     """Return what is exposed but for waiting, as far as that is known."""
     found: Floats = np.maximum(exposed - np.nan_to_num(waited), 0.0)
     return found
-
-
-def _middle(values: Floats) -> float | None:
-    """Return the median of what is known; ``None`` where nothing is."""
-    return _known(middle(values))
-
-
-def _known(value: float) -> float | None:
-    return None if np.isnan(value) else value
 
 
 def are_alike(model: ModelFacts) -> bool:

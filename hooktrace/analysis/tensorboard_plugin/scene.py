@@ -36,13 +36,12 @@ from ..timeline import (
 from ..timeline import arrivals as arrivals_of
 from ..timeline import hangs as hangs_of
 from ..timeline import waits as waits_of
-from .hang_bars import HangBar, extent_with, hang_bars, lane_in
+from .hang_bars import HangBar, LateBars, extent_with, hang_bars, lane_in, late_in
 from .lane_rows import MAX_ROWS, Spans, rows_of
-from .late_bars import LateBars, late_in
 from .units import exposed_at, index_of, rows_by_kind, units_of
 
 LATE = 1 << 10
-"""Bit beside ``FLAGS``: others waited here for this rank, which is late (``late_bars.py``)."""
+"""Bit beside ``FLAGS``: others waited here for this rank, which is late (``hang_bars.py``)."""
 
 KINDS = (*STAGE_NAMES, "wait", "other")
 """What time in a bucket is: ``wait`` is the part of ``wire`` that waits for the last rank, which

@@ -2,6 +2,7 @@
 
     Timeline --wire_waits--> WireWaits of one model: of each wire stage ns of waiting, for whom
              --waits--> Waits: the same, of each stage
+             --waited--> Waited: of the buckets that count, (R, S, B)
 
 A collective cannot end before its last rank has begun it.  So a rank's wire stage is *wait* until
 the last rank begins its own, and *transfer* from then on.  The k-th wire stage of a bucket is the
@@ -13,10 +14,12 @@ of the ranks communicates nothing is known (``whole.py``).
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from .arrivals import bucket_keys, last_rank
 from .columns import STAGE_NAMES, UNKNOWN, Bools, Ints, RankTrack
@@ -244,3 +247,90 @@ def _by_clocks(start: Ints, end: Ints, unsure: Ints) -> tuple[Ints, Ints]:
     # Whoever was done before the last one began did not wait for it: not all ranks were in it.
     apart = np.any(end + margin < begun, axis=0)
     return np.where(apart, UNKNOWN, ns), np.where(apart, UNKNOWN, last)
+
+
+Floats = npt.NDArray[np.float64]
+Dense = Callable[[Ints], Floats]
+"""Makes an array (R, S, B) of a value a bucket, one rank after another; ``UNKNOWN`` becomes NaN."""
+
+_NOT_TOGETHER = "no collective had all ranks in it at once"
+
+
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """``ns``: what each bucket waited, (R, S, B), NaN where it is not known.
+
+    ``whom``: for which rank, as a place among them, the one that waited longest did, (S, B); NaN
+    where nobody waited, and where clocks do not tell.  ``why_unknown``: a clause, where nothing is
+    known at all.  ``by_clock``: whether all of it rests on clocks, or on what stages take.
+    """
+
+    ns: Floats
+    whom: Floats
+    why_unknown: str | None
+    by_clock: bool
+    _stages: WireWaits | None
+    """Where a bucket has several wire stages; of one alone ``ns`` says it."""
+
+    def of_stages(self, i: int, rows: Ints, steps: Ints, buckets: Ints) -> Floats:
+        """Return how long wire stages of the ``i``-th rank waited; NaN where that is not known.
+
+        ``rows``: the stages' among their rank's; ``steps``, ``buckets``: their buckets' places.
+        """
+        if self._stages is None:
+            found: Floats = self.ns[i, steps, buckets]
+            return found
+        known = self._stages.ns[i] != UNKNOWN
+        there, ns = self._stages.rows[i][known], self._stages.ns[i][known]
+        own = np.isin(rows, there)
+        found = np.full(len(rows), np.nan)
+        found[own] = ns[np.searchsorted(there, rows[own])]
+        return found
+
+    def for_ranks(self, b: int) -> tuple[Floats, int]:
+        """Return the share of steps in which a bucket waits for each rank, and their count."""
+        whom = self.whom[:, b]
+        steps = int(np.count_nonzero(~np.isnan(self.ns[..., b]).all(axis=0)))
+        places = whom[~np.isnan(whom)].astype(np.int64)
+        return np.bincount(places, minlength=len(self.ns)) / max(1, steps), steps
+
+
+class _OfRank(NamedTuple):
+    """What each of a rank's buckets waited, and for whom; rounds that a bucket has at most."""
+
+    ns: Ints
+    whom: Ints
+    rounds: int
+
+
+def waited(
+    timeline: Timeline, model: str, counted: Sequence[npt.NDArray[np.bool_]], dense: Dense
+) -> Waited:
+    """Return the waits of a model; ``counted``: which of the buckets of each rank to take."""
+    found = wire_waits(timeline, model)
+    ranks = [_of_rank(found, timeline, i) for i in range(len(timeline.tracks))]
+    ns = dense(np.concatenate([one.ns[rows] for one, rows in zip(ranks, counted, strict=True)]))
+    last = dense(np.concatenate([one.whom[rows] for one, rows in zip(ranks, counted, strict=True)]))
+    longest = np.nan_to_num(ns, nan=-1.0).argmax(axis=0)[None]
+    whom = np.take_along_axis(last, longest, axis=0)[0]
+    why = found.why_unknown
+    if why is None and np.isnan(ns).all():
+        why = _NOT_TOGETHER
+    several = any(one.rounds > 1 for one in ranks)
+    return Waited(ns, whom, why, found.by_clock, found if several else None)
+
+
+def _of_rank(found: WireWaits, timeline: Timeline, i: int) -> _OfRank:
+    known = found.ns[i] != UNKNOWN
+    ns, last = found.ns[i][known], found.last[i][known]
+    first = timeline.tracks[i].buckets.first_stage
+    of = np.searchsorted(first, found.rows[i][known], side="right") - 1
+    rounds = np.bincount(of, minlength=len(first))
+    sums = np.bincount(of, weights=ns, minlength=len(first)).astype(np.int64)
+    most = int(rounds.max(initial=0))
+    if most > 1:
+        order = np.argsort(ns, kind="stable")
+        of, ns, last = of[order], ns[order], last[order]
+    whom = np.full(len(first), UNKNOWN)
+    whom[of] = np.where(ns > 0, last, UNKNOWN)  # of several the longest, which comes last
+    return _OfRank(np.where(rounds > 0, sums, UNKNOWN), whom, most)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hooktrace.analysis.tensorboard_plugin.late_bars import LateBars, late_in
+from hooktrace.analysis.tensorboard_plugin.hang_bars import LateBars, late_in
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.report.jobs import write_changed
 from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
