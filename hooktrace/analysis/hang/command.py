@@ -12,8 +12,17 @@ from rich.console import Console
 from ...records.hang import hang_kind
 from ..report.run_files import read_run
 from ..timeline import Hang, Timeline, hangs
-from .ends import EarlierHang, behind, earlier_hangs, rank_ends
-from .explain import dump_lines, earlier_lines, end_lines, hang_lines, missing_lines
+from .explain import (
+    EarlierHang,
+    behind,
+    dump_lines,
+    earlier_hangs,
+    earlier_lines,
+    end_lines,
+    hang_lines,
+    missing_lines,
+    rank_ends,
+)
 
 SCHEMA = 1
 """Of the JSON: changes when a field changes its name or meaning; new fields may come without."""

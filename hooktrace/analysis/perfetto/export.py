@@ -22,8 +22,7 @@ import msgspec
 import numpy as np
 
 from ..timeline import Timeline, hangs, reasons
-from .arrows import first_time, placed
-from .rank_events import Event, RankEvents
+from .rank_events import Event, RankEvents, first_time, placed
 
 _BLOCK = 1 << 20
 _encode = msgspec.json.Encoder().encode

@@ -71,7 +71,7 @@ def cells_of(timeline: Timeline, scene: Scene, value: str) -> tuple[Ints, Ints]:
         raise NotThereError(f"value is one of {', '.join(VALUES)}")
     steps: Ints = np.unique(np.concatenate([r.number for r in scene.ranks]))
     cells: Ints = np.full((len(scene.ranks), len(steps)), UNKNOWN)
-    rows = VALUES[value](timeline, scene)
+    rows = VALUES[value](scene)
     for cell, rank, own in zip(cells, scene.ranks, rows, strict=True):
         np.maximum.at(cell, np.searchsorted(steps, rank.number), own)
     return steps, cells
@@ -101,15 +101,7 @@ def _largest(cells: Ints, bin_steps: int) -> tuple[Ints, Ints]:
     return largest, at + np.arange(bins) * bin_steps
 
 
-def _exposed(timeline: Timeline, scene: Scene) -> _Rows:
-    return [rank.exposed for rank in scene.ranks]
-
-
-def _period(timeline: Timeline, scene: Scene) -> _Rows:
-    return [rank.track.steps.period[rank.steps.row] for rank in scene.ranks]
-
-
-def _lag(timeline: Timeline, scene: Scene) -> _Rows:
+def _lag(scene: Scene) -> _Rows:
     """Return the ns each rank was behind the middle rank, at the bucket where that was the most.
 
     The middle one is the median of the ranks whose clocks are known, of an even number the earlier:
@@ -139,18 +131,6 @@ def _behind(arrivals: Arrivals) -> Ints:
     # A rank alone is behind nobody.
     is_told = known & (count > 1)
     return np.where(is_told, np.maximum(np.where(known, arrivals.ready, 0) - middle, 0), UNKNOWN)
-
-
-def _wire(timeline: Timeline, scene: Scene) -> _Rows:
-    return [rank.track.steps.wire_busy[rank.steps.row] for rank in scene.ranks]
-
-
-def _wait(timeline: Timeline, scene: Scene) -> _Rows:
-    return [_part(r, True)[r.steps.row] for r in scene.ranks]
-
-
-def _transfer(timeline: Timeline, scene: Scene) -> _Rows:
-    return [_part(r, False)[r.steps.row] for r in scene.ranks]
 
 
 def _part(rank: RankScene, is_wait: bool) -> Ints:
@@ -212,13 +192,13 @@ def _why_unknown(timeline: Timeline, scene: Scene, value: str, cells: Ints) -> s
     return "the files do not have it of these steps"
 
 
-VALUES: dict[str, Callable[[Timeline, Scene], _Rows]] = {
-    "exposed": _exposed,
+VALUES: dict[str, Callable[[Scene], _Rows]] = {
+    "exposed": lambda scene: [r.exposed for r in scene.ranks],
     "lag": _lag,
-    "period": _period,
-    "wire": _wire,
-    "wait": _wait,
-    "transfer": _transfer,
+    "period": lambda scene: [r.track.steps.period[r.steps.row] for r in scene.ranks],
+    "wire": lambda scene: [r.track.steps.wire_busy[r.steps.row] for r in scene.ranks],
+    "wait": lambda scene: [_part(r, True)[r.steps.row] for r in scene.ranks],
+    "transfer": lambda scene: [_part(r, False)[r.steps.row] for r in scene.ranks],
 }
 """Exposed time; behind the middle rank; period; with at least one bucket on the wire, and of that
 waiting for a last rank, or transferring.  All in ns."""

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..timeline import STAGE_NAMES, Ints
-from .lane_rows import Spans
 from .run_summary import layout_text
 from .scene import KINDS, LATE, Floats, RankScene, Scene
+from .units import Spans
 
 MAX_BARS = 2500
 """Single bars in a picture, all ranks together."""

@@ -126,8 +126,7 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
         }
 
     def _serve_view(self, request: wrappers.Request) -> dict[str, Any]:
-        snapshot = self._snapshot(request)
-        scene = snapshot.scene(request.args.get("model", ""))
+        snapshot, scene = self._scene(request)
         scene = of_ranks(scene, ranks_of(request.args.get("ranks", "")))
         scene = as_strips(scene) if request.args.get("strips") else scene
         width = min(_number(request, "width"), _MAX_WIDTH_PX)
@@ -135,36 +134,33 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
         return {**_progress(snapshot), "extent": scene.extent, "lanes": scene.lanes, **found}
 
     def _serve_summary(self, request: wrappers.Request) -> dict[str, Any]:
-        snapshot = self._snapshot(request)
-        scene = snapshot.scene(request.args.get("model", ""))
+        snapshot, scene = self._scene(request)
         bands = run_bands(snapshot.timeline, scene)
         found = {"version": snapshot.version, "extent": scene.extent, "bands": bands}
         return {**found, **summary_of(scene)}
 
     def _serve_step(self, request: wrappers.Request) -> dict[str, Any]:
-        scene = self._snapshot(request).scene(request.args.get("model", ""))
+        _, scene = self._scene(request)
         is_named = "step" in request.args
         return step_of(scene, _number(request, "step") if is_named else None)
 
     def _serve_heat(self, request: wrappers.Request) -> dict[str, Any]:
-        snapshot = self._snapshot(request)
-        scene = snapshot.scene(request.args.get("model", ""))
+        snapshot, scene = self._scene(request)
         value, columns = request.args.get("value", ""), _number(request, "columns")
         return {**_progress(snapshot), **heat_map(snapshot.timeline, scene, value, columns)}
 
     def _serve_selection(self, request: wrappers.Request) -> dict[str, Any]:
-        snapshot = self._snapshot(request)
-        scene = snapshot.scene(request.args.get("model", ""))
+        snapshot, scene = self._scene(request)
         some = of_ranks(scene, ranks_of(request.args.get("ranks", "")))
         t0, t1 = _number(request, "t0"), _number(request, "t1")
         return {**_progress(snapshot), **selection(some, t0, t1)}
 
     def _serve_search(self, request: wrappers.Request) -> dict[str, Any]:
-        scene = self._snapshot(request).scene(request.args.get("model", ""))
+        _, scene = self._scene(request)
         return search(scene, request.args.get("text", ""))
 
     def _serve_bucket(self, request: wrappers.Request) -> dict[str, Any]:
-        scene = self._snapshot(request).scene(request.args.get("model", ""))
+        _, scene = self._scene(request)
         rank = _number(request, "rank")
         if "id" in request.args:
             return bucket_detail(scene, rank, _number(request, "id"))
@@ -177,6 +173,11 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
 
     def _serve_path_sums(self, request: wrappers.Request) -> dict[str, Any]:
         return self._snapshot(request).paths(request.args.get("model", "")).sums
+
+    def _scene(self, request: wrappers.Request) -> tuple[Snapshot, Scene]:
+        """Return the run as far as it was read, and its model that is asked for."""
+        snapshot = self._snapshot(request)
+        return snapshot, snapshot.scene(request.args.get("model", ""))
 
     def _snapshot(self, request: wrappers.Request) -> Snapshot:
         return self._cache.get(request.args.get("run", ""), _BUDGET_S)

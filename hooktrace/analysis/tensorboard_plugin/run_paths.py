@@ -17,8 +17,8 @@ from ...records.units import named_ranks, percent
 from ..timeline import UNKNOWN, CriticalPaths, Timeline, critical_path_sums, models_beside
 from ..timeline.path_sums import parts, sentence, sums_of
 from .hang_bars import lane_in
-from .lane_rows import MAX_ROWS
 from .scene import KINDS, Scene
+from .units import MAX_ROWS
 
 _MOST_ROWS = 8
 _WIRE, _WAIT = KINDS.index("wire"), KINDS.index("wait")

@@ -37,8 +37,7 @@ from ..timeline import arrivals as arrivals_of
 from ..timeline import hangs as hangs_of
 from ..timeline import waits as waits_of
 from .hang_bars import HangBar, LateBars, extent_with, hang_bars, lane_in, late_in
-from .lane_rows import MAX_ROWS, Spans, rows_of
-from .units import exposed_at, index_of, rows_by_kind, units_of
+from .units import MAX_ROWS, Spans, exposed_at, index_of, rows_by_kind, rows_of, units_of
 
 LATE = 1 << 10
 """Bit beside ``FLAGS``: others waited here for this rank, which is late (``hang_bars.py``)."""

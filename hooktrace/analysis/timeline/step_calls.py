@@ -14,7 +14,7 @@ import numpy as np
 from ...records import Members, Unit
 from .columns import STAGE_NAMES, UNKNOWN, BucketColumns, Ints, RankTrack
 from .merge import RankClock, Timeline
-from .whole import groups_of
+from .whole import groups_of, units_by_number
 
 
 class CallStage(NamedTuple):
@@ -148,12 +148,8 @@ def units_by_bucket(timeline: Timeline, model: str) -> dict[int, Unit]:
     """Return what a sharded model's collectives are, by bucket; of DDP's buckets nothing."""
     found: dict[int, Unit] = {}
     for track in timeline.tracks:
-        rows = np.flatnonzero(track.is_of(track.buckets, model) & track.buckets.having("sharded"))
-        buckets, at = np.unique(track.buckets.bucket[rows], return_index=True)
-        for bucket, row in zip(buckets.tolist(), rows[at].tolist(), strict=True):
-            unit = track.facts[int(track.buckets.facts[row])].unit
-            if unit is not None:
-                found.setdefault(bucket, unit)
+        own = units_by_number(track, track.is_of(track.buckets, model))
+        found |= {bucket: unit for bucket, unit in own.items() if bucket not in found}
     return found
 
 

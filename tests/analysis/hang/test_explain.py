@@ -6,8 +6,7 @@ import dataclasses
 
 from msgspec.structs import replace
 
-from hooktrace.analysis.hang.ends import RankEnd
-from hooktrace.analysis.hang.explain import hang_lines, missing_lines
+from hooktrace.analysis.hang.explain import RankEnd, hang_lines, missing_lines
 from hooktrace.analysis.timeline import Hang
 from hooktrace.testing.synthetic import SyntheticJob
 from hooktrace.testing.synthetic_hangs import SyntheticHang

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from hooktrace.analysis.tensorboard_plugin.lane_rows import MAX_ROWS
 from hooktrace.analysis.tensorboard_plugin.level_of_detail import picture
 from hooktrace.analysis.tensorboard_plugin.run_summary import summary_of
 from hooktrace.analysis.tensorboard_plugin.scene import Scene
+from hooktrace.analysis.tensorboard_plugin.units import MAX_ROWS
 from hooktrace.records.codec import RecordEncoder
 from hooktrace.records.files import record_path
 from hooktrace.testing.synthetic import SyntheticJob

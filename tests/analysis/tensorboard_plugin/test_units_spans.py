@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hooktrace.analysis.tensorboard_plugin.lane_rows import Spans
+from hooktrace.analysis.tensorboard_plugin.units import Spans
 
 
 def test_what_overlaps_is_inside_however_early_it_began() -> None:

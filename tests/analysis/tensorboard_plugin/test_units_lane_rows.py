@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hooktrace.analysis.tensorboard_plugin.lane_rows import MAX_ROWS, rows_of
+from hooktrace.analysis.tensorboard_plugin.units import MAX_ROWS, rows_of
 
 
 def test_many_buckets_take_free_rows() -> None:

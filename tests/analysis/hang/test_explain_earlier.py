@@ -8,7 +8,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from hooktrace.__main__ import main
-from hooktrace.analysis.hang.ends import earlier_hangs
+from hooktrace.analysis.hang.explain import earlier_hangs
 from hooktrace.records.files import record_path
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
