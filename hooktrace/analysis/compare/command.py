@@ -15,8 +15,7 @@ from ..report.command import check_writable, writing
 from ..report.run_files import fetched, is_url, read_run
 from .compare_runs import compare_runs
 from .comparison import Comparison
-from .loss import losses
-from .measure import Measures, measure
+from .measure import Measures, losses, measure
 from .terminal import print_comparisons
 
 SCHEMA = 1

@@ -26,8 +26,16 @@ from .comparison import (
     Unit,
 )
 from .differences import Table, differences
-from .loss import loss_difference
-from .measure import TITLES, Grouping, Measures, exposed_parts, grouping, is_opaque, step_table
+from .measure import (
+    TITLES,
+    Grouping,
+    Measures,
+    exposed_parts,
+    grouping,
+    is_opaque,
+    loss_difference,
+    step_table,
+)
 from .pairing import Pair, doubts, is_same_model, limits, pairs, unlike
 from .sentence import sentence, side_names
 

@@ -2,6 +2,7 @@
 
     Timeline --settled_steps--> StepArrays --+--means over ranks--> Measures
                                              +--step_parts--^
+    event files --losses, of tags like loss--> Series a tag
 
 Ranks of one step wait for each other, so they are no units of their own: each step is one number,
 the mean of its ranks.  For the step time this is what the job takes: each rank's periods add up to
@@ -11,8 +12,11 @@ bucket happened to come early, and parts of a mean add up where those of a media
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 
@@ -21,7 +25,8 @@ from ..report.causes import late_ranks
 from ..report.step_arrays import Floats, StepArrays, known_middle, settled_steps
 from ..report.step_parts import KINDS, StepParts, step_parts
 from ..timeline import STAGE_NAMES, Timeline, models_beside
-from .comparison import BucketKey, RunFacts
+from .comparison import BucketKey, Difference, RunFacts
+from .differences import paired
 
 MOST_UNKNOWN = 0.05
 """Share of wire stages whose wait may be unknown where wire is told apart all the same."""
@@ -240,3 +245,78 @@ def step_table(one: Measures, of: Grouping) -> dict[str, Floats]:
         found["all_calls"] = parts.calls + parts.compress
     found["compute"] = parts.period - sum(found.values())
     return found
+
+
+_LOSS = re.compile(r"(?<![a-z])loss(?![a-z])", re.IGNORECASE)
+
+
+def losses(run: Path) -> dict[str, Series]:
+    """Return the scalars of a run whose tag is like loss, by tag; none without tensorboard.
+
+    Looked for under the logdir, or where the folder of the record files itself was given, beside
+    it, but not in folders that have hooktrace's own event files alone.  A tag is like loss where
+    its last part is, or where the part before it is: ``train/loss``, ``Loss/train``.
+    """
+    folders = list(_folders(run))
+    if not folders or not _has_tensorboard():
+        return {}
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    found: dict[str, Series] = {}
+    for folder in folders:
+        events = EventAccumulator(str(folder), size_guidance={"scalars": 0})
+        events.Reload()
+        for tag in events.Tags()["scalars"]:
+            if is_loss(tag):
+                rows = {event.step: event.value for event in events.Scalars(tag)}
+                steps = sorted(step for step, value in rows.items() if np.isfinite(value))
+                values = [float(rows[step]) for step in steps]
+                found.setdefault(tag, Series(np.array(steps, np.float64), np.array(values)))
+    return found
+
+
+def is_loss(tag: str) -> bool:
+    """Return whether a tag is like loss, and not hooktrace's own."""
+    parts = tag.split("/")
+    return parts[0] != "hooktrace" and any(_LOSS.search(part) for part in parts[-2:])
+
+
+def _folders(run: Path) -> Iterator[Path]:
+    root = run.parent.parent if run.name == "hooktrace" and run.parent.name == "plugins" else run
+    files = root.rglob("events.out.tfevents.*")
+    theirs = [path for path in files if not path.name.endswith(".hooktrace")]
+    endless = {path.parent for path in theirs if not path.is_file()}  # a pipe, a link to a device
+    yield from sorted({path.parent for path in theirs} - endless)
+
+
+def loss_difference(
+    a: dict[str, Series], b: dict[str, Series]
+) -> tuple[str, Difference | None, str | None]:
+    """Return the tag that is compared, the difference, or why there is none.
+
+    Steps that both runs have, of these the later half: a loss falls, so only equal steps can be
+    compared, and those at the end matter.
+    """
+    shared = sorted(a.keys() & b.keys(), key=lambda tag: ("val" in tag or "eval" in tag, tag))
+    if not shared:
+        return "", None, _why_none(a, b)
+    tag = shared[0]
+    steps, at_a, at_b = np.intersect1d(a[tag].steps, b[tag].steps, return_indices=True)
+    late = slice(len(steps) // 2, None)
+    if not len(steps):
+        return tag, None, f"the runs have no step in common that has {tag}"
+    return tag, paired(a[tag].values[at_a][late], b[tag].values[at_b][late]), None
+
+
+def _has_tensorboard() -> bool:
+    return find_spec("tensorboard") is not None
+
+
+def _why_none(a: dict[str, Series], b: dict[str, Series]) -> str:
+    if not _has_tensorboard():
+        return "tensorboard, which reads it, is not installed: pip install 'hooktrace[view]'"
+    if not a and not b:
+        return "no TensorBoard scalar like loss lies beside the record files"
+    if a and b:
+        return f"the runs have no tag in common: {', '.join(sorted(a))}; {', '.join(sorted(b))}"
+    return f"only one of the runs has a scalar like loss: {', '.join(sorted(a or b))}"

@@ -17,7 +17,7 @@ import numpy as np
 from ...records import RunInfo
 from ...records.hook_names import AVERAGES, how_to_see
 from ...records.units import mb, milliseconds, ms, percent, size
-from .facts import IN_TRACE, OFTEN_SENT, BucketFacts, Finding, ModelFacts
+from .facts import IN_TRACE, OFTEN_SENT, BucketFacts, Finding, ModelFacts, Spread
 
 HIDDEN = 0.02
 """Exposed share of the step below which communication counts as hidden."""
@@ -35,9 +35,7 @@ def communication_is_exposed(model: ModelFacts, run: RunInfo | None) -> Iterator
     if exposed is None or model.period is None or share is None:
         return
     evidence = [
-        f"median of {model.steps} steps on {len(model.ranks)} ranks; 95 % of them are below "
-        f"{ms(exposed.p95)}"
-        + (f"; {model.probed} probed steps are not among them" if model.probed else ""),
+        median_of(model, exposed),
         f"buckets are under way for {ms(model.busy_ns)} of the step, {percent(model.overlap)} of "
         "it overlapped with the backward pass",
         *what_is_exposed(model),
@@ -85,6 +83,15 @@ def communication_is_exposed(model: ModelFacts, run: RunInfo | None) -> Iterator
         evidence=tuple(evidence),
         remedy=remedy,
         is_kept=True,
+    )
+
+
+def median_of(model: ModelFacts, exposed: Spread) -> str:
+    """Return what the exposed time is the median of, as evidence says it."""
+    probed = f"; {model.probed} probed steps are not among them" if model.probed else ""
+    return (
+        f"median of {model.steps} steps on {len(model.ranks)} ranks; 95 % of them are below "
+        f"{ms(exposed.p95)}{probed}"
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from ...records import RunInfo
 from ...records.units import milliseconds, ms, percent, size
 from .facts import IN_TRACE, BucketFacts, Finding, ModelFacts
-from .rules_time import HIDDEN, slow_transfers, what_is_exposed
+from .rules_time import HIDDEN, median_of, slow_transfers, what_is_exposed
 from .units import are_alike
 
 _NAMED = 4
@@ -54,11 +54,7 @@ def units_are_exposed(model: ModelFacts, run: RunInfo | None) -> Iterator[Findin
 
 def _about_exposed(model: ModelFacts, run: RunInfo | None) -> Iterator[str]:
     assert model.exposed is not None
-    yield (
-        f"median of {model.steps} steps on {len(model.ranks)} ranks; 95 % of them are below "
-        f"{ms(model.exposed.p95)}"
-        + (f"; {model.probed} probed steps are not among them" if model.probed else "")
-    )
+    yield median_of(model, model.exposed)
     if not are_alike(model):
         yield (
             "steps are of several kinds: not all have the same collectives, and medians are over "

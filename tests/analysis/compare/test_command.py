@@ -12,7 +12,7 @@ from hooktrace.records.errors import UsageError
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.report.test_command import Page, call
 
-from .test_loss import write_scalars
+from .test_measure_loss import write_scalars
 
 EVIL = "<script>alert(1)</script>&\"'[bold]x[/nonsense]"
 

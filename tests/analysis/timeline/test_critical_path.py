@@ -18,9 +18,8 @@ from hooktrace.analysis.timeline import (
     CriticalPaths,
     critical_path_sums,
 )
-from hooktrace.analysis.timeline.critical_path import _Ranks
+from hooktrace.analysis.timeline.critical_path import StepCalls, _Ranks
 from hooktrace.analysis.timeline.path_sums import sentence
-from hooktrace.analysis.timeline.step_calls import StepCalls
 from hooktrace.records.files import find_records
 from hooktrace.testing.rank_file import rank_file
 from hooktrace.testing.synthetic import Moments, SyntheticJob, write_job

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hooktrace.analysis.timeline.step_calls import StepCalls
+from hooktrace.analysis.timeline.critical_path import StepCalls
 from hooktrace.testing.synthetic import SyntheticJob, simulate
 from tests.analysis.runs import timeline_of
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hooktrace.analysis.compare.loss import is_loss, loss_difference, losses
-from hooktrace.analysis.compare.measure import Series
+from hooktrace.analysis.compare.measure import Series, is_loss, loss_difference, losses
 
 
 def write_scalars(logdir: Path, tag: str, values: np.ndarray) -> None:
