@@ -21,6 +21,7 @@ from ...records.units import named_ranks
 from ..channel.messages import Silent, unheard
 from .diagnosis import diagnose
 from .messages import (
+    MOST_CHARACTERS,
     NOTICE,
     STACKS,
     STATUS,
@@ -55,8 +56,6 @@ _MOST_STACKS, _FEW_STACKS = 6, 2
 _LARGE = 64
 """Ranks.  Each of them writes the record: of a larger job it has stacks of two ranks."""
 _MOST_SIGNALLED = 16
-_MOST_CHARACTERS = 16_384
-"""Of one rank's stacks."""
 
 _encode = msgspec.msgpack.encode
 
@@ -212,7 +211,7 @@ class HangHub:
                     pid=silent.member.pid,
                     host=silent.member.host,
                     state=silent.state,
-                    text=written.get(rank, "")[:_MOST_CHARACTERS],
+                    text=written.get(rank, "")[:MOST_CHARACTERS],
                 )
         return tuple(stacks[rank] for rank in wanted if rank in stacks)
 

@@ -12,6 +12,9 @@ from ...records import HangRecord
 from ...records.hang import RankStacks
 from .status import Placed
 
+MOST_CHARACTERS = 16_384
+"""Of one rank's stacks."""
+
 SUSPICION, STATUS, STACKS, NOTICE = ("hang.suspicion", "hang.status", "hang.stacks", "hang.notice")
 """Names of the report, the questions and the notice."""
 

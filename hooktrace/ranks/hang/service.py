@@ -28,6 +28,7 @@ from .hub import HangHub, over
 from .hub_gone import sentence, waits_without_hub
 from .look import rank_status
 from .messages import (
+    MOST_CHARACTERS,
     NOTICE,
     STACKS,
     STATUS,
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("hooktrace")
 
 _LOOK_S = 1.0
-_MOST_CHARACTERS = 16_384
 
 _encode = msgspec.msgpack.encode
 
@@ -190,7 +190,7 @@ class HangService:
         own = self._own_stacks() if self._rank in question.ranks else None
         found = ((one.rank, neighbour(one.rank, one.pid)) for one in self._mine(question.signalled))
         others = tuple(
-            (rank, other.stacks()[:_MOST_CHARACTERS]) for rank, other in found if other is not None
+            (rank, other.stacks()[:MOST_CHARACTERS]) for rank, other in found if other is not None
         )
         return _encode(StacksAnswer(own, others))
 
@@ -203,7 +203,7 @@ class HangService:
             pid=os.getpid(),
             host=socket.gethostname(),
             state="running",
-            text=stacks_text()[:_MOST_CHARACTERS],
+            text=stacks_text()[:MOST_CHARACTERS],
         )
 
 

@@ -67,16 +67,11 @@ class JobSteps:
             if len(self._open) > 2 * KEPT_STEPS:
                 self._close(next(iter(self._open)))
         if key not in self._open:
-            self._came_late(model, part, whole, expected)
+            self._late += part.ranks
+            if whole is not None and whole.ranks > expected:
+                self._counts.of(model).append(whole.ranks)
         elif whole is not None and whole.ranks >= expected:
             self._close(key)
-
-    def _came_late(
-        self, model: Model, part: StepSpread, whole: StepSpread | None, expected: int
-    ) -> None:
-        self._late += part.ranks
-        if whole is not None and whole.ranks > expected:
-            self._counts.of(model).append(whole.ranks)
 
     def _close(self, key: _Key) -> None:
         del self._open[key]
@@ -94,7 +89,9 @@ class JobSteps:
         for key, since in list(self._open.items()):
             if now - since < patience_s:
                 break
-            self._gave_up(key)
+            whole = self._table.of(key[0]).get(key[1])
+            if whole is not None:  # a model may be on some ranks only
+                self._counts.of(key[0]).append(whole.ranks)
             self._close(key)
         keys = list(self._closed)
         self._closed.clear()
@@ -106,13 +103,6 @@ class JobSteps:
             for (m, h), spread in found
             if spread is not None
         ]
-
-    def _gave_up(self, key: _Key) -> None:
-        """Learn from a step that not all ranks told of: a model may be on some ranks only."""
-        model, step = key
-        whole = self._table.of(model).get(step)
-        if whole is not None:
-            self._counts.of(model).append(whole.ranks)
 
     def next_plan(self) -> Plan:
         """Return, and follow from now on, the plan that fits what came since the last call."""
