@@ -39,7 +39,7 @@ def _emitted(tree: ast.Module) -> Iterator[str]:
             name = getattr(node.func, "attr", getattr(node.func, "id", ""))
             if name in _KIND_AT and len(node.args) > _KIND_AT[name]:
                 yield from _texts(node.args[_KIND_AT[name]])
-            for keyword in node.keywords if name in {"Problem", "AnomalyRecord"} else ():
+            for keyword in node.keywords if name in {"Problem", "Flaw", "AnomalyRecord"} else ():
                 if keyword.arg == "kind":
                     yield from _texts(keyword.value)
         if isinstance(node, ast.FunctionDef) and node.name == "_name":  # of a factor
