@@ -15,7 +15,7 @@ import numpy as np
 
 from ...records import HangRecord
 from ...records.hang import hang_kind
-from .columns import RankTrack
+from .columns import Ints, RankTrack, StepColumns
 from .merge import RankClock, Timeline
 
 _Key = tuple[int, str, int, int]
@@ -30,9 +30,10 @@ class Hang:
     ``record``: the last that was made while it lasted, whose ``message`` says what was the case.
     ``start``: when the wait began, and ``end``: when it was over, ns of rank 0's clock; ``end`` is
     ``None`` where no file knows of an end, and too late by the time until it was seen, or until the
-    step ended.  ``last_word``: what the record of its end says, ``None`` where there is none and
+    step ended; on a device too early, by as much as the host called ahead of it.  ``last_word``: what the record of its end says, ``None`` where there is none and
     steps alone tell.  ``went_on``: it is over, its last word is not that it failed, and no rank
     that waited has the step as broken off.  ``ranks``: whose files have it.
+    ``is_by_device``: the steps that tell its end are timed by a device.
     """
 
     record: HangRecord
@@ -41,6 +42,7 @@ class Hang:
     last_word: str | None
     went_on: bool
     ranks: tuple[int, ...]
+    is_by_device: bool = False
 
     @property
     def sentence(self) -> str:
@@ -55,7 +57,8 @@ class Hang:
             return "no end of it is recorded"
         if self.last_word and not self.last_word.startswith(_WENT_ON):
             return self.last_word
-        after = f"after at most {self.took_ns / 1e9:.3g} s"
+        device = self.last_word is None and self.is_by_device
+        after = f"after {'about' if device else 'at most'} {self.took_ns / 1e9:.3g} s"
         if not self.went_on:
             return f"it was over {after}, but the step broke off"
         told = "" if self.last_word is not None else ", by the steps that follow"
@@ -107,6 +110,9 @@ def _merged(timeline: Timeline, by_rank: dict[int, list[HangRecord]]) -> Hang:
         last_word=last_word,
         went_on=end is not None and not failed and not _broke_off(timeline, record),
         ranks=tuple(sorted(by_rank)),
+        is_by_device=any(
+            track.steps.having("device").any() for track, _ in _that_waited(timeline, record)
+        ),
     )
 
 
@@ -133,8 +139,15 @@ def _end_by_steps(timeline: Timeline, record: HangRecord) -> int | None:
         at = _whole_step_after(track, record)
         if at is None:
             return None
-        ends.append(int(clock.common(track.steps.done[at : at + 1])[0]))
+        ends.append(int(clock.common(_done(track.steps, at))[0]))
     return max(ends, default=None)
+
+
+def _done(steps: StepColumns, at: int) -> Ints:
+    """Return when a step was done; of one on a device the host knows only when it was enqueued."""
+    row = slice(at, at + 1)
+    by_device = steps.first_ready[row] + steps.busy[row]
+    return np.where(steps.having("device")[row], by_device, steps.done[row])
 
 
 def _broke_off(timeline: Timeline, record: HangRecord) -> bool:

@@ -152,6 +152,7 @@ class ColumnBuilder:
         rows = {column: _whole(field, steps) for column, field in _OF_STEPS.items()}
         rows |= {column: _known(field, steps) for column, field in _KNOWN_OF_STEPS.items()}
         rows["model"] = _ints((self._model(x.model, x.hook) for x in steps), len(steps))
+        rows["on_device"] = _ints((x.clock == "device" for x in steps), len(steps))
         rows["kept"] = _ints((_KEPT.get(x.kept_for, 0) for x in steps), len(steps))
         self._steps.add(rows)
         self._unknown_bytes.update((x.model, x.sent_unknown) for x in steps if x.sent_unknown)
@@ -187,6 +188,7 @@ class ColumnBuilder:
             | (found["detail_kept"] == 0) * FLAGS["detail_left_out"]
             | found["probed"] * FLAGS["probed"]
             | found["sharded"] * FLAGS["sharded"]
+            | found["on_device"] * FLAGS["device"]
             | found["kept"]
         )
         names = {"model", *_OF_STEPS, *_KNOWN_OF_STEPS} & set(StepColumns.__dataclass_fields__)

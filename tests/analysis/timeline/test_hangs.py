@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -79,6 +81,26 @@ def test_steps_tell_that_it_went_on(tmp_path: Path) -> None:
     assert (hang.last_word, hang.went_on) == (None, True)
     assert hang.outcome == "it went on after at most 42 s, by the steps that follow"
     assert hang.took_ns == pytest.approx(42 * S, abs=S // 10)
+
+
+def test_steps_of_a_device_tell_it_by_the_devices_clock(tmp_path: Path) -> None:
+    """The host has enqueued the step long before: that is no end."""
+    write_hung_job(JOB, SyntheticHang(step=12, went_on_after_s=42), tmp_path)
+    drop(tmp_path, range(4), "ended_after_ns")
+    for rank in range(4):
+        path = record_path(tmp_path, rank)
+        records = map(msgspec.json.decode, path.read_bytes().splitlines())
+        path.write_bytes(b"".join(map(enqueued, records)))
+    (hang,) = hangs_in(tmp_path)
+    assert hang.went_on
+    assert hang.outcome == "it went on after about 42 s, by the steps that follow"
+
+
+def enqueued(record: dict[str, Any]) -> bytes:
+    """Return a record's line, a step's as of a device that the host has only told what to do."""
+    if record["kind"] == "step":
+        record |= {"clock": "device", "done_ns": record["last_ready_ns"]}
+    return msgspec.json.encode(record) + b"\n"
 
 
 def test_one_rank_without_the_step_is_a_hang_without_end(tmp_path: Path) -> None:
