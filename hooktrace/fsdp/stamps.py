@@ -95,7 +95,7 @@ class Stamps:
         """Run a hook, stamped on ``call``, and ``look`` at its result.  Raises ``HookError``."""
         try:
             steps = hook.steps(asked)  # type: ignore[arg-type]  # each is asked what it is for
-            result = run_synchronously(hook.name, steps, asked, call, into.numel())
+            result = run_synchronously(hook.name, steps, hook, asked, call, into.numel())
         except BaseException:
             if look is not None:
                 look.abandon()

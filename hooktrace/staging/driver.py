@@ -48,12 +48,13 @@ class HookRun:
     """One call of a hook for one bucket: its generator, and the operation that it waits for.
 
     ``name``: of the hook, for its errors.  ``generator``: ``None`` for an opaque hook, which is one
-    operation.  ``single``: the hook may use one operation only.  ``start``: what is done with an
-    operation; it is started, unless something answers it.
+    operation.  ``state``: what the hook was called with.  ``single``: the hook may use one
+    operation only.  ``start``: what is done with an operation; it is started, unless something
+    answers it.
     """
 
     __slots__ = (
-        *("_bucket", "_call", "_generator", "_name", "_operation", "_single", "_start"),
+        *("_bucket", "_call", "_generator", "_name", "_operation", "_single", "_start", "_state"),
         "result",
     )
 
@@ -63,6 +64,7 @@ class HookRun:
         self,
         name: str,
         generator: Steps | None,
+        state: Any,
         bucket: Any,
         call: BucketCall | None,
         single: bool,
@@ -70,6 +72,7 @@ class HookRun:
     ) -> None:
         self._name = name
         self._generator = generator
+        self._state = state
         self._bucket = bucket
         self._call = call
         self._single = single
@@ -114,7 +117,9 @@ class HookRun:
         except BaseException as error:
             self._fail(_stages_of(self._operation).waiting, error)
         if streams.enabled and self._generator is not None:
-            streams.keep_across_yield(self._generator, self._operation, self._bucket, value)
+            streams.keep_across_yield(
+                self._generator, self._state, self._operation, self._bucket, value
+            )
         return value
 
     def finish(self, arrived: Future) -> torch.Tensor:
@@ -171,9 +176,10 @@ def fail(
     raise HookError(name, index, stage, f"{type(error).__name__}: {error}") from error
 
 
-def launch(
+def launch(  # noqa: PLR0917  # keywords cost time here
     name: str,
     generator: Steps,
+    state: Any,
     bucket: Any,
     call: BucketCall | None,
     sequencer: Sequencer | None = None,
@@ -184,8 +190,8 @@ def launch(
     where a hook of one round fails before its operation is under way.
     """
     if sequencer is not None:
-        return _SequencedRun(name, generator, bucket, call, False).submit(sequencer)
-    run = HookRun(name, generator, bucket, call, True)
+        return _SequencedRun(name, generator, state, bucket, call, False).submit(sequencer)
+    run = HookRun(name, generator, state, bucket, call, True)
     issued = run.advance(None)
     if issued is not _ENDED:
         return issued.then(run.finish)
@@ -202,7 +208,7 @@ def launch_opaque(
     Raises ``HookError`` where the call itself fails, or returns no future.
     """
     call.staged = False
-    run = HookRun(name, None, bucket, call, True)
+    run = HookRun(name, None, state, bucket, call, True)
     run._operation = WHOLE_HOOK
     # Started here and not by ``issue``: each function that is called costs a microsecond or two
     # on the training thread, which comes with cold caches.
@@ -311,7 +317,7 @@ def run_answered(
 
     Raises what the hook or ``answer`` raised, and ``TypeError`` for a result that is no tensor.
     """
-    run = _AnsweredRun(name, generator, bucket, None, False, answer)
+    run = _AnsweredRun(name, generator, None, bucket, None, False, answer)
     value: Any = None
     while (value := run.advance(value)) is not _ENDED:
         pass

@@ -182,7 +182,7 @@ class StagedHook:
                 fail(self.__qualname__, bucket, "compress", error, call)
         generator = self._function(state, bucket)
         sequencer = sequencer_of(_group_named_by(state)) if multi_round else None
-        return launch(self.__qualname__, generator, bucket, call, sequencer)
+        return launch(self.__qualname__, generator, state, bucket, call, sequencer)
 
     def _admit(self, state: Any, bucket: Any) -> bool:
         """Check what a hook is called with; return whether it will be multi-round."""

@@ -15,6 +15,7 @@ attributes and what its dictionaries hold under this bucket's index.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 from collections.abc import Generator, Iterable, Iterator
 from types import CodeType, FrameType, FunctionType, GeneratorType, ModuleType
@@ -27,8 +28,8 @@ from ..capture.device_events import accelerator, current_stream
 
 _DEPTH: Final = 5  # a generator's local, its object, that one's dictionary, a list in it, its item
 _LEFT_ALONE: Final = (
-    *(str, bytes, int, float, type, torch.dtype, torch.device),
-    *(ModuleType, CodeType, FrameType),
+    *(type(None), str, bytes, int, float, type, torch.dtype, torch.device),
+    *(ModuleType, CodeType, FrameType, type(dist.ReduceOp.SUM)),
     *(torch.nn.Module, torch.optim.Optimizer, torch.Generator, torch._C.Future, dist.ProcessGroup),
 )
 """What holds no tensor of one call, or far more than that."""
@@ -38,16 +39,16 @@ enabled: bool = accelerator() is not None
 
 
 def keep_across_yield(
-    steps: Generator[Any, Any, Any], operation: object, bucket: Any, value: object
+    steps: Generator[Any, Any, Any], state: object, operation: object, bucket: Any, value: object
 ) -> None:
     """Have the allocator wait for the current streams before it reuses what a hook holds.
 
-    ``steps``: the hook's generator, suspended at ``operation``.  ``value``: what it is about to
-    get, which says whether a device is involved at all.
+    ``steps``: the hook's generator, called with ``state``, suspended at ``operation``.  ``value``:
+    what it is about to get, which says whether a device is involved at all.
     """
-    if not any(tensor.device.type != "cpu" for tensor in _tensors(value, 1, set())):
-        return
-    keep_for_current_stream(held_tensors(steps, operation, bucket))
+    given = [value] if isinstance(value, torch.Tensor) else _tensors([value], 1, set())
+    if not all(tensor.is_cpu for tensor in given):
+        keep_for_current_stream(held_tensors(steps, state, operation, bucket))
 
 
 def keep_for_current_stream(tensors: Iterable[torch.Tensor]) -> None:
@@ -66,56 +67,70 @@ def keep_for_current_stream(tensors: Iterable[torch.Tensor]) -> None:
 
 
 def held_tensors(
-    steps: Generator[Any, Any, Any], operation: object, bucket: Any
-) -> Iterator[torch.Tensor]:
-    """Yield each tensor that has memory and that a suspended hook holds, or its operation."""
-    state = _state_of(steps)
+    steps: Generator[Any, Any, Any], state: object, operation: object, bucket: Any
+) -> list[torch.Tensor]:
+    """Return each tensor that has memory and that a suspended hook holds, or its operation."""
     seen = {id(state), id(bucket)}
-    yield from _tensors([steps, operation], _DEPTH, seen)
-    index = bucket.index()
-    for attribute in _attributes(state):
-        mine = attribute.get(index) if isinstance(attribute, dict) else attribute
-        yield from _tensors(mine, 1, seen)
+    held = _tensors([steps, operation], _DEPTH, seen)
+    if state is not None:
+        index, attributes = bucket.index(), _attributes(state)
+        mine = (each.get(index) if isinstance(each, dict) else each for each in attributes)
+        held += _tensors(mine, 1, seen)
+    return held
 
 
 def _attributes(state: object) -> Iterator[object]:
     """Yield what a state's attributes hold; in its dictionary, once somebody has asked for that."""
     own = getattr(state, "__dict__", None)
-    for part in _parts(state):
+    for part in gc.get_referents(state):
         yield from list(own.values()) if part is own and own is not None else [part]
 
 
-def tensors_in(value: object) -> Iterator[torch.Tensor]:
-    """Yield the tensors that a plain object, or a container, holds a few levels down."""
-    yield from _tensors(value, _DEPTH, set())
+def tensors_in(value: object) -> list[torch.Tensor]:
+    """Return the tensors that a plain object, or a container, holds a few levels down."""
+    return _tensors([value], _DEPTH, set())
 
 
-def _state_of(steps: Any) -> object:
-    """Return the state that a hook's generator was called with, its first argument."""
-    frame: FrameType = steps.gi_frame
-    names = frame.f_code.co_varnames[: frame.f_code.co_argcount]
-    return frame.f_locals.get(names[0]) if names else None
+def _tensors(values: Iterable[Any], depth: int, seen: set[int]) -> list[torch.Tensor]:
+    """Return the tensors in some values, each object once, ``depth`` levels down.
+
+    It is asked for each bucket on the training thread: one loop, and one question a type.
+    """
+    found: list[torch.Tensor] = []
+    level = list(values)
+    while level and depth >= 0:
+        below: list[Any] = []
+        for value in level:
+            kind = _kind(type(value))  # type: ignore[arg-type]  # a class is hashable
+            if kind == _LEAVE or id(value) in seen:
+                continue
+            seen.add(id(value))
+            if kind == _TENSOR:
+                found += _with_memory(value)
+            elif kind == _GENERATOR:
+                # One that another one goes through is as deep as its own caller.
+                found += _tensors(gc.get_referents(value), _DEPTH - 1, seen)
+            elif kind == _FUNCTION:
+                below += value.__closure__ or ()
+            else:
+                below += gc.get_referents(value)
+        level, depth = below, depth - 1
+    return found
 
 
-def _tensors(value: Any, depth: int, seen: set[int]) -> Iterator[torch.Tensor]:
-    """Yield the tensors in a value, each object once, ``depth`` levels down."""
-    if value is None or id(value) in seen or isinstance(value, _LEFT_ALONE):
-        return
-    seen.add(id(value))
-    if isinstance(value, torch.Tensor):
-        yield from _with_memory(value)
-    elif depth > 0:
-        # A generator that another one goes through is as deep as its own caller.
-        depth = _DEPTH if isinstance(value, GeneratorType) else depth - 1
-        for part in _parts(value):
-            yield from _tensors(part, depth, seen)
+_LEAVE, _TENSOR, _GENERATOR, _FUNCTION, _LOOK_INTO = range(5)
+"""What is done with an object on the way to the tensors."""
 
 
-def _parts(value: Any) -> list[Any]:
-    """Return the objects that another one holds; of a function only what it closes over."""
-    if isinstance(value, FunctionType):
-        return list(value.__closure__ or ())
-    return gc.get_referents(value)
+@functools.lru_cache(maxsize=1024)  # programs make types while they run
+def _kind(kind: type) -> int:
+    if issubclass(kind, _LEFT_ALONE):
+        return _LEAVE
+    if issubclass(kind, torch.Tensor):
+        return _TENSOR
+    if issubclass(kind, GeneratorType):
+        return _GENERATOR
+    return _FUNCTION if issubclass(kind, FunctionType) else _LOOK_INTO
 
 
 def _with_memory(tensor: torch.Tensor) -> tuple[torch.Tensor, ...]:

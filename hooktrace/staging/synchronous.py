@@ -19,35 +19,32 @@ from .driver import _ENDED, HookRun, Steps
 class _WaitingRun(HookRun):
     """A call whose operations are waited for one by one; its result is as long as ``expected``."""
 
-    __slots__ = ("_expected",)
+    __slots__ = ("expected",)
 
-    def __init__(
-        self, name: str, generator: Steps, place: Any, call: BucketCall | None, expected: int
-    ) -> None:
-        super().__init__(name, generator, place, call, False)
-        self._expected = expected
+    expected: int
 
     def _returned(self, result: Any) -> Any:
-        if not isinstance(result, torch.Tensor) or result.numel() != self._expected:
+        if not isinstance(result, torch.Tensor) or result.numel() != self.expected:
             got = f"{tuple(result.shape)}" if isinstance(result, torch.Tensor) else repr(result)
             wrong = TypeError(
-                f"the hook returned {got}; return a tensor of {self._expected} elements"
+                f"the hook returned {got}; return a tensor of {self.expected} elements"
             )
             self._fail(self._own_stage, wrong)
         self.result = result
         return _ENDED
 
 
-def run_synchronously(
-    name: str, generator: Steps, place: Any, call: BucketCall | None, expected: int
+def run_synchronously(  # noqa: PLR0917  # as the driver's
+    name: str, generator: Steps, state: Any, place: Any, call: BucketCall | None, expected: int
 ) -> torch.Tensor:
     """Run a hook to its end and return its result, a tensor of ``expected`` elements.
 
-    ``place``: what the hook is called for; its ``index()`` names it in errors.  ``call``: takes the
-    stamps, but for the last one, which is the caller's.  Raises ``HookError`` for what the hook or
-    a collective raised.
+    ``state``: the generator's first argument.  ``place``: what the hook is called for; its
+    ``index()`` names it in errors.  ``call``: takes the stamps, but for the last one, which is the
+    caller's.  Raises ``HookError`` for what the hook or a collective raised.
     """
-    run = _WaitingRun(name, generator, place, call, expected)
+    run = _WaitingRun(name, generator, state, place, call, False)
+    run.expected = expected
     value: Any = None
     while (issued := run.advance(value)) is not _ENDED:
         issued.wait()

@@ -63,7 +63,8 @@ def dictionary_asked_for() -> Memory:
 def replacing_hook(state: Memory, bucket: Any) -> Iterator[Any]:
     """Use what the state held at the yield, and put another tensor in its place."""
     index, buffer = bucket.index(), bucket.buffer()
-    state.residuals.setdefault(index, buffer.clone())
+    if index not in state.residuals or len(state.residuals[index]) != len(buffer):  # built anew
+        state.residuals[index] = buffer.clone()
     yield AllReduce(buffer, group_of(state))
     state.residuals[index] = state.residuals[index] + buffer
     return buffer
@@ -85,7 +86,7 @@ def unseen_payload_hook(state: Any, bucket: Any) -> Iterator[Any]:
     return (yield Unseen(bucket.buffer(), group_of(state)))
 
 
-def opaque_hook(state: Any, bucket: Any) -> Any:
+def opaque_hook(state, bucket):  # type: ignore[no-untyped-def]  # DDP takes no annotation but its own
     """Do what torch's own average does, with a future of which only the end is seen."""
     buffer = bucket.buffer().div_(4)
     work = dist.all_reduce(buffer, async_op=True)

@@ -44,13 +44,13 @@ def twice() -> Generator[Operation, torch.Tensor, torch.Tensor]:
 
 def test_a_hook_runs_to_its_end() -> None:
     """Through as many collectives as it likes."""
-    assert run_synchronously("twice", twice(), Place(), None, 3).tolist() == [4.0] * 3
+    assert run_synchronously("twice", twice(), None, Place(), None, 3).tolist() == [4.0] * 3
 
 
 def test_a_result_of_another_length_is_an_error_that_names_the_hook() -> None:
     """And says what it should be."""
     with pytest.raises(HookError, match=r"(?s)twice.*block.*return a tensor of 4 elements"):
-        run_synchronously("twice", twice(), Place(), None, 4)
+        run_synchronously("twice", twice(), None, Place(), None, 4)
 
 
 def test_what_a_hook_raises_is_named() -> None:
@@ -61,4 +61,4 @@ def test_what_a_hook_raises_is_named() -> None:
         raise ZeroDivisionError("of its own")
 
     with pytest.raises(HookError, match=r"(?s)fails.*block.*of its own"):
-        run_synchronously("fails", fails(), Place(), None, 1)
+        run_synchronously("fails", fails(), None, Place(), None, 1)

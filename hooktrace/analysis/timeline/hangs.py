@@ -30,10 +30,11 @@ class Hang:
     ``record``: the last that was made while it lasted, whose ``message`` says what was the case.
     ``start``: when the wait began, and ``end``: when it was over, ns of rank 0's clock; ``end`` is
     ``None`` where no file knows of an end, and too late by the time until it was seen, or until the
-    step ended; on a device too early, by as much as the host called ahead of it.  ``last_word``: what the record of its end says, ``None`` where there is none and
-    steps alone tell.  ``went_on``: it is over, its last word is not that it failed, and no rank
-    that waited has the step as broken off.  ``ranks``: whose files have it.
-    ``is_by_device``: the steps that tell its end are timed by a device.
+    step ended; on a device too early, by as much as the host called ahead of it.  ``last_word``:
+    what the record of its end says, ``None`` where there is none and steps alone tell.
+    ``went_on``: it is over, its last word is not that it failed, and no rank that waited has the
+    step as broken off.  ``ranks``: whose files have it.  ``is_by_device``: the steps that
+    tell its end are timed by a device.
     """
 
     record: HangRecord

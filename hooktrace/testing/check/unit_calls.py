@@ -109,7 +109,7 @@ def call(
         expected = wide = given.double()
     sent: list[Transfer] = []
     steps = _watched(hook.steps(asked), sent)
-    found = run_synchronously(hook.name, steps, asked, None, result.numel())
+    found = run_synchronously(hook.name, steps, hook, asked, None, result.numel())
     if found is not result:
         result.copy_(found)
     wire_bytes = sum(one.wire_bytes for one in sent)
