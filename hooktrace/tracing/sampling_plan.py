@@ -106,15 +106,15 @@ class SamplingPlan:
         staged, tracer = self._staged, self._tracer
         if staged is None or staged.has_opaque:
             cure = how_to_see(self._name if staged is None else "")
-            why = f"is opaque, and where it compresses cannot be seen; {cure}"
+            why = f"is opaque, and where it compresses cannot be seen; {cure}, or"
         elif staged.has_effects:
-            why = "changes more than its state and the bucket, so it cannot be run on trial"
+            why = "changes more than its state and the bucket, so it cannot be run on trial;"
         else:
             return LocalProbes(
                 staged.steps, tracer.error_every, all_buckets=tracer.error_all_buckets
             )
         self._say(
-            f"local error of %s is not measured: hook {self._name!r} {why}, or use error='global'",
+            f"local error of %s is not measured: hook {self._name!r} {why} use error='global'",
             slot,
         )
         return None
