@@ -181,7 +181,7 @@ def _until_last_rank(arrays: StepArrays) -> Floats:
     Of a sharded model the waits of its collectives are all: each is waited for by itself.
     """
     waited = arrays.waited
-    if waited.why_unknown is not None or not waited.by_clock or arrays.is_sharded:
+    if waited.why_unknown is not None or waited.why_no_clock is not None or arrays.is_sharded:
         return np.zeros_like(arrays.ready)
     unsure = np.fmax.reduce(arrays.uncertainty, axis=2, initial=np.nan)
     surely = arrays.last_ready - np.nan_to_num(unsure)

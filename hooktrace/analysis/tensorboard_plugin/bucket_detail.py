@@ -262,12 +262,12 @@ def wait_sentence(scene: Scene, own: RankScene, wires: Ints) -> str | None:
 
 def why_unnamed(found: Waits) -> str:
     """Return why nobody is named for whom is waited."""
-    if not found.by_clock:
-        return "for which rank is not known, because not all clocks were measured"
+    if found.why_no_clock is not None:
+        return f"for which rank is not known, because {found.why_no_clock}"
     return "which rank is last is not told apart by the clocks"
 
 
 def _of_no_wait(rank: int, named: list[int]) -> str:
     if set(named) == {rank}:
         return "waits for nobody: it is the last rank"
-    return "waits for nobody, as far as the clocks tell"
+    return "waits for nobody, as far as is known"

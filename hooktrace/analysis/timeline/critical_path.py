@@ -26,7 +26,6 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from ...records import Members, Unit
-from ...records.units import named_ranks
 from .arrivals import last_rank
 from .columns import STAGE_NAMES, UNKNOWN, BucketColumns, Ints, RankTrack
 from .merge import RankClock, Timeline
@@ -274,11 +273,7 @@ class CriticalPaths:
         return min(one.first_ready for one in times)
 
     def _why_unknown(self) -> str | None:
-        if self._waits.why_unknown is not None:
-            return self._waits.why_unknown
-        if not self._waits.by_clock:
-            return f"nobody measured the clock of {named_ranks(self._timeline.unaligned)}"
-        return None
+        return self._waits.why_unknown or self._waits.why_no_clock
 
 
 class _Ranks(NamedTuple):

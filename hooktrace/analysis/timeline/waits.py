@@ -8,8 +8,10 @@ A collective cannot end before its last rank has begun it.  So a rank's wire sta
 the last rank begins its own, and *transfer* from then on.  The k-th wire stage of a bucket is the
 same collective on all ranks that have as many of them.  Where clocks do not tell who began first,
 the wait is what a rank's stage is longer than the shortest one of the same collective, since a
-collective ends on all ranks at once; nobody is named then.  Of a sharded model's unit that a part
-of the ranks communicates nothing is known (``whole.py``).
+collective ends on all ranks at once; nobody is named then.  So it is on devices: their times are
+placed where the host called a step's first hook, and each host runs ahead of its device by another
+time.  Of a sharded model's unit that a part of the ranks communicates nothing is known
+(``whole.py``).
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ...records.units import named_ranks
 from .arrivals import bucket_keys, last_rank
 from .columns import STAGE_NAMES, UNKNOWN, Bools, Ints, RankTrack
 from .merge import RankClock, Timeline
@@ -39,13 +42,13 @@ class Waits:
     ``ns``: of each row of the rank's ``stages`` how long it waited, from the stage's start;
     ``UNKNOWN`` where that is not known, and for all but wire stages of the model.  ``last``: for
     whom, as a row among the ranks; ``UNKNOWN`` where the clocks tell it from no other.
-    ``by_clock``: whether all of it rests on clocks, or on what stages take.  ``why_unknown``: a
-    clause, where nothing is known.
+    ``why_no_clock``: a clause, where it rests on what stages take and not on clocks, so that nobody
+    is named.  ``why_unknown``: a clause, where nothing is known.
     """
 
     ns: list[Ints]
     last: list[Ints]
-    by_clock: bool
+    why_no_clock: str | None
     why_unknown: str | None
 
     def by_bucket(self, track: RankTrack, index: int) -> Ints:
@@ -69,7 +72,7 @@ class WireWaits:
     rows: list[Ints]
     ns: list[Ints]
     last: list[Ints]
-    by_clock: bool
+    why_no_clock: str | None
     why_unknown: str | None
 
 
@@ -98,7 +101,7 @@ def waits(timeline: Timeline, model: str) -> Waits:
     found = Waits(
         ns=[np.full(len(track.stages), UNKNOWN) for track in timeline.tracks],
         last=[np.full(len(track.stages), UNKNOWN) for track in timeline.tracks],
-        by_clock=known.by_clock,
+        why_no_clock=known.why_no_clock,
         why_unknown=known.why_unknown,
     )
     for i, rows in enumerate(known.rows):
@@ -110,7 +113,7 @@ def wire_waits(timeline: Timeline, model: str) -> WireWaits:
     """Return the same of the collectives' own stages, in a tenth of the memory."""
     tracks = timeline.tracks
     ours = [i for i, t in enumerate(tracks) if t.is_of(t.buckets, model).any()]
-    by_clock = not any(tracks[i].rank in timeline.unaligned for i in ours)
+    why_no_clock = _why_no_clock(timeline, ours, model)
     size = None if timeline.run is None else timeline.run.world_size
     groups = {i: groups_of(tracks[i], size) for i in ours}
     why_unknown = _why_unknown(timeline, ours) or _why_in_parts(timeline, groups, model)
@@ -125,12 +128,12 @@ def wire_waits(timeline: Timeline, model: str) -> WireWaits:
             for i in within
         ]
         at = _of_all(wires)
-        waited, whom = _waited(wires, at, by_clock=by_clock)
+        waited, whom = _waited(wires, at, by_clock=why_no_clock is None)
         whom = np.where(whom >= 0, np.asarray(within)[whom], UNKNOWN)
         for i, one, own, own_ns in zip(within, wires, at, waited, strict=True):
             parts[i].append(_Part(one.rows[own], own_ns, whom))
     rows, ns, last = zip(*map(_joined, parts), strict=True) if parts else ((), (), ())
-    return WireWaits([*rows], [*ns], [*last], by_clock, why_unknown)
+    return WireWaits([*rows], [*ns], [*last], why_no_clock, why_unknown)
 
 
 def _joined(parts: list[_Part]) -> _Part:
@@ -169,6 +172,15 @@ def _waited(wires: list[_Wires], at: list[Ints | slice], *, by_clock: bool) -> t
         else:
             ns[:, part] = (end - start) - (end - start).min(axis=0)
     return ns, last
+
+
+def _why_no_clock(timeline: Timeline, ours: list[int], model: str) -> str | None:
+    tracks = [timeline.tracks[i] for i in ours]
+    if any(track.rank in timeline.unaligned for track in tracks):
+        return f"nobody measured the clock of {named_ranks(timeline.unaligned)}"
+    if any((t.is_of(t.buckets, model) & t.buckets.having("device")).any() for t in tracks):
+        return "no clock ties the times of one device to another's"
+    return None
 
 
 def _why_unknown(timeline: Timeline, ours: list[int]) -> str | None:
@@ -262,13 +274,13 @@ class Waited:
 
     ``whom``: for which rank, as a place among them, the one that waited longest did, (S, B); NaN
     where nobody waited, and where clocks do not tell.  ``why_unknown``: a clause, where nothing is
-    known at all.  ``by_clock``: whether all of it rests on clocks, or on what stages take.
+    known at all.  ``why_no_clock``: a clause, where it rests on what stages take.
     """
 
     ns: Floats
     whom: Floats
     why_unknown: str | None
-    by_clock: bool
+    why_no_clock: str | None
     _stages: WireWaits | None
     """Where a bucket has several wire stages; of one alone ``ns`` says it."""
 
@@ -317,7 +329,7 @@ def waited(
     if why is None and np.isnan(ns).all():
         why = _NOT_TOGETHER
     several = any(one.rounds > 1 for one in ranks)
-    return Waited(ns, whom, why, found.by_clock, found if several else None)
+    return Waited(ns, whom, why, found.why_no_clock, found if several else None)
 
 
 def _of_rank(found: WireWaits, timeline: Timeline, i: int) -> _OfRank:

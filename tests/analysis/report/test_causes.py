@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from hooktrace.analysis.report.causes import tails
 from hooktrace.exporters.retention import Retention
-from hooktrace.records import CompletedStep
+from hooktrace.records import BucketRecord, CompletedStep
 from hooktrace.testing.synthetic import SyntheticJob
 from tests.analysis.report.jobs import (
     MS,
@@ -27,6 +27,7 @@ from tests.analysis.report.jobs import (
     write_kept,
 )
 from tests.analysis.runs import arrays_of, timeline_of
+from tests.analysis.timeline.files import timed_by_device
 
 
 def test_a_late_rank_is_found_with_its_bucket(tmp_path: Path) -> None:
@@ -43,6 +44,30 @@ def test_a_late_rank_is_found_with_its_bucket(tmp_path: Path) -> None:
     (report,) = report_of(tmp_path).models
     assert report.arrays.lags[2, 3:] == pytest.approx(7 * MS, rel=0.05)
     assert (report.arrays.lags[:2] < 0.3 * MS).all()
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_on_a_device_a_rank_is_late_that_others_wait_for(tmp_path: Path, waits: bool) -> None:
+    """Not one whose host alone comes late, while its device still works on what it had."""
+    job = dataclasses.replace(QUIET, late_ms={2: 7.0}, late_from=3)
+
+    def change(rank: int, step: CompletedStep) -> CompletedStep:
+        record, buckets = timed_by_device(step)
+        return record, buckets if waits else tuple(map(with_short_wires, buckets))
+
+    write_changed(tmp_path, job, change)
+    late = facts_of(tmp_path).late
+    assert [one.rank for one in late] == [2] * waits
+    assert all(one.margin_ns == pytest.approx(7 * MS, rel=0.05) for one in late)
+
+
+def with_short_wires(bucket: BucketRecord) -> BucketRecord:
+    assert bucket.device is not None
+    stages = tuple(
+        replace(s, start_ns=s.end_ns - 1000) if s.name == "wire" else s
+        for s in bucket.device.stages
+    )
+    return replace(bucket, device=replace(bucket.device, stages=stages))
 
 
 @pytest.mark.parametrize("ranks", [2, 4])

@@ -43,11 +43,11 @@ def test_ranks_that_the_clocks_do_not_tell_apart(tmp_path: Path) -> None:
     assert sentence(made, 0) == (
         "waits 12.0 ms; which rank is last is not told apart by the clocks"
     )
-    assert sentence(made, 1) == "waits for nobody, as far as the clocks tell"
+    assert sentence(made, 1) == "waits for nobody, as far as is known"
 
 
 @pytest.mark.parametrize(("clocks", "gone", "told"), [
-    (False, False, "for which rank is not known, because not all clocks were measured"),
+    (False, False, "for which rank is not known, because nobody measured the clock of ranks 1, 2"),
     (True, True, "how much of it is waiting is not known, because 2 of 3 ranks have a file here"),
 ])  # fmt: skip
 def test_what_is_not_known(tmp_path: Path, clocks: bool, gone: bool, told: str) -> None:

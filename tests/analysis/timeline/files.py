@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from hooktrace.records import BucketRecord, ClockRecord, RunInfo, StepRecord
+from hooktrace.records import BucketRecord, ClockRecord, DeviceSpan, RunInfo, StepRecord
 from hooktrace.testing.rank_file import rank_file
 from tests.exporters.records_sample import make_run, make_step
 
@@ -48,6 +48,28 @@ def moved(step: Completed, by: Callable[[int], int]) -> Completed:
             )
             for b in buckets
         ),
+    )
+
+
+def timed_by_device(step: Completed) -> Completed:
+    """Return a step whose device took as long for each stage as the host did, and began with it."""
+    record, buckets = step
+    first = record.first_ready_ns
+    return replace(record, clock="device"), tuple(
+        replace(
+            b,
+            device_type="cuda",
+            stages=(),
+            device=DeviceSpan(
+                ready_ns=b.ready_ns - first,
+                done_ns=b.done_ns - first,
+                stages=tuple(
+                    replace(s, start_ns=s.start_ns - first, end_ns=s.end_ns - first)
+                    for s in b.stages
+                ),
+            ),
+        )
+        for b in buckets
     )
 
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from hooktrace.analysis.timeline import (
     STAGE_NAMES,
     UNKNOWN,
+    CriticalPaths,
     Timeline,
     Waits,
     waits,
@@ -22,7 +23,7 @@ from hooktrace.testing.rank_file import rank_file
 from hooktrace.testing.synthetic import Moments, SyntheticJob, write_job
 from hooktrace.testing.synthetic_shards import ShardedJob, write_sharded_job
 from tests.analysis.runs import timeline_in, timeline_of
-from tests.analysis.timeline.files import write_ranks
+from tests.analysis.timeline.files import timed_by_device, write_ranks
 
 MS = 1_000_000
 WIRE = STAGE_NAMES.index("wire")
@@ -63,7 +64,7 @@ def test_all_wait_until_the_last_rank_begins(tmp_path: Path) -> None:
     write(tmp_path, [1, 5, 13], [20, 20, 20])
     timeline, found = waits_of(tmp_path)
     assert of_wire(timeline, found) == ([[12 * MS], [8 * MS], [0]], [[2], [2], [2]])
-    assert (found.by_clock, found.why_unknown) == (True, None)
+    assert (found.why_no_clock, found.why_unknown) == (None, None)
     assert [found.by_bucket(t, i).tolist() for i, t in enumerate(timeline.tracks)] == [
         [12 * MS], [8 * MS], [0],
     ]  # fmt: skip
@@ -115,12 +116,22 @@ def test_one_that_was_done_before_the_last_began_did_not_wait_for_it(tmp_path: P
 def test_without_clocks_a_wait_is_what_is_longer_than_the_shortest(tmp_path: Path) -> None:
     write_job(SyntheticJob(ranks=3, steps=3, clocks=False, late_ms={1: 9.0}), tmp_path)
     timeline, found = waits_of(tmp_path)
-    assert not found.by_clock
+    assert found.why_no_clock == "nobody measured the clock of ranks 1, 2"
     for track, ns, last in zip(timeline.tracks, found.ns, found.last, strict=True):
         own = track.stages.name == WIRE
         assert (last == UNKNOWN).all()
         assert (np.median(ns[own]) == 0) == (track.rank == 1)
         assert (ns[own] <= (track.stages.end - track.stages.start)[own]).all()
+
+
+def test_devices_run_behind_their_hosts_by_unlike_times(tmp_path: Path) -> None:
+    """Rank 0's host is 8 ms ahead of it, so its times are placed as much too early."""
+    write(tmp_path, [1, 5, 13], [12, 20, 20], timed_by_device)
+    timeline, found = waits_of(tmp_path)
+    assert of_wire(timeline, found) == ([[4 * MS], [8 * MS], [0]], [[UNKNOWN]] * 3)
+    assert found.why_no_clock == "no clock ties the times of one device to another's"
+    path = CriticalPaths(timeline, "synthetic").of(1)
+    assert (path.segments, path.why_unknown) == ((), found.why_no_clock)
 
 
 def test_rounds_are_matched_where_all_ranks_have_as_many(tmp_path: Path) -> None:
