@@ -2,8 +2,8 @@
 
 ``pid`` is the rank; ``ts`` are microseconds of rank 0's clock since the first event.  The calls of
 one bucket in one step are tied by a flow, from the rank that is ready first to the one that is
-ready last, so that the length of the arrows is the wait.  A rank whose clock nobody measured says
-so in its label.
+ready last, so that the length of the arrows is the wait; buckets on devices are not tied.  A rank
+whose clock nobody measured says so in its label.
 
 No more than a block of text is held; the columns of the timeline are, about 300 bytes a bucket.
 """

@@ -38,7 +38,8 @@ class PlacedRank:
 
     ``phase``: 0 where no other rank has the bucket or it has no length, else 1 on the rank that is
     ready first, 3 on the last one, 2 between.  ``flow``: the same number for the same bucket of the
-    same step.  Of hybrid sharding only those ranks have it that are in the collective together.
+    same step.  Of hybrid sharding only those ranks have it that are in the collective together, and
+    of a device nothing has: where its times stand to those of another one is not known.
     """
 
     track: RankTrack
@@ -68,14 +69,15 @@ def placed(timeline: Timeline) -> list[PlacedRank]:
 
 
 def _groups(timeline: Timeline) -> list[Ints]:
-    """Return of each rank's rows a number for the ranks that are in it; ``UNKNOWN``: not known."""
+    """Return of each rank's rows a number for the ranks it is tied to; ``UNKNOWN`` for none."""
     size = None if timeline.run is None else timeline.run.world_size
     numbers: dict[Members | None, int] = {}
     found = []
     for track in timeline.tracks:
         rows = groups_of(track, size)
         of = np.array([numbers.setdefault(one, len(numbers)) for one in rows.members])
-        found.append(np.where(rows.of == UNKNOWN, UNKNOWN, of[np.maximum(rows.of, 0)]))
+        alone = (rows.of == UNKNOWN) | track.buckets.having("device")
+        found.append(np.where(alone, UNKNOWN, of[np.maximum(rows.of, 0)]))
     return found
 
 
@@ -180,7 +182,7 @@ class RankEvents:
         starts = self.placed.clock.common(steps.first_ready)
         columns = (
             *(steps.model, steps.step, starts, self._ends_of_steps(starts), steps.exposed),
-            *(steps.wire_bytes, steps.gradient_bytes, steps.last_ready - steps.first_ready),
+            *(steps.wire_bytes, steps.gradient_bytes, self._last_ready(starts)),
             *(steps.bus_bytes, steps.wire_busy, steps.having("sharded"), self.why),
         )
         for values in zip(*(column.tolist() for column in columns), strict=True):
@@ -196,24 +198,32 @@ class RankEvents:
             if exposed > 0 and not sharded:
                 begin = max(start, end - exposed)
                 yield self._slice(begin, end, cat="exposed", name="exposed", tid=tid)
-            if 0 <= last_ready <= end - start and not sharded:
-                at = start + last_ready
-                yield self._instant(at, tid, cat="mark", name="last bucket ready")
+            if start <= last_ready <= end and not sharded:
+                yield self._instant(last_ready, tid, cat="mark", name="last bucket ready")
             if exposed != UNKNOWN:
                 yield self._counter(start, model, "exposed", ms=exposed / 1e6)
             if on_bus > 0 and busy > 0:
                 yield self._counter(start, model, "busbw with waits", **{"GB/s": on_bus / busy})
 
     def _ends_of_steps(self, starts: Ints) -> Ints:
-        """Return when steps end: on a device with their last bucket, as the host does not know."""
+        steps = self.placed.track.steps
+        ends = np.maximum(starts + (steps.done - steps.first_ready), starts)
+        return self._last_of_device(starts, ends, self.placed.end)
+
+    def _last_ready(self, starts: Ints) -> Ints:
+        steps = self.placed.track.steps
+        ready = starts + (steps.last_ready - steps.first_ready)
+        return self._last_of_device(starts, ready, self.placed.start)
+
+    def _last_of_device(self, starts: Ints, found: Ints, of_buckets: Ints) -> Ints:
+        """Return a moment of each step: on a device, which the host does not see, its buckets'."""
         steps, buckets = self.placed.track.steps, self.placed.track.buckets
-        ends: Ints = np.maximum(starts + (steps.done - steps.first_ready), starts)
         on_device = np.flatnonzero(buckets.having("device"))
         of_step = steps.rows_of(buckets.model[on_device], buckets.step[on_device])
         on_device, of_step = on_device[of_step != UNKNOWN], of_step[of_step != UNKNOWN]
-        ends[of_step] = starts[of_step]
-        np.maximum.at(ends, of_step, self.placed.end[on_device])
-        return ends
+        found[of_step] = starts[of_step]
+        np.maximum.at(found, of_step, of_buckets[on_device])
+        return found
 
     def _buckets(self) -> Iterator[Event]:
         track, placed = self.placed.track, self.placed

@@ -38,6 +38,9 @@ def test_steps_that_overlap_and_device_times_stay_valid(tmp_path: Path) -> None:
         if e["ph"] == "X" and e["pid"] == 0 and e["cat"] == "bucket" and e["args"]["step"] == 0
     )
     assert ns(first["ts"] + first["dur"]) == last
+    marks = [e for e in events if e["name"] == "last bucket ready" and e["pid"] == 0]
+    assert ns(marks[0]["ts"]) == 2_000_000  # of the device; the host called that hook after 1 ms
+    assert {e["ts"] < STEP_NS / 1000 for e in events if e["ph"] in "sf"} == {False}
 
 
 def test_names_may_hold_anything(tmp_path: Path) -> None:
