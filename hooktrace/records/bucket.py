@@ -220,10 +220,11 @@ class BucketRecord(
     def busbw_bytes_per_second(self) -> float | None:
         """Bus bandwidth of the wire stages (nccl-tests); ``None`` where unknown.
 
-        They hold waiting for late ranks, which one rank does not know.
+        And where nothing crosses a bus, as in a group of one rank.  They hold waiting for late
+        ranks, which one rank does not know.
         """
         wire_ns = self.stage_ns("wire")
-        return self.bus_bytes * 1e9 / wire_ns if self.bus_bytes is not None and wire_ns else None
+        return self.bus_bytes * 1e9 / wire_ns if self.bus_bytes and wire_ns else None
 
 
 class BucketLayout(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

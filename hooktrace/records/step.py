@@ -91,9 +91,10 @@ class StepRecord(Record, frozen=True, kw_only=True, tag="step"):
     def busbw_bytes_per_second(self) -> float | None:
         """The step's bus bytes over the time with at least one collective on the wire.
 
-        That holds waiting for late ranks, which one rank does not know.
+        That holds waiting for late ranks, which one rank does not know.  ``None`` where unknown,
+        and where nothing crosses a bus, as in a group of one rank.
         """
-        if self.bus_bytes is None or not self.wire_busy_ns:
+        if not self.bus_bytes or not self.wire_busy_ns:
             return None
         return self.bus_bytes * 1e9 / self.wire_busy_ns
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from tests.exporters import records_sample as sample
 
@@ -16,6 +17,7 @@ def test_times_by_stage() -> None:
     }  # fmt: skip
     assert (bucket.stage_ns("wire"), bucket.stage_ns("pending")) == (1_000_000, 0)
     assert bucket.busbw_bytes_per_second == (bucket.bus_bytes or 0) * 1e9 / 1_000_000
+    assert replace(bucket, bus_bytes=0.0).busbw_bytes_per_second is None  # of one rank alone
     with pytest.raises(
         ValueError, match="no stage is called 'wier'; the stages are probe, turn, compress, qu"
     ):

@@ -34,6 +34,10 @@ def test_of_what_is_unknown_there_is_no_rate(unknown: str, rate: str) -> None:
     assert getattr(replace(STEP, **{unknown: None}), rate) is None
 
 
+def test_in_a_group_of_one_rank_nothing_crosses_a_bus() -> None:
+    assert replace(STEP, bus_bytes=0.0).busbw_bytes_per_second is None
+
+
 @pytest.mark.parametrize("changes", [{"complete": False}, {"warmup": True}, {"shadow": True}])
 def test_steps_that_count(changes: dict[str, bool]) -> None:
     """Complete, settled, and this rank's own."""

@@ -260,7 +260,8 @@ def _units_of(track: RankTrack) -> dict[tuple[str, int, int], Unit]:
 
 def _busbw(on_bus: Floats, transfer: Floats, wire: Floats) -> float | None:
     """Return the bus bandwidth of transfers; of all time on the wire, where waits are not known."""
-    return known_middle(rate(on_bus, wire if np.isnan(transfer).all() else transfer))
+    found = known_middle(rate(on_bus, wire if np.isnan(transfer).all() else transfer))
+    return found or None  # nothing crosses a bus in a group of one rank
 
 
 def rate(count: Floats, ns: Floats) -> Floats:

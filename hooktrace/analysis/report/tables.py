@@ -58,6 +58,8 @@ def busbw_of(bucket: BucketFacts) -> str:
 
 def about_busbw(model: ModelFacts) -> str:
     """Return what the column of bus bandwidths is."""
+    if all(bucket.busbw_bytes_per_second is None for bucket in model.buckets):
+        return "busbw (nccl-tests): none, or not known"
     if model.wait_unknown is None:
         return "busbw (nccl-tests) of transfers, in MB/s"
     return "busbw (nccl-tests) in MB/s, at least: over time on the wire, with what it waits"

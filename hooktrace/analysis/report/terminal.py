@@ -54,9 +54,10 @@ def _print_model(console: Console, model: ModelReport) -> None:
         f"{ms(facts.exposed.p50 if facts.exposed else None)} exposed",
         f"overlap {percent(facts.overlap)}",
         _sent(facts),
-        f"busbw {'' if facts.wait_unknown is None else 'at least '}"
-        f"{bandwidth(facts.busbw_bytes_per_second)}",
     ]
+    if facts.busbw_bytes_per_second is not None:
+        least = "" if facts.wait_unknown is None else "at least "
+        said.append(f"busbw {least}{bandwidth(facts.busbw_bytes_per_second)}")
     console.print()
     console.print(Text.assemble((facts.model, "bold"), f": {', '.join(said)}"))
     _print_lines(console, [*model_lines(model.source), *hook_lines(facts)])

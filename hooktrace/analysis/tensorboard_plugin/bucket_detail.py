@@ -142,7 +142,7 @@ def _bytes(own: RankScene, row: int) -> list[list[str]]:
     waited = own.waited[_wires(track, row)]
     is_known = bool((waited != UNKNOWN).all())
     took = wire_ns - int(waited.sum()) if is_known else wire_ns
-    if columns.bus_bytes[row] != UNKNOWN and took > 0:
+    if columns.bus_bytes[row] > 0 and took > 0:
         what = "bus bandwidth" if is_known else "bus bandwidth, with what it waits"
         found.append([what, f"{columns.bus_bytes[row] / took:.3g} GB/s"])
     return found

@@ -74,6 +74,15 @@ def test_where_waits_are_not_known_bus_bandwidth_is_a_least_one(tmp_path: Path) 
     assert "with what it waits" in about_busbw(model)
 
 
+def test_in_a_run_of_one_rank_there_is_no_bus_bandwidth(tmp_path: Path) -> None:
+    """Nothing crosses a bus: 0 MB/s at least would be true of any."""
+    model = model_of(dataclasses.replace(QUIET, ranks=1), tmp_path)
+    columns = bucket_columns(model)
+    assert model.busbw_bytes_per_second is None
+    assert {row[columns.names.index("busbw")] for row in columns.rows} == {"-"}
+    assert about_busbw(model) == "busbw (nccl-tests): none, or not known"
+
+
 def test_a_rank_that_is_alone_in_a_step_is_after_nobody(tmp_path: Path) -> None:
     """Rank 0 has run out of data after 12 of 30 steps: those without it say nothing of rank 1's."""
 

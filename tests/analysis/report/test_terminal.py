@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.report.sharded_jobs import ShardedJob, units, write_sharded
 from tests.analysis.report.test_command import call
 
@@ -31,3 +32,8 @@ def test_what_sends_more_than_it_gets_says_so(tmp_path: Path) -> None:
     assert "a rank gives 36.00 MB of parameters to gathers, 60.00 MB of gradients" in printed
     assert f"all of it sent as {sent}.00 MB" in printed
     assert "collective payload sent" in printed
+
+
+def test_of_one_rank_no_bus_bandwidth_is_said(tmp_path: Path) -> None:
+    write_job(SyntheticJob(ranks=1, steps=10), tmp_path)
+    assert "at least" not in call("report", tmp_path).output

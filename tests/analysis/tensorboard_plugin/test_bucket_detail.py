@@ -27,6 +27,9 @@ def test_details_are_those_of_the_record(tmp_path: Path) -> None:
     assert first["times"][0] == ["ready to done", "2.000 ms"]
     assert first["stages"][1] == [3, "queue", "0.400 ms", "derived"]
     assert first["bytes"][1] == ["on the wire", "2 kB (2 times less)"]
+    assert len(first["bytes"]) == 3
+    alone = scene(tmp_path, [(step, (replace(buckets[0], bus_bytes=0.0), buckets[1]))])
+    assert len(bucket_detail(alone, 0, 0)["bytes"]) == 2  # nothing crosses a bus
     assert first["error"][0] == ["relative L2", "0.25"]
     assert first["worst"] == [["layer0.bias", "inf"]]
     assert bucket_detail(made, 0, 1)["exception"] == "ValueError: no"
