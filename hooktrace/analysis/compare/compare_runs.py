@@ -99,6 +99,8 @@ def _pays_below(found: Comparison) -> float | None:
     known = [ns for ns in added if ns is not None]
     if sent is None or sent.a is None or sent.b is None or not known:
         return None
+    if any(run.world_size == 1 for side in (found.a, found.b) for run in side.runs):
+        return None  # there is no link
     return break_even(sent.a - sent.b, sum(known))
 
 

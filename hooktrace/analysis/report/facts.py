@@ -337,6 +337,11 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
         return self.is_whole and len(self.ranks) > 1
 
     @property
+    def is_alone(self) -> bool:
+        """Whether there is one rank, which waits for nobody and sends nothing."""
+        return self.is_whole and len(self.ranks) == 1
+
+    @property
     def last(self) -> BucketFacts | None:
         """The bucket whose gradients come last."""
         return next((b for b in self.buckets if b.is_last), None)

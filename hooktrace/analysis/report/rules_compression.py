@@ -41,9 +41,10 @@ def pays_below(model: ModelFacts) -> float | None:
     """Return the break-even bandwidth of a model's hook, bytes per second a rank.
 
     Saved: gradient bytes less wire bytes of a step.  Added: ``codec_ns``, all of it.  ``None`` for
-    a hook that saves less than 5 %, whose stages are not seen, or that holds an optimizer.
+    a hook that saves less than 5 %, whose stages are not seen, or that holds an optimizer, and of
+    one rank, which has no link.
     """
-    if not model.wire_bytes or _STEPS in model.hook:
+    if not model.wire_bytes or _STEPS in model.hook or model.is_alone:
         return None
     saved = model.gradient_bytes - model.wire_bytes
     if saved < _LEAST_SAVED * model.gradient_bytes:

@@ -89,8 +89,9 @@ def communication_is_exposed(model: ModelFacts, run: RunInfo | None) -> Iterator
 def median_of(model: ModelFacts, exposed: Spread) -> str:
     """Return what the exposed time is the median of, as evidence says it."""
     probed = f"; {model.probed} probed steps are not among them" if model.probed else ""
+    ranks = "1 rank" if len(model.ranks) == 1 else f"{len(model.ranks)} ranks"
     return (
-        f"median of {model.steps} steps on {len(model.ranks)} ranks; 95 % of them are below "
+        f"median of {model.steps} steps on {ranks}; 95 % of them are below "
         f"{ms(exposed.p95)}{probed}"
     )
 
@@ -115,7 +116,8 @@ def what_is_exposed(model: ModelFacts) -> Iterator[str]:
         return
     shares = [(sum(found.get(kind, 0.0) for kind in of) / total, what) for what, of in _PARTS]
     if model.wait_unknown is not None:
-        shares[1] = shares[1][0], "on the wire, of which nobody knows what is waiting"
+        what = "" if model.is_alone else ", of which nobody knows what is waiting"
+        shares[1] = shares[1][0], f"on the wire{what}"
     said = [
         f"{percent(share)} {what}"
         for share, what in sorted(shares, reverse=True)

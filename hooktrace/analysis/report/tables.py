@@ -84,7 +84,7 @@ def about_waits(model: ModelFacts, *, named: bool = True) -> str:
     ``named``: there is one that names who is waited for.
     """
     if model.wait_unknown is not None:
-        return f"wait: not known, as {model.wait_unknown}"
+        return f"wait: {'none' if model.is_alone else 'not known'}, as {model.wait_unknown}"
     whom = "; waits for: who is last more often than by chance, and in which share of the steps"
     if not (named and any(bucket.waits_for for bucket in model.buckets)):
         whom = ""

@@ -38,8 +38,16 @@ def test_a_slower_network_is_transfer() -> None:
 
 def test_from_which_bandwidth_on_the_second_hook_stops_paying() -> None:
     """One bucket of 8 MB: half of it, for 1 ms more in compress and decompress each."""
-    one = {"bucket_bytes": (8_000_000,), "ranks": 2}
-    sides = (
+    sides = halved(ranks=2)
+    assert compare_runs(*sides).pays_below_bytes_per_second == pytest.approx(4e6 / 2e-3, rel=0.02)
+    assert compare_runs(*reversed(sides)).pays_below_bytes_per_second is None
+    assert compared(bytes_per_second=2.5e8).pays_below_bytes_per_second is None
+    assert compare_runs(*halved(ranks=1)).pays_below_bytes_per_second is None  # on no link
+
+
+def halved(ranks: int) -> tuple[list[Measures], list[Measures]]:
+    one = {"bucket_bytes": (8_000_000,), "ranks": ranks}
+    return (
         [measures("base", codec_ms=0.05, **one)],
         [
             measures(
@@ -47,9 +55,6 @@ def test_from_which_bandwidth_on_the_second_hook_stops_paying() -> None:
             )
         ],
     )
-    assert compare_runs(*sides).pays_below_bytes_per_second == pytest.approx(4e6 / 2e-3, rel=0.02)
-    assert compare_runs(*reversed(sides)).pays_below_bytes_per_second is None
-    assert compared(bytes_per_second=2.5e8).pays_below_bytes_per_second is None
 
 
 def test_a_late_rank_is_waiting_and_has_a_name() -> None:

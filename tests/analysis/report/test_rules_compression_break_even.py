@@ -29,13 +29,13 @@ def test_half_of_the_bytes_for_two_milliseconds_a_bucket(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     "fields",
-    [{"wire_share": 1.0}, {"codec_ms": 0.0}, {"hook": "hook_then_optimizer(fp16)"}],
+    [{"wire_share": 1.0}, {"codec_ms": 0.0}, {"hook": "hook_then_optimizer(fp16)"}, {"ranks": 1}],
     ids=lambda fields: next(iter(fields)),
 )
 def test_nothing_is_said_where_nothing_is_saved_or_known(
     fields: dict[str, object], tmp_path: Path
 ) -> None:
-    """Nor of a hook whose decompress holds the optimizer's step."""
+    """Nor of a hook whose decompress holds the optimizer's step, and of one rank without a link."""
     facts = model_of(dataclasses.replace(HALF, **fields), tmp_path)  # type: ignore[arg-type]
     assert list(hook_lines(facts)) == []
 

@@ -34,6 +34,10 @@ def test_what_sends_more_than_it_gets_says_so(tmp_path: Path) -> None:
     assert "collective payload sent" in printed
 
 
-def test_of_one_rank_no_bus_bandwidth_is_said(tmp_path: Path) -> None:
+def test_one_rank_has_no_bus_bandwidth_and_waits_for_nobody(tmp_path: Path) -> None:
     write_job(SyntheticJob(ranks=1, steps=10), tmp_path)
-    assert "at least" not in call("report", tmp_path).output
+    printed = " ".join(call("report", tmp_path).output.split())
+    assert "wait: none, as there is one rank" in printed
+    assert "steps on 1 rank; 95 % of them" in printed
+    assert "at least" not in printed
+    assert "nobody knows" not in printed
