@@ -81,7 +81,7 @@ _APART = 1.1
 
 _WORDS = {
     "turn": "waiting for earlier calls (turn)",
-    "queue": "waiting for a worker (queue)",
+    "queue": "waiting in the queue",
     "wait": "waiting for the last rank",
     "exposed": "exposed communication",
     "calls": "other work in the hook's calls",
@@ -219,7 +219,7 @@ def _unprobed(found: Comparison) -> str:
     if is_same or sent is None or not sent.differs:
         return ""
     return (
-        " What the gradients lose is unknown, because no step was probed; pass a smaller "
+        " What the gradients lose is unknown, because no probe measured it; pass a smaller "
         "error_every."
     )
 

@@ -100,7 +100,7 @@ _PARTS = (
     ("waiting for a rank that comes later", ("wait",)),
     ("transfer", ("transfer",)),
     ("computing of the hook", ("compress", "decompress")),
-    ("waiting for a worker or a turn", ("queue", "turn")),
+    ("waiting in the queue or for a turn", ("queue", "turn")),
     ("in the hook's call and future, where nobody sees more", ("hook", "pending")),
 )
 """What sentences call kinds of exposed time."""
@@ -227,17 +227,17 @@ def workers_are_busy(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding
     if not gain or (model.exposed_share or 0) < HIDDEN:
         return
     worst = max(model.buckets, key=lambda b: b.stages.get("queue", 0.0))
-    is_gloo = run is not None and "gloo" in run.backend
+    is_gloo = run is not None and "gloo" in run.backend and model.clock == "host"
     yield Finding(
         sentence=f"Collectives queue behind each other: the one that ends the step waits "
-        f"{ms(gain)} for a free worker.",
+        f"{ms(gain)} for those before it.",
         gain_ns=gain,
         evidence=(
             f"bucket {worst.bucket} waits longest, {ms(worst.stages.get('queue'))} at the median",
             "derived from the stamps: the backend takes collectives first in, first out"
             + (", 2 at a time on gloo" if is_gloo else ""),
         ),
-        remedy=_if_late(model, gain, "a worker")
+        remedy=_if_late(model, gain, "a worker" if is_gloo else "up the next ones")
         or "Send fewer bytes, or fewer and larger buckets if they are small.",
     )
 

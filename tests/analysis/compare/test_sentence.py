@@ -98,7 +98,7 @@ def test_sending_less_without_a_probe_is_said() -> None:
     """Of another hook, which is not known to lose nothing."""
     found = compared(wire_share=0.5, hook="fp16_compress_hook")
     assert found.sentence.endswith(
-        " What the gradients lose is unknown, because no step was probed; pass a smaller "
+        " What the gradients lose is unknown, because no probe measured it; pass a smaller "
         "error_every."
     )
     assert "lose" not in compared(wire_share=0.5).sentence

@@ -141,14 +141,16 @@ def test_a_wait_for_the_rounds_before_is_not_called_compression() -> None:
     assert "Compress" not in held.remedy
     assert held.evidence[-1] == "from 30.0 ms on rank 0 to 70.0 ms on rank 1"
     (queued,) = rules_time.workers_are_busy(model, None)
-    assert "2.00 ms for a free worker" in queued.sentence
-    assert "bucket 8 holds a worker for 9.00 ms until the last rank is there" in queued.remedy
+    assert "2.00 ms for those before it" in queued.sentence
+    assert (
+        "bucket 8 holds up the next ones for 9.00 ms until the last rank is there" in queued.remedy
+    )
     model.late = (SimpleNamespace(rank=1, margin_ns=8.5e6),)
     (queued,) = rules_time.workers_are_busy(model, None)
     assert queued.remedy.startswith("Look at rank 1 first, which is late: collectives that wait")
     model.late = (SimpleNamespace(rank=1, margin_ns=1e6),)
     (queued,) = rules_time.workers_are_busy(model, None)
-    assert "bucket 8 holds a worker" in queued.remedy
+    assert "bucket 8 holds up the next ones" in queued.remedy
     stages["compress"] = 25e6
     (held,) = rules_time.hook_holds_the_thread(model, None)
     assert held.remedy.startswith("Compress")
