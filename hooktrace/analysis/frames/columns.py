@@ -43,7 +43,7 @@ _KINDS = (
     Column("probed", "bool", "hooktrace looked at it, so its times are not training's own"),
 )
 _UNSURE = Column(
-    "clock_uncertainty_ns", "Int64", "by how much times may be off beside another rank's"
+    "clock_uncertainty_ns", "Int64", "by how much the host's times may be off beside another rank's"
 )
 _SPLIT = (
     Column("wait_ns", "Int64", "part of the wire time until the last rank had begun"),
@@ -54,8 +54,10 @@ STEPS = (
     *_WHOSE,
     Column("time", WALL, "wall-clock time of first_ready_ns"),
     Column("first_ready_ns", "Int64", "when the first bucket's gradients were there"),
-    Column("last_ready_ns", "Int64", "when the last bucket's were"),
-    Column("done_ns", "Int64", "when all results were there"),
+    Column(
+        "last_ready_ns", "Int64", "when the last bucket's were; on a device: its hook was called"
+    ),
+    Column("done_ns", "Int64", "when all results were there; on a device: had been enqueued"),
     _UNSURE,
     Column("period_ns", "Int64", "from the step's first bucket to the next step's"),
     Column(
@@ -93,7 +95,12 @@ BUCKETS = (
     Column("time", WALL, "wall-clock time of called_ns"),
     Column("called_ns", "Int64", "when DDP called the hook, on the host"),
     Column("launched_ns", "Int64", "when the hook returned its future, on the host"),
-    Column("ready_ns", "Int64", "when the gradients were there; on a device, by its own clock"),
+    Column(
+        "ready_ns",
+        "Int64",
+        "when the gradients were there; on a device, by its own clock from where the host called "
+        "the step's first hook",
+    ),
     Column("done_ns", "Int64", "when the result was there, by the clock of ready_ns"),
     _UNSURE,
     Column("duration_ns", "Int64", "done_ns less ready_ns"),

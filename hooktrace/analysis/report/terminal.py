@@ -215,6 +215,7 @@ def _rank_table(model: ModelFacts) -> Table:
     shown = sorted(model.ranks, key=lambda r: -(r.lag_ns or 0.0))[:_MOST_RANKS]
     left = len(model.ranks) - len(shown)
     where = "at the unit where it is largest" if model.is_sharded else "of the last bucket"
+    where += ", by the host's calls," if model.clock == "device" else ""
     caption = f"medians; lag: {where} after the first rank, where clocks are known"
     if left:
         caption += f"; the {left} ranks with the least lag are left out"

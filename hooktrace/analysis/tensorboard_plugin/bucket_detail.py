@@ -162,7 +162,7 @@ def _lateness(scene: Scene, own: RankScene, at: int) -> list[list[str]]:
     first = int(np.where(lags == UNKNOWN, np.iinfo(np.int64).max, lags).argmin())
     off = int(clocks[index] + clocks[first]) if first != index else 0
     known = "by wall clock" if UNKNOWN in clocks[[index, first]] else f"± {exact_ms(off)}"
-    rows = [["after the first rank", f"{exact_ms(int(lags[index]))} ({known})"]]
+    rows = [["called after the first rank", f"{exact_ms(int(lags[index]))} ({known})"]]
     last, margin = arrivals.last_at(0)
     if last != UNKNOWN:
         rows.append(["last of all", f"rank {arrivals.ranks[last]}, by {exact_ms(margin)}"])

@@ -6,8 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from hooktrace.testing.synthetic import SyntheticJob, write_job
+from tests.analysis.report.jobs import write_changed
 from tests.analysis.report.sharded_jobs import ShardedJob, units, write_sharded
 from tests.analysis.report.test_command import call
+from tests.analysis.timeline.files import timed_by_device
 
 
 def test_a_unit_s_numbers_are_whole_on_a_short_line(tmp_path: Path) -> None:
@@ -41,3 +43,15 @@ def test_one_rank_has_no_bus_bandwidth_and_waits_for_nobody(tmp_path: Path) -> N
     assert "steps on 1 rank; 95 % of them" in printed
     assert "at least" not in printed
     assert "nobody knows" not in printed
+
+
+def test_on_a_device_a_lag_is_of_the_host_s_calls(tmp_path: Path) -> None:
+    """And the page says so as well."""
+    job = SyntheticJob(ranks=2, steps=10)
+    write_changed(tmp_path, job, lambda _, step: timed_by_device(step))
+    page = tmp_path / "page.html"
+    printed = " ".join(call("report", tmp_path, "--html", page).output.split())
+    assert "lag: of the last bucket, by the host's calls, after the first rank" in printed
+    assert (
+        "at which a rank&#39;s host calls a bucket&#39;s hook; across: bucket" in page.read_text()
+    )

@@ -43,9 +43,12 @@ def test_a_lag_is_known_as_well_as_both_clocks(tmp_path: Path) -> None:
     job = SyntheticJob(ranks=3, steps=4, late_ms={0: 5.0}, jitter_ms=0.0)
     made = tab_of(timeline_of(job, tmp_path))
     (after, known), last = bucket_detail(made, 0, 0)["late"]
-    assert (after, known) == ("after the first rank", "5.000 ms (± 0.020 ms)")
+    assert (after, known) == ("called after the first rank", "5.000 ms (± 0.020 ms)")
     assert last == ["last of all", "rank 0, by 5.000 ms"]
-    assert bucket_detail(made, 1, 0)["late"][0] == ["after the first rank", "0.000 ms (± 0.000 ms)"]
+    assert bucket_detail(made, 1, 0)["late"][0] == [
+        "called after the first rank",
+        "0.000 ms (± 0.000 ms)",
+    ]
 
 
 def test_a_bucket_is_found_by_its_step(tmp_path: Path) -> None:
