@@ -1,4 +1,8 @@
-"""The late rank of a sharded model on real gloo ranks, as the report tells it from their files."""
+"""The late rank of a sharded model on real gloo ranks, as the report tells it from their files.
+
+That nobody is named where nobody is late is told of made-up jobs (``tests/analysis/report``): on a
+busy machine one of four ranks on two cores may really be late.
+"""
 
 from __future__ import annotations
 
@@ -65,11 +69,6 @@ def test_who_is_late_between_two_units(
     assert late.uncertainty_ns < seen[run][1]
 
 
-def test_nobody_is_late_by_what_a_busy_machine_adds(seen: dict[str, tuple[str, int]]) -> None:
-    """Of the same model, trained by ranks that do the same."""
-    assert late_in(seen, "nowhere") == []
-
-
 def test_with_replicas_ranks_wait_for_the_late_one_in_both_groups(
     in_parts: dict[str, tuple[str, int]],
 ) -> None:
@@ -100,9 +99,8 @@ def test_gathers_of_some_ranks_name_the_late_one(in_parts: dict[str, tuple[str, 
 
 
 @pytest.mark.parametrize("name", ["hybrid", "resharded"])
-def test_nobody_is_late_in_parts_either(in_parts: dict[str, tuple[str, int]], name: str) -> None:
-    """And what is waited is known all the same."""
-    assert late_in(in_parts, f"{name}, nowhere") == []
-    facts = facts_of(Path(in_parts[f"{name}, nowhere"][0]))
+def test_waits_in_parts_are_known(in_parts: dict[str, tuple[str, int]], name: str) -> None:
+    """Of every unit's collectives, whoever has them."""
+    facts = facts_of(Path(in_parts[f"{name}, before_backward"][0]))
     assert facts.wait_unknown is None
     assert all(bucket.wait_ns is not None for bucket in facts.buckets)

@@ -50,6 +50,13 @@ def test_what_nobody_waited_for_is_no_margin(tmp_path: Path) -> None:
     assert sum(late.margin_ns for late in facts_of(tmp_path).late) < 10 * 0.2 * MS
 
 
+def test_nobody_is_late_where_none_is(tmp_path: Path) -> None:
+    """Ranks that do the same wait for each other, for one now and for another then."""
+    write_sharded(ShardedJob(late_ms={}), tmp_path)
+    facts = facts_of(tmp_path)
+    assert (facts.late, facts.wait_unknown) == ((), None)
+
+
 def test_nobody_is_named_by_unknown_clocks(tmp_path: Path) -> None:
     """Though all wait at each collective."""
     write_sharded(ShardedJob(late_ms={1: 9.0}, clocks=False), tmp_path)
