@@ -51,7 +51,7 @@ def test_what_nobody_waited_for_is_no_margin(tmp_path: Path) -> None:
 
 
 def test_nobody_is_late_where_none_is(tmp_path: Path) -> None:
-    """Ranks that do the same wait for each other, for one now and for another then."""
+    """All do the same, and what each waits is known to be nothing."""
     write_sharded(ShardedJob(late_ms={}), tmp_path)
     facts = facts_of(tmp_path)
     assert (facts.late, facts.wait_unknown) == ((), None)
