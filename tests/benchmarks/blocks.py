@@ -13,9 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from hooktrace.commands.bench.harness import on_all_ranks
 from hooktrace.commands.bench.table import interval_of_median
-
-from .harness import on_all_ranks
 
 _LEAST_PAIRS = 20
 _LOOK_EVERY = 10

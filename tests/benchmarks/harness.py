@@ -20,13 +20,6 @@ def resident_mib() -> float:
     return int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-def on_all_ranks(answer: bool) -> bool:
-    """Return rank 0's ``answer`` on every rank; all of them must ask."""
-    answers = torch.tensor([float(answer)])
-    dist.broadcast(answers, 0)
-    return bool(answers.item())
-
-
 def fake_buckets(count: int) -> list[FakeBucket]:
     """Return the small buckets of one model, in order."""
     return [FakeBucket([torch.zeros(16)], index=i, is_last=i == count - 1) for i in range(count)]

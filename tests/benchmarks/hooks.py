@@ -31,10 +31,17 @@ from torch.distributed.algorithms.ddp_comm_hooks import (
 )
 
 from hooktrace import hooks
-from hooktrace.commands.bench.harness import Hook, done, in_turns, linear_stack, run_ranks
+from hooktrace.commands.bench.harness import (
+    Hook,
+    done,
+    in_turns,
+    linear_stack,
+    on_all_ranks,
+    run_ranks,
+)
 from hooktrace.commands.bench.table import Row
 
-from .harness import on_all_ranks, step_s
+from .harness import step_s
 
 _SHAPES = {1: (512, 8), 5: (1144, 4), 25: (2560, 2)}
 """By MB of a bucket: width of a square layer, and number of layers."""

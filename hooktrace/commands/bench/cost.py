@@ -9,6 +9,9 @@ differ by some µs a bucket.  The control is the untraced hook against itself: t
 
 *Whole step*: two ranks, 12.6 M parameters, buckets of 8 MB, a record file.  Blocks of traced and
 untraced steps take turns; a traced block ends with a flush, so that its export work falls into it.
+
+Each is measured for a fixed time, not a fixed number of rounds: on a slow machine intervals are
+wider, and the wait is not longer.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -34,12 +37,17 @@ from ... import hooks
 from ...exporters import RecordFileExporter
 from ...tracing.trace import trace
 from ...tracing.tracer import Tracer
-from .harness import Hook, done, in_turns, linear_stack, run_ranks
+from .harness import Hook, done, in_turns, linear_stack, rounds_of, run_ranks
 from .table import HEADING, Row, line_of, machine_facts
+
+_T = TypeVar("_T")
 
 _BUCKETS = 40
 _WARMUP_ROUNDS = 20
 _ROUNDS_A_FLUSH = 8
+_START_S = 8.0
+"""What the ranks take to start, about, on a slow machine."""
+
 _ASLEEP_S = 3600.0
 _LEAD_IN_STEPS = 4
 _TIMED_STEPS = 10
@@ -48,7 +56,8 @@ _TIMED_STEPS = 10
 def run(*, quick: bool = False, json_path: str | Path | None = None) -> int:
     """Measure, and print the rows; returns 0.
 
-    ``quick``: fewer repetitions.  ``json_path`` names a file that gets all numbers.
+    It says on stderr what it measures, and about how long.  ``quick``: fewer repetitions.
+    ``json_path`` names a file that gets all numbers.
     """
     warnings.filterwarnings("ignore", module=r"torch\.")
     console = Console(highlight=False, markup=False, soft_wrap=True)
@@ -57,17 +66,27 @@ def run(*, quick: bool = False, json_path: str | Path | None = None) -> int:
     console.print(HEADING, style="bold")
     rows = []
     for measure in (_per_bucket, _whole_step):
-        with console.status("measuring"):
-            for row in measure(quick):
-                console.print(line_of(row))
-                rows.append(row.numbers())
+        for row in measure(quick):
+            console.print(line_of(row))
+            rows.append(row.numbers())
     if json_path is not None:
         Path(json_path).write_text(json.dumps({"machine": facts, "rows": rows}, indent=1) + "\n")
     return 0
 
 
+def _measured(
+    what: str, ranks: int, measure: Callable[[float], list[_T]], seconds: float
+) -> list[_T]:
+    """Return the rounds of rank 0; they take ``seconds``, more where six rounds take longer."""
+    console = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
+    console.print(f"measuring what tracing adds {what}: about {seconds + _START_S:.0f} s")
+    rounds: list[_T] = run_ranks(ranks, measure, seconds)[0]
+    return rounds
+
+
 def _per_bucket(quick: bool) -> Iterator[Row]:
-    (times,) = run_ranks(1, _rounds_of_steps, 150 if quick else 600)
+    rounds = _measured("per bucket", 1, _rounds_of_steps, 7.0 if quick else 20.0)
+    times = {name: [round_[name] for round_ in rounds] for name in rounds[0]}
     for name in (_CONTROL, *_TRACED):
         base, more = ("staged hook", name) if name == _CONTROL else (name, f"traced {name}")
         added = [(a - b) / _BUCKETS / 1e3 for a, b in zip(times[more], times[base], strict=True)]
@@ -87,7 +106,7 @@ _TRACED: dict[str, Hook] = {
 }
 
 
-def _rounds_of_steps(rounds: int) -> dict[str, list[float]]:
+def _rounds_of_steps(seconds: float) -> list[dict[str, float]]:
     """Return what a step took with each variant, ns, in each round."""
     sides: dict[str, Hook] = {_CONTROL: hooks.allreduce_hook, **_TRACED}
     with ExitStack() as stack:
@@ -99,14 +118,19 @@ def _rounds_of_steps(rounds: int) -> dict[str, list[float]]:
         turn = SimpleNamespace(hook=None)
         model = linear_stack(64, _BUCKETS, _whose_turn_it_is, turn)
         data = torch.randn(8, 64)
-        found: list[list[float]] = []
         turns = in_turns([partial(_step_ns, turn, hook, model, data) for hook in sides.values()])
-        for number, round_ in enumerate(islice(turns, _WARMUP_ROUNDS + rounds)):
-            found.append(round_)
-            if number % _ROUNDS_A_FLUSH == 0:
-                for tracer in tracers:
-                    tracer.flush()
-    return dict(zip(sides, map(list, zip(*found[_WARMUP_ROUNDS:], strict=True)), strict=True))
+        flushed = _flushed(turns, tracers)
+        list(islice(flushed, _WARMUP_ROUNDS))
+        return [dict(zip(sides, one, strict=True)) for one in rounds_of(flushed, seconds)]
+
+
+def _flushed(rounds: Iterator[_T], tracers: list[Tracer]) -> Iterator[_T]:
+    """Yield the rounds; the tracers export between them, and never within one."""
+    for number, round_ in enumerate(rounds):
+        yield round_
+        if number % _ROUNDS_A_FLUSH == 0:
+            for tracer in tracers:
+                tracer.flush()
 
 
 def _whose_turn_it_is(turn, bucket):  # type: ignore[no-untyped-def]
@@ -124,14 +148,14 @@ def _step_ns(
 
 
 def _whole_step(quick: bool) -> Iterator[Row]:
-    rounds, _ = run_ranks(2, _rounds_of_blocks, 20 if quick else 60)
+    rounds = _measured("to a whole step", 2, _rounds_of_blocks, 30.0 if quick else 45.0)
     for at, what in enumerate(("traced / untraced", "the same, processor time of all threads")):
         shares = [traced[at] / untraced[at] for traced, untraced in rounds]
         yield Row(f"whole step: {what}", shares, "ratio")
     yield Row("a step, untraced", [untraced[0] / 1e6 for _, untraced in rounds], "ms")
 
 
-def _rounds_of_blocks(rounds: int) -> list[list[tuple[float, float]]]:
+def _rounds_of_blocks(seconds: float) -> list[list[tuple[float, float]]]:
     """Return what a step of a traced and of an untraced block took, in each round."""
     with tempfile.TemporaryDirectory() as folder, Tracer([RecordFileExporter(folder)]) as tracer:
         model = linear_stack(1024, 12, trace(hooks.allreduce_hook, tracer=tracer), cap_mb=8)
@@ -145,7 +169,7 @@ def _rounds_of_blocks(rounds: int) -> list[list[tuple[float, float]]]:
 
         train(2 * _LEAD_IN_STEPS)
         sides = [partial(_block, tracer, recording, train) for recording in (True, False)]
-        found = list(islice(in_turns(sides), rounds))
+        found = rounds_of(in_turns(sides), seconds)
         tracer.recording = True
     return found
 
