@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from ...records.units import mb, ms, named_ranks, percent
+from ..timeline.waits import ONE_RANK
 from .comparison import BucketKey, Comparison, RunFacts, Side
 from .differences import MOST_RUNS
 from .sentence import by_median_alone, mostly_outside
@@ -100,7 +101,7 @@ def limits(a: RunFacts, b: RunFacts) -> Iterator[str]:
             f"{count} of {len(a.buckets)} buckets of {a.name} hold the same parameters as one of "
             f"the {len(b.buckets)} of {b.name}; all others enter totals only"
         )
-    for one in (a, b):
+    for one in (a, b) if not a.waits_unknown == b.waits_unknown == ONE_RANK else ():
         if one.waits_unknown is not None:
             yield (
                 f"wire is not told apart into waiting and transfer, because in {one.name} "

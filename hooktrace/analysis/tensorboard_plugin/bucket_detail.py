@@ -13,6 +13,7 @@ import numpy as np
 from ...records import ErrorRecord, Unit
 from ...records.units import exact_ms, ms, named_ranks, size
 from ..timeline import FLAGS, STAGE_NAMES, UNKNOWN, Ints, RankTrack, Waits
+from ..timeline.waits import ONE_RANK
 from .runs import NotThereError
 from .scene import KINDS, RankScene, Scene
 from .units import EXPOSED_UNKNOWN, call_name, kind_words, unit_of
@@ -248,6 +249,8 @@ def wait_sentence(scene: Scene, own: RankScene, wires: Ints) -> str | None:
         return None
     waited = own.waited[wires]
     if (waited == UNKNOWN).any():
+        if scene.waits.why_unknown == ONE_RANK:
+            return ONE_RANK
         why = scene.waits.why_unknown or NO_COUNTERPART
         return f"how much of it is waiting is not known, because {why}"
     named = own.waited_for[wires]

@@ -73,7 +73,7 @@ def picture(scene: Scene, t0: int, t1: int, width: int) -> dict[str, Any]:
         "bin_ns": grid.bin_ns,
         "merged": sum(map(len, narrow)),
         "single": sum(map(len, inside)) - sum(map(len, narrow)),
-        "wait_unknown": scene.waits.why_unknown,
+        "wait_unknown": scene.waits.why_missing,
         "ruler": _ruler(scene, of_steps, t0, width),
         "units": [{"name": one.name, "call": str(one), "turn": one.turn} for one in scene.units],
         "ranks": ranks,

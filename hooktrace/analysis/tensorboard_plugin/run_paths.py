@@ -91,8 +91,8 @@ def waiting(scene: Scene) -> list[list[str]]:
 
     Shares, since buckets overlap and all ranks wait at once: the sum is nobody's time.
     """
-    if scene.waits.why_unknown is not None:
-        return [["not known", scene.waits.why_unknown]]
+    if scene.waits.why_missing is not None:
+        return [["not known", scene.waits.why_missing]]
     wait = sum(float(r.spent[:, _WAIT].sum()) for r in scene.ranks)
     wire = wait + sum(float(r.spent[:, _WIRE].sum()) for r in scene.ranks)
     wire = wire or 1.0

@@ -76,7 +76,7 @@ def selection(scene: Scene, t0: int, t1: int) -> dict[str, Any]:
         "stages": [{"name": _NAMES[k], **row} for k, row in of_stages if row["count"]],
         "buckets": [{"name": names[k], **row} for k, row in of_buckets],
         "more_buckets": max(0, len(kinds) - MAX_BUCKETS),
-        "wire_not_split": scene.waits.why_unknown or "",
+        "wire_not_split": scene.waits.why_missing or "",
     }
 
 

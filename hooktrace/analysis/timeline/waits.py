@@ -35,6 +35,9 @@ _AT_ONCE = 4096
 """Collectives that are worked on together, so that what is in between stays small."""
 
 
+ONE_RANK = "one rank waits for nobody"
+
+
 @dataclass(frozen=True, slots=True)
 class Waits:
     """The waiting in the wire stages of one model; lists have an entry a rank, in its order.
@@ -50,6 +53,11 @@ class Waits:
     last: list[Ints]
     why_no_clock: str | None
     why_unknown: str | None
+
+    @property
+    def why_missing(self) -> str | None:
+        """The same, but ``None`` in a job of one rank: there is nothing to be known."""
+        return None if self.why_unknown == ONE_RANK else self.why_unknown
 
     def by_bucket(self, track: RankTrack, index: int) -> Ints:
         """Return the waiting of each row in a rank's ``buckets``; ``UNKNOWN`` if of no stage."""
@@ -189,7 +197,7 @@ def _why_unknown(timeline: Timeline, ours: list[int]) -> str | None:
         count = f"{len(timeline.tracks)} of {run.world_size} ranks"
         return f"{count} have a file here, and the last one may be among the others"
     if len(ours) < 2:
-        return "there is one rank"
+        return ONE_RANK if run is not None and run.world_size == 1 else "there is one rank"
     wire = STAGE_NAMES.index("wire")
     if not all((timeline.tracks[i].stages.name == wire).any() for i in ours):
         return "of an opaque hook nobody sees its collectives"

@@ -6,6 +6,7 @@ import pytest
 
 from hooktrace.analysis.compare import Measures, compare_runs
 from hooktrace.analysis.compare.comparison import Comparison, Part
+from hooktrace.analysis.timeline.waits import ONE_RANK
 
 from .jobs import as_facts, compared, measures
 
@@ -132,9 +133,11 @@ def test_without_buckets_step_times_are_compared() -> None:
 
 def test_wire_is_whole_where_waits_are_unknown_in_one() -> None:
     """Rather than to compare a wait with what may have one in it."""
-    other = as_facts(measures("other", seed=1), waits_unknown="there is one rank")
+    other = as_facts(measures("other", seed=1), waits_unknown=ONE_RANK)
     found = compare_runs([measures("base")], [other])
     keys = [one.key for one in found.parts]
     assert "wire" in keys
     assert not {"wait", "transfer"} & set(keys)
-    assert "because in other there is one rank" in found.limits[0]
+    assert "because in other one rank waits for nobody" in found.limits[0]
+    alike = compare_runs([other], [other])
+    assert not any("wire is not told apart" in limit for limit in alike.limits)

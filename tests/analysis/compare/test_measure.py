@@ -61,7 +61,7 @@ def test_errors_of_steps_that_do_not_settle_are_left_out(tmp_path: Path) -> None
 def test_one_rank_has_no_waits(tmp_path: Path) -> None:
     """And says why."""
     one = measured(SyntheticJob(ranks=1, steps=20), tmp_path, "a")
-    assert one.facts.waits_unknown == "there is one rank"
+    assert one.facts.waits_unknown == "one rank waits for nobody"
 
 
 def test_nothing_settled_is_none(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_what_sends_more_than_it_gets_says_so(tmp_path: Path) -> None:
 def test_one_rank_has_no_bus_bandwidth_and_waits_for_nobody(tmp_path: Path) -> None:
     write_job(SyntheticJob(ranks=1, steps=10), tmp_path)
     printed = " ".join(call("report", tmp_path).output.split())
-    assert "wait: none, as there is one rank" in printed
+    assert "wait: none, as one rank waits for nobody" in printed
     assert "steps on 1 rank; 95 % of them" in printed
     assert "at least" not in printed
     assert "nobody knows" not in printed

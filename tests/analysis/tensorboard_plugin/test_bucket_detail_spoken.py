@@ -27,8 +27,8 @@ def test_who_waits_and_for_whom(tmp_path: Path) -> None:
 
 
 def test_what_is_not_known_is_not_spoken_of_as_known(tmp_path: Path) -> None:
-    """Of one rank alone nothing, and without clocks not for whom."""
+    """One rank waits for nobody; without clocks it is not known for whom."""
     text = spoken(tmp_path / "one", SyntheticJob(ranks=1, steps=4), 0)
-    assert "(how much of it is waiting is not known, because there is one rank)" in text
+    assert "(one rank waits for nobody)" in text
     text = spoken(tmp_path / "unknown", SyntheticJob(ranks=3, steps=4, clocks=False), 0)
     assert "of which 0.05 ms waiting, " in text

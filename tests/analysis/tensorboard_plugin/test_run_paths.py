@@ -43,4 +43,4 @@ def test_it_says_why_nothing_is_known(tmp_path: Path) -> None:
     assert paths.step(2)["segments"] == []
     assert paths.sums["parts"] == []
     alone = paths_of(tmp_path / "alone", SyntheticJob(ranks=1, steps=3))
-    assert alone.sums["waiting"] == [["not known", "there is one rank"]]
+    assert alone.sums["waiting"] == [["of all wire time", "0 %"]]

@@ -117,6 +117,14 @@ def test_what_is_not_told_apart_stays_wire(tmp_path: Path) -> None:
     assert "3 of 4 ranks have a file" in found["wire_not_split"]
 
 
+def test_one_rank_s_wire_needs_no_reason(tmp_path: Path) -> None:
+    """It waits for nobody, so nothing is left to be told apart."""
+    scene = tab_of(timeline_of(SyntheticJob(ranks=1, steps=3), tmp_path))
+    found = selection(scene, 0, scene.extent)
+    assert "wire" in by_name(found)
+    assert found["wire_not_split"] == ""
+
+
 def test_an_empty_stretch(scene: Scene) -> None:
     """None is an error; one without buckets, or of no rank, holds nothing."""
     with pytest.raises(ValueError, match="after t0"):

@@ -133,7 +133,7 @@ export class HeatMap {
     this.scale.replaceChildren(ramp, ...ticks);
     const notes = [];
     if (bin > 1) notes.push(`${bin} steps a column, the largest is shown`);
-    if (unknown) notes.push(`hatched: unknown, ${unknown}`);
+    if (unknown) notes.push(`hatched: ${unknown}`);
     if (unsure) notes.push(`clocks are known to ${formatTime(unsure)}`);
     this.note.textContent = notes.join(" · ");
   }
