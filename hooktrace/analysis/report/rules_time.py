@@ -222,12 +222,15 @@ def workers_are_busy(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding
 
     Time in the queue costs nothing where it is hidden; what ends the step has waited for it.  The
     wait for a turn among calls of several rounds is none.
+
+    Not of device times: a communicator runs its collectives one after another, so that each one's
+    queue is the wire of those before it.  The gain would be the exposed time, less the last one.
     """
     gain = model.queued_ns
-    if not gain or (model.exposed_share or 0) < HIDDEN:
+    if not gain or (model.exposed_share or 0) < HIDDEN or model.clock != "host":
         return
     worst = max(model.buckets, key=lambda b: b.stages.get("queue", 0.0))
-    is_gloo = run is not None and "gloo" in run.backend and model.clock == "host"
+    is_gloo = run is not None and "gloo" in run.backend
     yield Finding(
         sentence=f"Collectives queue behind each other: the one that ends the step waits "
         f"{ms(gain)} for those before it.",

@@ -151,6 +151,9 @@ def test_a_wait_for_the_rounds_before_is_not_called_compression() -> None:
     model.late = (SimpleNamespace(rank=1, margin_ns=1e6),)
     (queued,) = rules_time.workers_are_busy(model, None)
     assert "bucket 8 holds up the next ones" in queued.remedy
+    model.clock = "device"  # NCCL's queue is the wire of others, which is exposed already
+    assert list(rules_time.workers_are_busy(model, None)) == []
+    model.clock = "host"
     stages["compress"] = 25e6
     (held,) = rules_time.hook_holds_the_thread(model, None)
     assert held.remedy.startswith("Compress")
