@@ -174,7 +174,7 @@ def _buckets(
     for i, (pair, found) in enumerate(zip(paired, exposed, strict=True)):
         key = a[0].facts.buckets[pair.a]
         moved = {name: float(y[i] - x[i]) for name, (x, y) in by_stage.items()}
-        known = [(name, ns) for name, ns in moved.items() if not isnan(ns)]
+        known = [(name, ns) for name, ns in moved.items() if ns and not isnan(ns)]
         most = max(known, key=lambda item: abs(item[1]), default=None)
         most = None if "exposed" in of else most
         yield BucketPair(

@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from .comparison import Comparison, Difference, RunFacts, Unit
+from .comparison import BucketPair, Comparison, Difference, RunFacts, Unit
 from .sentence import MINUS, break_even_text, share, signed, value, within
 
 _MOST_BUCKETS = 12
@@ -51,8 +51,9 @@ def _print(console: Console, one: Comparison) -> None:
         console.print(_parts(one, one.step))
     if one.pays_below_bytes_per_second is not None:
         console.print(Text(break_even_text(one), style="dim"))
-    if one.buckets:
-        console.print(_buckets(one))
+    apart = [pair for pair in one.buckets if pair.exposed.difference != 0]
+    if apart:
+        console.print(_buckets(one, apart))
 
 
 def _why_unknown(one: Comparison) -> Iterator[str]:
@@ -83,19 +84,20 @@ def _parts(one: Comparison, step: Difference) -> Table:
     return table
 
 
-def _buckets(one: Comparison) -> Table:
-    is_told = any(pair.stage is not None for pair in one.buckets)
+def _buckets(one: Comparison, apart: list[BucketPair]) -> Table:
+    is_told = any(pair.stage is not None for pair in apart)
     noun = "unit" if one.is_of_units else "bucket"
     table = _table([noun, "A", "B", _APART, "95 %", "", "most of it" if is_told else ""])
     table.title = f"What each {noun} adds to the exposed time, ms"
-    most = sorted(one.buckets, key=lambda pair: -abs(pair.exposed.difference or 0.0))
-    for pair in sorted(most[:_MOST_BUCKETS], key=lambda pair: pair.a):
-        moved = None if pair.exposed.verdict == "same" else pair.stage
-        stage = "" if moved is None else f"{signed(moved[1], 'ns')} {moved[0]}"
+    most = sorted(apart, key=lambda pair: -abs(pair.exposed.difference or 0.0))[:_MOST_BUCKETS]
+    for pair in sorted(most, key=lambda pair: pair.a):
+        stage = "" if pair.stage is None else f"{signed(pair.stage[1], 'ns')} {pair.stage[0]}"
         cells = _row(pair.title, pair.exposed, "ns")
         table.add_row(*cells[:5], cells[6], Text(stage, style="dim"))
-    if len(most) > _MOST_BUCKETS:
-        table.caption = f"{len(most) - _MOST_BUCKETS} that differ less are left out"
+    left = len(one.buckets) - len(most)
+    if left:
+        less = "differ less, or not at all," if len(apart) > len(most) else "do not differ"
+        table.caption = f"{left} that {less} are left out"
     return table
 
 
