@@ -53,7 +53,7 @@ def bucket_detail(scene: Scene, rank: int, row: int) -> dict[str, Any]:
             *([] if unit is None else [["unit", unit.name], ["kind", kind_words(unit)]]),
             ["generation", str(columns.generation[row])],
             ["elements", f"{facts.numel:,} {facts.dtype}"],
-            *([["marks", ", ".join(flags).replace("_", " ")]] if flags else []),
+            *([["marks", ", ".join(map(_mark, flags))]] if flags else []),
         ],
         "times": _times(own, at, row),
         "stages": _stage_rows(own, row),
@@ -72,6 +72,10 @@ def bucket_detail(scene: Scene, rank: int, row: int) -> dict[str, Any]:
         "parameters": names[:MAX_NAMES],
         "more_parameters": max(0, len(names) - MAX_NAMES),
     }  # fmt: skip
+
+
+def _mark(flag: str) -> str:
+    return "times of the device" if flag == "device" else flag.replace("_", " ")
 
 
 def row_of(scene: Scene, rank: int, step: int, bucket: int) -> int:

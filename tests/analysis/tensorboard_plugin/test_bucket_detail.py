@@ -14,7 +14,7 @@ from hooktrace.testing.synthetic import SyntheticJob
 from tests.analysis.runs import tab_of, timeline_in, timeline_of
 from tests.analysis.tensorboard_plugin.test_level_of_detail import scene
 from tests.analysis.timeline.files import steps_of
-from tests.exporters.records_sample import probed
+from tests.exporters.records_sample import on_device, probed
 
 
 def test_details_are_those_of_the_record(tmp_path: Path) -> None:
@@ -36,6 +36,13 @@ def test_details_are_those_of_the_record(tmp_path: Path) -> None:
     for rank, row in ((0, 2), (0, -1), (1, 0)):
         with pytest.raises(NotThereError):
             bucket_detail(made, rank, row)
+
+
+def test_whose_times_they_are_is_marked(tmp_path: Path) -> None:
+    """A device's own are no host's."""
+    made = scene(tmp_path, [on_device(steps_of(1)[0])])
+    marks = [dict(bucket_detail(made, 0, row)["what"]).get("marks") for row in (0, 1)]
+    assert marks == ["times of the device", "is last, times of the device"]
 
 
 def test_a_lag_is_known_as_well_as_both_clocks(tmp_path: Path) -> None:
