@@ -27,10 +27,10 @@ MAY_IMPORT = {
     "hooks": {"capture", "ranks", "staging", "tracing"},
     "testing": {"records", "capture", "ranks", "staging", "hooks", "probes", "tracing", "fsdp"},
     "fsdp": {"records", "capture", "ranks", "staging", "probes", "hooks", "tracing"},
-    "integrations": {"records", "ranks", "staging", "tracing", "hooks", "fsdp"},
+    "integrations": {"records", "ranks", "staging", "exporters", "tracing", "hooks", "fsdp"},
     "commands": {
         *("records", "ranks", "exporters", "tracing", "hooks"),
-        *("analysis", "testing", "fsdp"),
+        *("analysis", "testing", "fsdp", "integrations"),
     },
     "__main__": {"commands", "integrations"},
     "__init__": {"records", "ranks", "staging", "hooks", "tracing", "analysis", "fsdp"},

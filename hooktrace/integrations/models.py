@@ -28,11 +28,13 @@ from ..tracing.ddp_average import DDPAverage, ddp_allreduce
 from ..tracing.trace import listed_hooks, trace
 from ..tracing.traced_hook import Hook, TracedHook
 from . import ending
-from .chosen import hook_for
 from .failing_hooks import failure
+from .tuned import hook_asked
 
 if TYPE_CHECKING:
     from torch.nn.parallel import DistributedDataParallel
+
+    from .turns import Turns
 
 logger = logging.getLogger("hooktrace")
 
@@ -42,16 +44,16 @@ _register: Any = dist._register_comm_hook  # type: ignore[attr-defined]  # priva
 class Dispatcher:
     """The hook of one model's reducer: passes each bucket to the hook that the model has now.
 
-    ``chosen``: the script registered it; without one it is DDP's average.  In a verification
-    another hook may run in the place of either, with a state that is made once (``chosen.py``).
+    ``chosen``: the script registered it; without one it is DDP's average.  ``turns``: of a job that
+    is tuned, where other hooks run in the place of either by turns.
     """
 
-    def __init__(self, ddp: DistributedDataParallel) -> None:
+    def __init__(self, ddp: DistributedDataParallel, turns: Turns | None = None) -> None:
         self._ddp = weakref.ref(ddp)
         self._hook: Hook | None = None
         self._state: Any = None
         self._is_foreign = False
-        self._is_other = False
+        self._turns = turns
         self.chosen = False
 
     def __call__(self, state: object, bucket: Any) -> Any:
@@ -66,10 +68,9 @@ class Dispatcher:
 
     def take(self, reducer: Any, hook: Hook, state: Any, chosen: bool) -> None:
         """Let a hook take this model's buckets; raises where the reducer has one by other ways."""
-        if self._is_other:
-            self.chosen = chosen
-            return
-        hook, state = self._other(hook, state)
+        ddp = self._ddp()
+        if self._turns is not None and ddp is not None:
+            hook, state = self._turns.take(ddp, hook, state, self._change)
         if self._hook is None:
             _register(reducer, None, self)
         elif isinstance(self._hook, TracedHook):
@@ -78,19 +79,9 @@ class Dispatcher:
         self._is_foreign = not isinstance(hook, StagedHook | TracedHook)
         self._hook, self._state, self.chosen = self._traced(hook), state, chosen
 
-    def _other(self, hook: Hook, state: Any) -> tuple[Hook, Any]:
-        """Return what runs in a hook's place: the same, but where another one was chosen."""
-        ddp = self._ddp()
-        other = None if ddp is None else hook_for(ddp.module)
-        if ddp is None or other is None:
-            return hook, state
-        self._is_other = True
-        # PowerSGD at work from its second step on.
-        state = other.make_state(ddp.process_group, **other.entry.check_options)
-        if isinstance(hook, TracedHook):  # the script's: its tracer, and the name it gave the model
-            hook.become(other.hook)
-            return hook, state
-        return other.hook, state
+    def _change(self, hook: Hook, state: Any) -> None:
+        """Have another traced hook called from the next bucket on."""
+        self._hook, self._state = hook, state
 
     def expect_failure(self, how: str | None) -> None:
         """Take note of how the hook fails, if that is known."""
@@ -103,8 +94,13 @@ class Dispatcher:
         if self._hook is not None or ddp is None:
             return
         try:
-            self.take(ddp.reducer, ddp_allreduce, DDPAverage(ddp), False)
-        except RuntimeError as error:
+            asked = None if self._turns is not None else hook_asked()
+            if asked is None:
+                self.take(ddp.reducer, ddp_allreduce, DDPAverage(ddp), False)
+            else:
+                asked.hook.check_model(ddp.module)
+                self.take(ddp.reducer, asked.hook, asked.make_state(ddp.process_group), False)
+        except (RuntimeError, TypeError) as error:
             logger.warning("a DDP model is not traced: %s", error)
 
     def builtin(self, kind: BuiltinCommHookType) -> tuple[StagedHook, Any]:
@@ -134,9 +130,9 @@ _patched: list[str] = []
 _copied: list[bool] = []
 
 
-def know(ddp: DistributedDataParallel) -> None:
+def know(ddp: DistributedDataParallel, turns: Turns | None = None) -> None:
     """Take note of a model that has just got its reducer."""
-    _dispatchers[ddp.reducer] = Dispatcher(ddp)
+    _dispatchers[ddp.reducer] = Dispatcher(ddp, turns)
 
 
 def patch(ddp: Any) -> None:

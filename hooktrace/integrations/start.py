@@ -19,7 +19,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from . import chosen, ending, sharded
+from ..tracing.redirected import MEASURED
+from . import ending, sharded, tuned
 
 logger = logging.getLogger("hooktrace")
 
@@ -42,14 +43,17 @@ def begin(name: str = "hooktrace", *, telemetry: bool = False) -> None:
     """
     if _undo:
         return
-    if not any(f"HOOKTRACE_{exporter}" in os.environ for exporter in _EXPORTERS):
+    is_tuned = MEASURED in os.environ
+    if not is_tuned and not any(f"HOOKTRACE_{exporter}" in os.environ for exporter in _EXPORTERS):
         os.environ.setdefault(ending.DEFAULT_DIR, f"runs/{name}-{time.strftime('%Y%m%d-%H%M%S')}")
         if telemetry:
             os.environ["HOOKTRACE_OPENTELEMETRY"] = "1"
     _reach_children()
-    ending.watch()
+    if not is_tuned:
+        ending.watch()
     waited: dict[str, Callable[[ModuleType], None]] = {}
-    for module, patch in {_DDP: _patch, _FSDP: _patch_fsdp}.items():
+    patches = {_DDP: _patch} | ({} if is_tuned else {_FSDP: _patch_fsdp})
+    for module, patch in patches.items():
         if module in sys.modules:
             patch(sys.modules[module])
         else:
@@ -126,7 +130,7 @@ def _patch_fsdp(module: ModuleType) -> None:
 
 def _patch(module: ModuleType) -> None:
     """Have models known when they are made; torch is imported only half by now."""
-    ddp = module.DistributedDataParallel
+    ddp, is_tuned = module.DistributedDataParallel, MEASURED in os.environ
     make_reducer = getattr(ddp, "_ddp_init_helper", None)
     if make_reducer is None:
         logger.warning("this version of torch makes DDP models in a way that hooktrace cannot see")
@@ -136,15 +140,18 @@ def _patch(module: ModuleType) -> None:
     def _ddp_init_helper(self: Any, *args: Any, **options: Any) -> Any:
         result = make_reducer(self, *args, **options)
         try:
-            from . import models
+            from . import models, turns
 
+            taken = turns.watch(self) if is_tuned else None
+            if is_tuned and (taken is None or not taken.changes):
+                return result  # the model stays as it is
             models.patch(ddp)
-            models.know(self)
+            models.know(self, taken)
         except Exception:  # whatever it is, the script goes on
             logger.exception("a DDP model is not traced; training goes on")
         return result
 
-    if chosen.VARIABLE in os.environ:
-        chosen.make_with_cap(ddp)
+    if is_tuned or tuned.CAP in os.environ:
+        tuned.make_with_cap(ddp)
     ddp._ddp_init_helper = _ddp_init_helper
     _undo.append(lambda: setattr(ddp, "_ddp_init_helper", make_reducer))

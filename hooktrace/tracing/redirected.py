@@ -1,42 +1,48 @@
-"""Records of a job that hooktrace starts to measure it: they go to a folder of its own.
+"""What tracers export in a job that hooktrace starts to measure it: nothing that the script asks.
 
-    Tracer(exporters=[...]) --the environment names a folder?--> one record file exporter there
+    Tracer(exporters=[...]) --the environment says so?--> none of them, but for hooktrace's own
 
-So a script that writes its records into a run leaves that run as it is, binds no
-port a second time, and tells no tracker of steps that are only a trial.
+So a script that writes its records into a run leaves that run as it is, binds no port a second
+time, and tells no tracker of steps that are only a trial.
 """
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING
 
-from .. import exporters as kinds
-from ..exporters.base import Exporter
+if TYPE_CHECKING:
+    from ..exporters.base import Exporter
 
 logger = logging.getLogger("hooktrace")
 
-FOLDER = "_HOOKTRACE_REDIRECT"
-"""Of the environment: where record files go, each tracer's to a folder of its own in it."""
+MEASURED = "_HOOKTRACE_TUNE"
+"""Of the environment of such a job."""
 
-_numbers = itertools.count()
+_own: ContextVar[bool] = ContextVar("own", default=False)
 
 
-def is_redirected() -> bool:
-    """Return whether this process is of such a job."""
-    return bool(os.environ.get(FOLDER))
+@contextmanager
+def own_exporters() -> Iterator[None]:
+    """Have the tracers that are made meanwhile keep their exporters: they are hooktrace's."""
+    token = _own.set(True)
+    try:
+        yield
+    finally:
+        _own.reset(token)
 
 
 def redirected(exporters: Sequence[Exporter]) -> tuple[Exporter, ...]:
     """Return what a tracer exports to: what it was given, but in such a job."""
-    if not is_redirected():
+    if not os.environ.get(MEASURED) or _own.get():
         return tuple(exporters)
     for exporter in exporters:
         try:
             exporter.close()
         except Exception:  # of somebody else's: the job goes on
             logger.exception("an exporter that is not used could not be closed")
-    folder = os.path.join(os.environ[FOLDER], str(next(_numbers)))
-    return (kinds.RecordFileExporter(folder),)
+    return ()

@@ -76,7 +76,9 @@ _ARGUMENTS: dict[str, tuple[str, Callable[[str], object]]] = {
 }
 """The other arguments of ``Tracer``, and how their values are read."""
 
-_ELSEWHERE = ("HOOKTRACE_CHANNEL_TOKEN",)
+_ELSEWHERE = (
+    *("HOOKTRACE_CHANNEL_TOKEN", "HOOKTRACE_HOOK", "HOOKTRACE_BUCKET_CAP_MB", "HOOKTRACE_TUNING"),
+)
 """Settings of ``integrations``, and of the clients of a job that runs."""
 
 _tracer: Tracer | None = None

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from hooktrace.exporters import RecordFileExporter
-from hooktrace.tracing.redirected import FOLDER, redirected
+from hooktrace.tracing.redirected import MEASURED, own_exporters, redirected
 
 
 class Given:
@@ -31,16 +28,14 @@ def test_a_job_as_users_start_it_exports_to_what_it_says() -> None:
     assert not given.closed
 
 
-def test_a_measured_job_exports_to_folders_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_measured_job_exports_nothing_that_its_script_asks(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One a tracer; what it was given is closed."""
-    monkeypatch.setenv(FOLDER, str(tmp_path))
-    given = Given()
-    (first,), (second,) = redirected([given]), redirected([])
-    assert given.closed
+    """What it was given is closed; hooktrace's own stays."""
+    monkeypatch.setenv(MEASURED, "{}")
+    given, own = Given(), Given()
+    with own_exporters():
+        assert redirected([own]) == (own,)
+    assert redirected([given]) == ()
+    assert (given.closed, own.closed) == (True, False)
     assert "could not be closed" in caplog.text
-    assert isinstance(first, RecordFileExporter)
-    assert isinstance(second, RecordFileExporter)
-    assert first.logdir != second.logdir
-    assert {first.logdir.parent, second.logdir.parent} == {tmp_path}

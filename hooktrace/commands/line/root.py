@@ -92,6 +92,7 @@ for command in (
     hooks.hooks,
     hooks.check,
     hooks.bench,
+    training.tune,
     training.run,
 ):
     main.command(cls=_Command)(command)

@@ -77,6 +77,44 @@ def top(
     run_top(run, connect=connect)
 
 
+def tune(
+    command: Annotated[
+        list[str], typer.Argument(metavar="-- COMMAND", help="What starts the job.")
+    ],
+    *,
+    minutes: Annotated[float, typer.Option(help="For all of it, at most.")] = 15.0,
+    steps: Annotated[int, typer.Option(help="Steps of each hook that count.")] = 60,
+    hooks: Annotated[
+        str, typer.Option(help="Names that 'hooktrace hooks' lists, by commas; all.")
+    ] = "",
+    caps: Annotated[
+        str, typer.Option(help="Other bucket_cap_mb to try, by commas; what differs.")
+    ] = "",
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Directory for files, record files too.", show_default=False),
+    ] = None,
+    json: Annotated[
+        Path | None, typer.Option(help="Write the numbers to this file.", show_default=False)
+    ] = None,
+) -> None:
+    """Find out which hook and bucket size a job is fastest with, by runs of it."""
+    from ...records.errors import UsageError
+    from ..tune.run import tune as measured
+
+    try:
+        limits = [float(cap) for cap in caps.split(",") if cap]
+    except ValueError:
+        raise UsageError(f"--caps {caps} are no numbers; pass MB by commas, as 5,25") from None
+    names = [name.strip() for name in hooks.split(",") if name]
+    raise typer.Exit(
+        measured(
+            command, minutes=minutes, steps=steps, hooks=names, caps=limits, out=out,
+            json_path=json,
+        )
+    )  # fmt: skip
+
+
 def run(
     target: Annotated[
         str, typer.Argument(metavar="SCRIPT [ARGS]...", help="The script and its arguments.")

@@ -1,10 +1,7 @@
-"""A user's command, started and ended: as many steps of it as are asked for, and nothing left.
+"""A user's command, started, waited for, and ended where it does not end by itself.
 
-What ``hooktrace tune`` is to be made of; with it, ``integrations/chosen.py`` and
-``tracing/redirected.py``.
-
-    command --Popen, a session of its own--> launcher --> ranks --> files --StepCount--> steps
-    enough, an error, Ctrl-C --SIGTERM, a grace, SIGKILL--> each process that carries the job's mark
+    command --Popen, a session of its own--> launcher --> ranks, which end by themselves
+    too late, Ctrl-C --SIGTERM, a grace, SIGKILL--> each process that carries the job's mark
 
 torchrun's ranks have sessions of their own, so a signal to a group does not reach them: each
 process of the job has a mark in its environment, and is signalled by its number.
@@ -17,18 +14,13 @@ import re
 import signal
 import subprocess
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..records.errors import UsageError
-from ..records.files import RecordFileName
-from ..records.reader import RecordReader
-from ..records.step import StepRecord
+from ...records.errors import UsageError
 
 MARK = "_HOOKTRACE_JOB"
-_POLL_S = 0.5
 _GRACE_S = 15.0
 """For a job that writes a checkpoint when it is asked to end."""
 _GONE_S = 10.0
@@ -39,70 +31,15 @@ _SAID = re.compile(
 _LAUNCHERS = ("ChildFailedError", "SignalException")
 
 
-class StepCount:
-    """Counts the steps of a model in record files that grow, under a folder of folders.
-
-    What several tracers write lies in several folders; the one with most steps is the model's.
-    """
-
-    def __init__(self, folder: Path, model: str) -> None:
-        self._folder, self._model = folder, model
-        self._readers: dict[Path, tuple[RecordReader, Counter[str]]] = {}
-        self._read: dict[Path, int] = {}
-
-    def best(self) -> tuple[int, Path | None]:
-        """Return how many steps each rank has written at least, and in which folder."""
-        found: dict[Path, Counter[int]] = {}
-        for path in sorted(self._folder.glob("*/plugins/hooktrace/rank*.jsonl")):
-            name = RecordFileName.of(path)
-            if name is not None and name.age == 0:
-                found.setdefault(path.parents[2], Counter())[name.rank] += self._steps(path)
-        counts = [(min(ranks.values()), folder) for folder, ranks in found.items()]
-        return max(counts, default=(0, None))
-
-    def _steps(self, path: Path) -> int:
-        if path not in self._readers:
-            counted: Counter[str] = Counter()
-
-            def take(steps: Sequence[StepRecord]) -> None:
-                counted.update(step.model for step in steps)
-
-            self._readers[path] = RecordReader(buckets=lambda *_: None, steps=take), counted
-        reader, steps = self._readers[path]
-        with path.open("rb") as file:
-            file.seek(self._read.get(path, 0))
-            block = file.read()
-        whole = block[: block.rfind(b"\n") + 1]
-        self._read[path] = self._read.get(path, 0) + len(whole)
-        if whole:
-            reader.feed(whole)
-        return steps[self._model]
-
-
 def run_job(
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    output: Path,
-    *,
-    count: StepCount,
-    steps: int,
-    deadline_s: float,
+    command: Sequence[str], environment: Mapping[str, str], output: Path, deadline_s: float
 ) -> int | None:
-    """Run a command until it has made ``steps``; return its exit code where it ended before.
+    """Run a command until it ends by itself; return its exit code, ``None`` past the deadline.
 
-    ``output``: a file for all that it prints.  Raises ``UsageError`` where it cannot be started, or
-    does not come to its steps in time.
+    ``output``: a file for all that it prints.  Raises ``UsageError`` where it cannot be started.
     """
-    end = time.monotonic() + deadline_s
-    with _started(command, environment, output) as job:
-        while count.best()[0] < steps:
-            with suppress(subprocess.TimeoutExpired):
-                return job.wait(_POLL_S)
-            if time.monotonic() > end:
-                raise UsageError(
-                    f"it made {count.best()[0]:,} of {steps:,} steps in {deadline_s:,.0f} s; ask "
-                    "for fewer steps, or pass a command that trains faster"
-                )
+    with _started(command, environment, output) as job, suppress(subprocess.TimeoutExpired):
+        return job.wait(deadline_s)
     return None
 
 

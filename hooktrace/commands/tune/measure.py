@@ -1,0 +1,114 @@
+"""What the turns of hooks took, from what the ranks of some starts wrote.
+
+    each rank's begins of steps, whose turn each was --turns_of--> (rounds, hooks), ns a step
+    a hook's turns / those of the job's own hook, round by round
+      + the own hook's turns / steps of the job as it is --against--> step time and 95 % interval
+
+The first steps of a turn are left out: caches, and what a hook that has waited does first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ...analysis.compare.bootstrap import (
+    MIDDLE_HALF,
+    Estimates,
+    block_length,
+    estimate,
+    interval,
+    resampled,
+)
+from ...integrations.tuned import OWN
+
+Floats = npt.NDArray[np.float64]
+Seen = Mapping[str, Any]
+"""What one rank wrote of a model (``integrations/turns.py``)."""
+
+LEFT_OUT = 3
+"""Steps at the begin of each turn that do not count."""
+WARM_UP = 10
+"""Steps of a start that do not count: DDP settles its buckets, and caches fill."""
+
+
+class Found(NamedTuple):
+    """A step's time, ns, and that over the job's as it is, with the ends of its interval."""
+
+    step_ns: float
+    ratio: float
+    low: float
+    high: float
+
+
+def turns_of(ranks: Sequence[Seen], turn: int) -> dict[str, Floats]:
+    """Return the mean step of each hook's turns, ns, by label, (rounds,), the mean over ranks.
+
+    Whole rounds only, since hooks are compared within one.
+    """
+    labels = sorted(ranks[0]["hooks"])
+    per_rank = [_turns_of(one, turn, labels) for one in ranks]
+    rounds = min(map(len, per_rank))
+    mean = np.mean([one[:rounds] for one in per_rank], axis=0).reshape(rounds, len(labels))
+    return dict(zip(labels, mean.T, strict=True))
+
+
+def _turns_of(seen: Seen, turn: int, labels: list[str]) -> Floats:
+    begins = np.array(seen["begins"], np.float64)
+    rows: list[list[float]] = []
+    found: dict[str, float] = {}
+    for label, first in seen["turns"][1:]:  # in the first one DDP settles its buckets
+        if first + turn >= len(begins):
+            break
+        counted = turn - LEFT_OUT
+        found[label] = (begins[first + turn] - begins[first + LEFT_OUT]) / counted
+        if len(found) == len(labels):
+            rows.append([found[one] for one in labels])
+            found = {}
+    return np.array(rows, np.float64).reshape(-1, len(labels))
+
+
+def plain_steps(ranks: Sequence[Seen], turn: int) -> Floats:
+    """Return the mean step, ns, of as many steps as a turn counts, all along a start as it is."""
+    counted = turn - LEFT_OUT
+    per_rank = [np.array(one["begins"], np.float64)[WARM_UP::counted] for one in ranks]
+    length = min(map(len, per_rank))
+    mean: Floats = np.mean([np.diff(one[:length]) / counted for one in per_rank], axis=0)
+    return mean
+
+
+def against(turns: Mapping[str, Floats], label: str, plain: Floats) -> Found:
+    """Return a hook's step against the job's as it is.
+
+    Within a start hooks are compared round by round, so that what drifts cancels; the start's own
+    hook is compared with the start that had no hook of ours.
+    """
+    own, mine = np.log(turns[OWN]), np.log(turns[label])
+    base = np.log(plain)
+    # Turns of a hook are a round apart, and do not depend on each other as steps do.
+    parts = [(mine - own, 1, 1.0), (own, 1, 1.0), (base, block_length(base), -1.0)]
+    drawn = [(_resampled(x, size, seed), sign) for seed, (x, size, sign) in enumerate(parts)]
+    total = Estimates(
+        np.sum([sign * one.found for one, sign in drawn], axis=0),
+        np.sum([sign * one.drawn for one, sign in drawn], axis=0),
+        min(one.blocks for one, _ in drawn),
+    )
+    nothing = Estimates(np.zeros(1), np.zeros_like(total.drawn), 1e9)
+    ratio, low, high = (float(np.exp(one[0])) for one in interval(nothing, total))
+    return Found(float(np.exp(_middle(base))) * ratio, ratio, low, high)
+
+
+def within(turns: Mapping[str, Floats], label: str) -> float:
+    """Return a hook's step over the own hook's, in the same start."""
+    return float(np.exp(_middle(np.log(turns[label]) - np.log(turns[OWN]))))
+
+
+def _middle(values: Floats) -> float:
+    return float(estimate(values[:, None], values, MIDDLE_HALF)[0])
+
+
+def _resampled(values: Floats, length: int, seed: int) -> Estimates:
+    return resampled(values[:, None], values, MIDDLE_HALF, length=length, seed=seed)

@@ -1,0 +1,170 @@
+"""The whole of a tuning: starts within a time, and what they say, or as much as is known.
+
+On several machines the same command is given on each.  Where no process is rank 0 the starts only
+follow: what is asked of each comes from rank 0's machine, through torch's store.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import typer
+
+from ...hooks.candidates import candidates
+from ...integrations.tuned import OWN
+from ...records.errors import UsageError
+from . import starts
+from .measure import Floats, Seen, against, plain_steps, turns_of
+from .show import Setting, Tuned, as_json, as_text
+
+BEFORE = """\
+hooktrace tune starts the command some {starts} times, for up to {minutes:g} minutes in all, and
+ends it after some hundred steps each time. It trains for real: what the script writes, it writes,
+checkpoints too. A script can ask for it: HOOKTRACE_TUNING is 1 then."""
+
+
+def tune(
+    command: Sequence[str],
+    *,
+    minutes: float,
+    steps: int,
+    hooks: Sequence[str],
+    caps: Sequence[float],
+    out: Path | None,
+    json_path: Path | None,
+) -> int:
+    """Tune a job; returns 0, or 1 where it was interrupted.
+
+    Raises ``UsageError`` where nothing can be tuned, and why.
+    """
+    labels = _checked(hooks)
+    if not command:
+        raise UsageError(
+            "pass after -- the command that starts the job, as hooktrace tune -- torchrun "
+            "--nproc-per-node 2 train.py"
+        )
+    typer.echo(BEFORE.format(starts=2 + len(caps or (1, 2, 3)), minutes=minutes), err=True)
+    folder = out or Path("runs", f"tune-{time.strftime('%Y%m%d-%H%M%S')}")
+    seed = random.SystemRandom().randrange(1 << 30)
+    job = starts.Job(command, folder, time.monotonic() + 60 * minutes, out is not None, seed)
+    found = _Tuning(job, starts.rounds_for(steps), labels, caps)
+    code = 0
+    try:
+        if not found.run():
+            typer.echo("the machine of rank 0 says what was found")
+            return 0
+    except KeyboardInterrupt:
+        job.notes.append("interrupted: this is what was known by then")
+        code = 1
+    tuned = found.tuned()
+    typer.echo(as_text(tuned))
+    if json_path is not None:
+        json_path.write_bytes(as_json(tuned))
+    return code
+
+
+def _checked(hooks: Sequence[str]) -> tuple[str, ...]:
+    known = [one.label for one in candidates()]
+    unknown = [one for one in hooks if one not in known]
+    if unknown:
+        raise UsageError(f"no hook is called {unknown[0]}; choose from {', '.join(known)}")
+    return tuple(hooks or known)
+
+
+class _Tuning:
+    """The starts that were made, and what they gave so far."""
+
+    def __init__(
+        self, job: starts.Job, rounds: int, labels: tuple[str, ...], caps: Sequence[float]
+    ) -> None:
+        self._job, self._rounds, self._labels, self._caps = job, rounds, labels, caps
+        self._plain: list[list[Seen]] = []
+        self._by_cap: dict[float, list[Seen]] = {}
+
+    def run(self) -> bool:
+        """Make the starts, as far as the time goes; returns whether rank 0 was here."""
+        job = self._job
+        _say("the job as it is")
+        first = job.start(starts.plain_steps_for(self._rounds))
+        if first[0]["rank"] != 0:
+            while not first[0]["last"]:
+                _say("as rank 0's machine asks")
+                first = job.start(0)
+            return False
+        self._plain.append(first)
+        if first[0]["ranks"] < 2:
+            raise UsageError("the job has one rank, which sends nothing; start it with two or more")
+        job.step_s = float(plain_steps(first, starts.TURN).mean()) / 1e9
+        job.shapes = first[0]["shapes"]
+        own_cap, size = float(first[0]["cap"]), int(first[0]["bytes"])
+        seen = self._turns(own_cap, self._labels, None, job.left() / 2)
+        if seen is None:
+            raise UsageError(
+                f"a step takes {job.step_s:.2g} s, too long for {len(self._labels)} hooks in this "
+                "time; ask for more --minutes or for fewer --hooks"
+            )
+        best = starts.survivors(seen)
+        for cap in sorted(starts.caps_of(size, own_cap, self._caps), reverse=True):
+            if self._turns(cap, best, cap, job.left() - 60 * job.step_s) is None:
+                job.notes.append(f"no time was left for bucket_cap_mb={cap:g}: more --minutes")
+        _say("the job as it is, once more")
+        self._plain.append(job.start(starts.plain_steps_for(self._rounds), is_last=True))
+        return True
+
+    def _turns(
+        self, cap: float, hooks: tuple[str, ...], changed: float | None, seconds: float
+    ) -> list[Seen] | None:
+        """Have hooks take turns at a limit of bucket sizes, where that fits into the time."""
+        job = self._job
+        rounds = starts.fitting(self._rounds, len(hooks), job.step_s, seconds)
+        if not rounds:
+            return None
+        _say(f"bucket_cap_mb={cap:g}, {rounds} rounds: {', '.join(hooks)}")
+        steps = starts.steps_for(rounds, len(hooks))
+        seen = job.start(steps, shapes=job.shapes, hooks=hooks, cap=changed)
+        if len(turns_of(seen, starts.TURN)[OWN]):
+            self._by_cap[cap] = seen
+            return seen
+        raise UsageError(
+            f"the job ended before each hook had a turn ({starts.TURN * (len(hooks) + 2)} steps); "
+            "pass a command that trains for longer, or fewer --hooks"
+        )
+
+    def tuned(self) -> Tuned:
+        """Return what the starts say.  Raises ``UsageError`` where it is nothing."""
+        if not self._by_cap:
+            raise UsageError("nothing was measured: it was ended before the hooks had their turns")
+        plain: list[Floats] = [plain_steps(one, starts.TURN) for one in self._plain]
+        first = next(iter(self._by_cap.values()))[0]
+        settings = [
+            _setting(seen, label, cap, np.concatenate(plain))
+            for cap, seen in self._by_cap.items()
+            for label in turns_of(seen, starts.TURN)
+        ]
+        return Tuned(
+            model=first["model"], own_hook=first["hook"], own_cap=float(self._plain[0][0]["cap"]),
+            ranks=first["ranks"], step_ns=settings[0].found.step_ns / settings[0].found.ratio,
+            drift=None if len(plain) < 2 else float(np.mean(plain[1]) / np.mean(plain[0])),
+            settings=sorted(settings, key=lambda one: one.found.ratio),
+            refused=first["refused"], notes=self._job.notes, folder=str(self._job.out),
+        )  # fmt: skip
+
+
+def _setting(seen: list[Seen], label: str, cap: float, plain: Floats) -> Setting:
+    told = [one["hooks"][label] for one in seen]
+    exposed = [one["exposed_ns"] for one in told]
+    errors = [one["error"] for one in told if one["error"] is not None]
+    return Setting(
+        hook=label, cap=cap, found=against(turns_of(seen, starts.TURN), label, plain),
+        exposed_ns=None if None in exposed else float(np.mean(exposed)),
+        wire_bytes=told[0]["wire_bytes"], error=max(errors, default=None),
+        peak_bytes=seen[0]["peaks"].get(label),
+    )  # fmt: skip
+
+
+def _say(what: str) -> None:
+    typer.echo(f"{time.strftime('%H:%M:%S')} {what}", err=True)

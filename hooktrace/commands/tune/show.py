@@ -1,0 +1,165 @@
+"""A tuning in words: the settings, best first, one sentence, and the lines to write."""
+
+from __future__ import annotations
+
+from io import StringIO
+from typing import NamedTuple
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from ...hooks.candidates import Candidate, candidates
+from ...integrations.tuned import CAP, HOOK, OWN
+from .measure import Found
+
+_WIDTH = 100
+
+
+class Setting(NamedTuple):
+    """A hook and a limit of bucket sizes, and what a step with them is like.
+
+    ``exposed_ns``: the mean of the ranks' medians.  ``error``: relative L2, the largest of a
+    bucket.
+    """
+
+    hook: str
+    cap: float
+    found: Found
+    exposed_ns: float | None
+    wire_bytes: float | None
+    error: float | None
+    peak_bytes: int | None
+
+
+class Tuned(NamedTuple):
+    """All that a tuning has found, the shortest step first.
+
+    ``step_ns``: of the job as it is, and ``drift`` its second start's over its first one's.
+    """
+
+    model: str
+    own_hook: str | None
+    own_cap: float
+    ranks: int
+    step_ns: float
+    drift: float | None
+    settings: list[Setting]
+    refused: dict[str, str]
+    notes: list[str]
+    folder: str
+
+
+def as_json(tuned: Tuned) -> bytes:
+    """Return it for programs."""
+    rows = [{**one._asdict(), "found": one.found._asdict()} for one in tuned.settings]
+    return msgspec.json.encode({**tuned._asdict(), "settings": rows, "says": sentence(tuned)})
+
+
+def as_text(tuned: Tuned) -> str:
+    """Return it for people."""
+    console = Console(file=StringIO(), width=_WIDTH, highlight=False)
+    console.print(
+        f"{tuned.model} on {tuned.ranks} ranks, as it is: {tuned.step_ns / 1e6:.3g} ms a step, "
+        f"{tuned.own_hook or 'no hook'}, bucket_cap_mb={tuned.own_cap:g}\n"
+    )
+    console.print(_table(tuned))
+    console.print(f"\n{sentence(tuned)}")
+    for line in _remarks(tuned):
+        console.print(f"· {line}")
+    best = winner(tuned)
+    if best is not None:
+        console.print(f"\nTo use it:\n{_lines(best, tuned)}", markup=False, soft_wrap=True)
+    assert isinstance(console.file, StringIO)
+    return console.file.getvalue().rstrip()
+
+
+def _table(tuned: Tuned) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name in ("hook", "cap", "step", "against as it is", "exposed", "sent", "error", "memory"):
+        table.add_column(name, justify="left" if name == "hook" else "right", no_wrap=True)
+    for one in tuned.settings:
+        table.add_row(
+            one.hook, f"{one.cap:g}", f"{one.found.step_ns / 1e6:.3g}", _against(one.found),
+            _number(one.exposed_ns, 1e6), _number(one.wire_bytes, 1e6),
+            "-" if one.error is None else f"{one.error:.2g}", _number(one.peak_bytes, 2**20),
+        )  # fmt: skip
+    table.caption = (
+        "step and exposed in ms; against as it is: with its 95 % interval; sent by a rank, in MB; "
+        "error: relative L2, the largest of a bucket; memory: most in use, MiB"
+    )
+    table.caption_justify = "left"
+    return table
+
+
+def _against(found: Found) -> str:
+    middle, low, high = (100 * (x - 1) for x in (found.ratio, found.low, found.high))
+    return f"{middle:+.1f} % ({low:+.1f} to {high:+.1f})"
+
+
+def _number(value: float | None, unit: float) -> str:
+    return "-" if value is None else f"{value / unit:.3g}"
+
+
+def winner(tuned: Tuned) -> Setting | None:
+    """Return the shortest step, where it is shorter than the job's by more than the noise."""
+    best = tuned.settings[0]
+    drifted = abs((tuned.drift or 1.0) - 1)
+    return best if best.found.high < 1 and 1 - best.found.ratio > drifted else None
+
+
+def sentence(tuned: Tuned) -> str:
+    """Return the one sentence."""
+    best, won = tuned.settings[0], winner(tuned)
+    if won is None:
+        noise = max((best.found.high - best.found.low) / 2, abs((tuned.drift or 1.0) - 1))
+        return f"Nothing beats the job as it is by more than the noise ({100 * noise:.1f} %)."
+    gain, low, high = (100 * (1 / x - 1) for x in (won.found.ratio, won.found.high, won.found.low))
+    hook = "The hook that the job has" if won.hook == OWN else won.hook
+    error = "" if not won.error else f", relative error {won.error:.1g}"
+    return (
+        f"{hook} at {won.cap:g} MB: {gain:.0f} % ({low:.0f} to {high:.0f}) faster than the job as "
+        f"it is{error}."
+    )
+
+
+def _remarks(tuned: Tuned) -> list[str]:
+    won, found = winner(tuned), []
+    lossless = {one.label for one in candidates() if one.entry.kind == "lossless"} | {OWN}
+    if won is not None and won.hook not in lossless:
+        found.append(
+            "It loses a part of the gradients. Whether the model learns as well was not tried: "
+            "that takes a training to its end."
+        )
+        other = next((one for one in tuned.settings if one.hook in lossless), None)
+        if other is not None and other.found.high < 1:
+            found.append(
+                f"Nothing is lost by {other.hook} at {other.cap:g} MB: {_against(other.found)}."
+            )
+    found += [f"{hook} was left out: {why}" for hook, why in tuned.refused.items()]
+    found += tuned.notes
+    return [*found, f"All files are in {tuned.folder}."]
+
+
+def _lines(won: Setting, tuned: Tuned) -> str:
+    lines = []
+    if won.cap != tuned.own_cap:
+        lines.append(f"ddp = DistributedDataParallel(model, bucket_cap_mb={won.cap:g})")
+    one = next((c for c in candidates() if c.label == won.hook), None)
+    if one is not None:
+        hook = f"hooktrace.hooks.{one.entry.hook_name}"
+        if one.hook_options:
+            hook += f".bind({', '.join(f'{k}={v!r}' for k, v in one.hook_options.items())})"
+        state = "None"
+        if one.entry.state_name is not None:
+            options = {**one.entry.state_options, **one.state_options}
+            said = "".join(f", {k}={v!r}" for k, v in options.items())
+            state = f"hooktrace.hooks.{one.entry.state_name}(None{said})"
+        lines.append(f"hooktrace.instrument(ddp, {hook}, {state})")
+    lines.append(f"or, without a line: {_settings(won, tuned, one)} hooktrace run train.py")
+    return "\n".join(f"    {line}" for line in lines)
+
+
+def _settings(won: Setting, tuned: Tuned, hook: Candidate | None) -> str:
+    said = [] if hook is None else [f"{HOOK}={hook.label}"]
+    return " ".join([*said, *([] if won.cap == tuned.own_cap else [f"{CAP}={won.cap:g}"])])

@@ -1,0 +1,156 @@
+"""The starts of a user's command: which there are, and what each one's ranks wrote.
+
+as it is -> the model, its step --hooks--> all hooks take turns at its own bucket_cap_mb
+  -> the best ones at other sizes, a start each -> as it is, once more, for what drifts
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ...integrations.start import FOLDER
+from ...integrations.tuned import ASKED, OWN, Plan
+from ...records.errors import UsageError
+from ...tracing.redirected import MEASURED
+from .job import run_job, why_of
+from .measure import LEFT_OUT, WARM_UP, Seen, turns_of, within
+
+TURN = 8
+"""Steps of a turn, of which the first ones are left out."""
+FEWEST_ROUNDS = 8
+SURVIVORS = 3
+"""Hooks, beside the job's own, that are tried with other sizes of buckets."""
+CAPS = (1.0, 5.0, 10.0, 25.0, 50.0, 100.0)
+"""MB that are tried where they make another number of buckets, MOST_BUCKETS at most."""
+MOST_BUCKETS = 100
+SECONDS = 20.0
+"""What a start takes at least, so that short steps are many."""
+_STARTING_S = 120.0
+"""What a job may take to come to its first step."""
+
+
+@dataclass
+class Job:
+    """A user's command, and the time that is left for it.
+
+    ``step_s`` and ``shapes``: of the model that is tuned, once it was seen.
+    """
+
+    command: Sequence[str]
+    out: Path
+    end: float
+    keep: bool
+    seed: int
+    step_s: float = 0.0
+    shapes: str | None = None
+    starts: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    def left(self) -> float:
+        """Return the seconds that are left."""
+        return self.end - time.monotonic()
+
+    def start(self, steps: int, **changed: Any) -> list[Seen]:
+        """Run one start; return what each rank here wrote of the largest model, in their order.
+
+        Raises ``UsageError`` where none wrote anything.
+        """
+        number, self.starts = self.starts, self.starts + 1
+        folder = (self.out / f"start{number}").resolve()
+        folder.mkdir(parents=True, exist_ok=True)
+        plan = Plan(
+            str(folder), steps, number=number, seed=self.seed, turn=TURN, keep=self.keep,
+            seconds=min(SECONDS, max(0.0, self.left() / 20)), token=f"{self.seed:x}",
+        )  # fmt: skip
+        # A step may be slower with a hook; of the first start nothing is known.
+        usual = _STARTING_S + 5 * steps * self.step_s if self.step_s else self.left()
+        code = run_job(
+            self.command,
+            _environment(replace(plan, **changed)),
+            folder / "output.txt",
+            max(_STARTING_S, min(self.left(), usual)),
+        )
+        seen = _largest(folder.glob(f"{plan.token}-*.json"))
+        how = "did not end in time" if code is None else f"ended with exit code {code}"
+        why = why_of(folder / "output.txt")
+        if not seen:
+            raise UsageError(
+                f"the job {how} and no DDP model made a step: {why} (all that it printed is in "
+                f"{folder}/output.txt); pass a command that trains with DDP"
+            )
+        if code != 0:
+            self.notes.append(f"Start {number} {how}: {why}.")
+        return seen
+
+
+def _environment(plan: Plan) -> dict[str, str]:
+    """Return this process's environment for a start, without what asks hooktrace for anything."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("HOOKTRACE_")}
+    paths = [FOLDER, *filter(None, [kept.get("PYTHONPATH")])]
+    return kept | {
+        MEASURED: plan.encoded(),
+        ASKED: "1",
+        "PYTHONPATH": os.pathsep.join(paths),
+        "HOOKTRACE_RECORD_DIR": "",  # nobody is to be told of a run
+    }
+
+
+def _largest(paths: Iterable[Path]) -> list[Seen]:
+    """Return what the ranks wrote of the model with most parameters, of each rank once."""
+    seen = [json.loads(path.read_text("utf-8")) for path in sorted(paths)]
+    if not seen:
+        return []
+    size = max(one["bytes"] for one in seen)
+    by_rank = {one["rank"]: one for one in seen if one["bytes"] == size}
+    return [by_rank[rank] for rank in sorted(by_rank)]
+
+
+def caps_of(size: int, own: float, asked: Sequence[float]) -> list[float]:
+    """Return the limits to try for a model of so many bytes: what is asked, or what differs.
+
+    Two limits that cut the gradients into as many buckets are one.
+    """
+    if asked:
+        return [cap for cap in asked if cap != own]
+    counts = {-(-size // int(own * 2**20))}
+    found = []
+    for cap in CAPS:
+        count = -(-size // int(cap * 2**20))
+        if count not in counts and count <= MOST_BUCKETS:
+            found.append(cap)
+            counts.add(count)
+    return found
+
+
+def survivors(turns_by_label: Sequence[Seen], most: int = SURVIVORS) -> tuple[str, ...]:
+    """Return the hooks that go on to other sizes: those with the shortest steps."""
+    turns = turns_of(turns_by_label, TURN)
+    others = sorted((label for label in turns if label != OWN), key=lambda one: within(turns, one))
+    return tuple(others[:most])
+
+
+def rounds_for(steps: int) -> int:
+    """Return how many rounds give a hook so many steps that count."""
+    return max(FEWEST_ROUNDS, -(-steps // (TURN - LEFT_OUT)))
+
+
+def steps_for(rounds: int, hooks: int) -> int:
+    """Return how long a start is in which so many hooks, and the job's own, have their rounds."""
+    return TURN * (1 + rounds * (hooks + 1))
+
+
+def plain_steps_for(rounds: int) -> int:
+    """Return how long a start of the job as it is is."""
+    return WARM_UP + rounds * (TURN - LEFT_OUT) + 1
+
+
+def fitting(rounds: int, hooks: int, step_s: float, seconds: float) -> int:
+    """Return how many rounds fit into some time, 0 where too few do."""
+    fit = int((seconds / step_s / TURN - 1) / (hooks + 1))
+    return min(rounds, fit) if fit >= FEWEST_ROUNDS else 0

@@ -1,0 +1,139 @@
+"""Step times of hooks that took turns, from begins that one knows, and what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hooktrace.commands.tune.measure import against, plain_steps, turns_of
+from hooktrace.commands.tune.show import Setting, Tuned, as_text, sentence, winner
+from hooktrace.commands.tune.starts import (
+    TURN,
+    caps_of,
+    fitting,
+    plain_steps_for,
+    steps_for,
+    survivors,
+)
+from hooktrace.integrations.tuned import OWN, Plan
+
+MS = 1e6
+
+
+def seen(steps: Mapping[str, float], rounds: int, *, noise: float = 0.0, seed: int = 0) -> Any:
+    """Return what a rank writes whose steps take so many ms; the first ones of a turn 5 more."""
+    random, plan = np.random.default_rng(seed), Plan("", 0, seed=seed)
+    turns, now, begins = [(OWN, 0)], 0.0, []
+    turns += [(plan.order([*steps], i), TURN * (i + 1)) for i in range(rounds * len(steps))]
+    for label, _ in turns:
+        for step in range(TURN):
+            begins.append(now)
+            slower = 5 if step < 3 else 0
+            now += MS * (steps[label] + slower) * (1 + noise * random.standard_normal())
+    return {"begins": [*begins, now], "turns": turns, "hooks": {label: {} for label in steps}}
+
+
+def plain(step: float, steps: int, *, noise: float = 0.0) -> Any:
+    """Return what a rank writes of a job as it is."""
+    random = np.random.default_rng(9)
+    each = MS * step * (1 + noise * random.standard_normal(steps))
+    return {"begins": np.concatenate([[0.0], np.cumsum(each)]).tolist()}
+
+
+def test_turns_without_their_first_steps_over_the_job_as_it_is() -> None:
+    """The mean of ranks, whole rounds only, however the start was slower than the job as it is."""
+    steps = {OWN: 12.0, "fp16": 9.0, "bf16": 15.0}
+    one, cut = seen(steps, 10), seen(steps, 10)
+    cut["begins"] = cut["begins"][: -TURN - 1]  # of a rank that was ended before its last turn
+    found = turns_of([one, cut], TURN)
+    assert {label: len(turns) for label, turns in found.items()} == dict.fromkeys(steps, 9)
+    assert found["fp16"] == pytest.approx(9 * MS)
+    base = plain_steps([plain(10.0, 60)], TURN)
+    assert base == pytest.approx(10 * MS)
+    told = against(found, "fp16", base)
+    assert told.step_ns == pytest.approx(9 * MS)
+    assert (told.ratio, told.low, told.high) == pytest.approx((0.9, 0.9, 0.9))
+    assert survivors([one], 1) == ("fp16",)
+
+
+def test_intervals_hold_what_is_true_as_often_as_they_say() -> None:
+    """Of 100 jobs with noise; drift that all hooks of a round share does not widen them."""
+    inside = widths = 0.0
+    for seed in range(100):
+        one = seen({OWN: 10.0, "fp16": 9.0}, 12, noise=0.1, seed=seed)
+        base = plain_steps([plain(10.0, 130, noise=0.1)], TURN)
+        told = against(turns_of([one], TURN), "fp16", base / base.mean() * 10 * MS)
+        inside += told.low <= 0.9 <= told.high
+        widths += (told.high - told.low) / 100
+    assert inside >= 90
+    assert widths < 0.15
+
+
+def setting(hook: str, ratio: float, spread: float, **more: Any) -> Setting:
+    found = type(against({OWN: np.ones(9)}, OWN, np.ones(9)))(
+        ratio * 10 * MS, ratio, ratio - spread, ratio + spread
+    )
+    told = {"exposed_ns": 1e6, "wire_bytes": 2e6, "error": None, "peak_bytes": None}
+    return Setting(hook=hook, cap=25.0, found=found, **(told | more))
+
+
+def tuned(*settings: Setting, drift: float | None = 1.001) -> Tuned:
+    return Tuned(
+        model="Net", own_hook="ddp_allreduce", own_cap=25.0, ranks=2, step_ns=10 * MS, drift=drift,
+        settings=sorted(settings, key=lambda one: one.found.ratio), refused={"bf16": "no."},
+        notes=[], folder="runs/tune",
+    )  # fmt: skip
+
+
+def test_a_winner_and_its_lines() -> None:
+    """With what it loses, and what to write."""
+    found = tuned(
+        setting("powersgd-rank4", 0.8, 0.02, error=2e-4), setting(OWN, 1.0, 0.01),
+        setting("allreduce", 0.9, 0.02),
+    )  # fmt: skip
+    assert sentence(found) == (
+        "powersgd-rank4 at 25 MB: 25 % (22 to 28) faster than the job as it is, relative error "
+        "0.0002."
+    )
+    text = " ".join(as_text(found).split())
+    assert "It loses a part of the gradients." in text
+    assert "Nothing is lost by allreduce at 25 MB: -10.0 % (-12.0 to -8.0)." in text
+    assert "bf16 was left out: no." in text
+    assert (
+        "hooktrace.instrument(ddp, hooktrace.hooks.powerSGD_hook, "
+        "hooktrace.hooks.PowerSGDState(None, matrix_approximation_rank=4))"
+    ) in text
+    assert "HOOKTRACE_HOOK=powersgd-rank4 hooktrace run train.py" in text
+
+
+@pytest.mark.parametrize(
+    ("best", "drift", "noise"),
+    [(setting("fp16", 0.99, 0.02), 1.001, "2.0"), (setting("fp16", 0.95, 0.01), 1.08, "8.0")],
+)
+def test_what_is_no_more_than_noise_wins_nothing(best: Setting, drift: float, noise: str) -> None:
+    """Of the turns, or of the job as it is between its two starts."""
+    found = tuned(best, setting(OWN, 1.0, 0.01), drift=drift)
+    assert winner(found) is None
+    assert sentence(found) == (
+        f"Nothing beats the job as it is by more than the noise ({noise} %)."
+    )
+    assert "To use it" not in as_text(found)
+
+
+def test_limits_that_cut_the_gradients_alike_are_tried_once() -> None:
+    """None that makes a step of very many buckets; or those that are asked for."""
+    assert caps_of(40 * 2**20, 25.0, ()) == [1.0, 5.0, 10.0, 50.0]
+    assert caps_of(4 * 2**20, 25.0, ()) == [1.0]
+    assert caps_of(600 * 2**20, 25.0, ()) == [10.0, 50.0, 100.0]
+    assert caps_of(40 * 2**20, 25.0, (25.0, 3.0)) == [3.0]
+
+
+def test_rounds_fit_into_the_time_that_is_left() -> None:
+    """Or there are none, where they would be too few to say anything."""
+    assert fitting(12, 3, 0.1, 1e9) == 12
+    assert steps_for(fitting(12, 3, 0.1, 30), 3) * 0.1 <= 30
+    assert fitting(12, 3, 0.1, 20) == 0
+    assert plain_steps_for(12) < steps_for(12, 0)

@@ -1,0 +1,182 @@
+"""``hooktrace tune`` on real jobs: started by torch's launcher, ended, and told what was seen."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from hooktrace.analysis.timeline import load
+from hooktrace.records.files import find_records
+from tests.distributed.harness import environment
+
+pytestmark = pytest.mark.slow
+
+SCRIPT = Path(__file__).with_name("tune_script.py")
+DEADLINE_S = 300
+TURN = 8
+
+
+def command(folder: Path, *options: str, ranks: int = 2) -> list[str]:
+    """Return what starts the script by torch's launcher."""
+    return [
+        *(sys.executable, "-m", "torch.distributed.run", "--standalone"),
+        *("--local-addr", "127.0.0.1", "--nproc-per-node", str(ranks)),
+        *(str(SCRIPT), str(folder), *options),
+    ]
+
+
+def tuning(folder: Path, job: Sequence[str], *options: str) -> subprocess.Popen[str]:
+    """Start a tuning of a job."""
+    wanted = ("--hooks", "fp16,powersgd", "--caps", "0.5", "--steps", "40", "--minutes", "4")
+    return subprocess.Popen(
+        [
+            *(sys.executable, "-m", "hooktrace", "tune", *wanted, "--json", str(folder / "t.json")),
+            *("--out", str(folder / "out"), *options, "--", *job),
+        ],
+        env=environment(GLOO_SOCKET_IFNAME="lo"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+class Ran(NamedTuple):
+    """How a tuning ended, what it printed, and what each rank of each start says of itself."""
+
+    code: int
+    out: str
+    err: str
+    ranks: list[dict[str, Any]]
+    told: dict[str, Any]
+
+
+def ended(folder: Path, process: subprocess.Popen[str]) -> Ran:
+    """Wait for a tuning."""
+    try:
+        out, err = process.communicate(timeout=DEADLINE_S)
+    finally:
+        process.terminate()  # which ends its job too
+        process.wait(60)
+    ranks = [json.loads(path.read_text()) for path in folder.glob("[0-9]*.json")]
+    path = folder / "t.json"
+    return Ran(
+        process.returncode, out, err, ranks, json.loads(path.read_text()) if path.exists() else {}
+    )
+
+
+@pytest.fixture(scope="module", params=[2, 4])
+def whole(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, Ran]:
+    """Return a tuning that came to its end, of two ranks and of four."""
+    folder = tmp_path_factory.mktemp("tune")
+    return folder, ended(folder, tuning(folder, command(folder, ranks=request.param)))
+
+
+def test_each_setting_is_measured(whole: tuple[Path, Ran]) -> None:
+    """Both hooks and the job's own, at its limit and at another one: bytes, errors, times."""
+    _, ran = whole
+    assert ran.code == 0, ran.err
+    settings = {(one["hook"], one["cap"]): one for one in ran.told["settings"]}
+    labels = ("as it is", "fp16", "powersgd")
+    assert set(settings) == {(label, cap) for label in labels for cap in (25.0, 0.5)}
+    own, fp16 = settings["as it is", 25.0], settings["fp16", 25.0]
+    assert (own["error"], own["wire_bytes"]) == (0.0, 2 * fp16["wire_bytes"])
+    for cap in (25.0, 0.5):
+        assert 1e-5 < settings["fp16", cap]["error"] < settings["powersgd", cap]["error"]
+        assert settings["powersgd", cap]["wire_bytes"] < 0.1 * own["wire_bytes"]
+    assert all(one["exposed_ns"] > 0 and one["found"]["step_ns"] > 0 for one in settings.values())
+    assert ran.told["own_hook"] == "ddp_allreduce"
+    assert ran.told["says"] in " ".join(ran.out.split())
+
+
+def test_all_ranks_end_with_the_same_step(whole: tuple[Path, Ran]) -> None:
+    """By an exit that lets the script write what it has to; its schedule ran on untouched."""
+    folder, ran = whole
+    assert len(ran.ranks) == 4 * ran.told["ranks"]
+    steps = Counter(one["steps"] for one in ran.ranks)
+    assert all(count % ran.told["ranks"] == 0 for count in steps.values())
+    for one in ran.ranks:
+        assert one["lr"] == pytest.approx(0.01 * 0.1 ** (one["steps"] // 50), rel=0.01)
+    assert (folder / "checkpoint.pt").exists()
+
+
+def test_each_part_has_record_files(whole: tuple[Path, Ran]) -> None:
+    """That report and compare read: all turns of one hook, its warm-up among them."""
+    folder, ran = whole
+    timeline = load(find_records(folder / "out" / "start2" / "powersgd"))
+    assert [track.rank for track in timeline.tracks] == list(range(ran.told["ranks"]))
+    steps = timeline.tracks[0].steps
+    assert len(steps) % TURN == 0
+    assert len(steps) >= 8 * TURN
+
+
+def test_a_hook_of_the_scripts_own_is_what_others_are_held_against(tmp_path: Path) -> None:
+    """It runs in turn with them, though torch takes one hook a model."""
+    job = command(tmp_path, "--own-hook")
+    ran = ended(tmp_path, tuning(tmp_path, job, "--hooks", "allreduce", "--caps", "25"))
+    assert ran.code == 0, ran.err
+    settings = {one["hook"]: one for one in ran.told["settings"]}
+    assert ran.told["own_hook"] == "fp16_compress_hook"
+    assert settings["as it is"]["wire_bytes"] * 2 == settings["allreduce"]["wire_bytes"]
+    assert settings["as it is"]["error"] > 0 == settings["allreduce"]["error"]
+
+
+def test_a_job_that_fails_says_where_and_why(tmp_path: Path) -> None:
+    """With what was known by then."""
+    job = command(tmp_path, "--raise-at", "150")
+    ran = ended(tmp_path, tuning(tmp_path, job, "--caps", "25"))
+    assert ran.code == 0, ran.err
+    said = " ".join(ran.out.split())
+    assert "Start 1 ended with exit code 1: ValueError: no data at step 150." in said
+    assert {one["hook"] for one in ran.told["settings"]} == {"as it is", "fp16", "powersgd"}
+
+
+def test_a_job_that_is_too_short_is_refused(tmp_path: Path) -> None:
+    """It ends before each hook had a turn."""
+    ran = ended(tmp_path, tuning(tmp_path, command(tmp_path, "--steps", "20")))
+    assert ran.code == 2
+    assert "the job ended before each hook had a turn (32 steps); pass a command that" in ran.err
+
+
+def test_ctrl_c_ends_the_job_and_says_what_is_known(tmp_path: Path) -> None:
+    """In the second start with hooks: the first one is told, and nothing runs on."""
+    process = tuning(tmp_path, command(tmp_path))
+    third = tmp_path / "out" / "start2" / "output.txt"
+    end = time.monotonic() + DEADLINE_S
+    while not third.exists():
+        assert time.monotonic() < end
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    ran = ended(tmp_path, process)
+    assert ran.code == 1, ran.err
+    assert "interrupted: this is what was known by then" in ran.out
+    assert {one["cap"] for one in ran.told["settings"]} == {25.0}
+    left = [p for p in Path("/proc").glob("[0-9]*/cmdline") if names(p, str(tmp_path))]
+    assert left == []
+
+
+def names(path: Path, word: str) -> bool:
+    """Return whether a process was started with a word; no when it has gone."""
+    try:
+        return path.parent.name != str(os.getpid()) and word.encode() in path.read_bytes()
+    except OSError:
+        return False
+
+
+def test_one_rank_sends_nothing(tmp_path: Path) -> None:
+    """So there is nothing to tune."""
+    ran = ended(tmp_path, tuning(tmp_path, command(tmp_path, ranks=1)))
+    assert ran.code == 2
+    assert "the job has one rank, which sends nothing; start it with two or more" in ran.err

@@ -1,0 +1,54 @@
+"""A training that ``hooktrace tune`` is tried on: ``tune_script.py FOLDER [--own-hook] ...``.
+
+Writes how many steps each start made, by rank, and what its learning rate was at the end.
+"""
+
+import argparse
+import json
+import os
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.nn.parallel import DistributedDataParallel
+
+parser = argparse.ArgumentParser()
+parser.add_argument("folder", type=Path)
+parser.add_argument("--steps", type=int, default=100_000)
+parser.add_argument("--own-hook", action="store_true")
+parser.add_argument("--raise-at", type=int, default=-1)
+parser.add_argument("--layers", type=int, default=6)
+parser.add_argument("--width", type=int, default=256)
+options = parser.parse_args()
+
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+torch.manual_seed(0)
+linear = (nn.Linear(options.width, options.width) for _ in range(options.layers))
+model = nn.Sequential(*(part for layer in linear for part in (layer, nn.ReLU())))
+small = DistributedDataParallel(nn.Linear(4, 4))  # which nobody tunes
+ddp = DistributedDataParallel(model)
+if options.own_hook:
+    ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
+optimizer = torch.optim.SGD(ddp.parameters(), lr=0.01)
+schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=50)
+torch.manual_seed(rank)
+step = 0
+try:
+    for step in range(options.steps):
+        if step == options.raise_at and os.environ.get("HOOKTRACE_TUNING") and ddp.bucket_bytes_cap:
+            raise ValueError(f"no data at step {step}")
+        small(torch.randn(2, 4)).sum().backward()
+        loss = ddp(torch.randn(16, options.width)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        if rank == 0 and step % 50 == 49:
+            torch.save(model.state_dict(), options.folder / "checkpoint.pt")
+finally:
+    told = {"steps": step, "lr": schedule.get_last_lr()[0], "rank": rank}
+    (options.folder / f"{os.getpid()}.json").write_text(json.dumps(told))
