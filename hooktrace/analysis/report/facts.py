@@ -38,7 +38,6 @@ class LateRank(msgspec.Struct, frozen=True, kw_only=True):
     the difference of two ranks' times.  ``lag_ns``: after the median rank, at that bucket.
     ``since``: the bucket at which it falls behind; the first one where it comes late already.
     ``held_ns``: how much longer than others' its hook's calls before ``bucket`` take.
-    ``is_of_means``: the last two are of the others' mean, and not their median.
     Of a sharded model ``margin_ns`` is the sum over the ``units`` collectives that the rank comes
     to last so often, and ``since`` the collective before ``bucket``.  Where collectives have a part
     of the ranks, ``members`` are those of ``bucket``, ``since`` is the last one before it in which
@@ -56,7 +55,6 @@ class LateRank(msgspec.Struct, frozen=True, kw_only=True):
     waiting: tuple[int, ...]
     held_ns: float
     is_late_from_the_start: bool
-    is_of_means: bool = False
     units: int = 0
     members: tuple[int, ...] = ()
     is_since_step_before: bool = False

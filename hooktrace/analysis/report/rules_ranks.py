@@ -130,7 +130,8 @@ def _late_rank(model: ModelFacts, late: LateRank) -> Finding:
         gain_ns=late.margin_ns,
         evidence=(
             f"clocks are known to {ms(late.uncertainty_ns)}; {since}",
-            f"it is {ms(late.lag_ns)} behind the {_middle_of(late)}",
+            f"it is {ms(late.lag_ns)} behind the "
+            + ("median of the others there" if late.members else "median rank"),
             *(
                 f"at {titles[one.bucket]}, of {named_ranks(one.members)}, {_wait(one.waiting)} "
                 f"for it, {ms(one.margin_ns)} a step in the mean"
@@ -143,12 +144,6 @@ def _late_rank(model: ModelFacts, late: LateRank) -> Finding:
 
 def _wait(ranks: tuple[int, ...]) -> str:
     return f"{named_ranks(ranks)} {'waits' if len(ranks) == 1 else 'wait'}"
-
-
-def _middle_of(late: LateRank) -> str:
-    if late.members:
-        return "median of the others there"
-    return "mean of the others" if late.is_of_means else "median rank"
 
 
 def slow_steps_cost(model: ModelFacts, run: RunInfo | None) -> Iterator[Finding]:

@@ -26,14 +26,11 @@ SCHEMA = 1
 
 @dataclass(frozen=True, slots=True)
 class ModelReport:
-    """One model: what is known, what is said of it, what pictures are drawn from, what it is.
-
-    ``arrays``: ``None`` where the facts are of merged summaries, of which there are no pictures.
-    """
+    """One model: what is known, what is said of it, what pictures are drawn from, what it is."""
 
     facts: ModelFacts
     findings: list[Finding]
-    arrays: StepArrays | None
+    arrays: StepArrays
     source: ModelSource
 
 
