@@ -68,7 +68,7 @@ def picture_of(
     if model is not None and model not in timeline.models:
         raise UsageError(f"no model is called {model!r}; pass one of {', '.join(timeline.models)}")
     named = [one for one in report.models if model in (None, one.facts.model)]
-    if not named or named[0].arrays is None:
+    if not named:
         why = report.missing[-1] if report.missing else "no step has settled"
         raise UsageError(f"there is no step to draw: {why}; train for more steps")
     arrays, facts = named[0].arrays, named[0].facts
