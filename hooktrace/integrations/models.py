@@ -75,7 +75,8 @@ class Dispatcher:
             _register(reducer, None, self)
         elif isinstance(self._hook, TracedHook):
             self._hook.retire()
-        ending.model_seen()
+        if self._turns is None:
+            ending.model_seen()
         self._is_foreign = not isinstance(hook, StagedHook | TracedHook)
         self._hook, self._state, self.chosen = self._traced(hook), state, chosen
 

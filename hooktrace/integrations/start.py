@@ -153,5 +153,9 @@ def _patch(module: ModuleType) -> None:
 
     if is_tuned or tuned.CAP in os.environ:
         tuned.make_with_cap(ddp)
+    if is_tuned:
+        from . import turns
+
+        turns.patch(ddp)
     ddp._ddp_init_helper = _ddp_init_helper
     _undo.append(lambda: setattr(ddp, "_ddp_init_helper", make_reducer))

@@ -46,12 +46,13 @@ class Plan:
     """One start of a job.
 
     ``folder``: where each rank writes what it saw.  The job ends after so many ``steps``, but goes
-    on for so many ``seconds``, by rank 0's clock.
+    on for so many ``seconds``, by rank 0's clock; and after ``limit_s`` in any case.
     ``shapes``: of the parameters of the model that is tuned, as of ``shapes_key``; ``None`` to look
     only.  ``hooks``: labels of candidates that take turns with ``OWN``, of ``turn`` steps each.
     ``cap``: the model's ``bucket_cap_mb``, ``None`` for its own.  ``keep``: write record files too.
     ``number``: of the start; with it ``seed`` gives the order of each round.  ``is_last``: after it
     the tuning is over.  ``token``: of who started this process, in the names of its files.
+    ``follows``: that was not who started rank 0.
     """
 
     folder: str
@@ -66,6 +67,8 @@ class Plan:
     is_last: bool = False
     seconds: float = 0.0
     token: str = ""
+    limit_s: float = 600.0
+    follows: bool = False
 
     def encoded(self) -> str:
         """Return it for the environment."""
@@ -105,7 +108,8 @@ def _agreed(said: str) -> Plan:
     if dist.get_rank() == 0:
         store.set(_KEY, said)
     of_all = _decoded(store.get(_KEY).decode())
-    return replace(of_all, folder=own.folder, token=own.token)
+    follows = of_all.token != own.token
+    return replace(of_all, folder=own.folder, token=own.token, follows=follows)
 
 
 def _decoded(said: str) -> Plan:
@@ -113,20 +117,19 @@ def _decoded(said: str) -> Plan:
     return Plan(**{**found, "hooks": tuple(found["hooks"])})
 
 
-def is_enough(model: str, step: int, seconds: float, wanted: Plan) -> bool:
+def is_enough(model: int, step: int, seconds: float, wanted: Plan) -> bool:
     """Return whether a job ends with a model's step, ``seconds`` after its first: rank 0 says it.
 
-    ``model``: the key of its shapes.
+    ``model``: its number among those that were made.
     """
     import torch.distributed as dist
 
     from ..ranks.job import job_store
 
-    if step < wanted.steps or wanted.seconds == 0:
-        return step >= wanted.steps
     store, key = job_store(), f"{_KEY}/{model}/{step}"
     if dist.get_rank() == 0:
-        store.set(key, str(int(seconds >= wanted.seconds)))
+        is_done = step >= wanted.steps and seconds >= wanted.seconds
+        store.set(key, str(int(is_done or seconds >= wanted.limit_s)))
     return bool(int(store.get(key)))
 
 

@@ -12,11 +12,15 @@ A step is a forward pass whose gradients will be averaged.  On a device its begi
 from __future__ import annotations
 
 import atexit
+import functools
 import json
 import os
 import statistics
 import time
+import weakref
 from collections.abc import Callable
+from contextlib import suppress
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,13 +37,15 @@ if TYPE_CHECKING:
 class Turns:
     """A model of a job that is tuned: its steps, and whose turn each is."""
 
-    def __init__(self, ddp: DistributedDataParallel, wanted: Plan) -> None:
+    def __init__(self, ddp: DistributedDataParallel, wanted: Plan, number: int) -> None:
         import torch
         import torch.distributed as dist
 
-        self._plan, self._model = wanted, type(ddp.module).__name__
-        parameter = next(p for p in ddp.module.parameters() if p.requires_grad)
-        self._device: torch.device = parameter.device
+        self._plan, self._model, self._number = wanted, type(ddp.module).__name__, number
+        trainable = [p for p in ddp.module.parameters() if p.requires_grad]
+        self._device: torch.device = trainable[0].device
+        self.size = sum(p.nbytes for p in trainable)
+        self._pid = os.getpid()
         self._begins: list[int] = []
         self._events: list[Any] = []
         self._turns: list[tuple[str, int]] = []
@@ -50,12 +56,10 @@ class Turns:
         self._change: Callable[[Hook, Any], None] | None = None
         self._said: dict[str, Any] = {
             "model": self._model, "shapes": shapes_key(trained(ddp.module)),
-            "bytes": sum(p.nbytes for p in ddp.module.parameters() if p.requires_grad),
-            "cap": ddp.bucket_bytes_cap / 2**20, "hook": None,
+            "bytes": self.size, "cap": ddp.bucket_bytes_cap / 2**20, "hook": None, "effects": False,
             "rank": dist.get_rank(), "ranks": dist.get_world_size(),
         }  # fmt: skip
         self._is_written = False
-        ddp.register_forward_pre_hook(self._before_forward)
         atexit.register(self._write)
 
     @property
@@ -77,9 +81,10 @@ class Turns:
         self._tracers, self._ready, self._turns = {}, {}, []
         hook = getattr(hook, "__wrapped__", hook) if getattr(hook, "is_traced", False) else hook
         self._said["hook"] = getattr(hook, "__qualname__", type(hook).__qualname__)
+        self._said["effects"] = effects = _does_more(hook)
         self._add(OWN, ddp, hook, state)
         for one in candidates():
-            if one.label in self._plan.hooks:
+            if one.label in self._plan.hooks and not effects:
                 try:
                     one.hook.check_model(ddp.module)
                     # PowerSGD at work from its second step on.
@@ -106,30 +111,34 @@ class Turns:
             tracer = Tracer(files, error_every=2 * self._plan.turn)
         traced = trace(hook, model=self._model, tracer=tracer)
         traced.learn(ddp)
+        traced.retire()  # it is not called for a round, and that is no fault of the script's
         self._tracers[label], self._ready[label] = tracer, (traced, state)
 
-    def _before_forward(self, ddp: Any, inputs: object) -> None:
+    def before_forward(self, ddp: Any) -> None:
+        """Take note of a step that begins, if one does; end a turn, or the job."""
         import torch
+
+        from ..capture.device_events import current_stream, has_events, new_event
 
         if not (torch.is_grad_enabled() and ddp.require_backward_grad_sync):
             return
         step = len(self._begins)
         self._begins.append(time.perf_counter_ns())
-        if self._device.type != "cpu":
-            event = torch.Event(self._device, enable_timing=True)
-            event.record(torch.accelerator.current_stream(self._device))
+        if has_events(self._device):
+            event = new_event(self._device)
+            event.record(current_stream(self._device))
             self._events.append(event)
-        if step % self._plan.turn == 0:
-            seconds = (self._begins[-1] - self._begins[0]) / 1e9
-            if is_enough(self._said["shapes"], step, seconds, self._plan):
-                self._leave()
-        if self._change is not None and step % self._plan.turn == 0:
-            self._next_turn(step)
+        if step % self._plan.turn:
+            return
+        seconds = (self._begins[-1] - self._begins[0]) / 1e9
+        if self.size == max(_sizes) and is_enough(self._number, step, seconds, self._plan):
+            self._leave()
+        self._next_turn(step)
 
     def _next_turn(self, step: int) -> None:
         # DDP settles its buckets in the first turn, which is no one's.
         turn = step // self._plan.turn
-        label = OWN if turn == 0 else self._plan.order([*self._ready], turn - 1)
+        label = self._plan.order([*self._ready], turn - 1) if turn and self._change else OWN
         self._note_peak()
         self._turns.append((label, step))
         if self._change is not None:
@@ -140,25 +149,29 @@ class Turns:
         import torch
 
         if self._device.type == "cuda":
-            if self._turns:
+            if len(self._turns) > 1:
                 label, peak = self._turns[-1][0], torch.cuda.max_memory_allocated(self._device)
                 self._peaks[label] = max(peak, self._peaks.get(label, 0))
             torch.cuda.reset_peak_memory_stats(self._device)
 
     def _leave(self) -> None:
         """End the job as a script ends itself: what it has to close, it closes."""
+        import torch.distributed as dist
+
         self._write()
+        with suppress(RuntimeError):
+            dist.barrier()  # or rank 0 takes the store away from those who still ask it
         raise SystemExit(0)
 
     def _write(self) -> None:
         """Write what was seen, once: at the end of the plan, or of a script that ends before."""
-        if self._is_written or not self._begins:
+        if self._is_written or not self._begins or os.getpid() != self._pid:
             return
         self._is_written = True
         self._note_peak()
         rank = self._said["rank"]
         seen = {
-            **self._said, "last": self._plan.is_last,
+            **self._said, "last": self._plan.is_last, "follows": self._plan.follows,
             "begins": self._at(), "turns": self._turns, "refused": self._refused,
             "peaks": self._peaks, "hooks": {k: _seen_by(t) for k, t in self._tracers.items()},
         }  # fmt: skip
@@ -175,8 +188,18 @@ class Turns:
         if not self._events:
             return self._begins
         self._events[-1].synchronize()
-        first = self._events[0]
-        return [int(first.elapsed_time(event) * 1e6) for event in self._events]
+        spans = [a.elapsed_time(b) for a, b in pairwise(self._events)]  # of few digits each
+        return [0, *(int(ms * 1e6) for ms in accumulate(spans))]
+
+
+_DO_MORE = ("optimizer_overlap_hooks", "ddp_zero_hook", "mixed_precision_hooks")
+"""Modules of torch whose hooks step an optimizer, or cast parameters."""
+
+
+def _does_more(hook: Hook) -> bool:
+    """Return whether a hook is known to do more than to average."""
+    where = str(getattr(hook, "__module__", ""))
+    return getattr(hook, "has_effects", False) or where.endswith(_DO_MORE)
 
 
 def _seen_by(tracer: Tracer) -> dict[str, float | None]:
@@ -190,14 +213,44 @@ def _seen_by(tracer: Tracer) -> dict[str, float | None]:
     return {
         "exposed_ns": statistics.median(exposed) if exposed else None,
         "wire_bytes": statistics.median(sent) if sent else None,
-        "gradient_bytes": statistics.median(s.gradient_bytes for s in steps) if steps else None,
         "error": max(known, default=None),
     }
 
 
+_turns: weakref.WeakKeyDictionary[Any, Turns] = weakref.WeakKeyDictionary()
+"""By reducer: on the model itself they would go into its copies and checkpoints."""
+
+
 def watch(ddp: DistributedDataParallel) -> Turns | None:
-    """Return the turns of a model that was just made; ``None`` of one that is left as it is."""
+    """Return the turns of a model that was just made; ``None`` of one that is left as it is.
+
+    So is one that a part of the ranks share: the others do not come to where its turns end.
+    """
+    import torch.distributed as dist
+
     wanted = plan()
     if wanted is None or not (wanted.shapes is None or wanted.is_of(ddp.module)):
         return None
-    return Turns(ddp, wanted)
+    if ddp.process_group.size() != dist.get_world_size():
+        return None
+    found = _turns[ddp.reducer] = Turns(ddp, wanted, len(_sizes))
+    _sizes.append(found.size)
+    return found
+
+
+_sizes: list[int] = []
+"""Bytes of the models that were made so far, the same on all ranks: the largest one is tuned."""
+
+
+def patch(ddp: Any) -> None:
+    """Have models that take turns told of each forward pass."""
+    original = ddp.forward
+
+    @functools.wraps(original)
+    def forward(self: Any, *inputs: Any, **options: Any) -> Any:
+        turns = _turns.get(self.reducer)
+        if turns is not None:
+            turns.before_forward(self)
+        return original(self, *inputs, **options)
+
+    ddp.forward = forward

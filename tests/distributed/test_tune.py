@@ -123,7 +123,7 @@ def test_each_part_has_record_files(whole: tuple[Path, Ran]) -> None:
 
 def test_a_hook_of_the_scripts_own_is_what_others_are_held_against(tmp_path: Path) -> None:
     """It runs in turn with them, though torch takes one hook a model."""
-    job = command(tmp_path, "--own-hook")
+    job = command(tmp_path, "--own-hook", "fp16")
     ran = ended(tmp_path, tuning(tmp_path, job, "--hooks", "allreduce", "--caps", "25"))
     assert ran.code == 0, ran.err
     settings = {one["hook"]: one for one in ran.told["settings"]}
@@ -143,16 +143,23 @@ def test_a_job_that_fails_says_where_and_why(tmp_path: Path) -> None:
 
 
 def test_a_job_that_is_too_short_is_refused(tmp_path: Path) -> None:
-    """It ends before each hook had a turn."""
+    """It ends before there is anything to compare."""
     ran = ended(tmp_path, tuning(tmp_path, command(tmp_path, "--steps", "20")))
     assert ran.code == 2
-    assert "the job ended before each hook had a turn (32 steps); pass a command that" in ran.err
+    assert "the job ended after 20 steps, too few to tell anything; pass a command" in ran.err
+
+
+def test_a_hook_that_does_more_has_no_stand_in(tmp_path: Path) -> None:
+    """Its optimizer would not run in the turns of the others."""
+    ran = ended(tmp_path, tuning(tmp_path, command(tmp_path, "--own-hook", "optimizer")))
+    assert ran.code == 2
+    assert "the job's own hook, hook_then_optimizer(allreduce_hook), does more than" in ran.err
 
 
 def test_ctrl_c_ends_the_job_and_says_what_is_known(tmp_path: Path) -> None:
     """In the second start with hooks: the first one is told, and nothing runs on."""
     process = tuning(tmp_path, command(tmp_path))
-    third = tmp_path / "out" / "start2" / "output.txt"
+    third = tmp_path / "out" / "start2"
     end = time.monotonic() + DEADLINE_S
     while not third.exists():
         assert time.monotonic() < end

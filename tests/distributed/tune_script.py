@@ -1,4 +1,4 @@
-"""A training that ``hooktrace tune`` is tried on: ``tune_script.py FOLDER [--own-hook] ...``.
+"""A training that ``hooktrace tune`` is tried on: ``tune_script.py FOLDER [--own-hook fp16] ...``.
 
 Writes how many steps each start made, by rank, and what its learning rate was at the end.
 """
@@ -14,10 +14,22 @@ from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 from torch.nn.parallel import DistributedDataParallel
 
+import hooktrace
+
+
+class Subtract:
+    """The simplest functional optimizer."""
+
+    @staticmethod
+    def step_param(param: torch.Tensor, grad: torch.Tensor) -> None:
+        """Step, by as little as training does without it."""
+        param.sub_(grad, alpha=1e-5)
+
+
 parser = argparse.ArgumentParser()
 parser.add_argument("folder", type=Path)
 parser.add_argument("--steps", type=int, default=100_000)
-parser.add_argument("--own-hook", action="store_true")
+parser.add_argument("--own-hook", choices=["fp16", "optimizer"])
 parser.add_argument("--raise-at", type=int, default=-1)
 parser.add_argument("--layers", type=int, default=6)
 parser.add_argument("--width", type=int, default=256)
@@ -31,7 +43,13 @@ linear = (nn.Linear(options.width, options.width) for _ in range(options.layers)
 model = nn.Sequential(*(part for layer in linear for part in (layer, nn.ReLU())))
 small = DistributedDataParallel(nn.Linear(4, 4))  # which nobody tunes
 ddp = DistributedDataParallel(model)
-if options.own_hook:
+if options.own_hook == "optimizer":
+    step_in_backward = hooktrace.hooks.OptimizerHookState(Subtract())
+    ddp.register_comm_hook(
+        None,
+        hooktrace.hooks.hook_then_optimizer(hooktrace.hooks.allreduce_hook, step_in_backward),
+    )
+elif options.own_hook == "fp16":
     ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
 optimizer = torch.optim.SGD(ddp.parameters(), lr=0.01)
 schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=50)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from pathlib import Path
 from typing import Annotated
 
@@ -85,7 +86,7 @@ def tune(
     minutes: Annotated[float, typer.Option(help="For all of it, at most.")] = 15.0,
     steps: Annotated[int, typer.Option(help="Steps of each hook that count.")] = 60,
     hooks: Annotated[
-        str, typer.Option(help="Names that 'hooktrace hooks' lists, by commas; all.")
+        str, typer.Option(help="Hooks to try, by commas, as fp16,powersgd-rank4; all that average.")
     ] = "",
     caps: Annotated[
         str, typer.Option(help="Other bucket_cap_mb to try, by commas; what differs.")
@@ -105,7 +106,9 @@ def tune(
     try:
         limits = [float(cap) for cap in caps.split(",") if cap]
     except ValueError:
-        raise UsageError(f"--caps {caps} are no numbers; pass MB by commas, as 5,25") from None
+        limits = [0.0]
+    if not all(0 < cap < inf for cap in limits):
+        raise UsageError(f"--caps {caps} are no sizes; pass MB by commas, as 5,25")
     names = [name.strip() for name in hooks.split(",") if name]
     raise typer.Exit(
         measured(

@@ -31,8 +31,6 @@ Seen = Mapping[str, Any]
 
 LEFT_OUT = 3
 """Steps at the begin of each turn that do not count."""
-WARM_UP = 10
-"""Steps of a start that do not count: DDP settles its buckets, and caches fill."""
 
 
 class Found(NamedTuple):
@@ -47,9 +45,9 @@ class Found(NamedTuple):
 def turns_of(ranks: Sequence[Seen], turn: int) -> dict[str, Floats]:
     """Return the mean step of each hook's turns, ns, by label, (rounds,), the mean over ranks.
 
-    Whole rounds only, since hooks are compared within one.
+    Whole rounds only, since hooks are compared within one.  A job as it is has turns of ``OWN``.
     """
-    labels = sorted(ranks[0]["hooks"])
+    labels = sorted({label for label, _ in ranks[0]["turns"][1:]})
     per_rank = [_turns_of(one, turn, labels) for one in ranks]
     rounds = min(map(len, per_rank))
     mean = np.mean([one[:rounds] for one in per_rank], axis=0).reshape(rounds, len(labels))
@@ -69,15 +67,6 @@ def _turns_of(seen: Seen, turn: int, labels: list[str]) -> Floats:
             rows.append([found[one] for one in labels])
             found = {}
     return np.array(rows, np.float64).reshape(-1, len(labels))
-
-
-def plain_steps(ranks: Sequence[Seen], turn: int) -> Floats:
-    """Return the mean step, ns, of as many steps as a turn counts, all along a start as it is."""
-    counted = turn - LEFT_OUT
-    per_rank = [np.array(one["begins"], np.float64)[WARM_UP::counted] for one in ranks]
-    length = min(map(len, per_rank))
-    mean: Floats = np.mean([np.diff(one[:length]) / counted for one in per_rank], axis=0)
-    return mean
 
 
 def against(turns: Mapping[str, Floats], label: str, plain: Floats) -> Found:

@@ -18,13 +18,13 @@ from ...hooks.candidates import candidates
 from ...integrations.tuned import OWN
 from ...records.errors import UsageError
 from . import starts
-from .measure import Floats, Seen, against, plain_steps, turns_of
+from .measure import Floats, Seen, against, turns_of
 from .show import Setting, Tuned, as_json, as_text
 
 BEFORE = """\
-hooktrace tune starts the command some {starts} times, for up to {minutes:g} minutes in all, and
-ends it after some hundred steps each time. It trains for real: what the script writes, it writes,
-checkpoints too. A script can ask for it: HOOKTRACE_TUNING is 1 then."""
+hooktrace tune starts the command up to {starts} times, for about {minutes:g} minutes in all, and
+ends it each time. It trains for real: what the script writes, it writes, checkpoints too. A script
+can ask for it: HOOKTRACE_TUNING is 1 then."""
 
 
 def tune(
@@ -37,7 +37,7 @@ def tune(
     out: Path | None,
     json_path: Path | None,
 ) -> int:
-    """Tune a job; returns 0, or 1 where it was interrupted.
+    """Tune a job; returns 0, or 1 where it was interrupted or a later start failed.
 
     Raises ``UsageError`` where nothing can be tuned, and why.
     """
@@ -47,7 +47,8 @@ def tune(
             "pass after -- the command that starts the job, as hooktrace tune -- torchrun "
             "--nproc-per-node 2 train.py"
         )
-    typer.echo(BEFORE.format(starts=2 + len(caps or (1, 2, 3)), minutes=minutes), err=True)
+    starts_at_most = 3 + len(caps or starts.CAPS[1:])
+    typer.echo(BEFORE.format(starts=starts_at_most, minutes=minutes), err=True)
     folder = out or Path("runs", f"tune-{time.strftime('%Y%m%d-%H%M%S')}")
     seed = random.SystemRandom().randrange(1 << 30)
     job = starts.Job(command, folder, time.monotonic() + 60 * minutes, out is not None, seed)
@@ -59,6 +60,11 @@ def tune(
             return 0
     except KeyboardInterrupt:
         job.notes.append("interrupted: this is what was known by then")
+        code = 1
+    except UsageError as error:
+        if not found.has_settings:
+            raise
+        job.notes.append(f"Not all was tried: {error}")
         code = 1
     tuned = found.tuned()
     typer.echo(as_text(tuned))
@@ -82,38 +88,57 @@ class _Tuning:
         self, job: starts.Job, rounds: int, labels: tuple[str, ...], caps: Sequence[float]
     ) -> None:
         self._job, self._rounds, self._labels, self._caps = job, rounds, labels, caps
-        self._plain: list[list[Seen]] = []
+        self._plain: list[Floats] = []
+        self._seen: Seen = {}
         self._by_cap: dict[float, list[Seen]] = {}
 
     def run(self) -> bool:
         """Make the starts, as far as the time goes; returns whether rank 0 was here."""
         job = self._job
         _say("the job as it is")
-        first = job.start(starts.plain_steps_for(self._rounds))
-        if first[0]["rank"] != 0:
-            while not first[0]["last"]:
+        first = job.start(starts.steps_for(self._rounds, 0))
+        if first[0]["follows"]:
+            while not first[0]["last"] and job.left() > 0:
                 _say("as rank 0's machine asks")
                 first = job.start(0)
             return False
-        self._plain.append(first)
         if first[0]["ranks"] < 2:
             raise UsageError("the job has one rank, which sends nothing; start it with two or more")
-        job.step_s = float(plain_steps(first, starts.TURN).mean()) / 1e9
+        job.step_s = float(self._as_it_is(first).mean()) / 1e9
         job.shapes = first[0]["shapes"]
         own_cap, size = float(first[0]["cap"]), int(first[0]["bytes"])
         seen = self._turns(own_cap, self._labels, None, job.left() / 2)
         if seen is None:
             raise UsageError(
-                f"a step takes {job.step_s:.2g} s, too long for {len(self._labels)} hooks in this "
-                "time; ask for more --minutes or for fewer --hooks"
+                f"a step takes {job.step_s:.2g} s, and {job.left() / 2:.0f} s, half of what is "
+                f"left, are too few for {len(self._labels)} hooks; ask for more --minutes or for "
+                "fewer --hooks"
             )
         best = starts.survivors(seen)
         for cap in sorted(starts.caps_of(size, own_cap, self._caps), reverse=True):
-            if self._turns(cap, best, cap, job.left() - 60 * job.step_s) is None:
+            last_s = job.started_s + starts.steps_for(self._rounds, 0) * job.step_s
+            if self._turns(cap, best, cap, job.left() - last_s) is None:
                 job.notes.append(f"no time was left for bucket_cap_mb={cap:g}: more --minutes")
         _say("the job as it is, once more")
-        self._plain.append(job.start(starts.plain_steps_for(self._rounds), is_last=True))
+        self._as_it_is(job.start(starts.steps_for(self._rounds, 0), is_last=True))
         return True
+
+    @property
+    def has_settings(self) -> bool:
+        """Whether there is anything to tell."""
+        return bool(self._by_cap)
+
+    def _as_it_is(self, seen: list[Seen]) -> Floats:
+        """Keep what a start without hooks of ours gave, a step's time in each turn, ns."""
+        found = turns_of(seen, starts.TURN).get(OWN, np.zeros(0))
+        if len(found) < starts.FEWEST:
+            raise UsageError(
+                f"the job ended after {len(seen[0]['begins'])} steps, too few to tell anything; "
+                "pass a command that trains for longer"
+            )
+        self._plain.append(found)
+        self._seen = self._seen or seen[0]
+        return found
 
     def _turns(
         self, cap: float, hooks: tuple[str, ...], changed: float | None, seconds: float
@@ -126,19 +151,26 @@ class _Tuning:
         _say(f"bucket_cap_mb={cap:g}, {rounds} rounds: {', '.join(hooks)}")
         steps = starts.steps_for(rounds, len(hooks))
         seen = job.start(steps, shapes=job.shapes, hooks=hooks, cap=changed)
-        if len(turns_of(seen, starts.TURN)[OWN]):
-            self._by_cap[cap] = seen
-            return seen
-        raise UsageError(
-            f"the job ended before each hook had a turn ({starts.TURN * (len(hooks) + 2)} steps); "
-            "pass a command that trains for longer, or fewer --hooks"
-        )
+        if seen[0]["effects"]:
+            raise UsageError(
+                f"the job's own hook, {seen[0]['hook']}, does more than average gradients, so "
+                "others cannot stand in for it; tune the job without it"
+            )
+        if len(turns_of(seen, starts.TURN).get(OWN, ())) < starts.FEWEST:
+            needs = starts.steps_for(starts.FEWEST, len(hooks))
+            raise UsageError(
+                f"{self._job.notes[-1] if self._job.notes else 'The job ended.'} Each hook needs "
+                f"{starts.FEWEST} turns ({needs} steps); pass a command that trains for longer, or "
+                "other --hooks"
+            )
+        self._by_cap[cap] = seen
+        return seen
 
     def tuned(self) -> Tuned:
         """Return what the starts say.  Raises ``UsageError`` where it is nothing."""
         if not self._by_cap:
             raise UsageError("nothing was measured: it was ended before the hooks had their turns")
-        plain: list[Floats] = [plain_steps(one, starts.TURN) for one in self._plain]
+        plain = self._plain
         first = next(iter(self._by_cap.values()))[0]
         settings = [
             _setting(seen, label, cap, np.concatenate(plain))
@@ -146,7 +178,7 @@ class _Tuning:
             for label in turns_of(seen, starts.TURN)
         ]
         return Tuned(
-            model=first["model"], own_hook=first["hook"], own_cap=float(self._plain[0][0]["cap"]),
+            model=first["model"], own_hook=first["hook"], own_cap=float(self._seen["cap"]),
             ranks=first["ranks"], step_ns=settings[0].found.step_ns / settings[0].found.ratio,
             drift=None if len(plain) < 2 else float(np.mean(plain[1]) / np.mean(plain[0])),
             settings=sorted(settings, key=lambda one: one.found.ratio),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from io import StringIO
+from statistics import NormalDist
 from typing import NamedTuple
 
 import msgspec
@@ -58,10 +59,10 @@ def as_json(tuned: Tuned) -> bytes:
 
 def as_text(tuned: Tuned) -> str:
     """Return it for people."""
-    console = Console(file=StringIO(), width=_WIDTH, highlight=False)
+    console = Console(file=StringIO(), width=_WIDTH, highlight=False, markup=False)
     console.print(
         f"{tuned.model} on {tuned.ranks} ranks, as it is: {tuned.step_ns / 1e6:.3g} ms a step, "
-        f"{tuned.own_hook or 'no hook'}, bucket_cap_mb={tuned.own_cap:g}\n"
+        f"{_own(tuned)}, bucket_cap_mb={tuned.own_cap:g}\n"
     )
     console.print(_table(tuned))
     console.print(f"\n{sentence(tuned)}")
@@ -69,7 +70,7 @@ def as_text(tuned: Tuned) -> str:
         console.print(f"· {line}")
     best = winner(tuned)
     if best is not None:
-        console.print(f"\nTo use it:\n{_lines(best, tuned)}", markup=False, soft_wrap=True)
+        console.print(f"\nTo use it:\n{_lines(best, tuned)}", soft_wrap=True)
     assert isinstance(console.file, StringIO)
     return console.file.getvalue().rstrip()
 
@@ -86,7 +87,7 @@ def _table(tuned: Tuned) -> Table:
         )  # fmt: skip
     table.caption = (
         "step and exposed in ms; against as it is: with its 95 % interval; sent by a rank, in MB; "
-        "error: relative L2, the largest of a bucket; memory: most in use, MiB"
+        "error: relative L2, the largest that was probed; memory: most in use, MiB"
     )
     table.caption_justify = "left"
     return table
@@ -103,20 +104,47 @@ def _number(value: float | None, unit: float) -> str:
 
 def winner(tuned: Tuned) -> Setting | None:
     """Return the shortest step, where it is shorter than the job's by more than the noise."""
-    best = tuned.settings[0]
-    drifted = abs((tuned.drift or 1.0) - 1)
-    return best if best.found.high < 1 and 1 - best.found.ratio > drifted else None
+    best = _best(tuned)
+    return best if 1 - best.found.ratio > _noise(best, tuned) else None
+
+
+def _best(tuned: Tuned) -> Setting:
+    """Return the shortest step of what is another setting than the job's."""
+    return next(one for one in tuned.settings if not _is_own(one, tuned))
+
+
+def _is_own(one: Setting, tuned: Tuned) -> bool:
+    return one.hook == OWN and one.cap == tuned.own_cap
+
+
+def _noise(best: Setting, tuned: Tuned) -> float:
+    """Return what a gain has to be above, a share of the step.
+
+    The upper half of its interval, which is wider for being the best of many (Bonferroni); by how
+    much the job as it is drifts; and what its own hook differs by in the place of itself, where
+    nothing should.
+    """
+    wider = NormalDist().inv_cdf(1 - 0.025 / len(tuned.settings)) / NormalDist().inv_cdf(0.975)
+    itself = (one.found.ratio - 1 for one in tuned.settings if _is_own(one, tuned))
+    spread = (best.found.high - best.found.ratio) * wider
+    return max(spread, abs((tuned.drift or 1.0) - 1), *(max(0.0, -shift) for shift in itself))
+
+
+def _own(tuned: Tuned) -> str:
+    return "no hook" if tuned.own_hook == "ddp_allreduce" else str(tuned.own_hook)
 
 
 def sentence(tuned: Tuned) -> str:
     """Return the one sentence."""
-    best, won = tuned.settings[0], winner(tuned)
+    won = winner(tuned)
     if won is None:
-        noise = max((best.found.high - best.found.low) / 2, abs((tuned.drift or 1.0) - 1))
-        return f"Nothing beats the job as it is by more than the noise ({100 * noise:.1f} %)."
+        noise = 100 * _noise(_best(tuned), tuned)
+        return f"Nothing beats the job as it is by more than the noise ({noise:.1f} %)."
     gain, low, high = (100 * (1 / x - 1) for x in (won.found.ratio, won.found.high, won.found.low))
     hook = "The hook that the job has" if won.hook == OWN else won.hook
-    error = "" if not won.error else f", relative error {won.error:.1g}"
+    error = f", relative error {won.error:.1g}" if won.error else ""
+    if won.error is None and won.hook not in _lossless():
+        error = ", its error was not measured"
     return (
         f"{hook} at {won.cap:g} MB: {gain:.0f} % ({low:.0f} to {high:.0f}) faster than the job as "
         f"it is{error}."
@@ -124,8 +152,7 @@ def sentence(tuned: Tuned) -> str:
 
 
 def _remarks(tuned: Tuned) -> list[str]:
-    won, found = winner(tuned), []
-    lossless = {one.label for one in candidates() if one.entry.kind == "lossless"} | {OWN}
+    won, found, lossless = winner(tuned), [], _lossless()
     if won is not None and won.hook not in lossless:
         found.append(
             "It loses a part of the gradients. Whether the model learns as well was not tried: "
@@ -136,6 +163,11 @@ def _remarks(tuned: Tuned) -> list[str]:
             found.append(
                 f"Nothing is lost by {other.hook} at {other.cap:g} MB: {_against(other.found)}."
             )
+    if won is not None and "powersgd" in won.hook:
+        found.append(
+            "PowerSGD was measured at work. It averages plainly before start_powerSGD_iter, 1,000 "
+            "steps by default."
+        )
     found += [f"{hook} was left out: {why}" for hook, why in tuned.refused.items()]
     found += tuned.notes
     return [*found, f"All files are in {tuned.folder}."]
@@ -155,9 +187,19 @@ def _lines(won: Setting, tuned: Tuned) -> str:
             options = {**one.entry.state_options, **one.state_options}
             said = "".join(f", {k}={v!r}" for k, v in options.items())
             state = f"hooktrace.hooks.{one.entry.state_name}(None{said})"
+        if tuned.own_hook != "ddp_allreduce":
+            lines.append(f"# in the place of {tuned.own_hook}, which the script registers:")
         lines.append(f"hooktrace.instrument(ddp, {hook}, {state})")
-    lines.append(f"or, without a line: {_settings(won, tuned, one)} hooktrace run train.py")
+    if one is None or tuned.own_hook == "ddp_allreduce":
+        lines.append(
+            f"or, without a line, under Accelerate, Lightning and Trainer too: "
+            f"{_settings(won, tuned, one)} with hooktrace run"
+        )
     return "\n".join(f"    {line}" for line in lines)
+
+
+def _lossless() -> set[str]:
+    return {one.label for one in candidates() if one.entry.kind == "lossless"} | {OWN}
 
 
 def _settings(won: Setting, tuned: Tuned, hook: Candidate | None) -> str:

@@ -19,10 +19,12 @@ from ...integrations.tuned import ASKED, OWN, Plan
 from ...records.errors import UsageError
 from ...tracing.redirected import MEASURED
 from .job import run_job, why_of
-from .measure import LEFT_OUT, WARM_UP, Seen, turns_of, within
+from .measure import LEFT_OUT, Seen, turns_of, within
 
 TURN = 8
 """Steps of a turn, of which the first ones are left out."""
+FEWEST = 5
+"""Rounds below which nothing is said."""
 FEWEST_ROUNDS = 8
 SURVIVORS = 3
 """Hooks, beside the job's own, that are tried with other sizes of buckets."""
@@ -39,7 +41,8 @@ _STARTING_S = 120.0
 class Job:
     """A user's command, and the time that is left for it.
 
-    ``step_s`` and ``shapes``: of the model that is tuned, once it was seen.
+    ``step_s`` and ``shapes``: of the model that is tuned, once it was seen.  ``started_s``: how
+    long the first start took.
     """
 
     command: Sequence[str]
@@ -48,6 +51,7 @@ class Job:
     keep: bool
     seed: int
     step_s: float = 0.0
+    started_s: float = 0.0
     shapes: str | None = None
     starts: int = 0
     notes: list[str] = field(default_factory=list)
@@ -66,23 +70,21 @@ class Job:
         folder.mkdir(parents=True, exist_ok=True)
         plan = Plan(
             str(folder), steps, number=number, seed=self.seed, turn=TURN, keep=self.keep,
-            seconds=min(SECONDS, max(0.0, self.left() / 20)), token=f"{self.seed:x}",
+            seconds=min(SECONDS, max(0.0, self.left() / 40)), token=f"{self.seed:x}",
+            limit_s=max(SECONDS, self.left() * 0.8),
         )  # fmt: skip
-        # A step may be slower with a hook; of the first start nothing is known.
-        usual = _STARTING_S + 5 * steps * self.step_s if self.step_s else self.left()
-        code = run_job(
-            self.command,
-            _environment(replace(plan, **changed)),
-            folder / "output.txt",
-            max(_STARTING_S, min(self.left(), usual)),
-        )
+        output, began = folder / f"output-{plan.token}.txt", time.monotonic()
+        # The job ends by itself, at its limit too; this is for one that hangs.
+        deadline = max(_STARTING_S, 2 * self.started_s) + max(self.left(), 0.0)
+        code = run_job(self.command, _environment(replace(plan, **changed)), output, deadline)
+        self.started_s = self.started_s or time.monotonic() - began
         seen = _largest(folder.glob(f"{plan.token}-*.json"))
         how = "did not end in time" if code is None else f"ended with exit code {code}"
-        why = why_of(folder / "output.txt")
+        why = why_of(output)
         if not seen:
             raise UsageError(
-                f"the job {how} and no DDP model made a step: {why} (all that it printed is in "
-                f"{folder}/output.txt); pass a command that trains with DDP"
+                f"the job {how}, and nothing of a DDP model on all ranks was seen: {why} (all that "
+                f"it printed is in {output}); pass a command that trains with DDP"
             )
         if code != 0:
             self.notes.append(f"Start {number} {how}: {why}.")
@@ -107,6 +109,8 @@ def _largest(paths: Iterable[Path]) -> list[Seen]:
     if not seen:
         return []
     size = max(one["bytes"] for one in seen)
+    # Of a rank that was started again, or a model made again, what was seen for longest.
+    seen.sort(key=lambda one: len(one["begins"]))
     by_rank = {one["rank"]: one for one in seen if one["bytes"] == size}
     return [by_rank[rank] for rank in sorted(by_rank)]
 
@@ -143,11 +147,6 @@ def rounds_for(steps: int) -> int:
 def steps_for(rounds: int, hooks: int) -> int:
     """Return how long a start is in which so many hooks, and the job's own, have their rounds."""
     return TURN * (1 + rounds * (hooks + 1))
-
-
-def plain_steps_for(rounds: int) -> int:
-    """Return how long a start of the job as it is is."""
-    return WARM_UP + rounds * (TURN - LEFT_OUT) + 1
 
 
 def fitting(rounds: int, hooks: int, step_s: float, seconds: float) -> int:

@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hooktrace.commands.tune.measure import against, plain_steps, turns_of
+from hooktrace.commands.tune.measure import against, turns_of
 from hooktrace.commands.tune.show import Setting, Tuned, as_text, sentence, winner
 from hooktrace.commands.tune.starts import (
     TURN,
     caps_of,
     fitting,
-    plain_steps_for,
     steps_for,
     survivors,
 )
@@ -36,11 +35,9 @@ def seen(steps: Mapping[str, float], rounds: int, *, noise: float = 0.0, seed: i
     return {"begins": [*begins, now], "turns": turns, "hooks": {label: {} for label in steps}}
 
 
-def plain(step: float, steps: int, *, noise: float = 0.0) -> Any:
-    """Return what a rank writes of a job as it is."""
-    random = np.random.default_rng(9)
-    each = MS * step * (1 + noise * random.standard_normal(steps))
-    return {"begins": np.concatenate([[0.0], np.cumsum(each)]).tolist()}
+def plain(step: float, rounds: int, *, noise: float = 0.0) -> Any:
+    """Return the steps, ns, by turns of a job as it is."""
+    return turns_of([seen({OWN: step}, rounds, noise=noise, seed=9)], TURN)[OWN]
 
 
 def test_turns_without_their_first_steps_over_the_job_as_it_is() -> None:
@@ -51,7 +48,7 @@ def test_turns_without_their_first_steps_over_the_job_as_it_is() -> None:
     found = turns_of([one, cut], TURN)
     assert {label: len(turns) for label, turns in found.items()} == dict.fromkeys(steps, 9)
     assert found["fp16"] == pytest.approx(9 * MS)
-    base = plain_steps([plain(10.0, 60)], TURN)
+    base = plain(10.0, 12)
     assert base == pytest.approx(10 * MS)
     told = against(found, "fp16", base)
     assert told.step_ns == pytest.approx(9 * MS)
@@ -64,7 +61,7 @@ def test_intervals_hold_what_is_true_as_often_as_they_say() -> None:
     inside = widths = 0.0
     for seed in range(100):
         one = seen({OWN: 10.0, "fp16": 9.0}, 12, noise=0.1, seed=seed)
-        base = plain_steps([plain(10.0, 130, noise=0.1)], TURN)
+        base = plain(10.0, 26, noise=0.1)
         told = against(turns_of([one], TURN), "fp16", base / base.mean() * 10 * MS)
         inside += told.low <= 0.9 <= told.high
         widths += (told.high - told.low) / 100
@@ -106,16 +103,23 @@ def test_a_winner_and_its_lines() -> None:
         "hooktrace.instrument(ddp, hooktrace.hooks.powerSGD_hook, "
         "hooktrace.hooks.PowerSGDState(None, matrix_approximation_rank=4))"
     ) in text
-    assert "HOOKTRACE_HOOK=powersgd-rank4 hooktrace run train.py" in text
+    assert "HOOKTRACE_HOOK=powersgd-rank4 with hooktrace run" in text
+    assert "It averages plainly before start_powerSGD_iter, 1,000 steps by default." in text
 
 
 @pytest.mark.parametrize(
-    ("best", "drift", "noise"),
-    [(setting("fp16", 0.99, 0.02), 1.001, "2.0"), (setting("fp16", 0.95, 0.01), 1.08, "8.0")],
+    ("best", "own", "drift", "noise"),
+    [
+        (setting("fp16", 0.98, 0.02), 1.0, 1.001, "2.3"),  # the better of two
+        (setting("fp16", 0.95, 0.01), 1.0, 1.08, "8.0"),
+        (setting("fp16", 0.96, 0.01), 0.95, 1.001, "5.0"),
+    ],
 )
-def test_what_is_no_more_than_noise_wins_nothing(best: Setting, drift: float, noise: str) -> None:
-    """Of the turns, or of the job as it is between its two starts."""
-    found = tuned(best, setting(OWN, 1.0, 0.01), drift=drift)
+def test_what_is_no_more_than_noise_wins_nothing(
+    best: Setting, own: float, drift: float, noise: str
+) -> None:
+    """Of the turns, of the job between its two starts, or of its own hook in its own place."""
+    found = tuned(best, setting(OWN, own, 0.01), drift=drift)
     assert winner(found) is None
     assert sentence(found) == (
         f"Nothing beats the job as it is by more than the noise ({noise} %)."
@@ -136,4 +140,3 @@ def test_rounds_fit_into_the_time_that_is_left() -> None:
     assert fitting(12, 3, 0.1, 1e9) == 12
     assert steps_for(fitting(12, 3, 0.1, 30), 3) * 0.1 <= 30
     assert fitting(12, 3, 0.1, 20) == 0
-    assert plain_steps_for(12) < steps_for(12, 0)
