@@ -27,7 +27,10 @@ MAY_IMPORT = {
     "hooks": {"capture", "ranks", "staging", "tracing"},
     "testing": {"records", "capture", "ranks", "staging", "hooks", "probes", "tracing", "fsdp"},
     "fsdp": {"records", "capture", "ranks", "staging", "probes", "hooks", "tracing"},
-    "integrations": {"records", "ranks", "staging", "exporters", "tracing", "hooks", "fsdp"},
+    "integrations": {
+        *("records", "capture", "ranks", "staging"),
+        *("exporters", "tracing", "hooks", "fsdp"),
+    },
     "commands": {
         *("records", "ranks", "exporters", "tracing", "hooks"),
         *("analysis", "testing", "fsdp", "integrations"),
