@@ -19,8 +19,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ..tracing.redirected import MEASURED
 from . import ending, sharded, tuned
+from .tuned import MEASURED
 
 logger = logging.getLogger("hooktrace")
 
@@ -130,7 +130,10 @@ def _patch_fsdp(module: ModuleType) -> None:
 
 def _patch(module: ModuleType) -> None:
     """Have models known when they are made; torch is imported only half by now."""
+    from ..tracing import redirected
+
     ddp, is_tuned = module.DistributedDataParallel, MEASURED in os.environ
+    redirected.is_measured = is_tuned
     make_reducer = getattr(ddp, "_ddp_init_helper", None)
     if make_reducer is None:
         logger.warning("this version of torch makes DDP models in a way that hooktrace cannot see")

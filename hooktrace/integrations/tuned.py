@@ -20,14 +20,15 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from ..tracing.redirected import MEASURED
-
 if TYPE_CHECKING:
     from torch import nn
 
     from ..hooks.candidates import Candidate
 
 logger = logging.getLogger("hooktrace")
+
+MEASURED = "_HOOKTRACE_TUNE"
+"""Of the environment of a job that ``hooktrace tune`` has started: its plan."""
 
 CAP, HOOK = "HOOKTRACE_BUCKET_CAP_MB", "HOOKTRACE_HOOK"
 """Settings of ``hooktrace run``, with what a tuning has found best."""

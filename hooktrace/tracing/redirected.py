@@ -1,6 +1,6 @@
 """What tracers export in a job that hooktrace starts to measure it: nothing that the script asks.
 
-    Tracer(exporters=[...]) --the environment says so?--> none of them, but for hooktrace's own
+    Tracer(exporters=[...]) --is_measured?--> none of them, but for hooktrace's own
 
 So a script that writes its records into a run leaves that run as it is, binds no port a second
 time, and tells no tracker of steps that are only a trial.
@@ -9,7 +9,6 @@ time, and tells no tracker of steps that are only a trial.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -20,8 +19,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("hooktrace")
 
-MEASURED = "_HOOKTRACE_TUNE"
-"""Of the environment of such a job."""
+is_measured = False
+"""Set by who takes the job's models over (``integrations/start.py``)."""
 
 _own: ContextVar[bool] = ContextVar("own", default=False)
 
@@ -38,7 +37,7 @@ def own_exporters() -> Iterator[None]:
 
 def redirected(exporters: Sequence[Exporter]) -> tuple[Exporter, ...]:
     """Return what a tracer exports to: what it was given, but in such a job."""
-    if not os.environ.get(MEASURED) or _own.get():
+    if not is_measured or _own.get():
         return tuple(exporters)
     for exporter in exporters:
         try:

@@ -158,7 +158,10 @@ def test_a_hook_that_does_more_has_no_stand_in(tmp_path: Path) -> None:
 
 def test_ctrl_c_ends_the_job_and_says_what_is_known(tmp_path: Path) -> None:
     """In the second start with hooks: the first one is told, and nothing runs on."""
+    # What is started in the background may ignore the signal, and so do its children.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = tuning(tmp_path, command(tmp_path))
+    signal.signal(signal.SIGINT, before)
     third = tmp_path / "out" / "start2"
     end = time.monotonic() + DEADLINE_S
     while not third.exists():

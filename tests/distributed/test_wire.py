@@ -62,13 +62,17 @@ def test_sends_and_receives_are_not_known(two: Ranks, hook: str) -> None:
 
 
 def test_what_no_bucket_can_be_told_to_have_sent_is_the_steps(two: Ranks) -> None:
-    """Two buckets under way, and a collective from a thread: unknown for both, known in sum."""
+    """Two buckets under way, and a collective from a thread: unknown for both, known in sum.
+
+    On a busy machine the thread comes so late that a third one is under way too.
+    """
     for rows in two.run(wire_scenarios.overlapping):
         rows_by_step: dict[int, Any] = {row[0]: row[1:] for row in rows}
         _, wire_bytes, sent, of_buckets, _ = rows_by_step[2]
         assert sent == [("all_reduce", "float16", 6), ("all_reduce", "float32", 4 * NUMEL)]
         assert wire_bytes == 6 + 4 * NUMEL
-        assert of_buckets == [None, None, [], [], [], []]
+        assert of_buckets[:2] == [None, None]
+        assert [one for one in of_buckets[2:] if one is not None] in ([[]] * 3, [[]] * 4)
 
 
 def test_a_hook_that_says_it_compresses_and_does_not_is_named(two: Ranks) -> None:

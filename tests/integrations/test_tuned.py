@@ -10,13 +10,13 @@ import torch
 from hooktrace.integrations.tuned import (
     CAP,
     HOOK,
+    MEASURED,
     Plan,
     hook_asked,
     make_with_cap,
     plan,
     shapes_key,
 )
-from hooktrace.tracing.redirected import MEASURED
 
 MODEL = torch.nn.Linear(3, 2)
 OTHER = torch.nn.Linear(2, 3)

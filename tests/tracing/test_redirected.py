@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hooktrace.tracing.redirected import MEASURED, own_exporters, redirected
+from hooktrace.tracing import redirected as of_jobs
+from hooktrace.tracing.redirected import own_exporters, redirected
 
 
 class Given:
@@ -32,7 +33,7 @@ def test_a_measured_job_exports_nothing_that_its_script_asks(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What it was given is closed; hooktrace's own stays."""
-    monkeypatch.setenv(MEASURED, "{}")
+    monkeypatch.setattr(of_jobs, "is_measured", True)
     given, own = Given(), Given()
     with own_exporters():
         assert redirected([own]) == (own,)

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from ...integrations.start import FOLDER
-from ...integrations.tuned import ASKED, OWN, Plan
+from ...integrations.tuned import ASKED, MEASURED, OWN, Plan
 from ...records.errors import UsageError
-from ...tracing.redirected import MEASURED
 from .job import run_job, why_of
 from .measure import LEFT_OUT, Seen, turns_of, within
 
