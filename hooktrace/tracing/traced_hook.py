@@ -55,14 +55,6 @@ class TracedHook:
     """Tells ``composed``, which must not have one inside."""
 
     def __init__(self, hook: Hook, tracer: Tracer, model: str | None, local: bool) -> None:
-        self._begin(hook, tracer, model, local)
-
-    def become(self, hook: Hook) -> None:
-        """Trace another hook in this one's place, for the same model; before its first call."""
-        self.withdraw()
-        self._begin(hook, self._tracer, self._model, getattr(hook, "local", False))
-
-    def _begin(self, hook: Hook, tracer: Tracer, model: str | None, local: bool) -> None:
         functools.update_wrapper(self, hook, updated=())
         # A partial or a callable object has no name of its own, and DDP asks for one.
         named = hook.func if isinstance(hook, functools.partial) else hook
