@@ -112,7 +112,7 @@ class TracedReduceScatter:
         if over is not None:
             self.allocate = partial(_allocate, inner, over)
         self._stamps = stamps
-        self._hook = hook
+        self.hook = hook
         self._is_known = is_own(inner)
         self._plain = Plain("reduce_scatter")
         self._over = over
@@ -132,12 +132,12 @@ class TracedReduceScatter:
     ) -> Any:
         """Reduce and scatter the gradients, as FSDP asks for it."""
         call = self._stamps.begin("reduce_scatter", input_tensor, group)
-        if self._hook is not None:
+        if self.hook is not None:
             divisor = divisor_of(op, group.size())
             asked = Reduction(input_tensor, output_tensor, group, divisor, self._stamps.unit.name)
             probe = self._stamps.probe
-            look = None if probe is None else probe.of_scatter(self._hook, call, asked, op)
-            self._stamps.run(self._hook, asked, output_tensor, call, look)
+            look = None if probe is None else probe.of_scatter(self.hook, call, asked, op)
+            self._stamps.run(self.hook, asked, output_tensor, call, look)
             if self._over is not None:
                 self._over(output_tensor.device)
             return None

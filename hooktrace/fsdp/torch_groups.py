@@ -86,6 +86,11 @@ class ParameterGroup:
         )
 
     @property
+    def reduces(self) -> bool:
+        """Whether the next backward pass reduces its gradients (set_requires_gradient_sync)."""
+        return bool(getattr(self._group, "reduce_grads", True))
+
+    @property
     def shares(self) -> list[Share]:
         """This rank's share of each parameter, in the order in which they lie in its part."""
         names = [name for name, _ in self.unit.parameters]

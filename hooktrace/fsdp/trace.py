@@ -134,6 +134,16 @@ class TracedModel:
         """Take note that the model is being called now, where it is traced from inside of that."""
         self._watching.begins(model)
 
+    @property
+    def next_step(self) -> int:
+        """The number of the step that begins next, in records."""
+        return self._steps.state.step + 1
+
+    def reduce_by(self, hook: ScatterHook | None) -> None:
+        """Have another hook reduce gradients from now on, ``None``: FSDP's own reduce-scatter."""
+        for unit in self._units:
+            unit.reduce_by(hook)
+
     def remove(self) -> None:
         """Give the model back the collectives that it had before; the step under way ends here."""
         self._watching.leave()

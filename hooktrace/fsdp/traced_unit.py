@@ -65,6 +65,10 @@ class TracedUnit:
         now = self._group.all_gather
         return now is not self._gather and isinstance(now, TracedAllGather)
 
+    def reduce_by(self, hook: ScatterHook | None) -> None:
+        """Have another hook reduce its gradients, ``None``: the collective that it has."""
+        self._scatter.hook = hook
+
     def undo(self) -> None:
         """Give the group back what it had, but for what somebody else has set since."""
         group = self._group

@@ -28,13 +28,13 @@ from ..tracing.ddp_average import DDPAverage, ddp_allreduce
 from ..tracing.trace import listed_hooks, trace
 from ..tracing.traced_hook import Hook, TracedHook
 from . import ending
+from .chosen import hook_asked
 from .failing_hooks import failure
-from .tuned import hook_asked
 
 if TYPE_CHECKING:
     from torch.nn.parallel import DistributedDataParallel
 
-    from .turns import Turns
+    from .tuning.turns import Turns
 
 logger = logging.getLogger("hooktrace")
 

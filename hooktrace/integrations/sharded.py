@@ -29,14 +29,17 @@ _FSDP1 = (
 _said: list[str] = []
 
 
-def watch(fsdp: ModuleType) -> Callable[[], None]:
+def watch(
+    fsdp: ModuleType, settled: Callable[[nn.Module], None] | None = None
+) -> Callable[[], None]:
     """Have sharded models traced; returns what ends that.
 
-    ``fsdp``: torch.distributed.fsdp, which has been imported.
+    ``fsdp``: torch.distributed.fsdp, which has been imported.  ``settled``: called in the place of
+    ``trace_from`` with a root that is being called; what it raises is logged.
     """
     warn_of_fsdp1 = _replace(fsdp, "FullyShardedDataParallel", "__init__", _warning)
     states = sys.modules.get(f"{fsdp.__name__}._fully_shard._fsdp_state")
-    trace_roots = _replace(states, "FSDPState", "_lazy_init", _tracing)
+    trace_roots = _replace(states, "FSDPState", "_lazy_init", _telling(settled or trace_from))
     if trace_roots is None:
         logger.warning(
             "this version of torch settles the root of a sharded model in a way that hooktrace "
@@ -87,32 +90,41 @@ def _choosing(original: Any) -> Any:
     return init
 
 
-def _tracing(original: Any) -> Any:
-    def _lazy_init(self: Any) -> None:
-        is_settled = self._is_root is not None
-        original(self)
-        if not is_settled:
-            trace_from(self._modules[0])
+def _telling(settled: Callable[[nn.Module], None]) -> Callable[[Any], Any]:
+    def telling(original: Any) -> Any:
+        def _lazy_init(self: Any) -> None:
+            is_settled = self._is_root is not None
+            original(self)
+            if not is_settled:
+                _tell(settled, self._modules[0])
 
-    return _lazy_init
+        return _lazy_init
+
+    return telling
 
 
-def trace_from(root: nn.Module) -> None:
-    """Trace the model of a root that is being called, unless the script does; never raises."""
+def _tell(settled: Callable[[nn.Module], None], root: nn.Module) -> None:
     try:
-        from ..fsdp.trace import is_traced, trace
-        from . import ending
-
-        ending.model_seen()
-        if is_traced(root):
-            return
-        model = _called(root)
-        trace(model, name=_name(model)).in_forward(model)
+        settled(root)
     except Exception as error:  # whatever it is, the script goes on
         _warn_once(f"a sharded model is not traced: {error}; training goes on")
 
 
-def _called(root: nn.Module) -> nn.Module:
+def trace_from(root: nn.Module) -> None:
+    """Trace the model of a root that is being called, unless the script does.
+
+    Raises what ``fsdp.trace`` raises.
+    """
+    from ..fsdp.trace import is_traced, trace
+    from . import ending
+
+    ending.model_seen()
+    if not is_traced(root):
+        model = outermost(root)
+        trace(model, name=name_of(model)).in_forward(model)
+
+
+def outermost(root: nn.Module) -> nn.Module:
     """Return the outermost module under way that has sharded modules which ``root`` has not."""
     from ..fsdp.torch_groups import sharded_modules
 
@@ -135,7 +147,7 @@ def _under_way() -> Iterator[nn.Module]:
         frame = frame.f_back
 
 
-def _name(model: nn.Module) -> str:
+def name_of(model: nn.Module) -> str:
     """Return the name of a model's class, as it was before it was sharded or compiled."""
     from ..fsdp.torch_groups import fsdp_module
 

@@ -19,13 +19,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from . import ending, sharded, tuned
-from .tuned import MEASURED
+from . import chosen, ending, sharded
+from .tuning import watch
+from .tuning.plan import MEASURED, cap_of
 
 logger = logging.getLogger("hooktrace")
 
 _DDP = "torch.nn.parallel.distributed"
 _FSDP = "torch.distributed.fsdp"
+_OPTIMIZERS = "torch.optim.optimizer"
 FOLDER = str(Path(__file__).with_name("python_path"))
 """For PYTHONPATH: its ``sitecustomize`` sets a process up."""
 _EXPORTERS = ("PROMETHEUS_PORT", "TENSORBOARD_DIR", "RECORD_DIR", "OPENTELEMETRY")
@@ -52,7 +54,9 @@ def begin(name: str = "hooktrace", *, telemetry: bool = False) -> None:
     if not is_tuned:
         ending.watch()
     waited: dict[str, Callable[[ModuleType], None]] = {}
-    patches = {_DDP: _patch} | ({} if is_tuned else {_FSDP: _patch_fsdp})
+    patches: dict[str, Callable[[ModuleType], None]] = {_DDP: _patch, _FSDP: _patch_fsdp}
+    if is_tuned:
+        patches[_OPTIMIZERS] = watch.refuse_others
     for module, patch in patches.items():
         if module in sys.modules:
             patch(sys.modules[module])
@@ -123,7 +127,7 @@ def _execute(
 def _patch_fsdp(module: ModuleType) -> None:
     """Have sharded models known when they are called first."""
     try:
-        _undo.append(sharded.watch(module))
+        _undo.append(sharded.watch(module, watch.called if MEASURED in os.environ else None))
     except Exception:  # whatever it is, the script goes on
         logger.exception("sharded models are not traced; training goes on")
 
@@ -143,9 +147,9 @@ def _patch(module: ModuleType) -> None:
     def _ddp_init_helper(self: Any, *args: Any, **options: Any) -> Any:
         result = make_reducer(self, *args, **options)
         try:
-            from . import models, turns
+            from . import models
 
-            taken = turns.watch(self) if is_tuned else None
+            taken = watch.made(self) if is_tuned else None
             if is_tuned and (taken is None or not taken.changes):
                 return result  # the model stays as it is
             models.patch(ddp)
@@ -154,11 +158,10 @@ def _patch(module: ModuleType) -> None:
             logger.exception("a DDP model is not traced; training goes on")
         return result
 
-    if is_tuned or tuned.CAP in os.environ:
-        tuned.make_with_cap(ddp)
     if is_tuned:
-        from . import turns
-
-        turns.patch(ddp)
+        chosen.make_with_cap(ddp, cap_of)
+        watch.patch_forward(ddp)
+    elif chosen.CAP in os.environ:
+        chosen.make_with_cap(ddp)
     ddp._ddp_init_helper = _ddp_init_helper
     _undo.append(lambda: setattr(ddp, "_ddp_init_helper", make_reducer))

@@ -190,3 +190,53 @@ def test_one_rank_sends_nothing(tmp_path: Path) -> None:
     ran = ended(tmp_path, tuning(tmp_path, command(tmp_path, ranks=1)))
     assert ran.code == 2
     assert "the job has one rank, which sends nothing; start it with two or more" in ran.err
+
+
+def test_a_sharded_model_has_its_reduce_scatters_tuned(tmp_path: Path) -> None:
+    """FSDP2's own, and hooks in its place; no limit of bucket sizes."""
+    job = command(tmp_path, "--kind", "fsdp2")
+    hooks = "bf16_reduce_scatter,EightBitReduceScatter-feedback"
+    ran = ended(tmp_path, tuning(tmp_path, job, "--hooks", hooks, "--caps", ""))
+    assert ran.code == 0, ran.err
+    settings = {one["hook"]: one for one in ran.told["settings"]}
+    assert set(settings) == {"as it is", *hooks.split(",")}
+    assert {one["cap"] for one in settings.values()} == {None}
+    assert (ran.told["model"], ran.told["own_hook"]) == ("Sequential", "fully_shard")
+    own, half, byte = (settings[label] for label in ("as it is", *hooks.split(",")))
+    # A step gathers two times half of the parameters, and scatters all gradients.
+    assert half["wire_bytes"] == own["wire_bytes"] * 3 / 4
+    assert byte["wire_bytes"] == pytest.approx(own["wire_bytes"] * 5 / 8, rel=0.02)
+    assert own["error"] is None
+    assert 0.001 < half["error"] < byte["error"] < 0.02
+    assert all(one["exposed_ns"] > 0 for one in settings.values())
+    steps = Counter(one["steps"] for one in ran.ranks)
+    assert all(count % 2 == 0 for count in steps.values())
+    whole = load(find_records(tmp_path / "out" / "start1" / hooks.split(",", maxsplit=1)[0]))
+    assert {len(track.steps) % TURN for track in whole.tracks} == {0}
+
+
+def test_a_limit_of_bucket_sizes_is_nothing_for_a_sharded_model(tmp_path: Path) -> None:
+    """Nor are hooks of DDP."""
+    job = command(tmp_path, "--kind", "fsdp2")
+    ran = ended(tmp_path, tuning(tmp_path, job))
+    assert ran.code == 2
+    assert "fp16 is no hook for a model under fully_shard; choose from fp16_reduce_sc" in ran.err
+
+
+def test_a_job_without_a_model_that_can_be_tuned_is_refused_soon(tmp_path: Path) -> None:
+    """And not when its minutes are over."""
+    began = time.monotonic()
+    ran = ended(tmp_path, tuning(tmp_path, command(tmp_path, "--kind", "none")))
+    assert ran.code == 2
+    assert "the job trains, and no model of it is under DDP, or under fully_shard" in ran.err
+    assert time.monotonic() - began < 200  # of 240
+
+
+def test_a_hook_that_fails_leaves_the_list(tmp_path: Path) -> None:
+    """With what the failing rank said, and not with what the others lost by that."""
+    job = command(tmp_path, "--no-half-on", "1")
+    ran = ended(tmp_path, tuning(tmp_path, job, "--caps", "25"))
+    assert ran.code == 0, ran.err
+    assert ran.told["refused"] == {"fp16": "it failed: RuntimeError: no half precision here"}
+    assert {one["hook"] for one in ran.told["settings"]} == {"as it is", "powersgd"}
+    assert ran.told["notes"] == []

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 import hooktrace
@@ -30,6 +31,8 @@ parser = argparse.ArgumentParser()
 parser.add_argument("folder", type=Path)
 parser.add_argument("--steps", type=int, default=100_000)
 parser.add_argument("--own-hook", choices=["fp16", "optimizer"])
+parser.add_argument("--kind", choices=["ddp", "fsdp2", "none"], default="ddp")
+parser.add_argument("--no-half-on", type=int, default=-1)
 parser.add_argument("--raise-at", type=int, default=-1)
 parser.add_argument("--layers", type=int, default=6)
 parser.add_argument("--width", type=int, default=256)
@@ -41,8 +44,17 @@ rank = dist.get_rank()
 torch.manual_seed(0)
 linear = (nn.Linear(options.width, options.width) for _ in range(options.layers))
 model = nn.Sequential(*(part for layer in linear for part in (layer, nn.ReLU())))
-small = DistributedDataParallel(nn.Linear(4, 4))  # which nobody tunes
-ddp = DistributedDataParallel(model)
+small = nn.Linear(4, 4)
+if options.kind != "none":
+    small = DistributedDataParallel(small)  # which nobody tunes
+if options.kind == "ddp":
+    ddp = DistributedDataParallel(model)
+elif options.kind == "fsdp2":
+    for part in model[::2]:
+        fully_shard(part)
+    ddp = fully_shard(model)
+else:
+    ddp = model
 if options.own_hook == "optimizer":
     step_in_backward = hooktrace.hooks.OptimizerHookState(Subtract())
     ddp.register_comm_hook(
@@ -51,13 +63,23 @@ if options.own_hook == "optimizer":
     )
 elif options.own_hook == "fp16":
     ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
+if rank == options.no_half_on:
+    to = torch.Tensor.to
+
+    def only_whole(self: torch.Tensor, *args: object, **more: object) -> torch.Tensor:
+        """Cast, as a device does that has no half precision."""
+        if torch.float16 in args:
+            raise RuntimeError("no half precision here")
+        return to(self, *args, **more)
+
+    torch.Tensor.to = only_whole
 optimizer = torch.optim.SGD(ddp.parameters(), lr=0.01)
 schedule = torch.optim.lr_scheduler.StepLR(optimizer, step_size=50)
 torch.manual_seed(rank)
 step = 0
 try:
     for step in range(options.steps):
-        if step == options.raise_at and os.environ.get("HOOKTRACE_TUNING") and ddp.bucket_bytes_cap:
+        if step == options.raise_at and os.environ.get("HOOKTRACE_TUNING"):
             raise ValueError(f"no data at step {step}")
         small(torch.randn(2, 4)).sum().backward()
         loss = ddp(torch.randn(16, options.width)).square().mean()

@@ -40,10 +40,9 @@ def test_a_torch_that_settles_roots_elsewhere(caplog: pytest.LogCaptureFixture) 
     assert said.startswith("this version of torch settles the root of a sharded model")
 
 
-def test_a_root_is_settled_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_root_is_settled_once() -> None:
     """Inner modules, and later calls, are none of it."""
     traced: list[nn.Module] = []
-    monkeypatch.setattr(sharded, "trace_from", traced.append)
 
     class State:
         _is_root: bool | None = None
@@ -52,7 +51,7 @@ def test_a_root_is_settled_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def original(self: Any) -> None:
         self._is_root = True
 
-    settle, state = sharded._tracing(original), State()
+    settle, state = sharded._telling(traced.append)(original), State()
     settle(state)
     settle(state)
     assert traced == [state._modules[0]]
@@ -64,7 +63,7 @@ def test_what_fails_is_said_once(
     """A root that is none, as hooktrace sees it."""
     monkeypatch.setattr(ending, "model_seen", lambda: None)
     for _ in range(2):
-        sharded.trace_from(3)  # type: ignore[arg-type]
+        sharded._tell(sharded.trace_from, 3)  # type: ignore[arg-type]
     (said,) = caplog.messages
     assert said.startswith("a sharded model is not traced: ")
 
@@ -75,7 +74,7 @@ def test_a_torch_without_hook_points(
     """As 2.6, which can shard: that is why nothing is traced."""
     monkeypatch.setattr(ending, "model_seen", lambda: None)
     monkeypatch.delattr(FSDPModule, "set_custom_all_gather", raising=False)
-    sharded.trace_from(nn.Linear(1, 1))
+    sharded._tell(sharded.trace_from, nn.Linear(1, 1))
     assert caplog.messages == [
         "a sharded model is not traced: this version of torch has no hook points for FSDP2 "
         "(set_custom_all_gather); use torch 2.13, or DDP with hooktrace.instrument; "
@@ -92,5 +91,5 @@ def test_a_model_is_named_as_before_it_was_sharded() -> None:
 
     model = Net(1, 1)
     model.__class__ = type("FSDPNet", (FSDPModule, Net), {})
-    assert sharded._name(model) == "Net"
-    assert sharded._name(torch.compile(Net(1, 1))) == "Net"  # type: ignore[arg-type]
+    assert sharded.name_of(model) == "Net"
+    assert sharded.name_of(torch.compile(Net(1, 1))) == "Net"  # type: ignore[arg-type]

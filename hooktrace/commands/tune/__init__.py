@@ -4,5 +4,5 @@
                           --measure.py--> each setting's step time, with an interval
                           --show.py--> a table, a sentence, the lines to write
 
-What runs inside of the job is ``integrations/turns.py``.
+What runs inside of the job is ``integrations/tuning``.
 """

@@ -1,10 +1,8 @@
 """What the turns of hooks took, from what the ranks of some starts wrote.
 
-    each rank's begins of steps, whose turn each was --turns_of--> (rounds, hooks), ns a step
-    a hook's turns / those of the job's own hook, round by round
-      + the own hook's turns / steps of the job as it is --against--> step time and 95 % interval
-
-The first steps of a turn are left out: caches, and what a hook that has waited does first.
+each rank's begins of steps, whose turn each was --turns_of--> (rounds, hooks), ns a step
+a hook's turns / those of the job's own hook, round by round
++ the own hook's turns / steps of the job as it is --against--> step time and 95 % interval
 """
 
 from __future__ import annotations
@@ -23,14 +21,11 @@ from ...analysis.compare.bootstrap import (
     interval,
     resampled,
 )
-from ...integrations.tuned import OWN
+from ...integrations.tuning.rounds import OWN, turn_times
 
 Floats = npt.NDArray[np.float64]
 Seen = Mapping[str, Any]
-"""What one rank wrote of a model (``integrations/turns.py``)."""
-
-LEFT_OUT = 3
-"""Steps at the begin of each turn that do not count."""
+"""What one rank wrote of a model (``integrations/tuning/turns.py``)."""
 
 
 class Found(NamedTuple):
@@ -45,28 +40,16 @@ class Found(NamedTuple):
 def turns_of(ranks: Sequence[Seen], turn: int) -> dict[str, Floats]:
     """Return the mean step of each hook's turns, ns, by label, (rounds,), the mean over ranks.
 
-    Whole rounds only, since hooks are compared within one.  A job as it is has turns of ``OWN``.
+    A hook that has left has fewer; where a round was not ended, none has more than ``OWN``.  A job
+    as it is has turns of ``OWN``.
     """
-    labels = sorted({label for label, _ in ranks[0]["turns"][1:]})
-    per_rank = [_turns_of(one, turn, labels) for one in ranks]
-    rounds = min(map(len, per_rank))
-    mean = np.mean([one[:rounds] for one in per_rank], axis=0).reshape(rounds, len(labels))
-    return dict(zip(labels, mean.T, strict=True))
-
-
-def _turns_of(seen: Seen, turn: int, labels: list[str]) -> Floats:
-    begins = np.array(seen["begins"], np.float64)
-    rows: list[list[float]] = []
-    found: dict[str, float] = {}
-    for label, first in seen["turns"][1:]:  # in the first one DDP settles its buckets
-        if first + turn >= len(begins):
-            break
-        counted = turn - LEFT_OUT
-        found[label] = (begins[first + turn] - begins[first + LEFT_OUT]) / counted
-        if len(found) == len(labels):
-            rows.append([found[one] for one in labels])
-            found = {}
-    return np.array(rows, np.float64).reshape(-1, len(labels))
+    per_rank = [turn_times(one["begins"], one["turns"], turn) for one in ranks]
+    own = min(len(one.get(OWN, ())) for one in per_rank)
+    found = {}
+    for label in sorted(set.intersection(*map(set, per_rank))):
+        rounds = min(own, *(len(one[label]) for one in per_rank))
+        found[label] = np.mean([one[label][:rounds] for one in per_rank], axis=0)
+    return found
 
 
 def against(turns: Mapping[str, Floats], label: str, plain: Floats) -> Found:
@@ -75,10 +58,9 @@ def against(turns: Mapping[str, Floats], label: str, plain: Floats) -> Found:
     Within a start hooks are compared round by round, so that what drifts cancels; the start's own
     hook is compared with the start that had no hook of ours.
     """
-    own, mine = np.log(turns[OWN]), np.log(turns[label])
-    base = np.log(plain)
+    own, base = np.log(turns[OWN]), np.log(plain)
     # Turns of a hook are a round apart, and do not depend on each other as steps do.
-    parts = [(mine - own, 1, 1.0), (own, 1, 1.0), (base, block_length(base), -1.0)]
+    parts = [(_by_round(turns, label), 1, 1.0), (own, 1, 1.0), (base, block_length(base), -1.0)]
     drawn = [(_resampled(x, size, seed), sign) for seed, (x, size, sign) in enumerate(parts)]
     total = Estimates(
         np.sum([sign * one.found for one, sign in drawn], axis=0),
@@ -92,7 +74,13 @@ def against(turns: Mapping[str, Floats], label: str, plain: Floats) -> Found:
 
 def within(turns: Mapping[str, Floats], label: str) -> float:
     """Return a hook's step over the own hook's, in the same start."""
-    return float(np.exp(_middle(np.log(turns[label]) - np.log(turns[OWN]))))
+    return float(np.exp(_middle(_by_round(turns, label))))
+
+
+def _by_round(turns: Mapping[str, Floats], label: str) -> Floats:
+    """Return the logarithms of a hook's steps over the own hook's, of the rounds that it had."""
+    mine = turns[label]
+    return np.log(mine) - np.log(turns[OWN][: len(mine)])
 
 
 def _middle(values: Floats) -> float:

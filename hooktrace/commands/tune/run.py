@@ -6,7 +6,7 @@ follow: what is asked of each comes from rank 0's machine, through torch's store
 
 from __future__ import annotations
 
-import random
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +15,8 @@ import numpy as np
 import typer
 
 from ...hooks.candidates import candidates
-from ...integrations.tuned import OWN
+from ...integrations.tuning.hooks import SHARDED
+from ...integrations.tuning.rounds import FEWEST, OWN
 from ...records.errors import UsageError
 from . import starts
 from .measure import Floats, Seen, against, turns_of
@@ -41,7 +42,7 @@ def tune(
 
     Raises ``UsageError`` where nothing can be tuned, and why.
     """
-    labels = _checked(hooks)
+    asked = _checked(hooks)
     if not command:
         raise UsageError(
             "pass after -- the command that starts the job, as hooktrace tune -- torchrun "
@@ -50,9 +51,9 @@ def tune(
     starts_at_most = 3 + len(caps or starts.CAPS[1:])
     typer.echo(BEFORE.format(starts=starts_at_most, minutes=minutes), err=True)
     folder = out or Path("runs", f"tune-{time.strftime('%Y%m%d-%H%M%S')}")
-    seed = random.SystemRandom().randrange(1 << 30)
-    job = starts.Job(command, folder, time.monotonic() + 60 * minutes, out is not None, seed)
-    found = _Tuning(job, starts.rounds_for(steps), labels, caps)
+    end = time.monotonic() + 60 * minutes
+    job = starts.Job(command, folder, end, out is not None, os.urandom(4).hex())
+    found = _Tuning(job, starts.rounds_for(steps), asked, caps)
     code = 0
     try:
         if not found.run():
@@ -74,29 +75,38 @@ def tune(
 
 
 def _checked(hooks: Sequence[str]) -> tuple[str, ...]:
-    known = [one.label for one in candidates()]
+    known = [one for kind in _LABELS for one in _labels(kind)]
     unknown = [one for one in hooks if one not in known]
     if unknown:
         raise UsageError(f"no hook is called {unknown[0]}; choose from {', '.join(known)}")
-    return tuple(hooks or known)
+    return tuple(hooks)
+
+
+def _labels(kind: str) -> tuple[str, ...]:
+    return tuple(SHARDED) if kind == "fsdp2" else tuple(one.label for one in candidates())
+
+
+_LABELS = {"ddp": "DDP", "fsdp2": "fully_shard"}
+"""Kinds of models that can be tuned, in words."""
 
 
 class _Tuning:
     """The starts that were made, and what they gave so far."""
 
     def __init__(
-        self, job: starts.Job, rounds: int, labels: tuple[str, ...], caps: Sequence[float]
+        self, job: starts.Job, rounds: int, asked: tuple[str, ...], caps: Sequence[float]
     ) -> None:
-        self._job, self._rounds, self._labels, self._caps = job, rounds, labels, caps
+        self._job, self._rounds, self._asked, self._caps = job, rounds, asked, caps
         self._plain: list[Floats] = []
         self._seen: Seen = {}
-        self._by_cap: dict[float, list[Seen]] = {}
+        self._by_cap: dict[float | None, list[Seen]] = {}
+        self._failed: dict[str, str] = {}
 
     def run(self) -> bool:
         """Make the starts, as far as the time goes; returns whether rank 0 was here."""
         job = self._job
         _say("the job as it is")
-        first = job.start(starts.steps_for(self._rounds, 0))
+        first = job.start(self._rounds)
         if first[0]["follows"]:
             while not first[0]["last"] and job.left() > 0:
                 _say("as rank 0's machine asks")
@@ -106,22 +116,37 @@ class _Tuning:
             raise UsageError("the job has one rank, which sends nothing; start it with two or more")
         job.step_s = float(self._as_it_is(first).mean()) / 1e9
         job.shapes = first[0]["shapes"]
-        own_cap, size = float(first[0]["cap"]), int(first[0]["bytes"])
-        seen = self._turns(own_cap, self._labels, None, job.left() / 2)
+        own_cap = first[0]["cap"]
+        labels = self._labels_for(first[0]["kind"])
+        seen = self._turns(own_cap, labels, None, job.left() / 2)
         if seen is None:
             raise UsageError(
                 f"a step takes {job.step_s:.2g} s, and {job.left() / 2:.0f} s, half of what is "
-                f"left, are too few for {len(self._labels)} hooks; ask for more --minutes or for "
-                "fewer --hooks"
+                f"left, are too few for {len(labels)} hooks; ask for more --minutes or for fewer "
+                "--hooks"
             )
-        best = starts.survivors(seen)
-        for cap in sorted(starts.caps_of(size, own_cap, self._caps), reverse=True):
-            last_s = job.started_s + starts.steps_for(self._rounds, 0) * job.step_s
-            if self._turns(cap, best, cap, job.left() - last_s) is None:
-                job.notes.append(f"no time was left for bucket_cap_mb={cap:g}: more --minutes")
+        if own_cap is not None:
+            best = starts.survivors(seen)
+            for cap in sorted(starts.caps_of(first[0]["bytes"], own_cap, self._caps), reverse=True):
+                last_s = job.started_s + starts.steps_for(self._rounds, 0) * job.step_s
+                if self._turns(cap, best, cap, job.left() - last_s) is None:
+                    job.notes.append(f"No time was left for bucket_cap_mb={cap:g}: more --minutes.")
         _say("the job as it is, once more")
-        self._as_it_is(job.start(starts.steps_for(self._rounds, 0), is_last=True))
+        self._as_it_is(job.start(self._rounds, is_last=True))
         return True
+
+    def _labels_for(self, kind: str) -> tuple[str, ...]:
+        """Return the hooks to try; raises ``UsageError`` for one that is for other models."""
+        known = _labels(kind)
+        others = [one for one in self._asked if one not in known]
+        if others:
+            raise UsageError(
+                f"{others[0]} is no hook for a model under {_LABELS[kind]}; choose from "
+                f"{', '.join(known)}"
+            )
+        if kind == "fsdp2" and self._caps:
+            raise UsageError("a sharded model has no bucket_cap_mb; leave --caps out")
+        return self._asked or known
 
     @property
     def has_settings(self) -> bool:
@@ -131,38 +156,52 @@ class _Tuning:
     def _as_it_is(self, seen: list[Seen]) -> Floats:
         """Keep what a start without hooks of ours gave, a step's time in each turn, ns."""
         found = turns_of(seen, starts.TURN).get(OWN, np.zeros(0))
-        if len(found) < starts.FEWEST:
+        if len(found) < FEWEST:
             raise UsageError(
                 f"the job ended after {len(seen[0]['begins'])} steps, too few to tell anything; "
                 "pass a command that trains for longer"
             )
+        if self._job.trouble:
+            self._job.notes.append(self._job.trouble)
         self._plain.append(found)
         self._seen = self._seen or seen[0]
         return found
 
     def _turns(
-        self, cap: float, hooks: tuple[str, ...], changed: float | None, seconds: float
+        self, cap: float | None, hooks: tuple[str, ...], changed: float | None, seconds: float
     ) -> list[Seen] | None:
-        """Have hooks take turns at a limit of bucket sizes, where that fits into the time."""
-        job = self._job
-        rounds = starts.fitting(self._rounds, len(hooks), job.step_s, seconds)
-        if not rounds:
-            return None
-        _say(f"bucket_cap_mb={cap:g}, {rounds} rounds: {', '.join(hooks)}")
-        steps = starts.steps_for(rounds, len(hooks))
-        seen = job.start(steps, shapes=job.shapes, hooks=hooks, cap=changed)
+        """Have hooks take turns at a limit of bucket sizes, where that fits into the time.
+
+        A hook that fails leaves the list, and the others are started again.
+        """
+        job, end = self._job, time.monotonic() + seconds
+        while True:
+            hooks = tuple(one for one in hooks if one not in self._failed)
+            left = min(job.left(), end - time.monotonic())
+            rounds = starts.fitting(self._rounds, len(hooks), job.step_s, left)
+            if not rounds:
+                return None
+            where = "" if cap is None else f"bucket_cap_mb={cap:g}, "
+            _say(f"{where}{rounds} rounds: {', '.join(hooks)}")
+            seen = job.start(rounds, shapes=job.shapes, hooks=hooks, cap=changed)
+            failed = starts.failed_in(seen)
+            if not failed:
+                break
+            self._failed |= failed
+            _say(f"without {', '.join(failed)}, by which it failed")
         if seen[0]["effects"]:
             raise UsageError(
                 f"the job's own hook, {seen[0]['hook']}, does more than average gradients, so "
                 "others cannot stand in for it; tune the job without it"
             )
-        if len(turns_of(seen, starts.TURN).get(OWN, ())) < starts.FEWEST:
-            needs = starts.steps_for(starts.FEWEST, len(hooks))
+        if min(map(len, turns_of(seen, starts.TURN).values()), default=0) < FEWEST:
+            needs = starts.steps_for(FEWEST, len(hooks))
             raise UsageError(
-                f"{self._job.notes[-1] if self._job.notes else 'The job ended.'} Each hook needs "
-                f"{starts.FEWEST} turns ({needs} steps); pass a command that trains for longer, or "
-                "other --hooks"
+                f"{job.trouble or 'The job ended.'} Each hook needs {FEWEST} turns ({needs} "
+                "steps); pass a command that trains for longer, or other --hooks"
             )
+        if job.trouble:
+            job.notes.append(job.trouble)
         self._by_cap[cap] = seen
         return seen
 
@@ -178,15 +217,16 @@ class _Tuning:
             for label in turns_of(seen, starts.TURN)
         ]
         return Tuned(
-            model=first["model"], own_hook=first["hook"], own_cap=float(self._seen["cap"]),
+            model=first["model"], own_hook=first["hook"], own_cap=self._seen["cap"],
             ranks=first["ranks"], step_ns=settings[0].found.step_ns / settings[0].found.ratio,
             drift=None if len(plain) < 2 else float(np.mean(plain[1]) / np.mean(plain[0])),
             settings=sorted(settings, key=lambda one: one.found.ratio),
-            refused=first["refused"], notes=self._job.notes, folder=str(self._job.out),
+            refused={**first["refused"], **self._failed}, notes=self._job.notes,
+            folder=str(self._job.out),
         )  # fmt: skip
 
 
-def _setting(seen: list[Seen], label: str, cap: float, plain: Floats) -> Setting:
+def _setting(seen: list[Seen], label: str, cap: float | None, plain: Floats) -> Setting:
     told = [one["hooks"][label] for one in seen]
     exposed = [one["exposed_ns"] for one in told]
     errors = [one["error"] for one in told if one["error"] is not None]

@@ -11,21 +11,23 @@ from rich.console import Console
 from rich.table import Table
 
 from ...hooks.candidates import Candidate, candidates
-from ...integrations.tuned import CAP, HOOK, OWN
+from ...integrations.chosen import CAP, HOOK
+from ...integrations.tuning.hooks import SHARDED
+from ...integrations.tuning.rounds import OWN
 from .measure import Found
 
 _WIDTH = 100
 
 
 class Setting(NamedTuple):
-    """A hook and a limit of bucket sizes, and what a step with them is like.
+    """A hook and a limit of bucket sizes, of DDP, and what a step with them is like.
 
     ``exposed_ns``: the mean of the ranks' medians.  ``error``: relative L2, the largest of a
     bucket.
     """
 
     hook: str
-    cap: float
+    cap: float | None
     found: Found
     exposed_ns: float | None
     wire_bytes: float | None
@@ -41,7 +43,7 @@ class Tuned(NamedTuple):
 
     model: str
     own_hook: str | None
-    own_cap: float
+    own_cap: float | None
     ranks: int
     step_ns: float
     drift: float | None
@@ -62,7 +64,7 @@ def as_text(tuned: Tuned) -> str:
     console = Console(file=StringIO(), width=_WIDTH, highlight=False, markup=False)
     console.print(
         f"{tuned.model} on {tuned.ranks} ranks, as it is: {tuned.step_ns / 1e6:.3g} ms a step, "
-        f"{_own(tuned)}, bucket_cap_mb={tuned.own_cap:g}\n"
+        f"{_own(tuned)}{'' if tuned.own_cap is None else f', bucket_cap_mb={tuned.own_cap:g}'}\n"
     )
     console.print(_table(tuned))
     console.print(f"\n{sentence(tuned)}")
@@ -77,17 +79,25 @@ def as_text(tuned: Tuned) -> str:
 
 def _table(tuned: Tuned) -> Table:
     table = Table(box=None, pad_edge=False)
-    for name in ("hook", "cap", "step", "against as it is", "exposed", "sent", "error", "memory"):
+    columns = {
+        "hook": [one.hook for one in tuned.settings],
+        "cap": [_number(one.cap, 1, "g") for one in tuned.settings],
+        "step": [_number(one.found.step_ns, 1e6) for one in tuned.settings],
+        "against as it is": [_against(one.found) for one in tuned.settings],
+        "exposed": [_number(one.exposed_ns, 1e6) for one in tuned.settings],
+        "sent": [_number(one.wire_bytes, 1e6) for one in tuned.settings],
+        "error": [_number(one.error, 1, ".2g") for one in tuned.settings],
+        "memory": [_number(one.peak_bytes, 2**20, ",.0f") for one in tuned.settings],
+    }
+    known = {name: cells for name, cells in columns.items() if set(cells) != {"-"}}
+    for name in known:
         table.add_column(name, justify="left" if name == "hook" else "right", no_wrap=True)
-    for one in tuned.settings:
-        table.add_row(
-            one.hook, f"{one.cap:g}", f"{one.found.step_ns / 1e6:.3g}", _against(one.found),
-            _number(one.exposed_ns, 1e6), _number(one.wire_bytes, 1e6),
-            "-" if one.error is None else f"{one.error:.2g}", _number(one.peak_bytes, 2**20),
-        )  # fmt: skip
+    for row in zip(*known.values(), strict=True):
+        table.add_row(*row)
     table.caption = (
         "step and exposed in ms; against as it is: with its 95 % interval; sent by a rank, in MB; "
-        "error: relative L2, the largest that was probed; memory: most in use, MiB"
+        "error: relative L2, the largest that was probed"
+        f"{'; memory: most in use, MiB' if 'memory' in known else ''}"
     )
     table.caption_justify = "left"
     return table
@@ -98,8 +108,8 @@ def _against(found: Found) -> str:
     return f"{middle:+.1f} % ({low:+.1f} to {high:+.1f})"
 
 
-def _number(value: float | None, unit: float) -> str:
-    return "-" if value is None else f"{value / unit:.3g}"
+def _number(value: float | None, unit: float, spec: str = ".3g") -> str:
+    return "-" if value is None else format(value / unit, spec)
 
 
 def winner(tuned: Tuned) -> Setting | None:
@@ -131,7 +141,11 @@ def _noise(best: Setting, tuned: Tuned) -> float:
 
 
 def _own(tuned: Tuned) -> str:
-    return "no hook" if tuned.own_hook == "ddp_allreduce" else str(tuned.own_hook)
+    return "no hook" if _has_none(tuned) else str(tuned.own_hook)
+
+
+def _has_none(tuned: Tuned) -> bool:
+    return tuned.own_hook in ("ddp_allreduce", "fully_shard")
 
 
 def sentence(tuned: Tuned) -> str:
@@ -140,15 +154,19 @@ def sentence(tuned: Tuned) -> str:
     if won is None:
         noise = 100 * _noise(_best(tuned), tuned)
         return f"Nothing beats the job as it is by more than the noise ({noise:.1f} %)."
-    gain, low, high = (100 * (1 / x - 1) for x in (won.found.ratio, won.found.high, won.found.low))
+    gain, low, high = (100 * (1 - x) for x in (won.found.ratio, won.found.high, won.found.low))
     hook = "The hook that the job has" if won.hook == OWN else won.hook
     error = f", relative error {won.error:.1g}" if won.error else ""
     if won.error is None and won.hook not in _lossless():
         error = ", its error was not measured"
     return (
-        f"{hook} at {won.cap:g} MB: {gain:.0f} % ({low:.0f} to {high:.0f}) faster than the job as "
+        f"{hook}{_at(won)}: steps {gain:.0f} % ({low:.0f} to {high:.0f}) shorter than the job's as "
         f"it is{error}."
     )
+
+
+def _at(one: Setting) -> str:
+    return "" if one.cap is None else f" at {one.cap:g} MB"
 
 
 def _remarks(tuned: Tuned) -> list[str]:
@@ -160,9 +178,7 @@ def _remarks(tuned: Tuned) -> list[str]:
         )
         other = next((one for one in tuned.settings if one.hook in lossless), None)
         if other is not None and other.found.high < 1:
-            found.append(
-                f"Nothing is lost by {other.hook} at {other.cap:g} MB: {_against(other.found)}."
-            )
+            found.append(f"Nothing is lost by {other.hook}{_at(other)}: {_against(other.found)}.")
     if won is not None and "powersgd" in won.hook:
         found.append(
             "PowerSGD was measured at work. It averages plainly before start_powerSGD_iter, 1,000 "
@@ -175,7 +191,10 @@ def _remarks(tuned: Tuned) -> list[str]:
 
 def _lines(won: Setting, tuned: Tuned) -> str:
     lines = []
-    if won.cap != tuned.own_cap:
+    if won.hook in SHARDED:
+        hook = SHARDED[won.hook].call
+        return f"    hooktrace.fsdp.trace(model, reduce_scatter=hooktrace.fsdp.hooks.{hook})"
+    if won.cap is not None and won.cap != tuned.own_cap:
         lines.append(f"ddp = DistributedDataParallel(model, bucket_cap_mb={won.cap:g})")
     one = next((c for c in candidates() if c.label == won.hook), None)
     if one is not None:
@@ -187,10 +206,10 @@ def _lines(won: Setting, tuned: Tuned) -> str:
             options = {**one.entry.state_options, **one.state_options}
             said = "".join(f", {k}={v!r}" for k, v in options.items())
             state = f"hooktrace.hooks.{one.entry.state_name}(None{said})"
-        if tuned.own_hook != "ddp_allreduce":
+        if not _has_none(tuned):
             lines.append(f"# in the place of {tuned.own_hook}, which the script registers:")
         lines.append(f"hooktrace.instrument(ddp, {hook}, {state})")
-    if one is None or tuned.own_hook == "ddp_allreduce":
+    if one is None or _has_none(tuned):
         lines.append(
             f"or, without a line, under Accelerate, Lightning and Trainer too: "
             f"{_settings(won, tuned, one)} with hooktrace run"

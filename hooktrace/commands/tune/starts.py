@@ -15,18 +15,16 @@ from pathlib import Path
 from typing import Any
 
 from ...integrations.start import FOLDER
-from ...integrations.tuned import ASKED, MEASURED, OWN, Plan
+from ...integrations.tuning.plan import ASKED, MEASURED, Plan
+from ...integrations.tuning.rounds import LEFT_OUT, OWN, SURVIVORS
+from ...integrations.tuning.watch import NO_MODEL
 from ...records.errors import UsageError
 from .job import run_job, why_of
-from .measure import LEFT_OUT, Seen, turns_of, within
+from .measure import Seen, turns_of, within
 
 TURN = 8
 """Steps of a turn, of which the first ones are left out."""
-FEWEST = 5
-"""Rounds below which nothing is said."""
 FEWEST_ROUNDS = 8
-SURVIVORS = 3
-"""Hooks, beside the job's own, that are tried with other sizes of buckets."""
 CAPS = (1.0, 5.0, 10.0, 25.0, 50.0, 100.0)
 """MB that are tried where they make another number of buckets, MOST_BUCKETS at most."""
 MOST_BUCKETS = 100
@@ -48,18 +46,20 @@ class Job:
     out: Path
     end: float
     keep: bool
-    seed: int
+    token: str
     step_s: float = 0.0
     started_s: float = 0.0
     shapes: str | None = None
     starts: int = 0
+    trouble: str | None = None
+    """Why the last start ended before its plan did."""
     notes: list[str] = field(default_factory=list)
 
     def left(self) -> float:
         """Return the seconds that are left."""
         return self.end - time.monotonic()
 
-    def start(self, steps: int, **changed: Any) -> list[Seen]:
+    def start(self, rounds: int, **changed: Any) -> list[Seen]:
         """Run one start; return what each rank here wrote of the largest model, in their order.
 
         Raises ``UsageError`` where none wrote anything.
@@ -68,8 +68,8 @@ class Job:
         folder = (self.out / f"start{number}").resolve()
         folder.mkdir(parents=True, exist_ok=True)
         plan = Plan(
-            str(folder), steps, number=number, seed=self.seed, turn=TURN, keep=self.keep,
-            seconds=min(SECONDS, max(0.0, self.left() / 40)), token=f"{self.seed:x}",
+            str(folder), rounds, turn=TURN, keep=self.keep, token=self.token,
+            seconds=min(SECONDS, max(0.0, self.left() / 40)),
             limit_s=max(SECONDS, self.left() * 0.8),
         )  # fmt: skip
         output, began = folder / f"output-{plan.token}.txt", time.monotonic()
@@ -80,13 +80,17 @@ class Job:
         seen = _largest(folder.glob(f"{plan.token}-*.json"))
         how = "did not end in time" if code is None else f"ended with exit code {code}"
         why = why_of(output)
+        if (folder / NO_MODEL).exists():
+            raise UsageError(
+                "the job trains, and no model of it is under DDP, or under fully_shard, on all of "
+                "its ranks, so there is no hook to tune; pass a command that trains one"
+            )
         if not seen:
             raise UsageError(
-                f"the job {how}, and nothing of a DDP model on all ranks was seen: {why} (all that "
-                f"it printed is in {output}); pass a command that trains with DDP"
+                f"the job {how}, and no model under DDP, or fully_shard, on all ranks was seen: "
+                f"{why} (all that it printed is in {output}); pass a command that trains one"
             )
-        if code != 0:
-            self.notes.append(f"Start {number} {how}: {why}.")
+        self.trouble = None if code == 0 else f"Start {number} {how}: {why}."
         return seen
 
 
@@ -114,6 +118,22 @@ def _largest(paths: Iterable[Path]) -> list[Seen]:
     return [by_rank[rank] for rank in sorted(by_rank)]
 
 
+def failed_in(ranks: Sequence[Seen]) -> dict[str, str]:
+    """Return the hooks that a start has failed by, and why.
+
+    A collective fails on all others where one rank is gone, whoever's turn it is: there a hook is
+    to blame where it fails on all of them, and in the same way.
+    """
+    found = {}
+    for label in ranks[0]["hooks"]:
+        told = [one["hooks"][label]["failed"] for one in ranks]
+        said = [one[1] for one in told if one]
+        own = [one[1] for one in told if one and not one[0]]
+        if own or (len(said) == ranks[0]["ranks"] and len(set(said)) == 1):
+            found[label] = f"it failed: {(own or said)[0]}"
+    return {label: why for label, why in found.items() if label != OWN}
+
+
 def caps_of(size: int, own: float, asked: Sequence[float]) -> list[float]:
     """Return the limits to try for a model of so many bytes: what is asked, or what differs.
 
@@ -131,9 +151,9 @@ def caps_of(size: int, own: float, asked: Sequence[float]) -> list[float]:
     return found
 
 
-def survivors(turns_by_label: Sequence[Seen], most: int = SURVIVORS) -> tuple[str, ...]:
+def survivors(ranks: Sequence[Seen], most: int = SURVIVORS) -> tuple[str, ...]:
     """Return the hooks that go on to other sizes: those with the shortest steps."""
-    turns = turns_of(turns_by_label, TURN)
+    turns = turns_of(ranks, TURN)
     others = sorted((label for label in turns if label != OWN), key=lambda one: within(turns, one))
     return tuple(others[:most])
 
@@ -144,7 +164,10 @@ def rounds_for(steps: int) -> int:
 
 
 def steps_for(rounds: int, hooks: int) -> int:
-    """Return how long a start is in which so many hooks, and the job's own, have their rounds."""
+    """Return how long a start is in which so many hooks, and the job's own, have their rounds.
+
+    Some leave before, which is not known yet.
+    """
     return TURN * (1 + rounds * (hooks + 1))
 
 

@@ -17,16 +17,17 @@ from hooktrace.commands.tune.starts import (
     steps_for,
     survivors,
 )
-from hooktrace.integrations.tuned import OWN, Plan
+from hooktrace.integrations.tuning.rounds import OWN
 
 MS = 1e6
 
 
 def seen(steps: Mapping[str, float], rounds: int, *, noise: float = 0.0, seed: int = 0) -> Any:
     """Return what a rank writes whose steps take so many ms; the first ones of a turn 5 more."""
-    random, plan = np.random.default_rng(seed), Plan("", 0, seed=seed)
+    random = np.random.default_rng(seed)
     turns, now, begins = [(OWN, 0)], 0.0, []
-    turns += [(plan.order([*steps], i), TURN * (i + 1)) for i in range(rounds * len(steps))]
+    order = [label for _ in range(rounds) for label in random.permutation([*steps])]
+    turns += [(str(label), TURN * (i + 1)) for i, label in enumerate(order)]
     for label, _ in turns:
         for step in range(TURN):
             begins.append(now)
@@ -92,8 +93,8 @@ def test_a_winner_and_its_lines() -> None:
         setting("allreduce", 0.9, 0.02),
     )  # fmt: skip
     assert sentence(found) == (
-        "powersgd-rank4 at 25 MB: 25 % (22 to 28) faster than the job as it is, relative error "
-        "0.0002."
+        "powersgd-rank4 at 25 MB: steps 20 % (18 to 22) shorter than the job's as it is, relative "
+        "error 0.0002."
     )
     text = " ".join(as_text(found).split())
     assert "It loses a part of the gradients." in text

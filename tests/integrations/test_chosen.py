@@ -7,16 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from hooktrace.integrations.tuned import (
-    CAP,
-    HOOK,
-    MEASURED,
-    Plan,
-    hook_asked,
-    make_with_cap,
-    plan,
-    shapes_key,
-)
+from hooktrace.integrations.chosen import CAP, HOOK, hook_asked, make_with_cap
+from hooktrace.integrations.tuning.plan import MEASURED, Plan, cap_of, plan, shapes_key
 
 MODEL = torch.nn.Linear(3, 2)
 OTHER = torch.nn.Linear(2, 3)
@@ -62,19 +54,6 @@ def test_a_model_is_known_by_the_shapes_that_are_trained(monkeypatch: pytest.Mon
     assert wanted.is_of(both)
 
 
-def test_each_round_has_each_hook_once_in_an_order_of_its_own() -> None:
-    """The same on all ranks, and another one in another start."""
-    labels = ["a", "b", "c", "d", "e"]
-    wanted, other = Plan("here", 100, seed=7), Plan("there", 100, seed=7, number=1)
-    rounds = [[wanted.order(labels, 5 * i + j) for j in range(5)] for i in range(20)]
-    assert all(sorted(one) == labels for one in rounds)
-    assert len({tuple(one) for one in rounds}) > 10
-    assert rounds == [
-        [Plan("x", 9, seed=7).order(labels, 5 * i + j) for j in range(5)] for i in range(20)
-    ]
-    assert rounds[0] != [other.order(labels, j) for j in range(5)]
-
-
 def test_the_limit_of_that_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the place of whatever limit the script gives; all else is passed on."""
 
@@ -82,7 +61,7 @@ def test_the_limit_of_that_model(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
 
     ask(monkeypatch)
-    make_with_cap(Patched)
+    make_with_cap(Patched, cap_of)
     assert Patched(MODEL).caps == (2.5, None)
     assert Patched(module=MODEL, bucket_cap_mb_list=[1, 2]).caps == (2.5, None)
     assert Patched(OTHER, None, bucket_cap_mb=7).caps == (7, None)

@@ -1,0 +1,114 @@
+"""Models of a job that is tuned, found as they are made, or called for the first time.
+
+    DDP made --made--> Turns --patch_forward--> told of each forward pass
+    root of FSDP2 settled, in its first call --called--> Turns, told of each call from that one on
+    an optimizer steps, and no model was found --refuse_others--> the job ends: nothing can be tuned
+
+A model that a part of the ranks share is none: the others do not come to where its turns end.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from .plan import plan
+from .turns import Turns
+
+if TYPE_CHECKING:
+    from torch import nn
+    from torch.nn.parallel import DistributedDataParallel
+
+NO_MODEL = "no-model"
+"""A file in a start's folder: optimizers step, and there is nothing to tune."""
+_STEPS = 100
+"""Of optimizers, without a model; some train a part by itself before they make it."""
+
+_turns: weakref.WeakKeyDictionary[Any, Turns] = weakref.WeakKeyDictionary()
+"""By reducer: on the model itself they would go into its copies and checkpoints."""
+
+_sizes: list[int] = []
+"""Bytes of the models so far, the same on all ranks: the largest one is tuned."""
+
+
+def made(ddp: DistributedDataParallel) -> Turns | None:
+    """Return the turns of a model that was just made; ``None`` of one that is left as it is."""
+    name, cap = type(ddp.module).__name__, ddp.bucket_bytes_cap / 2**20
+    found = _found(ddp.module, ddp.process_group.size(), kind="ddp", name=name, cap=cap)
+    if found is not None:
+        _turns[ddp.reducer] = found
+    return found
+
+
+def _found(module: nn.Module, ranks: int, **more: Any) -> Turns | None:
+    import torch.distributed as dist
+
+    wanted = plan()
+    if wanted is None or not wanted.is_of(module) or ranks != dist.get_world_size():
+        return None
+    found = Turns(module, wanted, len(_sizes), **more)
+    _sizes.append(found.size)
+    return found
+
+
+def patch_forward(ddp: Any) -> None:
+    """Have models that take turns told of each forward pass."""
+    import torch
+
+    original = ddp.forward
+
+    @functools.wraps(original)
+    def forward(self: Any, *inputs: Any, **options: Any) -> Any:
+        turns = _turns.get(self.reducer)
+        if turns is not None and torch.is_grad_enabled() and self.require_backward_grad_sync:
+            turns.step(max(_sizes))
+        return original(self, *inputs, **options)
+
+    ddp.forward = forward
+
+
+def called(root: nn.Module) -> None:
+    """Take note of a sharded model, a root of which is called for the first time."""
+    import torch
+
+    from ...fsdp.torch_groups import groups_of
+    from ..sharded import name_of, outermost
+
+    model = outermost(root)
+    groups = list(groups_of(model))
+    ranks = min((one.ranks for one in groups), default=0)
+    turns = _found(model, ranks, kind="fsdp2", name=name_of(model))
+    if turns is None:
+        return
+    if turns.changes:
+        from .hooks import ShardedHooks
+
+        turns.have(ShardedHooks(model, name_of(model), turns.plan))
+
+    def step(*_: Any) -> None:
+        if torch.is_grad_enabled() and groups[0].reduces:
+            turns.step(max(_sizes))
+
+    model.register_forward_pre_hook(step, prepend=True)
+    step()
+
+
+def refuse_others(optimizers: ModuleType) -> None:
+    """End a job that trains without a model that can be tuned; ``optimizers``: torch's module."""
+    count = 0
+
+    def stepped(*_: Any) -> None:
+        nonlocal count
+        count += 1
+        if _sizes:
+            handle.remove()
+        elif count == _STEPS:
+            wanted = plan()
+            if wanted is not None:
+                Path(wanted.folder, NO_MODEL).touch()
+            raise SystemExit(0)
+
+    handle = optimizers.register_optimizer_step_post_hook(stepped)

@@ -1,0 +1,60 @@
+"""Whose turn is next, of hooks whose steps one knows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from hooktrace.integrations.tuning.plan import Plan
+from hooktrace.integrations.tuning.rounds import OWN, Rounds, turn_times
+
+
+def turns(steps: Mapping[str, float], rounds: int, *, seconds: float = 0.0) -> list[str]:
+    """Return whose turns there were; a hook's step takes so long in each round, or by turns."""
+    times: dict[str, list[float]] = {label: [] for label in steps}
+    asked, found = Rounds([*steps], Plan("", rounds, seconds=seconds, limit_s=1000)), []
+    while label := asked.next(float(len(found)), lambda: times):
+        found.append(label)
+        times[label].append(steps[label])
+    return found
+
+
+def test_each_round_has_each_hook_once_in_an_order_of_its_own() -> None:
+    """To the last round, and on for as long as the start is to take."""
+    steps = dict.fromkeys((OWN, "a", "b", "c"), 1.0)
+    found = turns(steps, 20)
+    rounds = [found[i : i + 4] for i in range(0, len(found), 4)]
+    assert len(rounds) == 20
+    assert all(sorted(one) == sorted(steps) for one in rounds)
+    assert len({tuple(one) for one in rounds}) > 5
+    assert len(turns(steps, 20, seconds=101.0)) == 104
+
+
+def test_slow_hooks_leave_by_halves() -> None:
+    """After 5 rounds, 10 and 20; three stay, and what the job has."""
+    steps = {OWN: 20.0} | {f"{n}": float(n) for n in range(1, 13)}
+    had = Counter(turns(steps, 40))
+    assert {label: had[label] for label in ("1", "2", "3", OWN)} == dict.fromkeys(
+        ("1", "2", "3", OWN), 40
+    )
+    assert [had[f"{n}"] for n in range(4, 13)] == [10, 10, 10, 5, 5, 5, 5, 5, 5]
+
+
+def test_who_was_the_faster_one_in_some_round_stays() -> None:
+    """It may be noise that the others were faster."""
+    steps = dict.fromkeys((OWN, "a", "b", "c", "d", "e", "f"), 1.0)
+    assert set(Counter(turns(steps, 12)).values()) == {12}
+
+
+def test_a_start_ends_at_its_limit() -> None:
+    """In the middle of a round too."""
+    asked = Rounds([OWN, "a"], Plan("", 20, limit_s=30))
+    assert asked.next(29.9, dict)
+    assert asked.next(30.0, dict) == ""
+
+
+def test_a_turn_is_told_without_its_first_steps_once_it_is_over() -> None:
+    """The turn under way is not, nor the one before all."""
+    begins = [0, 9, 18, 27, 36, 136, 236, 336, 346, 356, 456, 556]
+    told = turn_times(begins, [(OWN, 0), ("a", 2), ("b", 6), ("a", 10)], 4)
+    assert told == {"a": [100.0], "b": [100.0]}
