@@ -106,11 +106,11 @@ class _Tuning:
         """Make the starts, as far as the time goes; returns whether rank 0 was here."""
         job = self._job
         _say("the job as it is")
-        first = job.start(self._rounds)
+        first = job.start(self._rounds, job.left() / 8)
         if first[0]["follows"]:
             while not first[0]["last"] and job.left() > 0:
                 _say("as rank 0's machine asks")
-                first = job.start(0)
+                first = job.start(0, job.left())
             return False
         if first[0]["ranks"] < 2:
             raise UsageError("the job has one rank, which sends nothing; start it with two or more")
@@ -128,11 +128,11 @@ class _Tuning:
         if own_cap is not None:
             best = starts.survivors(seen)
             for cap in sorted(starts.caps_of(first[0]["bytes"], own_cap, self._caps), reverse=True):
-                last_s = job.started_s + starts.steps_for(self._rounds, 0) * job.step_s
+                last_s = job.startup_s + starts.steps_for(FEWEST, 0) * job.step_s
                 if self._turns(cap, best, cap, job.left() - last_s) is None:
                     job.notes.append(f"No time was left for bucket_cap_mb={cap:g}: more --minutes.")
         _say("the job as it is, once more")
-        self._as_it_is(job.start(self._rounds, is_last=True))
+        self._as_it_is(job.start(self._rounds, max(0.0, job.left()), is_last=True))
         return True
 
     def _labels_for(self, kind: str) -> tuple[str, ...]:
@@ -159,7 +159,7 @@ class _Tuning:
         if len(found) < FEWEST:
             raise UsageError(
                 f"the job ended after {len(seen[0]['begins'])} steps, too few to tell anything; "
-                "pass a command that trains for longer"
+                "pass a command that trains for longer, or more --minutes"
             )
         if self._job.trouble:
             self._job.notes.append(self._job.trouble)
@@ -177,13 +177,13 @@ class _Tuning:
         job, end = self._job, time.monotonic() + seconds
         while True:
             hooks = tuple(one for one in hooks if one not in self._failed)
-            left = min(job.left(), end - time.monotonic())
+            left = min(job.left(), end - time.monotonic()) - job.startup_s
             rounds = starts.fitting(self._rounds, len(hooks), job.step_s, left)
             if not rounds:
                 return None
             where = "" if cap is None else f"bucket_cap_mb={cap:g}, "
             _say(f"{where}{rounds} rounds: {', '.join(hooks)}")
-            seen = job.start(rounds, shapes=job.shapes, hooks=hooks, cap=changed)
+            seen = job.start(rounds, left, shapes=job.shapes, hooks=hooks, cap=changed)
             failed = starts.failed_in(seen)
             if not failed:
                 break

@@ -16,7 +16,7 @@ from typing import Any
 
 from ...integrations.start import FOLDER
 from ...integrations.tuning.plan import ASKED, MEASURED, Plan
-from ...integrations.tuning.rounds import LEFT_OUT, OWN, SURVIVORS
+from ...integrations.tuning.rounds import FEWEST, LEFT_OUT, OWN, SURVIVORS
 from ...integrations.tuning.watch import NO_MODEL
 from ...records.errors import UsageError
 from .job import run_job, why_of
@@ -24,7 +24,6 @@ from .measure import Seen, turns_of, within
 
 TURN = 8
 """Steps of a turn, of which the first ones are left out."""
-FEWEST_ROUNDS = 8
 CAPS = (1.0, 5.0, 10.0, 25.0, 50.0, 100.0)
 """MB that are tried where they make another number of buckets, MOST_BUCKETS at most."""
 MOST_BUCKETS = 100
@@ -38,8 +37,8 @@ _STARTING_S = 120.0
 class Job:
     """A user's command, and the time that is left for it.
 
-    ``step_s`` and ``shapes``: of the model that is tuned, once it was seen.  ``started_s``: how
-    long the first start took.
+    ``step_s`` and ``shapes``: of the model that is tuned, once it was seen.  ``startup_s``: what
+    the first start took before and after its steps.
     """
 
     command: Sequence[str]
@@ -48,7 +47,7 @@ class Job:
     keep: bool
     token: str
     step_s: float = 0.0
-    started_s: float = 0.0
+    startup_s: float = 0.0
     shapes: str | None = None
     starts: int = 0
     trouble: str | None = None
@@ -59,9 +58,10 @@ class Job:
         """Return the seconds that are left."""
         return self.end - time.monotonic()
 
-    def start(self, rounds: int, **changed: Any) -> list[Seen]:
+    def start(self, rounds: int, limit_s: float, **changed: Any) -> list[Seen]:
         """Run one start; return what each rank here wrote of the largest model, in their order.
 
+        It ends after so many ``rounds``, and with fewer when they take longer than ``limit_s``.
         Raises ``UsageError`` where none wrote anything.
         """
         number, self.starts = self.starts, self.starts + 1
@@ -70,13 +70,13 @@ class Job:
         plan = Plan(
             str(folder), rounds, turn=TURN, keep=self.keep, token=self.token,
             seconds=min(SECONDS, max(0.0, self.left() / 40)),
-            limit_s=max(SECONDS, self.left() * 0.8),
+            limit_s=limit_s,
         )  # fmt: skip
         output, began = folder / f"output-{plan.token}.txt", time.monotonic()
         # The job ends by itself, at its limit too; this is for one that hangs.
-        deadline = max(_STARTING_S, 2 * self.started_s) + max(self.left(), 0.0)
+        deadline = max(_STARTING_S, 2 * self.startup_s) + max(self.left(), 0.0)
         code = run_job(self.command, _environment(replace(plan, **changed)), output, deadline)
-        self.started_s = self.started_s or time.monotonic() - began
+        took = time.monotonic() - began
         seen = _largest(folder.glob(f"{plan.token}-*.json"))
         how = "did not end in time" if code is None else f"ended with exit code {code}"
         why = why_of(output)
@@ -90,6 +90,8 @@ class Job:
                 f"the job {how}, and no model under DDP, or fully_shard, on all ranks was seen: "
                 f"{why} (all that it printed is in {output}); pass a command that trains one"
             )
+        begins = seen[0]["begins"]
+        self.startup_s = self.startup_s or took - (begins[-1] - begins[0]) / 1e9
         self.trouble = None if code == 0 else f"Start {number} {how}: {why}."
         return seen
 
@@ -160,7 +162,7 @@ def survivors(ranks: Sequence[Seen], most: int = SURVIVORS) -> tuple[str, ...]:
 
 def rounds_for(steps: int) -> int:
     """Return how many rounds give a hook so many steps that count."""
-    return max(FEWEST_ROUNDS, -(-steps // (TURN - LEFT_OUT)))
+    return max(FEWEST, -(-steps // (TURN - LEFT_OUT)))
 
 
 def steps_for(rounds: int, hooks: int) -> int:
@@ -174,4 +176,4 @@ def steps_for(rounds: int, hooks: int) -> int:
 def fitting(rounds: int, hooks: int, step_s: float, seconds: float) -> int:
     """Return how many rounds fit into some time, 0 where too few do."""
     fit = int((seconds / step_s / TURN - 1) / (hooks + 1))
-    return min(rounds, fit) if fit >= FEWEST_ROUNDS else 0
+    return min(rounds, fit) if fit >= FEWEST else 0

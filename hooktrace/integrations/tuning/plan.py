@@ -32,7 +32,7 @@ class Plan:
     """One start of a job.
 
     ``folder``: where each rank writes what it saw.  The job ends after so many ``rounds``, but goes
-    on for so many ``seconds``, by rank 0's clock; and after ``limit_s`` in any case.
+    on for so many ``seconds``, by rank 0's clock; after ``limit_s`` when anything can be said.
     ``shapes``: of the parameters of the model that is tuned, as of ``shapes_key``; ``None`` to look
     only.  ``hooks``: labels of what takes turns with ``OWN``, of ``turn`` steps each.
     ``cap``: the model's ``bucket_cap_mb``, ``None`` for its own.  ``keep``: write record files too.

@@ -29,6 +29,9 @@ FEWEST = 5
 SURVIVORS = 3
 """Hooks, beside the job's own, that stay to the end."""
 
+_PATIENCE = 4
+"""In how many times its limit a start comes to ``FEWEST`` rounds, or ends without."""
+
 Turn = tuple[str, int]
 """Whose it is, and its first step."""
 
@@ -60,11 +63,14 @@ class Rounds:
 
     def next(self, seconds: float, times: Callable[[], Mapping[str, list[float]]]) -> str:
         """Return whose turn is next, "" at the end; ``seconds`` since the first step."""
-        if seconds >= self._plan.limit_s:
+        plan = self._plan
+        if seconds >= _PATIENCE * plan.limit_s:
             return ""
         if not self._round:
             self._over += 1
-            if self._over >= self._plan.rounds and seconds >= self._plan.seconds:
+            if self._over >= plan.rounds and seconds >= plan.seconds:
+                return ""
+            if self._over >= FEWEST and seconds >= plan.limit_s:
                 return ""
             if self._over == self._halved_at:
                 self._halved_at *= 2

@@ -47,10 +47,13 @@ def test_who_was_the_faster_one_in_some_round_stays() -> None:
 
 
 def test_a_start_ends_at_its_limit() -> None:
-    """In the middle of a round too."""
-    asked = Rounds([OWN, "a"], Plan("", 20, limit_s=30))
-    assert asked.next(29.9, dict)
-    assert asked.next(30.0, dict) == ""
+    """With what can be told by then; in the middle of a round only where that takes too long."""
+    plan = Plan("", 20, limit_s=30)
+    asked = Rounds([OWN, "a"], plan)
+    assert [bool(asked.next(31.0, dict)) for _ in range(11)] == [True] * 10 + [False]
+    asked = Rounds([OWN, "a"], plan)
+    assert asked.next(119.9, dict)
+    assert asked.next(120.0, dict) == ""
 
 
 def test_a_turn_is_told_without_its_first_steps_once_it_is_over() -> None:
