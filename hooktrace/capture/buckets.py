@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from ..records import BucketLayout, BucketRecord, Members, Unit
+from ..records import BucketLayout, BucketRecord, Members, Parameter, Unit
 from .backward import graph_task_id
 from .device_events import has_events
 from .passed import PassedCalls
@@ -153,7 +153,7 @@ class BucketSlot:
             device_type=self.device_type,
             numel=self.numel,
             gradient_bytes=self.gradient_bytes,
-            parameters=self.parameters,
+            parameters=tuple(Parameter(*one) for one in self.parameters),
             unit=self.unit,
             members=self.blank.members,
         )

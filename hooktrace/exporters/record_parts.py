@@ -107,6 +107,7 @@ class RecordParts:
         """Add the buckets of a step whose own line stands already."""
         _, records = completed
         if not self.add(lambda encoder: encoder.buckets(records), buckets=len(records)):
+            self._encoder.forget_sends()
             self.lose("buckets", len(records))
 
     def add(self, encode: Callable[[RecordEncoder], bytes], **kinds: int) -> bool:

@@ -39,8 +39,8 @@ def _table(head: str, rows: list[str]) -> str:
 
 def _parameters(entry: BucketLayout) -> str:
     named = [
-        f"{_escape(name)} ({'x'.join(map(str, shape)) or 'scalar'})"
-        for name, shape in entry.parameters[:MAX_NAMES]
+        f"{_escape(one.name)} ({'x'.join(map(str, one.shape)) or 'scalar'})"
+        for one in entry.parameters[:MAX_NAMES]
     ]
     more = len(entry.parameters) - len(named)
     return ", ".join(named) + (f" and {more} more" if more else "")

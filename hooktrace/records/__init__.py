@@ -32,6 +32,7 @@ from .bucket import DeviceSpan as DeviceSpan
 from .bucket import LayoutRecord as LayoutRecord
 from .bucket import Members as Members
 from .bucket import Options as Options
+from .bucket import Parameter as Parameter
 from .bucket import Stage as Stage
 from .bucket import StageName as StageName
 from .bucket import Transfer as Transfer

@@ -27,7 +27,7 @@ result, is probe."""
 Clock = Literal["host", "device"]
 
 
-class Stage(msgspec.Struct, frozen=True, kw_only=True, array_like=True, gc=False):
+class Stage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One stretch of a bucket's time, ``[start_ns, end_ns]``, in the clock of its owner.
 
     ``derived`` marks times that come from the queue model and not from a stamp.  ``collective``
@@ -227,18 +227,22 @@ class BucketRecord(
         return self.bus_bytes * 1e9 / wire_ns if self.bus_bytes and wire_ns else None
 
 
-class BucketLayout(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One bucket of a layout: which parameters share it.
+class Parameter(msgspec.Struct, frozen=True, gc=False):
+    """A parameter in a bucket; without ``instrument()`` its name is ``index.position``."""
 
-    ``parameters`` holds (name, shape); without ``instrument()`` the name is ``index.position``.
-    """
+    name: str
+    shape: tuple[Count, ...]
+
+
+class BucketLayout(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One bucket of a layout: which parameters share it."""
 
     bucket: BucketIndex
     dtype: str
     device_type: str
     numel: Count
     gradient_bytes: Count
-    parameters: tuple[tuple[str, tuple[Count, ...]], ...]
+    parameters: tuple[Parameter, ...]
     unit: Unit | None = None
     members: Members | None = None
 

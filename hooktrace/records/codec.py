@@ -1,7 +1,8 @@
 """Records to lines of a record file, and lines to records.
 
-    records --RecordEncoder--> {"kind":"run","schema":3,...}
+    records --RecordEncoder--> {"kind":"run","schema":4,...}
                                {"kind":"layout",...}          what a generation's buckets share
+                               {"kind":"sends",...}           what the stages of many calls share
                                {"kind":"bucket",...}          the rest of each call
                                {"kind":"step",...}            after its buckets
                                {"kind":"losses","closed":true}
@@ -22,11 +23,19 @@ import msgspec
 from .base import Record
 from .bucket import BucketRecord, LayoutRecord
 from .content import ListedRecord
-from .lines import BucketFacts, BucketLine, Losses, RunLine, layout_facts
+from .lines import (
+    BucketFacts,
+    BucketLine,
+    Losses,
+    RunLine,
+    SendsLine,
+    StageWriter,
+    layout_facts,
+)
 from .run import RunInfo
 from .step import StepRecord
 
-Line = BucketLine | StepRecord | RunLine | ListedRecord | Losses
+Line = BucketLine | StepRecord | RunLine | ListedRecord | SendsLine | Losses
 """What a line may be, told apart by its ``kind``."""
 
 _decoder = msgspec.json.Decoder(Line)
@@ -52,6 +61,7 @@ class RecordEncoder:
     def __init__(self) -> None:
         # By model and generation: buckets of a generation may come after the layout of the next.
         self._facts: dict[tuple[str, int], dict[int, BucketFacts]] = {}
+        self._stages = StageWriter()
 
     def record(self, record: Record) -> bytes:
         """Return the line of a record that is not a bucket."""
@@ -65,8 +75,13 @@ class RecordEncoder:
         return _line(record)
 
     def buckets(self, records: Iterable[BucketRecord]) -> bytes:
-        """Return the lines of buckets, without what the layout of their generation says."""
-        lines = [BucketLine.of(record, self._said(record)) for record in records]
+        """Return the lines of buckets, without what the layout of their generation says.
+
+        Before them stands what their stages have in common and no line before has said.
+        """
+        buckets = [BucketLine.of(one, self._said(one), self._stages) for one in records]
+        lines: list[msgspec.Struct] = [*self._stages.new, *buckets]
+        self._stages.new.clear()
         try:
             return _encode_lines(lines)
         except UnicodeEncodeError:
@@ -75,6 +90,10 @@ class RecordEncoder:
     def forget(self, layout: LayoutRecord) -> None:
         """Take it that a layout does not stand in the file after all."""
         self._facts.pop((layout.model, layout.generation), None)
+
+    def forget_sends(self) -> None:
+        """Take it that the last buckets do not stand in the file, nor what was said before them."""
+        self._stages.forget()
 
     def _said(self, record: BucketRecord) -> BucketFacts | None:
         layout = self._facts.get((record.model, record.generation))

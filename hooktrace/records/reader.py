@@ -22,7 +22,7 @@ from .bucket import LayoutRecord
 from .codec import UNREADABLE, Line, decode_line, decode_lines
 from .content import LISTS, RankRecords, SkippedLine, joined
 from .files import open_regular
-from .lines import BucketFacts, BucketLine, Losses, RunLine, layout_facts
+from .lines import BucketFacts, BucketLine, Losses, RunLine, SendsLine, layout_facts
 from .run import SCHEMA_VERSION, RunInfo
 from .step import StepRecord
 
@@ -76,7 +76,10 @@ def read_parts(
 LayoutFacts = Mapping[tuple[str, int, int], BucketFacts]
 """What layouts say, by model, generation and bucket (``BucketLine``)."""
 
-TakeBuckets = Callable[[Sequence[BucketLine], LayoutFacts], None]
+Sends = Mapping[int, SendsLine]
+"""What stages have in common, by the number that buckets of the file have."""
+
+TakeBuckets = Callable[[Sequence[BucketLine], LayoutFacts, Sends], None]
 
 
 class RecordReader:
@@ -98,11 +101,13 @@ class RecordReader:
     ) -> None:
         self._records = records = RankRecords(run=run)
         self._facts: dict[tuple[str, int, int], BucketFacts] = {}
+        self._sends: dict[int, SendsLine] = {}
         self._take_buckets = buckets or self._keep_buckets
         self._take_steps = steps or records.steps.extend
         self._take: dict[type, Callable[[Any], None]] = {
             RunLine: self._run,
             Losses: self._losses,
+            SendsLine: self._sent,
             **{kind: getattr(records, name).append for kind, name in LISTS.items()},
         }
         self._number = 0
@@ -133,6 +138,7 @@ class RecordReader:
             return
         if type(lines[0]) is RunLine:
             self._run(lines[0])
+        self._sends |= {line.number: line for line in lines if type(line) is SendsLine}
         buckets = [line for line in lines if type(line) is BucketLine]
         steps = [line for line in lines if type(line) is StepRecord]
         others = [line for line in lines if type(line) not in {BucketLine, StepRecord}]
@@ -145,7 +151,7 @@ class RecordReader:
                 key = line.model, line.generation
                 self._facts |= {(*key, i): facts for i, facts in layout_facts(line).items()}
         if buckets:
-            self._take_buckets(buckets, self._facts)
+            self._take_buckets(buckets, self._facts, self._sends)
         if steps:
             self._take_steps(steps)
         for line in others:
@@ -160,11 +166,14 @@ class RecordReader:
             return replace(records, skipped=[SkippedLine(1, _foreign(self._head))], unnamed=0)
         return records
 
-    def _keep_buckets(self, lines: Sequence[BucketLine], facts: LayoutFacts) -> None:
+    def _keep_buckets(self, lines: Sequence[BucketLine], facts: LayoutFacts, sends: Sends) -> None:
         self._records.buckets += [
-            line.record(line.facts(facts.get((line.model, line.generation, line.bucket))))
+            line.record(line.facts(facts.get((line.model, line.generation, line.bucket))), sends)
             for line in lines
         ]
+
+    def _sent(self, line: SendsLine) -> None:
+        """Do nothing more: it is known since its block was."""
 
     def _run(self, line: RunLine) -> None:
         if line.schema != SCHEMA_VERSION:
@@ -201,7 +210,7 @@ _MOST_ELEMENTS = 1 << 53
 
 
 def _elements(layout: LayoutRecord) -> Iterator[int]:
-    return (prod(shape) for bucket in layout.buckets for _, shape in bucket.parameters)
+    return (prod(one.shape) for bucket in layout.buckets for one in bucket.parameters)
 
 
 class StopReadingError(ValueError):
@@ -233,7 +242,7 @@ def _other_schema(schema: object) -> str:
 _HEAD_BYTES = 200
 """Bytes by which a file of another tool is known."""
 _LONGEST_REASON = 300
-_KINDS = "run layout bucket step clock skew anomaly hang losses"
+_KINDS = "run layout sends bucket step clock skew anomaly hang losses"
 _BEGINNINGS = tuple(f'{{"kind":"{kind}"'.encode() for kind in _KINDS.split())
 """By which a line that cannot be read is still known as ours."""
 

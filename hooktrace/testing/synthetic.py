@@ -28,6 +28,7 @@ from ..records import (
     CompletedStep,
     ErrorRecord,
     LayoutRecord,
+    Parameter,
     RunInfo,
     SkewRecord,
     Stage,
@@ -110,7 +111,7 @@ class SyntheticJob:
         buckets = tuple(
             BucketLayout(
                 bucket=i, dtype="float32", device_type="cpu", numel=size // 4, gradient_bytes=size,
-                parameters=((f"layers.{i}.weight", (size // 4,)),),
+                parameters=(Parameter(f"layers.{i}.weight", (size // 4,)),),
             )
             for i, size in enumerate(self.bucket_bytes)
         )  # fmt: skip

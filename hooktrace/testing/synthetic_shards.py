@@ -20,6 +20,7 @@ from ..records import (
     CompletedStep,
     LayoutRecord,
     Members,
+    Parameter,
     RunInfo,
     Stage,
     StepRecord,
@@ -101,7 +102,8 @@ class ShardedJob:
         name = "weight" if unit.name == "<root>" else f"{unit.name}.weight"
         return BucketLayout(
             bucket=index, dtype="float32", device_type="cpu", numel=size // 4, gradient_bytes=size,
-            parameters=((name, (self.bytes // 4,)),), unit=unit, members=self.members(unit, rank),
+            parameters=(Parameter(name, (self.bytes // 4,)),), unit=unit,
+            members=self.members(unit, rank),
         )  # fmt: skip
 
     def _payload(self, unit: Unit) -> int:

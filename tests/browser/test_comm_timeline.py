@@ -14,6 +14,7 @@ import pytest
 
 from hooktrace.analysis.timeline import COUNTS, load, reasons
 from hooktrace.analysis.timeline import Timeline as Ranks
+from hooktrace.records import Parameter
 from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
@@ -104,7 +105,7 @@ def test_tooltip_has_the_numbers_and_names_and_a_click_pins_them(
     assert f"{(buckets.done[row] - buckets.ready[row]) / 1e6:,.3f} ms" in text
     assert f"{real.tracks[2].facts[buckets.facts[row]].numel:,} float32" in text
     layout = real.tracks[2].records.layouts[-1].buckets[3]
-    assert all(name in text for name, _ in layout.parameters)
+    assert all(one.name in text for one in layout.parameters)
     assert "wire" in text
     assert timeline.state()["pinned"] is None
     timeline.page.mouse.down()
@@ -249,7 +250,7 @@ def test_names_do_no_harm_and_broken_files_are_named(
         for s, bs in steps_of(4)
     ]
     layout = make_layout()
-    bucket = replace(layout.buckets[0], parameters=((name, (1, 2)),))
+    bucket = replace(layout.buckets[0], parameters=(Parameter(name, (1, 2)),))
     encoder = RecordEncoder()
     text = "".join(
         [

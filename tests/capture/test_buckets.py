@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from hooktrace.capture.buckets import BucketSlot, ModelState, in_backward
+from hooktrace.records import Parameter
 from hooktrace.testing import FakeBucket
 
 
@@ -57,7 +58,7 @@ def test_a_slot_keeps_no_tensor_alive() -> None:
     weight = torch.zeros(2, 3)
     bucket = FakeBucket([weight, torch.zeros(4)], index=1)
     slot = BucketSlot(ModelState("net", "hook", {weight: "w"}, 0), bucket, 1, (id(weight), 0))
-    assert slot.layout().parameters == (("w", (2, 3)), ("1.1", (4,)))
+    assert slot.layout().parameters == (Parameter("w", (2, 3)), Parameter("1.1", (4,)))
     assert (slot.numel, slot.gradient_bytes, slot.dtype) == (10, 40, "float32")
     kept = weakref.ref(bucket.buffer())
     del bucket, weight

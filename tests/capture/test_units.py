@@ -15,7 +15,7 @@ from hooktrace.capture.calls import BucketCall
 from hooktrace.capture.device_events import EventPool
 from hooktrace.capture.unit_step import SurplusCall, UnitStep
 from hooktrace.capture.units import ShardedModel, UnitInfo
-from hooktrace.records import LayoutRecord
+from hooktrace.records import LayoutRecord, Parameter
 from hooktrace.records.bucket import UnitCollective
 
 UNIT = UnitInfo("block", (("block.weight", (2, 2)),))
@@ -114,7 +114,7 @@ def test_a_step_ends_with_the_pass_that_reduced(model: ShardedModel, sink: Sink)
     assert isinstance(sink.pushed[0], LayoutRecord)
     assert len(sink.layouts()) == 1
     assert [b.unit.phase for b in sink.layouts()[0].buckets] == ["forward", "backward"]
-    assert sink.layouts()[0].buckets[0].parameters == (("block.weight", (2, 2)),)
+    assert sink.layouts()[0].buckets[0].parameters == (Parameter("block.weight", (2, 2)),)
 
 
 def test_passes_that_reduce_nothing_belong_to_the_next_one_that_does(

@@ -47,7 +47,7 @@ def _run(
         plain.zero_grad()
         backward(plain, rank, step)
         for bucket in layout.buckets:
-            parts = [names[name].grad.flatten() for name, _ in bucket.parameters]
+            parts = [names[one.name].grad.flatten() for one in bucket.parameters]
             own[step, bucket.bucket] = torch.cat(parts).clone()
     return records, torch.stack(seen), own
 

@@ -73,7 +73,7 @@ def test_records_hold_together(two: Ranks) -> None:
             assert step.last_ready_ns == max(b.ready_ns for b in buckets)
             assert 0 <= step.exposed_ns <= step.done_ns - step.last_ready_ns  # backward went on
             assert step.wire_bytes * 2 == step.gradient_bytes
-        names = [n for b in facts["layouts"][-1].buckets for n, _ in b.parameters]
+        names = [p.name for b in facts["layouts"][-1].buckets for p in b.parameters]
         assert sorted(names) == sorted(f"{i}.{p}" for i in range(6) for p in ("weight", "bias"))
 
 

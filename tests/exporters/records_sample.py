@@ -22,6 +22,7 @@ from hooktrace.records import (
     HangRecord,
     JobStepRecord,
     LayoutRecord,
+    Parameter,
     ParameterError,
     RankStacks,
     RunInfo,
@@ -161,7 +162,13 @@ def on_device(step: CompletedStep, *, resolved: bool = True) -> CompletedStep:
 def make_layout(generation: int = 1, *, bucket_count: int = 2) -> LayoutRecord:
     layout = sample(bucket_count).layout()
     buckets = tuple(
-        replace(b, parameters=((f"layer{i}.weight", (30, 30)), (f"layer{i}.bias", (100,))))
+        replace(
+            b,
+            parameters=(
+                Parameter(f"layer{i}.weight", (30, 30)),
+                Parameter(f"layer{i}.bias", (100,)),
+            ),
+        )
         for i, b in enumerate(layout.buckets)
     )
     return replace(layout, generation=generation, step=0, buckets=buckets)

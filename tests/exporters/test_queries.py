@@ -29,14 +29,14 @@ def logdir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_duckdb(logdir: Path) -> None:
-    """All ranks in one query; a stage is an array."""
+    """All ranks in one query; a stage is a column."""
     duckdb = pytest.importorskip("duckdb")
     table = duckdb.sql("select bucket, median(duration_ns) / 1e6 as ms, count(*) from 'runs/demo/plugins/hooktrace/*.jsonl' where kind = 'bucket' group by bucket order by bucket")  # fmt: skip # noqa: E501
     assert table.fetchall() == [(0, 2.0, 604), (1, 2.0, 604)]
-    stages = duckdb.sql("select s->>0 as stage, median((s->>2)::bigint - (s->>1)::bigint) / 1e6 as ms from (select unnest(stages) as s from 'runs/demo/plugins/hooktrace/*.jsonl' where kind = 'bucket') group by stage order by ms")  # fmt: skip # noqa: E501
-    assert stages.fetchall() == [
-        ("compress", 0.1), ("queue", 0.4), ("decompress", 0.5), ("wire", 1.0),
-    ]  # fmt: skip
+    stages = duckdb.sql("select median(compress_ns) / 1e6, median(queue_ns) / 1e6, median(wire_ns) / 1e6, median(decompress_ns) / 1e6 from 'runs/demo/plugins/hooktrace/*.jsonl' where kind = 'bucket'")  # fmt: skip # noqa: E501
+    assert stages.fetchall() == [(0.1, 0.4, 1.0, 0.5)]
+    (said,) = duckdb.sql("select p.name, p.shape from (select unnest(b.parameters) as p from (select unnest(buckets) as b from 'runs/demo/plugins/hooktrace/rank00000.jsonl' where kind = 'layout')) limit 1").fetchall()  # fmt: skip # noqa: E501
+    assert said == ("layer0.weight", [30, 30])
 
 
 def test_polars(logdir: Path) -> None:
@@ -44,6 +44,10 @@ def test_polars(logdir: Path) -> None:
     pl = pytest.importorskip("polars")
     table = pl.scan_ndjson("runs/demo/plugins/hooktrace/*.jsonl").filter(pl.col("kind") == "bucket").group_by("bucket").agg((pl.col("duration_ns") / 1e6).median().alias("ms")).sort("bucket").collect()  # fmt: skip # noqa: E501
     assert table.rows() == [(0, 2.0), (1, 2.0)]
+    whole = pl.read_ndjson("runs/demo/plugins/hooktrace/rank00000.jsonl", infer_schema_length=None)
+    lines = (logdir / "runs/demo/plugins/hooktrace/rank00000.jsonl").read_bytes().splitlines()
+    assert whole.height == len(lines)
+    assert whole.filter(pl.col("kind") == "bucket")["wire_ns"].median() == 1e6
 
 
 def test_pandas(logdir: Path) -> None:

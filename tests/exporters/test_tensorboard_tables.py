@@ -8,13 +8,16 @@ from msgspec.structs import replace
 from tensorboard.plugin_util import markdown_to_safe_html
 
 from hooktrace.exporters.tensorboard_tables import anomaly_table, layout_table, meaning_table
+from hooktrace.records import Parameter
 from hooktrace.testing.synthetic_shards import ShardedJob
 from tests.exporters.records_sample import make_anomaly, make_layout
 
 
 def test_a_layout_table_has_a_row_for_each_bucket_and_cuts_long_lists() -> None:
     layout = make_layout()
-    wide = replace(layout.buckets[0], parameters=(("w|<b>_x_", (2, 3)), *[("p", ())] * 60))
+    wide = replace(
+        layout.buckets[0], parameters=(Parameter("w|<b>_x_", (2, 3)), *[Parameter("p", ())] * 60)
+    )
     lines = layout_table(replace(layout, buckets=(wide,) * 201)).splitlines()
     assert lines[0].startswith("**Generation 1**: 201 buckets, 804000 bytes of gradients")
     assert lines[4].startswith(

@@ -20,6 +20,7 @@ from hooktrace.records import (
     ErrorRecord,
     HangRecord,
     LayoutRecord,
+    Parameter,
     ParameterError,
     RankStacks,
     RunInfo,
@@ -108,7 +109,7 @@ SHAPE = st.lists(st.integers(0, 9), max_size=3).map(tuple)
 ENTRY = records(
     BucketLayout,
     bucket=st.integers(0, 3),
-    parameters=st.lists(st.tuples(TEXTS, SHAPE), max_size=2).map(tuple),
+    parameters=st.lists(st.builds(Parameter, TEXTS, SHAPE), max_size=2).map(tuple),
 )
 LAYOUT = records(
     LayoutRecord,

@@ -27,6 +27,7 @@ from hooktrace.records import (
     ClockRecord,
     LayoutRecord,
     SkewRecord,
+    Stage,
     StepRecord,
     reader,
 )
@@ -63,9 +64,26 @@ LAYOUT_LINE = 1
 
 
 def records_of(trace: RankRecords) -> list[Any]:
-    """Return all records in the order of their kinds, buckets without what layouts say of them."""
+    """Return all records in the order of their kinds, buckets without what other lines say."""
     few = [*trace.layouts, *trace.clocks, *trace.anomalies, *trace.skews]
-    return [*few, *(replace(bucket, **UNKNOWN) for bucket in trace.buckets), *trace.steps]
+    return [*few, *map(by_itself, trace.buckets), *trace.steps]
+
+
+def by_itself(bucket: BucketRecord) -> BucketRecord:
+    """Return what a bucket's own line says, without the layout's and what its stages share."""
+    device = bucket.device
+    return replace(
+        bucket,
+        **UNKNOWN,
+        bus_bytes=None,
+        stages=tuple(map(bare, bucket.stages)),
+        device=device and replace(device, stages=tuple(map(bare, device.stages))),
+    )
+
+
+def bare(stage: Stage) -> Stage:
+    """Return a stage's name and times."""
+    return Stage(name=stage.name, start_ns=stage.start_ns, end_ns=stage.end_ns)
 
 
 UNKNOWN: dict[str, Any] = {

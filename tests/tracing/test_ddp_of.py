@@ -62,7 +62,7 @@ def test_a_replicated_module(when: str) -> None:
         backward(module)
         backward(module)
         assert len(tracer.steps()) == 2
-        names = {name for b in tracer.layouts()[-1].buckets for name, _ in b.parameters}
+        names = {p.name for b in tracer.layouts()[-1].buckets for p in b.parameters}
     assert names == {"0.weight", "0.bias"}
 
 

@@ -172,7 +172,7 @@ def _buckets(layouts: list[LayoutRecord], arrays: StepArrays) -> tuple[BucketKey
         BucketKey(
             index,
             int(size),
-            known[index].parameters if index in known else (),
+            tuple((p.name, p.shape) for p in known[index].parameters) if index in known else (),
             str(arrays.units[index]) if index in arrays.units else None,
         )
         for index, size in zip(arrays.buckets.tolist(), sizes, strict=True)

@@ -108,7 +108,7 @@ def _bucket_facts(arrays: StepArrays, layouts: list[LayoutRecord]) -> tuple[Buck
     for b, index in enumerate(arrays.buckets.tolist()):
         if arrays.is_sharded and index not in arrays.units:
             continue  # of one unit on one rank, and of another on another
-        sizes = [(prod(shape), name) for name, shape in parameters.get(index, ())]
+        sizes = [(prod(one.shape), one.name) for one in parameters.get(index, ())]
         medians = {name: known_middle(values[..., b]) for name, values in arrays.stages.items()}
         stages = {name: ns for name, ns in medians.items() if ns is not None}
         found.append(

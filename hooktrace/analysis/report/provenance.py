@@ -107,10 +107,10 @@ def model_source(timeline: Timeline, arrays: StepArrays) -> ModelSource:
 def _shapes(layout: LayoutRecord, *, once: bool) -> Iterator[tuple[int, ...]]:
     seen = set()
     for b in layout.buckets:
-        for name, shape in b.parameters:
-            key = (b.unit.name if b.unit else None, name)
+        for one in b.parameters:
+            key = (b.unit.name if b.unit else None, one.name)
             if not once or key not in seen:
-                yield shape
+                yield one.shape
             seen.add(key)
 
 

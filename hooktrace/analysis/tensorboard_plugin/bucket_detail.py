@@ -193,12 +193,12 @@ def _error(error: ErrorRecord, unit: Unit | None) -> list[list[str]]:
 def _parameters(own: RankScene, row: int) -> list[str]:
     columns = own.track.buckets
     return [
-        f"{name} ({' by '.join(map(str, shape)) or 'scalar'})"
+        f"{one.name} ({' by '.join(map(str, one.shape)) or 'scalar'})"
         for _, layout in own.layouts
         if layout.generation == columns.generation[row]
         for entry in layout.buckets
         if entry.bucket == columns.bucket[row]
-        for name, shape in entry.parameters
+        for one in entry.parameters
     ]
 
 

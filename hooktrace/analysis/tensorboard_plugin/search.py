@@ -86,12 +86,12 @@ def _parameters(scene: Scene, wanted: str) -> Iterator[Result]:
     """Give the newest buckets first: they are what most steps have."""
     for layout, last in reversed(_layouts(scene)):
         for bucket in layout.buckets:
-            for name, shape in bucket.parameters:
-                if wanted in name.lower():
+            for one in bucket.parameters:
+                if wanted in one.name.lower():
                     until = f"to step {last}" if last is not None else "on"
-                    size = " by ".join(map(str, shape)) or "scalar"
+                    size = " by ".join(map(str, one.shape)) or "scalar"
                     yield {
-                        "kind": "parameter", "title": name, "bucket": bucket.bucket,
+                        "kind": "parameter", "title": one.name, "bucket": bucket.bucket,
                         "note": f"bucket {bucket.bucket} from step {layout.step} {until}; {size}",
                         "first": layout.step, "last": last,
                     }  # fmt: skip
@@ -105,8 +105,8 @@ def _units(scene: Scene, wanted: str) -> Iterator[Result]:
         for _, layout in rank.layouts:
             for entry in layout.buckets:
                 unit = entry.unit.name if entry.unit is not None else ""
-                for name, shape in entry.parameters:
-                    parameters[name, unit] = " by ".join(map(str, shape)) or "scalar"
+                for one in entry.parameters:
+                    parameters[one.name, unit] = " by ".join(map(str, one.shape)) or "scalar"
     units = dict.fromkeys(unit.name for unit in scene.units)
     for name in units:
         if wanted in name.lower():

@@ -11,17 +11,25 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from itertools import chain, repeat
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, repeat
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
-from ...records import ErrorRecord, RunInfo, StepRecord
+from ...records import STAGES, ErrorRecord, RunInfo, StepRecord
 from ...records.content import RankRecords
-from ...records.lines import UNKNOWN_FACTS, BucketFacts, BucketLine
-from ...records.reader import LayoutFacts, RecordReader, read_parts
+from ...records.lines import (
+    STAGE_COLUMNS,
+    UNKNOWN_FACTS,
+    BucketFacts,
+    BucketLine,
+    StageTimes,
+    check_stages,
+    is_whole,
+)
+from ...records.reader import LayoutFacts, RecordReader, Sends, read_parts
 from .columns import (
     FLAGS,
     STAGE_NAMES,
@@ -97,28 +105,29 @@ class ColumnBuilder:
         for table, before in zip((self._buckets, self._stages, self._steps), rows, strict=True):
             table.put_before(before)
 
-    def _take_buckets(self, lines: Sequence[BucketLine], layouts: LayoutFacts) -> None:
+    def _take_buckets(
+        self, lines: Sequence[BucketLine], layouts: LayoutFacts, sends: Sends
+    ) -> None:
         """Add buckets.  What raises does so before anything is added: no half row stays behind."""
         devices = list(map(_DEVICE, lines))
         on_device = devices.count(None) < len(devices)
         timed = [d or line for d, line in zip(devices, lines, strict=True)] if on_device else lines
-        stages = list(chain.from_iterable(map(_STAGES, timed)))
+        stages, count = _stage_rows(timed, sends)
         buckets = {
             **{column: _whole(field, lines) for column, field in _OF_LINES.items()},
-            **{column: _known(column, lines) for column in ("wire_bytes", "bus_bytes")},
+            "wire_bytes": _known("wire_bytes", lines),
+            "bus_bytes": _bus_bytes(lines, sends),
             "exposed": _known("exposed_ns", lines),
             "ready": _whole("ready_ns", timed),
             "done": _whole("done_ns", timed),
             "on_device": np.array([d is not None for d in devices], np.int64)
             if on_device
             else np.zeros(len(lines), np.int64),
-            "stages": _ints(map(len, map(_STAGES, timed)), len(lines)),
+            "stages": count,
             "facts": self._facts_of(lines, layouts),
         }
-        of_stages = {column: _whole(field, stages) for column, field in _OF_STAGES.items()}
-        of_stages["name"] = _ints(map(_STAGE_IDS.__getitem__, map(_NAME, stages)), len(stages))
         self._buckets.add(buckets)
-        self._stages.add(of_stages)
+        self._stages.add(stages)
         self._errors |= _few("error", lines, self._count)
         self._exceptions |= _few("exception", lines, self._count)
         self._count += len(lines)
@@ -239,7 +248,6 @@ _OF_LINES = {
     "called": "ready_ns",
     "launched_after": "launched_ns",
 }
-_OF_STAGES = {"start": "start_ns", "end": "end_ns", "derived": "derived"}
 _OF_STEPS = {
     **{name: name for name in ("step", "generation", "gradient_bytes", "bucket_count")},
     **{name: name for name in ("shadow", "warmup", "complete", "probed", "sharded", "detail_kept")},
@@ -251,12 +259,63 @@ _KNOWN_OF_STEPS = {
 }
 """Columns of what is not always known."""
 _KEPT: dict[str | None, int] = {"window": FLAGS["kept_by_window"], "first": FLAGS["kept_as_first"]}
-_STAGES, _NAME, _DEVICE = attrgetter("stages"), attrgetter("name"), attrgetter("device")
+_DEVICE, _COLUMNS = attrgetter("device"), attrgetter(*STAGE_COLUMNS)
 _KEY = attrgetter("model", "generation", "bucket")
 _WORTH_ARRAYS = 1000
 _MOST = 1 << 62
 """Of the bytes of a bus, which are a float."""
 _STAGE_IDS = {name: index for index, name in enumerate(STAGE_NAMES)}
+
+
+def _stage_rows(timed: Sequence[StageTimes], sends: Sends) -> tuple[dict[str, Ints], Ints]:
+    """Return columns of all stages of some lines, and how many each line has.
+
+    Raises ``ValueError`` for stages that are not as many as their times.
+    """
+    # Of each line a row of all stages that there may be, in order; most lines have three.
+    took = np.array([_COLUMNS(line) for line in timed], np.float64).reshape(-1, len(STAGES))
+    is_there = ~np.isnan(took)
+    one_by_one = [row for row, line in enumerate(timed) if line.stage_ns or line.stage_starts_ns]
+    is_there[one_by_one] = False
+    ends = np.where(is_there, took, 0).cumsum(axis=1)
+    count = np.count_nonzero(is_there, axis=1)
+    row, name = np.nonzero(is_there)
+    end, length = ends[is_there], took[is_there]
+    derived = np.zeros(len(row), bool)
+    numbers = _whole("sends", timed)
+    for number in np.unique(numbers).tolist():
+        common = sends.get(number)
+        if common is not None and any(common.derived) and is_whole(common):
+            ids = [
+                _STAGE_IDS[one] for one, so in zip(common.stages, common.derived, strict=True) if so
+            ]
+            derived |= (numbers[row] == number) & np.isin(name, ids)
+    found = {"row": row, "name": name, "start": end - length, "end": end, "derived": derived}
+    whole = {column: values.astype(np.int64) for column, values in found.items()}
+    if one_by_one:
+        for row_number in one_by_one:
+            check_stages(timed[row_number], sends.get(timed[row_number].sends))
+        more = [stage for at in one_by_one for stage in _one_by_one(at, timed[at], sends)]
+        added = np.array(more, np.int64).reshape(-1, len(whole))
+        order = np.argsort(np.concatenate([whole["row"], added[:, 0]]), kind="stable")
+        for column, values in zip(whole, added.T, strict=True):
+            whole[column] = np.concatenate([whole[column], values])[order]
+        count += np.bincount(added[:, 0], minlength=len(timed))
+    del whole["row"]
+    return whole, count
+
+
+def _one_by_one(row: int, line: StageTimes, sends: Sends) -> Iterator[tuple[int, ...]]:
+    """Yield row, name, start, end and whether derived of stages, if their names are there."""
+    common = sends.get(line.sends)
+    if common is None:
+        return
+    starts = line.stage_starts_ns or (0, *accumulate(line.stage_ns))
+    derived = common.derived if is_whole(common) else (False,) * len(common.stages)
+    for name, start, took, is_derived in zip(
+        common.stages, starts, line.stage_ns, derived, strict=False
+    ):
+        yield row, _STAGE_IDS[name], start, start + took, is_derived
 
 
 def _ints(values: Iterable[int], count: int) -> Ints:
@@ -273,6 +332,19 @@ def _known(field: str, records: Sequence[object]) -> Ints:
     values = np.array(list(map(attrgetter(field), records)), np.float64)
     values[np.isnan(values)] = UNKNOWN
     return values.clip(-_MOST, _MOST).astype(np.int64)
+
+
+def _bus_bytes(lines: Sequence[BucketLine], sends: Sends) -> Ints:
+    """Return the bytes on the bus, which many lines leave to what they have in common."""
+    found = _known("bus_bytes", lines)
+    sent, numbers = _known("wire_bytes", lines), _whole("sends", lines)
+    is_left = (found == UNKNOWN) & (sent != UNKNOWN)
+    for number in np.unique(numbers[is_left]).tolist():
+        common = sends.get(number)
+        if common is not None and common.bus_per_byte is not None:
+            rows = is_left & (numbers == number)
+            found[rows] = np.minimum(sent[rows] * common.bus_per_byte, _MOST).astype(np.int64)
+    return found
 
 
 def _few(field: str, records: Sequence[object], first_row: int) -> dict[int, Any]:

@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from hooktrace.analysis.report import rules_time
+from hooktrace.records import Parameter
 from hooktrace.records.codec import RecordEncoder
 from hooktrace.records.files import record_path
 from hooktrace.testing.synthetic import SyntheticJob, write_job
@@ -44,7 +45,8 @@ def test_all_gradients_in_one_bucket(tmp_path: Path) -> None:
     (bucket,), text = layout.buckets, file.read_bytes()
     for sizes, said in (((6_000_000, 6_500_000), True), ((12_499_000, 1_000), False)):
         two = replace(
-            bucket, parameters=tuple((name, (n,)) for name, n in zip("ab", sizes, strict=True))
+            bucket,
+            parameters=tuple(Parameter(name, (n,)) for name, n in zip("ab", sizes, strict=True)),
         )
         file.write_bytes(text.replace(encode(layout), encode(replace(layout, buckets=(two,)))))
         remedy = one(found_in(tmp_path), "Exposed communication is").remedy

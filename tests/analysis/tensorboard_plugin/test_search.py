@@ -71,7 +71,7 @@ def test_results_say_where_they_lead(made: Scene) -> None:
 def test_a_parameter_is_in_the_buckets_of_each_layout(tmp_path: Path) -> None:
     """DDP rebuilds them; the newest comes first, and each says until when."""
     layout = make_layout()
-    name = layout.buckets[0].parameters[0][0]
+    name = layout.buckets[0].parameters[0].name
     encoder = RecordEncoder()
     first = replace(layout, model="net", generation=1, step=0)
     moved = tuple(replace(b, bucket=1 - b.bucket) for b in layout.buckets[:2])

@@ -166,7 +166,9 @@ def test_no_line_leaves_half_a_row(steps: list[Completed]) -> None:
 @pytest.mark.parametrize(
     "broken",
     [
-        {"stages": [["wire", 0, 1], ["unheard of", 1, 2]]},
+        {"wire_ns": "long"},
+        {"stage_ns": [1, 2], "sends": 1},
+        {"stage_starts_ns": [1, 2]},
         {"ready_ns": "soon"},
         {"step": 2**70},
         {"error": [1]},
