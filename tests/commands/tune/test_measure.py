@@ -140,4 +140,5 @@ def test_rounds_fit_into_the_time_that_is_left() -> None:
     """Or there are none, where they would be too few to say anything."""
     assert fitting(12, 3, 0.1, 1e9) == 12
     assert steps_for(fitting(12, 3, 0.1, 30), 3) * 0.1 <= 30
-    assert fitting(12, 3, 0.1, 20) == 0
+    assert fitting(12, 3, 0.1, 20) == 6
+    assert fitting(12, 3, 0.1, 15) == 0
