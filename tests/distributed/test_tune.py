@@ -233,8 +233,11 @@ def test_a_job_without_a_model_that_can_be_tuned_is_refused_soon(tmp_path: Path)
 
 
 def test_a_hook_that_fails_leaves_the_list(tmp_path: Path) -> None:
-    """With what the failing rank said, and not with what the others lost by that."""
-    job = command(tmp_path, "--no-half-on", "1")
+    """With what the failing rank said, and not with what the others lost by that.
+
+    The script lets nobody end it, so that it is ended.
+    """
+    job = command(tmp_path, "--no-half-on", "1", "--go-on")
     ran = ended(tmp_path, tuning(tmp_path, job, "--caps", "25"))
     assert ran.code == 0, ran.err
     assert ran.told["refused"] == {"fp16": "it failed: RuntimeError: no half precision here"}

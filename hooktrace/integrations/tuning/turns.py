@@ -16,7 +16,7 @@ from contextlib import suppress
 from itertools import accumulate, pairwise
 from multiprocessing.util import Finalize
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .plan import Plan, of_rank_0, shapes_key, trained
 from .rounds import OWN, Rounds, Turn, turn_times
@@ -136,13 +136,19 @@ class Turns:
                 self._peaks[label] = max(peak, self._peaks.get(label, 0))
             torch.cuda.reset_peak_memory_stats(self._device)
 
-    def _leave(self) -> None:
-        """End the job as a script ends itself: what it has to close, it closes."""
+    def _leave(self) -> NoReturn:
+        """End the job as a script ends itself: what it has to close, it closes.
+
+        A script that goes on all the same is ended when the next turn would begin.
+        """
         import torch.distributed as dist
 
+        is_asked = self._is_written
         self._write()
         with suppress(RuntimeError):
             dist.barrier()  # or rank 0 takes the store away from those who still ask it
+        if is_asked:
+            os._exit(0)
         raise SystemExit(0)
 
     def _write(self) -> None:
