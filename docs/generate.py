@@ -5,7 +5,7 @@
     records/hang.py       HANGS       --> hangs.md
     docs/benchmarks.json  what make bench has measured --> benchmarks.md
     commands/line         the options --> command-line.md
-    analysis/frames       FRAMES      --> data-frames.md
+    analysis/frames       TABLES      --> data-frames.md
     docs/frameworks.json  what tests have shown --> frameworks.md
 
 A part stands between ``<!-- generated: NAME -->`` and ``<!-- end -->``; what is around it is
@@ -23,7 +23,7 @@ from typing import Any
 import typer
 
 from hooktrace.__main__ import main as command_line
-from hooktrace.analysis.frames.columns import FRAMES
+from hooktrace.analysis.frames.columns import TABLES
 from hooktrace.records.anomalies import ANOMALIES, AnomalyKind
 from hooktrace.records.hang import HANGS, HangKind
 from hooktrace.records.metrics import METRICS, Metric
@@ -83,7 +83,7 @@ def _remedies(kind: HangKind) -> str:
 
 def _frames() -> str:
     parts = []
-    for name, columns in FRAMES.items():
+    for name, columns in TABLES.items():
         rows = (
             f"| `{c.name}` | `{c.dtype}` | {c.what.replace('|', chr(92) + '|')} |" for c in columns
         )

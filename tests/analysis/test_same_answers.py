@@ -129,7 +129,8 @@ class Answers:
     def __init__(self, job: str, folder: Path) -> None:
         self.job, self.timeline = job, timeline_in(folder)
         self.report = build_report(self.timeline)
-        self.frames = load_frames(folder)
+        frames = load_frames(folder)
+        self.steps, self.buckets = frames.steps.pandas(), frames.buckets.pandas()
         self._plugin = CommTimeline(TBContext(logdir=str(folder)))
         export(self.timeline, folder / "trace.json")
         self._events = validate(read(folder / "trace.json"))
@@ -157,7 +158,7 @@ class Answers:
 
     def frame(self, model: str) -> Any:
         """Return the rows of ``run.steps`` of a model."""
-        return self.frames.steps[self.frames.steps["model"] == model]
+        return self.steps[self.steps["model"] == model]
 
     def in_trace(self, model: str) -> Counts:
         """Return which steps count by the Perfetto file."""
@@ -291,7 +292,7 @@ def test_times_and_arrows_show_who_is_late(answers: Answers) -> None:
         ends = {(step, call): rank for step, call, rank in answers.arrows(model.facts.model)}
         summary = answers.tab("/summary", model=model.facts.model)
         for late, of_tab in zip(model.facts.late, summary["late"], strict=True):
-            rows = answers.frames.buckets
+            rows = answers.buckets
             rows = rows[(rows["model"] == model.facts.model) & (rows["bucket"] == late.bucket)]
             times = 0
             for step in everywhere:

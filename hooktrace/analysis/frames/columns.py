@@ -1,6 +1,6 @@
-"""The columns of the three frames: one declaration each, which frames and docs follow.
+"""The columns of a run's tables: one declaration each, which tables and docs follow.
 
-``dtype`` is pandas's name; ``run.py`` knows what Polars calls it.  ``Int64`` has NA where a
+``dtype`` is pandas's name; ``table.py`` knows what others call it.  ``Int64`` has NA where a
 value is not known and ``float64`` NaN; ``int64`` and ``bool`` are always known.  Names say the
 unit.
 """
@@ -121,10 +121,52 @@ STAGES = (
     Column("end_ns", "Int64", "when it ended"),
     _UNSURE,
     Column("duration_ns", "Int64", "end_ns less start_ns"),
-    *_SPLIT,
-    Column("waited_for", "Int64", "the last rank, where the clocks tell; of wire stages"),
     Column("derived", "bool", "worked out by the model of the backend's queue, not stamped"),
 )
 
-FRAMES = {"steps": STEPS, "buckets": BUCKETS, "stages": STAGES}
+WAITS = (
+    *_WHOSE,
+    Column("bucket", "int64", "index of its bucket"),
+    Column("time", WALL, "wall-clock time of start_ns"),
+    Column("start_ns", "Int64", "when the rank began the collective"),
+    Column("end_ns", "Int64", "when it had ended"),
+    _UNSURE,
+    Column("duration_ns", "Int64", "end_ns less start_ns: the wire time"),
+    *_SPLIT,
+    Column("waited_for", "Int64", "the last rank, where the clocks tell"),
+)
+
+RANKS = (
+    Column("rank", "int64", "rank that has a file"),
+    Column("host", "string", "name of its machine"),
+    Column("pid", "Int64", "its process there"),
+    Column("local_rank", "Int64", "which of the job's processes it is there"),
+    Column("torch_version", "string", "of its torch"),
+    Column("backend", "string", "of its process group"),
+    Column("clock_known", "bool", "whether its clock was measured against rank 0's"),
+    Column("steps", "int64", "steps that its files have, of all models"),
+    Column("counts", "int64", "those of them whose times enter the report's statistics"),
+    Column("closed", "bool", "whether its file was ended in order"),
+    Column("unread", "int64", "lines of its files that could not be read"),
+)
+
+MODELS = (
+    Column("model", "string", "its name"),
+    Column("hook", "string", "name of its communication hook"),
+    Column("sharded", "bool", "whether it is under FSDP2"),
+    Column("ranks", "int64", "ranks that have steps of it"),
+    Column("generations", "int64", "bucket layouts that it had"),
+    Column("steps", "int64", "steps that any rank has"),
+    Column("counts", "int64", "those of them that enter the report's statistics on any rank"),
+    Column("waits_unknown", "string", "why nothing is known of its waits; NA where it is"),
+)
+
+TABLES = {
+    "steps": STEPS,
+    "buckets": BUCKETS,
+    "stages": STAGES,
+    "waits": WAITS,
+    "ranks": RANKS,
+    "models": MODELS,
+}
 """By the name of the attribute of ``Run``."""

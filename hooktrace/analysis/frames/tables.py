@@ -1,6 +1,6 @@
-"""A Timeline as three tables of numpy columns, which any data frame library takes.
+"""A Timeline as columns of numpy: of steps, buckets, stages, waits, ranks and models.
 
-    each rank's columns + its clock + waits of each model --rank by rank--> Values --joined--> Table
+    each rank's columns + its clock + waits of each model --rank by rank--> Values --joined--> Made
 
 Times are ns of rank 0's host clock.  A rank whose clock nobody measured stands by its wall clock,
 and its ``clock_uncertainty_ns`` is not known; where rank 0's file is missing too, its times are not
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,7 @@ from ..timeline import (
 )
 
 Array = npt.NDArray[Any]
+_T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +44,18 @@ class Values:
     known: Bools | None = None
     names: tuple[str, ...] | None = None
 
+    def at(self, rows: Bools) -> Values:
+        """Return some rows."""
+        return Values(self.data[rows], None if self.known is None else self.known[rows], self.names)
 
-Table = dict[str, Values]
-"""By the names of ``columns.py``, in no order."""
+    @property
+    def unknown(self) -> Bools:
+        """Where nothing is known."""
+        return np.zeros(len(self.data), np.bool_) if self.known is None else ~self.known
+
+
+Made = dict[str, Values]
+"""By the names of ``columns.py``, in no order, and perhaps some more."""
 
 
 class _Rank:
@@ -66,12 +76,12 @@ class _Rank:
             mine = found.ns[index] != UNKNOWN
             self.waited[mine], self.last[mine] = found.ns[index][mine], found.last[index][mine]
 
-    def times(self, column: str, host: Ints, known: Bools | None = None) -> Table:
+    def times(self, column: str, host: Ints, known: Bools | None = None) -> Made:
         """Return times of day by rank 0's clock, under a name."""
         known = np.ones(len(host), np.bool_) if known is None else known
         return {column: Values(self._clock.common(host), known & self._is_placed)}
 
-    def wall(self, host: Ints, known: Bools | None = None) -> Table:
+    def wall(self, host: Ints, known: Bools | None = None) -> Made:
         """Return the wall-clock time, ns since the epoch, and the clock's uncertainty."""
         known = np.ones(len(host), np.bool_) if known is None else known
         at = host if self._wall_is_own else self._clock.common(host)
@@ -81,7 +91,7 @@ class _Rank:
             "clock_uncertainty_ns": Values(unsure, known & (unsure != UNKNOWN)),
         }
 
-    def whose(self, model: Ints, **columns: Ints) -> Table:
+    def whose(self, model: Ints, **columns: Ints) -> Made:
         """Return model, hook and rank of rows, and columns as they are."""
         names = self.track.models
         return {
@@ -118,28 +128,86 @@ class _Timeline:
         place = np.array([every.index(name) for name in names], np.int64)
         return Values(place[codes], names=tuple(every))
 
-    def joined(self, table: Callable[[_Rank], Table]) -> Table:
+    def joined(self, table: Callable[[_Rank], Made]) -> Made:
         """Return what ``table`` gives for each rank, one rank after another."""
         parts = [table(_Rank(self, i)) for i in range(len(self.timeline.tracks))]
         return {name: _joined([part[name] for part in parts]) for name in parts[0]}
 
 
-def steps_table(timeline: Timeline) -> Table:
+def steps_table(timeline: Timeline) -> Made:
     """Return the columns of ``columns.STEPS``; at least one rank."""
     return _Timeline(timeline).joined(_steps)
 
 
-def buckets_table(timeline: Timeline) -> Table:
+def buckets_table(timeline: Timeline) -> Made:
     """Return the columns of ``columns.BUCKETS``; at least one rank."""
     return _Timeline(timeline).joined(_buckets)
 
 
-def stages_table(timeline: Timeline) -> Table:
+def stages_table(timeline: Timeline) -> Made:
     """Return the columns of ``columns.STAGES``; at least one rank."""
     return _Timeline(timeline).joined(_stages)
 
 
-def _steps(own: _Rank) -> Table:
+def waits_table(timeline: Timeline) -> Made:
+    """Return the columns of ``columns.WAITS``: the wire stages; at least one rank."""
+    return _Timeline(timeline).joined(_waits)
+
+
+def ranks_table(timeline: Timeline) -> Made:
+    """Return the columns of ``columns.RANKS``."""
+    tracks, why = timeline.tracks, reasons(timeline)
+    runs = [track.records.run for track in tracks]
+    known = np.array([run is not None for run in runs])
+    return {
+        "rank": Values(np.array([track.rank for track in tracks])),
+        **{
+            name: Values(np.array([getattr(run, name, None) for run in runs], object))
+            for name in ("host", "torch_version", "backend")
+        },
+        **{
+            name: Values(np.array([getattr(run, name, 0) for run in runs]), known)
+            for name in ("pid", "local_rank")
+        },
+        "clock_known": Values(np.array([clock.is_known for clock in timeline.clocks])),
+        "steps": Values(np.array([len(track.steps) for track in tracks])),
+        "counts": Values(np.array([np.count_nonzero(one == COUNTS) for one in why])),
+        "closed": Values(np.array([track.records.closed for track in tracks])),
+        "unread": Values(
+            np.array([len(t.records.skipped) + t.records.unnamed for t in tracks], np.int64)
+        ),
+    }
+
+
+def models_table(timeline: Timeline) -> Made:
+    """Return the columns of ``columns.MODELS``; a row for each hook that a model had."""
+    why = reasons(timeline)
+    pairs = _distinct(pair for track in timeline.tracks for pair in track.models)
+    rows = []
+    for name, hook in pairs:
+        steps, counting, generations, ranks, is_sharded = set(), set(), set(), 0, False
+        for track, reason in zip(timeline.tracks, why, strict=True):
+            if (name, hook) not in track.models:
+                continue
+            mine = track.steps.model == track.models.index((name, hook))
+            steps |= set(track.steps.step[mine].tolist())
+            counting |= set(track.steps.step[mine & (reason == COUNTS)].tolist())
+            generations |= set(track.steps.generation[mine].tolist())
+            ranks += bool(mine.any())
+            is_sharded |= bool(track.steps.having("sharded")[mine].any())
+        unknown = waits(timeline, name).why_unknown
+        rows.append(
+            (name, hook, is_sharded, ranks, len(generations), len(steps), len(counting), unknown)
+        )
+    names = ("model", "hook", "sharded", "ranks", "generations", "steps", "counts", "waits_unknown")
+    kinds = (object, object, np.bool_, np.int64, np.int64, np.int64, np.int64, object)
+    return {
+        name: Values(np.array([row[i] for row in rows], kind))
+        for i, (name, kind) in enumerate(zip(names, kinds, strict=True))
+    }
+
+
+def _steps(own: _Rank) -> Made:
     steps = own.track.steps
     durations = {"period_ns": steps.period, "exposed_ns": steps.exposed, "busy_ns": steps.busy}
     sizes = {name: getattr(steps, name) for name in ("gradient_bytes", "wire_bytes", "bus_bytes")}
@@ -163,7 +231,7 @@ def _steps(own: _Rank) -> Table:
     }
 
 
-def _buckets(own: _Rank) -> Table:
+def _buckets(own: _Rank) -> Made:
     buckets, track = own.track.buckets, own.track
     timed = ~buckets.having("untimed")
     sized = np.array([fact.dtype != "unknown" for fact in track.facts], np.bool_)[buckets.facts]
@@ -192,7 +260,7 @@ def _buckets(own: _Rank) -> Table:
     }
 
 
-def _stages(own: _Rank) -> Table:
+def _stages(own: _Rank) -> Made:
     buckets, stages, of = own.track.buckets, own.track.stages, own.track.bucket_of_stages()
     timed, ready = ~buckets.having("untimed")[of], buckets.ready[of]
     length = stages.end.astype(np.int64) - stages.start
@@ -214,6 +282,12 @@ def _stages(own: _Rank) -> Table:
         "waited_for": Values(ranks[own.last], own.last != UNKNOWN),
         "derived": Values(stages.derived),
     }
+
+
+def _waits(own: _Rank) -> Made:
+    """Return the wire stages."""
+    rows = own.track.stages.name == STAGE_NAMES.index("wire")
+    return {name: values.at(rows) for name, values in _stages(own).items()}
 
 
 def _split_of_buckets(own: _Rank) -> tuple[Ints, Ints]:
@@ -242,7 +316,7 @@ def _of_errors(track: RankTrack, field: str) -> Values:
     return Values(found)
 
 
-def _units(track: RankTrack) -> Table:
+def _units(track: RankTrack) -> Made:
     """Return which collective of which unit each bucket is; nothing of DDP's."""
     facts, of = [fact.unit for fact in track.facts], track.buckets.facts
 
@@ -265,7 +339,7 @@ def _exceptions(track: RankTrack) -> Values:
     return Values(found)
 
 
-def _known(columns: dict[str, Ints]) -> Table:
+def _known(columns: dict[str, Ints]) -> Made:
     return {
         name: Values(values.astype(np.int64), values != UNKNOWN) for name, values in columns.items()
     }
@@ -278,5 +352,5 @@ def _joined(parts: list[Values]) -> Values:
     return Values(np.concatenate([part.data for part in parts]), known, parts[0].names)
 
 
-def _distinct(names: Iterable[str]) -> tuple[str, ...]:
+def _distinct(names: Iterable[_T]) -> tuple[_T, ...]:
     return tuple(dict.fromkeys(names))

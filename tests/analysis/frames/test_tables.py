@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from hooktrace.analysis.frames import tables
-from hooktrace.analysis.frames.tables import Table, Values
+from hooktrace.analysis.frames.tables import Made, Values
 from hooktrace.records import CompletedStep
 from hooktrace.records.files import record_path
 from hooktrace.testing.rank_file import rank_file
@@ -39,8 +39,8 @@ def write(
     write_ranks(folder, texts)
 
 
-def made(folder: Path, name: str) -> Table:
-    found: Table = getattr(tables, f"{name}_table")(timeline_in(folder))
+def made(folder: Path, name: str) -> Made:
+    found: Made = getattr(tables, f"{name}_table")(timeline_in(folder))
     return found
 
 
@@ -67,9 +67,13 @@ def test_wire_is_wait_and_transfer(tmp_path: Path) -> None:
     write(tmp_path, [1, 9])
     stages = made(tmp_path, "stages")
     assert listed(stages["stage"])[:4] == ["compress", "queue", "wire", "decompress"]
-    assert listed(stages["wait_ns"]) == [None, None, 8 * MS, None, None, None, 0, None]
-    assert listed(stages["transfer_ns"])[2::4] == [11 * MS] * 2
-    assert listed(stages["waited_for"])[2::4] == [1, 1]
+    waits = made(tmp_path, "waits")
+    assert listed(waits["rank"]) == [0, 1]
+    assert listed(waits["wait_ns"]) == [8 * MS, 0]
+    assert listed(waits["transfer_ns"]) == [11 * MS] * 2
+    assert listed(waits["duration_ns"]) == [19 * MS, 11 * MS]
+    assert listed(waits["waited_for"]) == [1, 1]
+    assert listed(made(tmp_path, "models")["waits_unknown"]) == [None]
     buckets = made(tmp_path, "buckets")
     assert listed(buckets["wait_ns"]) == [8 * MS, 0]
     assert listed(buckets["transfer_ns"]) == [11 * MS] * 2
@@ -81,7 +85,8 @@ def test_without_clocks_nobody_knows_how_far_off_times_are(tmp_path: Path) -> No
     write(tmp_path, [1, 9], job=job)
     stages = made(tmp_path, "stages")
     assert listed(stages["clock_uncertainty_ns"])[4:] == [None] * 4
-    assert listed(stages["waited_for"]) == [None] * 8
+    assert listed(made(tmp_path, "waits")["waited_for"]) == [None] * 2
+    assert listed(made(tmp_path, "ranks")["clock_known"]) == [True, False]
     assert listed(made(tmp_path, "buckets")["called_ns"]) == [JOB.start_ns] * 2
 
 

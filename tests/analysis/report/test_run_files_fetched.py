@@ -79,7 +79,7 @@ def test_over_http(tmp_path: Path) -> None:
     pytest.importorskip("aiohttp")
     write_job(JOB, tmp_path)
     with serving(tmp_path) as url:
-        assert hooktrace.load(url).ranks == [0, 1]
+        assert list(hooktrace.load(url).ranks["rank"]) == [0, 1]
         with pytest.raises(UsageError, match="there is no record file in http"):
             hooktrace.load(f"{url}/elsewhere")
 

@@ -1,0 +1,121 @@
+"""A table of a run, and what libraries of data frames make of it.
+
+    Values of numpy, by column --Table--> table["wire_ns"], .pandas(), .polars(), .arrow()
+
+The libraries are imported when they are asked for; hooktrace installs none of them.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from .columns import WALL, Column
+from .tables import Values
+
+
+class Table:
+    """Some columns of one length; made when a ``Run`` is first asked for it.
+
+    ``columns``: which, of what type, and what each holds.  ``table[name]`` is a column as a numpy
+    array, masked where a value is not known; names and texts are objects.
+    """
+
+    def __init__(self, name: str, columns: Sequence[Column], values: Mapping[str, Values]) -> None:
+        self._name = name
+        self.columns = tuple(columns)
+        self._values = {column.name: values[column.name] for column in columns}
+
+    def __len__(self) -> int:
+        return len(next(iter(self._values.values())).data)
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the columns' names."""
+        return iter(self._values)
+
+    def __repr__(self) -> str:
+        return (
+            f"<{self._name}: {len(self):,} rows, {len(self.columns)} columns; .pandas(), .polars() "
+            "or .arrow() makes a data frame of it>"
+        )
+
+    def __getitem__(self, name: str) -> np.ma.MaskedArray[Any, Any]:
+        """Return a column; raises ``KeyError`` for a name that is none."""
+        if name not in self._values:
+            raise KeyError(f"no column is called {name!r}; these are: {', '.join(self._values)}")
+        values = self._values[name]
+        data = values.data
+        if values.names is not None:
+            data = np.array(values.names, object)[data]
+        mask = values.unknown
+        if data.dtype == object:
+            mask = mask | np.array([one is None for one in data], np.bool_)
+        return np.ma.MaskedArray(data, mask)
+
+    def pandas(self) -> Any:
+        """Return a ``pandas.DataFrame``; raises ``ModuleNotFoundError`` where that is missing."""
+        pd = _library("pandas")
+        return pd.DataFrame({c.name: _pandas(pd, self._values[c.name], c) for c in self.columns})
+
+    def polars(self) -> Any:
+        """Return a ``polars.DataFrame``; raises ``ModuleNotFoundError`` where that is missing."""
+        pl = _library("polars")
+        return pl.DataFrame({c.name: _polars(pl, self._values[c.name], c) for c in self.columns})
+
+    def arrow(self) -> Any:
+        """Return a ``pyarrow.Table``; raises ``ModuleNotFoundError`` where that is missing."""
+        pa = _library("pyarrow")
+        return pa.table({c.name: _arrow(pa, self._values[c.name], c) for c in self.columns})
+
+
+def _library(name: str) -> ModuleType:
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise ModuleNotFoundError(
+            f"{name} is not installed here; pip install {name}, or take a column as an array of "
+            'numpy, as run.steps["exposed_ns"]',
+            name=name,
+        ) from None
+
+
+def _pandas(pd: Any, values: Values, column: Column) -> Any:
+    if values.names is not None:
+        return pd.Categorical.from_codes(values.data, categories=list(values.names))
+    if column.dtype == WALL:
+        at = values.data.astype("datetime64[ns]")
+        at[values.unknown] = np.datetime64("NaT")
+        return pd.DatetimeIndex(at).tz_localize("UTC")
+    if column.dtype == "Int64":
+        return pd.arrays.IntegerArray(values.data.astype(np.int64), values.unknown)
+    return pd.array(values.data, dtype=column.dtype)
+
+
+def _polars(pl: Any, values: Values, column: Column) -> Any:
+    if values.names is not None:
+        names = np.array(values.names, object)[values.data].tolist()
+        return pl.Series(names, dtype=pl.Enum(values.names))
+    if column.dtype == "string":
+        return pl.Series(values.data.tolist(), dtype=pl.String)
+    made = pl.Series(values.data)
+    rows = np.flatnonzero(values.unknown)
+    if len(rows):
+        made = made.scatter(rows, None)
+    is_time = column.dtype == WALL
+    return made.cast(pl.Datetime("ns")).dt.replace_time_zone("UTC") if is_time else made
+
+
+def _arrow(pa: Any, values: Values, column: Column) -> Any:
+    if values.names is not None:
+        codes = pa.array(values.data.astype(np.int32))
+        return pa.DictionaryArray.from_arrays(codes, pa.array(values.names, pa.string()))
+    if column.dtype == "string":
+        return pa.array(values.data.tolist(), pa.string())
+    kind = pa.timestamp("ns", tz="UTC") if column.dtype == WALL else None
+    return pa.array(values.data, kind, mask=values.unknown)
