@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from hooktrace.analysis.compare.command import run_compare
-from hooktrace.analysis.report.page import page
 from hooktrace.testing.synthetic import SyntheticJob, write_job
+from tests.analysis.shown import page_of
 
 from ..analysis.report.jobs import report_of
 
@@ -34,7 +34,7 @@ def test_nothing_is_clipped_on_a_small_screen_and_on_paper(browser: Any, tmp_pat
     """Long names, 70 ranks, 130 buckets; on paper the dark mode's colours are a paper's."""
     write_job(LONG, tmp_path)
     file = tmp_path / "report.html"
-    file.write_text(page(report_of(tmp_path)))
+    file.write_text(page_of(report_of(tmp_path)))
     shown = browser.new_page(viewport={"width": 800, "height": 600}, color_scheme="dark")
     shown.goto(file.as_uri())
     assert shown.evaluate(_CLIPPED) == []

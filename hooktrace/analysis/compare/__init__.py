@@ -10,7 +10,7 @@ what makes them doubtful, as text, as a page with pictures, or as JSON.
         differences.py, bootstrap.py: medians, differences, intervals
         pairing.py: which buckets are the same in both, and doubts; sentence.py
                                                |
-                      terminal.py (rich) <-----+-----> page.py (Jinja2, SVG), JSON
+              view.py, pictures.py (document) <+-----> JSON
 
 ``compare_runs`` is a pure function of ``Measures``, which are small, so that whoever has them from
 elsewhere (a tab) compares them the same way.

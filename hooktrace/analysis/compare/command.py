@@ -11,12 +11,13 @@ from rich.console import Console
 from rich.text import Text
 
 from ...records.errors import UsageError
-from ..report.command import check_writable, writing
+from ..document.terminal import show
+from ..report.command import check_writable, write_page
 from ..report.run_files import fetched, is_url, read_run
 from .compare_runs import compare_runs
 from .comparison import Comparison
 from .measure import Measures, losses, measure
-from .terminal import print_comparisons
+from .view import document
 
 SCHEMA = 1
 """Of the JSON: changes when a field changes its name or meaning; new fields may come without."""
@@ -39,12 +40,9 @@ def run_compare(
     if as_json:
         console.file.write(comparisons_json(found))
     else:
-        print_comparisons(console, found)
+        show(console, document(found, pictures=False))
     if html is not None:
-        from .page import page  # Jinja2, which the terminal does without
-
-        with writing(html):
-            html.write_text(page(found), encoding="utf-8")
+        write_page(html, "hooktrace compare", document(found, pictures=True))
         if not as_json:
             console.print(Text(f"\nwith pictures: {html}"), soft_wrap=True)
 

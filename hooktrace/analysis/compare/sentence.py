@@ -62,12 +62,6 @@ def share(found: Difference, unit: Unit) -> str:
     return f"{sign(found.share)}{percent(abs(found.share))}"
 
 
-def verdict(found: Difference) -> str:
-    """Return the verdict in words."""
-    words = {"differs": "differs", "same": "the same", "not shown": "not shown to differ"}
-    return words.get(found.verdict, "unknown")
-
-
 _OF_STEP = 0.1
 """Of the difference of the step time: the least that a part must be to be said."""
 

@@ -18,12 +18,12 @@ from html import escape
 
 from ...records.errors import UsageError
 from ...records.units import listed, ms, named_ranks
+from ..document.html import STYLE
+from ..document.svg import WIDTH
 from ..report import RunReport
 from ..report import step_arrays as report_arrays
 from ..report.facts import ModelFacts
-from ..report.page import STYLE
 from ..report.pictures import step_picture, typical_step
-from ..report.svg import WIDTH
 from ..report.tables import stages_of
 from ..timeline import Timeline
 

@@ -7,9 +7,9 @@ In goes a Timeline; out come findings and facts, as text, as a page with picture
                                      |       rules_*.py, findings.py: Finding--+
                                      v                                         v
                             RunReport: facts, findings, arrays, what is missing
-                              |              |              |
-                         terminal.py     page.py        report_json
-                         (rich)      (Jinja2, svg.py)   (msgspec)
+                                     |                     |
+                     view.py, tables.py, pictures.py   report_json
+                        (document: terminal, page)      (msgspec)
 
 ``command.py`` is what the command line calls.  Neither torch nor a backend's library is imported,
 so this runs where the files are.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,10 +12,12 @@ from rich.text import Text
 
 from ...records.errors import UsageError
 from ...records.units import named_ranks
+from ..document.terminal import show
+from ..document.tree import Node
 from ..perfetto import export
 from .run_files import progress_bar, read_run
 from .run_report import build_report, report_json
-from .terminal import print_report
+from .view import document
 
 
 def run_report(
@@ -41,12 +43,9 @@ def run_report(
     if as_json:
         console.file.write(report_json(report))
     else:
-        print_report(console, report)
+        show(console, document(report, pictures=False))
     if html is not None:
-        from .page import page  # Jinja2, which a report in the terminal does without
-
-        with writing(html):
-            html.write_text(page(report), encoding="utf-8")
+        write_page(html, "hooktrace report", document(report, pictures=True))
     if html is not None and not as_json:
         console.print()
         console.print(Text(f"with pictures: {html}"), soft_wrap=True)
@@ -82,6 +81,14 @@ def check_writable(path: Path) -> None:
         pass
     if not existed:
         path.unlink()
+
+
+def write_page(path: Path, title: str, nodes: Iterable[Node]) -> None:
+    """Write a document as one HTML file; raises ``UsageError`` where that cannot be."""
+    from ..document.html import page  # Jinja2, which a terminal does without
+
+    with writing(path):
+        path.write_text(page(title, nodes), encoding="utf-8")
 
 
 @contextmanager

@@ -11,15 +11,15 @@ from math import ceil, isnan
 import numpy as np
 
 from ...records.units import bandwidth, mb, milliseconds, ms
+from ..document.svg import WIDTH, Scale, Svg, box, curve
 from ..timeline import STAGE_NAMES, Bools, RankTrack
 from .facts import BucketFacts, ModelFacts
 from .step_arrays import Floats, StepArrays, medians, middle
-from .svg import WIDTH, Scale, Svg, box, curve
 from .tables import stages_of
 
 _MOST_COLUMNS = 300
 MOST_BARS = 120
-_MOST_CELLS = (64, 100)
+MOST_CELLS = (64, 100)
 """Ranks and buckets of the map of lags."""
 _LONGEST = 22
 """Letters of a parameter's name beside a bar, of which the last ones tell most."""
@@ -146,7 +146,7 @@ def lag_picture(arrays: StepArrays) -> Svg | None:
     arrays = arrays.sample
     if np.isnan(arrays.lags).all():
         return None
-    lags = _most_of(_most_of(arrays.lags, _MOST_CELLS[0]).T, _MOST_CELLS[1]).T
+    lags = _most_of(_most_of(arrays.lags, MOST_CELLS[0]).T, MOST_CELLS[1]).T
     ranks, buckets = lags.shape
     rank_names = _names(arrays.ranks, ranks)
     bucket_names = _names(arrays.buckets.tolist(), buckets)

@@ -1,24 +1,25 @@
-"""The tables of a report as text, for the terminal and the page, and which rows are folded."""
+"""The tables of a report, and which rows are folded.
+
+ModelFacts --> bucket_table, or kind_table and unit_table; rank_table
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
 import numpy as np
 
 from ...records import STAGES
 from ...records.units import mb_per_second, megabytes, milliseconds, ms, percent
+from ..document.tree import Column, Table
 from .facts import BucketFacts, KindFacts, ModelFacts, RankFacts
 from .step_arrays import StepArrays
 from .units import are_alike
 
+MOST_ROWS = 32
+"""Of a table, until which nothing is folded."""
 
-class Columns(NamedTuple):
-    """A table: names of the columns, and rows of as many cells."""
-
-    names: list[str]
-    rows: list[list[str]]
+_SHOWN = 8
 
 
 def stages_of(model: ModelFacts) -> list[str]:
@@ -26,15 +27,49 @@ def stages_of(model: ModelFacts) -> list[str]:
     return [name for name in STAGES if any(name in b.stages for b in model.buckets)]
 
 
-def bucket_columns(model: ModelFacts, buckets: Iterable[BucketFacts] | None = None) -> Columns:
-    """Return a row for each bucket, or some: sizes in MB, times in ms, busbw in MB/s."""
+def bucket_table(model: ModelFacts) -> Table:
+    """Return a row for each bucket: sizes in MB, times in ms, busbw in MB/s."""
     stages = stages_of(model)
-    names = ["bucket", "gradients", "sent", "ready", "time", "p95", *stages]
-    names += ["wait", "waits for", "tail", "busbw", "error"]
-    return Columns(names, [_bucket_row(b, stages) for b in buckets or model.buckets])
+    shown, folded = split_buckets(model)
+    columns = [
+        Column("bucket"),
+        Column("gradients"),
+        Column("sent", rank=3),
+        Column("ready", "ready: after the step's first bucket", rank=8),
+        Column("time", "time: from ready to done"),
+        Column("p95", rank=5),
+        *map(Column, stages),
+        Column("wait", _about_waits(model)),
+        _whom(model),
+        Column("tail", "tail: share of what is exposed that the bucket adds", rank=2),
+        Column("busbw", _about_busbw(model), rank=1),
+        Column("error", "error: relative L2"),
+    ]
+    return Table(
+        f"Buckets: {_of_what(model)}", columns, [_bucket_row(b, stages) for b in shown],
+        caption=_sizes(folded), folded=[_bucket_row(b, stages) for b in folded],
+        folded_name="buckets",
+    )  # fmt: skip
 
 
-def _bucket_row(b: BucketFacts, stages: list[str]) -> list[str]:
+def _of_what(model: ModelFacts) -> str:
+    ranks = f"{len(model.ranks)} ranks" if len(model.ranks) > 1 else "1 rank"
+    return f"medians of {model.bucket_steps:,} steps on {ranks}, {model.clock} times"
+
+
+def _sizes(folded: Sequence[BucketFacts]) -> str:
+    why = "; shown are those that cost, wait or err most" if folded else ""
+    return f"sizes in MB, times in ms{why}"
+
+
+def _whom(model: ModelFacts) -> Column:
+    about = ""
+    if any(bucket.waits_for for bucket in model.buckets):
+        about = "waits for: who is last more often than by chance, and in which share of the steps"
+    return Column("waits for", about, rank=9)
+
+
+def _bucket_row(b: BucketFacts, stages: Sequence[str]) -> list[str]:
     times = [b.ready_ns, *((b.duration.p50, b.duration.p95) if b.duration else (None, None))]
     times += [*map(b.stages.get, stages), b.wait_ns]
     return [
@@ -42,22 +77,25 @@ def _bucket_row(b: BucketFacts, stages: list[str]) -> list[str]:
         megabytes(b.gradient_bytes),
         megabytes(b.wire_bytes),
         *map(milliseconds, times),
-        waits_for(b),
+        _waits_for(b),
         percent(b.tail_share),
-        busbw_of(b),
-        "-" if b.error is None else f"{b.error.p50:.2g}",
+        _busbw_of(b),
+        _error_of(b),
     ]
 
 
-def busbw_of(bucket: BucketFacts) -> str:
+def _error_of(bucket: BucketFacts) -> str:
+    return "-" if bucket.error is None else f"{bucket.error.p50:.2g}"
+
+
+def _busbw_of(bucket: BucketFacts) -> str:
     """Return the bus bandwidth of a bucket: the least that it is, where its wait is not known."""
     text = mb_per_second(bucket.busbw_bytes_per_second)
     is_least = bucket.transfer_ns is None and bucket.busbw_bytes_per_second is not None
     return f"≥ {text}" if is_least else text
 
 
-def about_busbw(model: ModelFacts) -> str:
-    """Return what the column of bus bandwidths is."""
+def _about_busbw(model: ModelFacts) -> str:
     if all(bucket.busbw_bytes_per_second is None for bucket in model.buckets):
         return "busbw (nccl-tests): none, or not known"
     if model.wait_unknown is None:
@@ -65,10 +103,17 @@ def about_busbw(model: ModelFacts) -> str:
     return "busbw (nccl-tests) in MB/s, at least: over time on the wire, with what it waits"
 
 
-def waits_for(bucket: BucketFacts) -> str:
+def _waits_for(bucket: BucketFacts) -> str:
     """Return whom a bucket waits for most often, and how often; ``-`` where nobody knows."""
     whom = bucket.waits_for
     return "-" if whom is None else f"rank {whom.rank}, {percent(whom.share)}"
+
+
+def _about_waits(model: ModelFacts) -> str:
+    """Return what a column of waits is, or why nothing is in it."""
+    if model.wait_unknown is not None:
+        return f"wait: {'none' if model.is_alone else 'not known'}, as {model.wait_unknown}"
+    return "wait: the part of wire until the last rank is there, the mean"
 
 
 def about_small(model: ModelFacts) -> str:
@@ -78,23 +123,22 @@ def about_small(model: ModelFacts) -> str:
     return f"below 3 % of a step{off}; not worth a lossy change"
 
 
-def about_waits(model: ModelFacts, *, named: bool = True) -> str:
-    """Return what the columns of waits are, or why nothing is in them.
-
-    ``named``: there is one that names who is waited for.
-    """
-    if model.wait_unknown is not None:
-        return f"wait: {'none' if model.is_alone else 'not known'}, as {model.wait_unknown}"
-    whom = "; waits for: who is last more often than by chance, and in which share of the steps"
-    if not (named and any(bucket.waits_for for bucket in model.buckets)):
-        whom = ""
-    return f"wait: the part of wire until the last rank is there, the mean{whom}"
-
-
-def rank_columns(ranks: Iterable[RankFacts]) -> Columns:
+def rank_table(model: ModelFacts) -> Table:
     """Return a row for each rank: times in ms."""
-    names = ["rank", "host", "steps", "step", "exposed", "overlap", "lag"]
-    return Columns(names, [_rank_row(rank) for rank in ranks])
+    shown, folded = split_ranks(model)
+    where = "at the unit where it is largest" if model.is_sharded else "of the last bucket"
+    where += ", by the host's calls," if model.clock == "device" else ""
+    why = "; shown are those that others wait for, the furthest behind, the most and least exposed"
+    columns = [
+        Column("rank"),
+        Column("host", of="names"),
+        *map(Column, ("steps", "step", "exposed", "overlap")),
+        Column("lag", f"lag: {where} after the first rank, where clocks are known"),
+    ]
+    return Table(
+        "Ranks", columns, list(map(_rank_row, shown)), folded=list(map(_rank_row, folded)),
+        caption=f"medians in ms{why if folded else ''}", folded_name="ranks",
+    )  # fmt: skip
 
 
 def _rank_row(r: RankFacts) -> list[str]:
@@ -103,13 +147,8 @@ def _rank_row(r: RankFacts) -> list[str]:
     return [str(r.rank), r.host or "-", f"{r.steps:,}", *times, overlap, lag]
 
 
-LONGEST = 26
-"""Letters of a unit's name, of which the last ones tell most."""
-
-
-def kind_columns(model: ModelFacts) -> Columns:
+def kind_table(model: ModelFacts) -> Table:
     """Return a row for each kind of collective: sizes in MB, times in ms, sums of a step."""
-    names = ["collective", "a step", "payload", "time", "wait", "exposed", "share"]
     period = model.period.p50 if model.period is not None else 0.0
     rows = []
     for one in model.kinds:
@@ -117,7 +156,18 @@ def kind_columns(model: ModelFacts) -> Columns:
         times = map(milliseconds, (one.duration_ns, one.wait_ns, one.exposed_ns))
         payload = megabytes(one.payload_bytes)
         rows.append([one.name, _counts(one), payload, *times, percent(share)])
-    return Columns(names, rows)
+    columns = [
+        Column("collective", of="names"),
+        Column("a step"),
+        Column(
+            "payload",
+            "payload: parameters that a rank gives to gathers, gradients to reductions, in MB",
+        ),
+        *map(Column, ("time", "wait", "exposed")),
+        Column("share", "share: exposed, of the step"),
+    ]
+    caption = "sums of a step, medians, of wait the mean; times in ms"
+    return Table("Collectives of a step, by kind", columns, rows, caption)
 
 
 def _counts(kind: KindFacts) -> str:
@@ -125,66 +175,55 @@ def _counts(kind: KindFacts) -> str:
     return f"{kind.fewest}-{kind.most}" if kind.fewest < kind.most else str(kind.count)
 
 
-def about_kinds() -> str:
-    """Return what the columns of kinds are."""
-    return (
-        "sums of a step, medians, of wait the mean; payload: parameters that a rank gives to "
-        "gathers, gradients to reductions, in MB; times in ms; share: exposed, of the step"
-    )
-
-
-def unit_columns(
-    model: ModelFacts, buckets: Sequence[BucketFacts] | None = None, longest: int = LONGEST
-) -> Columns:
-    """Return a row for each unit's collective, or some: sizes in MB, times in ms."""
+def unit_table(model: ModelFacts) -> Table:
+    """Return a row for each unit's collective: sizes in MB, times in ms."""
     stages = [name for name in stages_of(model) if name != "wire"]
-    names = ["no.", "unit", "collective", "payload", "sent", "time", "p95", *stages]
-    names += ["wait", "waits for", "exposed", "busbw", "error"]
-    rows = [_row(b, stages, longest) for b in buckets or model.buckets]
+    shown, folded = split_buckets(model)
+    sends_other = any(b.wire_bytes != b.gradient_bytes for b in model.buckets)
+    is_all_exposed = all(
+        b.exposed and b.duration and b.exposed.p50 == b.duration.p50 for b in model.buckets
+    )
+    columns = [
+        Column("no.", rank=6),
+        Column("unit", of="names"),
+        Column("collective", of="names"),
+        Column("payload", "payload: a rank's parameters of a gather, gradients of a reduction"),
+        Column("sent", rank=1 if sends_other else 10),
+        Column("time", rank=7 if is_all_exposed else 2),
+        Column("p95", rank=8),
+        *map(Column, stages),
+        Column("wait", _about_waits(model)),
+        _whom(model),
+        Column("exposed", "exposed: what training waits for it"),
+        Column("busbw", _about_busbw(model), rank=5),
+        Column("error", "error: relative L2", rank=0 if any(b.error for b in model.buckets) else 9),
+    ]
     if not are_alike(model):
-        names.append("steps")
-        for b, row in zip(buckets or model.buckets, rows, strict=True):
-            row.append(percent(b.share_of_steps))
-    return Columns(names, rows)
+        columns.append(Column("steps", "steps: which share of them has it", rank=3))
+    return Table(
+        f"Units: {_of_what(model)}", columns, [_unit_row(model, b, stages) for b in shown],
+        caption=_sizes(folded), folded=[_unit_row(model, b, stages) for b in folded],
+        folded_name="collectives of units",
+    )  # fmt: skip
 
 
-def _row(b: BucketFacts, stages: list[str], longest: int) -> list[str]:
+def _unit_row(model: ModelFacts, b: BucketFacts, stages: Sequence[str]) -> list[str]:
     assert b.unit is not None
     times = [*((b.duration.p50, b.duration.p95) if b.duration else (None, None))]
-    name = b.unit.name
     again = f" #{b.unit.turn + 1}" if b.unit.turn else ""
-    return [
+    row = [
         str(b.bucket),
-        name if len(name) <= longest else f"\u2026{name[1 - longest :]}",
+        b.unit.name,
         b.unit.kind + again,
         megabytes(b.gradient_bytes),
         megabytes(b.wire_bytes),
         *map(milliseconds, [*times, *map(b.stages.get, stages), b.wait_ns]),
-        waits_for(b),
+        _waits_for(b),
         milliseconds(b.exposed.p50 if b.exposed is not None else None),
-        busbw_of(b),
-        "-" if b.error is None else f"{b.error.p50:.2g}",
+        _busbw_of(b),
+        _error_of(b),
     ]
-
-
-def about_units(model: ModelFacts, left_out: Collection[str] = ()) -> str:
-    """Return what the columns of units are, without some that are not shown."""
-    said = {
-        "payload": "payload: a rank's parameters of a gather, gradients of a reduction, in MB",
-        "unit": "times in ms",
-        "exposed": "exposed: what training waits for it",
-        "wait": about_waits(model, named="waits for" not in left_out),
-        "busbw": about_busbw(model),
-        "error": "error: relative L2",
-        "steps": "" if are_alike(model) else "steps: which share of them has it",
-    }
-    return "; ".join(what for name, what in said.items() if what and name not in left_out)
-
-
-MOST_ROWS = 32
-"""Of a table, until which nothing is folded."""
-
-_SHOWN = 8
+    return row if are_alike(model) else [*row, percent(b.share_of_steps)]
 
 
 def split_ranks(model: ModelFacts) -> tuple[list[RankFacts], list[RankFacts]]:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from io import StringIO
 from statistics import NormalDist
 from typing import NamedTuple
 
 import msgspec
 from rich.console import Console
-from rich.table import Table
 
+from ...analysis.document.terminal import show
+from ...analysis.document.tree import Code, Column, Heading, Items, Node, Table, Text
 from ...hooks.candidates import Candidate, candidates
 from ...integrations.chosen import CAP, HOOK
 from ...integrations.tuning.hooks import SHARDED
 from ...integrations.tuning.rounds import OWN
+from ...records.units import megabytes, milliseconds
 from .measure import Found
 
 _WIDTH = 100
@@ -62,54 +65,54 @@ def as_json(tuned: Tuned) -> bytes:
 def as_text(tuned: Tuned) -> str:
     """Return it for people."""
     console = Console(file=StringIO(), width=_WIDTH, highlight=False, markup=False)
-    console.print(
-        f"{tuned.model} on {tuned.ranks} ranks, as it is: {tuned.step_ns / 1e6:.3g} ms a step, "
-        f"{_own(tuned)}{'' if tuned.own_cap is None else f', bucket_cap_mb={tuned.own_cap:g}'}\n"
-    )
-    console.print(_table(tuned))
-    console.print(f"\n{sentence(tuned)}")
-    for line in _remarks(tuned):
-        console.print(f"· {line}")
-    best = winner(tuned)
-    if best is not None:
-        console.print(f"\nTo use it:\n{_lines(best, tuned)}", soft_wrap=True)
+    show(console, _document(tuned))
     assert isinstance(console.file, StringIO)
     return console.file.getvalue().rstrip()
 
 
-def _table(tuned: Tuned) -> Table:
-    table = Table(box=None, pad_edge=False)
-    columns = {
-        "hook": [one.hook for one in tuned.settings],
-        "cap": [_number(one.cap, 1, "g") for one in tuned.settings],
-        "step": [_number(one.found.step_ns, 1e6) for one in tuned.settings],
-        "against as it is": [_against(one.found) for one in tuned.settings],
-        "exposed": [_number(one.exposed_ns, 1e6) for one in tuned.settings],
-        "sent": [_number(one.wire_bytes, 1e6) for one in tuned.settings],
-        "error": [_number(one.error, 1, ".2g") for one in tuned.settings],
-        "memory": [_number(one.peak_bytes, 2**20, ",.0f") for one in tuned.settings],
-    }
-    known = {name: cells for name, cells in columns.items() if set(cells) != {"-"}}
-    for name in known:
-        table.add_column(name, justify="left" if name == "hook" else "right", no_wrap=True)
-    for row in zip(*known.values(), strict=True):
-        table.add_row(*row)
-    table.caption = (
-        "step and exposed in ms; against as it is: with its 95 % interval; sent by a rank, in MB; "
-        "error: relative L2, the largest that was probed"
-        f"{'; memory: most in use, MiB' if 'memory' in known else ''}"
+def _document(tuned: Tuned) -> Iterator[Node]:
+    cap = "" if tuned.own_cap is None else f", bucket_cap_mb={tuned.own_cap:g}"
+    yield Text(
+        f"{tuned.model} on {tuned.ranks} ranks, as it is: {milliseconds(tuned.step_ns)} ms a step, "
+        f"{_own(tuned)}{cap}"
     )
-    table.caption_justify = "left"
-    return table
+    yield _table(tuned)
+    yield Heading(sentence(tuned))
+    yield Items(_remarks(tuned))
+    best = winner(tuned)
+    if best is not None:
+        yield Heading("To use it")
+        yield Code(_lines(best, tuned))
+
+
+def _table(tuned: Tuned) -> Table:
+    columns = {
+        Column("hook", of="words"): [one.hook for one in tuned.settings],
+        Column("cap"): ["-" if one.cap is None else f"{one.cap:g}" for one in tuned.settings],
+        Column("step"): [milliseconds(one.found.step_ns) for one in tuned.settings],
+        Column("against as it is", "against as it is: with its 95 % interval"): [
+            _against(one.found) for one in tuned.settings
+        ],
+        Column("exposed"): [milliseconds(one.exposed_ns) for one in tuned.settings],
+        Column("sent", "sent by a rank, in MB"): [
+            megabytes(one.wire_bytes) for one in tuned.settings
+        ],
+        Column("error", "error: relative L2, the largest that was probed"): [
+            "-" if one.error is None else f"{one.error:.2g}" for one in tuned.settings
+        ],
+        Column("memory", "memory: most in use, MiB"): [
+            "-" if one.peak_bytes is None else f"{one.peak_bytes / 2**20:,.0f}"
+            for one in tuned.settings
+        ],
+    }
+    known = {column: cells for column, cells in columns.items() if set(cells) != {"-"}}
+    rows = [*zip(*known.values(), strict=True)]
+    return Table("Settings, fastest first", [*known], rows, "step and exposed in ms")
 
 
 def _against(found: Found) -> str:
     middle, low, high = (100 * (x - 1) for x in (found.ratio, found.low, found.high))
     return f"{middle:+.1f} % ({low:+.1f} to {high:+.1f})"
-
-
-def _number(value: float | None, unit: float, spec: str = ".3g") -> str:
-    return "-" if value is None else format(value / unit, spec)
 
 
 def winner(tuned: Tuned) -> Setting | None:
@@ -189,11 +192,11 @@ def _remarks(tuned: Tuned) -> list[str]:
     return [*found, f"All files are in {tuned.folder}."]
 
 
-def _lines(won: Setting, tuned: Tuned) -> str:
+def _lines(won: Setting, tuned: Tuned) -> list[str]:
     lines = []
     if won.hook in SHARDED:
         hook = SHARDED[won.hook].call
-        return f"    hooktrace.fsdp.trace(model, reduce_scatter=hooktrace.fsdp.hooks.{hook})"
+        return [f"hooktrace.fsdp.trace(model, reduce_scatter=hooktrace.fsdp.hooks.{hook})"]
     if won.cap is not None and won.cap != tuned.own_cap:
         lines.append(f"ddp = DistributedDataParallel(model, bucket_cap_mb={won.cap:g})")
     one = next((c for c in candidates() if c.label == won.hook), None)
@@ -214,7 +217,7 @@ def _lines(won: Setting, tuned: Tuned) -> str:
             f"or, without a line, under Accelerate, Lightning and Trainer too: "
             f"{_settings(won, tuned, one)} with hooktrace run"
         )
-    return "\n".join(f"    {line}" for line in lines)
+    return lines
 
 
 def _lossless() -> set[str]:

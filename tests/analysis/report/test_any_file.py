@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from hooktrace.analysis.perfetto import export
 from hooktrace.analysis.report import build_report
-from hooktrace.analysis.report.page import page
 from hooktrace.analysis.report.run_report import report_json
 from tests.analysis.perfetto.trace_events import read, validate
 from tests.analysis.report.test_command import Page
 from tests.analysis.runs import timeline_in
+from tests.analysis.shown import page_of
 from tests.analysis.timeline.files import Completed, moved, run_of, text_of, write_ranks
 from tests.exporters.records_sample import make_step, on_device, opaque, probed
 
@@ -61,7 +61,7 @@ def test_no_run_is_too_odd(
         for finding in model.findings:
             assert "nan" not in finding.sentence.split()
     json.loads(report_json(report), parse_constant=pytest.fail)
-    text = page(report)
+    text = page_of(report)
     Page(text)
     assert '"nan' not in text
     export(timeline, folder / "merged.json")

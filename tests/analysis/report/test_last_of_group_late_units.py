@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from hooktrace.analysis.report.page import page
 from hooktrace.testing.synthetic_shards import ShardedJob as Replicated
 from hooktrace.testing.synthetic_shards import write_sharded_job
 from tests.analysis.report.jobs import facts_of, found_in, one, report_of
 from tests.analysis.report.sharded_jobs import MS, ShardedJob, write_sharded
+from tests.analysis.shown import page_of
 
 
 def test_a_rank_that_is_late_to_each_unit_costs_the_sum(tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_ranks_that_number_units_otherwise_are_not_put_beside_each_other(tmp_pat
     assert all(late.bucket not in (1, 2) for late in facts.late)
     report = report_of(tmp_path)
     assert any("met its units in different orders" in text for text in report.missing)
-    assert "blocks.3 all-gather (backward)" in page(report)
+    assert "blocks.3 all-gather (backward)" in page_of(report)
 
 
 def test_on_a_device_it_is_not_said_that_none_is_last(tmp_path: Path) -> None:

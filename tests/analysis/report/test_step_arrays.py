@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hooktrace.analysis.report.tables import about_busbw, bucket_columns
+from hooktrace.analysis.report.tables import bucket_table
 from hooktrace.records.files import record_path
 from hooktrace.testing.synthetic import write_job
 from tests.analysis.report.jobs import (
@@ -19,6 +19,7 @@ from tests.analysis.report.jobs import (
     model_of,
     write_changed,
 )
+from tests.analysis.shown import named
 from tests.analysis.timeline.files import (
     Completed,
     run_of,
@@ -69,18 +70,18 @@ def test_where_waits_are_not_known_bus_bandwidth_is_a_least_one(tmp_path: Path) 
     model = facts_of(tmp_path)
     rates = [b.busbw_bytes_per_second for b in model.buckets]
     assert rates == pytest.approx([4e6 * 4 / 3 / 11.2e-3] * len(rates), rel=0.1)
-    columns = bucket_columns(model)
-    assert {row[columns.names.index("busbw")][:2] for row in columns.rows} == {"≥ "}
-    assert "with what it waits" in about_busbw(model)
+    table = bucket_table(model)
+    assert {row["busbw"][:2] for row in named(table)} == {"≥ "}
+    assert "with what it waits" in table.about(range(len(table.columns)))
 
 
 def test_in_a_run_of_one_rank_there_is_no_bus_bandwidth(tmp_path: Path) -> None:
     """Nothing crosses a bus: 0 MB/s at least would be true of any."""
     model = model_of(dataclasses.replace(QUIET, ranks=1), tmp_path)
-    columns = bucket_columns(model)
+    table = bucket_table(model)
     assert model.busbw_bytes_per_second is None
-    assert {row[columns.names.index("busbw")] for row in columns.rows} == {"-"}
-    assert about_busbw(model) == "busbw (nccl-tests): none, or not known"
+    assert {row["busbw"] for row in named(table)} == {"-"}
+    assert "busbw (nccl-tests): none, or not known" in table.about(range(len(table.columns)))
 
 
 def test_a_rank_that_is_alone_in_a_step_is_after_nobody(tmp_path: Path) -> None:

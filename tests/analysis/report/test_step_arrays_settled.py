@@ -8,11 +8,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hooktrace.analysis.report.tables import kind_columns, unit_columns
+from hooktrace.analysis.report.tables import kind_table, unit_table
 from hooktrace.records import CompletedStep
 from hooktrace.records.codec import RecordEncoder
 from tests.analysis.report.jobs import facts_of, report_of
 from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
+from tests.analysis.shown import named
 from tests.analysis.timeline.files import run_of, text_of, write_ranks
 from tests.exporters.records_sample import MODEL, looked_at, make_step
 
@@ -60,12 +61,10 @@ def test_a_sharded_step_with_more_collectives_leaves_out_no_other(tmp_path: Path
     assert [(k.fewest, k.count, k.most) for k in odd.kinds] == [(5, 5, 10), (4, 4, 4), (5, 5, 5)]
     for ours, theirs in zip(odd.kinds, usual.kinds, strict=True):
         assert (ours.payload_bytes, ours.exposed_ns) == (theirs.payload_bytes, theirs.exposed_ns)
-    assert [row[1] for row in kind_columns(odd).rows] == ["5-10", "4", "5"]
+    assert [row[1] for row in kind_table(odd).rows] == ["5-10", "4", "5"]
     assert [b.share_of_steps for b in odd.buckets] == [1.0] * 14 + [1 / 30] * 5
     (model,) = report_of(tmp_path / "odd").models
     assert "several kinds" in " ".join(model.findings[0].evidence)
     assert (model.source.left_out, model.source.gradient_bytes) == ({}, 5 * 12_000_000)
-    units = unit_columns(odd)
-    assert [row[-1] for row in units.rows[-6:]] == ["100 %", *["3.3 %"] * 5]
-    assert units.names[-1] == "steps"
-    assert "steps" not in unit_columns(usual).names
+    assert [row["steps"] for row in named(unit_table(odd))[-6:]] == ["100 %", *["3.3 %"] * 5]
+    assert "steps" not in named(unit_table(usual))[0]

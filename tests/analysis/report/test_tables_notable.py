@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from hooktrace.analysis.report.page import page
 from hooktrace.analysis.report.tables import red_row, split_buckets, split_ranks
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.report.jobs import QUIET, report_of
+from tests.analysis.shown import page_of
 
 MANY = SyntheticJob(
     ranks=70, steps=5, late_ms={37: 9.0}, bucket_bytes=(400_000,) * 110, jitter_ms=0.0
@@ -32,7 +32,7 @@ def test_the_late_rank_is_shown_and_the_others_are_folded(tmp_path: Path) -> Non
     assert red_row(model.facts, model.arrays).startswith(
         "The reddest is rank 37 (host-4): 9.00 ms after the first rank at bucket "
     )
-    text = page(report)
+    text = page_of(report)
     assert f"<summary>{len(folded)} more ranks</summary>" in text
     assert "64 of 70 ranks" in text
     assert len(text) < 4_000_000

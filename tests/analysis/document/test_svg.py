@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hooktrace.analysis.report.svg import Scale, Svg, box, curve, ticks
+from hooktrace.analysis.document.svg import Scale, Svg, box, curve, ticks
 
 
 @pytest.mark.parametrize(

@@ -1,18 +1,15 @@
-"""Comparisons as one HTML file, in the report's style: nothing is loaded, names are escaped.
+"""Pictures of a comparison: quantities and parts with their intervals, and the buckets.
 
-Comparisons --templates/compare.html.j2, report.css--> sentence, doubts, pictures, tables
+Comparison --> Svg, or None where there is nothing to draw
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
-from ...records.units import mb
-from ..report.page import environment
-from ..report.svg import WIDTH, Scale, Svg
+from ..document.svg import WIDTH, Scale, Svg
 from .comparison import Comparison, Difference
-from .sentence import MINUS, break_even_text, share, signed, signed_ms, value, verdict, within
+from .sentence import share, signed, signed_ms, within
 
 _LEFT, _RIGHT = 290.0, WIDTH - 190
 _ROW = 24.0
@@ -124,18 +121,3 @@ def _named(name: str, largest: str | None) -> str:
         return name
     short = largest if len(largest) <= 26 else f"…{largest[-25:]}"
     return f"{name}, {short}"
-
-
-_PAGES = environment(Path(__file__).parent / "templates")
-_CALLED = (
-    *(bucket_picture, parts_picture, shares_picture, break_even_text),
-    *(share, signed, value, verdict, within),
-)
-_PAGES.globals.update({called.__name__: called for called in _CALLED})
-_PAGES.globals["MINUS"] = MINUS
-_PAGES.filters["mb"] = mb
-
-
-def page(found: Sequence[Comparison]) -> str:
-    """Return the whole page of comparisons with one first side."""
-    return _PAGES.get_template("compare.html.j2").render(comparisons=found)

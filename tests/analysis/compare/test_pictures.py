@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from hooktrace.analysis.compare.page import bucket_picture, parts_picture, shares_picture
+from hooktrace.analysis.compare.pictures import bucket_picture, parts_picture, shares_picture
 
 from .jobs import compared
 

@@ -1,4 +1,4 @@
-"""The report as it is printed."""
+"""The report as it is printed, and on its page."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from hooktrace.testing.synthetic import SyntheticJob, write_job
-from tests.analysis.report.jobs import write_changed
+from tests.analysis.report.jobs import report_of, write_changed
 from tests.analysis.report.sharded_jobs import ShardedJob, units, write_sharded
 from tests.analysis.report.test_command import call
+from tests.analysis.shown import page_of
 from tests.analysis.timeline.files import timed_by_device
 
 
@@ -19,7 +20,7 @@ def test_a_unit_s_numbers_are_whole_on_a_short_line(tmp_path: Path) -> None:
     lines = call("report", tmp_path).output.splitlines()
     first = next(i for i, line in enumerate(lines) if line.startswith("Units:"))
     header, *rows = lines[first + 1 : first + 2 + len(job.slots())]
-    names = "unit collective payload sent comp decomp wait exposed error"
+    names = "unit collective payload sent comp decomp wait exposed busbw error"
     assert header.split() == names.split()
     for row in rows:
         assert "\u2026" not in row[row.index("gather " if "gather " in row else "reduce") :], row
@@ -31,8 +32,10 @@ def test_what_sends_more_than_it_gets_says_so(tmp_path: Path) -> None:
     write_sharded(ShardedJob(codec_ms=1.5, sends=1.5), tmp_path)
     printed = " ".join(call("report", tmp_path).output.split())
     sent = 9 * 4 + 5 * 18
-    assert "a rank gives 36.00 MB of parameters to gathers, 60.00 MB of gradients" in printed
-    assert f"all of it sent as {sent}.00 MB" in printed
+    assert (
+        "36.00 MB of parameters that a rank gives to gathers, a step; 60.00 MB" in printed
+    )
+    assert f"{sent}.00 MB sent a step, of 96.00 MB" in printed
     assert "collective payload sent" in printed
 
 
@@ -55,3 +58,11 @@ def test_on_a_device_a_lag_is_of_the_host_s_calls(tmp_path: Path) -> None:
     assert (
         "at which a rank&#39;s host calls a bucket&#39;s hook; across: bucket" in page.read_text()
     )
+
+
+def test_what_is_said_in_place_of_a_picture_is_true(tmp_path: Path) -> None:
+    """Why nobody can be called late."""
+    write_job(SyntheticJob(ranks=1, steps=10), tmp_path)
+    text = page_of(report_of(tmp_path))
+    assert "One rank alone has a file" in text
+    assert "clocks are not known" not in text

@@ -1,0 +1,8 @@
+"""What is shown, as data, and how it looks in a terminal and on a page.
+
+    facts --a view: report, compare, tune--> nodes (tree.py) --terminal.py--> rich
+                                                             --html.py--> one self-contained page
+
+A view says what there is to say, in which order, with numbers as text; a renderer knows nothing of
+runs.  ``svg.py`` makes the pictures, which pages alone have.
+"""
