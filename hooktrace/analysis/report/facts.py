@@ -1,7 +1,7 @@
 """What the records of all ranks amount to: numbers a model.
 
     build_facts.py --> ModelFacts of each model: BucketFacts a bucket, RankFacts a rank
-                           --> rules, terminal.py, page.py, JSON
+                           --> rules, view.py, JSON
 
 Times are ns, sizes bytes, shares from 0 to 1; ``None`` where nothing was measured.  Medians are
 over all ranks and settled steps unless they say otherwise.  ``hooktrace report --json`` writes

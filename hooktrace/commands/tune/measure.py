@@ -52,24 +52,30 @@ def turns_of(ranks: Sequence[Seen], turn: int) -> dict[str, Floats]:
     return found
 
 
-def against(turns: Mapping[str, Floats], label: str, plain: Floats) -> Found:
-    """Return a hook's step against the job's as it is.
+def against(turns: Mapping[str, Floats], label: str, plain: Sequence[Floats]) -> Found:
+    """Return a hook's step against the job's as it is, of one start of that or two.
 
     Within a start hooks are compared round by round, so that what drifts cancels; the start's own
-    hook is compared with the start that had no hook of ours.
+    hook is compared with the starts that had no hook of ours.
     """
-    own, base = np.log(turns[OWN]), np.log(plain)
     # Turns of a hook are a round apart, and do not depend on each other as steps do.
-    parts = [(_by_round(turns, label), 1, 1.0), (own, 1, 1.0), (base, block_length(base), -1.0)]
-    drawn = [(_resampled(x, size, seed), sign) for seed, (x, size, sign) in enumerate(parts)]
-    total = Estimates(
-        np.sum([sign * one.found for one, sign in drawn], axis=0),
-        np.sum([sign * one.drawn for one, sign in drawn], axis=0),
-        min(one.blocks for one, _ in drawn),
+    hook = _sum([_resampled(_by_round(turns, label), 1, 0), _resampled(np.log(turns[OWN]), 1, 1)])
+    starts = [np.log(one) for one in plain]
+    base = _sum([_resampled(one, block_length(one), 2 + i) for i, one in enumerate(starts)])
+    count = len(starts)
+    base = Estimates(base.found / count, base.drawn / count, base.blocks * count)
+    hook = hook._replace(blocks=float(len(turns[label])))
+    ratio, low, high = (float(np.exp(one[0])) for one in interval(base, hook))
+    return Found(float(np.exp(base.found[0])) * ratio, ratio, low, high)
+
+
+def _sum(parts: Sequence[Estimates]) -> Estimates:
+    """Return the sum of what was drawn independently, with the mean number of blocks."""
+    return Estimates(
+        np.sum([one.found for one in parts], axis=0),
+        np.sum([one.drawn for one in parts], axis=0),
+        sum(one.blocks for one in parts) / len(parts),
     )
-    nothing = Estimates(np.zeros(1), np.zeros_like(total.drawn), 1e9)
-    ratio, low, high = (float(np.exp(one[0])) for one in interval(nothing, total))
-    return Found(float(np.exp(_middle(base))) * ratio, ratio, low, high)
 
 
 def within(turns: Mapping[str, Floats], label: str) -> float:

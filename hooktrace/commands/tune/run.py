@@ -212,7 +212,7 @@ class _Tuning:
         plain = self._plain
         first = next(iter(self._by_cap.values()))[0]
         settings = [
-            _setting(seen, label, cap, np.concatenate(plain))
+            _setting(seen, label, cap, plain)
             for cap, seen in self._by_cap.items()
             for label in turns_of(seen, starts.TURN)
         ]
@@ -226,7 +226,7 @@ class _Tuning:
         )  # fmt: skip
 
 
-def _setting(seen: list[Seen], label: str, cap: float | None, plain: Floats) -> Setting:
+def _setting(seen: list[Seen], label: str, cap: float | None, plain: list[Floats]) -> Setting:
     told = [one["hooks"][label] for one in seen]
     exposed = [one["exposed_ns"] for one in told]
     errors = [one["error"] for one in told if one["error"] is not None]

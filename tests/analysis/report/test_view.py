@@ -32,9 +32,7 @@ def test_what_sends_more_than_it_gets_says_so(tmp_path: Path) -> None:
     write_sharded(ShardedJob(codec_ms=1.5, sends=1.5), tmp_path)
     printed = " ".join(call("report", tmp_path).output.split())
     sent = 9 * 4 + 5 * 18
-    assert (
-        "36.00 MB of parameters that a rank gives to gathers, a step; 60.00 MB" in printed
-    )
+    assert "36.00 MB of parameters that a rank gives to gathers, a step; 60.00 MB" in printed
     assert f"{sent}.00 MB sent a step, of 96.00 MB" in printed
     assert "collective payload sent" in printed
 

@@ -51,7 +51,7 @@ def test_turns_without_their_first_steps_over_the_job_as_it_is() -> None:
     assert found["fp16"] == pytest.approx(9 * MS)
     base = plain(10.0, 12)
     assert base == pytest.approx(10 * MS)
-    told = against(found, "fp16", base)
+    told = against(found, "fp16", [base])
     assert told.step_ns == pytest.approx(9 * MS)
     assert (told.ratio, told.low, told.high) == pytest.approx((0.9, 0.9, 0.9))
     assert survivors([one], 1) == ("fp16",)
@@ -63,15 +63,26 @@ def test_intervals_hold_what_is_true_as_often_as_they_say() -> None:
     for seed in range(100):
         one = seen({OWN: 10.0, "fp16": 9.0}, 12, noise=0.1, seed=seed)
         base = plain(10.0, 26, noise=0.1)
-        told = against(turns_of([one], TURN), "fp16", base / base.mean() * 10 * MS)
+        told = against(turns_of([one], TURN), "fp16", [base / base.mean() * 10 * MS])
         inside += told.low <= 0.9 <= told.high
         widths += (told.high - told.low) / 100
     assert inside >= 90
     assert widths < 0.15
 
 
+def test_two_starts_of_the_job_that_differ_are_no_trend_of_its_steps() -> None:
+    """A jump between them is drift, which is told by itself; each start's steps vary little."""
+    one = seen({OWN: 10.0, "fp16": 9.0}, 12, noise=0.02)
+    told = against(
+        turns_of([one], TURN), "fp16",
+        [plain(8.0, 12, noise=0.02), plain(12.0, 12, noise=0.02)],
+    )  # fmt: skip
+    assert told.ratio == pytest.approx(9 / np.sqrt(8.0 * 12.0), rel=0.02)
+    assert told.high / told.low < 1.08
+
+
 def setting(hook: str, ratio: float, spread: float, **more: Any) -> Setting:
-    found = type(against({OWN: np.ones(9)}, OWN, np.ones(9)))(
+    found = type(against({OWN: np.ones(9)}, OWN, [np.ones(9)]))(
         ratio * 10 * MS, ratio, ratio - spread, ratio + spread
     )
     told = {"exposed_ns": 1e6, "wire_bytes": 2e6, "error": None, "peak_bytes": None}
