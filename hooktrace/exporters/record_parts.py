@@ -107,7 +107,6 @@ class RecordParts:
         """Add the buckets of a step whose own line stands already."""
         _, records = completed
         if not self.add(lambda encoder: encoder.buckets(records), buckets=len(records)):
-            self._encoder.forget_sends()
             self.lose("buckets", len(records))
 
     def add(self, encode: Callable[[RecordEncoder], bytes], **kinds: int) -> bool:
@@ -118,11 +117,13 @@ class RecordParts:
         lines = encode(self._encoder)
         if not self._fits(lines):
             if len(lines) >= self._too_large:
+                self._encoder.forget_stages()
                 return False
             self._next()
             lines = encode(self._encoder)  # a new part may not have the layout
             if not self._fits(lines):
                 self._too_large = len(lines)  # else each such record would begin a part
+                self._encoder.forget_stages()
                 return False
         self._lines.append(lines)
         self._held += len(lines)
@@ -153,7 +154,7 @@ class RecordParts:
             self._file.append(block)
         except OSError:
             self.failed = True
-            self._encoder = RecordEncoder()  # the layouts that it remembers may not be there
+            self._encoder.forget_all()
             raise
         finally:
             self._held = 0 if self._file.size else len(self._start)

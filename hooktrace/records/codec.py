@@ -91,8 +91,13 @@ class RecordEncoder:
         """Take it that a layout does not stand in the file after all."""
         self._facts.pop((layout.model, layout.generation), None)
 
-    def forget_sends(self) -> None:
+    def forget_stages(self) -> None:
         """Take it that the last buckets do not stand in the file, nor what was said before them."""
+        self._stages.forget()
+
+    def forget_all(self) -> None:
+        """Take it that nothing stands in the file; numbers go on, since something may."""
+        self._facts.clear()
         self._stages.forget()
 
     def _said(self, record: BucketRecord) -> BucketFacts | None:

@@ -401,24 +401,22 @@ def _sends_line(number: int, common: Common) -> SendsLine:
     )  # fmt: skip
 
 
-def check_stages(line: StageTimes, common: SendsLine | None) -> None:
-    """Raise ``ValueError`` for stages that are not as many as their times."""
+def check_stages(line: StageTimes) -> None:
+    """Raise ``ValueError`` for stages that are not as many as their beginnings."""
     count = len(line.stage_ns)
     if len(line.stage_starts_ns) not in {0, count}:
         raise ValueError(f"{count} stages have {len(line.stage_starts_ns)} beginnings")
-    if count and common is not None and len(common.stages) != count:
-        raise ValueError(f"{len(common.stages)} stages have {count} lengths")
 
 
 def _stages_of(
     line: StageTimes, zero_ns: int, call_bytes: int | None, sends: Mapping[int, SendsLine]
 ) -> tuple[Stage, ...]:
-    """Return the stages; none of several rounds where the line with their names is lost."""
+    """Return the stages; none of several rounds where the line with their names is damaged."""
     common = sends.get(line.sends)
-    check_stages(line, common)
+    check_stages(line)
     took: Sequence[int] = line.stage_ns
     if took:
-        names = () if common is None else common.stages
+        names = () if common is None or len(common.stages) != len(took) else common.stages
     else:
         known = [(name, getattr(line, column)) for name, column in _COLUMN_OF.items()]
         names = tuple(name for name, ns in known if ns is not None)

@@ -33,6 +33,8 @@ parser.add_argument("--steps", type=int, default=100_000)
 parser.add_argument("--own-hook", choices=["fp16", "optimizer"])
 parser.add_argument("--kind", choices=["ddp", "fsdp2", "none"], default="ddp")
 parser.add_argument("--no-half-on", type=int, default=-1)
+parser.add_argument("--register-at", type=int, default=0)
+parser.add_argument("--no-root", action="store_true")
 parser.add_argument("--go-on", action="store_true")
 parser.add_argument("--raise-at", type=int, default=-1)
 parser.add_argument("--layers", type=int, default=6)
@@ -53,7 +55,7 @@ if options.kind == "ddp":
 elif options.kind == "fsdp2":
     for part in model[::2]:
         fully_shard(part)
-    ddp = fully_shard(model)
+    ddp = model if options.no_root else fully_shard(model)
 else:
     ddp = model
 if options.own_hook == "optimizer":
@@ -62,8 +64,6 @@ if options.own_hook == "optimizer":
         None,
         hooktrace.hooks.hook_then_optimizer(hooktrace.hooks.allreduce_hook, step_in_backward),
     )
-elif options.own_hook == "fp16":
-    ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
 if rank == options.no_half_on:
     to = torch.Tensor.to
 
@@ -94,6 +94,8 @@ try:
     for step in range(options.steps):
         if step == options.raise_at and os.environ.get("HOOKTRACE_TUNING"):
             raise ValueError(f"no data at step {step}")
+        if step == options.register_at and options.own_hook == "fp16":
+            ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
         small(torch.randn(2, 4)).sum().backward()
         loss = forward(torch.randn(16, options.width)).square().mean()
         optimizer.zero_grad()

@@ -135,3 +135,15 @@ def test_a_forked_child_removes_none_of_its_parents_parts(tmp_path: Path) -> Non
     *_, last = parts_of(tmp_path)
     assert read_parts([last]).steps[-1].step == 32
     assert last.read_text().count('"closed":true') == 1
+
+
+def test_what_was_said_with_a_step_that_is_lost_is_said_again(tmp_path: Path) -> None:
+    """A later step has the same stages, and names them by a line that stands in the file."""
+    small = sample.make_batch(steps=2)
+    (_, many), *_ = sample.make_batch(bucket_count=20).steps
+    first, second = small.steps
+    large = replace(small, steps=((first[0], many * 30), second))
+    trace_of = write(tmp_path, large, max_bytes=MIN_BYTES)
+    trace = read_parts(parts_of(tmp_path))
+    assert trace_of.lost == {"buckets": 600}
+    assert [b.stages for b in trace.buckets] == [b.stages for b in second[1]]

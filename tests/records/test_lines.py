@@ -76,6 +76,9 @@ def test_rounds_whose_names_are_lost_are_no_stages() -> None:
         data.replace(b'"kind":"sends","number":1', b'"kind":"sends","number":9')
     ).buckets
     assert first == replace(rounds, stages=(), bus_bytes=None)
+    # Damaged, it takes no other line with it.
+    found = decode(data.replace(b'"stages":[', b'"stagss":[', 1))
+    assert (found.buckets[0].stages, found.buckets[1], found.skipped) == ((), other, [])
 
 
 def test_what_stages_have_in_common_is_said_once() -> None:

@@ -169,7 +169,7 @@ def _fitting(node: Table, rows: Sequence[Sequence[str]], width: int) -> tuple[li
 
 
 def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"\N{HORIZONTAL ELLIPSIS}{text[1 - most :]}"
+    return text if len(text) <= most else f"\N{HORIZONTAL ELLIPSIS}{text[len(text) - most + 1 :]}"
 
 
 def _short(text: str) -> str:

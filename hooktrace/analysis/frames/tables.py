@@ -86,8 +86,9 @@ class _Rank:
         known = np.ones(len(host), np.bool_) if known is None else known
         at = host if self._wall_is_own else self._clock.common(host)
         unsure = self._clock.uncertainty(host)
+        has_wall = self._to_wall is not None and (self._is_placed or self._wall_is_own)
         return {
-            "time": Values(at + (self._to_wall or 0), known & (self._to_wall is not None)),
+            "time": Values(at + (self._to_wall or 0), known & has_wall),
             "clock_uncertainty_ns": Values(unsure, known & (unsure != UNKNOWN)),
         }
 

@@ -270,7 +270,7 @@ _STAGE_IDS = {name: index for index, name in enumerate(STAGE_NAMES)}
 def _stage_rows(timed: Sequence[StageTimes], sends: Sends) -> tuple[dict[str, Ints], Ints]:
     """Return columns of all stages of some lines, and how many each line has.
 
-    Raises ``ValueError`` for stages that are not as many as their times.
+    Raises ``ValueError`` for stages that are not as many as their beginnings.
     """
     # Of each line a row of all stages that there may be, in order; most lines have three.
     took = np.array([_COLUMNS(line) for line in timed], np.float64).reshape(-1, len(STAGES))
@@ -294,7 +294,7 @@ def _stage_rows(timed: Sequence[StageTimes], sends: Sends) -> tuple[dict[str, In
     whole = {column: values.astype(np.int64) for column, values in found.items()}
     if one_by_one:
         for row_number in one_by_one:
-            check_stages(timed[row_number], sends.get(timed[row_number].sends))
+            check_stages(timed[row_number])
         more = [stage for at in one_by_one for stage in _one_by_one(at, timed[at], sends)]
         added = np.array(more, np.int64).reshape(-1, len(whole))
         order = np.argsort(np.concatenate([whole["row"], added[:, 0]]), kind="stable")
@@ -308,7 +308,7 @@ def _stage_rows(timed: Sequence[StageTimes], sends: Sends) -> tuple[dict[str, In
 def _one_by_one(row: int, line: StageTimes, sends: Sends) -> Iterator[tuple[int, ...]]:
     """Yield row, name, start, end and whether derived of stages, if their names are there."""
     common = sends.get(line.sends)
-    if common is None:
+    if common is None or len(common.stages) != len(line.stage_ns):
         return
     starts = line.stage_starts_ns or (0, *accumulate(line.stage_ns))
     derived = common.derived if is_whole(common) else (False,) * len(common.stages)

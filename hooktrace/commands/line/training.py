@@ -83,7 +83,7 @@ def tune(
         list[str], typer.Argument(metavar="-- COMMAND", help="What starts the job.")
     ],
     *,
-    minutes: Annotated[float, typer.Option(help="For all of it, at most.")] = 15.0,
+    minutes: Annotated[float, typer.Option(help="For all of it, about.")] = 15.0,
     steps: Annotated[int, typer.Option(help="Steps of each hook that count.")] = 60,
     hooks: Annotated[
         str, typer.Option(help="Hooks to try, by commas, as fp16,powersgd-rank4; all that average.")

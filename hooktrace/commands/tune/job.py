@@ -25,7 +25,7 @@ _GRACE_S = 15.0
 """For a job that writes a checkpoint when it is asked to end."""
 _GONE_S = 10.0
 _SAID = re.compile(
-    r"(\[rank\d+\]: ?)?((\w+\.)*\w*(Error|Exception|Exit)\b.*|\S+: (error:|can't open file) .*)"
+    r"(\[rank\d+\]: ?)?((\w+\.)*\w*(Error|Exception|Exit)(:.*)?|\S+: (error:|can't open file) .*)"
 )
 """How Python, and a parser of arguments, say why they end."""
 _LAUNCHERS = ("ChildFailedError", "SignalException")

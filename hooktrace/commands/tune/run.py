@@ -108,9 +108,9 @@ class _Tuning:
         _say("the job as it is")
         first = job.start(self._rounds, job.left() / 8)
         if first[0]["follows"]:
-            while not first[0]["last"] and job.left() > 0:
+            while not first[0]["last"]:
                 _say("as rank 0's machine asks")
-                first = job.start(0, job.left())
+                first = job.start(0, 0.0)
             return False
         if first[0]["ranks"] < 2:
             raise UsageError("the job has one rank, which sends nothing; start it with two or more")
@@ -132,7 +132,8 @@ class _Tuning:
                 if self._turns(cap, best, cap, job.left() - last_s) is None:
                     job.notes.append(f"No time was left for bucket_cap_mb={cap:g}: more --minutes.")
         _say("the job as it is, once more")
-        self._as_it_is(job.start(self._rounds, max(0.0, job.left()), is_last=True))
+        least_s = starts.steps_for(FEWEST, 0) * job.step_s
+        self._as_it_is(job.start(self._rounds, max(least_s, job.left()), is_last=True))
         return True
 
     def _labels_for(self, kind: str) -> tuple[str, ...]:

@@ -118,12 +118,12 @@ def _against(found: Found) -> str:
 def winner(tuned: Tuned) -> Setting | None:
     """Return the shortest step, where it is shorter than the job's by more than the noise."""
     best = _best(tuned)
-    return best if 1 - best.found.ratio > _noise(best, tuned) else None
+    return best if best and 1 - best.found.ratio > _noise(best, tuned) else None
 
 
-def _best(tuned: Tuned) -> Setting:
+def _best(tuned: Tuned) -> Setting | None:
     """Return the shortest step of what is another setting than the job's."""
-    return next(one for one in tuned.settings if not _is_own(one, tuned))
+    return next((one for one in tuned.settings if not _is_own(one, tuned)), None)
 
 
 def _is_own(one: Setting, tuned: Tuned) -> bool:
@@ -154,13 +154,17 @@ def _has_none(tuned: Tuned) -> bool:
 def sentence(tuned: Tuned) -> str:
     """Return the one sentence."""
     won = winner(tuned)
+    best = _best(tuned)
+    if best is None:
+        return "There was nothing to try beside the job as it is."
     if won is None:
-        noise = 100 * _noise(_best(tuned), tuned)
+        noise = 100 * _noise(best, tuned)
         return f"Nothing beats the job as it is by more than the noise ({noise:.1f} %)."
     gain, low, high = (100 * (1 - x) for x in (won.found.ratio, won.found.high, won.found.low))
-    hook = "The hook that the job has" if won.hook == OWN else won.hook
+    own = "The plain average" if _has_none(tuned) else "The hook that the job has"
+    hook = own if won.hook == OWN else won.hook
     error = f", relative error {won.error:.1g}" if won.error else ""
-    if won.error is None and won.hook not in _lossless():
+    if won.error is None and won.hook not in _lossless(tuned):
         error = ", its error was not measured"
     return (
         f"{hook}{_at(won)}: steps {gain:.0f} % ({low:.0f} to {high:.0f}) shorter than the job's as "
@@ -173,7 +177,7 @@ def _at(one: Setting) -> str:
 
 
 def _remarks(tuned: Tuned) -> list[str]:
-    won, found, lossless = winner(tuned), [], _lossless()
+    won, found, lossless = winner(tuned), [], _lossless(tuned)
     if won is not None and won.hook not in lossless:
         found.append(
             "It loses a part of the gradients. Whether the model learns as well was not tried: "
@@ -181,12 +185,15 @@ def _remarks(tuned: Tuned) -> list[str]:
         )
         other = next((one for one in tuned.settings if one.hook in lossless), None)
         if other is not None and other.found.high < 1:
-            found.append(f"Nothing is lost by {other.hook}{_at(other)}: {_against(other.found)}.")
+            name = "the plain average" if other.hook == OWN else other.hook
+            found.append(f"Nothing is lost by {name}{_at(other)}: {_against(other.found)}.")
     if won is not None and "powersgd" in won.hook:
         found.append(
             "PowerSGD was measured at work. It averages plainly before start_powerSGD_iter, 1,000 "
             "steps by default."
         )
+    if tuned.drift is None:
+        found.append("How far the job as it is drifts is not known: it ran once.")
     found += [f"{hook} was left out: {why}" for hook, why in tuned.refused.items()]
     found += tuned.notes
     return [*found, f"All files are in {tuned.folder}."]
@@ -220,8 +227,9 @@ def _lines(won: Setting, tuned: Tuned) -> list[str]:
     return lines
 
 
-def _lossless() -> set[str]:
-    return {one.label for one in candidates() if one.entry.kind == "lossless"} | {OWN}
+def _lossless(tuned: Tuned) -> set[str]:
+    own = {OWN} if _has_none(tuned) else set()
+    return {one.label for one in candidates() if one.entry.kind == "lossless"} | own
 
 
 def _settings(won: Setting, tuned: Tuned, hook: Candidate | None) -> str:

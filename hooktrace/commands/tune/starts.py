@@ -80,7 +80,7 @@ class Job:
         seen = _largest(folder.glob(f"{plan.token}-*.json"))
         how = "did not end in time" if code is None else f"ended with exit code {code}"
         why = why_of(output)
-        if (folder / NO_MODEL).exists():
+        if (folder / f"{plan.token}-{NO_MODEL}").exists():
             raise UsageError(
                 "the job trains, and no model of it is under DDP, or under fully_shard, on all of "
                 "its ranks, so there is no hook to tune; pass a command that trains one"
@@ -124,14 +124,14 @@ def failed_in(ranks: Sequence[Seen]) -> dict[str, str]:
     """Return the hooks that a start has failed by, and why.
 
     A collective fails on all others where one rank is gone, whoever's turn it is: there a hook is
-    to blame where it fails on all of them, and in the same way.
+    to blame where it fails on all of them, those of this machine, and in the same way.
     """
     found = {}
     for label in ranks[0]["hooks"]:
         told = [one["hooks"][label]["failed"] for one in ranks]
         said = [one[1] for one in told if one]
         own = [one[1] for one in told if one and not one[0]]
-        if own or (len(said) == ranks[0]["ranks"] and len(set(said)) == 1):
+        if own or (len(said) == ranks[0]["here"] and len(set(said)) == 1):
             found[label] = f"it failed: {(own or said)[0]}"
     return {label: why for label, why in found.items() if label != OWN}
 

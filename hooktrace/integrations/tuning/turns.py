@@ -58,10 +58,13 @@ class Turns:
         self._turns: list[Turn] = []
         self._peaks: dict[str, int] = {}
         self._hooks: Hooks | None = None
+        self._beginnings = 0
+        """How often it began; the job's store remembers what rank 0 said of steps before."""
         self._rounds = Rounds([OWN], wanted)
         self._said: dict[str, Any] = {
             "model": name, "kind": kind, "shapes": shapes_key(trained(module)),
             "bytes": self.size, "cap": cap, "rank": dist.get_rank(), "ranks": dist.get_world_size(),
+            "here": int(os.environ.get("LOCAL_WORLD_SIZE", dist.get_world_size())),
         }  # fmt: skip
         self._is_written = False
         # Children of multiprocessing run no functions of atexit.
@@ -90,6 +93,7 @@ class Turns:
     def have(self, hooks: Hooks) -> None:
         """Begin: what came before, in a script that registers late, is not counted."""
         self._hooks = hooks
+        self._beginnings += 1
         self._rounds = Rounds(hooks.labels, self.plan)
         self._begins.clear()
         self._events.clear()
@@ -120,7 +124,7 @@ class Turns:
     def _next(self, step: int) -> str:
         seconds = (self._begins[-1] - self._begins[0]) / 1e9
         return of_rank_0(
-            f"{self._number}/{step}",
+            f"{self._number}/{self._beginnings}/{step}",
             lambda: self._rounds.next(
                 seconds, lambda: turn_times(self._at(), self._turns, self.plan.turn)
             ),

@@ -23,12 +23,15 @@ if TYPE_CHECKING:
     from torch.nn.parallel import DistributedDataParallel
 
 NO_MODEL = "no-model"
-"""A file in a start's folder: optimizers step, and there is nothing to tune."""
+"""Of a file in a start's folder, behind the token: optimizers step, and nothing can be tuned."""
 _STEPS = 100
 """Of optimizers, without a model; some train a part by itself before they make it."""
 
 _turns: weakref.WeakKeyDictionary[Any, Turns] = weakref.WeakKeyDictionary()
 """By reducer: on the model itself they would go into its copies and checkpoints."""
+
+_called: weakref.WeakSet[nn.Module] = weakref.WeakSet()
+"""Sharded models that were called."""
 
 _sizes: list[int] = []
 """Bytes of the models so far, the same on all ranks: the largest one is tuned."""
@@ -78,6 +81,9 @@ def called(root: nn.Module) -> None:
     from ..sharded import name_of, outermost
 
     model = outermost(root)
+    if model in _called:  # each of its units is a root
+        return
+    _called.add(model)
     groups = list(groups_of(model))
     ranks = min((one.ranks for one in groups), default=0)
     turns = _found(model, ranks, kind="fsdp2", name=name_of(model))
@@ -108,7 +114,7 @@ def refuse_others(optimizers: ModuleType) -> None:
         elif count == _STEPS:
             wanted = plan()
             if wanted is not None:
-                Path(wanted.folder, NO_MODEL).touch()
+                Path(wanted.folder, f"{wanted.token}-{NO_MODEL}").touch()
             raise SystemExit(0)
 
     handle = optimizers.register_optimizer_step_post_hook(stepped)

@@ -51,6 +51,11 @@ def test_names_give_way_and_then_columns() -> None:
     assert row.split()[1] == "1,234,567"
 
 
+def test_a_number_is_whole_on_the_narrowest_line() -> None:
+    _, _, row, *_ = lines(TABLE, 15)
+    assert row.split() == ["\N{HORIZONTAL ELLIPSIS}mlp", "1,234,567"]
+
+
 def test_no_name_is_markup_and_pictures_are_left_to_pages() -> None:
     console = Console(file=StringIO(), width=40)
     show(console, [Items(["[bold]x[/bold]"], "warn"), Picture("a picture", None)])

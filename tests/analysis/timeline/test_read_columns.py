@@ -167,7 +167,6 @@ def test_no_line_leaves_half_a_row(steps: list[Completed]) -> None:
     "broken",
     [
         {"wire_ns": "long"},
-        {"stage_ns": [1, 2], "sends": 1},
         {"stage_starts_ns": [1, 2]},
         {"ready_ns": "soon"},
         {"step": 2**70},

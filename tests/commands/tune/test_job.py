@@ -49,6 +49,7 @@ def test_nothing_of_a_job_is_left(
         ("[rank1]: ValueError: no data\n[rank0]: RuntimeError: Connection closed\n"
          "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n===\n",
          "ValueError: no data"),
+        ("Error 0.23\nException in step 3 of 4\nbye\n", "bye"),
     ],
 )  # fmt: skip
 def test_the_line_that_says_why(tmp_path: Path, said: str, why: str) -> None:
