@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hooktrace.analysis import report, tensorboard_plugin
+from hooktrace.analysis import tensorboard_plugin
+from hooktrace.analysis.document.html import STYLE
 
 from .colors import difference, lab
 
@@ -79,8 +80,7 @@ def test_red_and_green_are_confused_and_grey_is_not_changed() -> None:
 
 def test_the_report_has_the_tabs_colours() -> None:
     """On screens of both kinds, and on paper, which is light."""
-    css = (Path(report.__file__).parent / "templates/report.css").read_text()
-    screen, paper = css.split("@media print")
+    screen, paper = STYLE.split("@media print")
     light, dark = screen.split("@media(prefers-color-scheme:dark)")
     for part, theme in ((light, "LIGHT"), (dark, "DARK"), (paper, "LIGHT")):
         kinds, _ = colors(theme)

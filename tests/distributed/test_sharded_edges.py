@@ -78,7 +78,7 @@ def test_units_are_named_after_all_that_they_are_of(two: Ranks) -> None:
     facts = two.read(scenarios.all_edges)[0]
     named = {
         name: {
-            b.unit.name: [p for p, _ in b.parameters] for b in facts[name]["layouts"][-1].buckets
+            b.unit.name: [p.name for p in b.parameters] for b in facts[name]["layouts"][-1].buckets
         }
         for name in ("several groups", "listed", "tied")
     }

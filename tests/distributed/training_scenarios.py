@@ -87,7 +87,7 @@ def one_bucket_rebuilt(rank: int) -> list[tuple[int, tuple[str, ...]]]:
         for step in range(3):
             backward(ddp, rank, step, width=4)
         return [
-            (layout.generation, tuple(name for name, _ in layout.buckets[0].parameters))
+            (layout.generation, tuple(one.name for one in layout.buckets[0].parameters))
             for layout in tracer.layouts()
         ]
 
@@ -272,7 +272,7 @@ def compiled_models(rank: int) -> dict[str, dict[str, Any]]:
                 "same bits": torch.equal(ours, reference[name]),
                 "steps": [(step.hook, step.bucket_count) for step in tracer.steps()],
                 "anomalies": [anomaly.kind for anomaly in tracer.anomalies()],
-                "names": {n for b in tracer.layouts()[-1].buckets for n, _ in b.parameters},
+                "names": {p.name for b in tracer.layouts()[-1].buckets for p in b.parameters},
             }
     torch._dynamo.reset()
     return facts
