@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from hooktrace.analysis.timeline import load
+from hooktrace.integrations.tuning.rounds import LEFT_OUT
 from hooktrace.records.files import find_records
 from tests.distributed.harness import environment
 
@@ -121,6 +123,26 @@ def test_each_part_has_record_files(whole: tuple[Path, Ran]) -> None:
     assert len(steps) >= 8 * TURN
 
 
+def places_of_probes(start: Path) -> set[int]:
+    """Return in which steps of its turns rank 0 of a start was probed, by its record files."""
+    seen = json.loads(next(start.glob("*-00000-*.json")).read_text())
+    firsts = [first for _, first in seen["turns"]]
+    found = set()
+    for label in {label for label, _ in seen["turns"]}:
+        steps = load(find_records(start / label.replace(" ", "-"))).tracks[0].steps
+        for at in steps.first_ready[steps.having("probed")].tolist():
+            step = bisect_right(seen["begins"], at) - 1
+            found.add(step - firsts[bisect_right(firsts, step) - 1])
+    return found
+
+
+def test_probes_come_in_steps_that_do_not_count(whole: tuple[Path, Ran]) -> None:
+    """They take a collective more, and the job's own hook would look slower by that."""
+    folder, _ = whole
+    for start in ("start1", "start2"):
+        assert places_of_probes(folder / "out" / start) <= set(range(LEFT_OUT))
+
+
 def test_a_hook_of_the_scripts_own_is_what_others_are_held_against(tmp_path: Path) -> None:
     """It runs in turn with them, though torch takes one hook a model, and this one late."""
     job = command(tmp_path, "--own-hook", "fp16", "--register-at", "20")
@@ -211,6 +233,7 @@ def test_a_sharded_model_has_its_reduce_scatters_tuned(tmp_path: Path) -> None:
     assert all(one["exposed_ns"] > 0 for one in settings.values())
     steps = Counter(one["steps"] for one in ran.ranks)
     assert all(count % 2 == 0 for count in steps.values())
+    assert places_of_probes(tmp_path / "out" / "start1") <= set(range(LEFT_OUT))
     whole = load(find_records(tmp_path / "out" / "start1" / hooks.split(",", maxsplit=1)[0]))
     assert {len(track.steps) % TURN for track in whole.tracks} == {0}
 

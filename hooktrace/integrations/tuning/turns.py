@@ -67,6 +67,8 @@ class Turns:
             "here": int(os.environ.get("LOCAL_WORLD_SIZE", dist.get_world_size())),
         }  # fmt: skip
         self._is_written = False
+        self.is_called = False
+        """Whether a forward pass that is a step is under way."""
         # Children of multiprocessing run no functions of atexit.
         Finalize(None, self._write, exitpriority=1)
 
@@ -91,13 +93,17 @@ class Turns:
         return hooks.first
 
     def have(self, hooks: Hooks) -> None:
-        """Begin: what came before, in a script that registers late, is not counted."""
+        """Begin: what came before, in a script that registers late, is not counted.
+
+        A hook that the first forward pass registers has the step that is under way, as its tracer
+        counts it: probes then come in the first step of a turn.
+        """
         self._hooks = hooks
         self._beginnings += 1
         self._rounds = Rounds(hooks.labels, self.plan)
-        self._begins.clear()
-        self._events.clear()
-        self._turns.clear()
+        before = len(self._begins) - self.is_called
+        del self._begins[:before], self._events[:before]
+        self._turns[:] = [(OWN, 0)] if self.is_called else []
 
     def step(self, largest: int) -> None:
         """Take note of a step that begins; end a turn, or the job.

@@ -66,9 +66,14 @@ def patch_forward(ddp: Any) -> None:
     @functools.wraps(original)
     def forward(self: Any, *inputs: Any, **options: Any) -> Any:
         turns = _turns.get(self.reducer)
-        if turns is not None and torch.is_grad_enabled() and self.require_backward_grad_sync:
-            turns.step(max(_sizes))
-        return original(self, *inputs, **options)
+        if turns is None or not (torch.is_grad_enabled() and self.require_backward_grad_sync):
+            return original(self, *inputs, **options)
+        turns.step(max(_sizes))
+        turns.is_called = True
+        try:
+            return original(self, *inputs, **options)
+        finally:
+            turns.is_called = False
 
     ddp.forward = forward
 
