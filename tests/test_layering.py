@@ -187,7 +187,7 @@ def test_records_need_no_torch() -> None:
 def test_analysis_needs_no_torch() -> None:
     """What reads files may run where torch is not installed; it does need numpy."""
     heavy = {"torch", "tensorboard", "prometheus_client", "opentelemetry"}
-    modules = ("report.command", "compare.command", "hang.command", "timeline", "frames")
+    modules = ("report.command", "compare.command", "hang.command", "run", "frames")
     code = "".join(f"import hooktrace.analysis.{name}\n" for name in modules)
     assert loaded_with(code, heavy) == "[]"
 

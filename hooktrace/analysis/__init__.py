@@ -2,7 +2,7 @@
 
 In go the record files of one run; out come findings, pictures, a Perfetto file, the tab's answers.
 
-    record files --timeline--> a RankTrack of columns for each rank, all in rank 0's clock: Timeline
+    record files --run--> a RankTrack of columns for each rank, all in rank 0's clock: Run
                                   |
                                   +--> report              findings and facts: text, page, JSON
                                   +--> frames              data frames for notebooks

@@ -24,9 +24,9 @@ from hooktrace.analysis.frames import load as load_frames
 from hooktrace.analysis.perfetto import export
 from hooktrace.analysis.report import build_report
 from hooktrace.analysis.report.run_report import ModelReport
+from hooktrace.analysis.run import REASONS
 from hooktrace.analysis.tensorboard_plugin.plugin import CommTimeline
 from hooktrace.analysis.tensorboard_plugin.scene import LATE
-from hooktrace.analysis.timeline import REASONS
 from hooktrace.records import CompletedStep
 from hooktrace.testing.rank_file import rank_file
 from hooktrace.testing.synthetic import SyntheticJob, simulate, write_job
@@ -35,8 +35,8 @@ from tests.analysis.perfetto.trace_events import read, validate
 from tests.analysis.report.jobs import Change, write_changed
 from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
 from tests.analysis.report.test_silence import nobody_waits
-from tests.analysis.runs import timeline_in
-from tests.analysis.timeline.files import write_ranks
+from tests.analysis.run.files import write_ranks
+from tests.analysis.runs import run_in
 
 JOB = SyntheticJob(ranks=3, steps=24)
 LATE_JOB = dataclasses.replace(JOB, late_ms={2: 6.0})
@@ -127,12 +127,12 @@ class Answers:
     """What each of the five says of a job that was written to a folder."""
 
     def __init__(self, job: str, folder: Path) -> None:
-        self.job, self.timeline = job, timeline_in(folder)
-        self.report = build_report(self.timeline)
+        self.job, self.run = job, run_in(folder)
+        self.report = build_report(self.run)
         frames = load_frames(folder)
         self.steps, self.buckets = frames.steps.pandas(), frames.buckets.pandas()
         self._plugin = CommTimeline(TBContext(logdir=str(folder)))
-        export(self.timeline, folder / "trace.json")
+        export(self.run, folder / "trace.json")
         self._events = validate(read(folder / "trace.json"))
 
     @property
@@ -152,7 +152,7 @@ class Answers:
 
     def compared(self, model: str) -> Measures:
         """Return what is compared of a model."""
-        found = measure(self.timeline, model, "run")
+        found = measure(self.run, model, "run")
         assert found is not None
         return found
 

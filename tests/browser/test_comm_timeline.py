@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hooktrace.analysis.timeline import COUNTS, load, reasons
-from hooktrace.analysis.timeline import Timeline as Ranks
+from hooktrace.analysis.run import COUNTS, load, reasons
+from hooktrace.analysis.run import Timeline as Ranks
 from hooktrace.records import Parameter
 from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob

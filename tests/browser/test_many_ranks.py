@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hooktrace.analysis.timeline import load
+from hooktrace.analysis.run import load
 from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 

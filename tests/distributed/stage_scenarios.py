@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 import hooktrace
 from hooktrace import Tracer, hooks
 from hooktrace.analysis.report import build_report
-from hooktrace.analysis.timeline import load
+from hooktrace.analysis.run import load
 from hooktrace.exporters import RecordFileExporter
 from hooktrace.records.files import find_records
 from tests.distributed.harness import scenario

@@ -24,7 +24,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from hooktrace.analysis.timeline import arrivals, load
+from hooktrace.analysis.run import arrivals, load
 from hooktrace.records import HangRecord
 from hooktrace.records.files import find_records
 from tests.distributed import hang_scenarios
@@ -133,9 +133,9 @@ def test_the_late_host_is_named(far: list[Any]) -> None:
 
 def test_their_files_are_merged_into_one_time(far: list[Any]) -> None:
     """Each bucket is placed within some ms, though no clock is, and the late host is named."""
-    timeline = load(find_records(far[0]["directory"]))
-    assert timeline.unaligned == []
-    found = arrivals(timeline, "model0")
+    run = load(find_records(far[0]["directory"]))
+    assert run.unaligned == []
+    found = arrivals(run, "model0")
     late, margin = np.array([found.last_at(key) for key in range(len(found.step))]).T
     number = found.step - far[0]["first"]
     before = (number >= 0) & (number < LATE.start)

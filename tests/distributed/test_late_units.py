@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from hooktrace.analysis.report.facts import LateRank
+from hooktrace.analysis.run.late import LateRank
 from tests.analysis.report.jobs import facts_of
 from tests.distributed import sharded_skew_scenarios
 from tests.distributed.harness import Ranks

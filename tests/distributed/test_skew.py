@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hooktrace.analysis.timeline import Arrivals, arrivals, load
+from hooktrace.analysis.run import Arrivals, arrivals, load
 from hooktrace.records.files import find_records
 from tests.distributed import skew_scenarios
 from tests.distributed.harness import Ranks
@@ -33,9 +33,9 @@ def seen(four: Ranks) -> Iterator[list[Any]]:
 @pytest.fixture(scope="module")
 def merged(seen: list[Any]) -> Arrivals:
     """The arrivals of all ranks' files."""
-    timeline = load(find_records(seen[0]["directory"]))
-    assert timeline.unaligned == []
-    return arrivals(timeline, "model0")
+    run = load(find_records(seen[0]["directory"]))
+    assert run.unaligned == []
+    return arrivals(run, "model0")
 
 
 def test_clocks_of_one_host_agree(seen: list[Any]) -> None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from hooktrace.analysis.timeline import load
+from hooktrace.analysis.run import load
 from hooktrace.integrations.tuning.rounds import LEFT_OUT
 from hooktrace.records.files import find_records
 from tests.distributed.harness import environment
@@ -116,9 +116,9 @@ def test_all_ranks_end_with_the_same_step(whole: tuple[Path, Ran]) -> None:
 def test_each_part_has_record_files(whole: tuple[Path, Ran]) -> None:
     """That report and compare read: all turns of one hook, its warm-up among them."""
     folder, ran = whole
-    timeline = load(find_records(folder / "out" / "start2" / "powersgd"))
-    assert [track.rank for track in timeline.tracks] == list(range(ran.told["ranks"]))
-    steps = timeline.tracks[0].steps
+    run = load(find_records(folder / "out" / "start2" / "powersgd"))
+    assert [track.rank for track in run.tracks] == list(range(ran.told["ranks"]))
+    steps = run.tracks[0].steps
     assert len(steps) % TURN == 0
     assert len(steps) >= 8 * TURN
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from hooktrace.analysis.run import STAGE_NAMES, UNKNOWN, load
 from hooktrace.analysis.tensorboard_plugin.scene import Scene, scene_of
 from hooktrace.analysis.tensorboard_plugin.selection import selection
-from hooktrace.analysis.timeline import STAGE_NAMES, UNKNOWN, load
 from hooktrace.records import BucketRecord
 from hooktrace.records.files import find_records
-from tests.analysis.timeline.files import run_of, text_of, write_ranks
+from tests.analysis.run.files import run_of, text_of, write_ranks
 from tests.distributed import sharded_scenarios
 from tests.distributed.harness import Ranks
 from tests.distributed.sharded_scenarios import FOUR, SETUPS

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from hooktrace.analysis.timeline import read_track, reasons, timeline_of
+from hooktrace.analysis.run import read_track, reasons, run_of
 from hooktrace.exporters.record_file import RecordFileExporter
 from hooktrace.exporters.retention import Retention
 from hooktrace.records import AnomalyRecord, Batch, LayoutRecord, StepRecord
@@ -170,7 +170,7 @@ def test_a_slow_step_brings_the_step_before_it(tmp_path: Path) -> None:
     track = read_track(parts_of(tmp_path))
     left = track.steps.step[track.steps.having("detail_left_out")].tolist()
     assert left == [i for i in range(1, 60) if i not in {50, 51, 59}]
-    assert not reasons(timeline_of([track]))[0].any()
+    assert not reasons(run_of([track]))[0].any()
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from hooktrace.analysis.timeline import RankTrack, arrivals, load, reasons
+from hooktrace.analysis.run import RankTrack, arrivals, load, reasons
 from hooktrace.records import (
     AnomalyRecord,
     BucketRecord,
@@ -154,11 +154,11 @@ def read_both(data: bytes) -> tuple[RankRecords, RankTrack]:
         path = Path(directory, "rank00000.jsonl")
         path.write_bytes(data)
         trace = read_parts([path])
-        timeline = load({0: [path], 1: [path]}, processes=1)
-    (track, *_) = [*timeline.tracks, *timeline.other_runs]
-    for model in timeline.models:
-        arrivals(timeline, model)
-    reasons(timeline)
+        run = load({0: [path], 1: [path]}, processes=1)
+    (track, *_) = [*run.tracks, *run.other_runs]
+    for model in run.model_names:
+        arrivals(run, model)
+    reasons(run)
     assert [line for line, _ in trace.skipped] == sorted({line for line, _ in trace.skipped})
     assert len(trace.skipped) <= 100
     return trace, track
@@ -242,8 +242,8 @@ def test_a_run_whose_clock_is_no_time(tmp_path: Path, anchors: tuple[int, int]) 
     traces[0][0].write_bytes(b"".join(LINES))
     without_clocks = [text for text in LINES if b'"kind":"clock"' not in text]
     traces[1][0].write_bytes(b"".join([line, *without_clocks[1:]]))
-    timeline = load(traces, processes=1)
-    assert [len(arrivals(timeline, model).step) for model in timeline.models] == [6]
+    run = load(traces, processes=1)
+    assert [len(arrivals(run, model).step) for model in run.model_names] == [6]
     bad = read_parts([traces[1][0]])
     assert bad.run is None
     assert [number for number, _ in bad.skipped] == [RUN_LINE + 1]

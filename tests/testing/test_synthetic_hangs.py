@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hooktrace.analysis.timeline import load
+from hooktrace.analysis.run import load
 from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job

@@ -3,7 +3,7 @@
 In go the record files of two or more runs; out come differences with intervals, a sentence, and
 what makes them doubtful, as text, as a page with pictures, or as JSON.
 
-    Timeline --measure.py, report/step_parts.py--> Measures: a number a step, ranks put together
+    Run --measure.py, run/parts.py--> Measures: a number a step, ranks put together
     event files --losses------------------->   |
                                                v
     Measures of both sides --compare_runs.py--> Comparison (comparison.py: the structs)

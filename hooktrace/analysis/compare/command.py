@@ -13,7 +13,7 @@ from rich.text import Text
 from ...records.errors import UsageError
 from ..document.terminal import show
 from ..report.command import check_writable, write_page
-from ..report.run_files import fetched, is_url, read_run
+from ..run.files import fetched, is_url, read_run
 from .compare_runs import compare_runs
 from .comparison import Comparison
 from .measure import Measures, losses, measure
@@ -78,8 +78,8 @@ class _Run(NamedTuple):
 
 
 def _read(name: str, path: Path) -> _Run:
-    timeline = read_run(path)
-    return _Run(name, timeline.models, lambda model: measure(timeline, model, name, losses(path)))
+    run = read_run(path)
+    return _Run(name, run.model_names, lambda model: measure(run, model, name, losses(path)))
 
 
 def compare_sides(sides: Sequence[Sequence[Path]], model: str | None) -> list[Comparison]:

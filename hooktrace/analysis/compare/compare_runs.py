@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from ...records.hook_names import how_to_see
 from ..report.rules_compression import break_even
-from ..report.step_arrays import Floats
+from ..run.dense import Floats
 from .bootstrap import MEAN, MEDIAN, MIDDLE_HALF, estimate
 from .comparison import (
     BucketKey,

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from ...records import Options
-from ..report.facts import LateRank
+from ..run.late import LateRank
 
 Verdict = Literal["differs", "same", "not shown", "unknown"]
 Unit = Literal["ns", "bytes", "share", "error", "loss"]

@@ -1,6 +1,6 @@
 """What is compared of a run: a number a step, the ranks of a step put together.
 
-    Timeline --settled_steps--> StepArrays --+--means over ranks--> Measures
+    Run --settled_steps--> StepArrays --+--means over ranks--> Measures
                                              +--step_parts--^
     event files --losses, of tags like loss--> Series a tag
 
@@ -21,10 +21,10 @@ from pathlib import Path
 import numpy as np
 
 from ...records import LayoutRecord
-from ..report.causes import late_ranks
-from ..report.step_arrays import Floats, StepArrays, known_middle, settled_steps
-from ..report.step_parts import KINDS, StepParts, step_parts
-from ..timeline import STAGE_NAMES, Timeline, models_beside
+from ..run import STAGE_NAMES, Run, models_beside
+from ..run.dense import Floats, StepArrays, known_middle, settled_steps
+from ..run.late import late_ranks
+from ..run.parts import KINDS, StepParts, step_parts
 from .comparison import BucketKey, Difference, RunFacts
 from .differences import paired
 
@@ -55,15 +55,15 @@ class Measures:
 
 
 def measure(
-    timeline: Timeline, model: str, name: str, losses: dict[str, Series] | None = None
+    run: Run, model: str, name: str, losses: dict[str, Series] | None = None
 ) -> Measures | None:
     """Return what is compared of a model in a run; ``None`` where no step of it has settled."""
-    arrays = settled_steps(timeline, model)
+    arrays = settled_steps(run, model)
     if arrays is None:
         return None
     why, parts = _why_unknown(arrays), step_parts(arrays.sample)
     return Measures(
-        facts=_facts(timeline, arrays, name, why),
+        facts=_facts(run, arrays, name, why),
         series=_series(arrays, parts),
         parts=parts.of_known(),
         losses=losses or {},
@@ -132,23 +132,21 @@ def _errors(arrays: StepArrays) -> Series:
     return Series(np.array(steps, dtype=np.float64), np.array(values, dtype=np.float64))
 
 
-def _facts(
-    timeline: Timeline, arrays: StepArrays, name: str, waits_unknown: str | None
-) -> RunFacts:
-    run, sent, layouts = timeline.run, arrays.sent(), arrays.layouts
-    hosts = {t.records.run.host for t in timeline.tracks if t.records.run is not None}
+def _facts(run: Run, arrays: StepArrays, name: str, waits_unknown: str | None) -> RunFacts:
+    info, sent, layouts = run.info, arrays.sent(), arrays.layouts
+    hosts = {t.records.run.host for t in run.tracks if t.records.run is not None}
     return RunFacts(
         name=name,
-        run_id=run.run_id if run else "",
+        run_id=info.run_id if info else "",
         model=arrays.model,
         hook=arrays.hook,
         hook_options=layouts[-1].hook_options if layouts else (),
         bucket_cap_bytes=layouts[-1].bucket_cap_bytes if layouts else None,
         ranks=tuple(arrays.ranks),
-        world_size=run.world_size if run else 0,
+        world_size=run.world_size or 0,
         hosts=tuple(sorted(hosts)),
-        torch_version=run.torch_version if run else "",
-        backend=run.backend if run else "",
+        torch_version=info.torch_version if info else "",
+        backend=info.backend if info else "",
         clock="device" if arrays.is_on_device else "host",
         steps=len(arrays.steps),
         probed=len(arrays.probed),
@@ -156,12 +154,12 @@ def _facts(
         least_wire_bytes=known_middle(sent, 0.0),
         most_wire_bytes=known_middle(sent, 1.0),
         buckets=_buckets(layouts, arrays),
-        unaligned=tuple(timeline.unaligned),
+        unaligned=tuple(run.unaligned),
         waits_unknown=waits_unknown,
         late=late_ranks(arrays),
-        closed=all(track.records.closed for track in timeline.tracks),
+        closed=all(track.records.closed for track in run.tracks),
         is_sharded=arrays.is_sharded,
-        beside=models_beside(timeline, arrays.model),
+        beside=models_beside(run, arrays.model),
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
 from ...records.units import mb, ms, named_ranks, percent
-from ..timeline.waits import ONE_RANK
+from ..run.waits import ONE_RANK
 from .comparison import BucketKey, Comparison, RunFacts, Side
 from .differences import MOST_RUNS
 from .sentence import by_median_alone, mostly_outside

@@ -3,7 +3,7 @@
 In go the record files of one run; out come tables, which pandas, Polars and Arrow take, and a
 picture of a step.
 
-    Timeline --columns.py says which, of what type--+
+    Run --columns.py says which, of what type--+
              --tables.py--> numpy columns and where each is known --table.py--> Table
              --picture.py--> one step on all ranks, an image that needs nothing around it
              --report--> facts and findings

@@ -21,11 +21,11 @@ from ...records.units import listed, ms, named_ranks
 from ..document.html import STYLE
 from ..document.svg import WIDTH
 from ..report import RunReport
-from ..report import step_arrays as report_arrays
 from ..report.facts import ModelFacts
 from ..report.pictures import step_picture, typical_step
 from ..report.tables import stages_of
-from ..timeline import Timeline
+from ..run import Run
+from ..run import dense as report_arrays
 
 _TOP = 46.0
 """Units above the picture, for title and legend."""
@@ -61,12 +61,10 @@ class StepPicture:
         return f"<{self.title}; .svg is the picture>"
 
 
-def picture_of(
-    timeline: Timeline, report: RunReport, step: int | None, model: str | None
-) -> StepPicture:
+def picture_of(run: Run, report: RunReport, step: int | None, model: str | None) -> StepPicture:
     """Return the picture of a step; raises ``UsageError`` as ``Run.timeline`` says."""
-    if model is not None and model not in timeline.models:
-        raise UsageError(f"no model is called {model!r}; pass one of {', '.join(timeline.models)}")
+    if model is not None and model not in run.model_names:
+        raise UsageError(f"no model is called {model!r}; pass one of {', '.join(run.model_names)}")
     named = [one for one in report.models if model in (None, one.facts.model)]
     if not named:
         why = report.missing[-1] if report.missing else "no step has settled"

@@ -1,6 +1,6 @@
 """A run in hand: what ``hooktrace.load`` returns.
 
-logdir --read_run--> Timeline --> Run: tables, report and picture, each made when first asked for
+logdir --read_run--> all ranks --> Run: tables, report and picture, made when first asked for
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from functools import cached_property
 from typing import Any
 
 from ..report import RunReport, build_report
-from ..report.run_files import read_run
 from ..report.run_report import report_json
-from ..timeline import Timeline
+from ..run import Run as ReadRun
+from ..run.files import read_run
 from . import tables
 from .columns import BUCKETS, MODELS, RANKS, STAGES, STEPS, WAITS
 from .picture import StepPicture, picture_of
@@ -28,8 +28,8 @@ class Run:
     statistics are made of.
     """
 
-    def __init__(self, timeline: Timeline, path: str) -> None:
-        self._timeline, self._path = timeline, path
+    def __init__(self, run: ReadRun, path: str) -> None:
+        self._run, self._path = run, path
 
     def __repr__(self) -> str:
         return f"<{self.report.headline}>"
@@ -37,37 +37,37 @@ class Run:
     @cached_property
     def steps(self) -> Table:
         """A row for each step on each rank."""
-        return Table("steps", STEPS, tables.steps_table(self._timeline))
+        return Table("steps", STEPS, tables.steps_table(self._run))
 
     @cached_property
     def buckets(self) -> Table:
         """A row for each bucket of each step on each rank."""
-        return Table("buckets", BUCKETS, tables.buckets_table(self._timeline))
+        return Table("buckets", BUCKETS, tables.buckets_table(self._run))
 
     @cached_property
     def stages(self) -> Table:
         """A row for each stage of each bucket of each step on each rank."""
-        return Table("stages", STAGES, tables.stages_table(self._timeline))
+        return Table("stages", STAGES, tables.stages_table(self._run))
 
     @cached_property
     def waits(self) -> Table:
         """A row for each collective on each rank: its wire time, split into wait and transfer."""
-        return Table("waits", WAITS, tables.waits_table(self._timeline))
+        return Table("waits", WAITS, tables.waits_table(self._run))
 
     @cached_property
     def ranks(self) -> Table:
         """A row for each rank that has a file, ascending."""
-        return Table("ranks", RANKS, tables.ranks_table(self._timeline))
+        return Table("ranks", RANKS, tables.ranks_table(self._run))
 
     @cached_property
     def models(self) -> Table:
         """A row for each model and hook, in order of appearance."""
-        return Table("models", MODELS, tables.models_table(self._timeline))
+        return Table("models", MODELS, tables.models_table(self._run))
 
     @cached_property
     def report(self) -> RunReport:
         """What ``hooktrace report`` says: facts and findings, by model."""
-        return build_report(self._timeline, path=self._path)
+        return build_report(self._run, path=self._path)
 
     def summary(self) -> dict[str, Any]:
         """Return the same as plain dicts, lists and numbers: ``hooktrace report --json``."""
@@ -80,7 +80,7 @@ class Run:
         ``step``: its number; of ``None`` a typical one.  ``model``: the first one, unless named.
         Raises ``UsageError`` where there is no such model or step, or its times do not count.
         """
-        return picture_of(self._timeline, self.report, step, model)
+        return picture_of(self._run, self.report, step, model)
 
 
 def load(run: str | os.PathLike[str], *, processes: int = 1) -> Run:

@@ -1,4 +1,4 @@
-"""A Timeline as columns of numpy: of steps, buckets, stages, waits, ranks and models.
+"""A run as columns of numpy: of steps, buckets, stages, waits, ranks and models.
 
     each rank's columns + its clock + waits of each model --rank by rank--> Values --joined--> Made
 
@@ -17,17 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...records import RunInfo
-from ..timeline import (
-    COUNTS,
-    STAGE_NAMES,
-    UNKNOWN,
-    Bools,
-    Ints,
-    RankTrack,
-    Timeline,
-    reasons,
-    waits,
-)
+from ..run import COUNTS, STAGE_NAMES, UNKNOWN, Bools, Ints, RankTrack, Run, reasons, waits
 
 Array = npt.NDArray[Any]
 _T = TypeVar("_T")
@@ -61,9 +51,9 @@ Made = dict[str, Values]
 class _Rank:
     """One rank's share: columns, clock, which steps count, and what it waited for others."""
 
-    def __init__(self, tables: _Timeline, index: int) -> None:
-        self.track: RankTrack = tables.timeline.tracks[index]
-        self._clock = tables.timeline.clocks[index]
+    def __init__(self, tables: _AllRanks, index: int) -> None:
+        self.track: RankTrack = tables.run.tracks[index]
+        self._clock = tables.run.clocks[index]
         self.why = tables.reasons[index]
         self._tables, own = tables, self.track.records.run
         anchor = tables.reference or own
@@ -107,16 +97,16 @@ class _Rank:
         return self._tables.category(column, names, codes)
 
 
-class _Timeline:
+class _AllRanks:
     """What the ranks have in common."""
 
-    def __init__(self, timeline: Timeline) -> None:
-        self.timeline = timeline
-        runs = (track.records.run for track in timeline.tracks)
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        runs = (track.records.run for track in run.tracks)
         self.reference: RunInfo | None = next((r for r in runs if r and r.rank == 0), None)
-        self.waits = [waits(timeline, model) for model in timeline.models]
-        self.reasons = reasons(timeline)
-        tracks = timeline.tracks
+        self.waits = [waits(run, model) for model in run.model_names]
+        self.reasons = reasons(run)
+        tracks = run.tracks
         self._names = {
             "model": _distinct(name for t in tracks for name, _ in t.models),
             "hook": _distinct(hook for t in tracks for _, hook in t.models),
@@ -131,46 +121,46 @@ class _Timeline:
 
     def joined(self, table: Callable[[_Rank], Made]) -> Made:
         """Return what ``table`` gives for each rank, one rank after another."""
-        parts = [table(_Rank(self, i)) for i in range(len(self.timeline.tracks))]
+        parts = [table(_Rank(self, i)) for i in range(len(self.run.tracks))]
         return {name: _joined([part[name] for part in parts]) for name in parts[0]}
 
 
-def steps_table(timeline: Timeline) -> Made:
+def steps_table(run: Run) -> Made:
     """Return the columns of ``columns.STEPS``; at least one rank."""
-    return _Timeline(timeline).joined(_steps)
+    return _AllRanks(run).joined(_steps)
 
 
-def buckets_table(timeline: Timeline) -> Made:
+def buckets_table(run: Run) -> Made:
     """Return the columns of ``columns.BUCKETS``; at least one rank."""
-    return _Timeline(timeline).joined(_buckets)
+    return _AllRanks(run).joined(_buckets)
 
 
-def stages_table(timeline: Timeline) -> Made:
+def stages_table(run: Run) -> Made:
     """Return the columns of ``columns.STAGES``; at least one rank."""
-    return _Timeline(timeline).joined(_stages)
+    return _AllRanks(run).joined(_stages)
 
 
-def waits_table(timeline: Timeline) -> Made:
+def waits_table(run: Run) -> Made:
     """Return the columns of ``columns.WAITS``: the wire stages; at least one rank."""
-    return _Timeline(timeline).joined(_waits)
+    return _AllRanks(run).joined(_waits)
 
 
-def ranks_table(timeline: Timeline) -> Made:
+def ranks_table(run: Run) -> Made:
     """Return the columns of ``columns.RANKS``."""
-    tracks, why = timeline.tracks, reasons(timeline)
+    tracks, why = run.tracks, reasons(run)
     runs = [track.records.run for track in tracks]
-    known = np.array([run is not None for run in runs])
+    known = np.array([info is not None for info in runs])
     return {
         "rank": Values(np.array([track.rank for track in tracks])),
         **{
-            name: Values(np.array([getattr(run, name, None) for run in runs], object))
+            name: Values(np.array([getattr(info, name, None) for info in runs], object))
             for name in ("host", "torch_version", "backend")
         },
         **{
-            name: Values(np.array([getattr(run, name, 0) for run in runs]), known)
+            name: Values(np.array([getattr(info, name, 0) for info in runs]), known)
             for name in ("pid", "local_rank")
         },
-        "clock_known": Values(np.array([clock.is_known for clock in timeline.clocks])),
+        "clock_known": Values(np.array([clock.is_known for clock in run.clocks])),
         "steps": Values(np.array([len(track.steps) for track in tracks])),
         "counts": Values(np.array([np.count_nonzero(one == COUNTS) for one in why])),
         "closed": Values(np.array([track.records.closed for track in tracks])),
@@ -180,14 +170,14 @@ def ranks_table(timeline: Timeline) -> Made:
     }
 
 
-def models_table(timeline: Timeline) -> Made:
+def models_table(run: Run) -> Made:
     """Return the columns of ``columns.MODELS``; a row for each hook that a model had."""
-    why = reasons(timeline)
-    pairs = _distinct(pair for track in timeline.tracks for pair in track.models)
+    why = reasons(run)
+    pairs = _distinct(pair for track in run.tracks for pair in track.models)
     rows = []
     for name, hook in pairs:
         steps, counting, generations, ranks, is_sharded = set(), set(), set(), 0, False
-        for track, reason in zip(timeline.tracks, why, strict=True):
+        for track, reason in zip(run.tracks, why, strict=True):
             if (name, hook) not in track.models:
                 continue
             mine = track.steps.model == track.models.index((name, hook))
@@ -196,7 +186,7 @@ def models_table(timeline: Timeline) -> Made:
             generations |= set(track.steps.generation[mine].tolist())
             ranks += bool(mine.any())
             is_sharded |= bool(track.steps.having("sharded")[mine].any())
-        unknown = waits(timeline, name).why_unknown
+        unknown = waits(run, name).why_unknown
         rows.append(
             (name, hook, is_sharded, ranks, len(generations), len(steps), len(counting), unknown)
         )
@@ -266,7 +256,7 @@ def _stages(own: _Rank) -> Made:
     timed, ready = ~buckets.having("untimed")[of], buckets.ready[of]
     length = stages.end.astype(np.int64) - stages.start
     transfer = np.where(own.waited == UNKNOWN, UNKNOWN, length - own.waited)
-    ranks = np.array([track.rank for track in own._tables.timeline.tracks])
+    ranks = np.array([track.rank for track in own._tables.run.tracks])
     return {
         **own.whose(
             buckets.model[of],

@@ -1,6 +1,6 @@
 """``hooktrace hang``: what held a job up, from the files of the ranks that could still write.
 
-    Timeline --timeline.hangs--> Hang of each --explain.py--> lines, or JSON
+    Run --run.hangs--> Hang of each --explain.py--> lines, or JSON
         |--rank_ends--> RankEnd of each file: its last whole step, when, whether it was closed
         +--earlier_hangs--> EarlierHang of each run before, in the same directory
 

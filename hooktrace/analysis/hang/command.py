@@ -10,8 +10,8 @@ import msgspec
 from rich.console import Console
 
 from ...records.hang import hang_kind
-from ..report.run_files import read_run
-from ..timeline import Hang, Timeline, hangs
+from ..run import Hang, Run, hangs
+from ..run.files import read_run
 from .explain import (
     EarlierHang,
     behind,
@@ -32,65 +32,65 @@ none recorded, but files without their end, whose last whole steps differ.  2 is
 read."""
 
 
-def run_hang(run: str | os.PathLike[str], *, stacks: bool = False, as_json: bool = False) -> int:
+def run_hang(path: str | os.PathLike[str], *, stacks: bool = False, as_json: bool = False) -> int:
     """Print what is known of the hangs of a run; returns the exit code, raises ``UsageError``.
 
     ``stacks``: with those of each rank.  ``as_json``: for programs, always with them.
     """
-    timeline = read_run(run)
-    found = hangs(timeline)
+    run = read_run(path)
+    found = hangs(run)
     if as_json:
-        Console().file.write(hang_json(timeline, found))
+        Console().file.write(hang_json(run, found))
     else:
         console = Console(highlight=False, markup=False, soft_wrap=True)
-        for line in _lines(timeline, found, stacks):
+        for line in _lines(run, found, stacks):
             console.print(line)
     if found:
         return LASTS if not all(one.went_on for one in found) else NONE
-    ends = rank_ends(timeline)
+    ends = rank_ends(run)
     return APART if behind(ends) and not all(end.closed for end in ends) else NONE
 
 
-def _lines(timeline: Timeline, found: list[Hang], stacks: bool) -> list[str]:
-    ends = rank_ends(timeline)
+def _lines(run: Run, found: list[Hang], stacks: bool) -> list[str]:
+    ends = rank_ends(run)
     lines: list[str] = []
     for one in found:
         told = hang_lines(one, ends, time.time_ns(), stacks=stacks)
         lines += [*([""] if lines else []), *told]
-        lines += dump_lines(_dumps(timeline, one)) if stacks else []
+        lines += dump_lines(_dumps(run, one)) if stacks else []
     if not found:
         lines += end_lines(ends, behind(ends))
-    size = timeline.run.world_size if timeline.run is not None else 0
-    others = [track.rank for track in timeline.other_runs]
-    lines += missing_lines([end.rank for end in ends], others, size, timeline.unread)
-    return [*lines, *earlier_lines(_earlier(timeline))]
+    size = run.world_size or 0
+    others = [track.rank for track in run.other_runs]
+    lines += missing_lines([end.rank for end in ends], others, size, run.unread)
+    return [*lines, *earlier_lines(_earlier(run))]
 
 
-def _folders(timeline: Timeline) -> list[Path]:
-    return sorted({Path(path).parent for track in timeline.tracks for path in track.paths})
+def _folders(run: Run) -> list[Path]:
+    return sorted({Path(path).parent for track in run.tracks for path in track.paths})
 
 
-def _earlier(timeline: Timeline) -> list[EarlierHang]:
-    return [one for folder in _folders(timeline) for one in earlier_hangs(folder)]
+def _earlier(run: Run) -> list[EarlierHang]:
+    return [one for folder in _folders(run) for one in earlier_hangs(folder)]
 
 
-def _dumps(timeline: Timeline, hang: Hang) -> list[Path]:
+def _dumps(run: Run, hang: Hang) -> list[Path]:
     """Return the files that ``on_hang="dump"`` left beside the records, not those of older runs."""
     pattern = f"hang{hang.record.hang:03}-rank*.txt"
-    found = (path for folder in _folders(timeline) for path in folder.glob(pattern))
+    found = (path for folder in _folders(run) for path in folder.glob(pattern))
     return sorted(p for p in found if p.stat().st_mtime_ns >= hang.record.since_wall_ns)
 
 
-def hang_json(timeline: Timeline, found: list[Hang]) -> str:
+def hang_json(run: Run, found: list[Hang]) -> str:
     """Return the hangs and the ends of the files, as one JSON object with a newline at its end."""
-    ends = rank_ends(timeline)
+    ends = rank_ends(run)
     content = {
         "schema": SCHEMA,
-        "run": timeline.run,
+        "run": run.info,
         "hangs": [_content(one) for one in found],
         "ranks": ends,
         "behind": behind(ends),
-        "earlier": _earlier(timeline),
+        "earlier": _earlier(run),
     }
     return msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n"
 

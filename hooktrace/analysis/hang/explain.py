@@ -20,7 +20,7 @@ from ...records.files import ranks_files
 from ...records.hang import called, hang_kind
 from ...records.reader import read_blocks
 from ...records.units import named_ranks
-from ..timeline import Hang, RankTrack, Timeline, Unread
+from ..run import Hang, RankTrack, Run, Unread
 
 
 class LastStep(msgspec.Struct, frozen=True):
@@ -55,7 +55,7 @@ class Behind(msgspec.Struct, frozen=True, kw_only=True):
     furthest: int
 
 
-def rank_ends(timeline: Timeline) -> list[RankEnd]:
+def rank_ends(run: Run) -> list[RankEnd]:
     """Return where each rank's files end."""
     return [
         RankEnd(
@@ -64,7 +64,7 @@ def rank_ends(timeline: Timeline) -> list[RankEnd]:
             last=tuple(_last_steps(track)),
             closed=track.records.closed,
         )
-        for track in timeline.tracks
+        for track in run.tracks
     ]
 
 

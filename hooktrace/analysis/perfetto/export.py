@@ -5,7 +5,7 @@ one bucket in one step are tied by a flow, from the rank that is ready first to 
 ready last, so that the length of the arrows is the wait; buckets on devices are not tied.  A rank
 whose clock nobody measured says so in its label.
 
-No more than a block of text is held; the columns of the timeline are, about 300 bytes a bucket.
+No more than a block of text is held; the columns of the run are, about 300 bytes a bucket.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import BinaryIO
 import msgspec
 import numpy as np
 
-from ..timeline import Timeline, hangs, reasons
+from ..run import Run, hangs, reasons
 from .rank_events import Event, RankEvents, first_time, placed
 
 _BLOCK = 1 << 20
@@ -37,14 +37,12 @@ class Exported:
     arrows: int = 0
 
 
-def export(
-    timeline: Timeline, out: Path, *, progress: Callable[[int], None] | None = None
-) -> Exported:
+def export(run: Run, out: Path, *, progress: Callable[[int], None] | None = None) -> Exported:
     """Write all ranks of a run as one file for Perfetto, compressed where ``out`` ends in ``.gz``.
 
     ``progress`` is told how many bytes of text have been written.  Raises ``OSError``.
     """
-    found = Exported(ranks=len(timeline.tracks))
+    found = Exported(ranks=len(run.tracks))
     with ExitStack() as stack:
         file: BinaryIO | gzip.GzipFile = stack.enter_context(out.open("wb"))
         if out.suffix == ".gz":
@@ -52,7 +50,7 @@ def export(
                 gzip.GzipFile(filename="", fileobj=file, mode="wb", compresslevel=4, mtime=0)
             )
         done, block = 0, bytearray()
-        for text in _pieces(timeline, found):
+        for text in _pieces(run, found):
             block += text
             if len(block) >= _BLOCK:
                 file.write(block)
@@ -64,19 +62,19 @@ def export(
     return found
 
 
-def _pieces(timeline: Timeline, found: Exported) -> Iterator[bytes]:
-    run = timeline.run
+def _pieces(run: Run, found: Exported) -> Iterator[bytes]:
+    info = run.info
     other = {
-        "run_id": run and run.run_id,
-        "world_size": run and run.world_size,
-        "ranks_with_unknown_clock": timeline.unaligned,
+        "run_id": info and info.run_id,
+        "world_size": info and info.world_size,
+        "ranks_with_unknown_clock": run.unaligned,
     }
     yield b'{"displayTimeUnit":"ms","otherData":%b,"traceEvents":[' % _line(other)
-    ranks = placed(timeline)
+    ranks = placed(run)
     found.arrows = sum(int(np.count_nonzero(one.phase > 1)) for one in ranks)
-    hung = hangs(timeline)
+    hung = hangs(run)
     origin, separator = first_time(ranks, hung), b"\n"
-    for one, why in zip(ranks, reasons(timeline), strict=True):
+    for one, why in zip(ranks, reasons(run), strict=True):
         for event in RankEvents(one, origin, why, hung).events():
             found.slices += event["ph"] in "XB"
             yield separator + _line(event)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ...records import LayoutRecord, Members, SkewRecord, Unit
-from ..timeline import (
+from ..run import (
     COUNTS,
     REASONS,
     STAGE_NAMES,
@@ -27,7 +27,7 @@ from ..timeline import (
     Ints,
     RankClock,
     RankTrack,
-    Timeline,
+    Run,
     groups_of,
 )
 
@@ -50,11 +50,11 @@ class PlacedRank:
     flow: Ints
 
 
-def placed(timeline: Timeline) -> list[PlacedRank]:
+def placed(run: Run) -> list[PlacedRank]:
     """Return each rank with the way of its buckets through the ranks."""
-    models = {name: i for i, name in enumerate(timeline.models)}
+    models = {name: i for i, name in enumerate(run.model_names)}
     starts, ends, keys = [], [], []
-    for track, clock in zip(timeline.tracks, timeline.clocks, strict=True):
+    for track, clock in zip(run.tracks, run.clocks, strict=True):
         columns = track.buckets
         # What the clock adds to the host's time of the call, which device times are moved by too.
         start = columns.ready + clock.common(columns.called) - columns.called
@@ -62,19 +62,18 @@ def placed(timeline: Timeline) -> list[PlacedRank]:
         ends.append(start + np.maximum(columns.done - columns.ready, 0))
         ids = np.array([models[name] for name, _ in track.models] or [0])
         keys.append(ids[columns.model] << 52 | columns.step << 20 | columns.bucket)
-    phase, flow = _ties(*map(np.concatenate, (keys, _groups(timeline), starts, ends)))
+    phase, flow = _ties(*map(np.concatenate, (keys, _groups(run), starts, ends)))
     cuts = np.cumsum([len(one) for one in keys])[:-1]
     parts = (starts, ends, np.split(phase, cuts), np.split(flow, cuts))
-    return list(map(PlacedRank, timeline.tracks, timeline.clocks, *parts))
+    return list(map(PlacedRank, run.tracks, run.clocks, *parts))
 
 
-def _groups(timeline: Timeline) -> list[Ints]:
+def _groups(run: Run) -> list[Ints]:
     """Return of each rank's rows a number for the ranks it is tied to; ``UNKNOWN`` for none."""
-    size = None if timeline.run is None else timeline.run.world_size
     numbers: dict[Members | None, int] = {}
     found = []
-    for track in timeline.tracks:
-        rows = groups_of(track, size)
+    for track in run.tracks:
+        rows = groups_of(track, run.world_size)
         of = np.array([numbers.setdefault(one, len(numbers)) for one in rows.members])
         alone = (rows.of == UNKNOWN) | track.buckets.having("device")
         found.append(np.where(alone, UNKNOWN, of[np.maximum(rows.of, 0)]))

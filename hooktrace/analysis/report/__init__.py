@@ -1,8 +1,8 @@
 """``hooktrace report``: what the record files of all ranks say.
 
-In goes a Timeline; out come findings and facts, as text, as a page with pictures, or as JSON.
+In goes a Run; out come findings and facts, as text, as a page with pictures, or as JSON.
 
-    Timeline --step_arrays.py-> StepArrays --build_facts.py, causes.py--> ModelFacts
+    Run --run/dense.py-> StepArrays --build_facts.py, causes.py--> ModelFacts
                                      |                                         |
                                      |       rules_*.py, findings.py: Finding--+
                                      v                                         v

@@ -12,8 +12,12 @@ from math import prod
 import numpy as np
 
 from ...records import AnomalyRecord, ErrorRecord, LayoutRecord, Unit
-from ..timeline import Hang, RankTrack, Timeline, hangs, models_beside
-from .causes import late_ranks, slow_steps, stalls, tail_shares, waited_ns
+from ..run import Hang, RankTrack, Run, hangs, models_beside
+from ..run.dense import Floats, StepArrays, known, known_middle, mean, medians, middle, sums
+from ..run.late import late_ranks
+from ..run.order import is_order_known, often
+from ..run.parts import exposed_kinds, tail_shares, transfer_busy, waited_ns
+from .causes import slow_steps, stalls
 from .facts import (
     OFTEN_SENT,
     AnomalyFacts,
@@ -25,10 +29,7 @@ from .facts import (
     Spread,
     WaitsFor,
 )
-from .last_of_group import is_order_known, often
 from .provenance import ModelSource
-from .step_arrays import Floats, StepArrays, known, known_middle, mean, medians, middle, sums
-from .step_parts import exposed_kinds, transfer_busy
 from .units import (
     is_synchronous,
     kind_facts,
@@ -38,7 +39,7 @@ from .units import (
 )
 
 
-def model_facts(timeline: Timeline, arrays: StepArrays, source: ModelSource) -> ModelFacts:
+def model_facts(run: Run, arrays: StepArrays, source: ModelSource) -> ModelFacts:
     """Return the facts of a model, which ``source`` tells the steps of."""
     sample = arrays.sample
     wait_unknown = sample.waited.why_unknown  # first: what it takes in between, others have later
@@ -46,7 +47,7 @@ def model_facts(timeline: Timeline, arrays: StepArrays, source: ModelSource) -> 
     wire_busy, sent, waits = arrays.by_step("wire_busy"), arrays.sent(), step_waits(sample)
     layouts = [
         layout
-        for track in timeline.tracks
+        for track in run.tracks
         for layout in reversed(track.records.layouts)
         if layout.model == arrays.model
     ]
@@ -74,17 +75,17 @@ def model_facts(timeline: Timeline, arrays: StepArrays, source: ModelSource) -> 
             arrays.by_step("bus_bytes"), transfer_busy(sample), wire_busy
         ),
         is_32_bit=widths == {4.0},
-        is_whole=timeline.run is not None and timeline.run.world_size == len(timeline.tracks),
+        is_whole=run.is_whole,
         is_order_known=is_order_known(arrays),
         wait_unknown=wait_unknown,
         buckets=_bucket_facts(sample, layouts),
-        ranks=rank_facts(timeline, sample),
+        ranks=rank_facts(run, sample),
         late=late_ranks(sample),
         slow=slow_steps(arrays),
         stalls=stalls(arrays),
-        hangs=hang_facts(hangs(timeline), [arrays.model]),
-        anomalies=anomaly_facts(timeline, [arrays.model]),
-        beside=models_beside(timeline, arrays.model),
+        hangs=hang_facts(hangs(run), [arrays.model]),
+        anomalies=anomaly_facts(run, [arrays.model]),
+        beside=models_beside(run, arrays.model),
         is_sharded=arrays.is_sharded,
         is_synchronous=is_synchronous(sample),
         kinds=kind_facts(sample),
@@ -172,7 +173,7 @@ def bucket_error(errors: list[ErrorRecord]) -> BucketError | None:
     )
 
 
-def rank_facts(timeline: Timeline, arrays: StepArrays) -> tuple[RankFacts, ...]:
+def rank_facts(run: Run, arrays: StepArrays) -> tuple[RankFacts, ...]:
     """Return the facts of each rank; of one rank alone the lag is not known."""
     is_last, call = arrays.buckets == arrays.last, medians(arrays.column("launched_after"), axis=1)
     compress = arrays.stages.get("compress", np.full_like(arrays.done, np.nan))[..., is_last]
@@ -189,7 +190,7 @@ def rank_facts(timeline: Timeline, arrays: StepArrays) -> tuple[RankFacts, ...]:
             compress_ns=known_middle(compress[i]),
             call_ns=known(float(sums(call[i, ~is_last]))),
         )
-        for i, track in enumerate(timeline.tracks)
+        for i, track in enumerate(run.tracks)
     )
 
 
@@ -222,10 +223,10 @@ def hang_facts(hangs: Sequence[Hang], models: Collection[str]) -> tuple[HangFact
     )
 
 
-def anomaly_facts(timeline: Timeline, models: Collection[str]) -> tuple[AnomalyFacts, ...]:
+def anomaly_facts(run: Run, models: Collection[str]) -> tuple[AnomalyFacts, ...]:
     """Return the anomalies of some models, those that began first in front."""
     by_kind: dict[str, list[tuple[AnomalyRecord, Unit | None]]] = {}
-    for track in timeline.tracks:
+    for track in run.tracks:
         units = _units_of(track)
         for one in track.records.anomalies:
             if one.model in models:

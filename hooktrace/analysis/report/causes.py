@@ -8,77 +8,13 @@ from __future__ import annotations
 import numpy as np
 
 from ...records.stall import ENOUGH_STEPS, is_stall
-from ..timeline import UNKNOWN, Ints, last_rank
-from .facts import LateRank, SlowSteps, Stall
-from .last_of_group import (
-    MOSTLY,
-    WORTH,
-    LastOfGroup,
-    last_of_groups,
-    late_at_units,
-    late_at_units_in,
-    waiting_ranks,
-)
-from .step_arrays import Floats, StepArrays, medians, middle, sums
+from ..run import UNKNOWN
+from ..run.dense import Floats, StepArrays, medians, middle
+from ..run.late import late_in
+from .facts import SlowSteps, Stall
 
 SLOW = 1.5
 """A step is slow from so many median periods on."""
-
-
-def late_ranks(arrays: StepArrays) -> tuple[LateRank, ...]:
-    """Return the ranks that are last often, and not by chance (``often``), the worst first.
-
-    Those whose margin is below ``WORTH`` of the period, and those that nobody waits for, are left
-    out.
-    """
-    if arrays.is_sharded:
-        return late_at_units(arrays)
-    found = (
-        _late_rank(arrays, one, i)
-        for one in last_of_groups(arrays)
-        for i in np.unique(one.last[one.last >= 0]).tolist()
-    )
-    return tuple(sorted(filter(None, found), key=lambda one: -one.margin_ns))
-
-
-def _late_rank(arrays: StepArrays, one: LastOfGroup, i: int) -> LateRank | None:
-    """Return what is known of a rank; ``None``: it is last by chance, or nobody waits for it."""
-    own = one.last == i
-    worst = int(np.argmax(np.where(own, one.margin, 0.0).sum(axis=0) / one.seen))
-    if not one.often_by(i)[worst]:
-        return None
-    called = arrays.called[..., worst]
-    waiting = waiting_ranks(arrays.done[..., worst], called, i)
-    if not waiting:
-        return None
-    after = called[i] - called[waiting].max(axis=0)
-    if arrays.is_on_device:
-        # A host that comes late may still be ahead of its device: others wait as their stages say.
-        longest = np.nan_to_num(sums(arrays.waited.ns[waiting])).max(axis=0)
-        after = np.minimum(after, longest)
-    waited = float(np.where(own[:, worst], after, 0.0).sum() / one.seen[worst])
-    if waited < WORTH * middle(arrays.period):
-        return None
-    behind = _beyond_others(arrays.called, i)
-    held = _beyond_others(arrays.column("launched_after"), i)
-    since = int(np.nanargmax(np.diff(behind, prepend=0.0)[: worst + 1]))
-    return LateRank(
-        rank=arrays.ranks[i],
-        bucket=int(arrays.buckets[worst]),
-        share=float(own[:, worst].sum() / one.seen[worst]),
-        margin_ns=waited,
-        uncertainty_ns=middle(one.unsure[:, worst]),
-        lag_ns=float(behind[worst]),
-        since=int(arrays.buckets[since]),
-        waiting=tuple(arrays.ranks[j] for j in waiting),
-        held_ns=max(0.0, float(np.nansum(held[:worst]))),
-        is_late_from_the_start=since == 0,
-    )
-
-
-def _beyond_others(values: Floats, i: int) -> Floats:
-    """Return by how much a rank is beyond the median of the others at each bucket, (buckets,)."""
-    return medians(values[i] - np.median(np.delete(values, i, axis=0), axis=0), axis=0)
 
 
 def slow_steps(arrays: StepArrays) -> SlowSteps | None:
@@ -95,7 +31,6 @@ def slow_steps(arrays: StepArrays) -> SlowSteps | None:
     exposed_ns = _part_of(total, beyond, exposed[slow] - middle(exposed))
     late_rank, late_ns = None, 0.0
     if exposed_ns is not None and exposed_ns >= total / 4:  # else hardly anybody waits
-        late_in = late_at_units_in if arrays.is_sharded else _late_in
         told = slow[~np.isnan(arrays.called[:, slow]).all(axis=(0, 2))]
         more = np.clip(exposed[told] - middle(exposed), 0.0, period[told] - usual)
         late_rank, late_ns = late_in(arrays, told, float(np.nansum(more)) / 2)
@@ -139,82 +74,6 @@ def _upper_medians(values: Floats) -> Floats:
     at = np.minimum(known // 2, np.maximum(known - 1, 0))
     found: Floats = np.take_along_axis(ordered, at[None], axis=0)[0]
     return found
-
-
-def _late_in(arrays: StepArrays, steps: Ints, least: float) -> tuple[int | None, float]:
-    """Return who comes last in some steps, by ``least`` ns or more in all, and by how much at most.
-
-    Beyond what clocks may be off; ``None`` and 0 for nobody, and where ranks take turns.
-    """
-    ready: Floats = arrays.called[:, steps].max(axis=2, initial=-np.inf)
-    unsure: Floats = arrays.uncertainty[:, steps].max(axis=2, initial=-np.inf)
-    last, margin, _ = last_rank(ready, unsure, np.isfinite(ready) & np.isfinite(unsure))
-    sums = [float(margin[last == i].sum()) for i in range(len(ready))]
-    i = int(np.argmax(sums))
-    if not sums[i] or sums[i] < max(least, MOSTLY * sum(sums)):
-        return None, 0.0
-    done: Floats = arrays.done[:, steps].max(axis=2, initial=-np.inf)
-    if len(waiting_ranks(done, ready, i)) < len(ready) - 1:
-        return None, 0.0
-    return arrays.ranks[i], float(margin[last == i].max())
-
-
-def tails(arrays: StepArrays) -> Floats:
-    """Return the exposed ns that each bucket adds, (ranks, steps, buckets).
-
-    When backward has ended the backend finishes what is left, one bucket after another; the time
-    until a bucket is done, since the one before it was, is what that bucket adds.  A step's sum is
-    its exposed time.  Of a sharded model each unit adds what training waited for it.  NaN
-    where a step has no such bucket, or does not tell.
-    """
-    if arrays.is_sharded:
-        return arrays.exposed_in + 0 * arrays.exposed[..., None]
-    all_done = np.fmax.reduce(arrays.done, axis=2, initial=np.nan)
-    left = np.maximum(arrays.done - (all_done - arrays.exposed)[..., None], 0.0)
-    order = np.argsort(left, axis=2, kind="stable")  # NaN comes last
-    found: Floats = np.empty_like(left)
-    added = np.diff(np.take_along_axis(left, order, axis=2), axis=2, prepend=0.0)
-    np.put_along_axis(found, order, added, axis=2)
-    return found
-
-
-def tail_sums(arrays: StepArrays) -> Floats:
-    """Return the exposed ns that each bucket adds in ordinary steps, (buckets,).
-
-    Ordinary is the middle half of those that tell, by exposed time: the tail of a slow step has
-    causes of its own.  NaN where no step tells.
-    """
-    added = tails(arrays)
-    exposed = sums(added)
-    low, high = middle(exposed, 0.25), middle(exposed, 0.75)
-    return sums(added[(exposed >= low) & (exposed <= high)].T)
-
-
-def tail_shares(arrays: StepArrays) -> Floats:
-    """Return each bucket's share of the exposed time, (buckets,); zeros where nothing is exposed.
-
-    NaN where no step tells.
-    """
-    added = tail_sums(arrays)
-    return added / (np.nansum(added) or 1.0)
-
-
-def waited_ns(arrays: StepArrays, stage: str) -> float:
-    """Return the median, over ranks and steps, of min(exposed, stage of the bucket done last).
-
-    ``stage``: queue or turn.  Such time costs nothing where it is hidden; what ends the step has
-    waited for it.  NaN where no bucket is in that stage.
-    """
-    return middle(waits_at_end(arrays, stage))
-
-
-def waits_at_end(arrays: StepArrays, stage: str) -> Floats:
-    """Return min(exposed, stage of the bucket done last), (R, S); NaN without that stage."""
-    if stage not in arrays.stages:
-        return np.full_like(arrays.exposed, np.nan)
-    last = np.argmax(np.nan_to_num(arrays.done, nan=-np.inf), axis=2)[..., None]
-    found = np.take_along_axis(arrays.stages[stage], last, axis=2)[..., 0]
-    return np.minimum(found, arrays.exposed)
 
 
 _CONSEQUENCES = ("turn", "queue")

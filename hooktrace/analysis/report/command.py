@@ -15,13 +15,13 @@ from ...records.units import named_ranks
 from ..document.terminal import show
 from ..document.tree import Node
 from ..perfetto import export
-from .run_files import progress_bar, read_run
+from ..run.files import progress_bar, read_run
 from .run_report import build_report, report_json
 from .view import document
 
 
 def run_report(
-    run: str | os.PathLike[str],
+    path: str | os.PathLike[str],
     *,
     html: Path | None = None,
     model: str | None = None,
@@ -34,12 +34,12 @@ def run_report(
     console = Console(highlight=False, markup=False)
     if html is not None:
         check_writable(html)
-    timeline = read_run(run)
-    if model is not None and model not in timeline.models:
+    run = read_run(path)
+    if model is not None and model not in run.model_names:
         raise UsageError(
-            f"no model is called {model!r}; pass --model one of {', '.join(timeline.models)}"
+            f"no model is called {model!r}; pass --model one of {', '.join(run.model_names)}"
         )
-    report = build_report(timeline, model=model, path=str(run))
+    report = build_report(run, model=model, path=str(path))
     if as_json:
         console.file.write(report_json(report))
     else:
@@ -51,14 +51,14 @@ def run_report(
         console.print(Text(f"with pictures: {html}"), soft_wrap=True)
 
 
-def run_export(run: str | os.PathLike[str], *, out: Path, rank: int | None = None) -> None:
+def run_export(path: str | os.PathLike[str], *, out: Path, rank: int | None = None) -> None:
     """Write all ranks of a run, or one, as one trace; raises ``UsageError``."""
     console = Console(highlight=False, markup=False)
     check_writable(out)
-    timeline = read_run(run, rank)
+    run = read_run(path, rank)
     with writing(out), progress_bar() as bar:
         task = bar.add_task("writing", total=None)
-        exported = export(timeline, out, progress=lambda done: bar.update(task, completed=done))
+        exported = export(run, out, progress=lambda done: bar.update(task, completed=done))
     how_many = "1 rank" if exported.ranks == 1 else f"{exported.ranks} ranks"
     console.print(
         f"{out}: {how_many}, {exported.slices:,} slices, {exported.arrows:,} arrows "
@@ -66,8 +66,8 @@ def run_export(run: str | os.PathLike[str], *, out: Path, rank: int | None = Non
         "it there",
         soft_wrap=True,
     )
-    if timeline.unaligned:
-        who = named_ranks(timeline.unaligned)
+    if run.unaligned:
+        who = named_ranks(run.unaligned)
         console.print(
             Text(f"{who}: clock unknown, placed by its wall clock", style="yellow"),
             soft_wrap=True,

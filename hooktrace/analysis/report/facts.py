@@ -14,51 +14,7 @@ import msgspec
 
 from ...records import AnomalyRecord, Unit
 from ...records.anomalies import Severity
-
-
-class LateAt(msgspec.Struct, frozen=True, kw_only=True):
-    """Where ranks of another group wait for a late rank most, and what they wait a step.
-
-    ``members``: all ranks of that collective.
-    """
-
-    bucket: int
-    members: tuple[int, ...]
-    waiting: tuple[int, ...]
-    margin_ns: float
-
-
-class LateRank(msgspec.Struct, frozen=True, kw_only=True):
-    """A rank that is ready last.
-
-    ``bucket``: where it is furthest behind the next rank; of the steps, ``share`` have it last
-    there.  ``waiting``: the ranks that never have the bucket's result before it has it ready.
-    ``margin_ns``: by how much it is later than the next one of them, the mean over all steps, those
-    in which it is not last counting as 0: what they wait for.  ``uncertainty_ns``: of
-    the difference of two ranks' times.  ``lag_ns``: after the median rank, at that bucket.
-    ``since``: the bucket at which it falls behind; the first one where it comes late already.
-    ``held_ns``: how much longer than others' its hook's calls before ``bucket`` take.
-    Of a sharded model ``margin_ns`` is the sum over the ``units`` collectives that the rank comes
-    to last so often, and ``since`` the collective before ``bucket``.  Where collectives have a part
-    of the ranks, ``members`` are those of ``bucket``, ``since`` is the last one before it in which
-    all of these were together (``is_since_step_before``: of the step before), ``margin_ns`` is of
-    the rank that waits longest, and ``elsewhere`` says where ranks of other groups wait.
-    """
-
-    rank: int
-    bucket: int
-    share: float
-    margin_ns: float
-    uncertainty_ns: float
-    lag_ns: float
-    since: int
-    waiting: tuple[int, ...]
-    held_ns: float
-    is_late_from_the_start: bool
-    units: int = 0
-    members: tuple[int, ...] = ()
-    is_since_step_before: bool = False
-    elsewhere: tuple[LateAt, ...] = ()
+from ..run.late import LateRank
 
 
 class Spread(msgspec.Struct, frozen=True):
@@ -98,7 +54,7 @@ class BucketFacts(msgspec.Struct, frozen=True, kw_only=True):
     ``ready_ns``: after the first bucket of the step.  ``wait_ns``: of its time on the wire, until
     the last rank is in the collective too, the mean over ranks and steps: whoever is last waits for
     nobody, so a median may be 0 whatever the others wait.  ``transfer_ns``: what is left, the
-    median (``timeline/waits.py``).
+    median (``run/waits.py``).
     ``busbw_bytes_per_second``: over transfers; over all time on the wire where ``transfer_ns`` is
     not known.  ``waits_for``: ``None`` where it waits for none more often than by chance, or clocks
     do not tell for whom.
@@ -282,7 +238,7 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     collectives, in the order in which they were first met, ``kinds`` sums of them,
     ``is_synchronous`` whether training waits for all of each, and ``whole_bytes`` what all
     parameters of units take that are gathered both in forward and in backward.  ``exposed_kinds``:
-    what is exposed of a step in each of ``step_parts.KINDS``, the mean over ranks and steps.
+    what is exposed of a step in each of ``parts.KINDS``, the mean over ranks and steps.
     ``wait_ns``: how long the rank that waits longest in a step does so, at the last bucket, or at
     all units; the median over steps.  ``net_exposed_ns``: what is exposed, less that wait of each
     rank.

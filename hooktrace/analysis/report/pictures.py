@@ -12,9 +12,9 @@ import numpy as np
 
 from ...records.units import bandwidth, mb, milliseconds, ms
 from ..document.svg import WIDTH, Scale, Svg, box, curve
-from ..timeline import STAGE_NAMES, Bools, RankTrack
+from ..run import STAGE_NAMES, Bools, RankTrack
+from ..run.dense import Floats, StepArrays, medians, middle
 from .facts import BucketFacts, ModelFacts
-from .step_arrays import Floats, StepArrays, medians, middle
 from .tables import stages_of
 
 _MOST_COLUMNS = 300

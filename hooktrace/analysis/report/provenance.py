@@ -1,7 +1,7 @@
 """What a report is of: which run, which model, and which of its steps.
 
-    Timeline --run_source--> RunSource
-    Timeline, StepArrays --model_source--> ModelSource      --*_lines--> terminal, page
+    Run --run_source--> RunSource
+    Run, StepArrays --model_source--> ModelSource      --*_lines--> terminal, page
 
 ``None``, and no options, where the files do not say.
 """
@@ -17,8 +17,8 @@ import numpy as np
 
 from ...records import LayoutRecord, Options
 from ...records.units import mb
-from ..timeline import REASONS, Timeline, reasons
-from .step_arrays import StepArrays
+from ..run import REASONS, Run, reasons
+from ..run.dense import StepArrays
 from .units import reduced_bytes
 
 _MOST_HOSTS = 8
@@ -73,22 +73,22 @@ class ModelSource(msgspec.Struct, frozen=True, kw_only=True):
         return self.left_out.get("probed", 0)
 
 
-def run_source(timeline: Timeline, path: str | None) -> RunSource:
+def run_source(run: Run, path: str | None) -> RunSource:
     """Return what the files of all ranks say of the run."""
-    runs = [track.records.run for track in timeline.tracks if track.records.run is not None]
-    first_ns = min((run.wall_anchor_ns for run in runs), default=None)
+    runs = [track.records.run for track in run.tracks if track.records.run is not None]
+    first_ns = min((info.wall_anchor_ns for info in runs), default=None)
     begun = None
     if first_ns is not None:
         begun = datetime.fromtimestamp(first_ns // 10**9, UTC).isoformat(sep=" ")
-    return RunSource(path=path, begun=begun, hosts=tuple(dict.fromkeys(run.host for run in runs)))
+    return RunSource(path=path, begun=begun, hosts=tuple(dict.fromkeys(info.host for info in runs)))
 
 
-def model_source(timeline: Timeline, arrays: StepArrays) -> ModelSource:
+def model_source(run: Run, arrays: StepArrays) -> ModelSource:
     """Return what the files say of a model."""
-    layout = _last_layout(timeline, arrays)
+    layout = _last_layout(run, arrays)
     # A sharded model's parameter is in each of its unit's collectives.
     shapes = list(_shapes(layout, once=arrays.is_sharded)) if layout else None
-    seen, left_out = _left_out(timeline, arrays.model)
+    seen, left_out = _left_out(run, arrays.model)
     return ModelSource(
         hook_options=layout.hook_options if layout else (),
         bucket_cap_bytes=layout.bucket_cap_bytes if layout else None,
@@ -121,11 +121,11 @@ def _gradient_bytes(arrays: StepArrays, layout: LayoutRecord | None) -> int | No
     return sum(b.gradient_bytes for b in layout.buckets) if layout else None
 
 
-def _last_layout(timeline: Timeline, arrays: StepArrays) -> LayoutRecord | None:
+def _last_layout(run: Run, arrays: StepArrays) -> LayoutRecord | None:
     return next(
         (
             layout
-            for track in timeline.tracks
+            for track in run.tracks
             for layout in reversed(track.records.layouts)
             if (layout.model, layout.generation) == (arrays.model, arrays.generation)
         ),
@@ -133,10 +133,10 @@ def _last_layout(timeline: Timeline, arrays: StepArrays) -> LayoutRecord | None:
     )
 
 
-def _left_out(timeline: Timeline, model: str) -> tuple[int, dict[str, int]]:
+def _left_out(run: Run, model: str) -> tuple[int, dict[str, int]]:
     """Return how many steps there are, and how many count on no rank, by the first reason."""
-    own = [track.is_of(track.steps, model) for track in timeline.tracks]
-    ranks = list(zip(timeline.tracks, own, reasons(timeline), strict=True))
+    own = [track.is_of(track.steps, model) for track in run.tracks]
+    ranks = list(zip(run.tracks, own, reasons(run), strict=True))
     numbers = np.concatenate([track.steps.step[rows] for track, rows, _ in ranks])
     seen, place = np.unique(numbers, return_inverse=True)
     first = np.full(len(seen), len(REASONS))

@@ -9,9 +9,9 @@ import numpy as np
 from ...records import RunInfo
 from ...records.hook_names import AVERAGES
 from ...records.units import listed, ms, named_ranks, percent
+from ..run.late import LateRank, why_nobody
 from .causes import SLOW
-from .facts import IN_TRACE, BucketFacts, Finding, LateRank, ModelFacts, SlowSteps, Stall
-from .last_of_group import why_nobody
+from .facts import IN_TRACE, BucketFacts, Finding, ModelFacts, SlowSteps, Stall
 from .rules_time import HIDDEN
 
 

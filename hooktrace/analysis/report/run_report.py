@@ -1,6 +1,6 @@
 """All that is said of a run, before it is printed, drawn or written.
 
-Timeline --settled_steps--> StepArrays --model_facts--> ModelFacts --rules--> findings
+Run --settled_steps--> StepArrays --model_facts--> ModelFacts --rules--> findings
    |---> what the files do not say: a report of part of the data says which part
 """
 
@@ -13,12 +13,12 @@ import msgspec
 
 from ...records import RunInfo
 from ...records.units import named_ranks
-from ..timeline import PROBED, RankTrack, Timeline, hangs, reasons, units_by_number
+from ..run import PROBED, RankTrack, Run, hangs, reasons, units_by_number
+from ..run.dense import StepArrays, settled_steps
 from .build_facts import anomaly_facts, hang_facts, model_facts
 from .facts import Finding, ModelFacts
 from .findings import anomaly_findings, findings, hang_findings
 from .provenance import ModelSource, RunSource, model_source, run_source
-from .step_arrays import StepArrays, settled_steps
 
 SCHEMA = 1
 """Of the JSON: changes when a field changes its name or meaning; new fields may come without."""
@@ -62,48 +62,46 @@ class RunReport:
         )
 
 
-def build_report(
-    timeline: Timeline, *, model: str | None = None, path: str | None = None
-) -> RunReport:
+def build_report(run: Run, *, model: str | None = None, path: str | None = None) -> RunReport:
     """Return the report of a run, of one model or of all that have settled steps.
 
     ``path``: where the files are, as the report is to say it.
     """
     models, unsettled = [], []
-    for name in [model] if model is not None else timeline.models:
-        arrays = settled_steps(timeline, name)
+    for name in [model] if model is not None else run.model_names:
+        arrays = settled_steps(run, name)
         if arrays is None:
             unsettled.append(name)
             continue
-        source = model_source(timeline, arrays)
-        facts = model_facts(timeline, arrays, source)
-        models.append(ModelReport(facts, findings(facts, timeline.run), arrays, source))
+        source = model_source(run, arrays)
+        facts = model_facts(run, arrays, source)
+        models.append(ModelReport(facts, findings(facts, run.info), arrays, source))
     of_none = [""] if model is None else []  # ranks that hung outside of all hooks, before any step
-    told = {model for track in timeline.tracks for model, _ in track.unknown_bytes}
+    told = {model for track in run.tracks for model, _ in track.unknown_bytes}
     unsampled = (
         f"what {one.facts.model} sends is not known: its hook is opaque, and no step was sampled "
         "(error_every)"
         for one in models
         if one.facts.wire_bytes is None and one.facts.model not in told
     )
-    never_settled = (f"model {name}: {_why_unmeasured(timeline, name)}" for name in unsettled)
+    never_settled = (f"model {name}: {_why_unmeasured(run, name)}" for name in unsettled)
     return RunReport(
-        run=timeline.run,
-        ranks=len(timeline.tracks),
+        run=run.info,
+        ranks=len(run.tracks),
         models=models,
         findings=[
-            *hang_findings(hang_facts(hangs(timeline), [*unsettled, *of_none])),
-            *anomaly_findings(anomaly_facts(timeline, unsettled)),
+            *hang_findings(hang_facts(hangs(run), [*unsettled, *of_none])),
+            *anomaly_findings(anomaly_facts(run, unsettled)),
         ],
         missing=[
-            *_missing(timeline),
-            *_missing_of_ranks(timeline),
+            *_missing(run),
+            *_missing_of_ranks(run),
             *unsampled,
             *never_settled,
             *(one for m in models for one in not_of_units(m.facts)),
         ],
-        unaligned=timeline.unaligned,
-        source=run_source(timeline, path),
+        unaligned=run.unaligned,
+        source=run_source(run, path),
     )
 
 
@@ -128,15 +126,15 @@ def report_json(report: RunReport) -> str:
     return msgspec.json.format(msgspec.json.encode(content), indent=2).decode() + "\n"
 
 
-def _why_unmeasured(timeline: Timeline, model: str) -> str:
-    why = zip(timeline.tracks, reasons(timeline), strict=True)
+def _why_unmeasured(run: Run, model: str) -> str:
+    why = zip(run.tracks, reasons(run), strict=True)
     if any((t.is_of(t.steps, model) & (of == PROBED)).any() for t, of in why):
         return (
             "hooktrace looked at a bucket in every step that ended (as with debug=True, a small "
             "error_every, or few steps), so there are no times of training as it is"
         )
-    if any((t.is_of(t.steps, model) & t.steps.having("sharded")).any() for t in timeline.tracks):
-        units = [units_by_number(t, t.is_of(t.buckets, model)).values() for t in timeline.tracks]
+    if any((t.is_of(t.steps, model) & t.steps.having("sharded")).any() for t in run.tracks):
+        units = [units_by_number(t, t.is_of(t.buckets, model)).values() for t in run.tracks]
         if all(unit.collective == "all_gather" for own in units for unit in own):
             return (
                 "parameters were gathered and no gradients reduced, so that no step has ended; "
@@ -164,30 +162,30 @@ def not_of_units(model: ModelFacts) -> Iterator[str]:
         )
 
 
-def _missing(timeline: Timeline) -> Iterator[str]:
-    ranks = {track.rank for track in timeline.tracks}
-    size = timeline.run.world_size if timeline.run is not None else len(ranks)
-    unread = {one.rank for one in timeline.unread}
+def _missing(run: Run) -> Iterator[str]:
+    ranks = {track.rank for track in run.tracks}
+    size = run.world_size or len(ranks)
+    unread = {one.rank for one in run.unread}
     if absent := set(range(size)) - ranks - unread:
         yield (
             f"{named_ranks(absent)}: no record file; the run has {size} ranks, so whoever is late "
             "among them is not seen"
         )
-    if timeline.unaligned:
+    if run.unaligned:
         yield (
-            f"{named_ranks(timeline.unaligned)}: the clock was not measured against rank 0's; it "
+            f"{named_ranks(run.unaligned)}: the clock was not measured against rank 0's; it "
             "is placed by its wall clock, and no rank is called late by it"
         )
-    if timeline.other_runs:
-        others = named_ranks(track.rank for track in timeline.other_runs)
+    if run.other_runs:
+        others = named_ranks(track.rank for track in run.other_runs)
         yield f"{others}: the file is of an earlier run and was left out"
-    for one in timeline.unread:
+    for one in run.unread:
         yield f"nothing of {one.file} is here: {one.why}"
 
 
-def _missing_of_ranks(timeline: Timeline) -> list[str]:
+def _missing_of_ranks(run: Run) -> list[str]:
     ranks: dict[str, list[int]] = {}
-    for track in timeline.tracks:
+    for track in run.tracks:
         for text in missing_of(track):
             ranks.setdefault(text, []).append(track.rank)
     return [f"{named_ranks(of_text)}: {text}" for text, of_text in ranks.items()]

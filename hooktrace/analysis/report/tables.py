@@ -12,8 +12,8 @@ import numpy as np
 from ...records import STAGES
 from ...records.units import mb_per_second, megabytes, milliseconds, ms, percent
 from ..document.tree import Column, Table
+from ..run.dense import StepArrays
 from .facts import BucketFacts, KindFacts, ModelFacts, RankFacts
-from .step_arrays import StepArrays
 from .units import are_alike
 
 MOST_ROWS = 32

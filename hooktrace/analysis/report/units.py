@@ -8,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from ...records import Unit
+from ..run.dense import Floats, StepArrays, known, known_middle, mean, middle, sums
 from .facts import KindFacts, ModelFacts
-from .step_arrays import Floats, StepArrays, known, known_middle, mean, middle, sums
 
 KINDS = (
     ("all_gather", "forward"),

@@ -12,8 +12,8 @@ import numpy as np
 
 from ...records import ErrorRecord, Unit
 from ...records.units import exact_ms, ms, named_ranks, size
-from ..timeline import FLAGS, STAGE_NAMES, UNKNOWN, Ints, RankTrack, Waits
-from ..timeline.waits import ONE_RANK
+from ..run import FLAGS, STAGE_NAMES, UNKNOWN, Ints, RankTrack, Waits
+from ..run.waits import ONE_RANK
 from .runs import NotThereError
 from .scene import KINDS, RankScene, Scene
 from .units import EXPOSED_UNKNOWN, call_name, kind_words, unit_of

@@ -18,14 +18,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
 
-from ..timeline import (
-    ReadingAside,
-    Timeline,
-    TrackFollower,
-    processes_for,
-    read_in_turns,
-    timeline_of,
-)
+from ..run import ReadingAside, Run, TrackFollower, processes_for, read_in_turns, run_of
 from .run_paths import RunPaths
 from .runs import NotThereError
 from .scene import Scene, scene_of
@@ -46,7 +39,7 @@ class Snapshot:
     ``errors``: files that cannot be read, with the reason.
     """
 
-    timeline: Timeline
+    run: Run
     version: int
     read_bytes: int
     total_bytes: int
@@ -59,16 +52,16 @@ class Snapshot:
         """Return a model's scene; raises ``NotThereError`` where the run has no such model."""
         with self._lock:
             if model not in self._scenes:
-                if model not in self.timeline.models:
+                if model not in self.run.model_names:
                     raise NotThereError("the run has no such model")
-                self._scenes[model] = scene_of(self.timeline, model)
+                self._scenes[model] = scene_of(self.run, model)
             return self._scenes[model]
 
     def paths(self, model: str) -> RunPaths:
         """Return a model's critical paths; raises as ``scene`` does."""
         scene = self.scene(model)
         with self._lock:
-            return self._paths.setdefault(model, RunPaths(self.timeline, scene))
+            return self._paths.setdefault(model, RunPaths(self.run, scene))
 
 
 class RunReader:
@@ -132,7 +125,7 @@ class RunReader:
         if self._snapshot is None or state != self._state:
             self._state = state
             self._snapshot = Snapshot(
-                timeline_of([f.track() for f in ranks.values()]),
+                run_of([f.track() for f in ranks.values()]),
                 version=self._snapshot.version + 1 if self._snapshot else 1,
                 read_bytes=sum(f.read_bytes for f in ranks.values()),
                 total_bytes=total,

@@ -1,7 +1,7 @@
 """Hangs as bars, and late ranks: on those that wait from when they did, and where for whom.
 
 Hang, rows of a rank's buckets --hang_bars--> HangBar of each that the rank has a part in
-Timeline, model --late_in--> LateBars: where others waited for each rank that the report names
+Run, model --late_in--> LateBars: where others waited for each rank that the report names
 
 A bar without an end is drawn to the end of the picture, and torn off there: nobody knows how long
 it took.
@@ -15,11 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from ..report.causes import late_ranks
-from ..report.facts import LateRank
-from ..report.last_of_group import LastOfGroup, is_order_known, last_of_groups, why_nobody
-from ..report.step_arrays import StepArrays, settled_steps
-from ..timeline import Hang, Ints, Timeline, bucket_keys
+from ..run import Hang, Ints, Run, bucket_keys
+from ..run.dense import StepArrays, settled_steps
+from ..run.late import LateRank, late_ranks, why_nobody
+from ..run.order import LastOfGroup, is_order_known, last_of_groups
 
 _LEAST_SHARE = 0.1
 """Of the run that an open bar has at its end, at least, so that it can be seen."""
@@ -114,11 +113,11 @@ class LateBars:
     keys: Ints
 
 
-def late_in(timeline: Timeline, model: str) -> tuple[list[LateBars], str]:
+def late_in(run: Run, model: str) -> tuple[list[LateBars], str]:
     """Return the late ranks, the worst first, and of several ranks why none is named."""
-    if len(timeline.tracks) < 2:
+    if len(run.tracks) < 2:
         return [], ""
-    arrays = settled_steps(timeline, model)
+    arrays = settled_steps(run, model)
     if arrays is None or not len(arrays.steps):
         return [], "Not known: no step counts."
     late = late_ranks(arrays)

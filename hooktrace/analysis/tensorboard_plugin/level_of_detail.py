@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..timeline import STAGE_NAMES, Ints
+from ..run import STAGE_NAMES, Ints
 from .run_summary import layout_text
 from .scene import KINDS, LATE, Floats, RankScene, Scene
 from .units import Spans

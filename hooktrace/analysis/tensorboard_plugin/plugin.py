@@ -94,15 +94,15 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
 
     def _serve_run(self, request: wrappers.Request) -> dict[str, Any]:
         snapshot = self._cache.refresh(request.args.get("run", ""), _BUDGET_S)
-        timeline = snapshot.timeline
-        unaligned = set(timeline.unaligned)
-        others = [track.rank for track in timeline.other_runs]
-        run = timeline.run
+        run = snapshot.run
+        unaligned = set(run.unaligned)
+        others = [track.rank for track in run.other_runs]
+        info = run.info
         return {
             **_progress(snapshot),
-            "run_id": run.run_id if run is not None else None,
-            "world_size": run.world_size if run is not None else None,
-            "models": [_model(snapshot, name) for name in timeline.models],
+            "run_id": info.run_id if info is not None else None,
+            "world_size": info.world_size if info is not None else None,
+            "models": [_model(snapshot, name) for name in run.model_names],
             "ranks": [
                 {
                     "rank": track.rank,
@@ -114,14 +114,14 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
                     "lost": track.records.lost,
                     "removed_steps": track.records.removed.get("steps", 0),
                 }
-                for track in timeline.tracks
+                for track in run.tracks
             ],
             "unaligned": named_ranks(unaligned) if unaligned else "",
             "other_runs": others,
             "of_other_runs": named_ranks(others) if others else "",
             "errors": [
                 *([name, why] for name, why in snapshot.errors.items()),
-                *([one.file, one.why] for one in timeline.unread),
+                *([one.file, one.why] for one in run.unread),
             ],
         }
 
@@ -135,7 +135,7 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
 
     def _serve_summary(self, request: wrappers.Request) -> dict[str, Any]:
         snapshot, scene = self._scene(request)
-        bands = run_bands(snapshot.timeline, scene)
+        bands = run_bands(snapshot.run, scene)
         found = {"version": snapshot.version, "extent": scene.extent, "bands": bands}
         return {**found, **summary_of(scene)}
 
@@ -147,7 +147,7 @@ class CommTimeline(base_plugin.TBPlugin):  # type: ignore[misc]
     def _serve_heat(self, request: wrappers.Request) -> dict[str, Any]:
         snapshot, scene = self._scene(request)
         value, columns = request.args.get("value", ""), _number(request, "columns")
-        return {**_progress(snapshot), **heat_map(snapshot.timeline, scene, value, columns)}
+        return {**_progress(snapshot), **heat_map(snapshot.run, scene, value, columns)}
 
     def _serve_selection(self, request: wrappers.Request) -> dict[str, Any]:
         snapshot, scene = self._scene(request)

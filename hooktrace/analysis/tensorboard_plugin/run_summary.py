@@ -12,7 +12,7 @@ import numpy as np
 
 from ...records import LayoutRecord
 from ...records.units import named_ranks
-from ..timeline import Ints
+from ..run import Ints
 from .runs import NotThereError
 from .scene import RankScene, Scene
 from .units import call_name

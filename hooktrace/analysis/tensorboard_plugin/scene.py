@@ -1,6 +1,6 @@
 """One model of a run, ready to be drawn: all ranks in one clock, ns since the run's origin.
 
-    Timeline --scene_of(model)--> Scene: a RankScene a rank, buckets and steps sorted by time
+    Run --scene_of(model)--> Scene: a RankScene a rank, buckets and steps sorted by time
 
 The origin is the first time that any rank has, so that numbers stay small enough for a browser.
 A device bucket is where the Perfetto file puts it: after its step's first ready bucket.
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ...records import AnomalyRecord, LayoutRecord, Unit
-from ..timeline import (
+from ..run import (
     COUNTS,
     FLAGS,
     STAGE_NAMES,
@@ -28,14 +28,14 @@ from ..timeline import (
     Ints,
     RankClock,
     RankTrack,
-    Timeline,
+    Run,
     Waits,
     bucket_keys,
     reasons,
 )
-from ..timeline import arrivals as arrivals_of
-from ..timeline import hangs as hangs_of
-from ..timeline import waits as waits_of
+from ..run import arrivals as arrivals_of
+from ..run import hangs as hangs_of
+from ..run import waits as waits_of
 from .hang_bars import HangBar, LateBars, extent_with, hang_bars, lane_in, late_in
 from .units import MAX_ROWS, Spans, exposed_at, index_of, rows_by_kind, rows_of, units_of
 
@@ -116,12 +116,12 @@ class Scene:
         return bool(self.titles)
 
 
-def scene_of(timeline: Timeline, model: str) -> Scene:
+def scene_of(run: Run, model: str) -> Scene:
     """Return the scene of a model; an empty one where the run does not have it."""
-    (late, late_note), every_hang = late_in(timeline, model), hangs_of(timeline)
-    waits = waits_of(timeline, model)
-    numbers = np.array([*(track.rank for track in timeline.tracks), UNKNOWN])
-    ranks = list(zip(timeline.tracks, timeline.clocks, reasons(timeline), strict=True))
+    (late, late_note), every_hang = late_in(run, model), hangs_of(run)
+    waits = waits_of(run, model)
+    numbers = np.array([*(track.rank for track in run.tracks), UNKNOWN])
+    ranks = list(zip(run.tracks, run.clocks, reasons(run), strict=True))
     hangs = [one for one in every_hang if one.record.model in (model, "")]
     firsts = (
         int(clock.common(times.min(keepdims=True))[0])
@@ -130,7 +130,7 @@ def scene_of(timeline: Timeline, model: str) -> Scene:
         if len(times)
     )
     origin = min((*firsts, *(one.start for one in hangs)), default=0)
-    scenes, units = [], units_of(timeline, model)
+    scenes, units = [], units_of(run, model)
     for index, (track, clock, why) in enumerate(ranks):
         seen = partial(_since, clock, origin), units
         waited = waits.ns[index], numbers[waits.last[index]]
@@ -148,10 +148,10 @@ def scene_of(timeline: Timeline, model: str) -> Scene:
     hung = max((bar.lane or 0 for r in scenes for bar in r.hangs), default=0)
     return Scene(
         model=model,
-        extent=extent_with(hangs, origin, int(max(ends, default=0)), _usual_step(timeline, model)),
+        extent=extent_with(hangs, origin, int(max(ends, default=0)), _usual_step(run, model)),
         lanes=max(hung, *(int(r.lane.max(initial=0)) for r in scenes), 0) + 1,
         ranks=scenes,
-        arrivals=arrivals_of(timeline, model),
+        arrivals=arrivals_of(run, model),
         late=late,
         late_note=late_note,
         hangs=[(one.start - origin, one) for one in hangs],
@@ -167,8 +167,8 @@ def _with_hangs(rank: RankScene, hangs: list[Hang], origin: int, most: int) -> R
     return replace(rank, hangs=hang_bars(hangs, rank.rank, origin, lane_of))
 
 
-def _usual_step(timeline: Timeline, model: str) -> float:
-    periods = [t.steps.period[t.is_of(t.steps, model)] for t in timeline.tracks]
+def _usual_step(run: Run, model: str) -> float:
+    periods = [t.steps.period[t.is_of(t.steps, model)] for t in run.tracks]
     known = np.concatenate([p[p > 0] for p in periods]) if periods else np.zeros(0)
     return float(np.median(known)) if len(known) else 0.0
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..timeline import STAGE_NAMES, UNKNOWN, Ints
+from ..run import STAGE_NAMES, UNKNOWN, Ints
 from .heat_map import union_of_groups
 from .scene import RankScene, Scene
 

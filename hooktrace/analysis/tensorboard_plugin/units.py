@@ -1,6 +1,6 @@
 """What a sharded run (FSDP2) shows in the place of buckets: the collectives of its units.
 
-    Timeline --units_of--> Unit of each collective --rows_by_kind--> row of each in its rank's lane
+    Run --units_of--> Unit of each collective --rows_by_kind--> row of each in its rank's lane
     RankTrack --exposed_at--> where training waited for a unit's collective
 
 A lane has rows by kind: parameters that are gathered forward and backward, gradients that are
@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...records import Unit
-from ..timeline import UNKNOWN, Ints, RankTrack, Timeline
+from ..run import UNKNOWN, Ints, RankTrack, Run
 
 MAX_ROWS = 12
 """Rows of buckets in a rank's lane, at most."""
@@ -81,10 +81,10 @@ _NOTHING = np.zeros(0, np.int64)
 EXPOSED_UNKNOWN = "not known: its record does not say what training waited for it"
 
 
-def units_of(timeline: Timeline, model: str) -> list[Unit]:
+def units_of(run: Run, model: str) -> list[Unit]:
     """Return what the collectives of a model are, on all ranks; nothing where it is not sharded."""
     found: dict[Unit, None] = {}
-    for track in timeline.tracks:
+    for track in run.tracks:
         rows = track.is_of(track.buckets, model) & track.buckets.having("sharded")
         for facts in np.unique(track.buckets.facts[rows]).tolist():
             unit = track.facts[facts].unit

@@ -12,14 +12,14 @@ from msgspec.structs import replace
 from hooktrace.analysis.compare import Comparison, Measures, compare_runs, measure
 from hooktrace.testing.synthetic import SyntheticJob
 from hooktrace.testing.synthetic_shards import ShardedJob as Replicated
-from tests.analysis.runs import timeline_of
+from tests.analysis.runs import job_run
 
 BASE = SyntheticJob(ranks=3, steps=60)
 
 
 def measured(job: SyntheticJob | Replicated, folder: Path, name: str) -> Measures:
     """Write a job's files, and return what is compared of them."""
-    found = measure(timeline_of(job, folder), job.model, name)
+    found = measure(job_run(job, folder), job.model, name)
     assert found is not None
     return found
 

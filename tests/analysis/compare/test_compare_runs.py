@@ -6,7 +6,7 @@ import pytest
 
 from hooktrace.analysis.compare import Measures, compare_runs
 from hooktrace.analysis.compare.comparison import Comparison, Part
-from hooktrace.analysis.timeline.waits import ONE_RANK
+from hooktrace.analysis.run.waits import ONE_RANK
 
 from .jobs import as_facts, compared, measures
 

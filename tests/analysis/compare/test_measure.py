@@ -12,7 +12,7 @@ from hooktrace.records import CompletedStep
 from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.report.jobs import facts_of, write_changed
-from tests.analysis.runs import timeline_in, timeline_of
+from tests.analysis.runs import job_run, run_in
 
 from .jobs import measured, measures
 
@@ -51,7 +51,7 @@ def test_errors_of_steps_that_do_not_settle_are_left_out(tmp_path: Path) -> None
         return replace(step, complete=step.step != 25), buckets
 
     write_changed(tmp_path, SyntheticJob(ranks=2, steps=60, error=0.01), broken)
-    one = measure(timeline_in(tmp_path), "synthetic", "a")
+    one = measure(run_in(tmp_path), "synthetic", "a")
     assert one is not None
     assert one.series["error"].steps.tolist() == [50]
     counts = [bucket.error.count for bucket in facts_of(tmp_path).buckets if bucket.error]
@@ -66,7 +66,7 @@ def test_one_rank_has_no_waits(tmp_path: Path) -> None:
 
 def test_nothing_settled_is_none(tmp_path: Path) -> None:
     """Of another model."""
-    assert measure(timeline_of(SyntheticJob(ranks=1, steps=3), tmp_path), "another", "a") is None
+    assert measure(job_run(SyntheticJob(ranks=1, steps=3), tmp_path), "another", "a") is None
 
 
 def test_steps_whose_buckets_are_of_another_generation_have_no_parts(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_steps_whose_buckets_are_of_another_generation_have_no_parts(tmp_path: P
         at = b'"generation":%d'
         damaged = [x.replace(at % 1, at % 2) if b'"kind":"step"' in x else x for x in lines]
         path.write_bytes(b"".join(damaged))
-    found = measure(timeline_in(tmp_path), job.model, "a")
+    found = measure(run_in(tmp_path), job.model, "a")
     assert found is not None
     assert len(found.series["period"].values) > 0
     assert len(found.parts.period) == 0

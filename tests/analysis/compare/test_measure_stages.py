@@ -11,7 +11,7 @@ from hooktrace.analysis.compare.measure import (
     is_opaque,
     step_table,
 )
-from hooktrace.analysis.report.step_parts import KINDS
+from hooktrace.analysis.run.parts import KINDS
 
 from .jobs import measures
 

@@ -16,8 +16,8 @@ from hooktrace.records.files import record_path
 from hooktrace.testing.rank_file import rank_file
 from hooktrace.testing.synthetic import Moments, SyntheticJob, simulate, write_job
 from tests.analysis.report.sharded_jobs import ShardedJob, units, write_sharded
-from tests.analysis.runs import timeline_in
-from tests.analysis.timeline.files import write_ranks
+from tests.analysis.run.files import write_ranks
+from tests.analysis.runs import run_in
 
 MS = 1_000_000
 JOB = SyntheticJob(ranks=2, steps=1, bucket_bytes=(4_000_000,))
@@ -40,7 +40,7 @@ def write(
 
 
 def made(folder: Path, name: str) -> Made:
-    found: Made = getattr(tables, f"{name}_table")(timeline_in(folder))
+    found: Made = getattr(tables, f"{name}_table")(run_in(folder))
     return found
 
 

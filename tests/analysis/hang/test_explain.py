@@ -7,7 +7,7 @@ import dataclasses
 from msgspec.structs import replace
 
 from hooktrace.analysis.hang.explain import RankEnd, hang_lines, missing_lines
-from hooktrace.analysis.timeline import Hang
+from hooktrace.analysis.run import Hang
 from hooktrace.testing.synthetic import SyntheticJob
 from hooktrace.testing.synthetic_hangs import SyntheticHang
 

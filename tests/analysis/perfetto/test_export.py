@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from hooktrace.analysis.perfetto import Exported, export
-from hooktrace.analysis.timeline import load
+from hooktrace.analysis.run import load
 from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
 from tests.analysis.perfetto.trace_events import Event, read, validate
-from tests.analysis.runs import timeline_in
+from tests.analysis.runs import run_in
 
 JOB = SyntheticJob(ranks=3, steps=6, late_ms={1: 5.0}, late_from=2, anomaly_rank=2)
 
@@ -25,7 +25,7 @@ JOB = SyntheticJob(ranks=3, steps=6, late_ms={1: 5.0}, late_from=2, anomaly_rank
 def exported(folder: Path, name: str = "merged.json.gz") -> tuple[Exported, list[Event], Any]:
     """Export what lies in a folder; return the count, the events and the other data."""
     out = folder / name
-    merged = export(timeline_in(folder), out)
+    merged = export(run_in(folder), out)
     content = read(out)
     return merged, validate(content), content["otherData"]
 

@@ -10,7 +10,7 @@ from hooktrace.testing.rank_file import rank_file
 from tests.analysis.perfetto.test_export import exported
 from tests.analysis.perfetto.trace_events import ns
 from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
-from tests.analysis.timeline.files import moved, run_of, steps_of, text_of, write_ranks
+from tests.analysis.run.files import moved, run_of, steps_of, text_of, write_ranks
 from tests.exporters.records_sample import (
     STEP_NS,
     make_layout,

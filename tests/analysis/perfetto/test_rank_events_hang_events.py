@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from hooktrace.analysis.perfetto import export
 from hooktrace.analysis.perfetto.rank_events import hang_slices
-from hooktrace.analysis.timeline import Hang
+from hooktrace.analysis.run import Hang
 from hooktrace.testing.synthetic import SyntheticJob
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
 from tests.analysis.perfetto.trace_events import Event, read, validate
-from tests.analysis.runs import timeline_in
+from tests.analysis.runs import run_in
 
 JOB = SyntheticJob(steps=20)
 
@@ -22,7 +22,7 @@ def events_of(folder: Path, hang: SyntheticHang) -> list[Event]:
     """Export a job that hung; return the events of the hang, by rank."""
     write_hung_job(JOB, hang, folder)
     out = folder / "all.json"
-    found = export(timeline_in(folder), out)
+    found = export(run_in(folder), out)
     events = validate(read(out))
     assert found.slices == sum(e["ph"] in "XB" for e in events)
     return sorted((e for e in events if e.get("cat") == "hang"), key=lambda e: e["pid"])

@@ -12,8 +12,8 @@ from hooktrace.exporters.retention import Retention
 from hooktrace.records import Batch, CompletedStep
 from hooktrace.testing.rank_file import rank_file
 from hooktrace.testing.synthetic import SyntheticJob, simulate, write_job
-from tests.analysis.runs import timeline_in
-from tests.analysis.timeline.files import write_ranks
+from tests.analysis.run.files import write_ranks
+from tests.analysis.runs import run_in
 
 MS = 1_000_000
 Change = Callable[[int, CompletedStep], CompletedStep]
@@ -24,7 +24,7 @@ HIDDEN = SyntheticJob(ranks=3, steps=30, bucket_bytes=(4_000_000,) * 7 + (100_00
 
 def report_of(folder: Path) -> RunReport:
     """Read and sum up what lies in a folder."""
-    return build_report(timeline_in(folder))
+    return build_report(run_in(folder))
 
 
 def facts_of(folder: Path) -> ModelFacts:

@@ -25,7 +25,7 @@ from hooktrace.records.intervals import bus_bytes
 from hooktrace.testing.rank_file import rank_file
 from hooktrace.testing.synthetic_shards import ShardedJob as Replicated
 from hooktrace.testing.synthetic_shards import step_of_units
-from tests.analysis.timeline.files import write_ranks
+from tests.analysis.run.files import write_ranks
 
 MS = 1_000_000
 

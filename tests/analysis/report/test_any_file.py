@@ -15,9 +15,9 @@ from hooktrace.analysis.report import build_report
 from hooktrace.analysis.report.run_report import report_json
 from tests.analysis.perfetto.trace_events import read, validate
 from tests.analysis.report.test_command import Page
-from tests.analysis.runs import timeline_in
+from tests.analysis.run.files import Completed, moved, run_of, text_of, write_ranks
+from tests.analysis.runs import run_in
 from tests.analysis.shown import page_of
-from tests.analysis.timeline.files import Completed, moved, run_of, text_of, write_ranks
 from tests.exporters.records_sample import make_step, on_device, opaque, probed
 
 CHANGES: tuple[Callable[[Completed], Completed], ...] = (
@@ -55,8 +55,8 @@ def test_no_run_is_too_odd(
     for rank, steps in enumerate(ranks):
         made = [change(make_step(number)) for number, change in steps]
         write_ranks(folder, {rank: text_of(run_of(rank), made)})
-    timeline = timeline_in(folder)
-    report = build_report(timeline)
+    run = run_in(folder)
+    report = build_report(run)
     for model in report.models:
         for finding in model.findings:
             assert "nan" not in finding.sentence.split()
@@ -64,5 +64,5 @@ def test_no_run_is_too_odd(
     text = page_of(report)
     Page(text)
     assert '"nan' not in text
-    export(timeline, folder / "merged.json")
+    export(run, folder / "merged.json")
     validate(read(folder / "merged.json"))

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from hooktrace.analysis.report.provenance import model_lines
-from hooktrace.analysis.timeline import critical_path_sums
+from hooktrace.analysis.run import critical_path_sums
 from hooktrace.exporters.retention import Retention
 from hooktrace.testing.synthetic import SyntheticJob
 from tests.analysis.report.jobs import MS, facts_of, model_of, report_of, write_kept
-from tests.analysis.runs import timeline_in
-from tests.analysis.timeline.files import run_of, text_of, write_ranks
+from tests.analysis.run.files import run_of, text_of, write_ranks
+from tests.analysis.runs import run_in
 from tests.exporters.records_sample import make_step, on_device, probed
 
 
@@ -73,7 +73,7 @@ def test_steps_kept_for_being_slow_are_not_what_buckets_are_like(tmp_path: Path)
 def test_paths_are_of_steps_that_stand_for_all(tmp_path: Path) -> None:
     """As many as were asked for, though most steps have no buckets, and most that have are slow."""
     write_kept(tmp_path, SLOW_OFTEN, BY_NUMBER)
-    sums = critical_path_sums(timeline_in(tmp_path), SLOW_OFTEN.model, most=60)
+    sums = critical_path_sums(run_in(tmp_path), SLOW_OFTEN.model, most=60)
     assert sums.steps == 60
     transfer = sum(ns for (kind, _, _), ns in sums.ns.items() if kind == "transfer")
     assert transfer / sums.steps == pytest.approx((3 * 4.2 + 42) / 4 * MS, rel=0.3)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from hooktrace.analysis.report.causes import tails
+from hooktrace.analysis.run.parts import tails
 from hooktrace.exporters.retention import Retention
 from hooktrace.records import BucketRecord, CompletedStep
 from hooktrace.testing.synthetic import SyntheticJob
@@ -26,8 +26,8 @@ from tests.analysis.report.jobs import (
     write_changed,
     write_kept,
 )
-from tests.analysis.runs import arrays_of, timeline_of
-from tests.analysis.timeline.files import timed_by_device
+from tests.analysis.run.files import timed_by_device
+from tests.analysis.runs import arrays_of, job_run
 
 
 def test_a_late_rank_is_found_with_its_bucket(tmp_path: Path) -> None:
@@ -88,9 +88,7 @@ def test_what_buckets_add_is_what_is_exposed(
     """On every rank and step, whatever the buckets are like."""
     folder = tmp_path_factory.mktemp("job")
     arrays = arrays_of(
-        timeline_of(
-            SyntheticJob(ranks=ranks, steps=4, bucket_bytes=tuple(sizes), seed=seed), folder
-        )
+        job_run(SyntheticJob(ranks=ranks, steps=4, bucket_bytes=tuple(sizes), seed=seed), folder)
     )
     added = tails(arrays)
     assert (added >= 0).all()

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.analysis.report.jobs import HIDDEN, MS, found, found_in, gain_ms, one
-from tests.analysis.timeline.files import run_of, text_of, write_ranks
+from tests.analysis.run.files import run_of, text_of, write_ranks
 from tests.exporters.records_sample import make_step
 
 

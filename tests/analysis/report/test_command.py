@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from hooktrace.__main__ import main
 from hooktrace.testing.synthetic import SyntheticJob, write_job
-from tests.analysis.timeline.files import run_of, steps_of, text_of, write_ranks
+from tests.analysis.run.files import run_of, steps_of, text_of, write_ranks
 from tests.exporters.records_sample import make_step, probed
 
 JOB = SyntheticJob(ranks=3, steps=30, late_ms={1: 5.0}, error=0.02, anomaly_rank=2)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from tests.analysis.report.jobs import (
     report_of,
 )
-from tests.analysis.timeline.files import run_of, steps_of, text_of, write_ranks
+from tests.analysis.run.files import run_of, steps_of, text_of, write_ranks
 from tests.exporters.records_sample import MODEL, make_step, opaque
 
 

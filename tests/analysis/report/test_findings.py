@@ -13,7 +13,7 @@ from hooktrace.records import AnomalyRecord, Unit
 from hooktrace.records.codec import RecordEncoder
 from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.report.jobs import found, found_in, one, report_of
-from tests.analysis.timeline.files import run_of, steps_of, text_of, write_ranks
+from tests.analysis.run.files import run_of, steps_of, text_of, write_ranks
 from tests.exporters.records_sample import HOOK, MODEL
 
 OTHERS = tuple(

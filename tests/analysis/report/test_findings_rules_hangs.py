@@ -9,14 +9,14 @@ from msgspec.structs import replace
 
 from hooktrace.analysis.report import build_report
 from hooktrace.analysis.report.findings import hang_findings
-from hooktrace.analysis.timeline import Hang
+from hooktrace.analysis.run import Hang
 from hooktrace.records.codec import RecordEncoder
 from hooktrace.records.files import record_path
 from hooktrace.testing.synthetic import SyntheticJob
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
 from tests.analysis.report.jobs import facts_of, found_in, report_of
 from tests.analysis.report.test_command import call
-from tests.analysis.runs import timeline_in
+from tests.analysis.runs import run_in
 
 JOB = SyntheticJob(steps=30)
 S = 1_000_000_000
@@ -103,4 +103,4 @@ def test_a_hang_outside_of_all_hooks_is_told_with_the_run(tmp_path: Path) -> Non
         file.write(RecordEncoder().record(other))
     (finding,) = report_of(tmp_path).findings
     assert (finding.sentence, finding.bucket) == ("Rank 0 waits.", None)
-    assert build_report(timeline_in(tmp_path), model=JOB.model).findings == []
+    assert build_report(run_in(tmp_path), model=JOB.model).findings == []

@@ -14,8 +14,8 @@ from hooktrace.records import CompletedStep
 from hooktrace.testing.rank_file import rank_file
 from hooktrace.testing.synthetic import SyntheticJob, simulate, write_job
 from tests.analysis.report.jobs import write_changed
-from tests.analysis.runs import timeline_in
-from tests.analysis.timeline.files import write_ranks
+from tests.analysis.run.files import write_ranks
+from tests.analysis.runs import run_in
 
 JOB = SyntheticJob(ranks=2, steps=30, error=0.1, error_every=10, bucket_bytes=(4_000_000,) * 3)
 
@@ -29,7 +29,7 @@ def test_the_run_and_what_it_was_told(tmp_path: Path) -> None:
         steps = [step.completed(rank) for step in simulate(JOB)]
         texts[rank] = rank_file([JOB.run(rank), layout], steps).decode()
     write_ranks(tmp_path, texts)
-    report = build_report(timeline_in(tmp_path), path="runs/a")
+    report = build_report(run_in(tmp_path), path="runs/a")
     assert dict(model_lines(report.models[0].source)) == {
         "hook's options": "matrix_approximation_rank=2, warm_start=True",
         "bucket_cap_mb": "0.1",
@@ -53,7 +53,7 @@ def test_steps_that_were_probed_are_so_many_everywhere(tmp_path: Path) -> None:
         return (replace(step, probed=rank == 1), buckets) if step.step == 4 else completed
 
     write_changed(tmp_path, JOB, change)
-    report = build_report(timeline_in(tmp_path))
+    report = build_report(run_in(tmp_path))
     (model,) = report.models
     assert (model.source.counted, model.source.left_out) == (26, {"warmup": 1, "probed": 3})
     assert model.facts.probed == 3
@@ -64,7 +64,7 @@ def test_what_files_do_not_say_is_not_known(tmp_path: Path) -> None:
     """Of files from before these fields."""
     write_job(JOB, tmp_path)
     assert not any("hook_options" in path.read_text() for path in tmp_path.rglob("*.jsonl"))
-    (model,) = build_report(timeline_in(tmp_path)).models
+    (model,) = build_report(run_in(tmp_path)).models
     said = dict(model_lines(model.source))
     assert said["hook's options"] == "none recorded"
     assert said["bucket_cap_mb"].startswith("not recorded")

@@ -20,7 +20,7 @@ from tests.analysis.report.jobs import (
     write_changed,
 )
 from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
-from tests.analysis.timeline.files import run_of, text_of, write_ranks
+from tests.analysis.run.files import run_of, text_of, write_ranks
 from tests.exporters.records_sample import HOOK, make_step, probed
 
 

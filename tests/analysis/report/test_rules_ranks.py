@@ -24,7 +24,7 @@ from tests.analysis.report.jobs import (
     report_of,
     write_changed,
 )
-from tests.analysis.timeline.files import Completed, moved, run_of, steps_of, text_of, write_ranks
+from tests.analysis.run.files import Completed, moved, run_of, steps_of, text_of, write_ranks
 
 
 @pytest.mark.parametrize("since", [0, 4])

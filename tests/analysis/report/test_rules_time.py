@@ -24,7 +24,7 @@ from tests.analysis.report.jobs import (
     one,
     write_changed,
 )
-from tests.analysis.timeline.files import Completed
+from tests.analysis.run.files import Completed
 
 
 def test_hidden_communication_is_the_only_thing_said(tmp_path: Path) -> None:

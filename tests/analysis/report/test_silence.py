@@ -19,7 +19,7 @@ from hooktrace.records.intervals import exposed_ns, union_ns
 from hooktrace.testing.synthetic import SyntheticJob
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
 from tests.analysis.report.jobs import Change, as_it_is, found_in, write_changed
-from tests.analysis.runs import timeline_in
+from tests.analysis.runs import run_in
 
 MS = 1_000_000
 QUIET = SyntheticJob(ranks=3, steps=30, bucket_bytes=(4_000_000,) * 7 + (100_000,))
@@ -291,7 +291,7 @@ def speaking_rules(run: str, folder: Path) -> set[str]:
         write_hung_job(made, change, folder)
     else:
         write_changed(folder, made, change, files=files)
-    (model,) = build_report(timeline_in(folder)).models
+    (model,) = build_report(run_in(folder)).models
     return {finding.rule for finding in model.findings}
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from hooktrace.analysis.report.tables import bucket_table, rank_table
 from tests.analysis.report.jobs import facts_of
+from tests.analysis.run.files import run_of, steps_of, text_of, write_ranks
 from tests.analysis.shown import named
-from tests.analysis.timeline.files import run_of, steps_of, text_of, write_ranks
 from tests.exporters.records_sample import make_step, opaque
 
 

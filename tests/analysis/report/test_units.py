@@ -10,7 +10,7 @@ from hooktrace.analysis.report.units import kind_facts
 from hooktrace.testing.synthetic import SyntheticJob
 from tests.analysis.report.jobs import facts_of, model_of, report_of
 from tests.analysis.report.sharded_jobs import MS, ShardedJob, write_sharded
-from tests.analysis.runs import arrays_of, timeline_in
+from tests.analysis.runs import arrays_of, run_in
 
 
 def test_each_parameter_counts_once(tmp_path: Path) -> None:
@@ -33,5 +33,5 @@ def test_buckets_have_no_kinds(tmp_path: Path) -> None:
     facts = model_of(SyntheticJob(ranks=2, steps=10), tmp_path)
     assert (facts.is_sharded, facts.kinds) == (False, ())
     assert not facts.is_synchronous
-    arrays = arrays_of(timeline_in(tmp_path))
+    arrays = arrays_of(run_in(tmp_path))
     assert kind_facts(arrays) == ()

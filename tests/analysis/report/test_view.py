@@ -9,8 +9,8 @@ from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.report.jobs import report_of, write_changed
 from tests.analysis.report.sharded_jobs import ShardedJob, units, write_sharded
 from tests.analysis.report.test_command import call
+from tests.analysis.run.files import timed_by_device
 from tests.analysis.shown import page_of
-from tests.analysis.timeline.files import timed_by_device
 
 
 def test_a_unit_s_numbers_are_whole_on_a_short_line(tmp_path: Path) -> None:

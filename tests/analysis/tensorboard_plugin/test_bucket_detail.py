@@ -11,9 +11,9 @@ from hooktrace.analysis.tensorboard_plugin.bucket_detail import bucket_detail, r
 from hooktrace.analysis.tensorboard_plugin.runs import NotThereError
 from hooktrace.records.files import record_path
 from hooktrace.testing.synthetic import SyntheticJob
-from tests.analysis.runs import tab_of, timeline_in, timeline_of
+from tests.analysis.run.files import steps_of
+from tests.analysis.runs import job_run, run_in, tab_of
 from tests.analysis.tensorboard_plugin.test_level_of_detail import scene
-from tests.analysis.timeline.files import steps_of
 from tests.exporters.records_sample import on_device, probed
 
 
@@ -48,7 +48,7 @@ def test_whose_times_they_are_is_marked(tmp_path: Path) -> None:
 def test_a_lag_is_known_as_well_as_both_clocks(tmp_path: Path) -> None:
     """Rank 0's own clock is exact, and that of the rank that it is compared with is not."""
     job = SyntheticJob(ranks=3, steps=4, late_ms={0: 5.0}, jitter_ms=0.0)
-    made = tab_of(timeline_of(job, tmp_path))
+    made = tab_of(job_run(job, tmp_path))
     (after, known), last = bucket_detail(made, 0, 0)["late"]
     assert (after, known) == ("called after the first rank", "5.000 ms (± 0.020 ms)")
     assert last == ["last of all", "rank 0, by 5.000 ms"]
@@ -70,9 +70,9 @@ def test_a_bucket_is_found_by_its_step(tmp_path: Path) -> None:
 def test_bus_bandwidth_is_of_the_transfer(tmp_path: Path) -> None:
     """Rank 0 waits for 5 of some 9 ms; of one file alone nobody knows what is waiting."""
     job = SyntheticJob(ranks=2, steps=4, late_ms={1: 5.0}, jitter_ms=0.0)
-    made = tab_of(timeline_of(job, tmp_path))
+    made = tab_of(job_run(job, tmp_path))
     record_path(tmp_path, 1).unlink()
-    alone = tab_of(timeline_in(tmp_path))
+    alone = tab_of(run_in(tmp_path))
     waiting, late = (dict(bucket_detail(made, rank, 0)["bytes"]) for rank in (0, 1))
     assert waiting["bus bandwidth"] == late["bus bandwidth"]
     name, rate = bucket_detail(alone, 0, 0)["bytes"][-1]

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from hooktrace.analysis.tensorboard_plugin.bucket_detail import bucket_detail, row_of
 from hooktrace.testing.synthetic import SyntheticJob
-from tests.analysis.runs import tab_of, timeline_of
+from tests.analysis.runs import job_run, tab_of
 
 
 def spoken(folder: Path, job: SyntheticJob, rank: int) -> str:
-    made = tab_of(timeline_of(job, folder))
+    made = tab_of(job_run(job, folder))
     text: str = bucket_detail(made, rank, row_of(made, rank, 3, 0))["spoken"]
     return text
 

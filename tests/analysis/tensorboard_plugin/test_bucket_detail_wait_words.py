@@ -10,12 +10,12 @@ from hooktrace.analysis.tensorboard_plugin.bucket_detail import bucket_detail
 from hooktrace.analysis.tensorboard_plugin.scene import Scene
 from hooktrace.records.files import find_records
 from hooktrace.testing.synthetic import SyntheticJob, write_job
-from tests.analysis.runs import tab_of, timeline_in
-from tests.analysis.timeline.test_critical_path import write
+from tests.analysis.run.test_path import write
+from tests.analysis.runs import run_in, tab_of
 
 
 def scene(folder: Path) -> Scene:
-    return tab_of(timeline_in(folder))
+    return tab_of(run_in(folder))
 
 
 def sentence(made: Scene, rank: int) -> str | None:

@@ -6,24 +6,24 @@ from pathlib import Path
 
 import pytest
 
+from hooktrace.analysis.run import follow
 from hooktrace.analysis.tensorboard_plugin.cache import RunCache
 from hooktrace.analysis.tensorboard_plugin.runs import Runs
-from hooktrace.analysis.timeline import follow
-from tests.analysis.timeline.files import run_of, steps_of, text_of, write_ranks
+from tests.analysis.run.files import run_of, steps_of, text_of, write_ranks
 
 
 def test_a_large_run_is_read_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each rank a portion at least, whatever the budget; then the rest."""
-    monkeypatch.setattr("hooktrace.analysis.timeline.follow._PORTION", 1 << 16)
+    monkeypatch.setattr("hooktrace.analysis.run.follow._PORTION", 1 << 16)
     write_ranks(tmp_path, {r: text_of(run_of(r), steps_of(60)) for r in range(3)})
     cache = RunCache(Runs({"": tmp_path}).files)
     first = cache.refresh(".", 0.0)
-    sizes = [len(t.steps) for t in first.timeline.tracks]
+    sizes = [len(t.steps) for t in first.run.tracks]
     assert all(0 < size < 60 for size in sizes)
     assert first.read_bytes < first.total_bytes
     assert cache.get(".", 100.0) is first
     whole = cache.refresh(".", 100.0)
-    assert [len(t.steps) for t in whole.timeline.tracks] == [60, 60, 60]
+    assert [len(t.steps) for t in whole.run.tracks] == [60, 60, 60]
     assert (whole.version, whole.read_bytes) == (first.version + 1, whole.total_bytes)
     assert cache.refresh(".", 100.0) is whole
 
@@ -43,8 +43,8 @@ def test_only_some_runs_stay_in_memory(tmp_path: Path) -> None:
 @pytest.fixture
 def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunCache:
     """A run that is worth starting processes, of which the first look reads a part."""
-    monkeypatch.setattr("hooktrace.analysis.timeline.follow._PORTION", 1 << 16)
-    monkeypatch.setattr("hooktrace.analysis.timeline.follow._WORTH_IT", 1 << 16)
+    monkeypatch.setattr("hooktrace.analysis.run.follow._PORTION", 1 << 16)
+    monkeypatch.setattr("hooktrace.analysis.run.follow._WORTH_IT", 1 << 16)
     monkeypatch.setattr("hooktrace.analysis.tensorboard_plugin.cache._WHILE_THEY_START_S", 0.0)
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
     write_ranks(tmp_path, {r: text_of(run_of(r), steps_of(200)) for r in range(2)})
@@ -55,10 +55,10 @@ def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunCache:
 def test_of_a_large_run_others_read_the_rest(large: RunCache) -> None:
     """While what is there can be looked at; then nothing is left, and nobody."""
     first = large.refresh(".", 0.0)
-    assert all(0 < len(t.steps) < 200 for t in first.timeline.tracks)
+    assert all(0 < len(t.steps) < 200 for t in first.run.tracks)
     assert large.get(".", 0.0) is first
     whole = large.refresh(".", 0.0)
-    assert [t.steps.step.tolist() for t in whole.timeline.tracks] == [list(range(200))] * 2
+    assert [t.steps.step.tolist() for t in whole.run.tracks] == [list(range(200))] * 2
     assert (whole.version, whole.read_bytes) == (2, whole.total_bytes)
     assert large.refresh(".", 0.0) is whole
 
@@ -74,4 +74,4 @@ def test_where_others_cannot_read_it_is_read_here(
     monkeypatch.setattr(follow, "_PROGRAM", "raise SystemExit")
     large.refresh(".", 0.0)
     whole = large.refresh(".", 100.0)
-    assert [t.steps.step.tolist() for t in whole.timeline.tracks] == [list(range(200))] * 2
+    assert [t.steps.step.tolist() for t in whole.run.tracks] == [list(range(200))] * 2

@@ -14,7 +14,7 @@ from hooktrace.records.codec import RecordEncoder
 from hooktrace.records.files import record_path
 from hooktrace.testing.synthetic import SyntheticJob
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
-from tests.analysis.runs import tab_of, timeline_in
+from tests.analysis.runs import run_in, tab_of
 from tests.exporters.records_sample import make_anomaly
 
 JOB = SyntheticJob(steps=20)
@@ -24,7 +24,7 @@ S = 1_000_000_000
 def scene_with(folder: Path, hang: SyntheticHang, job: SyntheticJob = JOB) -> Scene:
     """Return the scene of a job that hung."""
     write_hung_job(job, hang, folder)
-    return tab_of(timeline_in(folder))
+    return tab_of(run_in(folder))
 
 
 def test_a_hang_without_end_is_open_on_all_that_have_a_part_in_it(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_ranks_that_wait_for_each_other_are_both(tmp_path: Path) -> None:
     other = replace(record, hang=1, bucket=-1, ranks=(0, 1), waiting=(0, 1))
     with record_path(tmp_path, 0).open("ab") as file:
         file.write(RecordEncoder().record(other))
-    bars = tab_of(timeline_in(tmp_path)).ranks[1].hangs
+    bars = tab_of(run_in(tmp_path)).ranks[1].hangs
     assert [(bar.lane, bar.waits) for bar in bars] == [(5, True), (None, False), (None, True)]
 
 
@@ -105,7 +105,7 @@ def test_the_stall_of_a_hung_step_is_not_listed_once_more(tmp_path: Path) -> Non
     ]
     with record_path(tmp_path, 0).open("ab") as file:
         file.write(b"".join(map(RecordEncoder().record, stalls)))
-    summary = summary_of(tab_of(timeline_in(tmp_path)))
+    summary = summary_of(tab_of(run_in(tmp_path)))
     assert [(row["kind"], row["step"]) for row in summary["anomalies"]] == [
         ("hang", 12),
         ("stall", 15),
@@ -117,6 +117,6 @@ def test_a_hung_step_is_not_the_one_at_which_a_rank_is_latest(tmp_path: Path) ->
     """As in the report: it says for itself whom all waited for."""
     job = SyntheticJob(ranks=2, steps=30, late_ms={1: 12.0})
     write_hung_job(job, SyntheticHang(step=12, rank=1, bucket=0, went_on_after_s=42), tmp_path)
-    (late,) = summary_of(tab_of(timeline_in(tmp_path)))["late"]
+    (late,) = summary_of(tab_of(run_in(tmp_path)))["late"]
     assert (late["rank"], late["step"] in (11, 12)) == (1, False)
     assert late["margin"] < 20_000_000

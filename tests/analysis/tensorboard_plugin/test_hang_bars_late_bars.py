@@ -12,7 +12,7 @@ from hooktrace.testing.synthetic import SyntheticJob, write_job
 from tests.analysis.report.jobs import write_changed
 from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
 from tests.analysis.report.test_silence import nobody_waits
-from tests.analysis.runs import timeline_in
+from tests.analysis.runs import run_in
 
 MS = 1_000_000
 JOB = SyntheticJob(steps=40, late_ms={2: 2.6}, late_from=3)
@@ -20,7 +20,7 @@ JOB = SyntheticJob(steps=40, late_ms={2: 2.6}, late_from=3)
 
 def late_of(folder: Path, model: str = JOB.model) -> tuple[list[LateBars], str]:
     """Return what is said of a folder."""
-    return late_in(timeline_in(folder), model)
+    return late_in(run_in(folder), model)
 
 
 def test_bars_are_marked_where_others_wait_often(tmp_path: Path) -> None:

@@ -8,22 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hooktrace.analysis.run import UNKNOWN
 from hooktrace.analysis.tensorboard_plugin import heat_map as module
 from hooktrace.analysis.tensorboard_plugin.heat_map import VALUES, heat_map, union_of_groups
 from hooktrace.analysis.tensorboard_plugin.runs import NotThereError
-from hooktrace.analysis.timeline import UNKNOWN
 from hooktrace.records.files import find_records
 from hooktrace.records.intervals import union_ns
 from hooktrace.testing.synthetic import SyntheticJob, simulate, write_job
-from tests.analysis.runs import tab_of, timeline_in
+from tests.analysis.runs import run_in, tab_of
 
 MS = 1_000_000
 
 
 def map_of(folder: Path, value: str, columns: int = 1000) -> tuple[dict[str, Any], Any]:
     """Return the answer, and its cells as (ranks, columns)."""
-    timeline = timeline_in(folder)
-    found = heat_map(timeline, tab_of(timeline), value, columns)
+    run = run_in(folder)
+    found = heat_map(run, tab_of(run), value, columns)
     return found, np.array(found["cells"]).reshape(len(found["ranks"]), -1)
 
 

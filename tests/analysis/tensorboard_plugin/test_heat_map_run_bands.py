@@ -9,12 +9,12 @@ import numpy as np
 
 from hooktrace.analysis.tensorboard_plugin.heat_map import MAX_BINS, run_bands
 from hooktrace.testing.synthetic import SyntheticJob, simulate
-from tests.analysis.runs import tab_of, timeline_of
+from tests.analysis.runs import job_run, tab_of
 
 
 def bands_of(job: SyntheticJob, folder: Path) -> dict[str, Any]:
-    timeline = timeline_of(job, folder)
-    return run_bands(timeline, tab_of(timeline))
+    run = job_run(job, folder)
+    return run_bands(run, tab_of(run))
 
 
 def test_a_short_run_has_a_bin_a_step(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from hooktrace.analysis.tensorboard_plugin.level_of_detail import (
 )
 from hooktrace.analysis.tensorboard_plugin.scene import KINDS, Scene
 from hooktrace.testing.synthetic import SyntheticJob
-from tests.analysis.runs import tab_of, timeline_in, timeline_of
-from tests.analysis.timeline.files import Completed, run_of, steps_of, text_of, write_ranks
+from tests.analysis.run.files import Completed, run_of, steps_of, text_of, write_ranks
+from tests.analysis.runs import job_run, run_in, tab_of
 from tests.exporters.records_sample import STEP_NS
 
 MS = 1_000_000
@@ -25,7 +25,7 @@ MS = 1_000_000
 def scene(folder: Path, steps: list[Completed]) -> Scene:
     """Return the scene of one rank with these steps."""
     write_ranks(folder, {0: text_of(run_of(0), steps)})
-    return tab_of(timeline_in(folder))
+    return tab_of(run_in(folder))
 
 
 def count(found: dict[str, Any], what: str) -> int:
@@ -72,7 +72,7 @@ def test_narrow_buckets_are_merged_with_their_shares(tmp_path: Path) -> None:
 def many(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     """Thirty thousand buckets."""
     job = SyntheticJob(ranks=3, steps=400, bucket_bytes=(4_000_000,) * 25)
-    return tab_of(timeline_of(job, tmp_path_factory.mktemp("many")))
+    return tab_of(job_run(job, tmp_path_factory.mktemp("many")))
 
 
 @pytest.mark.slow
@@ -115,7 +115,7 @@ def test_an_empty_stretch_is_refused(tmp_path: Path) -> None:
 def test_waits_are_told_of_each_wire_and_have_a_share_of_what_is_merged(tmp_path: Path) -> None:
     """Rank 2 is 12 ms late: the others wait for it, in bars and in bins."""
     made = tab_of(
-        timeline_of(SyntheticJob(ranks=3, steps=4, late_ms={2: 12.0}, jitter_ms=0.0), tmp_path)
+        job_run(SyntheticJob(ranks=3, steps=4, late_ms={2: 12.0}, jitter_ms=0.0), tmp_path)
     )
     near = picture(made, 0, made.extent // 4, 4000)
     assert near["wait_unknown"] is None

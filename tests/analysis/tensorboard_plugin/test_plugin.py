@@ -16,7 +16,7 @@ from werkzeug.test import Client
 from hooktrace.analysis import tensorboard_plugin
 from hooktrace.analysis.tensorboard_plugin.plugin import CommTimeline
 from hooktrace.analysis.tensorboard_plugin.scene import KINDS
-from tests.analysis.timeline.files import run_of, steps_of, text_of, write_ranks
+from tests.analysis.run.files import run_of, steps_of, text_of, write_ranks
 
 
 def ask(plugin: CommTimeline, route: str, **parameters: Any) -> tuple[int, Any]:

@@ -10,7 +10,7 @@ from hooktrace.analysis.tensorboard_plugin.level_of_detail import picture
 from hooktrace.analysis.tensorboard_plugin.plugin import as_strips, of_ranks, ranks_of
 from hooktrace.testing.synthetic import SyntheticJob
 from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
-from tests.analysis.runs import tab_of, timeline_in, timeline_of
+from tests.analysis.runs import job_run, run_in, tab_of
 
 
 def test_a_text_names_ranks() -> None:
@@ -25,7 +25,7 @@ def test_a_text_names_ranks() -> None:
 def test_a_strip_has_all_buckets_in_one_row(tmp_path: Path) -> None:
     """As many as before, of the ranks that were asked for alone."""
     job = SyntheticJob(ranks=4, steps=3)
-    whole = tab_of(timeline_of(job, tmp_path))
+    whole = tab_of(job_run(job, tmp_path))
     some = as_strips(of_ranks(whole, {1, 3, 99}))
     drawn = picture(some, 0, whole.extent, 30_000)
     assert [rank["rank"] for rank in drawn["ranks"]] == [1, 3]
@@ -38,7 +38,7 @@ def test_a_hang_stays_in_the_strip(tmp_path: Path) -> None:
     """In its one row where it was in a bucket's; over the lane where it was over all of it."""
     job = SyntheticJob(steps=12)
     write_hung_job(job, SyntheticHang(step=12, killed=(2,)), tmp_path)
-    scene = tab_of(timeline_in(tmp_path))
+    scene = tab_of(run_in(tmp_path))
     assert any(bar.lane for rank in scene.ranks for bar in rank.hangs)
     lanes = {bar.lane for rank in as_strips(scene).ranks for bar in rank.hangs}
     assert lanes == {0, None}

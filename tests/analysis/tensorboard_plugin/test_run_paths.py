@@ -6,12 +6,12 @@ from pathlib import Path
 
 from hooktrace.analysis.tensorboard_plugin.run_paths import RunPaths
 from hooktrace.testing.synthetic import SyntheticJob
-from tests.analysis.runs import tab_of, timeline_of
+from tests.analysis.runs import job_run, tab_of
 
 
 def paths_of(folder: Path, job: SyntheticJob) -> RunPaths:
-    timeline = timeline_of(job, folder)
-    return RunPaths(timeline, tab_of(timeline))
+    run = job_run(job, folder)
+    return RunPaths(run, tab_of(run))
 
 
 def test_segments_lie_in_the_picture_and_sum_up_to_the_step(tmp_path: Path) -> None:

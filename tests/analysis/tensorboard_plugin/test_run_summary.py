@@ -11,9 +11,9 @@ from hooktrace.analysis.tensorboard_plugin.run_summary import step_of, summary_o
 from hooktrace.analysis.tensorboard_plugin.runs import NotThereError
 from hooktrace.analysis.tensorboard_plugin.scene import LATE
 from hooktrace.testing.synthetic import SyntheticJob, simulate
-from tests.analysis.runs import tab_of, timeline_of
+from tests.analysis.run.files import steps_of
+from tests.analysis.runs import job_run, tab_of
 from tests.analysis.tensorboard_plugin.test_level_of_detail import MS, scene
-from tests.analysis.timeline.files import steps_of
 
 
 def test_the_late_rank_is_marked_and_counted(tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_the_late_rank_is_marked_and_counted(tmp_path: Path) -> None:
         steps=100, bucket_bytes=(4_000_000,) * 3, late_ms={2: 2.0}, late_every=2, jitter_ms=0.0,
         slow_every=97, forward_ms=10.0, backward_ms=30.0,
     )  # fmt: skip
-    made = tab_of(timeline_of(job, tmp_path))
+    made = tab_of(job_run(job, tmp_path))
     for rank in made.ranks:
         late = sorted(set(rank.step[(rank.flags & LATE) != 0].tolist()))
         assert late == (list(range(1, 101, 2)) if rank.rank == 2 else [])
@@ -40,7 +40,7 @@ def test_the_late_rank_is_marked_and_counted(tmp_path: Path) -> None:
 
 def test_a_typical_step_is_as_long_as_the_median(tmp_path: Path) -> None:
     """Each third one is slow: none of these."""
-    made = tab_of(timeline_of(SyntheticJob(ranks=2, steps=40, slow_every=3), tmp_path))
+    made = tab_of(job_run(SyntheticJob(ranks=2, steps=40, slow_every=3), tmp_path))
     every = [step_of(made, number) for number in range(1, 41)]
     periods = sorted(step["period"] for step in every if step["period"] >= 0)
     found = step_of(made, None)

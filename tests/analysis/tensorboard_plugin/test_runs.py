@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hooktrace.analysis.tensorboard_plugin.runs import NotThereError, Runs
-from tests.analysis.timeline.files import run_of, steps_of, text_of, write_ranks
+from tests.analysis.run.files import run_of, steps_of, text_of, write_ranks
 
 TEXT = text_of(run_of(0), steps_of(1))
 

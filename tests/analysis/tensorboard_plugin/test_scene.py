@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.analysis.run.files import steps_of
 from tests.analysis.tensorboard_plugin.test_level_of_detail import MS, scene
-from tests.analysis.timeline.files import steps_of
 from tests.exporters.records_sample import STEP_NS, on_device
 
 

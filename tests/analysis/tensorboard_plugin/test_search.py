@@ -12,8 +12,8 @@ from hooktrace.analysis.tensorboard_plugin.scene import Scene, scene_of
 from hooktrace.analysis.tensorboard_plugin.search import MAX_RESULTS, search
 from hooktrace.records.codec import RecordEncoder
 from hooktrace.testing.synthetic import SyntheticJob
-from tests.analysis.runs import tab_of, timeline_in, timeline_of
-from tests.analysis.timeline.files import run_of, steps_of, text_of, write_ranks
+from tests.analysis.run.files import run_of, steps_of, text_of, write_ranks
+from tests.analysis.runs import job_run, run_in, tab_of
 from tests.exporters.records_sample import make_layout
 
 
@@ -22,7 +22,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     """Four ranks, eight buckets, one anomaly of rank 1 in step 3."""
     folder = tmp_path_factory.mktemp("search")
     job = SyntheticJob(steps=6, anomaly_rank=1)
-    return tab_of(timeline_of(job, folder))
+    return tab_of(job_run(job, folder))
 
 
 def titles(scene: Scene, text: str) -> list[tuple[str, str]]:
@@ -79,7 +79,7 @@ def test_a_parameter_is_in_the_buckets_of_each_layout(tmp_path: Path) -> None:
     text = text_of(run_of(0), steps_of(4), ended=False)
     lines = [text, *(encoder.record(one).decode() for one in (first, second))]
     write_ranks(tmp_path, {0: "".join(lines)})
-    results = search(tab_of(timeline_in(tmp_path)), name)["results"]
+    results = search(tab_of(run_in(tmp_path)), name)["results"]
     found = [(one["bucket"], one["first"], one["last"]) for one in results if one["title"] == name]
     assert found == [(1, 2, None), (0, 0, 1)]
 
@@ -87,8 +87,8 @@ def test_a_parameter_is_in_the_buckets_of_each_layout(tmp_path: Path) -> None:
 def test_the_list_is_bounded(tmp_path: Path) -> None:
     """Of a hundred parameters the first are listed; a model that is not there has none."""
     job = SyntheticJob(ranks=1, steps=1, bucket_bytes=(4000,) * 100)
-    answer: dict[str, Any] = search(tab_of(timeline_of(job, tmp_path)), "weight")
+    answer: dict[str, Any] = search(tab_of(job_run(job, tmp_path)), "weight")
     assert (len(answer["results"]), answer["more"]) == (MAX_RESULTS, True)
-    assert search(scene_of(timeline_in(tmp_path), "none"), "we") == {
+    assert search(scene_of(run_in(tmp_path), "none"), "we") == {
         "results": [], "more": False,
     }  # fmt: skip

@@ -15,7 +15,7 @@ from hooktrace.analysis.tensorboard_plugin.selection import selection
 from hooktrace.records.files import find_records
 from hooktrace.records.intervals import union_ns
 from hooktrace.testing.synthetic import SyntheticJob, simulate, write_job
-from tests.analysis.runs import tab_of, timeline_in, timeline_of
+from tests.analysis.runs import job_run, run_in, tab_of
 
 MS = 1_000_000
 JOB = SyntheticJob(ranks=4, steps=12, late_ms={2: 5.0}, slow_every=5)
@@ -24,7 +24,7 @@ JOB = SyntheticJob(ranks=4, steps=12, late_ms={2: 5.0}, slow_every=5)
 @pytest.fixture(scope="module")
 def scene(tmp_path_factory: pytest.TempPathFactory) -> Scene:
     folder = tmp_path_factory.mktemp("run")
-    return tab_of(timeline_of(JOB, folder))
+    return tab_of(job_run(JOB, folder))
 
 
 def origin() -> int:
@@ -93,7 +93,7 @@ def test_stretches_that_adjoin_add_up(scene: Scene) -> None:
 def test_the_share_of_exposed_time_is_that_of_the_last_bucket(tmp_path: Path) -> None:
     """Two buckets far apart: only the last one is under way after the last is ready."""
     job = SyntheticJob(ranks=2, steps=3, bucket_bytes=(4_000_000,) * 2, jitter_ms=0.0)
-    scene = tab_of(timeline_of(job, tmp_path))
+    scene = tab_of(job_run(job, tmp_path))
     found = selection(scene, 0, scene.extent + 1)
     rows = by_name(found)
     assert (rows["bucket 0"]["exposed"], rows["bucket 1"]["exposed"]) == (0.0, 1.0)
@@ -110,7 +110,7 @@ def test_what_is_not_told_apart_stays_wire(tmp_path: Path) -> None:
     """With the reason: the last rank may be among those without a file."""
     write_job(JOB, tmp_path)
     find_records(tmp_path)[3][0].unlink()
-    scene = tab_of(timeline_in(tmp_path))
+    scene = tab_of(run_in(tmp_path))
     found = selection(scene, 0, scene.extent)
     assert "wire" in by_name(found)
     assert "wire: wait" not in by_name(found)
@@ -119,7 +119,7 @@ def test_what_is_not_told_apart_stays_wire(tmp_path: Path) -> None:
 
 def test_one_rank_s_wire_needs_no_reason(tmp_path: Path) -> None:
     """It waits for nobody, so nothing is left to be told apart."""
-    scene = tab_of(timeline_of(SyntheticJob(ranks=1, steps=3), tmp_path))
+    scene = tab_of(job_run(SyntheticJob(ranks=1, steps=3), tmp_path))
     found = selection(scene, 0, scene.extent)
     assert "wire" in by_name(found)
     assert found["wire_not_split"] == ""

@@ -19,9 +19,9 @@ from hooktrace.analysis.tensorboard_plugin.units import kind_words
 from hooktrace.records import CompletedStep, DeviceSpan, ErrorRecord, Unit
 from hooktrace.testing.synthetic import SyntheticJob
 from hooktrace.testing.synthetic_shards import ShardedJob, sharded_steps
-from tests.analysis.runs import tab_of, timeline_in, timeline_of
+from tests.analysis.runs import job_run, run_in, tab_of
 
-from ..timeline.files import text_of, write_ranks
+from ..run.files import text_of, write_ranks
 
 MS = 1_000_000
 HYBRID = ShardedJob(ranks=4, replicas=2, steps=12, late_ms={3: 4.0})
@@ -29,7 +29,7 @@ PLAIN = ShardedJob(ranks=2, steps=3, micro_steps=2)
 
 
 def scene_from(folder: Path, job: ShardedJob) -> Scene:
-    return tab_of(timeline_of(job, folder))
+    return tab_of(job_run(job, folder))
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def test_what_is_under_way_at_once_has_a_row_each(tmp_path: Path) -> None:
     """Asked for asynchronously a second gather begins before the first has ended."""
     made = [_overlapping(ranks[0]) for ranks in sharded_steps(PLAIN)]
     write_ranks(tmp_path, {0: text_of(PLAIN.run(0), made)})
-    scene = tab_of(timeline_in(tmp_path))
+    scene = tab_of(run_in(tmp_path))
     assert scene.titles == ["all-gather fwd", "", "all-gather bwd", "reduce-scatter"]
     assert scene.ranks[0].lane[:3].tolist() == [0, 1, 0]
 
@@ -91,7 +91,7 @@ def test_of_an_asynchronous_collective_issuing_and_waiting_are_exposed(tmp_path:
     unknown = replace(second, exposed_ns=None)
     step = replace(record, exposed_ns=None), (issued, unknown, *others)
     write_ranks(tmp_path, {0: text_of(job.run(0), [step])})
-    scene = tab_of(timeline_in(tmp_path))
+    scene = tab_of(run_in(tmp_path))
     spans, zero = scene.ranks[0].exposed_at, first.ready_ns - scene.origin
     assert (spans.start[:2] - zero).tolist() == [0, MS - MS * 4 // 10]
     assert (spans.end[:2] - zero).tolist() == [MS // 10, MS]
@@ -110,7 +110,7 @@ def test_on_a_device_the_end_of_a_collective_is_exposed(tmp_path: Path) -> None:
         launched_ns=first.ready_ns + MS // 10, exposed_ns=MS * 4 // 10,
     )  # fmt: skip
     write_ranks(tmp_path, {0: text_of(job.run(0), [(record, (on_device, *others))])})
-    spans = tab_of(timeline_in(tmp_path)).ranks[0].exposed_at
+    spans = tab_of(run_in(tmp_path)).ranks[0].exposed_at
     assert (spans.start[0], spans.end[0]) == (MS * 6 // 10, MS)
 
 
@@ -123,7 +123,7 @@ def test_units_are_the_same_on_ranks_that_number_them_otherwise(tmp_path: Path) 
             for step, calls in (ranks[rank] for ranks in sharded_steps(job))
         ]
         write_ranks(tmp_path, {rank: text_of(job.run(rank), steps)})
-    scene = tab_of(timeline_in(tmp_path))
+    scene = tab_of(run_in(tmp_path))
     rows = selection(scene, 0, scene.extent)["buckets"]
     assert [(row["name"], row["count"]) for row in rows] == [(str(u), 4) for u in job.slots()]
     assert [r.lane.tolist() for r in scene.ranks] == [scene.ranks[0].lane.tolist()] * 2
@@ -145,7 +145,7 @@ def test_a_wide_picture_does_not_look_as_if_all_were_exposed(plain: Scene) -> No
 
 def test_of_buckets_the_end_of_each_step_is_exposed(tmp_path: Path) -> None:
     """As ever, however narrow it is."""
-    scene = tab_of(timeline_of(SyntheticJob(ranks=1, steps=9), tmp_path))
+    scene = tab_of(job_run(SyntheticJob(ranks=1, steps=9), tmp_path))
     drawn = picture(scene, 0, scene.extent, 10)["ranks"][0]
     assert drawn["exposed"]["end"] == drawn["steps"]["end"]
     assert drawn["exposed"]["share"] == [100] * 9
@@ -200,7 +200,7 @@ def test_an_error_says_what_it_is_against(tmp_path: Path) -> None:
     step, calls = next(sharded_steps(job))[0]
     probed = step, tuple(replace(call, error=error) for call in calls)
     write_ranks(tmp_path, {0: text_of(job.run(0), [probed])})
-    scene = tab_of(timeline_in(tmp_path))
+    scene = tab_of(run_in(tmp_path))
     told = [dict(bucket_detail(scene, 0, row)["error"])["against"] for row in range(2)]
     assert told == ["the parameters", "a lossless reduce-scatter"]
 

@@ -1,0 +1,65 @@
+"""One run, all ranks: the only reader of record files, and the only place that knows a definition.
+
+In go the record files of each rank; out comes a ``Run``, of which report, comparison, Comm
+Timeline, Perfetto file and data frames are views.
+
+    files.py    record files of a run, found; on a terminal with a progress bar
+    read.py     lines --> columns (columns.py) of one rank: a RankTrack
+    follow.py   the same while files grow, also in processes of its own
+    clock.py    a rank's host times in rank 0's; the only place that adds offsets
+    run.py      the tracks of one run side by side: Run
+    groups.py   which ranks are together in a collective; what a sharded model's units are
+    hangs.py    who waited for whom, and whether it went on
+    counts.py   which steps count, and why the others do not
+    waits.py    what of a collective was waiting for its last rank, and what is transfer
+    dense.py    the steps that count as arrays (rank, step, bucket): StepArrays
+    parts.py    where the time of a step goes, in parts that add up to it
+    order.py    who was ready last, and how often; late.py: who is late often enough to be named
+    path.py     what a step could not have ended without; path_sums.py: the same in words
+
+Functions of their input, without torch.  A million buckets are a few arrays, not a million objects.
+"""
+
+from __future__ import annotations
+
+from .clock import RankClock as RankClock
+from .clock import last_rank as last_rank
+from .columns import FLAGS as FLAGS
+from .columns import STAGE_NAMES as STAGE_NAMES
+from .columns import UNKNOWN as UNKNOWN
+from .columns import Bools as Bools
+from .columns import Ints as Ints
+from .columns import RankTrack as RankTrack
+from .columns import bucket_keys as bucket_keys
+from .counts import COUNTS as COUNTS
+from .counts import HANG as HANG
+from .counts import PROBED as PROBED
+from .counts import REASONS as REASONS
+from .counts import reasons as reasons
+from .follow import ReadingAside as ReadingAside
+from .follow import TrackFollower as TrackFollower
+from .follow import processes_for as processes_for
+from .follow import read_in_turns as read_in_turns
+from .groups import groups_of as groups_of
+from .groups import ranks_within as ranks_within
+from .groups import units_by_number as units_by_number
+from .groups import unlike_numbers as unlike_numbers
+from .hangs import Hang as Hang
+from .hangs import hangs as hangs
+from .order import Arrivals as Arrivals
+from .order import arrivals as arrivals
+from .path import CriticalPath as CriticalPath
+from .path import CriticalPaths as CriticalPaths
+from .path_sums import PathSums as PathSums
+from .path_sums import critical_path_sums as critical_path_sums
+from .path_sums import models_beside as models_beside
+from .read import read_track as read_track
+from .run import Run as Run
+from .run import Unread as Unread
+from .run import load as load
+from .run import newest_run as newest_run
+from .run import run_of as run_of
+from .waits import Waits as Waits
+from .waits import WireWaits as WireWaits
+from .waits import waits as waits
+from .waits import wire_waits as wire_waits

@@ -1,0 +1,60 @@
+"""Which steps enter statistics, and why the others do not: one answer for all that is shown.
+
+    Run --reasons--> of each row of each rank's ``steps`` a place in REASONS
+
+A step has a reason on each rank: one that has run out of data, or has lost a bucket, says nothing
+against the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .columns import Bools, Ints, RankTrack
+from .hangs import Hang, hangs
+from .run import Run, once
+
+REASONS = ("counts", "warmup", "shadow", "incomplete", "generation", "probed", "hang")
+"""Why a step does not count, behind that it does; of several the first stands.
+
+``warmup``, ``shadow``, ``incomplete``, ``probed``: as ``StepRecord`` has them.  ``generation``: the
+model had other buckets.  Of a sharded model all generations count: one begins with each step that
+has a collective more, and numbers stay.  ``hang``: ranks hung in it, or in the next step waited for
+this rank, whose period holds that.
+"""
+
+COUNTS, WARMUP, SHADOW, INCOMPLETE, GENERATION, PROBED, HANG = range(len(REASONS))
+
+
+@once
+def reasons(run: Run) -> list[Ints]:
+    """Return of each rank, by row in its ``steps``, the place of what is true in ``REASONS``."""
+    hung = hangs(run)
+    found = [np.zeros(len(track.steps), np.int64) for track in run.tracks]
+    for model in run.model_names:
+        own = [track.is_of(track.steps, model) for track in run.tracks]
+        last = max(map(_last_generation, run.tracks, own), default=0)
+        for track, rows, reason in zip(run.tracks, own, found, strict=True):
+            older = (track.steps.generation < last) & ~track.steps.having("sharded")
+            reason[rows & _holds_a_hang(track, model, hung)] = HANG
+            reason[rows & track.steps.having("probed")] = PROBED
+            reason[rows & older] = GENERATION
+            for flag in (INCOMPLETE, SHADOW, WARMUP):
+                reason[rows & track.steps.having(REASONS[flag])] = flag
+    return found
+
+
+def _last_generation(track: RankTrack, rows: Bools) -> int:
+    """Return the last generation that has a step with times of training as it is."""
+    for flag in (WARMUP, SHADOW, INCOMPLETE, PROBED):
+        rows = rows & ~track.steps.having(REASONS[flag])
+    return int(track.steps.generation[rows].max(initial=0))
+
+
+def _holds_a_hang(track: RankTrack, model: str, hung: Sequence[Hang]) -> Bools:
+    of_model = [one.record for one in hung if one.record.model == model]
+    before = [one.step - 1 for one in of_model if track.rank in one.ranks]
+    found: Bools = np.isin(track.steps.step, [*before, *(one.step for one in of_model)])
+    return found

@@ -1,0 +1,464 @@
+"""One model's settled steps as dense arrays: (rank, step) and (rank, step, bucket).
+
+    Run --settled_steps--> RankRows of each rank --> StepArrays: float64, NaN where unknown
+
+Which steps count ``run/counts.py`` says.
+
+Bytes and errors are those of probed steps too.  Times of day count
+from the first bucket of their step on any rank, in rank 0's clock, so that a double holds them to
+the nanosecond.  An array is made when it is first asked for, and those that few ask for are not
+kept.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ...records import ErrorRecord, LayoutRecord, Unit
+from .clock import RankClock
+from .columns import STAGE_NAMES, UNKNOWN, Bools, Ints, RankTrack
+from .counts import COUNTS, HANG, PROBED, reasons
+from .groups import Together, is_of_all, together_in, units_by_number, unlike_numbers
+from .run import Run, once
+from .waits import Waited, waited
+
+
+class RankRows(NamedTuple):
+    """The rows of one rank that count; ``all_...``: also of steps that were probed, or hung."""
+
+    track: RankTrack
+    clock: RankClock
+    steps: Bools
+    buckets: Bools
+    all_steps: Bools
+    all_buckets: Bools
+
+    @property
+    def called(self) -> Ints:
+        """When the hook was called for each bucket, by the rank's own clock."""
+        return self.track.buckets.called[self.buckets]
+
+    @property
+    def stage_counts(self) -> Ints:
+        """How many buckets go through each stage, in the order of ``STAGE_NAMES``."""
+        names = self.track.stages.name[np.repeat(self.buckets, self.track.buckets.stages)]
+        return np.bincount(names, minlength=len(STAGE_NAMES))
+
+    def sent(self, bucket: int | None) -> Ints:
+        """Return the wire bytes of all steps, or of a bucket in them, probed ones too."""
+        if bucket is None:
+            return self.track.steps.wire_bytes[self.all_steps]
+        own: Bools = self.all_buckets & (self.track.buckets.bucket == bucket)
+        return self.track.buckets.wire_bytes[own]
+
+    def errors(self) -> Iterator[tuple[int, int, ErrorRecord]]:
+        """Yield what each probe found, with its step and bucket."""
+        for row, error in sorted(self.track.errors.items()):
+            if self.all_buckets[row]:
+                columns = self.track.buckets
+                yield int(columns.step[row]), int(columns.bucket[row]), error
+
+
+Floats = npt.NDArray[np.float64]
+
+
+def middle(values: Floats, share: float = 0.5) -> float:
+    """Return a percentile of what is known among ``values``, of any shape; NaN where nothing is."""
+    known = values[~np.isnan(values)]
+    return float(np.quantile(known, share, overwrite_input=True)) if known.size else float("nan")
+
+
+def known(value: float) -> float | None:
+    """Return a number; ``None`` in the place of NaN."""
+    return None if math.isnan(value) else value
+
+
+def known_middle(values: Floats, share: float = 0.5) -> float | None:
+    """Return a percentile as ``middle`` does; ``None`` where nothing is known."""
+    return known(middle(values, share))
+
+
+def mean(values: Floats) -> float:
+    """Return the mean of what is known among ``values``, of any shape; NaN where nothing is."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if known.size else float("nan")
+
+
+def sums(values: Floats) -> Floats:
+    """Return the sums of what is known along the last axis; NaN where nothing is."""
+    known = ~np.isnan(values)
+    found: Floats = np.where(known.any(axis=-1), np.nansum(values, axis=-1), np.nan)
+    return found
+
+
+def medians(values: Floats, axis: int) -> Floats:
+    """Return the median of what is known along an axis; NaN where nothing is."""
+    ordered = np.sort(values, axis=axis)  # NaN comes last
+    known = np.count_nonzero(~np.isnan(values), axis=axis, keepdims=True)
+    low, high = (
+        np.take_along_axis(ordered, np.maximum(at, 0), axis)
+        for at in ((known - 1) // 2, known // 2)
+    )
+    found: Floats = np.squeeze((low + np.where(known > 0, high, np.nan)) / 2, axis)
+    return found
+
+
+class StepArrays:
+    """What was measured of one model, in ns and bytes; R ranks, S steps, B buckets.
+
+    B is 0, or some steps have no buckets, where the file's limit left them out.  Of ``ranks``,
+    ``steps`` and ``buckets`` the arrays' axes are made; ``last`` is the bucket whose gradients come
+    last.
+    """
+
+    def __init__(
+        self, run: Run, names: tuple[str, str], generation: int, rows: Sequence[RankRows]
+    ) -> None:
+        self._run, (self.model, self.hook) = run, names
+        self.generation = generation
+        self.ranks = [own.track.rank for own in rows]
+        self._rows = rows
+        step, step_of_bucket = self._of_steps("step"), self._of_buckets("step")
+        bucket = self._of_buckets("bucket")
+        self.steps: Ints = np.unique(step)
+        self.buckets: Ints = np.unique(bucket)
+        lasts = bucket[self._having("is_last")]
+        self.last = int(lasts[-1]) if len(lasts) else max(self.buckets.tolist(), default=0)
+        self.is_on_device = bool((self._having("device") | self._having("untimed")).any())
+        # Where each row stands in an array (R, S), or (B, R, S), flat.
+        row = np.arange(len(rows)) * len(self.steps)
+        of_rank = np.repeat(row, [np.count_nonzero(own.steps) for own in rows])
+        self._step_at = of_rank + np.searchsorted(self.steps, step)
+        of_rank = np.repeat(row, [np.count_nonzero(own.buckets) for own in rows])
+        of_bucket = np.searchsorted(self.buckets, bucket) * (len(rows) * len(self.steps))
+        self._bucket_at = of_bucket + of_rank + np.searchsorted(self.steps, step_of_bucket)
+
+    @property
+    def sample(self) -> StepArrays:
+        """The same steps, but the buckets of those only that stand for all.
+
+        Where the files have the buckets of some steps only, most of these may be slow ones.
+        """
+        return self._sample or self
+
+    @cached_property
+    def _sample(self) -> StepArrays | None:
+        rows = []
+        for own in self._rows:
+            steps, buckets = own.track.steps, own.track.buckets
+            those = steps.step[steps.standing_for(own.steps)]
+            rows.append(own._replace(buckets=own.buckets & np.isin(buckets.step, those)))
+        pairs = zip(rows, self._rows, strict=True)
+        if all(np.array_equal(one.buckets, own.buckets) for one, own in pairs):
+            return None
+        return StepArrays(self._run, (self.model, self.hook), self.generation, rows)
+
+    @property
+    def detailed(self) -> int:
+        """How many steps have buckets, on any rank."""
+        return int(np.count_nonzero(~np.isnan(self.called).all(axis=(0, 2))))
+
+    def _joined(self, values: Callable[[RankRows], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        """Return what ``values`` gives for each rank, one rank after another."""
+        return np.concatenate([values(own) for own in self._rows])
+
+    def _of_steps(self, column: str) -> Ints:
+        return self._joined(lambda own: getattr(own.track.steps, column)[own.steps])
+
+    def _of_buckets(self, column: str) -> Ints:
+        return self._joined(lambda own: getattr(own.track.buckets, column)[own.buckets])
+
+    def _having(self, flag: str) -> Bools:
+        return self._joined(lambda own: own.track.buckets.having(flag)[own.buckets])
+
+    def by_step(self, column: str) -> Floats:
+        """Return a column of the steps, (R, S)."""
+        found = np.full((len(self.ranks), len(self.steps)), np.nan)
+        found.flat[self._step_at] = _known(self._of_steps(column))
+        return found
+
+    def column(self, name: str) -> Floats:
+        """Return a column of the buckets, (R, S, B)."""
+        return self._by_bucket(_known(self._of_buckets(name)))
+
+    def _by_bucket(self, values: Ints | Floats) -> Floats:
+        """Return the values of all buckets, (R, S, B).
+
+        Those of one bucket lie side by side, since most medians are of one bucket.
+        """
+        shape = len(self.buckets), len(self.ranks), len(self.steps)
+        found = np.full(math.prod(shape), np.nan)
+        found[self._bucket_at] = values
+        return np.moveaxis(found.reshape(shape), 0, -1)
+
+    @cached_property
+    def period(self) -> Floats:
+        """From a step's first bucket to the next one's, (R, S)."""
+        return self.by_step("period")
+
+    @cached_property
+    def job_period(self) -> Floats:
+        """From a step's first bucket on any rank to the next one's on any rank, (S,).
+
+        A rank that comes late to a step has the long period in the step before, those that wait for
+        it in the step itself: no mean or median of two ranks tells which of the two steps is long.
+        """
+        first, origin = self._joined(_first_ready), self.started
+        begun = np.full(self.period.shape, np.nan)
+        begun.flat[self._step_at] = first - origin[self._step_at % len(origin)]
+        found: Floats = np.fmin.reduce(begun + self.period, axis=0)
+        return found
+
+    @cached_property
+    def exposed(self) -> Floats:
+        """Communication that backward did not hide, (R, S)."""
+        return self.by_step("exposed")
+
+    @cached_property
+    def is_sharded(self) -> bool:
+        """Whether the model is under FSDP2."""
+        return bool(
+            self._joined(lambda own: own.track.steps.having("sharded")[own.all_steps]).any()
+        )
+
+    @cached_property
+    def units(self) -> dict[int, Unit]:
+        """Which collective of which unit a bucket is on all ranks, of a sharded model."""
+        if not self.is_sharded:
+            return {}
+        rows = [(own.track, own.all_buckets) for own in self._rows]
+        found: dict[int, Unit] = {}
+        for one in rows:
+            found |= units_by_number(*one)
+        unlike = unlike_numbers(rows)
+        return {number: unit for number, unit in found.items() if number not in unlike}
+
+    @cached_property
+    def together(self) -> tuple[Together, ...]:
+        """Which ranks are together in which units' collectives; nothing of DDP's buckets."""
+        return together_in(self._counted, self._world_size, self.buckets, self.units)
+
+    @cached_property
+    def layouts(self) -> list[LayoutRecord]:
+        """The layouts of this generation, those of the last rank last."""
+        return [
+            layout
+            for own in self._rows
+            for layout in own.track.records.layouts
+            if (layout.model, layout.generation) == (self.model, self.generation)
+        ]
+
+    @property
+    def bucket_bytes(self) -> Floats:
+        """The most bytes of gradients that each bucket had, (B,)."""
+        found: Floats = np.fmax.reduce(self.column("gradient_bytes"), axis=(0, 1), initial=0)
+        return found
+
+    @property
+    def is_of_all(self) -> bool:
+        """Whether all ranks of the run are in each collective."""
+        return is_of_all(self._counted, self._world_size)
+
+    @property
+    def _counted(self) -> list[tuple[RankTrack, Bools]]:
+        return [(own.track, own.buckets) for own in self._rows]
+
+    @property
+    def _world_size(self) -> int | None:
+        return self._run.world_size
+
+    @cached_property
+    def exposed_in(self) -> Floats:
+        """How long training waited for each unit's collective, (R, S, B); NaN of DDP's buckets."""
+        return self.column("exposed")
+
+    @cached_property
+    def busy(self) -> Floats:
+        """With at least one bucket under way, (R, S); NaN where nothing was."""
+        busy = self.by_step("busy")
+        return np.where(busy > 0, busy, np.nan)
+
+    @cached_property
+    def overlap(self) -> Floats:
+        """Share of ``busy`` that backward did hide, (R, S)."""
+        return 1 - self.exposed / self.busy
+
+    @cached_property
+    def started(self) -> Ints:
+        """When the first bucket was ready on any rank, by rank 0's clock, (S,)."""
+        first = self._joined(_first_ready)
+        origin: Ints = np.full(len(self.steps), np.iinfo(np.int64).max)
+        np.minimum.at(origin, self._step_at % len(origin), first)
+        return origin
+
+    @cached_property
+    def called(self) -> Floats:
+        """When the hook was called, (R, S, B)."""
+        called, origin = self._joined(lambda own: own.clock.common(own.called)), self.started
+        return self._by_bucket(called - origin[self._bucket_at % len(origin)])
+
+    @cached_property
+    def uncertainty(self) -> Floats:
+        """By how much ``called`` may be off beside another rank's, (R, S, B)."""
+        unsure = self._joined(lambda own: own.clock.uncertainty(own.called))
+        return self._by_bucket(_known(unsure))
+
+    @cached_property
+    def lags(self) -> Floats:
+        """Median ns by which each rank has a bucket ready after the first one, (R, B).
+
+        NaN for a rank whose clock nobody measured, and for all where fewer than two are left: a
+        rank that is alone in a step, as where the others have run out of data, is after nobody.
+        """
+        called = np.where(np.isnan(self.uncertainty), np.nan, self.called)
+        alone = np.count_nonzero(~np.isnan(called), axis=0) < 2
+        called = np.where(alone, np.nan, called)
+        return medians(called - np.fmin.reduce(called, axis=0), axis=1)
+
+    @cached_property
+    def ready(self) -> Floats:
+        """When the gradients were there, in the clock that tells the truth of them, (R, S, B)."""
+        return self._since_called("ready_after")
+
+    @cached_property
+    def first_ready(self) -> Floats:
+        """When the first bucket was ready, (R, S)."""
+        found: Floats = np.fmin.reduce(self.ready, axis=2, initial=np.nan)
+        return found
+
+    @cached_property
+    def last_ready(self) -> Floats:
+        """When the last bucket was ready, (R, S)."""
+        found: Floats = np.fmax.reduce(self.ready, axis=2, initial=np.nan)
+        return found
+
+    @cached_property
+    def backward(self) -> Floats:
+        """From the first to the last bucket that was ready, (R, S).
+
+        On a host a step's own line says it; on a device only its buckets do.
+        """
+        if self.is_on_device:
+            return self.last_ready - self.first_ready
+        found = np.full((len(self.ranks), len(self.steps)), np.nan)
+        found.flat[self._step_at] = self._of_steps("last_ready") - self._of_steps("first_ready")
+        return found
+
+    @cached_property
+    def done(self) -> Floats:
+        """When the result was there, by the clock of ``ready``, (R, S, B)."""
+        return self._since_called("done_after")
+
+    def _since_called(self, column: str) -> Floats:
+        since = np.where(self._having("untimed"), np.nan, self._of_buckets(column))
+        return self.called + self._by_bucket(since)
+
+    @cached_property
+    def stages(self) -> dict[str, Floats]:
+        """Time in each stage that occurs, (R, S, B), in their order; 0 where a bucket has none."""
+        sums = [own.track.time_in_stages()[own.buckets] for own in self._rows]
+        occur = sum(own.stage_counts for own in self._rows)
+        found = {}
+        for at in np.flatnonzero(occur).tolist():
+            values = self._by_bucket(np.concatenate([one[:, at] for one in sums]))
+            found[STAGE_NAMES[at]] = np.where(np.isnan(self.done), np.nan, values)
+        return found
+
+    @cached_property
+    def waited(self) -> Waited:
+        """What of the wire stages was waiting for the last rank."""
+        rows = [own.buckets for own in self._rows]
+        return waited(self._run, self.model, rows, lambda ns: self._by_bucket(_known(ns)))
+
+    def sent(self, bucket: int | None = None) -> Floats:
+        """Return the wire bytes of all steps, or of a bucket in them, probed ones too, flat."""
+        return _known(self._joined(lambda own: own.sent(bucket)))
+
+    @cached_property
+    def probed(self) -> dict[int, float]:
+        """The longest exposed time on any rank of each probed step, by its number."""
+        found: dict[int, float] = {}
+        for own in self._rows:
+            rows = own.all_steps & own.track.steps.having("probed")
+            exposed = own.track.steps.exposed[rows].tolist()
+            for step, ns in zip(own.track.steps.step[rows].tolist(), exposed, strict=True):
+                found[step] = max(found.get(step, 0.0), float(ns))
+        return found
+
+    @cached_property
+    def errors(self) -> dict[int, list[ErrorRecord]]:
+        """What was found by each probe, by bucket."""
+        found: dict[int, list[ErrorRecord]] = {}
+        for own in self._rows:
+            for _, bucket, error in own.errors():
+                found.setdefault(bucket, []).append(error)
+        return found
+
+    def errors_by_step(self) -> dict[int, list[float]]:
+        """Return the relative L2 errors of the same probes, by step."""
+        found: dict[int, list[float]] = {}
+        for own in self._rows:
+            for step, _, error in own.errors():
+                if error.relative_l2 is not None:
+                    found.setdefault(step, []).append(error.relative_l2)
+        return found
+
+    def rows_of_rank(self, i: int) -> tuple[RankTrack, Ints, Ints, Ints]:
+        """Return the track of the ``i``-th rank, rows in its ``buckets``, their place (S, B)."""
+        columns, rows = self._rows[i].track.buckets, np.flatnonzero(self._rows[i].buckets)
+        places = np.searchsorted(self.buckets, columns.bucket[rows])
+        return self._rows[i].track, rows, np.searchsorted(self.steps, columns.step[rows]), places
+
+    def rows_of_step(self, i: int, s: int) -> tuple[RankTrack, list[tuple[int, int]]]:
+        """Return the track of the ``i``-th rank, and row and place of each bucket of a step."""
+        own = self._rows[i]
+        rows = np.flatnonzero(own.buckets & (own.track.buckets.step == self.steps[s]))
+        places = np.searchsorted(self.buckets, own.track.buckets.bucket[rows])
+        return own.track, list(zip(rows.tolist(), places.tolist(), strict=True))
+
+
+def _first_ready(own: RankRows) -> Ints:
+    first: Ints = own.clock.common(own.track.steps.first_ready[own.steps])
+    return first
+
+
+def _known(values: Ints) -> Floats:
+    found: Floats = np.where(values == UNKNOWN, np.nan, values.astype(np.float64))
+    return found
+
+
+@once
+def settled_steps(run: Run, model: str) -> StepArrays | None:
+    """Return the arrays of a model's steps that count; ``None`` where none ever did."""
+    of_ranks = [
+        (track, clock, why, track.is_of(track.steps, model))
+        for track, clock, why in zip(run.tracks, run.clocks, reasons(run), strict=True)
+    ]
+    last = max(
+        int(track.steps.generation[own & np.isin(why, (COUNTS, HANG))].max(initial=-1))
+        for track, _, why, own in of_ranks
+    )
+    if last < 0:
+        return None
+    rows = []
+    for track, clock, why, own in of_ranks:
+        steps, settled = own & (why == COUNTS), own & np.isin(why, (COUNTS, PROBED, HANG))
+        every = _buckets_of(track, track.steps.step[settled], model, last)
+        out = np.isin(track.buckets.step, track.steps.step[settled & ~steps])
+        rows.append(RankRows(track, clock, steps, every & ~out, settled, every))
+    names = [names for track in run.tracks for names in track.models if names[0] == model]
+    return StepArrays(run, names[-1], last, rows)
+
+
+def _buckets_of(track: RankTrack, steps: Ints, model: str, last: int) -> Bools:
+    columns = track.buckets
+    odd = columns.having("shadow") | columns.having("warmup") | columns.having("exception")
+    in_time = columns.having("sharded") | (columns.generation >= last)
+    found: Bools = track.is_of(columns, model) & in_time & ~odd & np.isin(columns.step, steps)
+    return found

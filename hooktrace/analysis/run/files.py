@@ -1,0 +1,160 @@
+"""Record files of a run, found and read for a subcommand, with a progress bar on a terminal.
+
+A logdir --find_records--> files --load--> Run; what cannot be read is a ``UsageError``
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from importlib import import_module
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+
+from ...records.errors import UsageError
+from ...records.files import RecordFileName, find_records, has_old_traces, size_of
+from ...records.units import listed
+from .run import Run, load
+
+
+def progress_bar() -> Progress:
+    """Return a bar over bytes; it shows on a terminal only, and goes away at the end."""
+    console = Console(stderr=True)
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=30),
+        DownloadColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    )
+
+
+def read_run(
+    path: str | os.PathLike[str], rank: int | None = None, *, processes: int | None = None
+) -> Run:
+    """Read the record files under a logdir, here or at a URL (``fetched``), or of one rank.
+
+    ``processes``: how many read at once, at most; as many as there are cores.  Raises
+    ``UsageError`` where there is none, or nothing in them can be read.
+    """
+    folder = fetched(path)
+    traces = files_of(folder)
+    if rank is not None and rank not in traces:
+        raise UsageError(f"no file of rank {rank} is there; pass --rank one of {listed(traces)}")
+    if rank is not None:
+        traces = {rank: traces[rank]}
+    with progress_bar() as bar:
+        size = sum(map(size_of, traces.values()))
+        task = bar.add_task(f"reading {len(traces)} ranks", total=size)
+        run = load(
+            traces,
+            processes=processes,
+            progress=lambda done, _: bar.update(task, completed=done),
+        )
+    if not any(
+        len(track.steps) or len(track.buckets) or track.records.hangs for track in run.tracks
+    ):
+        raise UsageError(_nothing_read(run, folder))
+    return run
+
+
+def files_of(run: Path) -> dict[int, list[Path]]:
+    """Return the record files of a run by rank; raises ``UsageError`` where there is none."""
+    if not run.exists():
+        raise UsageError(f"there is no {run}; pass the logdir that RecordFileExporter was given")
+    traces = find_records(run)
+    if not traces and has_old_traces(run):
+        raise UsageError(
+            f"the files in {run} are traces (rank*.trace.json) of hooktrace before 0.1, which this "
+            "version does not read; open them in Perfetto as they are, or record the run again"
+        )
+    if not traces:
+        raise UsageError(
+            f"there is no record file in {run} or {run / 'plugins' / 'hooktrace'}; pass the logdir "
+            "that RecordFileExporter was given, or set HOOKTRACE_RECORD_DIR in the job"
+        )
+    return traces
+
+
+def _nothing_read(run: Run, folder: Path) -> str:
+    for one in run.unread:
+        return f"nothing in {folder} can be read: {one.file}: {one.why}"
+    for track in run.tracks:
+        if track.records.skipped:
+            line, reason = track.records.skipped[0]
+            where = f"line {line}: " if line else ""
+            return f"nothing in {track.paths[0]} can be read: {where}{reason}"
+    return (
+        f"the record files in {folder} hold no step; train with a traced hook for some steps, and "
+        "end with tracer.close()"
+    )
+
+
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(?:://|::)")
+_KEPT: list[tempfile.TemporaryDirectory[str]] = []
+"""Removed with the process, since what was read names its files."""
+
+
+def is_url(run: str | os.PathLike[str]) -> bool:
+    """Return whether fsspec is to open it, and not the file system."""
+    return _URL.match(os.fspath(run)) is not None
+
+
+def fetched(run: str | os.PathLike[str]) -> Path:
+    """Return the folder of a run, and of a URL that of a copy; raises ``UsageError``.
+
+    A copy, and not files that are opened in place: reading takes several passes and processes, and
+    looks for older runs' files, all of which a local path serves as fast as ever.
+    """
+    url = os.fspath(run)
+    if not is_url(url):
+        return Path(run)
+    kept = tempfile.TemporaryDirectory(prefix="hooktrace-")
+    _KEPT.append(kept)
+    folder = Path(kept.name, PurePosixPath(url.rstrip("/")).name)
+    try:
+        files, root = _library().core.url_to_fs(url)
+        found = _record_files(files, root)
+        if found:
+            folder.mkdir()
+            files.get(found, [str(folder / PurePosixPath(name).name) for name in found])
+    except (OSError, ValueError, ImportError) as error:
+        raise UsageError(
+            f"cannot read {url}: {error or type(error).__name__}; pass a URL that fsspec opens, "
+            "and install what it asks for"
+        ) from error
+    if not found:
+        raise UsageError(
+            f"there is no record file in {url} or in its plugins/hooktrace; pass the URL of the "
+            "logdir that RecordFileExporter was given"
+        )
+    return folder
+
+
+def _record_files(files: Any, root: str) -> list[str]:
+    for folder in (f"{root.rstrip('/')}/plugins/hooktrace", root):
+        try:
+            names = files.ls(folder, detail=False)
+        except FileNotFoundError:
+            continue
+        found = [name for name in names if RecordFileName.of(Path(PurePosixPath(name).name))]
+        if found:
+            return sorted(found)
+    return []
+
+
+def _library() -> Any:
+    try:
+        import_module("fsspec.core")
+        return import_module("fsspec")
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            "a run at a URL is read by fsspec, which is not installed here, though torch brings it "
+            "along; pip install fsspec, or copy the run and pass its path"
+        ) from error

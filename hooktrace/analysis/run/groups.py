@@ -1,0 +1,149 @@
+"""Which ranks are together in a collective: all, or of hybrid sharding a part of them.
+
+    RankTrack, world size --groups_of--> of each row in ``buckets``, the group that it is in
+    tracks of all ranks --ranks_within--> each group's ranks, by their rows in the run
+
+A unit's layout says which ranks its process group has.  Older files do not.  What nccl-tests
+multiplies a payload by does say how many they are: of no two sizes of groups is it the same, for a
+kind that FSDP uses.  Of a part of the ranks it then is not known which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from ...records import Members, Unit
+from ...records.intervals import bus_bytes
+from .columns import UNKNOWN, Bools, Ints, RankTrack
+
+_KINDS = ("all_gather", "reduce_scatter", "all_reduce")
+_CLOSE = 1e-3
+_LARGE = 1 << 20
+"""Bytes: of a payload this large a factor has more digits than ``_CLOSE`` needs."""
+
+
+class RowGroups(NamedTuple):
+    """``of``: of each row in ``buckets`` a place in ``members``, ``UNKNOWN`` where nobody knows.
+
+    ``members``: groups that have a part of the ranks, behind ``None`` for all of them.
+    """
+
+    of: Ints
+    members: tuple[Members | None, ...]
+
+    def having(self, members: Members | None) -> Bools:
+        """Return which rows are in a group."""
+        if members not in self.members:
+            return np.zeros(len(self.of), bool)
+        found: Bools = self.of == self.members.index(members)
+        return found
+
+
+def groups_of(track: RankTrack, world_size: int | None) -> RowGroups:
+    """Return which group each row in ``buckets`` is in.
+
+    That of all ranks for DDP's buckets, whose process group nobody splits without saying so, and
+    for units whose file does not say it where the size of the world or what was sent is not known.
+    """
+    members: list[Members | None] = [None]
+    of_facts, is_said = np.zeros(len(track.facts), np.int64), np.zeros(len(track.facts), bool)
+    for i, one in enumerate(facts.members for facts in track.facts):
+        if one is None:
+            continue
+        is_said[i] = True
+        if track.rank not in range(*one):
+            of_facts[i] = UNKNOWN
+        elif len(range(*one)) != world_size:
+            members += [one] if one not in members else []
+            of_facts[i] = members.index(one)
+    facts = track.buckets.facts
+    unsaid = np.where(_is_of_all(track, world_size), 0, UNKNOWN)
+    return RowGroups(np.where(is_said[facts], of_facts[facts], unsaid), tuple(members))
+
+
+def _is_of_all(track: RankTrack, world_size: int | None) -> Bools:
+    """Return of each row whether it was sent to all ranks, as far as bus bandwidth tells."""
+    columns = track.buckets
+    is_unit = np.array([f.unit is not None for f in track.facts], bool)[columns.facts]
+    if world_size is None or world_size < 2 or not is_unit.any():
+        return np.ones(len(columns), bool)
+    sent, on_bus = columns.wire_bytes.astype(np.float64), columns.bus_bytes.astype(np.float64)
+    factors = [(bus_bytes(kind, _LARGE, world_size) or 0.0) / _LARGE for kind in _KINDS]
+    # A column holds whole bytes, so that of a small payload the factor may be off by one of them.
+    fits = [np.abs(on_bus - sent * one) <= 1 + _CLOSE * sent * one for one in factors]
+    known = (sent > 0) & (on_bus >= 0)
+    found: Bools = ~is_unit | ~known | np.any(fits, axis=0)
+    return found
+
+
+def ranks_within(tracks: Sequence[RankTrack], members: Members | None) -> list[int]:
+    """Return the rows of those tracks whose ranks are in a group; ``None``: of all."""
+    return [i for i, t in enumerate(tracks) if members is None or t.rank in range(*members)]
+
+
+def units_by_number(track: RankTrack, rows: Bools) -> dict[int, Unit]:
+    """Return what the numbers of a rank's buckets stand for in some rows, of a sharded model.
+
+    A rank numbers collectives as it meets them, and keeps a number for as long as it runs.
+    """
+    columns, at = track.buckets, np.flatnonzero(rows & track.buckets.having("sharded"))
+    numbers, first = np.unique(columns.bucket[at], return_index=True)
+    facts = (track.facts[i] for i in columns.facts[at[first]].tolist())
+    pairs = zip(numbers.tolist(), facts, strict=True)
+    return {number: one.unit for number, one in pairs if one.unit is not None}
+
+
+def unlike_numbers(tracks: Iterable[tuple[RankTrack, Bools]]) -> set[int]:
+    """Return the numbers that stand for one collective on a rank, and for another on another."""
+    known: dict[int, Unit] = {}
+    found = set()
+    for track, rows in tracks:
+        for number, unit in units_by_number(track, rows).items():
+            if known.setdefault(number, unit) != unit:
+                found.add(number)
+    return found
+
+
+class Together(NamedTuple):
+    """Ranks that are in the same collectives, and those of which buckets: their places."""
+
+    ranks: tuple[int, ...]
+    buckets: tuple[int, ...]
+
+
+def together_in(
+    rows: Sequence[tuple[RankTrack, Bools]],
+    world_size: int | None,
+    buckets: Ints,
+    units: Collection[int],
+) -> tuple[Together, ...]:
+    """Return the groups of two ranks or more, of those that have a file.
+
+    ``rows``: of each rank which of its ``buckets`` to look at; ``buckets``: ascending numbers, and
+    ``units`` those that are of units.  One of which it is not known who is in it is in no group.
+    """
+    known = np.isin(buckets, [*units])
+    at: dict[Members | None, dict[int, Bools]] = {}
+    for i, (track, counted) in enumerate(rows):
+        groups, place = groups_of(track, world_size), track.buckets.bucket[counted]
+        code = groups.of[counted]
+        for number, members in enumerate(groups.members):
+            others, own = place[code != number], place[code == number]
+            # Who has no such collective of all ranks' keeps nobody else from one.
+            is_in = np.isin(buckets, own) | (members is None)
+            at.setdefault(members, {})[i] = is_in & ~np.isin(buckets, others)
+    found = []
+    for members, of_ranks in at.items():
+        ranks = ranks_within([track for track, _ in rows], members)
+        if len(ranks) > 1 and all(i in of_ranks for i in ranks):
+            all_in = np.flatnonzero(known & np.logical_and.reduce([of_ranks[i] for i in ranks]))
+            found += [Together(tuple(ranks), tuple(all_in.tolist()))] if len(all_in) else []
+    return tuple(found)
+
+
+def is_of_all(rows: Collection[tuple[RankTrack, Bools]], world_size: int | None) -> bool:
+    """Return whether all ranks of the run are in all collectives."""
+    return all(not groups_of(track, world_size).of[counted].any() for track, counted in rows)

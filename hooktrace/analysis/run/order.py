@@ -1,0 +1,288 @@
+"""Who was ready last, at which bucket, and how often.
+
+    Run --arrivals--> Arrivals of one model: when each rank had each bucket ready
+    StepArrays --together--> groups --less waited_elsewhere--> LastOfGroup of each
+    times of ranks, what clocks may be off by --last_rank--> the rank that all others wait for
+
+A bucket's *arrival* is the time at which its hook was called.  Durations cannot show a late rank:
+an all-reduce ends on all ranks at once, so the ranks that wait look as slow as the one they wait
+for.  Of a bucket's arrivals the last one is blamed only if it is later than any other by more than
+the two clocks may be off (``records.late_rank`` says the same of one bucket).
+
+All ranks of a group leave its collective together, so what one is late by at the next is its own;
+but for what it has waited meanwhile for ranks that are not in the group: where units are shared by
+parts of the ranks (hybrid sharding), rank 3 waits for rank 2, and then rank 1 for rank 3.  What a
+rank has waited since it was last together with those that wait for it now is not its own.
+
+One rank is always last, and where ranks take turns each is in its share of the steps: ``often``
+says from when on that is worth a name.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from .clock import last_rank
+from .columns import KEY_BITS, UNKNOWN, Bools, Ints, bucket_keys
+from .dense import Floats, StepArrays, medians
+from .groups import Together
+from .run import Run, once
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """When each rank had each bucket of one model ready, in rank 0's clock.
+
+    ``ready`` and ``uncertainty`` have shape (ranks, keys); ``ready`` is ``UNKNOWN`` where a rank
+    has no such bucket in its file, ``uncertainty`` where its clock is unknown.  ``step`` and
+    ``bucket`` (keys,) ascend.  Shadows and buckets of device times that are unresolved count: they
+    were called on the host.
+    """
+
+    ranks: list[int]
+    step: Ints
+    bucket: Ints
+    ready: Ints
+    uncertainty: Ints
+
+    def lag(self) -> Ints:
+        """Return ns after the first rank that is known, (ranks, keys); ``UNKNOWN`` stays."""
+        known = self.ready != UNKNOWN
+        first = np.where(known, self.ready, np.iinfo(np.int64).max).min(axis=0, initial=2**62)
+        found: Ints = np.where(known, self.ready - first, UNKNOWN)
+        return found
+
+    def among(self, rows: Sequence[int], key: int) -> Arrivals:
+        """Return the arrivals of some ranks, by row, at one key."""
+        one = slice(key, key + 1)
+        ready, uncertainty = self.ready[[*rows], one], self.uncertainty[[*rows], one]
+        ranks = [self.ranks[row] for row in rows]
+        return Arrivals(ranks, self.step[one], self.bucket[one], ready, uncertainty)
+
+    def last_at(self, key: int) -> tuple[int, int]:
+        """Return the row of the last rank at a key and its margin to the next, ns."""
+        ready, unsure = self.ready[:, key], self.uncertainty[:, key]
+        last, margin, _ = last_rank(ready, unsure, (ready != UNKNOWN) & (unsure != UNKNOWN))
+        return int(last), int(margin)
+
+
+@once
+def arrivals(run: Run, model: str) -> Arrivals:
+    """Return when each rank had each bucket of a model ready."""
+    keys, ready, uncertainty = [], [], []
+    for track, clock in zip(run.tracks, run.clocks, strict=True):
+        rows = track.is_of(track.buckets, model)
+        host = track.buckets.called[rows]
+        keys.append(bucket_keys(track.buckets.step[rows], track.buckets.bucket[rows]))
+        ready.append(clock.common(host))
+        uncertainty.append(clock.uncertainty(host))
+    every = _all_of(keys)
+    shape = (len(run.tracks), len(every))
+    all_ready, all_uncertainty = np.full(shape, UNKNOWN), np.full(shape, UNKNOWN)
+    for i, own in enumerate(keys):
+        places = np.searchsorted(every, own)
+        all_ready[i, places], all_uncertainty[i, places] = ready[i], uncertainty[i]
+    return Arrivals(
+        ranks=[track.rank for track in run.tracks],
+        step=every >> KEY_BITS,
+        bucket=every & ((1 << KEY_BITS) - 1),
+        ready=all_ready,
+        uncertainty=all_uncertainty,
+    )
+
+
+def _all_of(keys: list[Ints]) -> Ints:
+    """Return the keys of all ranks, ascending; as a rule each rank has the same."""
+    first = keys[0] if keys else np.zeros(0, np.int64)
+    if (np.diff(first) > 0).all() and all(np.array_equal(first, own) for own in keys):
+        return first
+    found: Ints = np.unique(np.concatenate(keys))
+    return found
+
+
+class Elsewhere(NamedTuple):
+    """``ns``: of a group's ranks at each of its collectives, (ranks, steps, buckets); NaN: unknown.
+
+    ``times``: the number of collectives in which they may have waited so.
+    """
+
+    ns: Floats
+    times: Floats
+
+
+def order_of(arrays: StepArrays) -> list[int]:
+    """Return the places of the collectives of a step, in the order in which they are called."""
+    called = arrays.called.reshape(-1, len(arrays.buckets))
+    found: list[int] = np.argsort(medians(called, axis=0), kind="stable").tolist()
+    return found
+
+
+def joining(arrays: StepArrays, group: Together) -> Bools:
+    """Return at which collectives all of a group's ranks are together, (buckets,)."""
+    found = np.zeros(len(arrays.buckets), bool)
+    for other in arrays.together:
+        if set(group.ranks) <= set(other.ranks):
+            found[[*other.buckets]] = True
+    return found
+
+
+def waited_elsewhere(arrays: StepArrays, group: Together) -> Elsewhere:
+    """Return what a group's ranks have waited for others before each of its collectives."""
+    shape = len(group.ranks), len(arrays.steps), len(group.buckets)
+    joins = joining(arrays, group)
+    if joins.all():
+        return Elsewhere(np.zeros(shape), np.zeros(shape))
+    order, ranks = order_of(arrays), [*group.ranks]
+    joins = joins[order]
+    called = ~np.isnan(arrays.called[ranks][..., order])
+    there = called & ~joins
+    waited = np.minimum(arrays.waited.ns, arrays.exposed_in)[ranks][..., order]
+    sums = [
+        _until(values)
+        for values in (np.where(there, np.nan_to_num(waited), 0.0), there, there & np.isnan(waited))
+    ]
+    # Of each step: not all have each collective.  Behind the last one that joins them, (S, B + 1).
+    met = np.where(joins & called.all(axis=0), np.arange(len(order)) + 1, 0)
+    met = np.maximum.accumulate(np.insert(met, 0, 0, axis=1), axis=1)
+    at = np.argsort(order)[[*group.buckets]]
+    since = met[:, at]
+    ns, times, unknown = (one[..., at] - _at(one, since) for one in sums)
+    # At the first such collective of a step the last one was in the step before.
+    tails = [one[..., -1:] - _at(one, met[:, -1:]) for one in sums]
+    if tails[1].any():
+        first, follows = since == 0, np.diff(arrays.steps, prepend=arrays.steps[:1]) == 1
+        earlier = (np.where(first, np.roll(tail, 1, axis=1), 0.0) for tail in tails)
+        more_ns, more_times, more_unknown = earlier
+        ns, times, unknown = ns + more_ns, times + more_times, unknown + more_unknown
+        unknown += first & ~follows[:, None]
+    return Elsewhere(np.where(unknown > 0, np.nan, ns), times)
+
+
+def _at(sums: Floats, places: Ints) -> Floats:
+    """Return of each rank and step the sums before some collectives, which are each step's own."""
+    found: Floats = np.take_along_axis(sums, np.broadcast_to(places, (len(sums), *places.shape)), 2)
+    return found
+
+
+def _until(values: Floats | Bools) -> Floats:
+    """Return the sums over all collectives before each one, and over all, along the last axis."""
+    found = np.zeros((*values.shape[:-1], values.shape[-1] + 1))
+    np.cumsum(values, axis=-1, out=found[..., 1:])
+    return found
+
+
+OFTEN = 0.25
+"""Share of steps from which on a rank that is last is worth a name, ..."""
+
+SIGMAS = 3.0
+"""... if it is by as many standard deviations above one of the ranks taking turns at random."""
+
+SURELY = 0.95
+"""Of the steps: in which one that waits for a rank has its result after that rank is ready."""
+
+
+def often(ranks: int, steps: int) -> float:
+    """Return the share of steps from which on a rank comes last often, and not by chance.
+
+    A step is a draw of 1 / ``ranks``, so ``steps`` draws spread by sqrt(p (1 - p) / steps).
+    """
+    chance = 1 / max(1, ranks)
+    return max(OFTEN, chance + SIGMAS * math.sqrt(chance * (1 - chance) / max(1, steps)))
+
+
+def waiting_ranks(done: Floats, ready: Floats, i: int) -> list[int]:
+    """Return who has a result only after the i-th rank has it ready, ``SURELY`` always, or may.
+
+    ``done``, ``ready``: (ranks, steps).  Of a hook that sends nothing, or to some ranks only, the
+    others do not wait.
+    """
+    known = np.maximum(np.count_nonzero(np.isfinite(done) & np.isfinite(ready[i]), axis=1), 1)
+    before = np.count_nonzero(done < ready[i], axis=1) / known
+    return [j for j in np.flatnonzero(before <= 1 - SURELY).tolist() if j != i]
+
+
+class LastOfGroup(NamedTuple):
+    """One group's collectives, (S, b); ranks are places among all of them.
+
+    ``last``: for whom others waited, by its own doing; ``UNKNOWN`` where it is not told, or for
+    nobody.  ``is_sure``: it also came last, as clocks tell.  ``margin``: what others waited for it,
+    ns.  ``unsure``: what clocks may be off by.  ``seen``: in how many steps all ranks have it, and
+    their clocks and what they waited elsewhere are known, 1 at least, (b,).
+    """
+
+    group: Together
+    last: Ints
+    is_sure: Bools
+    margin: Floats
+    unsure: Floats
+    seen: Ints
+
+    def often_by(self, i: int) -> Bools:
+        """Return at which collectives others wait for the i-th rank often, (b,)."""
+        return self.is_often((self.last == i).sum(axis=0))
+
+    def is_often(self, times: Ints) -> Bools:
+        """Return where a rank that is last so many times is so more often than by chance, (b,)."""
+        least = [often(len(self.group.ranks), steps) for steps in self.seen.tolist()]
+        found: Bools = times / self.seen >= np.array(least)
+        return found
+
+
+def last_of_groups(arrays: StepArrays) -> list[LastOfGroup]:
+    """Return it of each group whose ranks are known; DDP's buckets are one of all ranks."""
+    if arrays.is_sharded:
+        return [_last_of(arrays, group) for group in arrays.together]
+    return [_last_of_all(arrays)] if len(arrays.ranks) > 1 else []
+
+
+def _last_of_all(arrays: StepArrays) -> LastOfGroup:
+    known = ~np.isnan(arrays.called) & ~np.isnan(arrays.uncertainty)
+    last, margin, off = last_rank(arrays.called, arrays.uncertainty, known)
+    return LastOfGroup(
+        group=Together(tuple(range(len(arrays.ranks))), tuple(range(len(arrays.buckets)))),
+        last=last,
+        is_sure=last != UNKNOWN,
+        margin=margin,
+        unsure=off,
+        seen=np.maximum(known.all(axis=0).sum(axis=0), 1),
+    )
+
+
+def _last_of(arrays: StepArrays, group: Together) -> LastOfGroup:
+    ranks, buckets = [*group.ranks], [*group.buckets]
+    called, unsure = (x[ranks][..., buckets] for x in (arrays.called, arrays.uncertainty))
+    held = waited_elsewhere(arrays, group)
+    known = ~np.isnan(called) & ~np.isnan(unsure)
+    last, margin, off = last_rank(called, unsure, known)
+    is_sure = last != UNKNOWN
+    if held.times.any():
+        # Each wait is off by as much as two clocks.
+        more = 2 * held.times * np.fmax.reduce(unsure, axis=0)
+        by_itself = ~np.isnan(held.ns)
+        own, margin, off = last_rank(called - held.ns, unsure + more, known & by_itself)
+        at = np.where(own == UNKNOWN, 0, own)[None]
+        behind = np.take_along_axis(called, at, axis=0)[0] - called.min(axis=0)
+        margin = np.fmin(margin, behind)
+        is_sure, last = (own == last) & (own != UNKNOWN), np.where(behind > 0, own, UNKNOWN)
+    # What nobody waited for is no margin: it is at most as long as another rank's call exposed.
+    waited: Floats = np.fmax.reduce(arrays.exposed_in[ranks][..., buckets], axis=0)
+    return LastOfGroup(
+        group=group,
+        last=np.where(last == UNKNOWN, UNKNOWN, np.array(ranks)[last]),
+        is_sure=is_sure & (last != UNKNOWN),
+        margin=np.fmin(margin, waited),
+        unsure=off,
+        seen=np.maximum((known & ~np.isnan(held.ns)).all(axis=0).sum(axis=0), 1),
+    )
+
+
+def is_order_known(arrays: StepArrays) -> bool:
+    """Return whether the clocks of all ranks that wait for each other are known, in any step."""
+    known = ~np.isnan(arrays.uncertainty)
+    groups = [one.ranks for one in arrays.together] or [tuple(range(len(known)))]
+    return any(len(ranks) > 1 and bool(known[[*ranks]].all(axis=0).any()) for ranks in groups)

@@ -1,0 +1,292 @@
+"""Where the time of each step goes, in parts that add up to it.
+
+    StepArrays --each rank--> StepParts: the mean of the ranks; or what is exposed, by kind
+
+A step's period is what is exposed, what the hook's calls take of the training thread before, and
+the rest.  What is exposed is told apart by bucket as ``tails`` does: the time until a
+bucket is done, since the one before it was.  In that time the bucket is in one stage after another,
+and these are the parts.  So no time is counted twice, though buckets overlap.
+
+Until the last rank has its last gradient, all others wait for it, whatever is on the wire
+meanwhile: their exposed time until then is waiting too, where clocks are known.
+
+Of a sharded model what is exposed is what training waits for each unit's collective, the last so
+many ns of it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from ...records import STAGES
+from .columns import Bools, Ints
+from .dense import Floats, StepArrays, middle, sums
+
+KINDS = (*(name for name in STAGES if name != "wire"), "wait", "transfer", "between")
+"""What a bucket may be in while others have ended: its stages, wire as wait and transfer, or none.
+
+Where nobody knows what of a wire stage is waiting, all of it is transfer."""
+
+_WAIT, _TRANSFER, _BETWEEN = (KINDS.index(name) for name in ("wait", "transfer", "between"))
+_KIND_OF_STAGE = np.array([_TRANSFER if name == "wire" else KINDS.index(name) for name in STAGES])
+
+
+class StepParts(NamedTuple):
+    """Means over the ranks that know them, ns; K kinds, S steps, B buckets.
+
+    ``period``, ``exposed``: (S,).  ``exposed_in``: what is exposed, (K, S, B).  ``compress``,
+    ``calls``: of the training thread before its last bucket is ready, what the hook's calls take in
+    compress, and in all else; 0 on a device, where calls only enqueue.  ``busy_in``: with at least
+    one bucket in each kind, (K, S).  ``known``: of which steps all of it is known, (S,).
+    """
+
+    period: Floats
+    exposed: Floats
+    exposed_in: Floats
+    compress: Floats
+    calls: Floats
+    busy_in: Floats
+    known: Bools
+
+    def of_known(self) -> StepParts:
+        """Return the same of the steps of which all is known."""
+        at = self.known
+        return StepParts(
+            self.period[at], self.exposed[at], self.exposed_in[:, at], self.compress[at],
+            self.calls[at], self.busy_in[:, at], at[at],
+        )  # fmt: skip
+
+
+class _Pieces(NamedTuple):
+    """Stages of one rank, wire split in two: kind, place (steps, buckets), ns after ready."""
+
+    kind: Ints
+    step: Ints
+    bucket: Ints
+    start: Floats
+    end: Floats
+
+
+class _Tails(NamedTuple):
+    """What buckets add, and take, and until when others are late, ns, (R, S, B).
+
+    ``known``: of which steps, (R, S).
+    """
+
+    added: Floats
+    took: Floats
+    late: Floats
+    known: Bools
+
+
+def _tails(arrays: StepArrays) -> _Tails:
+    added, took = np.nan_to_num(tails(arrays)), np.nan_to_num(arrays.done - arrays.ready)
+    known = np.abs(added.sum(axis=2) - arrays.exposed) < 1
+    known &= ~np.isnan(arrays.done).all(axis=2)
+    return _Tails(added, took, _until_last_rank(arrays), known)
+
+
+def tails(arrays: StepArrays) -> Floats:
+    """Return the exposed ns that each bucket adds, (ranks, steps, buckets).
+
+    When backward has ended the backend finishes what is left, one bucket after another; the time
+    until a bucket is done, since the one before it was, is what that bucket adds.  A step's sum is
+    its exposed time.  Of a sharded model each unit adds what training waited for it.  NaN
+    where a step has no such bucket, or does not tell.
+    """
+    if arrays.is_sharded:
+        return arrays.exposed_in + 0 * arrays.exposed[..., None]
+    all_done = np.fmax.reduce(arrays.done, axis=2, initial=np.nan)
+    left = np.maximum(arrays.done - (all_done - arrays.exposed)[..., None], 0.0)
+    order = np.argsort(left, axis=2, kind="stable")  # NaN comes last
+    found: Floats = np.empty_like(left)
+    added = np.diff(np.take_along_axis(left, order, axis=2), axis=2, prepend=0.0)
+    np.put_along_axis(found, order, added, axis=2)
+    return found
+
+
+def tail_sums(arrays: StepArrays) -> Floats:
+    """Return the exposed ns that each bucket adds in ordinary steps, (buckets,).
+
+    Ordinary is the middle half of those that tell, by exposed time: the tail of a slow step has
+    causes of its own.  NaN where no step tells.
+    """
+    added = tails(arrays)
+    exposed = sums(added)
+    low, high = middle(exposed, 0.25), middle(exposed, 0.75)
+    return sums(added[(exposed >= low) & (exposed <= high)].T)
+
+
+def tail_shares(arrays: StepArrays) -> Floats:
+    """Return each bucket's share of the exposed time, (buckets,); zeros where nothing is exposed.
+
+    NaN where no step tells.
+    """
+    added = tail_sums(arrays)
+    return added / (np.nansum(added) or 1.0)
+
+
+def waited_ns(arrays: StepArrays, stage: str) -> float:
+    """Return the median, over ranks and steps, of min(exposed, stage of the bucket done last).
+
+    ``stage``: queue or turn.  Such time costs nothing where it is hidden; what ends the step has
+    waited for it.  NaN where no bucket is in that stage.
+    """
+    return middle(waits_at_end(arrays, stage))
+
+
+def waits_at_end(arrays: StepArrays, stage: str) -> Floats:
+    """Return min(exposed, stage of the bucket done last), (R, S); NaN without that stage."""
+    if stage not in arrays.stages:
+        return np.full_like(arrays.exposed, np.nan)
+    last = np.argmax(np.nan_to_num(arrays.done, nan=-np.inf), axis=2)[..., None]
+    found = np.take_along_axis(arrays.stages[stage], last, axis=2)[..., 0]
+    return np.minimum(found, arrays.exposed)
+
+
+def exposed_kinds(arrays: StepArrays) -> dict[str, float]:
+    """Return what is exposed of a step in each kind that occurs, ns, the mean over ranks and steps.
+
+    Empty where no step tells.
+    """
+    added, took, late, known = _tails(arrays)
+    sums = np.zeros(len(KINDS))
+    for i in range(len(arrays.ranks)):
+        inside = _inside_tails(_pieces(arrays, i), added[i], took[i], late[i])
+        sums += inside[:, known[i]].sum(axis=(1, 2))
+    count = max(1, int(np.count_nonzero(known)))
+    return {kind: ns / count for kind, ns in zip(KINDS, sums.tolist(), strict=True) if ns > 0}
+
+
+def transfer_busy(arrays: StepArrays) -> Floats:
+    """Return the ns with at least one transfer under way, (R, S); NaN where waits are not known."""
+    shape = len(KINDS), len(arrays.steps), len(arrays.buckets)
+    found = np.full((len(arrays.ranks), len(arrays.steps)), np.nan)
+    if arrays.waited.why_unknown is not None:
+        return found
+    for i in range(len(arrays.ranks)):
+        busy = _busy(_pieces(arrays, i), arrays.ready[i], shape)[_TRANSFER]
+        found[i] = np.where(np.isnan(arrays.waited.ns[i]).all(axis=1), np.nan, busy)
+    return found
+
+
+def step_parts(arrays: StepArrays) -> StepParts:
+    """Return the parts of a model's settled steps."""
+    shape = len(KINDS), len(arrays.steps), len(arrays.buckets)
+    added, took, late, known = _tails(arrays)
+    known = known & ~np.isnan(arrays.period)
+    call = _calls(arrays)
+    exposed_in, busy_in = np.zeros(shape), np.zeros(shape[:2])
+    compress = np.zeros(shape[1])
+    for i in range(len(arrays.ranks)):
+        pieces, of_rank = _pieces(arrays, i), known[i].astype(float)
+        exposed_in += _inside_tails(pieces, added[i], took[i], late[i]) * of_rank[:, None]
+        busy_in += _busy(pieces, arrays.ready[i], shape) * of_rank
+        compress += _compress_in_calls(pieces, call[i], shape) * of_rank
+    count = known.sum(axis=0)
+    share = np.where(count > 0, 1 / np.maximum(count, 1), np.nan)
+
+    def mean(values: Floats) -> Floats:
+        found: Floats = np.where(known, values, 0.0).sum(axis=0) * share
+        return found
+
+    return StepParts(
+        period=mean(arrays.period),
+        exposed=mean(arrays.exposed),
+        exposed_in=exposed_in * share[:, None],
+        compress=compress * share,
+        calls=mean(call.sum(axis=2)) - compress * share,
+        busy_in=np.where(count > 0, busy_in * share, np.nan),
+        known=count > 0,
+    )
+
+
+def _calls(arrays: StepArrays) -> Floats:
+    """Return what calls take of the training thread before the last gradient, (R, S, B)."""
+    if arrays.is_on_device or arrays.is_sharded:  # whose calls are exposed themselves
+        return np.zeros_like(arrays.ready)
+    before = arrays.ready < arrays.last_ready[..., None]
+    return np.nan_to_num(np.where(before, arrays.column("launched_after"), 0.0))
+
+
+def _pieces(arrays: StepArrays, i: int) -> _Pieces:
+    track, rows, step, bucket = arrays.rows_of_rank(i)
+    stages, of = track.stages_of(rows)
+    stages, of = (x[~track.buckets.having("untimed")[rows][of]] for x in (stages, of))
+    kind = _KIND_OF_STAGE[track.stages.name[stages]]
+    start, end = (x[stages].astype(np.float64) for x in (track.stages.start, track.stages.end))
+    waited, is_wire = np.zeros(len(stages)), kind == _TRANSFER
+    own = of[is_wire]
+    known = arrays.waited.of_stages(i, stages[is_wire], step[own], bucket[own])
+    waited[is_wire] = np.nan_to_num(known)  # all of it is transfer then
+    waits_too = waited > 0
+    between = np.minimum(start + waited, end)
+    return _Pieces(
+        kind=np.concatenate([kind, np.full(np.count_nonzero(waits_too), _WAIT)]),
+        step=np.concatenate([step[of], step[of[waits_too]]]),
+        bucket=np.concatenate([bucket[of], bucket[of[waits_too]]]),
+        start=np.concatenate([between, start[waits_too]]),
+        end=np.concatenate([end, between[waits_too]]),
+    )
+
+
+def _until_last_rank(arrays: StepArrays) -> Floats:
+    """Return until when after its ready each bucket's rank has others to wait for, (R, S, B).
+
+    Of a sharded model the waits of its collectives are all: each is waited for by itself.
+    """
+    waited = arrays.waited
+    if waited.why_unknown is not None or waited.why_no_clock is not None or arrays.is_sharded:
+        return np.zeros_like(arrays.ready)
+    unsure = np.fmax.reduce(arrays.uncertainty, axis=2, initial=np.nan)
+    surely = arrays.last_ready - np.nan_to_num(unsure)
+    late = np.fmax.reduce(surely, axis=0) - np.where(
+        surely < np.fmax.reduce(surely, axis=0), 0.0, np.inf
+    )
+    found: Floats = np.nan_to_num(late[..., None] - arrays.ready, neginf=0.0)
+    return found
+
+
+def _inside_tails(pieces: _Pieces, added: Floats, took: Floats, late: Floats) -> Floats:
+    """Return the ns of each kind in the time that each bucket adds, (K, S, B)."""
+    shape = len(KINDS), *added.shape
+    waited = np.clip(np.minimum(late, took) - (took - added), 0, None)
+    done = took[pieces.step, pieces.bucket]
+    since = (took - added + waited)[pieces.step, pieces.bucket]
+    inside = np.clip(np.minimum(pieces.end, done) - np.maximum(pieces.start, since), 0, None)
+    place = np.ravel_multi_index((pieces.kind, pieces.step, pieces.bucket), shape)
+    found = _sums(place, inside, int(np.prod(shape))).reshape(shape)
+    found[_WAIT] += waited
+    found[_BETWEEN] = np.clip(added - found.sum(axis=0), 0, None)
+    return found
+
+
+def _busy(pieces: _Pieces, ready: Floats, shape: tuple[int, int, int]) -> Floats:
+    """Return the ns in which at least one bucket is in a kind, (K, S): lengths of unions."""
+    group = pieces.kind * shape[1] + pieces.step
+    origin = np.fmin.reduce(ready, axis=1, initial=np.nan)
+    at = (ready - origin[:, None])[pieces.step, pieces.bucket]
+    known = ~np.isnan(at)
+    group, start = group[known], (at + pieces.start)[known]
+    end = np.maximum((at + pieces.end)[known], start)
+    apart = float(end.max(initial=0.0) - start.min(initial=0.0)) + 1  # so that groups never meet
+    order = np.argsort(group * apart + start, kind="stable")
+    group, start, end = group[order], start[order], end[order]
+    reached = np.maximum.accumulate(end + group * apart) - group * apart
+    before = np.concatenate([[-np.inf], reached[:-1] + (group[:-1] - group[1:]) * apart])
+    new = np.clip(end - np.maximum(start, before[: len(end)]), 0, None)
+    return _sums(group, new, shape[0] * shape[1]).reshape(shape[:2])
+
+
+def _compress_in_calls(pieces: _Pieces, call: Floats, shape: tuple[int, int, int]) -> Floats:
+    """Return the ns of compress in the calls of a rank, (S,)."""
+    own = pieces.kind == KINDS.index("compress")
+    step, bucket = pieces.step[own], pieces.bucket[own]
+    inside = np.minimum(pieces.end[own], call[step, bucket]) - pieces.start[own]
+    return _sums(step, np.clip(inside, 0, None), shape[1])
+
+
+def _sums(place: Ints, values: Floats, count: int) -> Floats:
+    return np.bincount(place, values, count).astype(np.float64)

@@ -1,0 +1,436 @@
+"""The critical path of a step: the one chain of work without which it would have ended earlier.
+
+    Run, model --CriticalPaths.of(step)--> CriticalPath: segments without a gap
+
+It is found backwards, from the last bucket done on any rank: its decompress; the *transfer* of its
+collective; from there on the rank that began the collective last, for which all others waited
+(``waits.py``): what its call did before; where it queued, the call whose end freed the worker; else
+that rank's *compute* until the bucket was ready, without the time in which hooks of earlier
+buckets compressed on the same thread.  Compute reaches back to the end of the step before on all
+ranks, so it is forward, backward, optimiser and input alike, and the paths of steps in a row leave
+nothing out.  Of a sharded model it reaches back to the collective for which training last stood
+still, and the path goes on with that.
+
+Segments lie one behind the other, from ``start`` to ``end``: their sum is the step's length.  A
+rank that the clocks do not tell from others is not named: ``rank`` is ``UNKNOWN`` there, though
+``lane`` says on which of them the path was followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from ...records import Members, Unit
+from .clock import RankClock, last_rank
+from .columns import STAGE_NAMES, UNKNOWN, BucketColumns, Ints, RankTrack
+from .groups import groups_of, units_by_number
+from .run import Run
+from .waits import Waits, waits
+
+
+class CallStage(NamedTuple):
+    """A stage of a call, ns of rank 0's clock; ``row``: in the rank's ``stages``."""
+
+    name: str
+    start: int
+    end: int
+    row: int
+
+
+class Call(NamedTuple):
+    """A bucket's call on one rank, ns of rank 0's clock; ``stages`` in the order of the file.
+
+    ``called`` to ``launched``: when the hook had the thread that runs backward; both ``None`` of
+    times that are a device's.  ``is_awaited``: of a sharded model's unit whether training stood
+    still until it was done, ``None`` where that is not known; of a bucket no single one is.
+    ``members``: the ranks in its collectives, ``None`` for all.
+    """
+
+    bucket: int
+    ready: int
+    done: int
+    called: int | None
+    launched: int | None
+    stages: tuple[CallStage, ...]
+    is_awaited: bool | None
+    members: Members | None
+
+    @property
+    def wires(self) -> list[CallStage]:
+        """Its collectives, in their order."""
+        return [stage for stage in self.stages if stage.name == "wire"]
+
+
+class StepTimes(NamedTuple):
+    """When a step's first bucket was ready on a rank, and its last one done, in rank 0's clock.
+
+    ``unsure``: by how many ns ``done`` may be off.
+    """
+
+    first_ready: int
+    done: int
+    unsure: int
+
+
+class _RankRows:
+    """The rows of a rank's buckets of a model that have times, by step."""
+
+    def __init__(
+        self, track: RankTrack, clock: RankClock, model: str, world_size: int | None
+    ) -> None:
+        columns, self._groups = track.buckets, groups_of(track, world_size)
+        rows = np.flatnonzero(track.is_of(columns, model) & ~columns.having("untimed"))
+        rows = rows[np.argsort(columns.step[rows], kind="stable")]
+        self._track, self._rows = track, rows
+        self._ready = clock.common(columns.ready[rows])
+        self._done = self._ready + columns.done_after[rows] - columns.ready_after[rows]
+        self._first_stage = columns.first_stage
+        # A step has a stretch of the rows.
+        self.steps, self._begins = np.unique(columns.step[rows], return_index=True)
+        if len(rows):
+            self._first_ready = np.minimum.reduceat(self._ready, self._begins)
+            self._last_done = np.maximum.reduceat(self._done, self._begins)
+            host = np.maximum.reduceat(columns.done[rows], self._begins)
+            self._unsure = clock.uncertainty(host)
+
+    def _at(self, step: int) -> int | None:
+        at = int(np.searchsorted(self.steps, step))
+        return at if at < len(self.steps) and self.steps[at] == step else None
+
+    def times(self, step: int) -> StepTimes | None:
+        """Return the times of a step; ``None`` where it is not there."""
+        at = self._at(step)
+        if at is None:
+            return None
+        columns = self._first_ready, self._last_done, self._unsure
+        return StepTimes(*(int(column[at]) for column in columns))
+
+    def calls(self, step: int) -> dict[int, Call]:
+        """Return the calls of a step."""
+        at = self._at(step)
+        if at is None:
+            return {}
+        of = slice(self._begins[at], next(iter(self._begins[at + 1 : at + 2]), None))
+        columns, rows, ready = self._track.buckets, self._rows[of], self._ready[of]
+        called = ready - columns.ready_after[rows]
+        facts = zip(
+            rows.tolist(),
+            columns.bucket[rows].tolist(),
+            ready.tolist(),
+            self._done[of].tolist(),
+            called.tolist(),
+            (called + columns.launched_after[rows]).tolist(),
+            columns.having("device")[rows].tolist(),
+            _awaited(columns, rows),
+            self._groups.of[rows].tolist(),
+            strict=True,
+        )
+        return {
+            bucket: Call(
+                bucket, at, done, None if device else called, None if device else launched,
+                self._stages(row, at), awaited,
+                None if group == UNKNOWN else self._groups.members[group],
+            )
+            for row, bucket, at, done, called, launched, device, awaited, group in facts
+        }  # fmt: skip
+
+    def _stages(self, row: int, ready: int) -> tuple[CallStage, ...]:
+        stages = self._track.stages
+        first = int(self._first_stage[row])
+        of = slice(first, first + int(self._track.buckets.stages[row]))
+        columns = stages.name[of].tolist(), stages.start[of].tolist(), stages.end[of].tolist()
+        return tuple(
+            CallStage(STAGE_NAMES[name], ready + start, ready + end, first + i)
+            for i, (name, start, end) in enumerate(zip(*columns, strict=True))
+        )
+
+
+def _awaited(columns: BucketColumns, rows: Ints) -> list[bool | None]:
+    """Return ``Call.is_awaited`` of each row: a unit is, where more than its issuing is exposed."""
+    exposed, launched = columns.exposed[rows], columns.launched_after[rows]
+    is_issuing = (launched < columns.done_after[rows]) & ~columns.having("device")[rows]
+    is_awaited = exposed > np.where(is_issuing, launched, 0)
+    unknown = columns.having("sharded")[rows] & (exposed == UNKNOWN)
+    pairs = zip(is_awaited.tolist(), unknown.tolist(), strict=True)
+    return [None if why else awaited for awaited, why in pairs]
+
+
+def units_by_bucket(run: Run, model: str) -> dict[int, Unit]:
+    """Return what a sharded model's collectives are, by bucket; of DDP's buckets nothing."""
+    found: dict[int, Unit] = {}
+    for track in run.tracks:
+        own = units_by_number(track, track.is_of(track.buckets, model))
+        found |= {bucket: unit for bucket, unit in own.items() if bucket not in found}
+    return found
+
+
+class StepCalls:
+    """The steps of one model; ranks by their row in the run."""
+
+    def __init__(self, run: Run, model: str) -> None:
+        pairs = zip(run.tracks, run.clocks, strict=True)
+        self._ranks = [_RankRows(track, clock, model, run.world_size) for track, clock in pairs]
+
+    def of(self, lane: int, step: int) -> dict[int, Call]:
+        """Return a rank's calls of a step by bucket."""
+        return self._ranks[lane].calls(step)
+
+    def times(self, step: int) -> list[StepTimes]:
+        """Return the times of a step on all ranks that have it."""
+        found = [rank.times(step) for rank in self._ranks]
+        return [one for one in found if one is not None]
+
+
+Kind = Literal["compute", "compress", "queue", "transfer", "decompress", "other"]
+
+_KINDS: dict[str, Kind] = {
+    "compress": "compress", "decompress": "decompress", "queue": "queue", "turn": "queue",
+}  # fmt: skip
+"""Of a stage; a wire stage is ``transfer``, and what is not here is ``other``."""
+
+
+class Segment(NamedTuple):
+    """A part of a path, ns of rank 0's clock.
+
+    ``rank``: whose; of a transfer, which is all ranks', as of those that clocks do not tell apart,
+    ``UNKNOWN``.  ``lane``: the row among the ranks along which it was followed.  ``bucket``: the
+    one that was worked on, of compute the one that became ready by it.
+    """
+
+    kind: Kind
+    rank: int
+    bucket: int
+    start: int
+    end: int
+    lane: int
+
+
+@dataclass(frozen=True, slots=True)
+class CriticalPath:
+    """The path of one step, from the end of the step before, else its first ready bucket.
+
+    ``why_unknown``: a clause, where there is no path; ``segments`` is empty then.
+    """
+
+    step: int
+    start: int
+    end: int
+    segments: tuple[Segment, ...]
+    why_unknown: str | None = None
+
+
+_Walking = Generator[Segment, None, Call]
+"""Yields segments and returns the call that the path goes on with."""
+
+
+_CallsOf = Callable[[int], dict[int, Call]]
+"""Of a rank, by its row."""
+
+
+class _BrokenError(Exception):
+    """The path cannot be followed; the message is a clause that says why."""
+
+
+class CriticalPaths:
+    """Finds the paths of a model's steps; ``found``: its waits, where they are at hand."""
+
+    def __init__(self, run: Run, model: str, found: Waits | None = None) -> None:
+        self._run = run
+        self._waits = waits(run, model) if found is None else found
+        self._calls = StepCalls(run, model)
+        self.units = units_by_bucket(run, model)
+        """Of a sharded model what each bucket is."""
+        self.why_unknown = self._why_unknown()
+        """Why there is no path of any step; ``None`` where there may be."""
+
+    def of(self, step: int) -> CriticalPath:
+        """Return the path of a step; a step that a rank does not have has none."""
+        times = self._calls.times(step)
+        why = self.why_unknown
+        if why is None and len(times) < len(self._run.tracks):
+            why = f"{len(times)} of {len(self._run.tracks)} ranks have step {step} in a file"
+        if why is not None:
+            return CriticalPath(step, 0, 0, (), why)
+        start, end = self._start(step, times), max(one.done for one in times)
+        ranks = _Ranks([track.rank for track in self._run.tracks], self.units)
+        walk = _Walk(ranks, self._waits, partial(self._calls.of, step=step), start)
+        try:
+            segments = tuple(reversed(list(walk.back(times))))
+        except _BrokenError as broken:
+            return CriticalPath(step, start, end, (), str(broken))
+        return CriticalPath(step, start, end, segments)
+
+    def _start(self, step: int, times: list[StepTimes]) -> int:
+        before = self._calls.times(step - 1)
+        if len(before) == len(times):
+            return max(one.done for one in before)
+        return min(one.first_ready for one in times)
+
+    def _why_unknown(self) -> str | None:
+        return self._waits.why_unknown or self._waits.why_no_clock
+
+
+class _Ranks(NamedTuple):
+    """Numbers of the ranks, by row, and a sharded model's units, by bucket."""
+
+    numbers: list[int]
+    units: dict[int, Unit]
+
+    def within(self, call: Call) -> list[int]:
+        """Return the rows of the ranks that are in a call's collectives."""
+        members = call.members
+        return [
+            i for i, rank in enumerate(self.numbers) if members is None or rank in range(*members)
+        ]
+
+
+class _Walk:
+    """One step, from its end towards ``start``; segments come last first."""
+
+    def __init__(self, ranks: _Ranks, found: Waits, calls: _CallsOf, start: int) -> None:
+        self._ranks, self._units = ranks, ranks.units
+        self._waits, self._of, self._start = found, lru_cache(None)(calls), start
+
+    def back(self, times: list[StepTimes]) -> Iterator[Segment]:
+        """Yield the segments, from the last bucket done on any rank."""
+        done = np.array([one.done for one in times])
+        self._follow(*_last_of(done, np.array([one.unsure for one in times])))
+        call = max(self._calls.values(), key=lambda one: one.done)
+        self._at = call.done
+        turns = len(times) * sum(len(one.stages) + 1 for one in self._calls.values())
+        while self._at > self._start:
+            turns -= 1
+            if turns < 0:
+                raise _BrokenError("its calls wait for each other in a circle, by their times")
+            stage = _stage_before(call, self._at)
+            if stage is None:
+                before = self._stood_still(call)
+                yield from self._compute(call, self._start if before is None else before.done)
+                if before is None:
+                    return
+                call = before
+                continue
+            if stage.end < self._at:
+                yield from self._until(stage.end, "other", call.bucket)
+            call = yield from self._through(call, stage)
+
+    def _follow(self, lane: int, is_told: bool) -> None:
+        self._lane = lane
+        self._rank = self._ranks.numbers[lane] if is_told else UNKNOWN
+
+    @property
+    def _calls(self) -> dict[int, Call]:
+        """The calls of the rank that is followed."""
+        return self._of(self._lane)
+
+    def _until(self, begin: int, kind: Kind, bucket: int) -> Iterator[Segment]:
+        """Yield what lies between a time and where the walk is, and go there, or to ``start``."""
+        begin, end = max(begin, self._start), self._at
+        if begin < end:
+            rank = UNKNOWN if kind == "transfer" else self._rank
+            self._at = begin
+            yield Segment(kind, rank, bucket, begin, end, self._lane)
+
+    def _through(self, call: Call, stage: CallStage) -> _Walking:
+        """Yield a stage and return the call to go on with."""
+        if stage.name == "wire":
+            return (yield from self._transfer(call, stage))
+        if _KINDS.get(stage.name) == "queue":
+            holder = self._holder(call, stage)
+            if holder is not None:
+                return (yield from self._held(holder))
+        yield from self._until(stage.start, _KINDS.get(stage.name, "other"), call.bucket)
+        return call
+
+    def _transfer(self, call: Call, stage: CallStage) -> _Walking:
+        """Yield a collective's transfer, and go on where its last rank began it."""
+        if self._waits.ns[self._lane][stage.row] == UNKNOWN:
+            raise _BrokenError(f"nobody knows which rank began {self._called(call)} last")
+        lane, start = self._last_to_begin(call, stage)
+        yield from self._until(min(start, self._at), "transfer", call.bucket)
+        self._follow(lane, self._waits.last[self._lane][stage.row] != UNKNOWN)
+        return self._calls[call.bucket]
+
+    def _called(self, call: Call) -> str:
+        unit = self._units.get(call.bucket)
+        return f"the collective of bucket {call.bucket}" if unit is None else str(unit)
+
+    def _last_to_begin(self, call: Call, stage: CallStage) -> tuple[int, int]:
+        """Return the row of the rank that began a collective last, and when; of several, of one."""
+        last = int(self._waits.last[self._lane][stage.row])
+        # Who did not wait is one of the last.
+        is_last = self._waits.ns[self._lane][stage.row] == 0
+        own = [self._lane] if is_last else self._ranks.within(call)
+        lanes = own if last == UNKNOWN else [last]
+        turn = call.wires.index(stage)
+        return max(
+            ((lane, self._of(lane)[call.bucket].wires[turn].start) for lane in lanes),
+            key=lambda pair: pair[1],
+        )
+
+    def _holder(self, call: Call, stage: CallStage) -> Call | None:
+        """Return the call of this rank whose end let this one go on, if it ended in the stage."""
+        others = [one for one in self._calls.values() if one.done > stage.start and one is not call]
+        ends = [(_freed(one, self._at), one) for one in others]
+        held = [(at, one) for at, one in ends if at is not None and at > stage.start]
+        return max(held, key=lambda pair: pair[0])[1] if held else None
+
+    def _held(self, holder: Call) -> _Walking:
+        """Yield the time from the holder's end to where the walk is, and go on with the holder."""
+        freed = _freed(holder, self._at)
+        if freed is not None:
+            yield from self._until(freed, "queue", holder.bucket)
+        return holder
+
+    def _stood_still(self, call: Call) -> Call | None:
+        """Return the last call before this one that training waited for, of a sharded model."""
+        before = [one for one in self._calls.values() if one.done <= min(call.ready, self._at)]
+        if any(one.is_awaited is None for one in before):
+            raise _BrokenError("it is not known for which units training waited")
+        awaited = [one for one in before if one.is_awaited and one is not call]
+        return max(awaited, key=lambda one: one.done, default=None)
+
+    def _compute(self, call: Call, begin: int) -> Iterator[Segment]:
+        """Yield backward until a bucket was ready, and what earlier hooks did on its thread."""
+        yield from self._until(call.ready, "other", call.bucket)
+        for other, stage in self._on_thread(call):
+            if begin <= stage.start and stage.end <= self._at:
+                yield from self._until(stage.end, "compute", call.bucket)
+                yield from self._until(stage.start, _KINDS.get(stage.name, "other"), other.bucket)
+        yield from self._until(begin, "compute", call.bucket)
+
+    def _on_thread(self, call: Call) -> list[tuple[Call, CallStage]]:
+        """Return what hooks of this rank's earlier buckets did on the thread, the last first."""
+        found = [
+            (other, stage)
+            for other in self._calls.values()
+            if other.called is not None and other.launched is not None
+            for stage in other.stages
+            if stage.name in ("compress", "probe")
+            and other.called <= stage.start < stage.end <= other.launched
+            and stage.end <= call.ready
+        ]
+        return sorted(found, key=lambda pair: pair[1].end, reverse=True)
+
+
+def _last_of(times: Ints, unsure: Ints) -> tuple[int, bool]:
+    """Return the row of the last rank, or of one of the last, and whether clocks tell it apart."""
+    last = int(last_rank(times, unsure, np.ones(len(times), np.bool_))[0])
+    return (int(times.argmax()), False) if last == UNKNOWN else (last, True)
+
+
+def _stage_before(call: Call, at: int) -> CallStage | None:
+    """Return the stage of a call that was under way before a time, or ended last before it."""
+    begun = [stage for stage in call.stages if stage.start < min(at, stage.end)]
+    return max(begun, key=lambda stage: (min(stage.end, at), stage.start), default=None)
+
+
+def _freed(call: Call, at: int) -> int | None:
+    """Return when a call freed a worker, at the latest by ``at``: its end, else a collective's."""
+    ends = [end for end in (call.done, *(wire.end for wire in call.wires)) if end <= at]
+    return max(ends, default=None)

@@ -1,0 +1,353 @@
+"""What of a collective is waiting for its last rank, and what is transfer.
+
+    Run --wire_waits--> WireWaits of one model: of each wire stage ns of waiting, for whom
+             --waits--> Waits: the same, of each stage
+             --waited--> Waited: of the buckets that count, (R, S, B)
+
+A collective cannot end before its last rank has begun it.  So a rank's wire stage is *wait* until
+the last rank begins its own, and *transfer* from then on.  The k-th wire stage of a bucket is the
+same collective on all ranks that have as many of them.  Where clocks do not tell who began first,
+the wait is what a rank's stage is longer than the shortest one of the same collective, since a
+collective ends on all ranks at once; nobody is named then.  So it is on devices: their times are
+placed where the host called a step's first hook, and each host runs ahead of its device by another
+time.  Of a sharded model's unit that a part of the ranks communicates nothing is known
+(``groups.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ...records.units import named_ranks
+from .clock import RankClock, last_rank
+from .columns import STAGE_NAMES, UNKNOWN, Bools, Ints, RankTrack, bucket_keys
+from .groups import RowGroups, groups_of, ranks_within, unlike_numbers
+from .run import Run, once
+
+_ROUND_BITS = 6
+_MAX_ROUNDS = (1 << _ROUND_BITS) - 1
+_AT_ONCE = 4096
+"""Collectives that are worked on together, so that what is in between stays small."""
+
+
+ONE_RANK = "one rank waits for nobody"
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """The waiting in the wire stages of one model; lists have an entry a rank, in its order.
+
+    ``ns``: of each row of the rank's ``stages`` how long it waited, from the stage's start;
+    ``UNKNOWN`` where that is not known, and for all but wire stages of the model.  ``last``: for
+    whom, as a row among the ranks; ``UNKNOWN`` where the clocks tell it from no other.
+    ``why_no_clock``: a clause, where it rests on what stages take and not on clocks, so that nobody
+    is named.  ``why_unknown``: a clause, where nothing is known.
+    """
+
+    ns: list[Ints]
+    last: list[Ints]
+    why_no_clock: str | None
+    why_unknown: str | None
+
+    @property
+    def why_missing(self) -> str | None:
+        """The same, but ``None`` in a job of one rank: there is nothing to be known."""
+        return None if self.why_unknown == ONE_RANK else self.why_unknown
+
+    def by_bucket(self, track: RankTrack, index: int) -> Ints:
+        """Return the waiting of each row in a rank's ``buckets``; ``UNKNOWN`` if of no stage."""
+        known = self.ns[index] != UNKNOWN
+        rows = track.bucket_of_stages()[known]
+        count = np.bincount(rows, minlength=len(track.buckets))
+        sums = np.bincount(rows, weights=self.ns[index][known], minlength=len(track.buckets))
+        found: Ints = np.where(count > 0, sums.astype(np.int64), UNKNOWN)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class WireWaits:
+    """``Waits`` of those wire stages alone of which it is known; lists have an entry a rank.
+
+    ``rows``: in the rank's ``stages``, ascending by step and bucket.  ``ns``, ``last``: of each of
+    them; ``last`` is the same array for all ranks that are in these collectives.
+    """
+
+    rows: list[Ints]
+    ns: list[Ints]
+    last: list[Ints]
+    why_no_clock: str | None
+    why_unknown: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Wires:
+    """The wire stages of one rank: row in ``stages``, key of the collective, times in one clock."""
+
+    rows: Ints
+    keys: Ints
+    start: Ints
+    end: Ints
+    unsure: Ints
+
+
+class _Part(NamedTuple):
+    """What a rank waited in the collectives of one group, as ``WireWaits`` has it."""
+
+    rows: Ints
+    ns: Ints
+    last: Ints
+
+
+@once
+def waits(run: Run, model: str) -> Waits:
+    """Return what the ranks of a model waited for each other, in collectives that all were in."""
+    known = wire_waits(run, model)
+    found = Waits(
+        ns=[np.full(len(track.stages), UNKNOWN) for track in run.tracks],
+        last=[np.full(len(track.stages), UNKNOWN) for track in run.tracks],
+        why_no_clock=known.why_no_clock,
+        why_unknown=known.why_unknown,
+    )
+    for i, rows in enumerate(known.rows):
+        found.ns[i][rows], found.last[i][rows] = known.ns[i], known.last[i]
+    return found
+
+
+def wire_waits(run: Run, model: str) -> WireWaits:
+    """Return the same of the collectives' own stages, in a tenth of the memory."""
+    tracks = run.tracks
+    ours = [i for i, t in enumerate(tracks) if t.is_of(t.buckets, model).any()]
+    why_no_clock = _why_no_clock(run, ours, model)
+    groups = {i: groups_of(tracks[i], run.world_size) for i in ours}
+    why_unknown = _why_unknown(run, ours) or _why_in_parts(run, groups, model)
+    parts: list[list[_Part]] = [[] for _ in tracks]
+    every = dict.fromkeys(one for own in groups.values() for one in own.members)
+    for members in every if why_unknown is None else ():
+        within = [i for i in ranks_within(tracks, members) if i in groups]
+        if members is not None and len(within) < len(range(*members)):
+            continue  # the last one may be a rank that tells nothing of this model
+        wires = [
+            _wires_of(tracks[i], run.clocks[i], model, groups[i].having(members)) for i in within
+        ]
+        at = _of_all(wires)
+        waited, whom = _waited(wires, at, by_clock=why_no_clock is None)
+        whom = np.where(whom >= 0, np.asarray(within)[whom], UNKNOWN)
+        for i, one, own, own_ns in zip(within, wires, at, waited, strict=True):
+            parts[i].append(_Part(one.rows[own], own_ns, whom))
+    rows, ns, last = zip(*map(_joined, parts), strict=True) if parts else ((), (), ())
+    return WireWaits([*rows], [*ns], [*last], why_no_clock, why_unknown)
+
+
+def _joined(parts: list[_Part]) -> _Part:
+    """Return what one rank waited in the collectives of all its groups."""
+    some = [one for one in parts if len(one.rows)] or [_Part(*[np.zeros(0, np.int64)] * 3)]
+    if len(some) == 1:
+        return some[0]
+    order = np.argsort(np.concatenate([one.rows for one in some]), kind="stable")
+    return _Part(*(np.concatenate(columns)[order] for columns in zip(*some, strict=True)))
+
+
+def _of_all(wires: list[_Wires]) -> list[Ints | slice]:
+    """Return where each rank has the collectives that all have; as a rule they are the same."""
+    keys = wires[0].keys
+    if all(np.array_equal(keys, one.keys) for one in wires):
+        return [slice(None)] * len(wires)
+    for other in wires[1:]:
+        if np.array_equal(keys, other.keys):
+            continue  # as a rule; to intersect costs as much as all the rest
+        keys = np.intersect1d(keys, other.keys, assume_unique=True)
+    return [np.searchsorted(one.keys, keys) for one in wires]
+
+
+def _waited(wires: list[_Wires], at: list[Ints | slice], *, by_clock: bool) -> tuple[Ints, Ints]:
+    """Return ns of waiting, (ranks, collectives), and for whom each collective's ranks waited."""
+    times = [
+        (one.start[own], one.end[own], one.unsure[own]) for one, own in zip(wires, at, strict=True)
+    ]
+    count = len(times[0][0])
+    ns, last = np.empty((len(times), count), np.int64), np.full(count, UNKNOWN)
+    for begin in range(0, count, _AT_ONCE):
+        part = slice(begin, begin + _AT_ONCE)
+        start, end, unsure = (np.stack([one[k][part] for one in times]) for k in range(3))
+        if by_clock:
+            ns[:, part], last[part] = _by_clocks(start, end, unsure)
+        else:
+            ns[:, part] = (end - start) - (end - start).min(axis=0)
+    return ns, last
+
+
+def _why_no_clock(run: Run, ours: list[int], model: str) -> str | None:
+    tracks = [run.tracks[i] for i in ours]
+    if any(track.rank in run.unaligned for track in tracks):
+        return f"nobody measured the clock of {named_ranks(run.unaligned)}"
+    if any((t.is_of(t.buckets, model) & t.buckets.having("device")).any() for t in tracks):
+        return "no clock ties the times of one device to another's"
+    return None
+
+
+def _why_unknown(run: Run, ours: list[int]) -> str | None:
+    size = run.world_size
+    if size is not None and size > len(run.tracks):
+        count = f"{len(run.tracks)} of {size} ranks"
+        return f"{count} have a file here, and the last one may be among the others"
+    if len(ours) < 2:
+        return ONE_RANK if size == 1 else "there is one rank"
+    wire = STAGE_NAMES.index("wire")
+    if not all((run.tracks[i].stages.name == wire).any() for i in ours):
+        return "of an opaque hook nobody sees its collectives"
+    return None
+
+
+def _why_in_parts(run: Run, groups: dict[int, RowGroups], model: str) -> str | None:
+    """Return why nothing is known of a sharded model: of hybrid sharding in an older file, for one.
+
+    Its collectives have other ranks each; and ranks that number units differently say nothing of
+    each other's.
+    """
+    ours = {i: run.tracks[i].is_of(run.tracks[i].buckets, model) for i in groups}
+    if unlike_numbers((run.tracks[i], rows) for i, rows in ours.items()):
+        return (
+            "ranks met its units in different orders, and what has one number on a rank and is "
+            "another unit on the next is left out"
+        )
+    if any((groups[i].of[rows] != UNKNOWN).any() for i, rows in ours.items()):
+        return None
+    return "a part of the ranks is in each collective, and the files do not say which part"
+
+
+def _wires_of(track: RankTrack, clock: RankClock, model: str, among: Bools) -> _Wires:
+    columns, stages = track.buckets, track.stages
+    bucket = track.bucket_of_stages()
+    timed = track.is_of(columns, model) & ~columns.having("untimed") & among
+    rows = np.flatnonzero((stages.name == STAGE_NAMES.index("wire")) & timed[bucket])
+    of = bucket[rows]
+    first = np.flatnonzero(np.diff(of, prepend=-1))
+    counts = np.diff(np.append(first, len(of)))
+    turn = np.arange(len(of)) - np.repeat(first, counts)
+    count = np.repeat(counts, counts)
+    rounds = turn << _ROUND_BITS | np.minimum(count, _MAX_ROUNDS)
+    keys = bucket_keys(columns.step[of], columns.bucket[of]) << (2 * _ROUND_BITS) | rounds
+    ready = clock.common(columns.ready[of])
+    unsure = clock.uncertainty(columns.called[of])
+    place = _single(keys)
+    return _Wires(
+        rows=rows[place],
+        keys=keys[place],
+        start=(ready + stages.start[rows])[place],
+        end=(ready + stages.end[rows])[place],
+        unsure=unsure[place],
+    )
+
+
+def _single(keys: Ints) -> Ints:
+    """Return where the keys are that are there once, ascending, and not of too many rounds.
+
+    Where a file has a collective twice, nobody knows which of them the others' is.
+    """
+    place, times = np.arange(len(keys)), np.ones(1, np.int64)
+    if not (np.diff(keys) > 0).all():
+        _, place, times = np.unique(keys, return_index=True, return_counts=True)
+    found: Ints = place[(times == 1) & ((keys[place] & _MAX_ROUNDS) < _MAX_ROUNDS)]
+    return found
+
+
+def _by_clocks(start: Ints, end: Ints, unsure: Ints) -> tuple[Ints, Ints]:
+    """Return ns of waiting, (ranks, keys), and the last rank of each key."""
+    last = last_rank(start, unsure, np.ones(start.shape, np.bool_))[0]
+    latest = start.argmax(axis=0)[None]
+    begun = np.take_along_axis(start, latest, axis=0)
+    margin = unsure + np.take_along_axis(unsure, latest, axis=0)
+    ns = np.where(begun - start > margin, np.minimum(begun - start, end - start), 0)
+    # Whoever was done before the last one began did not wait for it: not all ranks were in it.
+    apart = np.any(end + margin < begun, axis=0)
+    return np.where(apart, UNKNOWN, ns), np.where(apart, UNKNOWN, last)
+
+
+Floats = npt.NDArray[np.float64]
+Dense = Callable[[Ints], Floats]
+"""Makes an array (R, S, B) of a value a bucket, one rank after another; ``UNKNOWN`` becomes NaN."""
+
+_NOT_TOGETHER = "no collective had all ranks in it at once"
+
+
+@dataclass(frozen=True, slots=True)
+class Waited:
+    """``ns``: what each bucket waited, (R, S, B), NaN where it is not known.
+
+    ``whom``: for which rank, as a place among them, the one that waited longest did, (S, B); NaN
+    where nobody waited, and where clocks do not tell.  ``why_unknown``: a clause, where nothing is
+    known at all.  ``why_no_clock``: a clause, where it rests on what stages take.
+    """
+
+    ns: Floats
+    whom: Floats
+    why_unknown: str | None
+    why_no_clock: str | None
+    _stages: WireWaits | None
+    """Where a bucket has several wire stages; of one alone ``ns`` says it."""
+
+    def of_stages(self, i: int, rows: Ints, steps: Ints, buckets: Ints) -> Floats:
+        """Return how long wire stages of the ``i``-th rank waited; NaN where that is not known.
+
+        ``rows``: the stages' among their rank's; ``steps``, ``buckets``: their buckets' places.
+        """
+        if self._stages is None:
+            found: Floats = self.ns[i, steps, buckets]
+            return found
+        known = self._stages.ns[i] != UNKNOWN
+        there, ns = self._stages.rows[i][known], self._stages.ns[i][known]
+        own = np.isin(rows, there)
+        found = np.full(len(rows), np.nan)
+        found[own] = ns[np.searchsorted(there, rows[own])]
+        return found
+
+    def for_ranks(self, b: int) -> tuple[Floats, int]:
+        """Return the share of steps in which a bucket waits for each rank, and their count."""
+        whom = self.whom[:, b]
+        steps = int(np.count_nonzero(~np.isnan(self.ns[..., b]).all(axis=0)))
+        places = whom[~np.isnan(whom)].astype(np.int64)
+        return np.bincount(places, minlength=len(self.ns)) / max(1, steps), steps
+
+
+class _OfRank(NamedTuple):
+    """What each of a rank's buckets waited, and for whom; rounds that a bucket has at most."""
+
+    ns: Ints
+    whom: Ints
+    rounds: int
+
+
+def waited(run: Run, model: str, counted: Sequence[npt.NDArray[np.bool_]], dense: Dense) -> Waited:
+    """Return the waits of a model; ``counted``: which of the buckets of each rank to take."""
+    found = wire_waits(run, model)
+    ranks = [_of_rank(found, run, i) for i in range(len(run.tracks))]
+    ns = dense(np.concatenate([one.ns[rows] for one, rows in zip(ranks, counted, strict=True)]))
+    last = dense(np.concatenate([one.whom[rows] for one, rows in zip(ranks, counted, strict=True)]))
+    longest = np.nan_to_num(ns, nan=-1.0).argmax(axis=0)[None]
+    whom = np.take_along_axis(last, longest, axis=0)[0]
+    why = found.why_unknown
+    if why is None and np.isnan(ns).all():
+        why = _NOT_TOGETHER
+    several = any(one.rounds > 1 for one in ranks)
+    return Waited(ns, whom, why, found.why_no_clock, found if several else None)
+
+
+def _of_rank(found: WireWaits, run: Run, i: int) -> _OfRank:
+    known = found.ns[i] != UNKNOWN
+    ns, last = found.ns[i][known], found.last[i][known]
+    first = run.tracks[i].buckets.first_stage
+    of = np.searchsorted(first, found.rows[i][known], side="right") - 1
+    rounds = np.bincount(of, minlength=len(first))
+    sums = np.bincount(of, weights=ns, minlength=len(first)).astype(np.int64)
+    most = int(rounds.max(initial=0))
+    if most > 1:
+        order = np.argsort(ns, kind="stable")
+        of, ns, last = of[order], ns[order], last[order]
+    whom = np.full(len(first), UNKNOWN)
+    whom[of] = np.where(ns > 0, last, UNKNOWN)  # of several the longest, which comes last
+    return _OfRank(np.where(rounds > 0, sums, UNKNOWN), whom, most)

@@ -1,0 +1,1 @@
+"""Tests of ``hooktrace.analysis.run``."""

@@ -1,0 +1,93 @@
+"""Files that grow are read on, to the byte; files that are replaced begin anew."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hooktrace.analysis.run import RankTrack, TrackFollower, read_track
+from tests.analysis.run.files import run_of, steps_of, text_of
+
+
+def rows(track: RankTrack) -> list[list[int]]:
+    """Return all numbers of a track."""
+    return [
+        getattr(columns, name).tolist()
+        for columns in (track.buckets, track.stages, track.steps)
+        for name in columns.__dataclass_fields__
+    ]
+
+
+@settings(max_examples=30, deadline=None)
+@given(cuts=st.lists(st.integers(0, 20_000), max_size=6), most=st.integers(2_000, 40_000))
+def test_portions_give_what_the_whole_file_gives(cuts: list[int], most: int) -> None:
+    """Wherever the writer was when the reader looked, and however little it reads at once."""
+    text = text_of(run_of(0), steps_of(8)) + "rubbish\n"
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rank00000.jsonl"
+        follower = TrackFollower()
+        for cut in [*sorted(min(c, len(text)) for c in cuts), len(text)]:
+            path.write_text(text[:cut])  # the same inode, longer
+            follower.look([path])
+            while follower.read(most):
+                pass
+        found, whole = follower.track(), read_track([path])
+        assert rows(found) == rows(whole)
+        assert found.records == whole.records
+        assert follower.read_bytes == follower.total_bytes == len(text)
+
+
+def test_only_what_is_new_is_read(tmp_path: Path) -> None:
+    """And what was given out before stays as it was."""
+    text = text_of(run_of(0), steps_of(4), ended=False)
+    path = tmp_path / "file"
+    half = text.index('"kind":"step"', text.index('"kind":"step"') + 1)
+    path.write_text(text[:half])
+    follower = TrackFollower()
+    follower.look([path])
+    first = follower.read(1 << 20)
+    assert first == text.rindex("\n", 0, half) + 1
+    assert follower.read(1 << 20) == 0
+    assert follower.total_bytes == follower.read_bytes  # half a line is nothing to wait for
+    before = follower.track()
+    assert len(before.steps) == 1
+    path.write_text(text)
+    follower.look([path])
+    assert follower.read(1 << 20) == len(text) - first
+    assert (len(before.steps), len(follower.track().steps)) == (1, 4)
+
+
+def test_a_replaced_file_begins_anew(tmp_path: Path) -> None:
+    """A second run in the same place, longer than the first: nothing of the first stays."""
+    path = tmp_path / "file"
+    path.write_text(text_of(run_of(0), steps_of(2)))
+    follower = TrackFollower()
+    follower.look([path])
+    while follower.read(1 << 20):
+        pass
+    other = tmp_path / "other"
+    other.write_text(text_of(run_of(0, run_id="second"), steps_of(5)))
+    os.replace(other, path)
+    follower.look([path])
+    while follower.read(1 << 20):
+        pass
+    track = follower.track()
+    assert (len(track.steps), follower.epoch) == (5, 1)
+    assert track.records.run is not None
+    assert track.records.run.run_id == "second"
+
+
+def test_what_is_no_file_is_named(tmp_path: Path) -> None:
+    """A pipe would never end, a folder cannot be read; the others are read all the same."""
+    good, pipe, gone = tmp_path / "good", tmp_path / "pipe", tmp_path / "gone"
+    good.write_text(text_of(run_of(0), steps_of(2)))
+    os.mkfifo(pipe)
+    follower = TrackFollower()
+    follower.look([pipe, gone, good])
+    assert follower.read(1 << 20) > 0
+    assert len(follower.track().steps) == 2
+    assert follower.errors == {"pipe": "not a regular file", "gone": "No such file or directory"}

@@ -1,0 +1,227 @@
+"""Critical paths: of steps whose truth is known, and properties of those of any."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from hooktrace.analysis.run import UNKNOWN, CriticalPath, CriticalPaths, critical_path_sums
+from hooktrace.analysis.run.path import StepCalls, _Ranks
+from hooktrace.analysis.run.path_sums import sentence
+from hooktrace.records.files import find_records
+from hooktrace.testing.rank_file import rank_file
+from hooktrace.testing.synthetic import Moments, SyntheticJob, write_job
+from hooktrace.testing.synthetic_shards import ShardedJob, sharded_steps
+from tests.analysis.run.files import text_of, write_ranks
+from tests.analysis.runs import job_run, run_in
+
+MS = 1_000_000
+Times = tuple[float, float, float, float, float]
+"""When a bucket was ready, encoded, sent, arrived and done, ms after the job's start."""
+
+
+def write(folder: Path, steps: Sequence[Sequence[Sequence[Times]]]) -> None:
+    """Write steps, of which each rank has these times of its buckets."""
+    job = SyntheticJob(
+        ranks=len(steps[0]), steps=len(steps), bucket_bytes=(4_000_000,) * len(steps[0][0])
+    )
+    texts = {}
+    for rank in range(job.ranks):
+        base = job.start_ns - job.offset_ns(rank)
+        records = [job.run(rank), job.layout(), *job.clock_records(rank)]
+        own = [
+            [Moments(*(base + int(t * MS) for t in times)) for times in of_ranks[rank]]
+            for of_ranks in steps
+        ]
+        completed = [job.step(number, moments) for number, moments in enumerate(own, 1)]
+        texts[rank] = rank_file(records, completed).decode()
+    write_ranks(folder, texts)
+
+
+def path_of(folder: Path, step: int = 1) -> CriticalPath:
+    return CriticalPaths(run_in(folder), "synthetic").of(step)
+
+
+def told(path: CriticalPath) -> list[tuple[str, int, int, float]]:
+    """Return kind, rank, bucket and ms of each segment."""
+    return [(s.kind, s.rank, s.bucket, (s.end - s.start) / MS) for s in path.segments]
+
+
+def test_it_leads_through_the_rank_that_was_last(tmp_path: Path) -> None:
+    early, late = [(0, 1, 1, 30, 32)], [(10, 12, 12, 30, 31)]
+    write(tmp_path, [[early, late, early]])
+    path = path_of(tmp_path)
+    assert told(path) == [
+        ("compute", 1, 0, 10), ("compress", 1, 0, 2), ("transfer", UNKNOWN, 0, 18),
+        ("decompress", UNKNOWN, 0, 2),
+    ]  # fmt: skip
+    assert path.end - path.start == 32 * MS
+
+
+def test_compute_reaches_back_to_the_end_of_the_step_before(tmp_path: Path) -> None:
+    first = [[(0, 1, 1, 30, 32)], [(10, 12, 12, 30, 31)]]
+    second = [[(60, 61, 61, 90, 91)], [(50, 51, 51, 90, 92)]]
+    write(tmp_path, [first, second])
+    path = path_of(tmp_path, 2)
+    assert told(path) == [
+        ("compute", 0, 0, 28), ("compress", 0, 0, 1), ("transfer", UNKNOWN, 0, 29),
+        ("decompress", 1, 0, 2),
+    ]  # fmt: skip
+    assert path.start == path_of(tmp_path, 1).end
+
+
+def test_a_queue_leads_to_the_call_that_held_the_worker(tmp_path: Path) -> None:
+    """Bucket 1 began when bucket 0's decompress was done."""
+    early = [(0, 1, 1, 40, 42), (5, 6, 42, 60, 61)]
+    late = [(10, 12, 12, 40, 43), (15, 16, 43, 60, 62)]
+    write(tmp_path, [[early, late]])
+    assert told(path_of(tmp_path)) == [
+        ("compute", 1, 0, 10), ("compress", 1, 0, 2), ("transfer", UNKNOWN, 0, 28),
+        ("decompress", 1, 0, 3), ("transfer", UNKNOWN, 1, 17), ("decompress", 1, 1, 2),
+    ]  # fmt: skip
+
+
+def test_a_queue_that_no_call_here_explains_stays_one(tmp_path: Path) -> None:
+    """Another model's collectives may have held the worker."""
+    write(tmp_path, [[[(0, 1, 8, 20, 21)], [(3, 4, 14, 20, 22)]]])
+    assert told(path_of(tmp_path)) == [
+        ("compute", 1, 0, 3), ("compress", 1, 0, 1), ("queue", 1, 0, 10),
+        ("transfer", UNKNOWN, 0, 6), ("decompress", 1, 0, 2),
+    ]  # fmt: skip
+
+
+def test_compress_of_earlier_buckets_is_not_backward(tmp_path: Path) -> None:
+    """The hook runs on the thread that runs backward."""
+    early = [(0, 1, 1, 8, 9), (5, 6, 6, 40, 41)]
+    late = [(2, 6, 6, 8, 9), (16, 19, 19, 40, 43)]
+    write(tmp_path, [[early, late]])
+    assert told(path_of(tmp_path)) == [
+        ("compute", 1, 1, 2), ("compress", 1, 0, 4), ("compute", 1, 1, 10),
+        ("compress", 1, 1, 3), ("transfer", UNKNOWN, 1, 21), ("decompress", 1, 1, 3),
+    ]  # fmt: skip
+
+
+def test_ranks_that_the_clocks_do_not_tell_apart_are_not_named(tmp_path: Path) -> None:
+    same = [(0.0, 1.0, 1.0, 20.0, 21.0)]
+    write(tmp_path, [[same, [(0.01, 1.01, 1.01, 20.01, 21.01)]]])
+    path = path_of(tmp_path)
+    assert {one.rank for one in path.segments} == {UNKNOWN}
+    assert {one.lane for one in path.segments} == {1}
+
+
+def test_it_says_why_there_is_none(tmp_path: Path) -> None:
+    write_job(SyntheticJob(ranks=3, steps=2), tmp_path / "part")
+    find_records(tmp_path / "part")[2][0].unlink()
+    assert "2 of 3 ranks have a file" in (path_of(tmp_path / "part").why_unknown or "")
+    write_job(SyntheticJob(ranks=3, steps=2, clocks=False), tmp_path / "clocks")
+    assert path_of(tmp_path / "clocks").why_unknown == "nobody measured the clock of ranks 1, 2"
+    write_job(SyntheticJob(ranks=3, steps=2), tmp_path / "all")
+    assert "0 of 3 ranks have step 9" in (path_of(tmp_path / "all", 9).why_unknown or "")
+    write(tmp_path / "apart", [[[(0, 1, 1, 9, 9)], [(10, 12, 12, 30, 31)]]])
+    path = path_of(tmp_path / "apart")
+    assert "which rank began the collective of bucket 0 last" in (path.why_unknown or "")
+
+
+_LENGTHS = st.floats(0, 20).map(lambda ms: round(ms, 6))
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> list[list[list[Times]]]:
+    """Return two steps of 2 or 3 ranks: whatever times, but that collectives end at once."""
+    ranks, buckets = draw(st.integers(2, 3)), draw(st.integers(1, 3))
+    steps, base = [], 0.0
+    for _ in range(2):
+        ready = [[base + draw(_LENGTHS) for _ in range(buckets)] for _ in range(ranks)]
+        own: list[list[Times]] = [[] for _ in range(ranks)]
+        for bucket in range(buckets):
+            encoded = [row[bucket] + draw(_LENGTHS) for row in ready]
+            sent = [at + draw(st.just(0.0) | _LENGTHS) for at in encoded]
+            end = max(sent) + draw(_LENGTHS)
+            for rank in range(ranks):
+                times = ready[rank][bucket], encoded[rank], sent[rank], end, end + draw(_LENGTHS)
+                own[rank].append(times)
+        steps.append(own)
+        base = max(times[-1] for of_rank in own for times in of_rank) + draw(_LENGTHS)
+    return steps
+
+
+@settings(max_examples=40, deadline=None)
+@given(jobs())
+def test_segments_are_contiguous_and_sum_up_to_the_step(job: list[list[list[Times]]]) -> None:
+    """Whatever the job, and the steps leave nothing out between them."""
+    with TemporaryDirectory() as folder:
+        write(Path(folder), job)
+        paths = [path_of(Path(folder), number) for number in (1, 2)]
+    for path in paths:
+        assert path.why_unknown is None
+        edges = [path.start, *(one.end for one in path.segments)]
+        assert [one.start for one in path.segments] == edges[:-1]
+        assert edges[-1] == path.end
+        assert all(one.start < one.end for one in path.segments)
+    first = min(times[0] for rank in job[0] for times in rank)
+    last = [max(times[-1] for rank in step for times in rank) for step in job]
+    assert paths[0].end - paths[0].start == pytest.approx((last[0] - first) * MS, abs=2)
+    assert paths[1].start == paths[0].end
+    assert paths[1].end - paths[1].start == pytest.approx((last[1] - last[0]) * MS, abs=2)
+
+
+def test_of_a_sharded_step_every_unit_is_on_the_path(tmp_path: Path) -> None:
+    """Training waits for each: what it transfers is no compute, and the late rank's compute is."""
+    job = ShardedJob(ranks=2, steps=3, units=("<root>", "a"), late_ms={1: 4.0})
+    run = job_run(job, tmp_path)
+    path = CriticalPaths(run, job.model).of(2)
+    assert path.why_unknown is None
+    gap = [b.start - a.end for a, b in pairwise(path.segments)]
+    assert (set(gap), path.segments[0].start, path.segments[-1].end) == ({0}, path.start, path.end)
+    moved = [job.takes_ns(unit) for unit in job.slots()]
+    found = [s.end - s.start for s in path.segments if s.kind == "transfer"]
+    assert found == moved
+    first = path.segments[0]
+    assert (first.kind, first.rank, first.end - first.start) == ("compute", 1, 9 * MS)
+    assert sum(s.end - s.start for s in path.segments if s.kind == "compute") == (
+        path.end - path.start - sum(moved)
+    )
+    said = sentence(critical_path_sums(run, job.model))
+    assert "4.00 ms transfer of reduce-scatter of a, <root>" in said
+    assert "2.00 ms transfer of all-gather (forward) of <root>, a" in said
+
+
+def test_with_replicas_it_leads_from_group_to_group(tmp_path: Path) -> None:
+    """Rank 2 is late before the gather, rank 3 waits for it, and then rank 1 for rank 3."""
+    job = ShardedJob(ranks=4, replicas=2, steps=3, late_ms={2: 50.0}, late_at=4)
+    path = CriticalPaths(job_run(job, tmp_path), job.model).of(2)
+    assert path.why_unknown is None
+    assert sum(s.end - s.start for s in path.segments) == path.end - path.start
+    longest = max(path.segments, key=lambda s: s.end - s.start)
+    assert (longest.kind, longest.rank, longest.bucket) == ("compute", 2, 4)
+    assert longest.end - longest.start == 53 * MS
+    moved = sum(job.takes_ns(unit) for unit in job.slots())
+    assert sum(s.end - s.start for s in path.segments if s.kind == "transfer") == moved
+
+
+def test_whom_clocks_do_not_tell_is_looked_for_in_the_call_s_group(tmp_path: Path) -> None:
+    """And not among ranks that have another collective of this number."""
+    job = ShardedJob(ranks=4, replicas=2, steps=1)
+    run = job_run(job, tmp_path)
+    ranks, calls = _Ranks([0, 1, 2, 3], {}), StepCalls(run, job.model).of(3, 1)
+    assert [ranks.within(calls[number]) for number in (4, 6)] == [[2, 3], [1, 3]]
+    calls = StepCalls(job_run(ShardedJob(ranks=4, steps=1), tmp_path), job.model).of(3, 1)
+    assert ranks.within(calls[4]) == [0, 1, 2, 3]
+
+
+def test_a_sharded_step_of_unknown_waits_has_no_path(tmp_path: Path) -> None:
+    """Of a device whose events tell nothing: no compute is made up."""
+    job = ShardedJob(ranks=2, steps=1)
+    for rank, (step, buckets) in enumerate(next(sharded_steps(job))):
+        unknown = tuple(replace(bucket, exposed_ns=None) for bucket in buckets)
+        clocks = job.clock_records(rank)
+        write_ranks(tmp_path, {rank: text_of(job.run(rank), [(step, unknown)], clocks=clocks)})
+    path = CriticalPaths(run_in(tmp_path), job.model).of(1)
+    assert path.why_unknown == "it is not known for which units training waited"

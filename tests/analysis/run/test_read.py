@@ -1,0 +1,279 @@
+"""Columns hold what the records of a file do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from hooktrace.analysis.run import FLAGS, STAGE_NAMES, RankTrack, read_track
+from hooktrace.analysis.run import read as read_columns
+from hooktrace.analysis.run.columns import UNKNOWN
+from hooktrace.analysis.run.read import ColumnBuilder
+from hooktrace.records import BucketRecord, StepRecord
+from hooktrace.records import reader as record_reader
+from hooktrace.testing.rank_file import rank_file
+from hooktrace.testing.synthetic_shards import ShardedJob, sharded_steps
+from tests.analysis.run.files import Completed, run_of, steps_of, text_of
+from tests.exporters.records_sample import make_layout, make_step, on_device, probed
+from tests.records.test_codec import STEPS
+
+
+def track_of(text: str | bytes) -> RankTrack:
+    """Read a file's content."""
+    data = text.encode() if isinstance(text, str) else text
+    builder = ColumnBuilder()
+    reader = builder.reader()
+    reader.feed(data)
+    return builder.track(reader.content(), [])
+
+
+def or_unknown(value: float | None) -> int:
+    """Return what a column holds for a field."""
+    return UNKNOWN if value is None else int(value)
+
+
+def check(track: RankTrack, steps: Sequence[Completed]) -> None:
+    """Compare every row of host steps with its record."""
+    records = [bucket for _, buckets in steps for bucket in buckets]
+    assert len(track.buckets) == len(records)
+    for row, record in enumerate(records):
+        check_bucket(track, row, record)
+    assert len(track.steps) == len(steps)
+    for row, (step, _) in enumerate(steps):
+        check_step(track, row, step)
+
+
+def check_bucket(track: RankTrack, row: int, record: BucketRecord) -> None:
+    """Compare a bucket and its stages."""
+    columns = track.buckets
+    assert track.models[columns.model[row]] == (record.model, record.hook)
+    facts = track.facts[columns.facts[row]]
+    assert (facts.dtype, facts.numel) == (record.dtype, record.numel)
+    for name, value in (
+        ("step", record.step),
+        ("bucket", record.bucket),
+        ("generation", record.generation),
+        ("called", record.ready_ns),
+        ("launched_after", record.launched_ns - record.ready_ns),
+        ("ready", record.ready_ns),
+        ("done", record.done_ns),
+        ("gradient_bytes", record.gradient_bytes),
+        ("wire_bytes", or_unknown(record.wire_bytes)),
+        ("bus_bytes", or_unknown(record.bus_bytes)),
+        ("stages", len(record.stages)),
+    ):
+        assert getattr(columns, name)[row] == value, name
+    flags = {name for name, bit in FLAGS.items() if columns.flags[row] & bit}
+    wanted = {n for n in ("is_last", "shadow", "warmup") if getattr(record, n)}
+    assert flags == wanted | ({"exception"} if record.exception else set())
+    assert track.exceptions.get(row) == record.exception
+    assert track.errors.get(row) == record.error
+    begin = columns.first_stage[row]
+    stages = track.stages
+    for at, stage in enumerate(record.stages, begin):
+        assert STAGE_NAMES[stages.name[at]] == stage.name
+        times = record.ready_ns + stages.start[at], record.ready_ns + stages.end[at]
+        assert times == (stage.start_ns, stage.end_ns)
+        assert (stages.derived[at], track.bucket_of_stages()[at]) == (stage.derived, row)
+
+
+def check_step(track: RankTrack, row: int, step: StepRecord) -> None:
+    """Compare a step."""
+    columns = track.steps
+    assert track.models[columns.model[row]] == (step.model, step.hook)
+    for name in ("first_ready", "last_ready", "done", "busy", "exposed", "wire_busy"):
+        assert getattr(columns, name)[row] == or_unknown(getattr(step, f"{name}_ns")), name
+    assert columns.previous_period[row] == or_unknown(step.previous_period_ns)
+    for name in ("step", "generation", "gradient_bytes", "wire_bytes", "bus_bytes", "bucket_count"):
+        assert getattr(columns, name)[row] == or_unknown(getattr(step, name)), name
+    flags = {name for name, bit in FLAGS.items() if columns.flags[row] & bit}
+    wanted = {name for name in ("shadow", "warmup") if getattr(step, name)}
+    assert flags == wanted | (set() if step.complete else {"incomplete"})
+
+
+@pytest.mark.parametrize("worth_arrays", [read_columns._WORTH_ARRAYS, 2])
+def test_every_field_of_host_steps(worth_arrays: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ordinary ones, unknown numbers, marks, errors and an exception; of a file of many, too."""
+    monkeypatch.setattr(read_columns, "_WORTH_ARRAYS", worth_arrays)
+    first, (a, b) = make_step(2)
+    odd = (
+        replace(first, step=3, complete=False, wire_bytes=None, bus_bytes=None, busy_ns=None),
+        (
+            replace(a, step=3, wire_bytes=None, bus_bytes=None, shadow=True, stages=()),
+            replace(b, step=3, warmup=True, exception="ValueError: no", model="other"),
+        ),
+    )
+    steps = [*steps_of(2), probed((first, (a, b))), odd]
+    check(track_of(text_of(run_of(1), steps)), steps)
+
+
+def test_a_device_bucket_is_placed_after_its_steps_first_ready() -> None:
+    """``called`` stays the host's; without resolved times it is untimed."""
+    resolved, unresolved = on_device(make_step(1)), on_device(make_step(2), resolved=False)
+    track = track_of(text_of(run_of(0), [resolved, unresolved]))
+    step, buckets = resolved
+    for row, bucket in enumerate(buckets):
+        assert bucket.device is not None
+        assert track.buckets.called[row] == bucket.ready_ns
+        assert track.buckets.ready[row] == step.first_ready_ns + bucket.device.ready_ns
+        assert track.buckets.done[row] == step.first_ready_ns + bucket.device.done_ns
+        for at, stage in enumerate(bucket.device.stages, track.buckets.first_stage[row]):
+            ready = track.buckets.ready[row]
+            assert ready + track.stages.start[at] == step.first_ready_ns + stage.start_ns
+            assert ready + track.stages.end[at] == step.first_ready_ns + stage.end_ns
+    assert track.buckets.having("device").tolist() == [True, True, False, False]
+    assert track.buckets.having("untimed").tolist() == [False, False, True, True]
+
+
+def test_everything_else_is_records() -> None:
+    """The run, layouts and what was skipped."""
+    text = text_of(run_of(3), steps_of(1), ended=False)
+    track = track_of(text + "rubbish\n")
+    assert track.rank == 3
+    assert track.records.run == run_of(3)
+    assert [line for line, _ in track.records.skipped] == [len(text.splitlines()) + 1]
+    assert not track.records.closed
+    assert track.records.buckets == track.records.steps == []
+
+
+@pytest.mark.slow
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(STEPS)
+def test_no_line_leaves_half_a_row(steps: list[Completed]) -> None:
+    """A bucket or step that cannot be read is named, and its row is not there at all."""
+    text = text_of(run_of(0), steps)
+    track = track_of(text)
+    skipped = len(track.records.skipped)
+    stages = sum(int(n) for n in track.buckets.stages)
+    assert len(track.buckets) + len(track.steps) + skipped >= sum(1 + len(b) for _, b in steps)
+    assert len(track.stages) == stages
+    assert sorted(set(track.bucket_of_stages().tolist())) == [
+        row for row, n in enumerate(track.buckets.stages) if n
+    ]
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"wire_ns": "long"},
+        {"stage_starts_ns": [1, 2]},
+        {"ready_ns": "soon"},
+        {"step": 2**70},
+        {"error": [1]},
+        {"wire_bytes": [1]},
+    ],
+    ids=str,
+)
+def test_a_bucket_that_cannot_be_read_is_left_out_whole(broken: dict[str, Any]) -> None:
+    """The others stay, and the line is named."""
+    import json
+
+    lines = text_of(run_of(0), steps_of(2)).splitlines(keepends=True)
+    at = next(i for i, line in enumerate(lines) if '"kind":"bucket"' in line)
+    lines[at] = json.dumps(json.loads(lines[at]) | broken) + "\n"
+    track = track_of("".join(lines))
+    assert len(track.buckets) == 3
+    assert len(track.stages) == sum(track.buckets.stages)
+    assert [line for line, _ in track.records.skipped] == [at + 1]
+
+
+def test_parts_of_a_run_are_read_as_one(tmp_path: Path) -> None:
+    """In order; a part says the run again."""
+    steps = steps_of(4)
+    paths = []
+    for part in range(2):
+        path = tmp_path / f"part{part}"
+        path.write_text(text_of(run_of(0), steps[2 * part : 2 * part + 2]))
+        paths.append(path)
+    track = read_track(paths)
+    check(track, steps)
+    assert track.paths == [str(path) for path in paths]
+    assert track.records.closed
+
+
+def test_what_the_layout_says_is_put_back() -> None:
+    """Lines that leave it out and lines that do not give the same columns."""
+    steps = steps_of(2)
+    data = rank_file([run_of(0), make_layout()], steps)
+    assert b'"numel":1000' not in data.partition(b'"kind":"bucket"')[2]
+    check(track_of(data), steps)
+
+
+def lines_of(track: RankTrack) -> list[list[Any]]:
+    """Return all that a track holds."""
+    columns = (track.buckets, track.stages, track.steps)
+    return [
+        *(getattr(c, name).tolist() for c in columns for name in c.__dataclass_fields__),
+        [track.models, track.facts, track.errors, track.exceptions, track.records],
+    ]
+
+
+DAMAGE = (
+    b"",
+    b"\n",
+    b"rubbish\n",
+    b'{"kind":"step"}\n',
+    b'{"kind":"bucket","stages":[["odd",0]]}\n',
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(st.tuples(st.integers(0, 30), st.sampled_from(DAMAGE)), max_size=4))
+def test_a_block_is_read_as_its_lines_are(damage: list[tuple[int, bytes]]) -> None:
+    """Wherever lines that cannot be read stand in it, and each is named by its number."""
+    lines = text_of(run_of(0), [probed(make_step(i)) for i in range(6)]).encode().splitlines(True)
+    for at, line in damage:
+        lines.insert(1 + at % len(lines), line)
+    singly = ColumnBuilder()
+    reader = singly.reader()
+    for line in b"".join(lines).splitlines(keepends=True):
+        reader.feed(line)
+    whole = track_of(b"".join(lines))
+    assert lines_of(whole) == lines_of(singly.track(reader.content(), []))
+    assert len(whole.buckets) == 12
+
+
+def test_an_endless_line_stays_out_of_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a line longer than any of ours only the beginning is read; what follows is whole."""
+    monkeypatch.setattr(record_reader, "LONGEST_LINE", 2000)
+    monkeypatch.setattr(record_reader, "_BLOCK", 100)
+    path = tmp_path / "rank00000.jsonl"
+    text = text_of(run_of(0), steps_of(3))
+    first, rest = text.split("\n", 1)
+    path.write_text(f"{first}\n[{'1,' * 9000}1]\n{rest}")
+    track = read_track([path])
+    check(track, steps_of(3))
+    assert [line for line, _ in track.records.skipped] == [2]
+
+
+def test_lines_without_a_layout_name_their_model_themselves() -> None:
+    """No model of an unknown hook is added beside theirs."""
+    steps = [make_step(0), make_step(1)]
+    track = track_of(text_of(run_of(0), steps))
+    assert track.models == [("net", "fp16_compress_hook")]
+    assert {facts.hook for facts in track.facts} == {"fp16_compress_hook"}
+    check(track, steps)
+
+
+def test_a_sharded_step_and_its_units() -> None:
+    """What each unit is, what training waited for it; its times count as any other's."""
+    job = ShardedJob(steps=2)
+    steps = [ranks[0] for ranks in sharded_steps(job)]
+    track = track_of(text_of(job.run(0), steps))
+    records = [bucket for _, buckets in steps for bucket in buckets]
+    facts = [track.facts[i] for i in track.buckets.facts]
+    assert [f.unit for f in facts] == [record.unit for record in records]
+    assert track.buckets.exposed.tolist() == [record.exposed_ns for record in records]
+    assert track.buckets.having("sharded").all()
+    assert track.steps.having("sharded").all()
+    unsharded = track_of(text_of(run_of(0), steps_of(2)))
+    assert set(unsharded.buckets.exposed.tolist()) == {UNKNOWN}
+    assert not unsharded.steps.having("sharded").any()

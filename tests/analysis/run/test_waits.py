@@ -1,0 +1,167 @@
+"""Waiting and transfer: told apart by the last rank's start, and by nobody's guess."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from msgspec.structs import replace
+
+from hooktrace.analysis.run import (
+    STAGE_NAMES,
+    UNKNOWN,
+    CriticalPaths,
+    Run,
+    Waits,
+    waits,
+    wire_waits,
+)
+from hooktrace.records import CompletedStep, Stage
+from hooktrace.records.files import find_records
+from hooktrace.testing.rank_file import rank_file
+from hooktrace.testing.synthetic import Moments, SyntheticJob, write_job
+from hooktrace.testing.synthetic_shards import ShardedJob, write_sharded_job
+from tests.analysis.run.files import timed_by_device, write_ranks
+from tests.analysis.runs import job_run, run_in
+
+MS = 1_000_000
+WIRE = STAGE_NAMES.index("wire")
+
+
+def waits_of(folder: Path) -> tuple[Run, Waits]:
+    run = run_in(folder)
+    return run, waits(run, "synthetic")
+
+
+def write(
+    folder: Path,
+    begins_ms: Sequence[float],
+    ends_ms: Sequence[float],
+    change: Callable[[CompletedStep], CompletedStep] = lambda step: step,
+) -> None:
+    """One bucket of one step, whose collective each rank begins and ends when it is told to."""
+    job = SyntheticJob(ranks=len(begins_ms), steps=1, bucket_bytes=(4_000_000,))
+    texts = {}
+    for rank, (begin, end) in enumerate(zip(begins_ms, ends_ms, strict=True)):
+        start = job.start_ns - job.offset_ns(rank)
+        at = int(begin * MS) + start, int(end * MS) + start
+        step = change(job.step(1, [Moments(start, start, at[0], at[1], at[1])]))
+        records = [job.run(rank), job.layout(), *job.clock_records(rank)]
+        texts[rank] = rank_file(records, [step]).decode()
+    write_ranks(folder, texts)
+
+
+def of_wire(run: Run, found: Waits) -> tuple[list[list[int]], list[list[int]]]:
+    own = [track.stages.name == WIRE for track in run.tracks]
+    return (
+        [ns[rows].tolist() for ns, rows in zip(found.ns, own, strict=True)],
+        [last[rows].tolist() for last, rows in zip(found.last, own, strict=True)],
+    )
+
+
+def test_all_wait_until_the_last_rank_begins(tmp_path: Path) -> None:
+    write(tmp_path, [1, 5, 13], [20, 20, 20])
+    run, found = waits_of(tmp_path)
+    assert of_wire(run, found) == ([[12 * MS], [8 * MS], [0]], [[2], [2], [2]])
+    assert (found.why_no_clock, found.why_unknown) == (None, None)
+    assert [found.by_bucket(t, i).tolist() for i, t in enumerate(run.tracks)] == [
+        [12 * MS], [8 * MS], [0],
+    ]  # fmt: skip
+    others = [ns[t.stages.name != WIRE] for ns, t in zip(found.ns, run.tracks, strict=True)]
+    assert all((one == UNKNOWN).all() for one in others)
+
+
+def test_of_two_groups_each_waits_for_its_own_last_rank(tmp_path: Path) -> None:
+    """Rank 3 for rank 2, rank 0 for rank 2 and rank 1 for rank 3, which rank 2 has held up."""
+    job = ShardedJob(ranks=4, replicas=2, steps=1, late_ms={2: 50.0}, late_at=4)
+    run = job_run(job, tmp_path)
+    found = waits(run, job.model)
+    assert found.why_unknown is None
+    ns = [found.by_bucket(track, i) for i, track in enumerate(run.tracks)]
+    assert [(own[4], own[6]) for own in ns] == [
+        (0, 50 * MS), (0, 50 * MS), (0, 0), (50 * MS, 0),
+    ]  # fmt: skip
+    last = [found.last[i][[4, 6]].tolist() for i in range(4)]
+    assert last == [[UNKNOWN, 2], [UNKNOWN, 3], [2, 2], [2, 3]]
+    rows = wire_waits(run, job.model).rows
+    assert all((np.diff(own) > 0).all() for own in rows)
+
+
+def test_of_a_group_with_a_rank_without_records_nothing_is_known(tmp_path: Path) -> None:
+    """It may be the last one; of the other groups it is known."""
+    job = ShardedJob(ranks=4, replicas=2, steps=1, late_ms={2: 50.0}, late_at=4)
+    write_sharded_job(job, tmp_path)
+    path = find_records(tmp_path)[3][0]
+    kept = [line for line in path.read_bytes().splitlines(True) if b'"bucket"' not in line[:20]]
+    path.write_bytes(b"".join(kept))
+    run = run_in(tmp_path)
+    found = waits(run, job.model)
+    known = [(own[[4, 6]] != UNKNOWN).tolist() for own in found.ns[:3]]
+    assert known == [[True, True], [True, False], [False, True]]
+
+
+def test_two_that_come_together_are_not_told_apart(tmp_path: Path) -> None:
+    write(tmp_path, [1, 13, 13.01], [20, 20, 20])
+    run, found = waits_of(tmp_path)
+    ns, last = of_wire(run, found)
+    assert (ns, last) == ([[12_010_000], [0], [0]], [[UNKNOWN]] * 3)
+
+
+def test_one_that_was_done_before_the_last_began_did_not_wait_for_it(tmp_path: Path) -> None:
+    write(tmp_path, [1, 5, 13], [9, 9, 20])
+    assert of_wire(*waits_of(tmp_path)) == ([[UNKNOWN]] * 3, [[UNKNOWN]] * 3)
+
+
+def test_without_clocks_a_wait_is_what_is_longer_than_the_shortest(tmp_path: Path) -> None:
+    write_job(SyntheticJob(ranks=3, steps=3, clocks=False, late_ms={1: 9.0}), tmp_path)
+    run, found = waits_of(tmp_path)
+    assert found.why_no_clock == "nobody measured the clock of ranks 1, 2"
+    for track, ns, last in zip(run.tracks, found.ns, found.last, strict=True):
+        own = track.stages.name == WIRE
+        assert (last == UNKNOWN).all()
+        assert (np.median(ns[own]) == 0) == (track.rank == 1)
+        assert (ns[own] <= (track.stages.end - track.stages.start)[own]).all()
+
+
+def test_devices_run_behind_their_hosts_by_unlike_times(tmp_path: Path) -> None:
+    """Rank 0's host is 8 ms ahead of it, so its times are placed as much too early."""
+    write(tmp_path, [1, 5, 13], [12, 20, 20], timed_by_device)
+    run, found = waits_of(tmp_path)
+    assert of_wire(run, found) == ([[4 * MS], [8 * MS], [0]], [[UNKNOWN]] * 3)
+    assert found.why_no_clock == "no clock ties the times of one device to another's"
+    path = CriticalPaths(run, "synthetic").of(1)
+    assert (path.segments, path.why_unknown) == ((), found.why_no_clock)
+
+
+def test_rounds_are_matched_where_all_ranks_have_as_many(tmp_path: Path) -> None:
+    def two(step: CompletedStep) -> CompletedStep:
+        record, (bucket,) = step
+        wire = next(s for s in bucket.stages if s.name == "wire")
+        middle = (wire.start_ns + wire.end_ns) // 2
+        rounds = (replace(wire, end_ns=middle), replace(wire, start_ns=middle))
+        return record, (replace(bucket, stages=rounds),)
+
+    write(tmp_path / "same", [1, 5], [21, 21], two)
+    ns, last = of_wire(*waits_of(tmp_path / "same"))
+    assert (ns, last) == ([[4 * MS, 2 * MS], [0, 0]], [[1, 1], [1, 1]])
+    twice = iter([True, False])
+    write(tmp_path / "other", [1, 5], [21, 21], lambda step: two(step) if next(twice) else step)
+    assert of_wire(*waits_of(tmp_path / "other"))[0] == [[UNKNOWN] * 2, [UNKNOWN]]
+
+
+def test_it_says_why_nothing_is_known(tmp_path: Path) -> None:
+    write_job(SyntheticJob(ranks=3, steps=2), tmp_path / "part")
+    find_records(tmp_path / "part")[2][0].unlink()
+    assert "2 of 3 ranks have a file" in (waits_of(tmp_path / "part")[1].why_unknown or "")
+    write_job(SyntheticJob(ranks=1, steps=2), tmp_path / "one")
+    alone = waits_of(tmp_path / "one")[1]
+    assert (alone.why_unknown, alone.why_missing) == ("one rank waits for nobody", None)
+
+    def opaque(step: CompletedStep) -> CompletedStep:
+        record, (bucket,) = step
+        stage = Stage(name="pending", start_ns=bucket.ready_ns, end_ns=bucket.done_ns)
+        return record, (replace(bucket, stages=(stage,)),)
+
+    write(tmp_path / "opaque", [1, 5], [21, 21], opaque)
+    assert "opaque" in (waits_of(tmp_path / "opaque")[1].why_unknown or "")
