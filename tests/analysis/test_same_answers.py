@@ -5,121 +5,45 @@ Which steps count, why the others do not, and who is late: of made-up jobs.
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from msgspec.structs import replace
 from tensorboard.plugins.base_plugin import TBContext
 from werkzeug.test import Client
 
 from hooktrace.analysis.compare.measure import Measures, measure
 from hooktrace.analysis.frames import load as load_frames
+from hooktrace.analysis.hang.command import hang_json
 from hooktrace.analysis.perfetto import export
 from hooktrace.analysis.report import build_report
 from hooktrace.analysis.report.run_report import ModelReport
-from hooktrace.analysis.run import REASONS
+from hooktrace.analysis.run import REASONS, hangs
 from hooktrace.analysis.tensorboard_plugin.plugin import CommTimeline
 from hooktrace.analysis.tensorboard_plugin.scene import LATE
-from hooktrace.records import CompletedStep
-from hooktrace.testing.rank_file import rank_file
-from hooktrace.testing.synthetic import SyntheticJob, simulate, write_job
-from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
+from hooktrace.exporters.observations import observe
+from hooktrace.records import Batch
+from hooktrace.records import metrics as m
+from hooktrace.testing.synthetic import simulate
+from hooktrace.testing.synthetic_hangs import SyntheticHang
+from tests.analysis.jobs import JOBS, RUNS
 from tests.analysis.perfetto.trace_events import read, validate
-from tests.analysis.report.jobs import Change, write_changed
-from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
-from tests.analysis.report.test_silence import nobody_waits
-from tests.analysis.run.files import write_ranks
+from tests.analysis.report.jobs import write_changed
 from tests.analysis.runs import run_in
 
-JOB = SyntheticJob(ranks=3, steps=24)
-LATE_JOB = dataclasses.replace(JOB, late_ms={2: 6.0})
 Counts = dict[tuple[int, int], str]
 """By rank and step the reason why it does not count, or that it does."""
 
 
-def job(**changes: Any) -> Callable[[Path], object]:
-    """Return what writes the job with some fields changed."""
-    return lambda folder: write_job(dataclasses.replace(JOB, **changes), folder)
-
-
-def changed(change: Change, base: SyntheticJob = LATE_JOB) -> Callable[[Path], object]:
-    """Return what writes a job each of whose steps is changed."""
-    return lambda folder: write_changed(folder, base, change)
-
-
-def hung(folder: Path) -> None:
-    """Rank 2 keeps the others waiting for 42 s in step 251."""
-    base = dataclasses.replace(JOB, steps=256, bucket_bytes=(1_000_000,) * 2)
-    write_hung_job(base, SyntheticHang(step=251, bucket=1, went_on_after_s=42), folder)
-
-
-def rebuilt(rank: int, completed: CompletedStep) -> CompletedStep:
-    """Return the step, which has other buckets from the tenth on; every fourth is probed."""
-    step, buckets = completed
-    generation = 1 if step.step < 10 else 2
-    changed = replace(step, generation=generation, probed=step.step % 4 == 0)
-    return changed, tuple(replace(b, generation=generation) for b in buckets)
-
-
-def incomplete(rank: int, completed: CompletedStep) -> CompletedStep:
-    """Return the step; rank 1 lost a bucket of two of them, in one it is lost on all ranks."""
-    step, buckets = completed
-    if step.step == 20 or (step.step in (5, 9) and rank == 1):
-        return replace(step, complete=False, bucket_count=7), buckets[:-1]
-    return completed
-
-
-def joined(rank: int, completed: CompletedStep) -> CompletedStep:
-    """Return the step; rank 0 has no data from the sixteenth on."""
-    step, buckets = completed
-    shadow = rank == 0 and step.step > 15
-    return replace(step, shadow=shadow), tuple(replace(b, shadow=shadow) for b in buckets)
-
-
-def warming_up(rank: int, completed: CompletedStep) -> CompletedStep:
-    """Return the step; the first two warm up, and there is a pause of 5 s before the twelfth."""
-    step, buckets = completed
-    warmup = step.step < 3
-    if step.step == 12:
-        step = replace(step, previous_period_ns=5_000_000_000)
-    return replace(step, warmup=warmup), tuple(replace(b, warmup=warmup) for b in buckets)
-
-
-def two_models(folder: Path) -> None:
-    """As a GAN's: rank 2 is late in the backward pass of one."""
-    of_both = [dataclasses.replace(JOB, model="a", start_ns=60_000_000, late_ms={2: 6.0}),
-               dataclasses.replace(JOB, model="b", late_ms={0: 0.0})]  # fmt: skip
-    for rank in range(JOB.ranks):
-        steps = [now.completed(rank) for one in of_both for now in simulate(one)]
-        records = [JOB.run(rank), *(one.layout() for one in of_both), *JOB.clock_records(rank)]
-        write_ranks(folder, {rank: rank_file(records, steps).decode()})
-
-
-JOBS: dict[str, Callable[[Path], object]] = {
-    "a hang in step 251": hung,
-    "late by 1.9 ms of 106": job(late_ms={2: 1.9}),
-    "late by 2.6 ms from bucket 3 on": job(late_ms={2: 2.6}, late_from=3),
-    "late by less than is worth a name": job(late_ms={2: 0.4}),
-    "late and probed": job(late_ms={1: 6.0}, error=0.1, error_every=5, skews=True),
-    "late, clocks unknown": job(late_ms={1: 6.0}, clocks=False),
-    "late, and nobody waits": changed(nobody_waits),
-    "buckets rebuilt": changed(rebuilt),
-    "incomplete steps": changed(incomplete),
-    "join": changed(joined),
-    "warm-up and a pause": changed(warming_up, JOB),
-    "two models": two_models,
-    "sharded": lambda folder: write_sharded(ShardedJob(steps=24, late_ms={1: 3.0}), folder),
-}
 LATE_IN = {
-    "late by 1.9 ms of 106", "late by 2.6 ms from bucket 3 on", "late and probed",
-    "buckets rebuilt", "incomplete steps", "join", "two models", "sharded",
+    "late", "late by 1.9 ms of 106", "late by 2.6 ms from bucket 3 on", "late and probed",
+    "buckets rebuilt", "incomplete steps", "join", "two models", "on devices", "sharded",
+    "sharded, in replicas",
 }  # fmt: skip
 
 
@@ -131,9 +55,10 @@ class Answers:
         self.report = build_report(self.run)
         frames = load_frames(folder)
         self.steps, self.buckets = frames.steps.pandas(), frames.buckets.pandas()
+        self.waits = frames.waits.pandas()
         self._plugin = CommTimeline(TBContext(logdir=str(folder)))
         export(self.run, folder / "trace.json")
-        self._events = validate(read(folder / "trace.json"))
+        self.events = validate(read(folder / "trace.json"))
 
     @property
     def models(self) -> list[ModelReport]:
@@ -169,9 +94,9 @@ class Answers:
         }
 
     def arrows(self, model: str) -> Iterator[tuple[int, str, int]]:
-        """Yield step, call and rank where the arrows end that tie a call's ranks together."""
+        """Yield step, call and each rank where arrows end that tie a call's ranks together."""
         begins = {(e["pid"], e["tid"], e["ts"]): e for e in self._slices}
-        for e in self._events:
+        for e in self.events:
             if e["ph"] == "f" and self._rows[e["pid"], e["tid"]].startswith(f"{model}: "):
                 call, title = begins[e["pid"], e["tid"], e["ts"]], self._rows[e["pid"], e["tid"]]
                 name = call["name"]
@@ -180,14 +105,14 @@ class Answers:
 
     @cached_property
     def _slices(self) -> list[dict[str, Any]]:
-        slices = (e for e in self._events if e["ph"] == "X")
+        slices = (e for e in self.events if e["ph"] == "X")
         return [e for e in slices if e["cat"] in ("step", "bucket", "unit")]
 
     @cached_property
     def _rows(self) -> dict[tuple[int, int], str]:
         return {
             (e["pid"], e["tid"]): e["args"]["name"]
-            for e in self._events
+            for e in self.events
             if e["name"] == "thread_name"
         }
 
@@ -260,7 +185,9 @@ def test_the_tab_counts_them_too(answers: Answers) -> None:
             rank: own["exposed_ns"].median() for rank, own in rows[rows["counts"]].groupby("rank")
         }
         assert dict(summary["usual_exposed"]) == pytest.approx(usual, abs=1)
-        assert answers.tab("/path_sums", model=name)["of"] == len(everywhere)
+        # Paths leave out steps that stalled besides: one would be longer than all others.
+        stalled = {one.step for one in model.facts.stalls if not one.is_probed}
+        assert answers.tab("/path_sums", model=name)["of"] == len({*everywhere} - stalled)
 
 
 def test_all_name_the_same_late_ranks(answers: Answers) -> None:
@@ -273,7 +200,7 @@ def test_all_name_the_same_late_ranks(answers: Answers) -> None:
         summary = answers.tab("/summary", model=name)
         of_tab = [(x["rank"], x["bucket"], x["times"] / x["of"]) for x in summary["late"]]
         assert of_tab == [(x.rank, x.bucket, x.share) for x in late]
-        assert bool(summary["late_note"]) == (not late)
+        assert bool(summary["late_note"]) == (not late and len(answers.run.tracks) > 1)
         extent = next(one["extent"] for one in answers.tab("/run")["models"] if one["name"] == name)
         view = answers.tab("/view", model=name, t0=0, t1=extent, width=4000)
         marked = {
@@ -289,11 +216,12 @@ def test_times_and_arrows_show_who_is_late(answers: Answers) -> None:
     """Of the steps that count, the rank was last in the share of them that is said."""
     for model in answers.models:
         everywhere = on_all_ranks(answers.in_trace(model.facts.model))
-        ends = {(step, call): rank for step, call, rank in answers.arrows(model.facts.model)}
+        ends = set(answers.arrows(model.facts.model))
         summary = answers.tab("/summary", model=model.facts.model)
         for late, of_tab in zip(model.facts.late, summary["late"], strict=True):
             rows = answers.buckets
             rows = rows[(rows["model"] == model.facts.model) & (rows["bucket"] == late.bucket)]
+            rows = rows[rows["rank"].isin(late.members)] if late.members else rows
             times = 0
             for step in everywhere:
                 own = rows[rows["step"] == step]
@@ -303,5 +231,99 @@ def test_times_and_arrows_show_who_is_late(answers: Answers) -> None:
                 others = np.delete(at + unsure, place)
                 if at[place] - unsure[place] > others.max():
                     times += 1
-                    assert ends[step, of_tab["name"]] == late.rank
-            assert (times, len(everywhere)) == (of_tab["times"], of_tab["of"])
+                    # No clock ties one device's times to another's.
+                    is_tied = model.facts.clock == "host"
+                    assert ((step, of_tab["name"], late.rank) in ends) == is_tied
+            # What ranks of parts waited for others before the first step, nobody knows.
+            first = bool(late.members)
+            told = of_tab["times"] + first, of_tab["of"] + first
+            assert (times, len(everywhere)) == told
+
+
+def test_waits_are_split_alike(answers: Answers) -> None:
+    """Report and frames bucket by bucket, over the steps that count; the tab over all of them."""
+    for model in answers.models:
+        name, rows = model.facts.model, answers.buckets
+        counted = answers.frame(name)
+        counted = counted[counted["counts"]][["rank", "step"]]
+        odd = rows["warmup"] | rows["shadow"] | rows["probed"] | rows["exception"].notna()
+        own = rows[(rows["model"] == name) & ~odd].merge(counted, on=["rank", "step"])
+        if not model.facts.is_sharded:
+            own = own[own["generation"] == own["generation"].max()]
+        for bucket in model.facts.buckets:
+            waits = own[own["bucket"] == bucket.bucket]["wait_ns"].dropna().astype(float)
+            transfers = own[own["bucket"] == bucket.bucket]["transfer_ns"].dropna().astype(float)
+            assert (bucket.wait_ns is None) == (not len(waits))
+            if bucket.wait_ns is not None:
+                assert bucket.wait_ns == pytest.approx(waits.mean())
+                assert bucket.transfer_ns == pytest.approx(transfers.median())
+        extent = next(one["extent"] for one in answers.tab("/run")["models"] if one["name"] == name)
+        selected = answers.tab("/selection", model=name, t0=0, t1=extent + 1)
+        of_tab = {one["name"]: one["sum"] for one in selected["stages"]}
+        waits = answers.waits[answers.waits["model"] == name]["wait_ns"].dropna().astype(int)
+        assert of_tab.get("wire: wait", 0) == waits.sum()
+
+
+def test_hangs_are_told_alike(answers: Answers) -> None:
+    """Report, tab, ``hooktrace hang`` and Perfetto file: the same sentence and outcome, once."""
+    told = [(one["sentence"], one["outcome"]) for one in json.loads(
+        hang_json(answers.run, hangs(answers.run)))["hangs"]]  # fmt: skip
+    of_report = [(one.sentence, one.outcome) for m in answers.models for one in m.facts.hangs]
+    assert of_report == told
+    of_tab = [
+        one["text"]
+        for model in answers.models
+        for one in answers.tab("/summary", model=model.facts.model)["anomalies"]
+        if one["kind"] == "hang"
+    ]
+    assert of_tab == [f"{sentence}; {outcome}" for sentence, outcome in told]
+    in_trace = {
+        (e["args"]["message"], e["args"]["outcome"])
+        for e in answers.events
+        if e.get("cat") == "hang"
+    }
+    assert in_trace == set(told)
+
+
+def test_comparison_has_the_reports_numbers(answers: Answers) -> None:
+    """Each step is one number there, the mean of its ranks; bytes are the report's."""
+    for model in answers.models:
+        measured, facts = answers.compared(model.facts.model), model.facts
+        assert measured.facts.waits_unknown == facts.wait_unknown or facts.wait_unknown is None
+        assert measured.facts.gradient_bytes == facts.gradient_bytes
+        sent = measured.facts.least_wire_bytes
+        assert sent == facts.least_wire_bytes
+        rows = answers.frame(facts.model)
+        rows = rows[rows["counts"]]
+        exposed = rows.groupby("step")["exposed_ns"].mean()
+        series = measured.series["exposed"]
+        assert dict(zip(series.steps, series.values, strict=True)) == pytest.approx(
+            exposed.dropna().to_dict()
+        )
+        if facts.exposed is not None:
+            assert facts.exposed.p50 == pytest.approx(rows["exposed_ns"].astype(float).median())
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, (_, change, _) in RUNS.items() if not isinstance(change, SyntheticHang)]
+)
+def test_metrics_add_up_to_the_same(name: str, tmp_path: Path) -> None:
+    """Prometheus' sums over all ranks, where they mean the same as columns of frames."""
+    job, change, files = RUNS[name]
+    assert not isinstance(change, SyntheticHang)
+    write_changed(tmp_path, job, change, files=files)
+    sums: Counter[str] = Counter()
+    for rank in range(files):
+        steps = tuple(change(rank, step.completed(rank)) for step in simulate(job))
+        for _, columns in observe(Batch(run=job.run(rank), steps=steps)):
+            for metric, _, values in columns:
+                sums[metric.name] += sum(values)
+    frames = load_frames(tmp_path)
+    rows, buckets = frames.steps.pandas(), frames.buckets.pandas()
+    assert sums[m.STEPS.name] == len(rows)
+    whole = ~(rows["warmup"] | rows["shadow"] | rows["probed"]) & rows["complete"]
+    exposed = rows[whole]["exposed_ns"].dropna().sum() / 1e9
+    assert sums[m.EXPOSED.name] == pytest.approx(exposed)
+    assert sums[m.WIRE_BYTES.name] == buckets["wire_bytes"].dropna().sum()
+    assert sums[m.GRADIENT_BYTES.name] == buckets["gradient_bytes"].dropna().sum()
+    assert sums[m.STEP_PERIOD.name] == pytest.approx(rows["period_ns"].dropna().sum() / 1e9)

@@ -9,9 +9,9 @@ import pytest
 
 from hooktrace.analysis.tensorboard_plugin.hang_bars import LateBars, late_in
 from hooktrace.testing.synthetic import SyntheticJob, write_job
+from tests.analysis.jobs import nobody_waits
 from tests.analysis.report.jobs import write_changed
 from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
-from tests.analysis.report.test_silence import nobody_waits
 from tests.analysis.runs import run_in
 
 MS = 1_000_000

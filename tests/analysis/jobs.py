@@ -1,0 +1,355 @@
+"""Made-up jobs of which one knows what they are like: what tests of all views of a run are of.
+
+A sentence on the screen is a claim, and a number too: a run in which it would be false stands here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from hooktrace.records import BucketRecord, CompletedStep, ErrorRecord, Stage
+from hooktrace.records.intervals import exposed_ns, union_ns
+from hooktrace.testing.rank_file import rank_file
+from hooktrace.testing.synthetic import SyntheticJob, simulate, write_job
+from hooktrace.testing.synthetic_hangs import SyntheticHang, write_hung_job
+from hooktrace.testing.synthetic_shards import ShardedJob as Replicated
+from hooktrace.testing.synthetic_shards import write_sharded_job
+from tests.analysis.report.jobs import Change, as_it_is, write_changed
+from tests.analysis.report.sharded_jobs import ShardedJob, write_sharded
+from tests.analysis.run.files import timed_by_device, write_ranks
+
+Writes = Callable[[Path], object]
+"""Writes the files of a job to a folder."""
+
+MS = 1_000_000
+QUIET = SyntheticJob(ranks=3, steps=30, bucket_bytes=(4_000_000,) * 7 + (100_000,))
+
+
+def job(**changes: object) -> SyntheticJob:
+    """Return the quiet job with some fields changed."""
+    return dataclasses.replace(QUIET, **changes)  # type: ignore[arg-type]
+
+
+def with_buckets(completed: CompletedStep, buckets: list[BucketRecord]) -> CompletedStep:
+    """Return the step with other buckets, and the times that follow from them."""
+    step, _ = completed
+    last, done = max(b.ready_ns for b in buckets), max(b.done_ns for b in buckets)
+    wire = [(s.start_ns, s.end_ns) for b in buckets for s in b.stages if s.name == "wire"]
+    changed = replace(
+        step, last_ready_ns=last, done_ns=done, exposed_ns=exposed_ns(last, done),
+        busy_ns=union_ns((b.ready_ns, b.done_ns) for b in buckets), wire_busy_ns=union_ns(wire),
+    )  # fmt: skip
+    return changed, tuple(buckets)
+
+
+def one_after_another(rank: int, completed: CompletedStep) -> CompletedStep:
+    """Return the step of a hook of two rounds of 6 ms, as PowerSGD's.
+
+    The last call ends when all calls have, and the last bucket is the smallest.
+    """
+    step, buckets = completed
+    free, found = buckets[0].ready_ns, []
+    for bucket in buckets:
+        begin = max(bucket.ready_ns, free)
+        bounds = [begin + at * MS for at in (0, 1, 7, 8, 14, 15)]
+        names = ("compress", "wire", "decompress", "wire", "decompress")
+        stages = [
+            Stage(name=name, start_ns=start, end_ns=end)  # type: ignore[arg-type]  # of these
+            for name, (start, end) in zip(names, pairwise(bounds), strict=True)
+        ]
+        if begin > bucket.ready_ns:
+            stages.insert(0, Stage(name="turn", start_ns=bucket.ready_ns, end_ns=begin))
+        free = bounds[-1]
+        launched = free if bucket.is_last else bucket.ready_ns + MS // 10
+        found.append(
+            replace(
+                bucket,
+                stages=tuple(stages),
+                launched_ns=launched,
+                done_ns=free,
+                hook="powerSGD_hook",
+            )
+        )
+    return with_buckets((replace(step, hook="powerSGD_hook"), buckets), found)
+
+
+def probed(rank: int, completed: CompletedStep) -> CompletedStep:
+    """Return the step; of every tenth hooktrace probes a bucket, for 80 ms before its hook."""
+    step, buckets = completed
+    if step.step % 10:
+        return completed
+    first, *others = buckets
+    error = ErrorRecord(
+        relative_l2=0.01, cosine=1.0, max_absolute=0.1, flipped_share=0.0, reference_l2=3.0
+    )
+    late = 80 * MS
+    moved = tuple(
+        replace(s, start_ns=s.start_ns + late, end_ns=s.end_ns + late) for s in first.stages
+    )
+    probe = Stage(name="probe", start_ns=first.ready_ns, end_ns=first.ready_ns + late)
+    first = replace(
+        first, stages=(probe, *moved), launched_ns=first.launched_ns + late,
+        done_ns=first.done_ns + late, error=error, probed=True,
+    )  # fmt: skip
+    return with_buckets((replace(step, probed=True), buckets), [first, *others])
+
+
+def longer(bucket: BucketRecord, more: int) -> BucketRecord:
+    """Return the bucket, which takes so many ns more on the wire."""
+    *before, wire, end = bucket.stages
+    end = replace(end, start_ns=end.start_ns + more, end_ns=end.end_ns + more)
+    stages = (*before, replace(wire, end_ns=wire.end_ns + more), end)
+    return replace(bucket, stages=stages, done_ns=bucket.done_ns + more)
+
+
+def stalled(rank: int, completed: CompletedStep) -> CompletedStep:
+    """Return the step; of step 20 the last bucket takes 10 s more on the wire, on all ranks."""
+    *others, last = completed[1]
+    if completed[0].step != 20:
+        return completed
+    return with_buckets(completed, [*others, longer(last, 10_000 * MS)])
+
+
+def opaque(rank: int, completed: CompletedStep) -> CompletedStep:
+    """Return the step of a hook of which only its calls are seen."""
+    step, buckets = completed
+    found = [
+        replace(
+            b, wire_bytes=None, bus_bytes=None,
+            stages=(
+                Stage(name="hook", start_ns=b.ready_ns, end_ns=b.launched_ns),
+                Stage(name="pending", start_ns=b.launched_ns, end_ns=b.done_ns),
+            ),
+        )
+        for b in buckets
+    ]  # fmt: skip
+    unknown = replace(step, wire_bytes=None, bus_bytes=None)
+    return with_buckets((unknown, buckets), found)
+
+
+def compress_in_the_last(rank: int, completed: CompletedStep) -> CompletedStep:
+    """Return the step; the last bucket's call takes 20 ms, after all gradients are there."""
+    *others, last = completed[1]
+    more = 20 * MS
+    first, *rest = last.stages
+    rest = [replace(s, start_ns=s.start_ns + more, end_ns=s.end_ns + more) for s in rest]
+    last = replace(
+        last, stages=(replace(first, end_ns=first.end_ns + more), *rest),
+        launched_ns=last.launched_ns + more, done_ns=last.done_ns + more,
+    )  # fmt: skip
+    return with_buckets(completed, [*others, last])
+
+
+def one_slow_bucket(rank: int, completed: CompletedStep) -> CompletedStep:
+    """Return the step; the last but one of the buckets takes 30 ms more on the wire than others."""
+    *others, slow, last = completed[1]
+    return with_buckets(completed, [*others, longer(slow, 30 * MS), last])
+
+
+def erring(rank: int, completed: CompletedStep) -> CompletedStep:
+    """Return the step; every tenth shows a large error, which took no time."""
+    step, (first, *others) = completed
+    error = ErrorRecord(
+        relative_l2=0.5, cosine=0.9, max_absolute=0.1, flipped_share=0.0, reference_l2=3.0
+    )
+    if step.step % 10:
+        return completed
+    return replace(step, probed=True), (replace(first, error=error, probed=True), *others)
+
+
+def nobody_waits(rank: int, completed: CompletedStep) -> CompletedStep:
+    """Return the step of a hook that communicates nothing: ranks drift apart."""
+    step, buckets = completed
+    found = [
+        replace(
+            b, wire_bytes=0, bus_bytes=None, done_ns=b.launched_ns,
+            stages=(Stage(name="compress", start_ns=b.ready_ns, end_ns=b.launched_ns),),
+        )
+        for b in buckets
+    ]  # fmt: skip
+    silent = replace(step, wire_bytes=0, bus_bytes=None)
+    return with_buckets((silent, buckets), found)
+
+
+def compressing_late(rank: int, completed: CompletedStep) -> CompletedStep:
+    """Return the step; from the twentieth on the hook sends a hundredth."""
+    step, buckets = completed
+    if step.step < 20:
+        return completed
+    sent = [replace(b, wire_bytes=(b.wire_bytes or 0) // 100) for b in buckets]
+    return with_buckets((replace(step, wire_bytes=(step.wire_bytes or 0) // 100), buckets), sent)
+
+
+def local_by_design(rank: int, completed: CompletedStep) -> CompletedStep:
+    """Return the step; every tenth is far from the average, as a gossiping hook's result is."""
+    step, (first, *others) = erring(rank, completed)
+    if first.error is None:
+        return completed
+    return step, (replace(first, error=replace(first.error, by_design=True)), *others)
+
+
+LARGE_LAST = job(bucket_bytes=(4_000_000,) * 7 + (16_000_000,))
+LATE = job(late_ms={1: 6.0})
+
+RUNS: dict[str, tuple[SyntheticJob, Change | SyntheticHang, int]] = {
+    "quiet": (QUIET, as_it_is, 3),
+    "large last": (LARGE_LAST, as_it_is, 3),
+    "large last, one file of three": (LARGE_LAST, as_it_is, 1),
+    "large last, alone": (dataclasses.replace(LARGE_LAST, ranks=1), as_it_is, 1),
+    "a single small bucket": (
+        job(bucket_bytes=(1_000,), latency_ms=5.0, backward_ms=0.0),
+        as_it_is,
+        3,
+    ),
+    "small buckets": (
+        job(latency_ms=2.0, backward_ms=10.0, bucket_bytes=(50_000, 200_000, 400_000) * 10),
+        as_it_is,
+        3,
+    ),
+    "queue": (job(backward_ms=10.0, bucket_bytes=(4_000_000,) * 10), as_it_is, 3),
+    "one after another": (job(wire_share=0.1), one_after_another, 3),
+    "one after another, one file of three": (job(wire_share=0.1), one_after_another, 1),
+    "codec": (
+        job(hook="fp16", wire_share=0.5, codec_ms=3.0, bucket_bytes=(4_000_000,) * 8),
+        as_it_is,
+        3,
+    ),
+    "compress in the last": (job(hook="fp16", wire_share=0.5), compress_in_the_last, 3),
+    "late": (LATE, as_it_is, 3),
+    "late, clocks unknown": (job(late_ms={1: 6.0}, clocks=False), as_it_is, 3),
+    "late, one file of three": (LATE, as_it_is, 1),
+    "late in the last bucket": (job(late_ms={1: 6.0}, late_from=7, clocks=False), as_it_is, 3),
+    "one slow bucket": (QUIET, one_slow_bucket, 3),
+    "slow collectives": (job(slow_every=7, bytes_per_second=5e7), as_it_is, 3),
+    "probed": (QUIET, probed, 3),
+    "stalled": (QUIET, stalled, 3),
+    "stalled, one file of three": (QUIET, stalled, 1),
+    "opaque": (QUIET, opaque, 3),
+    "late, and nobody waits": (LATE, nobody_waits, 3),
+    "compresses nothing": (job(hook="powerSGD_hook", codec_ms=1.0), as_it_is, 3),
+    "compresses late": (job(hook="powerSGD_hook", codec_ms=1.0), compressing_late, 3),
+    "steps an optimizer": (
+        job(hook="hook_then_optimizer(fp16)", wire_share=0.5, codec_ms=3.0),
+        as_it_is,
+        3,
+    ),
+    "large error": (QUIET, erring, 3),
+    "local by design": (QUIET, local_by_design, 3),
+    "few steps": (job(steps=4), stalled, 3),
+    "hung": (QUIET, SyntheticHang(step=20), 3),
+    "hung for a while": (QUIET, SyntheticHang(step=20, went_on_after_s=42), 3),
+    "hung between two steps": (
+        job(ranks=2),
+        SyntheticHang(step=20, bucket=0, rank=1, went_on_after_s=42),
+        2,
+    ),
+}
+"""Each run: its job, what is changed in each step, and of how many ranks there are files."""
+
+
+SMALL = SyntheticJob(ranks=3, steps=24)
+LATE_SMALL = dataclasses.replace(SMALL, late_ms={2: 6.0})
+
+
+def small(**changes: Any) -> Writes:
+    """Return what writes the small job with some fields changed."""
+    return lambda folder: write_job(dataclasses.replace(SMALL, **changes), folder)
+
+
+def changed(change: Change, base: SyntheticJob = LATE_SMALL) -> Writes:
+    """Return what writes a job each of whose steps is changed."""
+    return lambda folder: write_changed(folder, base, change)
+
+
+def hung(folder: Path) -> None:
+    """Rank 2 keeps the others waiting for 42 s in step 251."""
+    base = dataclasses.replace(SMALL, steps=256, bucket_bytes=(1_000_000,) * 2)
+    write_hung_job(base, SyntheticHang(step=251, bucket=1, went_on_after_s=42), folder)
+
+
+def rebuilt(rank: int, completed: CompletedStep) -> CompletedStep:
+    """Return the step, which has other buckets from the tenth on; every fourth is probed."""
+    step, buckets = completed
+    generation = 1 if step.step < 10 else 2
+    changed = replace(step, generation=generation, probed=step.step % 4 == 0)
+    return changed, tuple(replace(b, generation=generation) for b in buckets)
+
+
+def incomplete(rank: int, completed: CompletedStep) -> CompletedStep:
+    """Return the step; rank 1 lost a bucket of two of them, in one it is lost on all ranks."""
+    step, buckets = completed
+    if step.step == 20 or (step.step in (5, 9) and rank == 1):
+        return replace(step, complete=False, bucket_count=7), buckets[:-1]
+    return completed
+
+
+def joined(rank: int, completed: CompletedStep) -> CompletedStep:
+    """Return the step; rank 0 has no data from the sixteenth on."""
+    step, buckets = completed
+    shadow = rank == 0 and step.step > 15
+    return replace(step, shadow=shadow), tuple(replace(b, shadow=shadow) for b in buckets)
+
+
+def warming_up(rank: int, completed: CompletedStep) -> CompletedStep:
+    """Return the step; the first two warm up, and there is a pause of 5 s before the twelfth."""
+    step, buckets = completed
+    warmup = step.step < 3
+    if step.step == 12:
+        step = replace(step, previous_period_ns=5_000_000_000)
+    return replace(step, warmup=warmup), tuple(replace(b, warmup=warmup) for b in buckets)
+
+
+def two_models(folder: Path) -> None:
+    """As a GAN's: rank 2 is late in the backward pass of one."""
+    of_both = [dataclasses.replace(SMALL, model="a", start_ns=60_000_000, late_ms={2: 6.0}),
+               dataclasses.replace(SMALL, model="b", late_ms={0: 0.0})]  # fmt: skip
+    for rank in range(SMALL.ranks):
+        steps = [now.completed(rank) for one in of_both for now in simulate(one)]
+        records = [SMALL.run(rank), *(one.layout() for one in of_both), *SMALL.clock_records(rank)]
+        write_ranks(folder, {rank: rank_file(records, steps).decode()})
+
+
+def made(job: SyntheticJob, change: Change | SyntheticHang, files: int) -> Writes:
+    """Return what writes a job of ``RUNS``."""
+    if isinstance(change, SyntheticHang):
+        return lambda folder: write_hung_job(job, change, folder)
+    return lambda folder: write_changed(folder, job, change, files=files)
+
+
+def on_devices(folder: Path) -> None:
+    """Rank 1 is late by 6 ms, and all times but those of calls are a device's."""
+    write_changed(folder, LATE_SMALL, lambda _, completed: timed_by_device(completed))
+
+
+def sharded(**changes: Any) -> Writes:
+    """Return what writes a small sharded job."""
+    return lambda folder: write_sharded(ShardedJob(steps=24, **changes), folder)
+
+
+JOBS: dict[str, Writes] = {
+    **{name: made(*run) for name, run in RUNS.items()},
+    "a hang in step 251": hung,
+    "late by 1.9 ms of 106": small(late_ms={2: 1.9}),
+    "late by 2.6 ms from bucket 3 on": small(late_ms={2: 2.6}, late_from=3),
+    "late by less than is worth a name": small(late_ms={2: 0.4}),
+    "late and probed": small(late_ms={1: 6.0}, error=0.1, error_every=5, skews=True),
+    "buckets rebuilt": changed(rebuilt),
+    "incomplete steps": changed(incomplete),
+    "join": changed(joined),
+    "warm-up and a pause": changed(warming_up, SMALL),
+    "two models": two_models,
+    "on devices": on_devices,
+    "sharded": sharded(late_ms={1: 3.0}),
+    "sharded, with a codec": sharded(codec_ms=1.0, error=0.05),
+    "sharded, of two kinds": sharded(odd=(8, 16)),
+    "sharded, mostly hidden": sharded(hidden=0.9, on_device=True),
+    "sharded, in replicas": lambda folder: write_sharded_job(
+        Replicated(ranks=4, replicas=2, steps=12, late_ms={1: 3.0}), folder
+    ),
+}
